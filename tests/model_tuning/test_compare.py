@@ -96,6 +96,8 @@ def test_calls_that_were_disturbed_at_different_times_have_fast_samples_together
 class Lost:
     """A device that is not there."""
 
+    devices = 1
+
     def measure(self, request, blobs, cancelled=None):
         return MeasureResult(fault=DeviceFault.LOST, message="gone")
 

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from farrier.artifact.calls import CallRecord
 from farrier.importer import import_model
 from farrier.model_tuning.algorithms import algorithms_report
-from farrier.model_tuning.compare import CallTimes, ComparisonError
+from farrier.model_tuning.compare import CallTimes, ComparisonError, FailedVariant
 from farrier.model_tuning.coordinate_descent import CoordinateDescent
 from farrier.model_tuning.in_model_selection import InModelSelection
 from farrier.model_tuning.tune_model import known_variant, tune_model
@@ -25,6 +25,7 @@ from farrier.passes.choose_algorithms import layers
 from farrier.progress import TrialsMeasured, VariantsCompared, Warned
 from farrier.progress.clock import Clock
 from farrier.records import Context, MemoryRecords
+from farrier.records.record import pairs
 from farrier.schedule_search.trial import DeviceFaultError
 from farrier.targets import parse_target
 from farrier_device.measurement import CandidateResult, DeviceFault, Status
@@ -78,6 +79,7 @@ class FakeComparison:
 
     compile_s = 0.1
     race_s = 1.0
+    devices = None
 
     def __init__(self, nanoseconds, variant_s=0.5):
         self.nanoseconds = nanoseconds
@@ -93,6 +95,15 @@ class FakeComparison:
 
     def is_compiled(self, choice):
         return True
+
+    def shares(self, variant, seconds):
+        return 1
+
+    def pooled(self, variants, seconds):
+        return self.by_call(variants, seconds)
+
+    def contests(self, contests, seconds):
+        return [self.by_call(variants, seconds) for variants in contests]
 
     def by_call(self, variants, seconds):
         self.compared.append(len(variants))
@@ -370,6 +381,106 @@ def test_what_wins_in_the_model_but_is_wrong_is_not_taken():
     assert {record.context for record in records} == {Context.SCREENED}
 
 
+class Crashing(FakeComparison):
+    """A model with a convolution of these schedules does not run."""
+
+    def __init__(self, is_bad):
+        super().__init__(climbing)
+        self.is_bad = is_bad
+        self.failed = set()
+
+    def by_call(self, variants, seconds):
+        outcomes = super().by_call(variants, seconds)
+        for number, variant in enumerate(variants):
+            all_decisions = [choice.decisions for choice in variant.choices.values()]
+            if failing := {pairs(one) for one in all_decisions if self.is_bad(one)}:
+                outcomes[number] = FailedVariant("the model crashed: signal 11")
+                self.failed |= failing
+        return outcomes
+
+
+def bad(decisions):
+    return decisions.get("unroll") == 2
+
+
+def test_a_candidate_that_crashes_costs_itself_alone():
+    class Alone(Measurer):
+        def measure(self, task, space, batch, called_off=None):
+            crashed = CandidateResult(Status.CRASHED, message="signal 11")
+            results = super().measure(task, space, batch)
+            return [crashed if bad(d) else r for d, r in zip(batch, results, strict=True)]
+
+    graph, default = prepared([(64, 12)], max_layer_error=0)
+    start, records, comparison = low(default), MemoryRecords(), Crashing(bad)
+    found, events = climb(start, graph, Alone(), records, comparison=comparison)
+    assert comparison.failed
+    assert convolution(found).decisions["unroll"] > 2
+    assert not [event for event in events if isinstance(event, Warned)]
+    crashed = [record for record in records if record.status is Status.CRASHED]
+    assert crashed
+    assert all(bad(record.knobs) for record in crashed)
+    assert {record.decisions for record in crashed} == comparison.failed
+    # Nor does another search try these.
+    again = Crashing(bad)
+    climb(start, graph, Alone(), records, comparison=again)
+    assert not again.failed & comparison.failed
+
+
+def test_candidates_that_fail_in_the_model_alone_are_let_go():
+    graph, default = prepared([(64, 12)], max_layer_error=0)
+    start, comparison = low(default), Crashing(bad)
+    found, events = climb(start, graph, Measurer(), MemoryRecords(), comparison=comparison)
+    assert convolution(found).decisions["unroll"] > 2
+    assert not [event for event in events if isinstance(event, Warned)]
+
+
+def test_a_model_that_never_runs_ends_the_search_with_a_warning():
+    class Broken(FakeComparison):
+        def contests(self, contests, seconds):
+            raise ComparisonError("the model crashed: signal 11")
+
+    graph, default = prepared([(64, 12)], max_layer_error=0)
+    start = low(default)
+    found, events = climb(start, graph, Measurer(), MemoryRecords(), comparison=Broken(climbing))
+    assert found.is_same_code(start)
+    (warned,) = [event for event in events if isinstance(event, Warned)]
+    assert "signal 11" in warned.message
+
+
+def test_several_devices_share_the_candidates_of_a_kernel():
+    class Farm(FakeComparison):
+        """Devices of which each is slower than the one before."""
+
+        devices = 3
+
+        def contests(self, contests, seconds):
+            self.several.append(contests)
+            nanoseconds = self.nanoseconds
+            outcomes = []
+            for number, variants in enumerate(contests):
+                self.nanoseconds = lambda t, d, n=number: round(nanoseconds(t, d) * (1 + 0.3 * n))
+                outcomes.append(self.by_call(variants, seconds))
+            self.nanoseconds = nanoseconds
+            return outcomes
+
+    graph, default = prepared([(64, 12)], max_layer_error=0)
+    start, records, comparison = low(default), MemoryRecords(), Farm(climbing)
+    comparison.several = []
+    found, _ = climb(start, graph, Measurer(), records, comparison=comparison)
+    alone, _ = climb(start, graph, Measurer(), MemoryRecords())
+    assert convolution(found).decisions["unroll"] == convolution(alone).decisions["unroll"]
+    first = comparison.several[0]
+    assert len(first) == 3
+    tried = [{pairs(convolution(v).decisions) for v in variants} for variants in first]
+    shared = set.intersection(*tried)
+    assert shared == {pairs(convolution(start).decisions)}
+    assert len(set.union(*tried)) == sum(map(len, tried)) - 2  # nothing else is measured twice
+    # What a slower device measured is told as the first would have measured it.
+    seconds = {r.decisions: r.seconds for r in records if dict(r.decisions).get("unroll") == 1}
+    assert seconds
+    assert [*seconds.values()] == pytest.approx([9e-7] * len(seconds))
+
+
 def test_what_won_by_luck_must_win_again_beside_what_was_there():
     class Fickle(FakeComparison):
         """What is fast for some seconds is slow in the long run."""
@@ -490,7 +601,7 @@ def test_calls_take_their_kernels_finalists_in_turns():
     rows = found.space.candidates()[:3]
     finalists[found.task.key] = [found.space.decisions(row) for row in rows]
     finals = InModelSelection(graph, [default, rival], finalists, MemoryRecords(), 0)
-    contestants = finals._contestants(3)
+    contestants = finals._contestants(finalists, 3)
     assert len(contestants) == 6
     ran = [
         choice.decisions

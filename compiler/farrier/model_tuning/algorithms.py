@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from farrier.ir.graph import Graph
-from farrier.model_tuning.compare import CallTimes, Comparison, mean_samples
+from farrier.model_tuning.compare import CallTimes, Comparison, FailedVariant, mean_samples
 from farrier.model_tuning.variant import Variant, make_variant
 from farrier.passes import Settings
 from farrier.passes.algorithm import Algorithm
@@ -125,23 +125,25 @@ def measure_algorithms(
     seed: int,
 ) -> int:
     """Measures the plausible algorithms of `wanted` layers in the model, within `limit_s`, into
-    `records`; gives the number of variants, 0 where that is too short. Raises ComparisonError."""
+    `records`; gives the number of variants, 0 where that is too short. One that does not run says
+    nothing of its algorithms. Raises ComparisonError."""
     variants = _variants(prepared, default, wanted)
     seconds = _seconds_of_each(variants, comparison, limit_s)
     if seconds is None:
         return 0
     settings = default.settings
-    times = comparison.by_call(variants, seconds)
+    outcomes = comparison.pooled(variants, seconds)
     everywhere = layers(prepared, settings)
     for layer in wanted:
         alike = [other for other in everywhere if other.key == layer.key]
         for way in plausible(layer):
             samples = [
                 _samples(alike, calls)
-                for variant, calls in zip(variants, times, strict=True)
-                if chosen(layer, variant.settings) is way
+                for variant, calls in zip(variants, outcomes, strict=True)
+                if chosen(layer, variant.settings) is way and not isinstance(calls, FailedVariant)
             ]
-            records.add(algorithm_record(layer, way, settings, sum(samples, ()), seed))
+            if samples:
+                records.add(algorithm_record(layer, way, settings, sum(samples, ()), seed))
     return len(variants)
 
 
@@ -170,8 +172,12 @@ def _seconds_of_each(
     further = {key for variant in variants for key in variant.choices} - set(variants[0].choices)
     left = limit_s - len(further) * comparison.compile_s
     usual, most = _VARIANT_S
-    seconds = usual if limit_s == float("inf") else min(most, left / len(variants))
-    return seconds if comparison.cost(variants[0], 0.0) <= seconds else None
+    each = usual if limit_s == float("inf") else min(most, left / len(variants))
+    if comparison.cost(variants[0], 0.0) > each:
+        return None
+    return (
+        usual if limit_s == float("inf") else min(most, each * comparison.shares(variants[0], most))
+    )
 
 
 def _samples(alike: Sequence[Layer], calls: Sequence[CallTimes]) -> tuple[int, ...]:

@@ -11,8 +11,10 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import statistics
+import threading
 import time
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeAlias
 
 from farrier.artifact.calls import CallRecord
@@ -31,6 +33,7 @@ from farrier_device.measurement import (
     Candidate,
     CandidateResult,
     MeasureRequest,
+    MeasureResult,
     Part,
     Role,
     Status,
@@ -63,6 +66,16 @@ class CallTimes:
 
     call: CallRecord
     samples_ns: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FailedVariant:
+    """A variant that did not run, and why."""
+
+    reason: str
+
+
+Outcome: TypeAlias = list[CallTimes] | FailedVariant
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -125,25 +138,43 @@ class Comparison:
         self._blobs = blobs
         self._helpers = helpers or Helpers(0, target, threads)
         self._clock = clock or Clock()
+        self._compiling = threading.Lock()
         self._made: dict[_Key, Compiled | CompilerError] = {}
         self._run_s: float | None = None  # of one run of the model, once it is known
         self.compile_s = _COMPILE_S  # of one kernel, as far as is known
 
-    def by_call(self, variants: Sequence[Variant], seconds: float) -> list[list[CallTimes]]:
+    @property
+    def devices(self) -> int | None:
+        """How many devices measure now; None where it is this machine."""
+        return self._runner.devices
+
+    def by_call(self, variants: Sequence[Variant], seconds: float) -> list[Outcome]:
         """The calls of each variant, each timed where it stands, some `seconds` of runs (see
-        `cost`). Raises ComparisonError where no device could measure, or a variant fails,
-        CompilerError."""
-        plans = self._plans(variants)
-        candidates = [
-            dataclasses.replace(self._candidate(number, one.plan), parts=_parts(one.plan))
-            for number, one in enumerate(plans)
-        ]
-        run_s = self._run_s or predicted(variants[0])
-        times = self._measure(plans, candidates, seconds, run_s)
-        return [
-            [CallTimes(*call) for call in zip(one.plan.calls, parts, strict=True)]
-            for one, parts in zip(plans, times, strict=True)
-        ]
+        `cost`), all on one device. Raises ComparisonError where no variant ran, CompilerError."""
+        return self.contests([variants], seconds)[0]
+
+    def contests(
+        self, contests: Sequence[Sequence[Variant]], seconds: float
+    ) -> list[list[Outcome]]:
+        """Several comparisons at once, each on one device, of which there may be several. Raises as
+        `by_call`, where no variant of any ran."""
+        prepared = [self._prepared(variants, seconds) for variants in contests]
+        answers = self._answers([one.request for one in prepared])
+        return _where_any_ran(
+            [one.outcomes([answer]) for one, answer in zip(prepared, answers, strict=True)]
+        )
+
+    def pooled(self, variants: Sequence[Variant], seconds: float) -> list[Outcome]:
+        """As `by_call`, by several devices, each for its share of the seconds. Each of them
+        compares all variants, so a slow one is as unfair to each."""
+        count = self.shares(variants[0], seconds)
+        prepared = self._prepared(variants, seconds / count)
+        answers = self._answers([prepared.request] * count)
+        return _where_any_ran([prepared.outcomes(answers)])[0]
+
+    def shares(self, variant: Variant, seconds: float) -> int:
+        """By how many devices `pooled` measures for `seconds`: each has time for a few runs."""
+        return max(1, min(self.devices or 1, int(seconds / self.cost(variant, 0.0))))
 
     @property
     def race_s(self) -> float:
@@ -159,20 +190,21 @@ class Comparison:
         return max(seconds, fewest * (self._run_s or predicted(variant)))
 
     def compile(self, choices: Iterable[ScheduledTask]) -> None:
-        """Compiles the kernels that are not there yet."""
-        wanted = {key: one for one in choices if (key := _key(one)) not in self._made}
-        if not wanted:
-            return
-        build_inputs = {}
-        for number, one in enumerate(wanted.values(), len(self._made)):
-            name = f"{one.task.symbol}_{number}"
-            build_inputs[name] = BuildInput(one.space, one.decisions, name)
-        begin = time.monotonic()
-        with self._clock.work("compile"):
-            made = self._helpers.build(build_inputs)
-        self._made |= dict(zip(wanted, made.values(), strict=True))
-        if len(wanted) >= _TELLING:
-            self.compile_s = (time.monotonic() - begin) / len(wanted)
+        """Compiles the kernels that are not there yet. Several threads may ask."""
+        with self._compiling:
+            wanted = {key: one for one in choices if (key := _key(one)) not in self._made}
+            if not wanted:
+                return
+            build_inputs = {}
+            for number, one in enumerate(wanted.values(), len(self._made)):
+                name = f"{one.task.symbol}_{number}"
+                build_inputs[name] = BuildInput(one.space, one.decisions, name)
+            begin = time.monotonic()
+            with self._clock.work("compile"):
+                made = self._helpers.build(build_inputs)
+            self._made |= dict(zip(wanted, made.values(), strict=True))
+            if len(wanted) >= _TELLING:
+                self.compile_s = (time.monotonic() - begin) / len(wanted)
 
     def is_compiled(self, choice: ScheduledTask) -> bool:
         """Whether `compile` made a kernel of a choice, and did not fail."""
@@ -203,30 +235,20 @@ class Comparison:
         planned = backend.plan(variant.program, interfaces, self._target, self._threads)
         return _Planned(planned, objects)
 
-    def _measure(
-        self,
-        plans: Sequence[_Planned],
-        candidates: Sequence[Candidate],
-        seconds: float,
-        run_s: float,
-    ) -> list[list[tuple[int, ...]]]:
-        """Samples of each part of each candidate, over all turns."""
+    def _prepared(self, variants: Sequence[Variant], seconds: float) -> _Prepared:
+        """What a comparison asks of a device. Raises CompilerError."""
+        plans = self._plans(variants)
+        candidates = [
+            dataclasses.replace(self._candidate(number, one.plan), parts=_parts(one.plan))
+            for number, one in enumerate(plans)
+        ]
+        run_s = self._run_s or predicted(variants[0])
         turns, policy = _schedule(seconds, run_s, self._threads)
         order = [*range(len(candidates))]
         sequence = [n for turn in range(turns) for n in (order[::-1] if turn % 2 else order)]
-        request = MeasureRequest(
-            self._library(plans, candidates), tuple(candidates[n] for n in sequence), policy
-        )
-        begin = time.monotonic()
-        results = self._run(request)
-        runs = sum(len(one.samples_ns) + 1 + policy.warmup for one in results)
-        self._run_s = (time.monotonic() - begin) / runs
-        measured = []
-        for number in order:
-            mine = [one for n, one in zip(sequence, results, strict=True) if n == number]
-            parts = zip(*(one.parts_ns for one in mine), strict=True)
-            measured.append([*map(_joined, parts)])
-        return measured
+        library = self._library(plans, candidates)
+        request = MeasureRequest(library, tuple(candidates[n] for n in sequence), policy)
+        return _Prepared(plans, sequence, request)
 
     def _library(self, plans: Sequence[_Planned], candidates: Sequence[Candidate]) -> str:
         """The blob with the entries of all candidates, and their kernels."""
@@ -240,15 +262,24 @@ class Comparison:
         linked = backend_of(self._target).library([*entries, *objects], exports, self._target)
         return self._blobs.put(linked)
 
-    def _run(self, request: MeasureRequest) -> Sequence[CandidateResult]:
+    def _answers(self, requests: Sequence[MeasureRequest]) -> list[MeasureResult]:
+        """What became of each request, all being measured side by side."""
+        if len(requests) == 1:
+            return [self._answer(requests[0])]
+        with ThreadPoolExecutor(len(requests)) as pool:
+            return [*pool.map(self._answer, requests)]
+
+    def _answer(self, request: MeasureRequest) -> MeasureResult:
         for _ in range(_FAULTS):
+            begin = time.monotonic()
             answer = measure_by(self._clock, self._runner, request, self._blobs)
             if answer.fault is None:
-                failed = [one for one in answer.results if one.status is not Status.OK]
-                if failed:
-                    raise ComparisonError(f"the model {failed[0].status}: {failed[0].message}")
-                return answer.results
-        raise ComparisonError(f"no device could measure: {answer.fault} ({answer.message})")
+                ran = [len(one.samples_ns) for one in answer.results if one.status is Status.OK]
+                if ran and len(ran) == len(answer.results):
+                    runs = sum(ran) + len(ran) * (1 + request.policy.warmup)
+                    self._run_s = (answer.run_s or time.monotonic() - begin) / runs
+                break
+        return answer
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -259,16 +290,61 @@ class _Planned:
     objects: Sequence[bytes]
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A comparison of variants: which of them each candidate of the request is."""
+
+    plans: Sequence[_Planned]
+    sequence: Sequence[int]
+    request: MeasureRequest
+
+    def outcomes(self, answers: Sequence[MeasureResult]) -> list[Outcome]:
+        """What became of each variant on the devices that measured, one answer a device."""
+        turns: list[list[CandidateResult]] = [[] for _ in self.plans]
+        for answer in answers:
+            if answer.fault is None:
+                for number, result in zip(self.sequence, answer.results, strict=True):
+                    turns[number].append(result)
+        if not any(turns):
+            reason = f"no device could measure: {answers[0].fault} ({answers[0].message})"
+            return [FailedVariant(reason) for _ in self.plans]
+        return [_outcome(one.plan, mine) for one, mine in zip(self.plans, turns, strict=True)]
+
+
+def _outcome(plan: Plan, turns: Sequence[CandidateResult]) -> Outcome:
+    for one in turns:
+        if one.status is not Status.OK:
+            return FailedVariant(f"the model {one.status}: {one.message}")
+    parts = zip(*(one.parts_ns for one in turns), strict=True)
+    return [CallTimes(call, _joined(mine)) for call, mine in zip(plan.calls, parts, strict=True)]
+
+
+def _where_any_ran(contests: list[list[Outcome]]) -> list[list[Outcome]]:
+    """Raises ComparisonError where no variant of any did."""
+    failed = [one for outcomes in contests for one in outcomes if isinstance(one, FailedVariant)]
+    if len(failed) == sum(map(len, contests)):
+        raise ComparisonError(failed[0].reason)
+    return contests
+
+
 def compared(
     comparison: Comparison, default: Variant, variant: Variant, listener: Listener
 ) -> Race | None:
     """The two side by side; None, with a warning, where they cannot be measured."""
     try:
-        times = comparison.by_call([default, variant], comparison.race_s)
+        outcomes = comparison.by_call([default, variant], comparison.race_s)
+        times = [_times(one) for one in outcomes]
     except ComparisonError as error:
         listener(Warned(f"nothing shows that tuning brought anything: {error}"))
         return None
     return Race(*map(_runs, times), *map(_undisturbed_halves, times))
+
+
+def _times(outcome: Outcome) -> list[CallTimes]:
+    """Raises ComparisonError for a variant that failed."""
+    if isinstance(outcome, FailedVariant):
+        raise ComparisonError(outcome.reason)
+    return outcome
 
 
 def _runs(calls: Sequence[CallTimes]) -> tuple[int, ...]:
@@ -305,7 +381,7 @@ def predicted(variant: Variant) -> float:
 
 
 def _schedule(seconds: float, run_s: float, threads: int) -> tuple[int, TimingPolicy]:
-    """PhaseAxis, and what to do in each of them, that take `seconds` where a run takes `run_s`. The
+    """Turns, and what to do in each of them, that take `seconds` where a run takes `run_s`. The
     first run of a turn is not timed, and one more where there is time for it."""
     runs = int(seconds / run_s)
     most = max(_TURNS, int(seconds / _TURN_S))

@@ -7,6 +7,10 @@ briefly; the few that seem to win run once more, longer, for of many short measu
 mostly a lucky one. What they win by is still little beside what a shared machine takes, so
 at the end the new schedules meet those of the beginning, for a share of all the time, and must win
 again.
+
+Several devices measure different candidates of the same kernels, each beside the schedules that are
+to be beaten; while they do, the next round's candidates are compiled. A variant that does not run
+costs the candidate that is to blame, and no other.
 """
 
 from __future__ import annotations
@@ -17,6 +21,8 @@ import dataclasses
 import itertools
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import TypeAlias
 
 import numpy as np
 
@@ -27,6 +33,7 @@ from farrier.kernels.choose import MARGIN, ScheduledTask
 from farrier.model_tuning.compare import Comparison, ComparisonError, predicted, race_cost, total
 from farrier.model_tuning.in_model_selection import Decisions, InModelSelection
 from farrier.model_tuning.variant import Variant
+from farrier.passes import Settings
 from farrier.progress import Listener, TrialsMeasured, Warned, ignore
 from farrier.progress.clock import Clock
 from farrier.records import Context, MemoryRecords, RecordStore, TuningRecord, usable
@@ -49,19 +56,25 @@ _CHECK_S = 0.5  # to compare a kernel with its reference, until that is known
 _WINNERS = 4  # kernels that a round finds a better schedule of, typically
 _FAULTS = 3  # attempts at a comparison that the device could not make
 _REMATCH = 0.15  # of the time, at most, to measure what was found beside what was there
+_SUSPICIONS = 1  # variants with a candidate that did not run before it is let go
 _PATIENCE = 3  # rounds that leave a kernel as it is before it rests
 _LEAST_GAP = 0.1  # of a kernel's time, what better schedules may gain at least
 
 
+_Candidate: TypeAlias = tuple[str, tuple[tuple[str, int], ...]]  # a task, and decisions about it
+_Candidates: TypeAlias = Mapping[str, Sequence[Decisions]]  # by task
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Round:
-    """How much to try: candidates in all, how many variants to spread them over, how long each of
-    these runs, and how many run once more."""
+    """How much to try: candidates in all, how many variants each device spreads them over, how long
+    each of these runs, how many run once more, and whether there is time for another round."""
 
     candidates: int
     variants: int
     variant_s: float
     again: int
+    is_last: bool
 
 
 class CoordinateDescent:
@@ -93,6 +106,9 @@ class CoordinateDescent:
         self._check_s = _CHECK_S
         self._rematch_s = 0.0
         self._trials = 0
+        self._ahead: Future[_Candidates] | None = None  # of the next round
+        self._again: dict[str, list[Decisions]] = {}  # candidates beside one that did not run
+        self._suspected: collections.Counter[_Candidate] = collections.Counter()
 
     def run(self, rivals: Sequence[Variant], listener: Listener) -> Variant:
         """The best that is found before the clock's time is over, up to the race that follows, or
@@ -106,17 +122,20 @@ class CoordinateDescent:
                     self._take_up(key, choice, rival)
         if self._plan(rivals) is None:
             rivals = rivals[:1]
-        while (size := self._plan(rivals)) is not None:
-            tried = self._tried(rivals, size)
-            if max(map(len, tried.values()), default=1) == 1 and len(rivals) == 1:
-                break
-            try:
-                best = self._round(rivals, tried, size, listener)
-            except (ComparisonError, CompilerError) as error:
-                listener(Warned(f"the search in the model ends early: {error}"))
-                break
-            rivals = [best]
-            self._tell(best, listener)
+        with ThreadPoolExecutor(1) as compiling:
+            while (size := self._plan(rivals)) is not None:
+                try:
+                    tried = self._tried(rivals, size)
+                    if max(map(len, tried.values()), default=1) == 1 and len(rivals) == 1:
+                        break
+                    if self._comparison.devices is not None and not size.is_last:
+                        self._ahead = compiling.submit(self._candidates, rivals, size)
+                    best = self._round(rivals, tried, size, listener)
+                except (ComparisonError, CompilerError) as error:
+                    listener(Warned(f"the search in the model ends early: {error}"))
+                    break
+                rivals = [best]
+                self._tell(best, listener)
         return self._rematch(before, rivals[0], listener)
 
     def _plan(self, rivals: Sequence[Variant]) -> _Round | None:
@@ -133,13 +152,17 @@ class CoordinateDescent:
         if left < least_s:
             return None
         round_s = max(min(left / _ROUNDS, _ROUND_S), least_s)
-        if left - round_s < least_s:  # there is no other one
+        is_last = left - round_s < least_s
+        if is_last:
             round_s = min(left, 2 * _ROUND_S)
         # Half of the time to compile candidates, half to measure them
         variants = min(again + int((round_s - least_s) / 2 / variant_s), 1 + _MOST)
         compiled_s = round_s - confirming - variants * variant_s
-        candidates = min(int(compiled_s / comparison.compile_s), _CANDIDATES)
-        return _Round(candidates, variants, wanted_s, again)
+        if comparison.devices is not None:  # they measure meanwhile
+            compiled_s = round_s
+        most = _CANDIDATES * (comparison.devices or 1)
+        candidates = min(int(compiled_s / comparison.compile_s), most)
+        return _Round(candidates, variants, wanted_s, again, is_last)
 
     def _rematch(
         self, before: Mapping[str, Decisions], best: Variant, listener: Listener
@@ -164,8 +187,25 @@ class CoordinateDescent:
             listener(Warned(f"what was found was not measured beside what was there: {error}"))
             return best
 
-    def _tried(self, rivals: Sequence[Variant], size: _Round) -> dict[str, list[Decisions]]:
+    def _tried(self, rivals: Sequence[Variant], size: _Round) -> _Candidates:
         """Each kernel's schedule and the candidates to measure beside it, those that compile."""
+        ahead, self._ahead = self._ahead, None
+        candidates = self._candidates(rivals, size) if ahead is None else ahead.result()
+        choices = {key: choice for rival in rivals for key, choice in rival.choices.items()}
+        return {
+            key: [
+                dict(choice.decisions),
+                *(
+                    one
+                    for one in candidates.get(key, ())
+                    if one != choice.decisions and self._is_compiled(choice, one)
+                ),
+            ]
+            for key, choice in choices.items()
+        }
+
+    def _candidates(self, rivals: Sequence[Variant], size: _Round) -> _Candidates:
+        """The next candidates of each kernel, compiled as far as they can be."""
         self._model.fit()
         choices = {key: choice for rival in rivals for key, choice in rival.choices.items()}
         gains = {
@@ -173,23 +213,20 @@ class CoordinateDescent:
             for key, choice in choices.items()
         }
         whole = sum(gains.values()) or 1.0
-        calls = _calls(*rivals)
-        tried: dict[str, list[Decisions]] = {}
-        for key, choice in choices.items():
-            usual = dict(choice.decisions)
-            most = min(size.variants * calls[key] - 1, _MOST)
+        calls, devices = _calls(*rivals), self._comparison.devices or 1
+        candidates: dict[str, list[Decisions]] = {}
+        for key in choices:
+            most = min(size.variants * calls[key] - 1, _MOST) * devices
             count = min(round(size.candidates * gains[key] / whole), most)
+            again = self._again.pop(key, [])
             proposed = self._searches[key].propose(count) if count else []
-            tried[key] = [usual, *(one for one in proposed if one != usual)]
+            candidates[key] = [*again, *proposed]
         self._comparison.compile(
             dataclasses.replace(choices[key], decisions=one)
-            for key, several in tried.items()
+            for key, several in candidates.items()
             for one in several
         )
-        return {
-            key: [usual, *(one for one in others if self._is_compiled(choices[key], one))]
-            for key, (usual, *others) in tried.items()
-        }
+        return candidates
 
     def _is_compiled(self, choice: ScheduledTask, decisions: Decisions) -> bool:
         return self._comparison.is_compiled(dataclasses.replace(choice, decisions=decisions))
@@ -197,7 +234,7 @@ class CoordinateDescent:
     def _round(
         self,
         rivals: Sequence[Variant],
-        tried: Mapping[str, Sequence[Decisions]],
+        tried: _Candidates,
         size: _Round,
         listener: Listener,
     ) -> Variant:
@@ -206,6 +243,7 @@ class CoordinateDescent:
         found, again = MemoryRecords(), MemoryRecords()
         finals = InModelSelection(self._prepared, rivals, tried, found, self._seed, self._records)
         first = finals.run(self._comparison, size.variant_s, ignore, size.variants)
+        blamed = self._blamed(finals.failed, tried, found)
         before, calls = _as_before(first, tried, found), _calls(first)
         few = {
             key: _promising(choice, found)[: size.again * calls[key]]
@@ -218,13 +256,56 @@ class CoordinateDescent:
             best = finals.run(self._comparison, long_s, listener, size.again)
             best = self._checked(before, best)
             self._keep(before, best, again)
-        self._learn(best, found, again)
-        for record in itertools.chain(found, again):
+        if self._ahead is not None:
+            wait([self._ahead])  # until then the searches are its own
+        self._learn(best, found, again, blamed)
+        for record in itertools.chain(found, again, blamed):
             self._records.add(dataclasses.replace(record, context=Context.SCREENED))
         for key, several in tried.items():
             is_left = key in best.choices and best.choices[key].decisions == several[0]
             self._barren[key] = self._barren[key] + (len(several) > 1) if is_left else 0
         return best
+
+    def _blamed(
+        self, failed: Sequence[Variant], tried: _Candidates, found: RecordStore
+    ) -> list[TuningRecord]:
+        """Records of those candidates of variants that did not run which fail alone, too. The
+        others are tried again, in other company; those that it happens to twice are let go."""
+        ran = {(record.task, record.decisions) for record in found}
+        suspects: dict[_Candidate, ScheduledTask] = {}
+        for variant in failed:
+            for choice in variant.choices.values():
+                one = choice.task.key, pairs(choice.decisions)
+                if one not in ran and choice.decisions != tried[choice.task.key][0]:
+                    suspects[one] = choice
+        blamed = []
+        for (key, decisions), choice in suspects.items():
+            result = self._alone(key, choice)
+            if result is not None and not result.samples_ns:
+                blamed.append(self._failure(failed[0].settings, choice, result))
+            elif self._suspected[key, decisions] < _SUSPICIONS:
+                self._suspected[key, decisions] += 1
+                self._again.setdefault(key, []).append(dict(decisions))
+        return blamed
+
+    def _failure(
+        self, settings: Settings, choice: ScheduledTask, result: CandidateResult
+    ) -> TuningRecord:
+        rule = choice.space.rule
+        return TuningRecord(
+            task=choice.task.key,
+            fingerprint=settings.target.fingerprint,
+            threads=settings.threads,
+            rule=rule.name,
+            version=rule.version,
+            decisions=pairs(choice.decisions),
+            trace=choice.space.trace(choice.decisions),
+            status=result.status,
+            samples_ns=(),
+            seed=self._seed,
+            created=time.time(),
+            context=Context.SCREENED,
+        )
 
     def _take_up(self, key: str, choice: ScheduledTask, variant: Variant) -> None:
         """Begins a kernel's search with what the records know of it."""
@@ -256,11 +337,16 @@ class CoordinateDescent:
 
     def _is_right(self, key: str, choice: ScheduledTask) -> bool:
         """Whether a kernel was seen to compute what its reference does."""
+        result = self._alone(key, choice)
+        return result is not None and bool(result.samples_ns)
+
+    def _alone(self, key: str, choice: ScheduledTask) -> CandidateResult | None:
+        """What a kernel does alone; None where no device could tell."""
         for _ in range(_FAULTS):
             with contextlib.suppress(DeviceFaultError):  # so many times that is bad luck
                 (result,) = self._measurer.measure(key, choice.space, [choice.decisions])
-                return bool(result.samples_ns)
-        return False
+                return result
+        return None
 
     def _keep(self, before: Variant, after: Variant, again: RecordStore) -> None:
         """Tells the records what the new schedules take, and what those before them took."""
@@ -318,15 +404,13 @@ def _gap(choice: ScheduledTask, variant: Variant) -> float:
     return max(1 - bound * choice.calls / total(choice), _LEAST_GAP)
 
 
-def _as_before(
-    variant: Variant, tried: Mapping[str, Sequence[Decisions]], found: Iterable[TuningRecord]
-) -> Variant:
+def _as_before(variant: Variant, tried: _Candidates, found: Iterable[TuningRecord]) -> Variant:
     """The variant with the schedules that were to be beaten, and what they took."""
     measured = {(record.task, record.decisions): record.seconds for record in found}
     choices = dict(variant.choices)
     for key, (usual, *_) in tried.items():
         if key in choices and choices[key].decisions != usual:
-            seconds = measured[key, pairs(usual)]
+            seconds = measured.get((key, pairs(usual)), choices[key].measured_s)
             choices[key] = dataclasses.replace(choices[key], decisions=usual, measured_s=seconds)
     return dataclasses.replace(variant, choices=choices)
 

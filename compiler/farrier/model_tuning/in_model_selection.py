@@ -13,7 +13,7 @@ from typing import TypeAlias
 from farrier.ir.graph import Graph
 from farrier.kernels.choose import MARGIN, ScheduledTask
 from farrier.model_tuning.algorithms import algorithm_record, computes, known_algorithms
-from farrier.model_tuning.compare import CallTimes, Comparison, mean_samples
+from farrier.model_tuning.compare import Comparison, FailedVariant, Outcome, mean_samples
 from farrier.model_tuning.variant import Variant, make_variant
 from farrier.passes.choose_algorithms import Layer, chosen, layers
 from farrier.progress import Listener, VariantsCompared
@@ -23,6 +23,10 @@ from farrier.space import Space
 from farrier_device.measurement import Status, undisturbed
 
 Decisions: TypeAlias = dict[str, int]
+# By task and decisions: nanoseconds of each run, a call or a device at a time
+_Measured: TypeAlias = dict[str, dict[tuple[tuple[str, int], ...], list[tuple[int, ...]]]]
+
+_A_DEVICE = 2  # finalists of a kernel that are worth a device, beside the one to beat
 
 
 class InModelSelection:
@@ -46,57 +50,96 @@ class InModelSelection:
         self._records = records
         self._seed = seed
         self._settings = rivals[0].settings
+        self._spaces: dict[str, Space] = {}
+        self.failed: list[Variant] = []  # contestants that did not run
 
     def run(
         self, comparison: Comparison, seconds: float, listener: Listener, places: int = 1
     ) -> Variant:
         """The best of all: each rival runs so often that all finalists have a call to compute, at
-        least `places` times, each time with others, for `seconds`. Raises ComparisonError."""
+        least `places` times, each time with others, for `seconds`. Of several devices each has its
+        share of a kernel's finalists, and compares these with the one to beat. What is left in
+        `failed` did not run. Raises ComparisonError."""
         if len(self._rivals) == 1 and all(len(mine) == 1 for mine in self._finalists.values()):
             return self._told(self._rivals[0], {})
-        contestants = self._contestants(places)
-        times = comparison.by_call(contestants, seconds)
-        best = self._judge(contestants, times)
+        contests = [self._contestants(share, places) for share in self._shares(comparison.devices)]
+        outcomes = comparison.contests(contests, seconds)
+        measured: _Measured = {}
+        for contestants, times in zip(contests, outcomes, strict=True):
+            self._add(measured, contestants, times)
+        best = self._judge(measured)
         self._judge_algorithms(best)
         winner = self._told(self._winner(), best)
         changed = sum(
             choice.decisions != self._finalists.get(key, [choice.decisions])[0]
             for key, choice in winner.choices.items()
         )
-        listener(VariantsCompared("schedules", len(contestants), changed))
+        listener(VariantsCompared("schedules", sum(map(len, contests)), changed))
         return winner
 
-    def _contestants(self, places: int) -> list[Variant]:
+    def _shares(self, devices: int | None) -> list[dict[str, list[Decisions]]]:
+        """The finalists that each device measures, the one to beat among all of them; no device has
+        a share that would leave the others of a kernel no candidate."""
+        most = max((len(mine) - 1 for mine in self._finalists.values()), default=1)
+        count = max(1, min(devices or 1, most // _A_DEVICE))
+        return [
+            {key: [mine[0], *mine[1 + n :: count]] for key, mine in self._finalists.items()}
+            for n in range(count)
+        ]
+
+    def _contestants(
+        self, finalists: Mapping[str, Sequence[Decisions]], places: int
+    ) -> list[Variant]:
         """The rivals by turns, each call with the next of its kernel's finalists, so that those are
         measured equally often; which of its calls one computes is drawn at random."""
         for rival in self._rivals:
             counts = collections.Counter(call.task for call in rival.calls)
-            needed = [-(-len(self._finalists[key]) // count) for key, count in counts.items()]
+            needed = [-(-len(finalists[key]) // count) for key, count in counts.items()]
             places = max(places, *needed)
-        following = {key: itertools.cycle(mine) for key, mine in self._finalists.items()}
+        following = {key: itertools.cycle(mine) for key, mine in finalists.items()}
         rng = random.Random(self._seed)
         return [_mixed(rival, following, rng) for _ in range(places) for rival in self._rivals]
 
-    def _judge(
-        self, contestants: Sequence[Variant], times: Sequence[Sequence[CallTimes]]
-    ) -> dict[str, tuple[Decisions, float]]:
+    def _add(
+        self,
+        measured: _Measured,
+        contestants: Sequence[Variant],
+        outcomes: Sequence[Outcome],
+    ) -> None:
+        """Adds what one device measured of each kernel's finalists. Devices of a class are alike
+        and not equal: what theirs take is told by what the one to beat takes on the first."""
+        mine: _Measured = {}
+        for variant, outcome in zip(contestants, outcomes, strict=True):
+            if isinstance(outcome, FailedVariant):
+                self.failed.append(variant)
+                continue
+            for one in outcome:
+                choice = variant.choices[one.call.task]
+                several = mine.setdefault(choice.task.key, {})
+                several.setdefault(pairs(choice.decisions), []).append(one.samples_ns)
+                self._spaces[choice.task.key] = choice.space
+        for key, finalists in mine.items():
+            usual = pairs(self._finalists[key][0])
+            if usual not in finalists:
+                continue  # nothing to compare the others with
+            known = measured.setdefault(key, {})
+            scale = 1.0
+            if usual in known:
+                scale = _seconds(known[usual]) / _seconds(finalists[usual])
+            for decisions, ran in finalists.items():
+                scaled = [tuple(round(scale * ns) for ns in samples) for samples in ran]
+                known.setdefault(decisions, []).extend(scaled)
+
+    def _judge(self, measured: _Measured) -> dict[str, tuple[Decisions, float]]:
         """The best decisions of each task and their seconds; the default's where none beats them
         clearly."""
-        calls: dict[str, dict[tuple[tuple[str, int], ...], list[tuple[int, ...]]]] = {}
-        spaces: dict[str, Space] = {}
-        for variant, measured_calls in zip(contestants, times, strict=True):
-            for one_call in measured_calls:
-                choice = variant.choices[one_call.call.task]
-                mine = calls.setdefault(choice.task.key, {})
-                mine.setdefault(pairs(choice.decisions), []).append(one_call.samples_ns)
-                spaces[choice.task.key] = choice.space
         best = {}
-        for key, ran in calls.items():
-            measured = {decisions: mean_samples(several) for decisions, several in ran.items()}
-            if len(measured) > 1:
-                for decisions, one in measured.items():
-                    self._records.add(self._record(key, spaces[key], dict(decisions), one))
-            seconds = {d: undisturbed(one) / 1e9 for d, one in measured.items()}
+        for key, ran in measured.items():
+            samples = {decisions: mean_samples(several) for decisions, several in ran.items()}
+            if len(samples) > 1:
+                for decisions, one in samples.items():
+                    self._records.add(self._record(key, self._spaces[key], dict(decisions), one))
+            seconds = {d: undisturbed(one) / 1e9 for d, one in samples.items()}
             default = pairs(self._finalists[key][0])
             first = min(seconds, key=seconds.__getitem__)
             if seconds[first] >= (1 - MARGIN) * seconds[default]:
@@ -108,7 +151,11 @@ class InModelSelection:
         """Records how each algorithm of a layer does with its best schedule, where several ran."""
         everywhere = layers(self._prepared, self._settings)
         for layer in {layer.key: layer for layer in everywhere}.values():
-            ran = {chosen(layer, rival.settings): rival for rival in self._rivals}
+            ran = {
+                chosen(layer, rival.settings): rival
+                for rival in self._rivals
+                if all(call.task in best for call in rival.calls)
+            }
             alike = [other for other in everywhere if other.key == layer.key]
             if len(ran) > 1:
                 for way, rival in ran.items():
@@ -169,6 +216,10 @@ class InModelSelection:
             created=time.time(),
             context=Context.MODEL,
         )
+
+
+def _seconds(ran: Sequence[tuple[int, ...]]) -> float:
+    return undisturbed(mean_samples(ran))
 
 
 def _mixed(

@@ -22,12 +22,13 @@ class _State:
     weight: int
     best: float  # seconds, measured or predicted
     bound: float  # seconds that no schedule can beat
-    batches: int = 0
-    in_flight: int = 0  # batches that are being measured
+    batches: float = 0.0
+    in_flight: float = 0.0  # batches that are being measured
     measured: bool = False
-    barren: int = 0  # batches in a row that brought nothing
+    barren: float = 0.0  # batches in a row that brought nothing
     exhausted: bool = False
-    gains: list[float] = dataclasses.field(default_factory=list)  # relative, of each batch
+    # Of each batch: what it brought, relative, and which part it was of a usual one
+    gains: list[tuple[float, float]] = dataclasses.field(default_factory=list)
 
     @property
     def expected(self) -> float:
@@ -37,7 +38,8 @@ class _State:
             return 0.0
         hope = OPTIMISM * (1.0 - self.bound / self.best) / (1 + self.batches + self.in_flight)
         recent = self.gains[-WINDOW:]
-        trend = sum(recent) / len(recent) / (1 + self.in_flight) if recent else 0.0
+        brought, tried = (sum(column) for column in zip((0.0, 0.0), *recent, strict=True))
+        trend = brought / tried / (1 + self.in_flight) if recent else 0.0
         return self.weight * self.best * max(hope, trend)
 
 
@@ -68,30 +70,30 @@ class TaskScheduler:
             return None
         return index
 
-    def begin(self, index: int) -> None:
-        """A batch of the task is in flight."""
-        self._tasks[index].in_flight += 1
+    def begin(self, index: int, part: float = 1.0) -> None:
+        """A batch of the task is in flight, which is some part of a usual one."""
+        self._tasks[index].in_flight += part
 
-    def end(self, index: int) -> None:
+    def end(self, index: int, part: float = 1.0) -> None:
         """A batch of the task is in flight no more, whatever became of it."""
-        self._tasks[index].in_flight -= 1
+        self._tasks[index].in_flight -= part
 
-    def update(self, index: int, best: float) -> None:
+    def update(self, index: int, best: float, part: float = 1.0) -> None:
         """A batch of the task was measured; `best` is the best so far (infinity: none ran).
 
         The first measurement replaces the prediction, whether faster or slower.
         """
         task = self._tasks[index]
-        task.batches += 1
+        task.batches += part
         if not math.isfinite(best):
-            task.barren += 1
+            task.barren += part
         elif not task.measured:
-            task.measured, task.best, task.barren = True, best, 0
+            task.measured, task.best, task.barren = True, best, 0.0
             task.bound = min(task.bound, best)
         else:
             gain = max(0.0, 1.0 - best / task.best)
-            task.gains.append(gain)
-            task.barren = 0 if gain > CONVERGED else task.barren + 1
+            task.gains.append((gain, part))
+            task.barren = 0.0 if gain > CONVERGED * part else task.barren + part
             task.best = min(task.best, best)
             task.bound = min(task.bound, best)
 

@@ -85,6 +85,7 @@ class _Run:
         self._threads = threads
         self._listener = listener
         self._model = CostModel(seed)
+        self._usual = BATCH  # candidates of a batch, where nothing keeps it small
         self._has_news = False  # results that the model has not learned
         self._searches = [EvolutionarySearch(t.key, t.space, self._model, seed) for t in tasks]
         self._defaults = [task.space.default() for task in tasks]
@@ -112,6 +113,8 @@ class _Run:
     def search(self, trials: int | None, deadline: float | None) -> None:
         """Measures batches until a limit is reached or nothing is left to gain. As many are in
         flight as the measurer has room for; what ends tells what to propose next."""
+        share = BATCH if trials is None else trials // max(1, len(self._tasks))
+        self._usual = max(SMALLEST_BATCH, min(BATCH, share))
         with InFlight(self._measurer) as flight:
             while True:
                 while flight.batches < self._measurer.capacity:
@@ -136,7 +139,7 @@ class _Run:
                 return False
             search, task = self._searches[index], self._tasks[index]
             if batch := search.propose(size):
-                self._scheduler.begin(index)
+                self._scheduler.begin(index, len(batch) / self._usual)
                 flight.begin(index, task.key, task.space, batch)
                 return True
             self._scheduler.exhaust(index)
@@ -145,8 +148,7 @@ class _Run:
     def _size(self, flight: InFlight, trials: int | None, deadline: float | None) -> int:
         """Candidates of the next batch. Batches for several devices are so small that none has long
         to wait for the last one."""
-        share = BATCH if trials is None else trials // max(1, len(self._tasks))
-        size = max(SMALLEST_BATCH, min(BATCH, share))
+        size = self._usual
         capacity, candidate_s = self._measurer.capacity, self._measurer.candidate_s
         if capacity > 1:
             usual = round(BATCH_S / candidate_s) if candidate_s else SMALLEST_BATCH
@@ -164,8 +166,8 @@ class _Run:
 
     def _take(self, finished: Finished, trials: int | None, deadline: float | None) -> None:
         """Learns from a batch that has ended."""
-        index = finished.task
-        self._scheduler.end(index)
+        index, part = finished.task, len(finished.candidates) / self._usual
+        self._scheduler.end(index, part)
         if finished.fault is not None:
             self._listener(Warned(f"gave up measuring {self._tasks[index].name}: {finished.fault}"))
             self._scheduler.exhaust(index)
@@ -176,7 +178,7 @@ class _Run:
         search.update(found)
         for trial in found:
             self._records.add(self._record(self._tasks[index], trial))
-        self._scheduler.update(index, _best_seconds(search))
+        self._scheduler.update(index, _best_seconds(search), part)
         self._has_news = True
         self._report(index, found, self._done, trials, deadline)
 
