@@ -48,7 +48,7 @@ class Status(enum.StrEnum):
 class DeviceFault(enum.StrEnum):
     """Why a whole batch says nothing about its candidates."""
 
-    DRIFTED = "drifted"  # the reference kernel's time moved more than `TimingPolicy.max_drift`
+    DRIFTED = "drifted"  # the reference kernel became slower by `TimingPolicy.max_drift`
     LOST = "lost"  # the device disappeared in mid-batch
     NO_SPACE = "no-space"
     BROKEN = "broken"  # nothing could be measured; the message says why
@@ -113,7 +113,9 @@ class TimingPolicy:
 
     One untimed call (checked against `expected`, as the last one is again), `warmup` more, then
     calls timed one by one until both `min_repeats` calls and `min_time_s` seconds (with the flushes
-    between them) are reached, or `max_repeats` calls. Fewer if `timeout_s` would pass, but one.
+    between them) are reached, or `max_repeats` calls. Fewer if `timeout_s` would pass, but one; and
+    fewer of a candidate whose first calls take far longer than another's of which the same is
+    expected.
     """
 
     threads: int = 1
@@ -123,7 +125,7 @@ class TimingPolicy:
     min_time_s: float = 0.01
     timeout_s: float = 10.0  # for all calls of one candidate
     tolerance: float = 1e-4  # max |out - expected| over max |expected|
-    max_drift: float = 0.15  # of the reference's undisturbed time, before the batch to after it
+    max_drift: float = 0.15  # by which the reference may be slower after the batch than before it
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

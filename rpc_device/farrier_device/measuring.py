@@ -18,6 +18,11 @@ Steps: TypeAlias = Sequence[tuple[Entry, Pointers]]
 # and is not killed with none.
 _PLANNED = 0.9
 
+# A candidate that takes so many times as long as another that computes the same is timed no
+# further, once its first few calls have shown it.
+_HOPELESS = 1.5
+_FIRST = 2
+
 
 class Candidates:
     """Measures the candidates of one library, one after another, in this process.
@@ -33,6 +38,7 @@ class Candidates:
         self._pool = pool
         self._policy = policy
         self._blobs = blobs
+        self._fastest: dict[tuple[str, ...], float] = {}  # nanoseconds, by what is expected
 
     def measure(
         self, candidate: Candidate, arguments: Arguments, started: Callable[[], None]
@@ -70,22 +76,35 @@ class Candidates:
         call_s: float,
     ) -> CandidateResult:
         flush = arguments.cold_ranges(candidate)
+        expected = tuple(one.expected for one in candidate.args if one.expected)
+        bar = _HOPELESS * self._fastest[expected] if expected in self._fastest else math.inf
+        deadline = begin + _PLANNED * self._policy.timeout_s
         try:
-            each = self._sample(steps, flush, begin + _PLANNED * self._policy.timeout_s, call_s)
+            each = self._sample(steps, flush, deadline, call_s, bar)
         except NativeError as failure:
             return CandidateResult(Status.CRASHED, message=f"{candidate.symbol} {failure}")
         # Once more: a kernel that counts on its outputs being zero is right the first time only.
         error = arguments.max_error(candidate, self._blobs, self._library)
         wrong = self._compared(error, "right on the first call, but on a later one ")
         samples = tuple(map(sum, zip(*each, strict=True)))
+        if wrong is not None:
+            return wrong
+        if expected:
+            self._fastest[expected] = min(*samples, self._fastest.get(expected, math.inf))
         parts = tuple(map(tuple, each)) if candidate.parts else ()
-        return wrong or CandidateResult(Status.OK, samples, error, parts_ns=parts)
+        return CandidateResult(Status.OK, samples, error, parts_ns=parts)
 
     def _sample(
-        self, steps: Steps, flush: list[tuple[int, int]], deadline: float, call_s: float
+        self,
+        steps: Steps,
+        flush: list[tuple[int, int]],
+        deadline: float,
+        call_s: float,
+        bar: float,
     ) -> list[list[int]]:
-        """Nanoseconds of each step of each timed call, until the policy is content or the next call
-        would pass the deadline. `min_time_s` counts the flushes between the calls too."""
+        """Nanoseconds of each step of each timed call, until the policy is content, the next call
+        would pass the deadline, or the first calls took more than `bar` nanoseconds each.
+        `min_time_s` counts the flushes between the calls too."""
         policy = self._policy
         warmup = min(policy.warmup, _affordable(deadline, call_s) - 1)
         if warmup > 0:
@@ -93,9 +112,13 @@ class Candidates:
         each: list[list[int]] = [[] for _ in steps]
         begin = time.monotonic()
         repeats = min(policy.min_repeats, policy.max_repeats, max(_affordable(deadline, call_s), 1))
+        if bar < math.inf:
+            repeats = min(repeats, _FIRST)
         while repeats > 0:
             for samples, more in zip(each, self._time(steps, repeats, flush), strict=True):
                 samples += more
+            if min(map(sum, zip(*each, strict=True))) > bar:
+                break
             elapsed = time.monotonic() - begin
             done = len(each[0])
             call_s = elapsed / done

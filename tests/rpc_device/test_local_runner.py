@@ -16,6 +16,7 @@ from farrier_device.measurement import (
     Argument,
     Blame,
     Candidate,
+    CandidateResult,
     DeviceFault,
     MeasureRequest,
     Part,
@@ -27,6 +28,8 @@ from farrier_device.measurement import (
 )
 from farrier_device.runners import supervisor
 from farrier_device.runners.local import ChildRunner
+from farrier_device.runners.reference import AroundReference
+from farrier_device.runners.supervisor import Run
 from tests.measure.runner_contract import ChildRunnerContract
 from tests.rpc_device.children import children_of
 
@@ -301,6 +304,27 @@ class TestLibrary:
         assert "0 threads" in only.message
 
 
+class TestRacing:
+    """A candidate far slower than another of which the same is expected gets few calls."""
+
+    def test_who_comes_after_a_fast_one_is_given_up(self, runner, folder, library, doubling):
+        policy = dataclasses.replace(QUICK, min_repeats=4, max_repeats=4, timeout_s=10.0)
+        candidates = [doubling.candidate(symbol) for symbol in ("slow", "right", "slow", "right")]
+        request = request_of(folder, library, *candidates, policy=policy)
+        results = runner.measure(request, folder).results
+        assert [len(one.samples_ns) for one in results] == [4, 4, 2, 4]
+        assert {one.status for one in results} == {Status.OK}
+
+    def test_who_computes_something_else_is_no_rival(self, runner, folder, library, doubling):
+        policy = dataclasses.replace(QUICK, min_repeats=4, max_repeats=4, timeout_s=10.0)
+        slow = doubling.candidate("slow")
+        nothing = dataclasses.replace(
+            slow, args=tuple(dataclasses.replace(one, expected=None) for one in slow.args)
+        )
+        request = request_of(folder, library, doubling.candidate("right"), nothing, policy=policy)
+        assert [len(r.samples_ns) for r in runner.measure(request, folder).results] == [4, 4]
+
+
 class TestReference:
     def test_steady_machine(self, runner, folder, library, doubling):
         policy = dataclasses.replace(QUICK, max_drift=1e6)
@@ -319,6 +343,19 @@ class TestReference:
         assert result.fault is DeviceFault.DRIFTED
         assert "%" in result.message
         assert result.results == ()
+
+    @pytest.mark.parametrize(("after", "drifts"), [(114, False), (120, True), (50, False)])
+    def test_only_a_machine_that_becomes_slower_drifts(self, doubling, after, drifts):
+        candidate = doubling.candidate("right")
+
+        def run(candidates, fresh):
+            times = [100, *([70] * (len(candidates) - 2)), after]
+            results = [CandidateResult(Status.OK, (ns,) * 4) for ns in times]
+            return Run(results, [0] * len(candidates))
+
+        result = AroundReference(candidate, 0.15, run).measure([candidate] * 3)
+        assert (result.fault is DeviceFault.DRIFTED) is drifts
+        assert len(result.results) == (0 if drifts else 3)
 
     def test_an_emulated_machine_cannot_drift(self, folder, library, doubling):
         policy = dataclasses.replace(QUICK, max_drift=-1.0)
