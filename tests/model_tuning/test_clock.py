@@ -30,6 +30,7 @@ def test_time_is_spent_in_phases_and_on_kinds_of_work(hand):
         with contextlib.suppress(ZeroDivisionError), clock.work("measure"):
             hand[0] += 4
             raise ZeroDivisionError
+        clock.ended("its time is up")
     with clock.phase("race"), clock.work("measure"):
         hand[0] += 5
     hand[0] += 7
@@ -38,6 +39,7 @@ def test_time_is_spent_in_phases_and_on_kinds_of_work(hand):
     assert clock.works == {"compile": 5, "measure": 9}
     assert clock.report() == {
         "budget_s": 60.0,
+        "ended": {"search": "its time is up"},
         "seconds": {
             "search": {"compile": 5, "measure": 4, "all": 10},
             "race": {"measure": 5, "all": 5},

@@ -127,15 +127,19 @@ class CoordinateDescent:
                 try:
                     tried = self._tried(rivals, size)
                     if max(map(len, tried.values()), default=1) == 1 and len(rivals) == 1:
+                        self._clock.ended("no kernel has a candidate left, or all have rested")
                         break
                     if self._comparison.devices is not None and not size.is_last:
                         self._ahead = compiling.submit(self._candidates, rivals, size)
                     best = self._round(rivals, tried, size, listener)
                 except (ComparisonError, CompilerError) as error:
                     listener(Warned(f"the search in the model ends early: {error}"))
+                    self._clock.ended(str(error))
                     break
                 rivals = [best]
                 self._tell(best, listener)
+            else:
+                self._clock.ended("its time is up")
         return self._rematch(before, rivals[0], listener)
 
     def _plan(self, rivals: Sequence[Variant]) -> _Round | None:

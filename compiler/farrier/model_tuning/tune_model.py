@@ -70,6 +70,7 @@ def tune_model(
                 seed=options.seed,
                 threads=default.settings.threads,
                 listener=listener,
+                ended=clock.ended,
             )
         finalists = {key: several[:_FINALISTS] for key, several in finalists.items()}
         final = InModelSelection(prepared, rivals, finalists, records, options.seed)

@@ -22,6 +22,7 @@ class Clock:
         self._begin = time.monotonic()
         self._phase = ""
         self._adding = threading.Lock()
+        self._ended: dict[str, str] = {}
         self._spent: dict[str, dict[str, float]] = {}
 
     @property
@@ -56,6 +57,10 @@ class Clock:
             kinds = self._spent.setdefault(self._phase, {})
             kinds[name] = kinds.get(name, 0.0) + seconds
 
+    def ended(self, reason: str) -> None:
+        """Why the phase that runs ends."""
+        self._ended[self._phase] = reason
+
     @property
     def phases(self) -> dict[str, float]:
         """Seconds of each phase."""
@@ -72,5 +77,6 @@ class Clock:
         return found
 
     def report(self) -> dict[str, Any]:
-        """Seconds by phase, and in it by kind of work, `all` included, as JSON types."""
-        return {"budget_s": self.budget_s, "seconds": self._spent}
+        """Seconds by phase, and in it by kind of work, `all` included, and why phases ended that
+        might have gone on, as JSON types."""
+        return {"budget_s": self.budget_s, "seconds": self._spent, "ended": self._ended}

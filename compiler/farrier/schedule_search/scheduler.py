@@ -3,7 +3,7 @@
 The expected gain of a batch is the task's share of the model's latency times the relative
 improvement to expect: what its last batches brought, or, while little is known, a share of the
 distance to the roofline that shrinks with every batch (after Ansor's gradient scheduler,
-Zheng et al., OSDI 2020, section 6).
+Zheng et al., OSDI 2020, section 6). An improvement that is less than the noise is none.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ class _State:
     batches: float = 0.0
     in_flight: float = 0.0  # batches that are being measured
     measured: bool = False
+    noise: float = 0.0  # relative, of what is measured
     barren: float = 0.0  # batches in a row that brought nothing
     exhausted: bool = False
     # Of each batch: what it brought, relative, and which part it was of a usual one
@@ -40,7 +41,10 @@ class _State:
         recent = self.gains[-WINDOW:]
         brought, tried = (sum(column) for column in zip((0.0, 0.0), *recent, strict=True))
         trend = brought / tried / (1 + self.in_flight) if recent else 0.0
-        return self.weight * self.best * max(hope, trend)
+        gain = max(hope, trend)
+        if gain < self.noise:  # it would not be seen
+            return 0.0
+        return self.weight * self.best * gain
 
 
 class TaskScheduler:
@@ -78,13 +82,15 @@ class TaskScheduler:
         """A batch of the task is in flight no more, whatever became of it."""
         self._tasks[index].in_flight -= part
 
-    def update(self, index: int, best: float, part: float = 1.0) -> None:
-        """A batch of the task was measured; `best` is the best so far (infinity: none ran).
+    def update(self, index: int, best: float, part: float = 1.0, noise: float = 0.0) -> None:
+        """A batch of the task was measured; `best` is the best so far (infinity: none ran), and
+        `noise` what its measurements err by, relative.
 
         The first measurement replaces the prediction, whether faster or slower.
         """
         task = self._tasks[index]
         task.batches += part
+        task.noise = noise
         if not math.isfinite(best):
             task.barren += part
         elif not task.measured:
@@ -96,6 +102,17 @@ class TaskScheduler:
             task.barren = 0.0 if gain > CONVERGED * part else task.barren + part
             task.best = min(task.best, best)
             task.bound = min(task.bound, best)
+
+    def why_none(self) -> str:
+        """Why `next` finds no task, in words."""
+        open_tasks = [task for task in self._tasks if not task.exhausted]
+        if not open_tasks:
+            return "every candidate is measured"
+        if any(task.noise > 0 for task in open_tasks) and all(
+            task.expected == 0.0 for task in open_tasks
+        ):
+            return "nothing more is expected of any kernel than the noise of its measurements"
+        return f"no batch is expected to bring {CONVERGED:.1%} of the model's time"
 
     def exhaust(self, index: int) -> None:
         """The task has no candidate left to measure."""

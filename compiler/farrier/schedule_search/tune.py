@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from farrier.cost_model import CostModel
 from farrier.errors import CompilerError
@@ -16,7 +17,7 @@ from farrier.schedule_search.in_flight import Finished, InFlight
 from farrier.schedule_search.scheduler import TaskScheduler
 from farrier.schedule_search.trial import Measurer, Trial
 from farrier.space import Space
-from farrier_device.measurement import CandidateResult
+from farrier_device.measurement import CandidateResult, undisturbed
 
 BATCH = 16
 SMALLEST_BATCH = 4  # where there are more tasks than trials for whole batches
@@ -48,19 +49,20 @@ def tune(
     seed: int = 0,
     threads: int = 1,
     listener: Listener = ignore,
+    ended: Callable[[str], object] = lambda reason: None,
 ) -> dict[str, list[dict[str, int]]]:
     """The best decisions of every task, by task key: the default of the analytic model, then those
     that were measured to be faster or nearly as fast, the fastest first.
 
     Stops after `trials` measured candidates (those of earlier runs in `records` included), after
     `budget_s` seconds, or when no batch is worth its time. Kernels were measured alone, and once:
-    before anything is claimed they are to be measured in their model. Raises whatever `records`
-    raises.
+    before anything is claimed they are to be measured in their model. `ended` is told what ended
+    the search. Raises whatever `records` raises.
     """
     run = _Run(tasks, fingerprint, measurer, records, seed, threads, listener)
     deadline = None if budget_s is None else time.monotonic() + budget_s
     run.resume()
-    run.search(trials, deadline)
+    ended(run.search(trials, deadline))
     return run.finalists()
 
 
@@ -110,9 +112,9 @@ class _Run:
                 self._scheduler.update(index, min(t.seconds for t in search.trials[:end]))
         self._has_news = True
 
-    def search(self, trials: int | None, deadline: float | None) -> None:
-        """Measures batches until a limit is reached or nothing is left to gain. As many are in
-        flight as the measurer has room for; what ends tells what to propose next."""
+    def search(self, trials: int | None, deadline: float | None) -> str:
+        """Measures batches until a limit is reached or nothing is left to gain, and says which. As
+        many are in flight as the measurer has room for; what ends tells what to propose next."""
         share = BATCH if trials is None else trials // max(1, len(self._tasks))
         self._usual = max(SMALLEST_BATCH, min(BATCH, share))
         with InFlight(self._measurer) as flight:
@@ -121,12 +123,20 @@ class _Run:
                     if not self._begin(flight, trials, deadline):
                         break
                 if not flight.batches:
-                    return
+                    return self._why(trials, deadline)
                 left = None if deadline is None else deadline + GRACE_S - time.monotonic()
                 finished = flight.next(None if left is None else max(0.0, left))
                 if finished is None:
-                    return
+                    return self._why(trials, deadline)
                 self._take(finished, trials, deadline)
+
+    def _why(self, trials: int | None, deadline: float | None) -> str:
+        """What ended the search."""
+        if trials is not None and self._done >= trials:
+            return f"{self._done} trials are measured"
+        if deadline is not None and time.monotonic() >= deadline - self._measurer.candidate_s:
+            return "its time is up"
+        return self._scheduler.why_none()
 
     def _begin(self, flight: InFlight, trials: int | None, deadline: float | None) -> bool:
         """Whether there was a batch that is worth its time, and is in flight now."""
@@ -178,7 +188,7 @@ class _Run:
         search.update(found)
         for trial in found:
             self._records.add(self._record(self._tasks[index], trial))
-        self._scheduler.update(index, _best_seconds(search), part)
+        self._scheduler.update(index, _best_seconds(search), part, _noise(search.trials))
         self._has_news = True
         self._report(index, found, self._done, trials, deadline)
 
@@ -244,3 +254,15 @@ class _Run:
 
 def _best_seconds(search: EvolutionarySearch) -> float:
     return float("inf") if search.best is None else search.best.seconds
+
+
+def _noise(trials: Sequence[Trial]) -> float:
+    """What measurements of a task err by, relative: half of what two halves of the samples of one
+    candidate differ by, typically."""
+    errors = []
+    for trial in trials:
+        samples = trial.result.samples_ns
+        if len(samples) > 1:
+            one, other = undisturbed(samples[::2]), undisturbed(samples[1::2])
+            errors.append(abs(one - other) / (one + other))
+    return statistics.median(errors) if errors else 0.0
