@@ -11,6 +11,8 @@ from bench import models
 from farrier import pipeline
 from farrier.artifact.calls import CallRecord
 from farrier.importer import import_model
+from farrier.kernels import Helpers
+from farrier.kernels.compile import codegen, lower
 from farrier.measure import LocalDevice
 from farrier.model_tuning import compare
 from farrier.model_tuning.compare import Comparison, ComparisonError, compared, mean_samples
@@ -22,6 +24,7 @@ from farrier.passes.choose_algorithms import layers
 from farrier.progress import VariantsCompared, Verified, Warned
 from farrier.records import MemoryRecords
 from farrier.targets import parse_target
+from farrier.targets.cpu.codegen.compile import compile_text
 from farrier_device.measurement import DeviceFault, MeasureResult
 from tests.control_flow.test_models import info, model, node
 
@@ -151,6 +154,52 @@ def test_a_device_that_is_lost_is_a_warning(variants):
             comparison.by_call(variants, 0.01)
         assert compared(comparison, *variants, events.append) is None
     assert [type(event) for event in events] == [Warned]
+
+
+TRAP = """
+define i32 @{name}(ptr %args, ptr %pool) {{
+  call void @llvm.trap()
+  unreachable
+}}
+declare void @llvm.trap()
+"""
+
+
+class Trapping(Helpers):
+    """Makes one kernel that crashes, of the space that is told."""
+
+    def __init__(self, space):
+        super().__init__(0, TARGET, 2)
+        self.space = space
+
+    def build(self, build_inputs):
+        made = {}
+        for key, one in build_inputs.items():
+            (compiled,) = codegen([lower(one)], TARGET)
+            if one.space is self.space:
+                trap = compile_text(TRAP.format(name=one.name), TARGET)
+                compiled = dataclasses.replace(compiled, content=trap)
+            made[key] = compiled
+        return made
+
+
+def test_a_variant_that_crashes_fails_alone(variants):
+    default, direct = variants
+    others = {choice.task.key for choice in default.choices.values()}
+    new = next(one for one in direct.choices.values() if one.task.key not in others)
+    events = []
+    with LocalDevice() as device:
+        runner, blobs = device.runner, device.blobs
+        comparison = Comparison(TARGET, 2, runner, blobs, Trapping(new.space))
+        ran, failed = comparison.by_call(variants, 0.05)
+        assert [one.call.task for one in ran] == [call.task for call in default.calls]
+        assert "crashed" in failed.reason
+        assert "SIG" in failed.reason
+        assert compared(comparison, *variants, events.append) is None
+        with pytest.raises(ComparisonError, match="crashed"):
+            comparison.by_call([direct], 0.05)
+    (warned,) = events
+    assert "crashed" in warned.message
 
 
 def test_a_model_is_tuned_in_its_algorithms_and_schedules_and_ships_the_faster():
