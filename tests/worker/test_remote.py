@@ -311,3 +311,13 @@ def test_a_job_that_lost_its_lease_changes_nothing(farm: Farm, served: Served) -
     [(why, crashed)] = served.aborted
     assert (crashed, "no longer holds" in why) == (False, True)
     assert farm.jobs.get(served.job).state is State.CANCELLED
+
+
+def test_the_runner_knows_how_many_devices_measure(
+    farm: Farm, served: Served, device_side: BlockingDeviceSide
+) -> None:
+    line = served.line()
+    assert RemoteRunner(line).devices == 0
+    for name in ("one", "two"):
+        device_side.connect(name, dataclasses.asdict(describe()))
+    assert RemoteRunner(line).devices == 2
