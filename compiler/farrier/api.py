@@ -32,6 +32,7 @@ def compile(
     max_layer_error: float = MAX_LAYER_ERROR,
     verify: bool = True,
     precision: str = "f32",
+    cores: int = 0,
     listener: Listener | None = None,
     folder: str | os.PathLike[str] | None = None,
 ) -> Artifact:
@@ -49,6 +50,7 @@ def compile(
     measuring here; with neither, the analytic ranking decides. `max_layer_error` bounds what the
     algorithm of a layer may be off by, as share of the layer's range. With `precision` "bf16"
     or "f16" (aarch64) contractions multiply in that and sum in f32; the report states the error.
+    `cores` bounds how many of this machine's cores compile (0: all); the code is the same.
     Raises FarrierError.
     """
     try:
@@ -68,6 +70,7 @@ def compile(
         max_layer_error=max_layer_error,
         verify=verify,
         precision=precision,
+        cores=cores,
     )
     given = _given(model, None if folder is None else Path(folder))
     return pipeline.compile_model(given, options, listener=listener or progress.ignore)

@@ -17,7 +17,7 @@ from farrier.errors import UsageError
 from farrier.importer import ImportedModel, import_model
 from farrier.ir.control import failures
 from farrier.ir.graph import Graph
-from farrier.kernels import Helpers, Kernels, helpers_for, lowered
+from farrier.kernels import Builders, Helpers, Kernels, helpers_for, lowered
 from farrier.kernels.choose import choose_defaults
 from farrier.measure import Blobs, LocalDevice, NotedRunner, Runner, TaskMeasurer
 from farrier.model.bus_errors import reading
@@ -81,6 +81,7 @@ def compile_model(
     dump: Dump = _NOWHERE,
     against: Sequence[str] = (),
     as_floats: bool = False,
+    builders: Builders | None = None,
 ) -> Artifact:
     """Compiles one ONNX model, called `name` where it has a better one than its own.
 
@@ -88,7 +89,7 @@ def compile_model(
     are read for schedules that are known and extended with what is measured. Once it is verified,
     the model is raced with the engines `against` which it is to be, where the device has them.
     `as_floats` compiles the float form of a quantized model, whose outputs are not the model's: it
-    is for comparisons, and not to be verified.
+    is for comparisons, and not to be verified. `builders` compile kernels beside this machine.
     Raises FarrierError; StoppedError after the step that `dump.until` names.
     """
     model = model_of(model)
@@ -101,10 +102,10 @@ def compile_model(
             imported = _as_floats(imported)
         hot = hot_sizes(imported.dims, options.hot)
         check_hot(imported, options.hot, hot)
-        count = helpers_for(len(imported.graph.nodes))
+        count = helpers_for(len(imported.graph.nodes), options.cores, tunes=options.tunes)
         with (
             LocalDevice(backend_of(settings.target).runner()) as local,
-            Helpers(count, settings.target, settings.threads) as helpers,
+            Helpers(count, settings.target, settings.threads, builders) as helpers,
         ):
             device = NotedRunner(local.runner if runner is None else runner, listener)
             compilation = _Compilation(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import hashlib
 import importlib.metadata
@@ -20,11 +21,12 @@ _MAKERS = ("llvmlite", "ml_dtypes", "numpy", "onnx", "xgboost", "xgboost-cpu", "
 
 
 def entry_key(content: str, options: CompileOptions, sizes: Mapping[str, int]) -> str:
-    """64 hex digits over the model's content, every option with the target as this machine resolves
-    it, the sizes that dims are fixed at by name, and the compiler itself."""
+    """64 hex digits over the model's content, every option that decides about the code, with the
+    target as this machine resolves it, the sizes that dims are fixed at by name, and the compiler
+    itself."""
     target = parse_target(options.target)
     asked = {
-        **options.to_dict(),
+        **dataclasses.replace(options, cores=0).to_dict(),
         "target": target.to_dict(),
         "threads": options.threads or target.cores,
     }

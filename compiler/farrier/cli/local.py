@@ -58,6 +58,9 @@ PrecisionOption = Annotated[
     str, typer.Option(help="What contractions multiply in: f32; bf16 or f16 with sums in f32.")
 ]
 ThreadsOption = Annotated[int, typer.Option(help="0: one per core of the target.")]
+CoresOption = Annotated[
+    int, typer.Option(help="Of this machine, to compile with; 0: all. Processes beside this one.")
+]
 SeedOption = Annotated[int, typer.Option(help="Of the search.")]
 VerifyOption = Annotated[
     bool, typer.Option(help="Run the result and compare it with the reference.")
@@ -91,6 +94,7 @@ def compile_(
     hot: HotOption = None,
     typical: TypicalOption = "",
     threads: ThreadsOption = 0,
+    cores: CoresOption = 0,
     seed: SeedOption = 0,
     max_layer_error: MaxLayerErrorOption = MAX_LAYER_ERROR,
     records: Annotated[
@@ -126,6 +130,7 @@ def compile_(
         max_layer_error=max_layer_error,
         verify=verify,
         precision=precision,
+        cores=cores,
     )
     if until is None:
         check_writable(output)

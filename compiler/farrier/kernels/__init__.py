@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
+from farrier.kernels.builders import Builders, Built
 from farrier.kernels.compile import BuildInput, Compiled, lower, lowered
 from farrier.kernels.helpers import Helpers, Kernels, helpers_for
 
-__all__ = ["BuildInput", "Compiled", "Helpers", "Kernels", "helpers_for", "lower", "lowered"]
+__all__ = [
+    "BuildInput",
+    "Builders",
+    "Built",
+    "Compiled",
+    "Helpers",
+    "Kernels",
+    "helpers_for",
+    "lower",
+    "lowered",
+]

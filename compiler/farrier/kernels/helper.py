@@ -6,6 +6,9 @@ helper → parent   {"object": <base64>, "interfaces": [<interface>…], "traces
                   or {"failed": <message>}
 
 interface = {"kernel": <IR, without a body>, "shared": <extent>, "slice": <extent>}
+
+A builder gets the same, and beside the kernels what a helper is started with:
+{"kernels": …, "target": {<field>: <value>}, "threads": n}.
 """
 
 from __future__ import annotations
@@ -49,6 +52,16 @@ def serve() -> None:
                 wire.send(sock, _answer(wire.receive(sock)["kernels"], target, threads))
         except wire.ClosedError:
             return
+
+
+def build(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Compiles the kernels of a message that says all, as builders get it; the answer is a
+    helper's."""
+    try:
+        target = Target.from_dict(message["target"])
+    except Exception as error:
+        return {"failed": str(error)}
+    return _answer(message["kernels"], target, message["threads"])
 
 
 def _answer(wanted: Sequence[Mapping[str, Any]], target: Target, threads: int) -> dict[str, Any]:

@@ -1,32 +1,34 @@
-"""From decisions to machine code, every kernel of a model: here, and in helper processes beside.
+"""From decisions to machine code, every kernel of a model: here, in helper processes beside, and by
+builders elsewhere.
 
 Nearly all of a compilation is this, and no kernel depends on another. A helper is told of kernels
-as text, and answers with their object (`farrier.kernels.helper`). Which kernels share a module does
-not depend on who compiles them, so the code is the same whatever help there is.
+as text, and answers with their object (`farrier.kernels.helper`); a builder of a farm is a helper
+on another machine (`farrier.kernels.builders`). Which kernels share a module does not depend on who
+compiles them, so the code is the same whatever help there is.
 """
 
 from __future__ import annotations
 
 import base64
-import collections
 import contextlib
 import dataclasses
 import gc
 import json
 import os
-import queue
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TypeAlias
+from typing import Any
 
 from farrier.errors import CompilerError
 from farrier.ir.loop import Function
 from farrier.ir.printer import print_ir
+from farrier.kernels.builders import Builders, Dispatcher
 from farrier.kernels.compile import BuildInput, Compiled, codegen, lower
 from farrier.kernels.helper import read_interface, serve
+from farrier.kernels.modules import Job, Made, Module, ModuleQueue, failed
 from farrier.targets import Target
 from farrier.targets.interface import Interface
 from farrier_device import wire
@@ -48,31 +50,36 @@ class Kernels:
     objects: Sequence[bytes]
 
 
-Module: TypeAlias = Mapping[str, BuildInput]  # the kernels of one object
-Made: TypeAlias = dict[str, Compiled | CompilerError]  # what became of each
-Answer: TypeAlias = tuple[int, Made | str]  # the module's number; or what became of its helper
-
-
-def helpers_for(nodes: int) -> int:
-    """How many helpers a model of so many nodes should have on this machine."""
-    others = len(os.sched_getaffinity(0)) - 1
-    return min(others, nodes // _NODES_A_HELPER, _MOST_HELPERS)
+def helpers_for(nodes: int, cores: int = 0, *, tunes: bool = False) -> int:
+    """How many helpers a model of so many nodes should have on this machine, of which it may use so
+    many `cores` (0: all). One that `tunes` compiles candidates by the hundred, however small it
+    is."""
+    here = len(os.sched_getaffinity(0))
+    others = (min(cores, here) if cores else here) - 1
+    return others if tunes else min(others, nodes // _NODES_A_HELPER, _MOST_HELPERS)
 
 
 class Helpers(Closing):
-    """Processes that compile kernels beside this one. They start in the background, and end with
-    the context."""
+    """Processes that compile kernels beside this one, and builders elsewhere, if there are any. The
+    processes start in the background, and end with the context. `build` is safe to call from
+    several threads at once; the kernels asked for first are compiled first."""
 
-    def __init__(self, count: int, target: Target, threads: int) -> None:
+    def __init__(
+        self, count: int, target: Target, threads: int, builders: Builders | None = None
+    ) -> None:
         self._target = target
-        self._begun: list[tuple[dict[str, BuildInput], _Job]] = []
+        self._threads = threads
+        self._begun: list[tuple[dict[str, BuildInput], Job]] = []
+        self._queue = ModuleQueue()
         self._helpers: list[_Helper] = []
         with contextlib.suppress(OSError):  # no more processes: those that there are do the work
             for _ in range(count):
-                self._helpers.append(_Helper(target, threads))
+                self._helpers.append(_Helper(target, threads, self._queue))
+        if builders is not None:
+            Dispatcher(builders, self._queue, self._message, _read)
 
     def begin(self, build_inputs: Mapping[str, BuildInput]) -> None:
-        """Has the helpers compile kernels that `compile` will be asked for, while others are being
+        """Has others compile kernels that `compile` will be asked for, while still others are being
         chosen. One whose schedule changes until then is compiled in vain."""
         self._begun.append((dict(build_inputs), self._started(build_inputs)))
 
@@ -96,41 +103,46 @@ class Helpers(Closing):
         """Every kernel that is asked for, or why there is none, in their order."""
         return self._finished(self._started(build_inputs), build_inputs.keys())
 
-    def _started(self, build_inputs: Mapping[str, BuildInput]) -> _Job:
-        """Modules that the helpers compile from now on."""
+    def _started(self, build_inputs: Mapping[str, BuildInput]) -> Job:
+        """Modules that others compile from now on."""
         items = list(build_inputs.items())
-        modules: list[Module] = [
-            dict(items[start : start + _KERNELS_A_MODULE])
-            for start in range(0, len(items), _KERNELS_A_MODULE)
-        ]
-        job = _Job(modules, collections.deque(range(len(modules))), queue.SimpleQueue())
-        for helper in self._helpers:
-            helper.take(job)
-        return job
+        return self._queue.put(
+            [
+                dict(items[start : start + _KERNELS_A_MODULE])
+                for start in range(0, len(items), _KERNELS_A_MODULE)
+            ]
+        )
 
-    def _finished(self, job: _Job, wanted: Collection[str]) -> Made:
+    def _finished(self, job: Job, wanted: Collection[str]) -> Made:
         """What became of the kernels of every module of which all are `wanted`; an object with
         another would define a kernel twice."""
-        modules = job.modules
-        is_wanted = [all(key in wanted for key in module) for module in modules]
-        made: dict[int, Made] = {}
-        with _no_collection():
-            while (number := _next(job.waiting)) is not None:
-                made[number] = _compiled(modules[number], self._target) if is_wanted[number] else {}
-        while len(made) < len(modules):
-            number, answer = job.answers.get()
-            module = modules[number]
-            if isinstance(answer, str):
-                names = ", ".join(build_input.name for build_input in module.values())
-                error = CompilerError(f"the process that compiled {names} {answer}")
-                made[number] = dict.fromkeys(module, error)
-            else:  # what a helper could not do is done here once more, for its error
-                made[number] = answer or _compiled(module, self._target)
-        kept = (made[number] for number, is_kept in enumerate(is_wanted) if is_kept)
-        return {key: one for each in kept for key, one in each.items()}
+        kept = [
+            number
+            for number, module in enumerate(job.modules)
+            if all(key in wanted for key in module)
+        ]
+        with self._queue.awaited(job, kept):
+            while (taken := self._queue.take_here(job)) is not None:
+                try:
+                    with _no_collection():
+                        made = _compiled(taken.module, self._target)
+                    self._queue.answer(taken, made)
+                finally:
+                    self._queue.leave_here()
+        return {key: one for number in kept for key, one in job.made[number].items()}
+
+    def _message(self, module: Module) -> str | None:
+        """What a builder is told of a module; None where it cannot be told."""
+        kernels = _written(module)
+        if kernels is None:
+            return None
+        target = dataclasses.asdict(self._target)
+        return json.dumps({"kernels": kernels, "target": target, "threads": self._threads})
 
     def close(self) -> None:
-        """Ends the processes; a second call does nothing."""
+        """Ends the processes; a second call does nothing. What builders still work on is nobody's
+        any more."""
+        self._queue.close()
         for helper in self._helpers:
             helper.close()
 
@@ -140,24 +152,32 @@ def _is_same(one: BuildInput, other: BuildInput | None) -> bool:
     return other is not None and one.space is other.space and one.decisions == other.decisions
 
 
-@contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
+class _NoCollection:
     """Within it no cycles of garbage are looked for: IR is made of trees, of which there are so
-    many that looking takes a sixth of the time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
+    many that looking takes a sixth of the time. Threads may be within it at once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._within = 0
+        self._was_enabled = False
+
+    @contextlib.contextmanager
+    def __call__(self) -> Iterator[None]:
+        with self._lock:
+            if self._within == 0:
+                self._was_enabled = gc.isenabled()
+                gc.disable()
+            self._within += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._within -= 1
+                if self._within == 0 and self._was_enabled:
+                    gc.enable()
 
 
-def _next(waiting: collections.deque[int]) -> int | None:
-    try:
-        return waiting.popleft()
-    except IndexError:
-        return None
+_no_collection = _NoCollection()
 
 
 def _compiled(module: Module, target: Target) -> Made:
@@ -187,19 +207,37 @@ def _coded(functions: Mapping[str, Function], target: Target) -> dict[str, Compi
     return dict(zip(functions, codegen([*functions.values()], target), strict=True))
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Job:
-    """Modules to compile: the numbers of those that nobody has taken, and where answers go."""
+def _written(module: Module) -> list[dict[str, Any]] | None:
+    """A module's kernels as another process is told of them; None where one is no program, or is
+    loops already."""
+    kernels = [
+        {
+            "program": print_ir(build_input.space.program),
+            "decisions": dict(build_input.decisions),
+            "name": build_input.name,
+        }
+        for build_input in module.values()
+        if build_input.space.program is not None and build_input.loops is None
+    ]
+    return kernels if len(kernels) == len(module) else None
 
-    modules: Sequence[Module]
-    waiting: collections.deque[int]
-    answers: queue.SimpleQueue[Answer]
+
+def _read(answer: Mapping[str, Any], module: Module) -> Made:
+    """A module's kernels as another process answered; nothing where it could not."""
+    if "failed" in answer:
+        return {}
+    for build_input, trace in zip(module.values(), answer["traces"], strict=True):
+        build_input.space.remember(build_input.decisions, trace)
+    content = base64.b64decode(answer["object"])
+    interfaces = map(read_interface, answer["interfaces"])
+    return {key: Compiled(one, content) for key, one in zip(module, interfaces, strict=True)}
 
 
 class _Helper:
     """One process, and the thread that talks to it."""
 
-    def __init__(self, target: Target, threads: int) -> None:
+    def __init__(self, target: Target, threads: int, modules: ModuleQueue) -> None:
+        self._modules = modules
         self._sock, theirs = socket.socketpair()
         command = _BOOTSTRAP.format(serve.__module__, serve.__name__)
         words = [sys.path, theirs.fileno(), dataclasses.asdict(target), threads]
@@ -215,58 +253,41 @@ class _Helper:
             self._sock.close()
             raise
         self.is_ready = threading.Event()
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._serve)
         self._thread.start()
 
-    def take(self, job: _Job) -> None:
-        """Compiles modules of a job, as soon as it can, until none waits."""
-        self._jobs.put(job)
-
     def _serve(self) -> None:
-        """The thread: job after job, until there are no more or the process is gone."""
+        """The thread: module after module, until there are no more or the process is gone."""
         with contextlib.suppress(wire.ClosedError):
             wire.receive(self._sock)  # what does not get that far takes no work
             self.is_ready.set()
-            while (job := self._jobs.get()) is not None:
-                while (number := _next(job.waiting)) is not None:
-                    job.answers.put((number, self._answer(job.modules[number])))
+            while (taken := self._modules.take_local()) is not None:
+                made, is_gone = self._answer(taken.module)
+                self._modules.answer(taken, made)
+                if is_gone:
+                    return
 
-    def _answer(self, module: Module) -> Made | str:
-        """What becomes of a module: whoever waits for it must be told something."""
+    def _answer(self, module: Module) -> tuple[Made, bool]:
+        """What becomes of a module: whoever waits for it must be told something; and whether the
+        process is gone."""
         try:
-            return self._compiled(module)
+            return self._compiled(module), False
         except wire.ClosedError:
-            return describe_exit(self._process.wait())
+            return failed(module, describe_exit(self._process.wait())), True
         except Exception as error:
-            return f"failed: {error}"
+            return failed(module, f"failed: {error}"), False
 
     def _compiled(self, module: Module) -> Made:
         """What the process makes of a module; nothing where that failed. Raises ClosedError."""
-        build_inputs = [
-            {
-                "program": print_ir(build_input.space.program),
-                "decisions": dict(build_input.decisions),
-                "name": build_input.name,
-            }
-            for build_input in module.values()
-            if build_input.space.program is not None and build_input.loops is None
-        ]
-        if len(build_inputs) < len(module):
+        kernels = _written(module)
+        if kernels is None:
             return {}
-        wire.send(self._sock, {"kernels": build_inputs})
-        answer = wire.receive(self._sock)
-        if "failed" in answer:
-            return {}
-        for build_input, trace in zip(module.values(), answer["traces"], strict=True):
-            build_input.space.remember(build_input.decisions, trace)
-        content = base64.b64decode(answer["object"])
-        interfaces = map(read_interface, answer["interfaces"])
-        return {key: Compiled(one, content) for key, one in zip(module, interfaces, strict=True)}
+        wire.send(self._sock, {"kernels": kernels})
+        return _read(wire.receive(self._sock), module)
 
     def close(self) -> None:
+        """To be called once the modules' queue is closed."""
         self._process.kill()
         self._process.wait()
-        self._jobs.put(None)
         self._thread.join()
         self._sock.close()

@@ -62,7 +62,7 @@ def rebuild(
     hot = hot_sizes(imported.dims, options.hot)
     if len(schedules) != 1 + len(hot):
         raise ArtifactError(f"{artifact.manifest.name} was made with other options")
-    count = max(1, helpers_for(len(imported.graph.nodes)))
+    count = max(1, helpers_for(len(imported.graph.nodes), options.cores))
     with Helpers(count, settings.target, settings.threads) as helpers:
         general = _variant(imported.graph, settings, schedules[0], reports)
         variants = [general]

@@ -89,6 +89,7 @@ _IN_A_NODE = "RuntimeException,InvalidArgument,Fail"
 # Options of the command line, and what the provider calls them.
 _OPTIONS = {
     "budget": "budget_s",
+    "cores": "cores",
     "hot": "hot",
     "max-layer-error": "max_layer_error",
     "no-verify": "verify=False",

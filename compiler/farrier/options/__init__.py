@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from farrier.options.options import (
+    MAX_CORES,
     MAX_LAYER_ERROR,
     MAX_THREADS,
     TYPICAL_ALONE,
@@ -10,4 +11,11 @@ from farrier.options.options import (
     parse_budget,
 )
 
-__all__ = ["MAX_LAYER_ERROR", "MAX_THREADS", "TYPICAL_ALONE", "CompileOptions", "parse_budget"]
+__all__ = [
+    "MAX_CORES",
+    "MAX_LAYER_ERROR",
+    "MAX_THREADS",
+    "TYPICAL_ALONE",
+    "CompileOptions",
+    "parse_budget",
+]

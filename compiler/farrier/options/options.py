@@ -12,6 +12,7 @@ from farrier.options.precision import parse_precision
 from farrier.options.shapes import GivenShape, Hot, parse_dim
 
 MAX_THREADS = 1024
+MAX_CORES = 1024
 TYPICAL_ALONE: tuple[Hot, ...] = ({},)  # the sizes that get code of their own
 MAX_LAYER_ERROR = 3e-6  # that of Winograd's filtering with tiles of 4
 
@@ -42,10 +43,11 @@ class CompileOptions:
     max_layer_error: float = MAX_LAYER_ERROR
     verify: bool = True
     precision: str = "f32"  # or "bf16", "f16": what contractions multiply in
+    cores: int = 0  # of the machine that compiles, which this may use; 0: all. The code is the same
 
     def __post_init__(self) -> None:
         """Raises UsageError. Numbers of numpy's become Python's, which JSON can hold."""
-        for name in ("trials", "threads", "seed"):
+        for name in ("trials", "threads", "seed", "cores"):
             if name != "trials" or self.trials is not None:
                 object.__setattr__(self, name, _whole(getattr(self, name), name))
         for name in ("budget_s", "max_layer_error"):
@@ -73,6 +75,11 @@ class CompileOptions:
                 f"threads is {self.threads}, of at most {MAX_THREADS}",
                 hint="--threads 0 takes every core",
             )
+        if not 0 <= self.cores <= MAX_CORES:
+            raise UsageError(
+                f"cores is {self.cores}, of at most {MAX_CORES}",
+                hint="--cores 0 takes every core of the machine that compiles",
+            )
 
     @property
     def tunes(self) -> bool:
@@ -85,13 +92,17 @@ class CompileOptions:
         return self.tunes or self.verify
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON object; `from_dict` reads it back."""
-        return {
+        """A JSON object; `from_dict` reads it back. `cores` is left out where nothing is said of
+        them: roles and clients of older versions do not know them."""
+        written = {
             **dataclasses.asdict(self),
             "shapes": {name: list(shape) for name, shape in self.shapes.items()},
             "hot": [dict(sizes) for sizes in self.hot],
             "typical": dict(self.typical),
         }
+        if not self.cores:
+            del written["cores"]
+        return written
 
     def shared(self, count: int) -> CompileOptions:
         """The same for one of `count` models that share what there is to tune."""
