@@ -23,6 +23,7 @@ class RoleName(enum.StrEnum):
     SERVE = "serve"
     BROKER = "broker"
     WORKER = "worker"
+    BUILDER = "builder"
     DEVICE = "device"
 
 
@@ -37,6 +38,10 @@ def up(
             help="Let jobs race their models with the other engines that are installed here.",
         ),
     ] = False,
+    builders: Annotated[
+        int | None,
+        typer.Option(min=0, help="Builders beside the worker [0]: its jobs have helpers anyway."),
+    ] = None,
 ) -> None:
     """Start the whole service on this machine: Valkey, API, broker, a worker, a device agent."""
     import dataclasses
@@ -49,6 +54,7 @@ def up(
         "api_port": port,
         "broker_port": broker_port,
         "engines": engines or None,
+        "builders": builders,
         "home": None if home is None else Path(home).expanduser().absolute(),
     }
     settings = dataclasses.replace(settings, **{k: v for k, v in given.items() if v is not None})

@@ -13,6 +13,7 @@ from farrier_farm import embedded
 from farrier_farm.admission import Admission
 from farrier_farm.adoption import Adoption
 from farrier_farm.blobs import BlobStore
+from farrier_farm.builds import Builds
 from farrier_farm.classes import Place
 from farrier_farm.connection import Client, connect
 from farrier_farm.curves import Curves
@@ -49,6 +50,7 @@ class Farm:
     devices: Devices
     admission: Admission
     measurements: Measurements
+    builds: Builds
     records: Records
     trials: Trials
     curves: Curves
@@ -76,7 +78,7 @@ class Farm:
         devices = Devices(client, settings)
         admission = Admission(devices)
         jobs = Jobs(client, settings, admission)
-        measurements = Measurements(client, settings)
+        measurements, builds = Measurements(client, settings), Builds(client, settings)
         records, references = Records(client, blobs, jobs.trials), References(client)
         models = Models(client, blobs)
         return cls(
@@ -88,6 +90,7 @@ class Farm:
             devices=devices,
             admission=admission,
             measurements=measurements,
+            builds=builds,
             records=records,
             trials=jobs.trials,
             curves=Curves(client),
@@ -95,7 +98,7 @@ class Farm:
             references=references,
             models=models,
             adoption=Adoption(client, references, jobs, records, models, blobs),
-            retention=Retention(settings, jobs, measurements, models, references, blobs),
+            retention=Retention(settings, jobs, measurements, builds, models, references, blobs),
             logouts=Logouts(client),
         )
 
@@ -104,9 +107,10 @@ class Farm:
         return overview(self.client, self.jobs, self.devices, self.records, self.news)
 
     def cancel(self, job_id: str) -> Job:
-        """Cancels a job and drops its measurement batches; see `Jobs.cancel`."""
+        """Cancels a job and drops its measurement batches and builds; see `Jobs.cancel`."""
         job = self.jobs.cancel(job_id)
         self.measurements.drop(job_id)
+        self.builds.drop(job_id)
         return job
 
     def delete(self, job_id: str) -> None:

@@ -178,6 +178,11 @@ class Leases:
         if self._call("renew", lease.item, lease.fence, *flat(fields or {}))[0] == "stale":
             self._stale(lease)
 
+    def renew_held(self, owner: str, items: Sequence[str]) -> list[str]:
+        """Renews the owner's leases of these items together; returns the items that it holds no
+        more."""
+        return [str(item) for item in self._call("renew_held", owner, *items)[1:]]
+
     def write(
         self,
         lease: Lease,

@@ -10,6 +10,7 @@ import time
 
 from farrier.errors import NotFoundError
 from farrier_farm.blobs import BlobStore
+from farrier_farm.builds import Builds
 from farrier_farm.jobs import Jobs
 from farrier_farm.kinds import Kind
 from farrier_farm.measurements import Measurements
@@ -30,6 +31,7 @@ class Retention:
         settings: Settings,
         jobs: Jobs,
         measurements: Measurements,
+        builds: Builds,
         models: Models,
         references: References,
         blobs: BlobStore,
@@ -37,18 +39,20 @@ class Retention:
         self._settings = settings
         self._jobs = jobs
         self._measurements = measurements
+        self._builds = builds
         self._models = models
         self._references = references
         self._blobs = blobs
 
     def forget(self, job_id: str) -> None:
-        """Removes a job with all that is its own: events, idempotency key, batches, the listing of
-        its kernels. One that has not ended is cancelled. Its artifact goes at once where no other
-        job has the same, unless it is young: then a sweep removes it, as it does the model. Raises
-        NotFoundError."""
+        """Removes a job with all that is its own: events, idempotency key, batches, builds, the
+        listing of its kernels. One that has not ended is cancelled. Its artifact goes at once where
+        no other job has the same, unless it is young: then a sweep removes it, as it does the
+        model. Raises NotFoundError."""
         artifact = self._jobs.get(job_id).artifact
         self._jobs.leases_of(job_id).forget(job_id)
         self._measurements.drop(job_id)
+        self._builds.drop(job_id)
         listing = self._jobs.prepared(Kind.LIST, job_id)
         if listing is not None:
             with contextlib.suppress(NotFoundError):  # another one was quicker

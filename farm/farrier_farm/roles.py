@@ -33,12 +33,15 @@ class Role:
         environment: Mapping[str, str],
         *,
         signs: Path,
+        sign: str = "",
         needs: str = "",
     ) -> None:
+        """`sign` is what its signs of life are called, where that is not its name."""
         self.name = name
         self.needs = needs
         self.log = logs / f"{name}.log"
         self._signs = signs
+        self._sign = sign or name
         self._deaths = 0  # in a row
         self._again_at: float | None = None  # while it is down
         self._command = command
@@ -123,7 +126,7 @@ class Role:
         One that has given none yet is starting."""
         if self.pid is None or self.ended:
             return 0.0
-        sign = last_sign(self._signs, self.name, self.pid)
+        sign = last_sign(self._signs, self._sign, self.pid)
         if sign is None:
             sign = self._started + START_S
         return time.monotonic() - max(sign, since)

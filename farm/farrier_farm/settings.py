@@ -24,7 +24,7 @@ def _path(text: str) -> Path:
     return Path(text).expanduser().absolute()
 
 
-def _bytes(text: str) -> int:
+def _number(text: str) -> int:
     number = int(text)
     if number < 0:
         raise ValueError
@@ -105,9 +105,9 @@ class Settings:
     session_s: float = _setting("FARRIER_SESSION_S", 12 * 3600.0, _seconds)
     insecure_private_network: bool = _setting("FARRIER_INSECURE_PRIVATE_NETWORK", False, _flag)
 
-    max_upload_bytes: int = _setting("FARRIER_MAX_UPLOAD_BYTES", 32 * GIB, _bytes)
-    blob_quota_bytes: int = _setting("FARRIER_BLOB_QUOTA_BYTES", 0, _bytes)
-    min_free_bytes: int = _setting("FARRIER_MIN_FREE_BYTES", GIB // 8, _bytes)
+    max_upload_bytes: int = _setting("FARRIER_MAX_UPLOAD_BYTES", 32 * GIB, _number)
+    blob_quota_bytes: int = _setting("FARRIER_BLOB_QUOTA_BYTES", 0, _number)
+    min_free_bytes: int = _setting("FARRIER_MIN_FREE_BYTES", GIB // 8, _number)
     blob_age_s: float = _setting("FARRIER_BLOB_AGE_S", 7 * 86400.0, _seconds)
     events_kept: int = _setting("FARRIER_EVENTS_KEPT", 2000, _count)
     trials_kept: int = _setting("FARRIER_TRIALS_KEPT", 100_000, _count)
@@ -115,17 +115,22 @@ class Settings:
     max_queued_jobs: int = _setting("FARRIER_MAX_QUEUED_JOBS", 10_000, _count)
     max_queued_jobs_of_owner: int = _setting("FARRIER_MAX_QUEUED_JOBS_OF_OWNER", 1000, _count)
     job_age_s: float = _setting("FARRIER_JOB_AGE_S", 90 * 86400.0, _age)
-    artifact_bytes: int = _setting("FARRIER_ARTIFACT_BYTES", 0, _bytes)
+    artifact_bytes: int = _setting("FARRIER_ARTIFACT_BYTES", 0, _number)
 
     lease_s: float = _setting("FARRIER_LEASE_S", 30.0, _seconds)
     job_crashes: int = _setting("FARRIER_JOB_CRASHES", 2, _count)
-    job_memory_bytes: int = _setting("FARRIER_JOB_MEMORY_BYTES", 16 * GIB, _bytes)
+    job_cores: int | None = _setting("FARRIER_JOB_CORES", None, _count)
+    job_memory_bytes: int = _setting("FARRIER_JOB_MEMORY_BYTES", 16 * GIB, _number)
     job_deadline_s: float = _setting("FARRIER_JOB_DEADLINE_S", 86400.0, _seconds)
     job_silence_s: float = _setting("FARRIER_JOB_SILENCE_S", 1800.0, _seconds)
     room_wait_s: float = _setting("FARRIER_ROOM_WAIT_S", 600.0, _seconds)
     jobs_at_once: int = _setting("FARRIER_JOBS_AT_ONCE", 1, _count)
     grace_s: float = _setting("FARRIER_GRACE_S", 10.0, _seconds)
     drain_s: float = _setting("FARRIER_DRAIN_S", 5.0, _seconds)
+
+    builders: int = _setting("FARRIER_BUILDERS", 0, _number)
+    builds_at_once: int | None = _setting("FARRIER_BUILDS_AT_ONCE", None, _count)
+    build_timeout_s: float = _setting("FARRIER_BUILD_TIMEOUT_S", 120.0, _seconds)
 
     device_expiry_s: float = _setting("FARRIER_DEVICE_EXPIRY_S", 30.0, _seconds)
     batch_attempts: int = _setting("FARRIER_BATCH_ATTEMPTS", 3, _count)

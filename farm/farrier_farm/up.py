@@ -1,6 +1,6 @@
 """The whole service on one machine: every role as a process of its own, started and stopped as one.
 
-    Valkey → API, broker, worker → device agent
+    Valkey → API, broker, worker, builders → device agent
 
 A role that dies is started again, for ever, with pauses that grow while it dies again and again;
 one that hangs is killed and started anew. The others go on meanwhile, as they would on machines of
@@ -146,6 +146,8 @@ class _Crew:
         self._liveness = Liveness(settings.role_silence_s, lambda: answers(redis))
         self._servers = [self._role(name, [*farrier, name]) for name in ("serve", "broker")]
         self._workers = [self._role("worker", [*farrier, "worker"])]
+        for number in range(1, settings.builders + 1):
+            self._workers.append(self._builder(number, [*farrier, "builder"]))
 
     def start(self) -> str | None:
         """The API's URL once all roles are ready; None where the user asked for the end first."""
@@ -199,6 +201,14 @@ class _Crew:
         signs = self._settings.signs if state is None else state / SIGNS
         needs = "" if state is None else "broker"
         return Role(name, command, self._logs, self._environment, signs=signs, needs=needs)
+
+    def _builder(self, number: int, command: list[str | Path]) -> Role:
+        """One of several builders, which share this machine with the worker."""
+        environment = dict(self._environment)
+        environment["FARRIER_BUILDS_AT_ONCE"] = str(self._settings.builds_at_once or 1)
+        signs = self._settings.signs
+        name = f"builder-{number}"
+        return Role(name, command, self._logs, environment, signs=signs, sign="builder")
 
     def _device_command(self) -> list[str | Path]:
         settings = self._settings

@@ -63,7 +63,7 @@ def expire(farm: Farm) -> Callable[[Leases, Lease], None]:
     def set_idle(leases: Leases, lease: Lease) -> None:
         fields = leases.fields(lease.item)
         kinds = {farm.jobs.leases_of(kind.new_id()): kind.items for kind in Kind}
-        kind = kinds.get(leases, "batch")
+        kind = {**kinds, farm.builds.leases: "build"}.get(leases, "batch")
         stream, entry = f"farrier:{kind}:queue:{fields['queue']}", fields["entry"]
         claim = ["XCLAIM", stream, "holders", "holder", 0, entry, "IDLE", 10**7, "JUSTID"]
         assert farm.client.command(*claim)
@@ -98,7 +98,7 @@ def connect_device(device_side: BlockingDeviceSide) -> Callable[..., tuple[str, 
 @pytest.fixture
 def audit() -> Callable[..., None]:
     """Checks that there are the references that follow from what refers, and no others, and the
-    same of the `indexes` of jobs and batches."""
+    same of the `indexes` of jobs, batches and builds."""
 
     def check(farm: Farm, indexes: bool = True) -> None:
         command = farm.client.command

@@ -14,7 +14,7 @@ def check_indexes(farm: Farm) -> None:
     """Every set, line and turn is what follows from the items themselves, and no other is there."""
     kinds = [(kind.items, "default", False) for kind in Kind]
     _check_trials(farm)
-    for kind, default, forgets in (*kinds, ("batch", "", True)):
+    for kind, default, forgets in (*kinds, ("batch", "", True), ("build", "", True)):
         prefix = f"farrier:{kind}"
         due: dict[str, dict[str, float]] = defaultdict(dict)
         items = _items(farm, prefix)

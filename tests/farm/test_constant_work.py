@@ -101,6 +101,48 @@ def test_no_step_costs_more_in_a_larger_farm(farm: Farm, request_of) -> None:
     assert many == few
 
 
+def test_a_build_costs_the_same_in_a_larger_farm(farm: Farm) -> None:
+    def costs() -> dict[str, collections.Counter[str]]:
+        found, before = {}, _commands(farm)
+
+        def spent(step: str) -> None:
+            nonlocal before
+            now = _commands(farm)
+            found[step] = now - before
+            before = now
+
+        build_id = farm.builds.submit("{}", job)
+        spent("submit")
+        build = farm.builds.take("b", 0.0)
+        assert build is not None
+        spent("take")
+        farm.builds.beat("b", 2)
+        assert farm.builds.renew("b", [build]) == []
+        spent("beat")
+        farm.builds.finish(build, "answer")
+        spent("finish")
+        assert farm.builds.wait(build_id, lambda: False).answer == "answer"
+        spent("result")
+        return found
+
+    farm.jobs.submit("5e" * 32, CompileOptions(target=TARGET))
+    job = farm.jobs.lease("w", 0)
+    assert job is not None
+    farm.builds.submit("{}", job)
+    assert farm.builds.take("another", 0.0) is not None  # a queue that empties is closed
+    costs()  # the first loads the scripts
+    few = costs()
+    for n in range(MANY):
+        farm.jobs.submit("5e" * 32, CompileOptions(target=TARGET, seed=n))
+        other = farm.jobs.lease(f"w{n}", 0)
+        assert other is not None
+        farm.builds.submit("{}", other)
+        assert farm.builds.take(f"b{n}", 0.0) is not None
+    assert costs() == few
+    scripts = {step: c["cmdstat_evalsha"] for step, c in few.items()}
+    assert scripts == {"submit": 1, "take": 1, "beat": 2, "finish": 1, "result": 1}
+
+
 def test_a_trial_costs_no_more_in_a_long_job(farm: Farm) -> None:
     farm.jobs.submit("5e" * 32, CompileOptions(target=TARGET))
     lease = farm.jobs.lease("w", 0)

@@ -1,4 +1,5 @@
-"""One class holds jobs and batches, both kinds of leased items, to the promises of the layer."""
+"""One class holds jobs, batches and builds, all kinds of leased items, to the promises of the
+layer."""
 
 from __future__ import annotations
 
@@ -121,7 +122,8 @@ class LeaseConformance:
         item = put()
         lease = take()
         expire(leases, lease)
-        kind = "job" if leases is farm.jobs.leases else "batch"
+        kinds = {farm.jobs.leases: "job", farm.builds.leases: "build"}
+        kind = kinds.get(leases, "batch")
         heard = int(farm.client.command("GET", f"farrier:{kind}:heard"))
         farm.client.command("SET", f"farrier:{kind}:heard", heard + jump_ms)
         assert take("holder-2") is None
@@ -332,6 +334,19 @@ class TestBatchLeases(LeaseConformance):
     @pytest.fixture
     def put(self, farm: Farm, request_of: Callable[[str], MeasureRequest]) -> Callable[[], str]:
         return lambda: farm.measurements.submit(request_of("ab" * 32), HERE)
+
+
+class TestBuildLeases(LeaseConformance):
+    crashes = 2
+
+    @pytest.fixture
+    def leases(self, farm: Farm) -> Leases:
+        return farm.builds.leases
+
+    @pytest.fixture
+    def put(self, farm: Farm) -> Callable[[], str]:
+        job = Lease("a job", 1, 1, "a worker")
+        return lambda: farm.builds.submit("{}", job)
 
 
 def test_every_state_can_be_reached_and_left_as_declared() -> None:

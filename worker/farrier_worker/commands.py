@@ -1,4 +1,4 @@
-"""The verb that this package adds to the `farrier` command: `worker`."""
+"""The verbs that this package adds to the `farrier` command: `worker` and `builder`."""
 
 from __future__ import annotations
 
@@ -23,4 +23,24 @@ def worker(
     logs.set_up("worker", settings.log)
     if jobs is not None:
         settings = dataclasses.replace(settings, jobs_at_once=jobs)
+    raise SystemExit(run(settings))
+
+
+def builder(
+    builds: Annotated[
+        int | None,
+        typer.Option("--builds", min=1, help="Compile so many modules at once [one a core]."),
+    ] = None,
+) -> None:
+    """Compile kernels for the farm's jobs, beside their workers. It needs Redis alone."""
+    import dataclasses
+
+    from farrier_device import logs
+    from farrier_farm.settings import Settings
+    from farrier_worker.builder import run
+
+    settings = Settings.from_environment()
+    logs.set_up("builder", settings.log)
+    if builds is not None:
+        settings = dataclasses.replace(settings, builds_at_once=builds)
     raise SystemExit(run(settings))

@@ -42,6 +42,8 @@ _MOST_EVENT = 1 << 20  # of what is kept, in characters
 _MOST_RECORD = 100_000
 _MOST_BLOBS = 1000  # of one batch
 _MOST_BATCHES = 64  # at once
+_MOST_BUILDS = 256  # a process has a quarter of it under way, threads that end not counted
+_MOST_MESSAGE = 4 << 20  # of a build, in characters
 _LINES = 200  # of records in one part of an answer
 _PIECE = 1 << 20
 
@@ -82,6 +84,7 @@ class Gateway:
         self._over = threading.Event()
         self._batches: list[threading.Thread] = []
         self._called_off: dict[int, threading.Event] = {}  # by question, of batches under way
+        self._builds: list[threading.Thread] = []
         self._away: DeviceAwayError | None = None
         self._tuning: Tuning | None = None
         self._noticing = threading.Lock()
@@ -110,8 +113,8 @@ class Gateway:
         with self._troubles(), contextlib.suppress(wire.ClosedError):
             self._serve()
         self.close()
-        for batch in self._batches:
-            batch.join()
+        for beside in (*self._batches, *self._builds):
+            beside.join()
         self._sock.close()
 
     @contextlib.contextmanager
@@ -222,6 +225,11 @@ class Gateway:
                 self._begin_batch(number, text, _Sent(self._sock, names), tuning.runner)
             case {"devices": True}:
                 self._answer(number, lambda: {"devices": tuning.runner.devices})
+            case {"builders": True}:
+                builders = self._farm.builds.builders
+                self._answer(number, lambda: {"builders": sum(builders().values())})
+            case {"build": str(text)}:
+                self._begin_build(number, text)
             case _:
                 raise _malformed(message)
 
@@ -258,6 +266,27 @@ class Gateway:
 
         self._batches.append(threading.Thread(target=work, daemon=True))
         self._batches[-1].start()
+
+    def _begin_build(self, number: int, message: str) -> None:
+        """Has a builder compile, by a thread: many builds are under way."""
+        self._builds = [build for build in self._builds if build.is_alive()]
+        if len(self._builds) >= _MOST_BUILDS:
+            raise MalformedError(f"more than {_MOST_BUILDS} builds at once")
+        if len(message) > _MOST_MESSAGE:
+            raise MalformedError(f"a build of more than {_MOST_MESSAGE} characters")
+        builds = self._farm.builds
+
+        def build() -> dict[str, Any]:
+            build_id = builds.submit(message, self._lease)
+            result = builds.wait(build_id, self._over.is_set)
+            return {"built": result.answer, "crashed": result.crashed}
+
+        def work() -> None:
+            with self._troubles():
+                self._answer(number, build)
+
+        self._builds.append(threading.Thread(target=work, daemon=True))
+        self._builds[-1].start()
 
     def _succeed(self, report: dict[str, Any], artifact: int) -> None:
         """Ends the job once its artifact and its records are in the blob store."""

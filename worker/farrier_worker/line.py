@@ -15,10 +15,15 @@ is in brackets.
                                                                 → {"answer": n, "result": <result>}
                        {"drop": n}, what the question n asks for: it is answered all the same, soon
                        {"ask": n, "devices": true}              → {"answer": n, "devices": <number>}
+                       {"ask": n, "builders": true}             → {"answer": n, "builders": n}
+                       {"ask": n, "build": <message>}           → {"answer": n, "built": <answer>,
+                                                                   "crashed": <how>}
                        {"ask": n, "finish": <report>} [the artifact]   → {"answer": n}
                        {"ask": n, "fail": <problem>}            → {"answer": n}
 
-Only a compilation may add and find records, and measure.
+Only a compilation may add and find records, measure, and have builders compile. Questions may be
+under way at once: a message to builders and its answer are texts of `farrier.kernels.helper`, and
+neither comes back where no builder took it.
 
 Lines come in parts: one with none is the last. Instead of an answer there may be
 {"answer": n, "error": <problem>}. A problem is {"code", "detail", "hint"}, of a FarrierError."""

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from farrier.options import CompileOptions
 from farrier.progress import Listener
 from farrier.records import RecordStore
 from farrier_farm.farm import Farm
@@ -39,7 +40,7 @@ def order_of(farm: Farm, job: Job, lease: Lease, listener: Listener) -> Order:
 
 def _compile(farm: Farm, job: Job, lease: Lease, listener: Listener) -> Order:
     admitted = farm.jobs.admitted(job)
-    options = dataclasses.replace(job.compile_options, target=admitted.target)
+    options = dataclasses.replace(_options(farm, job), target=admitted.target)
     if options.budget_s is not None:
         left = max(0.0, options.budget_s - job.used.tuned_s)
         options = dataclasses.replace(options, budget_s=left)
@@ -48,12 +49,17 @@ def _compile(farm: Farm, job: Job, lease: Lease, listener: Listener) -> Order:
     return Order({"options": options.to_dict(), "against": list(job.against)}, tuning)
 
 
+def _options(farm: Farm, job: Job) -> CompileOptions:
+    """The job's, with as many cores of this machine as its worker gives it."""
+    return dataclasses.replace(job.compile_options, cores=farm.settings.job_cores or 0)
+
+
 def _inspect(_farm: Farm, _job: Job, _lease: Lease, _listener: Listener) -> Order:
     return Order({})
 
 
 def _list(farm: Farm, job: Job, _lease: Lease, _listener: Listener) -> Order:
-    options = job.compile_options
+    options = _options(farm, job)
     path = farm.blobs.verified(job.compiled or "")
     return Order({"options": options.to_dict(), "artifact": str(path)})
 

@@ -1,5 +1,5 @@
-"""The compiler's runner and record store in a job's process: the supervisor does what they are
-asked for, on the farm."""
+"""The compiler's runner, record store and builders in a job's process: the supervisor does what
+they are asked for, on the farm."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from farrier.records import TuningRecord
 from farrier_device.measurement import (
@@ -22,6 +22,9 @@ from farrier_device.measurement import (
 )
 from farrier_device.runners.files import BlobSource
 from farrier_worker.line import Line
+
+if TYPE_CHECKING:
+    from farrier.kernels import Built
 
 _LOOK_S = 2.0  # between two looks at how many devices there are
 
@@ -108,3 +111,19 @@ class RemoteRecords:
             if not part["lines"]:
                 return
             yield from map(TuningRecord.from_line, part["lines"])
+
+
+class RemoteBuilders:
+    """Implements `farrier.kernels.Builders`: those of the farm."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    def count(self) -> int:
+        return int(self._line.ask({"builders": True})["builders"])
+
+    def build(self, message: str) -> Built:
+        from farrier.kernels import Built  # the compiler: within the walls of the process
+
+        answer = self._line.ask({"build": message})
+        return Built(answer["built"], answer["crashed"])

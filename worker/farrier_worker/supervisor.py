@@ -178,4 +178,5 @@ class Supervisor:
             _log.info("job %s is %s", attempt.lease.item, ended or "deleted")
             if ended in (State.CANCELLED, None):
                 self._farm.measurements.drop(attempt.lease.item)
+                self._farm.builds.drop(attempt.lease.item)
         self._attempts.remove(attempt)

@@ -52,9 +52,28 @@ def compiler_stamp() -> str:
         for path, found in sorted(_files(root)):
             line = f"{path.removeprefix(root)} {found.st_size} {found.st_mtime_ns}\n"
             state.update(line.encode(errors="surrogateescape"))
+    _update_with_makers(state)
+    return state.hexdigest()
+
+
+def _update_with_makers(state: hashlib._Hash) -> None:
     for name in _MAKERS:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             state.update(f"{name} {importlib.metadata.version(name)}\n".encode())
+
+
+@functools.cache
+def compiler_digest() -> str:
+    """The same by the contents of the files, so that it is one on all machines with the same
+    compiler."""
+    state = hashlib.sha256()
+    for package in (farrier, farrier_device):
+        root = package.__path__[0]
+        for path in sorted(path for path, _ in _files(root)):
+            state.update(path.removeprefix(root).encode(errors="surrogateescape"))
+            with open(path, "rb") as file:
+                state.update(hashlib.file_digest(file, "sha256").digest())
+    _update_with_makers(state)
     return state.hexdigest()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from farrier_worker.line import Line
-from farrier_worker.remote import RemoteRecords, RemoteRunner
+from farrier_worker.remote import RemoteBuilders, RemoteRecords, RemoteRunner
 from farrier_worker.work.product import Product, model_of
 
 
@@ -19,5 +19,6 @@ def work(line: Line) -> Product:
         records=RemoteRecords(line),
         listener=line.say,
         against=line.order["against"],
+        builders=RemoteBuilders(line),
     )
     return Product("artifact", artifact.write, artifact.report)

@@ -1,0 +1,237 @@
+"""The role that compiles modules of kernels for jobs: leases builds, has confined processes compile
+them, stores the answers.
+
+A thread for each build at once leases and waits; one loop gives signs of life and renews the leases
+of all. A process that crashes, or hangs, costs its build and nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
+
+from farrier.errors import ServiceError
+from farrier_device import logs
+from farrier_device.alive import SignOfLife
+from farrier_farm.builds import Build
+from farrier_farm.errors import StaleLeaseError
+from farrier_farm.farm import Farm
+from farrier_farm.settings import Settings
+from farrier_worker.build_process import (
+    BUILD_COMMAND,
+    BuildProcess,
+    ProcessEndedError,
+    ProcessPool,
+)
+
+_TICK_S = 0.1
+_RENEW_S = 1.0
+_TAKE_S = 1.0  # how long a thread waits for a build before it looks whether it is to end
+_LOOK_S = 0.25  # between two looks at whether processes keep to their limits
+_PAUSE_S = 0.5  # after a failure that may pass
+_STARTED_AGAIN_S = 5.0  # after a process that could not be started
+
+_log = logging.getLogger(__name__)
+
+
+class Builder:
+    """Does `at_once` builds side by side, each by a process with `command`."""
+
+    def __init__(
+        self,
+        farm: Farm,
+        at_once: int,
+        *,
+        command: Sequence[str] = BUILD_COMMAND,
+        name: str | None = None,
+        alive: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`alive` is called each time the loop goes round."""
+        self.name = name or f"{socket.gethostname()}-{os.getpid()}"
+        self._farm = farm
+        self._at_once = at_once
+        self._command = command
+        self._alive = alive
+        self._pool = ProcessPool(2 * at_once + 2, self._start)  # of some jobs that take turns
+        self._busy: dict[Build, BuildProcess | None] = {}  # None while its process starts
+        self._lock = threading.Lock()  # of what is busy
+        self._drain_by: float | None = None
+        self._levels: set[str] = set()  # the log names each once
+        self._renew_at = 0.0
+        self._fails_until = 0.0  # to start processes: jobs are not to count on it
+
+    def run(self) -> None:
+        """Until `drain` was called and no build is left."""
+        done = threading.Event()
+        threads = [
+            threading.Thread(target=self._work, name=f"build-{number}")
+            for number in range(self._at_once)
+        ]
+        # Beside the loop, which waits for Redis where that stands still.
+        watch = threading.Thread(target=self._watch_limits, args=(done,), name="limits")
+        for thread in (watch, *threads):
+            thread.start()
+        try:
+            while any(thread.is_alive() for thread in threads):
+                self._alive()
+                try:
+                    self._step()
+                except ServiceError as error:
+                    _log.warning("%s; going on when it answers", error.message)
+                    time.sleep(_PAUSE_S)
+                time.sleep(_TICK_S)
+        finally:
+            self.drain()
+            self._stop_all("the builder ends")
+            for thread in threads:
+                thread.join()
+            done.set()
+            watch.join()
+            self._pool.close()
+
+    def drain(self) -> None:
+        """Leases no more; builds under way have `drain_s`, or no time at all at the second call.
+        Safe to call from a signal handler."""
+        now = time.monotonic()
+        drain_s = self._farm.settings.drain_s
+        self._drain_by = now + drain_s if self._drain_by is None else now
+
+    def _step(self) -> None:
+        now = time.monotonic()
+        if self._drain_by is not None and now >= self._drain_by:
+            self._stop_all("the builder was told to stop")
+        if now < self._renew_at:
+            return
+        self._renew_at = now + min(_RENEW_S, self._farm.settings.lease_s / 3)
+        self._pool.end_idle()
+        builds = self._farm.builds
+        if self._drain_by is None and now >= self._fails_until:
+            builds.beat(self.name, self._at_once)
+        else:
+            builds.leave(self.name, self._at_once)
+        with self._lock:
+            held = list(self._busy)
+        if held:
+            for build in builds.renew(self.name, held):
+                self._stop(build, "its build is another's by now, or nobody's")
+
+    def _work(self) -> None:
+        """A thread: build after build."""
+        while self._drain_by is None:
+            try:
+                build = self._farm.builds.take(self.name, _TAKE_S)
+                if build is not None:
+                    with logs.about(job=build.job), contextlib.suppress(StaleLeaseError):
+                        self._do(build)
+            except ServiceError as error:
+                _log.warning("%s; going on when it answers", error.message)
+                time.sleep(_PAUSE_S)
+            except Exception:  # a defect, which costs this build: its lease expires
+                _log.exception("a build failed")
+                time.sleep(_PAUSE_S)
+        while self._busy:  # a process ends with the thread that started it, whoever uses it now
+            time.sleep(_TICK_S)
+
+    def _do(self, build: Build) -> None:
+        """Compiles a build. Raises StaleLeaseError where it is another's by now."""
+        builds = self._farm.builds
+        with self._holding(build):
+            try:
+                process = self._pool.take(build.job)
+            except OSError as error:  # no more processes, or no room for temporary files
+                _log.warning("build %s goes back: %s", build.lease.item, error)
+                self._fails_until = time.monotonic() + _STARTED_AGAIN_S
+                builds.hand_back(build, f"{self.name} cannot start a process: {error}")
+                time.sleep(_STARTED_AGAIN_S)
+                return
+            with self._lock:
+                self._busy[build] = process
+            try:
+                answer = process.build(build.message)
+            except ProcessEndedError as end:
+                process.close()
+                if end.is_to_blame:
+                    _log.warning("build %s: its process %s", build.lease.item, end)
+                    builds.crash(build, str(end))
+                else:
+                    builds.hand_back(build, str(end))
+            except BaseException:
+                process.close()
+                raise
+            else:
+                with self._lock:
+                    self._busy[build] = None  # who stops this build must not stop the next
+                self._pool.put(process)
+                builds.finish(build, answer)
+
+    @contextlib.contextmanager
+    def _holding(self, build: Build) -> Iterator[None]:
+        """Within it the lease of a build is renewed."""
+        with self._lock:
+            self._busy[build] = None
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._busy[build]
+
+    def _start(self, job: str) -> BuildProcess:
+        process = BuildProcess(job, self._farm.settings, self._command)
+        if process.level not in self._levels:
+            self._levels.add(process.level)
+            log = _log.info if process.level == "seccomp+landlock" else _log.warning
+            log("compiling processes are enclosed by %s", process.level or "nothing")
+        return process
+
+    def _stop_all(self, reason: str) -> None:
+        with self._lock:
+            busy = list(self._busy)
+        for build in busy:
+            self._stop(build, reason)
+
+    def _stop(self, build: Build, reason: str) -> None:
+        with self._lock:
+            process = self._busy.get(build)
+        if process is not None:
+            process.abort(reason, is_to_blame=False)
+
+    def _watch_limits(self, done: threading.Event) -> None:
+        while not done.wait(_LOOK_S):
+            with self._lock:
+                busy = [process for process in self._busy.values() if process is not None]
+            for process in busy:
+                try:
+                    process.check()
+                except OSError as error:  # no more descriptors, say; it may pass
+                    _log.warning("what process %d holds cannot be seen: %s", process.pid, error)
+
+
+def run(settings: Settings, *, command: Sequence[str] = BUILD_COMMAND) -> int:
+    """Builds until SIGTERM or SIGINT, then drains: builds under way have `drain_s` to end and are
+    handed back after that; a second signal hands them back at once. Returns the exit code.
+
+    Raises ServiceError where Redis is out of reach at the start."""
+    farm = Farm.open(settings)
+    sign = SignOfLife(settings.signs, "builder")
+    at_once = settings.builds_at_once or len(os.sched_getaffinity(0))
+    builder = Builder(farm, at_once, command=command, alive=sign.renew)
+
+    def drain(_number: int, _frame: FrameType | None) -> None:
+        builder.drain()
+
+    previous = {n: signal.signal(n, drain) for n in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        with farm.announcing("builder"):
+            builder.run()
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+        sign.end()
+        farm.close()
+    return 0
