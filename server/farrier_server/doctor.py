@@ -48,6 +48,7 @@ def of_farm(names: Collection[str], wait_s: float) -> Findings:
     with contextlib.closing(farm):
         for check in (_redis(farm.client), _blobs(farm), _broker(settings)):
             yield from check
+        yield from _builders(farm)
         yield from _devices(farm, names, wait_s)
 
 
@@ -99,6 +100,18 @@ def _blobs(farm: Farm) -> Findings:
         yield Finding("blob store", False, "a blob read back differs", hint)
     else:
         yield Finding("blob store", True, f"{home} keeps blobs, {free / 1e9:.1f} GB are free")
+
+
+def _builders(farm: Farm) -> Findings:
+    """Nothing where there are none: a farm needs none."""
+    try:
+        found = farm.builds.builders()
+    except FarrierError as error:
+        yield Finding.failed("builders", error)
+        return
+    if found:
+        detail = f"{', '.join(sorted(found))}: {sum(found.values())} builds at once"
+        yield Finding("builders", True, detail)
 
 
 def _broker(settings: Settings) -> Findings:

@@ -59,6 +59,7 @@ class FarmCollector(Collector):
             found = [
                 *self._jobs(),
                 *self._batches(),
+                *self._builds(),
                 *self._devices(),
                 *self._events(),
                 self._records(),
@@ -96,6 +97,18 @@ class FarmCollector(Collector):
         for one in self._farm.devices.classes():
             queues.add_metric([one.id], leases.length(one.id))
         yield queues
+
+    def _builds(self) -> Iterator[Metric]:
+        builds = self._farm.builds
+        states = GaugeMetricFamily("farrier_builds", "Builds by state", labels=["state"])
+        for state in (State.QUEUED, State.RUNNING):
+            states.add_metric([state], builds.leases.count(state))
+        yield states
+        yield GaugeMetricFamily(
+            "farrier_builders",
+            "Builders of this server's version that are alive",
+            value=len(builds.builders()),
+        )
 
     def _devices(self) -> Iterator[Metric]:
         devices = self._farm.devices

@@ -35,6 +35,8 @@ VICTIMS = {
     "broker": "farrier.cli broker",
     "worker": "farrier.cli worker",
     "job": "farrier_worker.job",
+    "builder": "farrier.cli builder",
+    "compiling process": "farrier_worker.build",
     "agent": "-m farrier_device ",
     "measurement child": "import farrier_device.child",
     "Valkey": "valkey-server",
@@ -45,6 +47,7 @@ LENIENT = {
     "FARRIER_BATCH_ATTEMPTS": "100",
     "FARRIER_QUARANTINE_FAULTS": "1000",
     "FARRIER_ROLE_SILENCE_S": "8",
+    "FARRIER_BUILDERS": "2",
 }
 END_S = 240.0
 
@@ -163,7 +166,7 @@ def test_twenty_faults_cost_time_and_nothing_else(
                 ids = [tuple(map(int, event.id.split("-"))) for event in events]
                 assert ids == sorted(set(ids))
         assert farm.records.count() >= seen[-1] > 0
-        for leases in (farm.jobs.leases, farm.measurements.leases):
+        for leases in (farm.jobs.leases, farm.measurements.leases, farm.builds.leases):
             for state in (State.QUEUED, State.RUNNING):
                 eventually(lambda: not leases.members(state=state, limit=1))  # noqa: B023
         audit(farm)

@@ -41,6 +41,29 @@ def test_a_killed_process_costs_time_and_nothing_else(make_up, model, tmp_path, 
     assert up.end()[0] == 0
 
 
+def test_builders_that_are_killed_cost_time_and_nothing_else(make_up, model, tmp_path):
+    """What they had under way is compiled by the job itself, and the next is theirs again."""
+    up = make_up(FARRIER_BUILDERS="2", FARRIER_JOB_CORES="1").start()
+    assert up.command("probe", "builder").stdout.count("builder is alive: process") == 1
+    with up.client() as client:
+        job = client.submit(model, shapes={"x": SHAPE}, trials=80)
+        killed = set()
+        for update in client.watch(job.id):
+            compiling = up.pids("farrier_worker.build")
+            if isinstance(update, TrialsMeasured) and compiling and len(killed) < 2:
+                for pid in up.pids("farrier.cli builder"):
+                    os.kill(pid, signal.SIGKILL)
+                    killed.add(pid)
+        assert len(killed) == 2
+        job = client.job(job.id)
+        job.raise_for_state()
+        assert job.attempts == 1
+        artifact = farrier.load(client.fetch(job.id, tmp_path / "net.farrier"))
+    assert artifact.report["verification"]["max_error"] < 1e-5
+    assert up.end()[0] == 0
+    assert up.pids("") == []
+
+
 def test_a_job_that_waits_for_a_device_gets_it_when_it_comes(make_up, model, eventually):
     up = make_up().start()
     (agent,) = up.pids(AGENT)

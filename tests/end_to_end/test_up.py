@@ -88,6 +88,17 @@ def test_roles_that_hang_are_replaced(hasty_up, roles, eventually):
     eventually(lambda: " idle " in up.command("devices").stdout)
 
 
+def test_a_builder_that_hangs_is_replaced(make_up, eventually):
+    up = make_up(FARRIER_ROLE_SILENCE_S="8", FARRIER_BUILDERS="1").start()
+    stopped = _stop(up, "builder")["builder"]
+    words = f"builder-1 (process {stopped}) hangs: no sign of life"
+    assert next(line for line in up.process.stdout if line.startswith(words))
+    eventually(lambda: up.pids(_command("builder")) not in ([], [stopped]))
+    eventually(lambda: up.command("probe", "builder").returncode == 0)
+    assert up.end()[0] == 0
+    assert up.pids("") == []
+
+
 def test_roles_are_probed(up):
     assert up.command("probe", "worker").stdout.startswith("worker is alive: process")
     state = up.home / "device"

@@ -137,3 +137,9 @@ def test_builders_count_while_they_are_heard(farm: Farm, monkeypatch) -> None:
     monkeypatch.setattr(farm.builds, "_expiry_ms", 50)
     time.sleep(0.1)
     assert farm.builds.builders() == {}
+
+
+def test_what_was_dropped_is_kept_for_a_minute(farm: Farm, job: Lease) -> None:
+    build_id = farm.builds.submit("message", job)
+    farm.builds.drop(job.item)
+    assert 0 < farm.client.command("TTL", f"farrier:build:item:{build_id}") <= 60

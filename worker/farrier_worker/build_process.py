@@ -24,7 +24,7 @@ from farrier_worker.memory import held_bytes
 
 BUILD_COMMAND = (sys.executable, "-P", "-m", "farrier_worker.build")
 
-_START_S = 60.0  # it imports the compiler, on a busy machine
+_START_S = 30.0  # it imports the compiler, on a busy machine
 _MOST_BYTES = 16 << 20  # of an answer: a usual one has a thousandth
 _END_S = 1.0  # for a process that hangs up to end by itself, so that it is known how
 _IDLE_S = 60.0  # a process that has had nothing to do for so long is ended

@@ -94,6 +94,8 @@ class Builder:
             done.set()
             watch.join()
             self._pool.close()
+            with contextlib.suppress(ServiceError):
+                self._farm.builds.leave(self.name, self._at_once)
 
     def drain(self) -> None:
         """Leases no more; builds under way have `drain_s`, or no time at all at the second call.
