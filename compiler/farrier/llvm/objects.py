@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import threading
 from typing import Any
 
 from farrier.errors import CompilerError, UsageError
 
 _FLAGS = ("-disable-lsr",)
+_emitting = threading.Lock()  # flags are the process's: no thread sets them while another emits
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -34,9 +36,10 @@ def object_of(text: str, machine: LLVMMachine) -> bytes:
     has no assembler."""
     _check_assembly(text, machine)
     module = _parse(text, machine)
-    _set_flags(machine)
     try:
-        return bytes(_llvm_machine(machine).emit_object(module))
+        with _emitting:
+            _set_flags(machine)
+            return bytes(_llvm_machine(machine).emit_object(module))
     except RuntimeError as error:
         raise CompilerError(f"LLVM cannot emit code for {machine.cpu}: {error}") from error
 
@@ -44,8 +47,9 @@ def object_of(text: str, machine: LLVMMachine) -> bytes:
 def assembly(text: str, machine: LLVMMachine) -> str:
     """The module as assembly text, to read and for tests to look at."""
     module = _parse(text, machine)
-    _set_flags(machine)
-    return str(_llvm_machine(machine).emit_assembly(module))
+    with _emitting:
+        _set_flags(machine)
+        return str(_llvm_machine(machine).emit_assembly(module))
 
 
 def _check_assembly(text: str, machine: LLVMMachine) -> None:
