@@ -499,7 +499,22 @@ def test_the_key_says_what_makes_code_differ(monkeypatch):
     }
     monkeypatch.setattr(key, "compiler_stamp", lambda: "another compiler")
     keys.add(key.entry_key("c", options, {}))
+    keys.add(key.entry_key("c", dataclasses.replace(options, cores=1), {}))  # the same code
     assert len(keys) == 6
+
+
+def test_the_compiler_s_digest_is_that_of_its_files_contents(tmp_path, monkeypatch):
+    """Whenever and wherever they were written."""
+    import farrier
+
+    digests = []
+    for text, time_s in (("one", 1), ("one", 2), ("two", 2)):
+        (tmp_path / "code.py").write_text(text)
+        os.utime(tmp_path / "code.py", (time_s, time_s))
+        with monkeypatch.context() as patch:
+            patch.setattr(farrier, "__path__", [str(tmp_path)])
+            digests.append(key.compiler_digest.__wrapped__())
+    assert digests[0] == digests[1] != digests[2]
 
 
 def test_the_compiler_s_stamp_changes_with_its_files(tmp_path, monkeypatch):

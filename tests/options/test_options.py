@@ -32,10 +32,19 @@ shapes = st.dictionaries(
         max_layer_error=st.floats(0, 1),
         verify=st.booleans(),
         precision=st.sampled_from(["f32", "bf16"]),
+        cores=st.integers(0, 1024),
     )
 )
 def test_options_survive_json(options):
     assert CompileOptions.from_dict(options.to_dict()) == options
+
+
+def test_cores_are_bounded_and_written_where_they_are_given():
+    assert "cores" not in CompileOptions().to_dict()
+    assert CompileOptions(cores=3).to_dict()["cores"] == 3
+    for wrong in (-1, 1025):
+        with pytest.raises(UsageError, match=f"cores is {wrong}"):
+            CompileOptions(cores=wrong)
 
 
 @given(shapes.filter(lambda s: all(s.values())))

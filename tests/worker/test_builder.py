@@ -278,14 +278,14 @@ def test_a_process_that_cannot_start_hands_its_builds_back(
 def test_more_builds_at_once_than_a_job_may_have_end_the_attempt(served: Served) -> None:
     wire.receive(served.sock)
     wire.send(served.sock, {"ready": ""})
-    for number in range(70):
+    for number in range(260):
         wire.send(served.sock, {"ask": number, "build": "{}"})
     served.sock.settimeout(20)
     with contextlib.suppress(ConnectionResetError):
         while served.sock.recv(1 << 16):
             pass
     served.gateway._thread.join(20)
-    assert "more than 64 builds" in served.aborted[0][0]
+    assert "more than 256 builds" in served.aborted[0][0]
 
 
 def test_what_a_process_leaves_behind_goes_with_it(farm: Farm, acting) -> None:

@@ -187,6 +187,19 @@ class TestRunner(RunnerContract):
         return [*batches, *[library] * (referred + self.farm.blobs.has(library))]
 
 
+def test_a_job_gets_as_many_cores_as_its_worker_says(farm: Farm, served: Served, tmp_path) -> None:
+    assert "cores" not in served.line().order["options"]
+    settings = dataclasses.replace(farm.settings, job_cores=3)
+    with contextlib.closing(Farm.open(settings)) as own:
+        other = Served(own, tmp_path)
+        other.sock.settimeout(20)
+        order = wire.receive(other.sock)
+        assert CompileOptions.from_dict(order["options"]).cores == 3
+        other.sock.shutdown(socket.SHUT_RDWR)
+        other.gateway._thread.join(20)
+        other.sock.close()
+
+
 def test_waiting_for_a_device_is_no_silence(farm: Farm, served: Served, tmp_path: Path) -> None:
     runner, blobs = RemoteRunner(served.line()), BlobStore(tmp_path / "b", 1 << 20)
     request = MeasureRequest(blobs.put(b"\x7fELF"), ())
