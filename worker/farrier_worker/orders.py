@@ -50,8 +50,10 @@ def _compile(farm: Farm, job: Job, lease: Lease, listener: Listener) -> Order:
 
 
 def _options(farm: Farm, job: Job) -> CompileOptions:
-    """The job's, with as many cores of this machine as its worker gives it."""
-    return dataclasses.replace(job.compile_options, cores=farm.settings.job_cores or 0)
+    """The job's, with no more cores of this machine than its worker allows."""
+    options = job.compile_options
+    bounds = [cores for cores in (options.cores, farm.settings.job_cores) if cores]
+    return dataclasses.replace(options, cores=min(bounds, default=0))
 
 
 def _inspect(_farm: Farm, _job: Job, _lease: Lease, _listener: Listener) -> Order:

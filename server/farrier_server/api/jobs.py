@@ -8,7 +8,7 @@ from fastapi import APIRouter, Header, Path, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from farrier.errors import NoDeviceError, UsageError
-from farrier.options import MAX_LAYER_ERROR, MAX_THREADS, TYPICAL_ALONE, CompileOptions
+from farrier.options import MAX_CORES, MAX_LAYER_ERROR, MAX_THREADS, TYPICAL_ALONE, CompileOptions
 from farrier.options.shapes import MAX_EXTENT
 from farrier_farm import jobs
 from farrier_farm.admission import Admitted
@@ -85,6 +85,13 @@ class Options(BaseModel):
     precision: Literal["f32", "bf16", "f16"] = Field(
         default="f32",
         description="what contractions multiply in; sums are f32, in f16 those beyond 32 products",
+    )
+    cores: int = Field(
+        default=0,
+        ge=0,
+        le=MAX_CORES,
+        strict=True,
+        description="of the worker's machine, to compile with; 0: as many as the worker allows",
     )
 
     def compile_options(self) -> CompileOptions:
