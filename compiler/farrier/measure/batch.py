@@ -12,7 +12,7 @@ from farrier.ir.loop import Function
 from farrier.ir.types import DType
 from farrier.kernels import BuildInput, Compiled, Helpers
 from farrier.measure.drift import drift_candidate, drift_object
-from farrier.measure.packing import as_argument, packing_function
+from farrier.measure.packing import as_argument, packing_function, packing_objects
 from farrier.measure.runner import Blobs
 from farrier.measure.sizes import sizes_argument
 from farrier.measure.task_data import TaskData, make_task_data
@@ -101,7 +101,7 @@ class BatchBuilder:
         if not requested:
             return Batch(None, tuple(places), failures)
         backend = backend_of(self._target)
-        objects += backend.compile(list(packers.values()), self._target)
+        objects += packing_objects(list(packers.values()), self._target)
         objects.append(drift_object(self._target))
         linked = backend.library(list(dict.fromkeys(objects)), (), self._target)
         library = self._blobs.put(linked)

@@ -13,6 +13,7 @@ from farrier.ir.expr import Buffer, Load, MemoryScope, Var
 from farrier.ir.loop import Block, For, Function, LoopKind, Stmt, Store
 from farrier.lower.finalize import finalize
 from farrier.schedule import Schedule
+from farrier.targets import Target, backend_of
 
 
 def packing_function(
@@ -35,6 +36,11 @@ def packing_function(
             if 1 < block < extent:
                 schedule.split(f"c{number}_{axis}", block)
     return finalize(schedule.function)
+
+
+def packing_objects(functions: Sequence[Function], target: Target) -> list[bytes]:
+    """Objects that define the functions."""
+    return backend_of(target).compile(functions, target)
 
 
 def as_argument(buffer: Buffer, name: str = "") -> Buffer:

@@ -1,0 +1,192 @@
+"""What a candidate of the search costs beside its measurement.
+
+    python -m bench.candidate_cost [--models MODEL …] [--trials 256] [--threads 2]
+
+Each model is compiled as far as its tasks with their default schedules, and kernels alone are tuned
+(`farrier.schedule_search.tune`) on a device that answers at once: candidates are scheduled,
+compiled, linked and put into a store of blobs as ever, but run nowhere. Times are invented of the
+decisions, by the analytic model and noise, so every run tries the same. What is printed is
+processor time, of this process, its helpers and the linker's: milliseconds a candidate, by what it
+is spent on. A helper's start is left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import statistics
+import sys
+import tempfile
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from bench import models
+from bench.candidate_parts import OTHER, PARTS, Others, process_ns, serve, watch
+from bench.workloads import NAMES, workload
+from farrier.errors import FarrierError
+from farrier.importer import import_model
+from farrier.kernels import Helpers, helpers
+from farrier.kernels.helpers import helpers_for
+from farrier.measure import TaskMeasurer
+from farrier.measure.local import LocalDevice
+from farrier.measure.runner import Blobs
+from farrier.model.file import model_of
+from farrier.model_tuning.variant import make_variant
+from farrier.passes import Settings, prepare
+from farrier.records import FileRecords
+from farrier.records.record import pairs
+from farrier.schedule_search import TuningTask, tune
+from farrier.space import Decisions, Space
+from farrier.targets import parse_target
+from farrier_device.measurement import CandidateResult, MeasureRequest, MeasureResult, Status
+
+BERT_SMALL = "bert_small"
+MODELS = ("resnet18", "mobilenet_v2", BERT_SMALL)
+NOISE = 0.15  # standard deviation of the log of an invented time over the analytic one
+_SAMPLES = 20  # a candidate
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Cost:
+    """One model: what all its candidates cost, in milliseconds by part, those of no part among
+    them."""
+
+    model: str
+    candidates: int
+    failed: int
+    ms: Mapping[str, float]
+
+    @property
+    def each_ms(self) -> float:
+        """Milliseconds a candidate."""
+        return sum(self.ms.values()) / self.candidates
+
+
+class InstantRunner:
+    """A device that runs nothing: every candidate takes as long."""
+
+    def measure(self, request: MeasureRequest, blobs: Blobs) -> MeasureResult:
+        """An answer as that of a device that has the library."""
+        blobs.path(request.library)
+        ran = CandidateResult(Status.OK, (1000,) * _SAMPLES, 0.0)
+        return MeasureResult((ran,) * len(request.candidates))
+
+    def close(self) -> None:
+        """There is nothing to end."""
+
+
+class InventingMeasurer(TaskMeasurer):
+    """Gives what was measured the times of `invented`."""
+
+    def measure(self, task: str, space: Space, batch: Sequence[Decisions]) -> list[CandidateResult]:
+        results = super().measure(task, space, batch)
+        return [
+            dataclasses.replace(result, samples_ns=invented(task, space, decisions))
+            if result.status is Status.OK
+            else result
+            for decisions, result in zip(batch, results, strict=True)
+        ]
+
+
+def invented(task: str, space: Space, decisions: Decisions) -> tuple[int, ...]:
+    """Nanoseconds of a candidate's calls: the analytic cost times a noise that belongs to the
+    decisions."""
+    seed = zlib.crc32(repr((task, pairs(decisions))).encode())
+    noise = np.random.default_rng(seed).normal(0.0, NOISE)
+    return (max(1, round(space.seconds(decisions) * np.exp(noise) * 1e9)),) * _SAMPLES
+
+
+def measure(name: str, trials: int, threads: int) -> Cost:
+    """Raises FarrierError where the model cannot be compiled."""
+    target = parse_target("host")
+    model, shapes = _model(name)
+    settings = Settings(target, threads)
+    imported = import_model(model_of(model), shapes)
+    variant = make_variant(prepare(imported.graph, settings), settings)
+    tasks = [TuningTask(k, c.task.name, c.space, c.calls) for k, c in variant.choices.items()]
+    count = helpers_for(len(imported.graph.nodes))
+    with (
+        tempfile.TemporaryDirectory(prefix="farrier-candidate-cost-") as folder,
+        LocalDevice(InstantRunner()) as device,
+        Helpers(count, target, threads) as processes,
+    ):
+        others = Others(count)
+        measurer = InventingMeasurer(
+            {key: choice.task for key, choice in variant.choices.items()},
+            target,
+            device.runner,
+            device.blobs,
+            helpers=processes,
+        )
+        records = FileRecords(Path(folder) / "records.jsonl")
+        watched = watch()
+        parts, began = Counter(watched.ns), process_ns()
+        tune(tasks, target.fingerprint, measurer, records, trials=trials, threads=threads)
+        spent = process_ns() - began
+        parts = watched.ns - parts
+        parts[OTHER] = spent - sum(parts.values())
+        parts.update(others.spent())
+    failed = sum(record.status is not Status.OK for record in records)
+    ms = {part: ns / 1e6 for part, ns in parts.items()}
+    return Cost(name, len(records), failed, ms)
+
+
+def _model(name: str) -> tuple[bytes, Mapping[str, tuple[int, ...]]]:
+    if name == BERT_SMALL:
+        return models.build("bert_base", layers=4, width=256, heads=4, tokens=128), {}
+    found = workload(name)
+    return found.build(), found.shapes
+
+
+def main() -> int:
+    arguments = _parser().parse_args()
+    helpers.serve = serve  # what a helper runs
+    costs: list[Cost] = []
+    for name in arguments.models:
+        try:
+            costs.append(measure(name, arguments.trials, arguments.threads))
+        except FarrierError as error:
+            print(f"error: {name}: {error}", file=sys.stderr)
+            return error.exit_code
+    print("\n".join(table(costs)))
+    return 0
+
+
+def table(costs: Sequence[Cost]) -> list[str]:
+    """Lines: a model a column, a part a row, milliseconds a candidate."""
+    width = max(len(cost.model) for cost in costs) + 2
+
+    def line(title: str, cells: Iterable[str]) -> str:
+        return f"{title:16}" + "".join(f"{cell:>{width}}" for cell in cells)
+
+    lines = [line("ms a candidate", (cost.model for cost in costs))]
+    for part in (*(part.name for part in PARTS), OTHER):
+        each = [cost.ms.get(part, 0.0) / cost.candidates for cost in costs]
+        lines.append(line(part, (f"{ms:.2f}" for ms in each)))
+    lines.append(line("all", (f"{cost.each_ms:.2f}" for cost in costs)))
+    lines.append(line("candidates", (str(cost.candidates) for cost in costs)))
+    lines.append(line("failed", (str(cost.failed) for cost in costs)))
+    mean = statistics.geometric_mean(cost.each_ms for cost in costs)
+    return [*lines, f"geometric mean: {mean:.1f} ms"]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.candidate_cost",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--models", nargs="+", default=MODELS, choices=(*NAMES, BERT_SMALL), metavar="MODEL"
+    )
+    parser.add_argument("--trials", type=int, default=256, help="of each model (256)")
+    parser.add_argument("--threads", type=int, default=2)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

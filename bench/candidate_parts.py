@@ -1,0 +1,171 @@
+"""Which part of a process's time goes where, as a search measures candidates.
+
+`python -m bench.candidate_cost` has the tables; what is here runs in helper processes, too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import os
+import resource
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from farrier import llvm
+from farrier.cost_model import CostModel
+from farrier.kernels import helper, helpers
+from farrier.measure import batch
+from farrier.records import FileRecords
+from farrier.schedule_search.evolution import EvolutionarySearch
+from farrier.space import Space
+from farrier.targets.cpu.backend import CpuBackend
+from farrier.targets.cpu.codegen import batch as emitting
+from farrier_device.blobstore import BlobStore
+
+OTHER = "other"  # than what PARTS name
+_START_S = 60.0  # that helpers may take to start
+_PREFIX = "farrier-candidate-cost-"
+_serve = helper.serve
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Part:
+    """Functions, each as its owner and its name there, whose time is one part of the cost; with all
+    that they call where it is `whole`, otherwise but for what other parts name."""
+
+    name: str
+    functions: tuple[tuple[Any, str], ...]
+    whole: bool = False
+
+
+PARTS = (
+    Part("task data", ((batch, "make_task_data"),), whole=True),
+    Part("propose", ((EvolutionarySearch, "propose"), (EvolutionarySearch, "update"))),
+    Part("fit", ((CostModel, "fit"),)),
+    Part("schedule, lower", ((Space, "build"),)),
+    Part("emit", ((emitting, "emit_function"),)),
+    Part("LLVM", ((llvm, "object_of"),)),
+    Part("packing", ((batch, "packing_function"), (batch, "packing_objects")), whole=True),
+    Part("link", ((CpuBackend, "library"),), whole=True),
+    Part("blobs", ((BlobStore, "put"),)),
+    Part(
+        "helpers' text",
+        (
+            (helpers, "print_ir"),
+            (helpers, "read_interface"),
+            (helper, "parse_ir"),
+            (helper, "print_ir"),
+        ),
+    ),
+    Part("records", ((FileRecords, "add"), (Space, "trace"))),
+)
+
+
+class Stopwatch:
+    """Adds up a process's time by part. A call within another counts for the inner one alone."""
+
+    def __init__(self) -> None:
+        self.ns: Counter[str] = Counter()
+        self._threads = threading.local()
+
+    def time(self, parts: Iterable[Part]) -> None:
+        """Times the functions of the parts from now on, until the process ends."""
+        for part in parts:
+            for owner, name in part.functions:
+                setattr(owner, name, self._timed(getattr(owner, name), part))
+
+    def _timed(self, function: Callable[..., Any], part: Part) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def timed(*args: Any, **named: Any) -> Any:
+            stack: list[Part] = self._threads.__dict__.setdefault("stack", [])
+            if stack and stack[-1].whole:
+                return function(*args, **named)
+            began = _thread_ns()
+            if stack:
+                self.ns[stack[-1].name] += began - self._threads.since
+            stack.append(part)
+            self._threads.since = began
+            try:
+                return function(*args, **named)
+            finally:
+                self._threads.since, since = _thread_ns(), self._threads.since
+                self.ns[part.name] += self._threads.since - since
+                stack.pop()
+
+        return timed
+
+
+def _thread_ns() -> int:
+    """Processor time of this thread; of the first one, with that of children that have ended."""
+    children = 0
+    if threading.current_thread() is threading.main_thread():
+        children = _children_ns()
+    return time.thread_time_ns() + children
+
+
+def _children_ns() -> int:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return int((used.ru_utime + used.ru_stime) * 1e9)
+
+
+@functools.cache
+def watch() -> Stopwatch:
+    """This process's; it times the functions of PARTS from the first call on."""
+    watched = Stopwatch()
+    watched.time(PARTS)
+    return watched
+
+
+def process_ns() -> int:
+    """Processor time of this process, and of its children that have ended."""
+    return time.process_time_ns() + _children_ns()
+
+
+class Others:
+    """The helper processes, which say after each answer what they have spent."""
+
+    def __init__(self, count: int) -> None:
+        """Waits until all of them have started, or for `_START_S`."""
+        deadline = time.monotonic() + _START_S
+        while len(self._files()) < count and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+    def spent(self) -> Counter[str]:
+        """Nanoseconds by part, since they started."""
+        found: Counter[str] = Counter()
+        for file in self._files():
+            found.update(json.loads(file.read_text()))
+            file.unlink()
+        return found
+
+    def _files(self) -> list[Path]:
+        return list(Path(tempfile.gettempdir()).glob(f"{_PREFIX}{os.getpid()}-*.json"))
+
+
+def serve() -> None:
+    """The main program of a helper that is watched (`farrier.kernels.helper.serve`)."""
+    file = Path(tempfile.gettempdir()) / f"{_PREFIX}{os.getppid()}-{os.getpid()}.json"
+    watched, began = watch(), process_ns()
+    answer = helper._answer
+
+    def tell() -> None:
+        spent = process_ns() - began
+        part = file.with_suffix(".part")
+        part.write_text(json.dumps({**watched.ns, OTHER: spent - sum(watched.ns.values())}))
+        part.rename(file)
+
+    def answered(*args: Any) -> dict[str, Any]:
+        made = answer(*args)
+        tell()
+        return made
+
+    helper._answer = answered
+    tell()
+    _serve()
