@@ -10,7 +10,7 @@ import numpy as np
 from farrier.cost_model import CostModel
 from farrier.schedule_search.trial import Trial
 from farrier.space import Population, Space
-from farrier.space.space import Floats
+from farrier.space.space import Features, Floats
 
 POOL = 2048  # candidates kept alive between generations
 GENERATIONS = 4
@@ -34,6 +34,8 @@ class EvolutionarySearch:
         self._seed = seed
         self._seen: set[bytes] = set()
         self._pool = space.candidates(seed=seed)
+        is_ranked = len(self._pool) <= POOL or space.is_whole
+        self._fresh = _Fresh(space, self._pool) if is_ranked else None
 
     @property
     def best(self) -> Trial | None:
@@ -45,8 +47,8 @@ class EvolutionarySearch:
         """Up to `count` distinct candidates that were never proposed or measured, the analytic
         default before all others; fewer, or none, once the space is exhausted."""
         rng = np.random.default_rng([self._seed, zlib.crc32(self.task.encode()), len(self._seen)])
-        pool = self._unseen(self._candidates(rng))
-        ranked = pool[np.argsort(self.predict(pool), kind="stable")]
+        pool, predicted = self._candidates(rng)
+        ranked = pool[np.argsort(predicted, kind="stable")]
         explored = int(EPSILON * count + rng.random()) if self._seen else 0
         nearby = int(LOCAL * count + rng.random())
         sources = (
@@ -62,7 +64,7 @@ class EvolutionarySearch:
                 if len(chosen) == count:
                     return chosen
                 if row.tobytes() not in self._seen:
-                    self._seen.add(row.tobytes())
+                    self._see(row[None])
                     chosen.append(self.space.decisions(row))
         return chosen
 
@@ -72,24 +74,23 @@ class EvolutionarySearch:
         if not known:
             return
         rows = np.stack([self.space.row(trial.decisions) for trial in known])
-        self._seen.update(row.tobytes() for row in rows)
+        self._see(rows)
         self.trials.extend(known)
         seconds = np.array([trial.seconds for trial in known])
-        self._model.add(self.task, self.space.features(rows), self.space.cost(rows), seconds)
+        self._model.add(self.task, *self.space.described(rows), seconds)
 
     def predict(self, population: Population) -> Floats:
         """Seconds, by the model as it stands."""
         if not self._model.trained:
             return self.space.cost(population)
-        return self._model.predict(
-            self.task, self.space.features(population), self.space.cost(population)
-        )
+        return self._model.predict(self.task, *self.space.described(population))
 
-    def _candidates(self, rng: np.random.Generator) -> Population:
-        """The whole space, or the survivors of a few generations."""
+    def _candidates(self, rng: np.random.Generator) -> tuple[Population, Floats]:
+        """What was not seen of the whole space, or of the survivors of a few generations; and
+        seconds, by the model as it stands."""
+        if self._fresh is not None:
+            return self._fresh.rows, self._fresh.predict(self._model, self.task)
         pool = self._pool
-        if len(pool) <= POOL or self.space.is_whole:
-            return pool
         fastest = sorted(self.trials, key=lambda trial: trial.seconds)[:64]
         if fastest:
             parents = np.stack([self.space.row(trial.decisions) for trial in fastest])
@@ -99,7 +100,14 @@ class EvolutionarySearch:
             mates = pool[rng.integers(len(pool), size=len(pool))]
             children = self.space.crossover(pool, mates, rng)
             pool = np.unique(np.concatenate([pool, children, self.space.mutate(pool, rng)]), axis=0)
-        return pool
+        pool = self._unseen(pool)
+        return pool, self.predict(pool)
+
+    def _see(self, rows: Population) -> None:
+        """Takes note of what is not to be proposed any more."""
+        self._seen.update(row.tobytes() for row in rows)
+        if self._fresh is not None:
+            self._fresh.drop(rows)
 
     def _near_best(self) -> Population:
         """The neighbours of the best trial, or of the default, the most promising first."""
@@ -111,3 +119,34 @@ class EvolutionarySearch:
         fresh = np.array([row.tobytes() not in self._seen for row in population], bool)
         unseen: Population = population[fresh]
         return unseen
+
+
+class _Fresh:
+    """The rows of a space that is ranked whole, but for those that were seen. What the space says
+    of them is found out once: from batch to batch the model alone changes."""
+
+    def __init__(self, space: Space, rows: Population) -> None:
+        self.rows = rows
+        self._space = space
+        self._described: tuple[Features, Floats] | None = None
+
+    def drop(self, rows: Population) -> None:
+        """Some rows were seen; others than those of the space may be among them."""
+        kept = np.ones(len(self.rows), bool)
+        for row in rows:
+            equal = np.arange(len(self.rows))
+            for column, value in enumerate(row):
+                equal = equal[self.rows[equal, column] == value]
+            kept[equal] = False
+        if kept.all():
+            return
+        self.rows = self.rows[kept]
+        if self._described is not None:
+            features, costs = self._described
+            self._described = features[kept], costs[kept]
+
+    def predict(self, model: CostModel, task: str) -> Floats:
+        """Seconds of each row."""
+        if self._described is None:
+            self._described = self._space.described(self.rows)
+        return model.predict(task, *self._described)

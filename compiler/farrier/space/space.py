@@ -28,6 +28,7 @@ Columns: TypeAlias = dict[
 ]  # the same by the knob's name, each [candidates]
 Decisions: TypeAlias = Mapping[str, int]  # one candidate: the value of every knob
 Floats: TypeAlias = npt.NDArray[np.float64]
+Features: TypeAlias = npt.NDArray[np.float32]  # [candidates, features]
 
 WHOLE = 1 << 17  # a product of knobs up to this size is enumerated, a larger one sampled
 
@@ -126,12 +127,10 @@ class Space:
         """Whether `candidates` gives every allowed row."""
         return self.size <= WHOLE
 
-    @functools.cached_property
+    @property
     def bound(self) -> float:
         """Seconds on one thread that no candidate can beat: its arithmetic or traffic alone."""
-        terms = self._estimate(self.columns(self.candidates())).terms
-        known = [terms[term].min() for term in ("compute", "memory") if term in terms]
-        return float(max(known, default=0.0))
+        return self._ranked[2]
 
     def candidates(self, limit: int = WHOLE, seed: int = 0) -> Population:
         """Every allowed row, or those of a sample of `limit` rows where the space is larger.
@@ -165,9 +164,13 @@ class Space:
         """Predicted seconds of one call, [candidates]."""
         return self._estimate(self.columns(population)).seconds
 
-    def features(self, population: Population) -> npt.NDArray[np.float32]:
+    def features(self, population: Population) -> Features:
         """What the learned model sees, [candidates, features]: logarithms of the analytic model's
         terms and of the knobs, in the same places for every rule and task."""
+        return self.described(population)[0]
+
+    def described(self, population: Population) -> tuple[Features, Floats]:
+        """What `features` and `cost` give, by one estimate."""
         estimate = self._estimate(self.columns(population))
         table = np.zeros((len(population), 1 + len(TERMS) + KNOB_SLOTS), np.float32)
         table[:, 0] = np.log2(estimate.seconds)
@@ -176,7 +179,7 @@ class Space:
                 table[:, place] = np.log2(np.maximum(estimate.terms[term], 1e-12))
         first = 1 + len(TERMS)
         table[:, first : first + len(self.knobs)] = np.log2(1 + np.maximum(population, 0))
-        return table
+        return table, estimate.seconds
 
     def default(self) -> dict[str, int]:
         """The candidate that the analytic model ranks first: what is used with no measurement."""
@@ -192,22 +195,25 @@ class Space:
     @functools.cached_property
     def _default(self) -> tuple[dict[str, int], float]:
         """The candidate that is ranked first, and its predicted seconds."""
-        rows, costs = self._ranked
+        rows, costs, _ = self._ranked
         first = int(np.argmin(costs))
         return self.decisions(rows[first]), float(costs[first])
 
     @functools.cached_property
-    def _ranked(self) -> tuple[Population, Floats]:
-        """The candidates, and the predicted seconds of each."""
+    def _ranked(self) -> tuple[Population, Floats, float]:
+        """The candidates, the predicted seconds of each, and the bound of all."""
         rows = self.candidates()
-        return rows, self.cost(rows)
+        estimate = self._estimate(self.columns(rows))
+        terms = (estimate.terms.get(term) for term in ("compute", "memory"))
+        bound = max((float(term.min()) for term in terms if term is not None), default=0.0)
+        return rows, estimate.seconds, bound
 
     def first_with(self, knob: str, value: int) -> tuple[dict[str, int], float] | None:
         """The candidate that is ranked first of those with this value of a knob, and its predicted
         seconds; None where no candidate has it."""
         if knob not in (one.name for one in self.knobs):
             return None
-        rows, costs = self._ranked
+        rows, costs, _ = self._ranked
         listed = self.columns(rows)[knob] == value
         if not listed.any():
             return None
