@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+
 import numpy as np
 import pytest
 
 from farrier.ir.expr import Binary, BinaryOp, Buffer, Const, Load, MemoryScope, Var, add, mul
 from farrier.ir.loop import Alloc, Block, For, Function, LoopKind, Store
 from farrier.ir.types import DType
+from farrier.targets.cpu.codegen.emit import emit_function
 
 SERIAL, UNROLLED = LoopKind.SERIAL, LoopKind.UNROLLED
 VECTORIZED, PARALLEL = LoopKind.VECTORIZED, LoopKind.PARALLEL
@@ -75,3 +78,16 @@ def test_register_tiles(run_function, m, n, k, tile_m, lanes, unroll, threads):
     c = np.zeros((m, n), np.float32)
     run_function(matmul(m, n, k, tile_m, lanes, unroll), a, b, c, threads=threads)
     np.testing.assert_allclose(c, a @ b, rtol=1e-5, atol=1e-5)
+
+
+def test_a_kernel_that_is_text_leaves_no_garbage(target):
+    """Helper processes compile thousands of candidates without the garbage collector."""
+    kernel = matmul(24, 64, 32, 4, 16, 4)
+    emit_function(kernel, target)
+    gc.collect()
+    gc.disable()
+    try:
+        emit_function(kernel, target)
+        assert gc.collect() < 100
+    finally:
+        gc.enable()

@@ -775,6 +775,8 @@ def _evaluate(extent: Extent, value: Callable[[Symbol], int]) -> int:
 def _replaced(extent: Extent, replacement: Callable[[Atom], Extent | None]) -> Extent:
     """The extent with what `replacement` has for an atom in its place; one for which it has None is
     made anew of its parts, once, wherever it stands."""
+    if isinstance(extent, int):
+        return extent
     known: dict[Atom, Extent] = {}
 
     def visit(atom: Atom) -> Extent:

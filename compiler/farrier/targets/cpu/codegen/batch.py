@@ -10,9 +10,8 @@ from collections.abc import Sequence
 
 from farrier.ir.loop import Function
 from farrier.targets import Target
-from farrier.targets.cpu.codegen.builder import join_modules
 from farrier.targets.cpu.codegen.compile import compile_text
-from farrier.targets.cpu.codegen.emit import emit_function
+from farrier.targets.cpu.codegen.emit import emit_module
 
 _KERNELS_A_MODULE = 16
 
@@ -21,6 +20,6 @@ def compile_functions(functions: Sequence[Function], target: Target) -> list[byt
     """Objects that together define every kernel; their names must differ."""
     objects = []
     for start in range(0, len(functions), _KERNELS_A_MODULE):
-        texts = [emit_function(f, target) for f in functions[start : start + _KERNELS_A_MODULE]]
-        objects.append(compile_text(join_modules(texts), target))
+        text = emit_module(functions[start : start + _KERNELS_A_MODULE], target)
+        objects.append(compile_text(text, target))
     return objects

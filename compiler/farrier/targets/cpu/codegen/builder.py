@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import re
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
@@ -243,16 +242,3 @@ def _flatten(lines: Lines, into: list[str]) -> None:
             into.append(line)
         else:
             _flatten(line, into)
-
-
-def join_modules(texts: list[str]) -> str:
-    """Several modules as one: what more than one declares is declared once."""
-    declarations: dict[str, None] = {}
-    bodies = []
-    for text in texts:
-        declarations.update(dict.fromkeys(_DECLARATION.findall(text)))
-        bodies.append(_DECLARATION.sub("", text))
-    return "\n".join([*bodies, *declarations, ""])
-
-
-_DECLARATION = re.compile(r"^(?:declare |@bytes).*$", re.MULTILINE)

@@ -12,6 +12,7 @@ loop's body needs from outside travels in a context struct.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from typing import assert_never
 
 from farrier.errors import CompilerError
@@ -58,15 +59,25 @@ def emit_function(function: Function, target: Target) -> str:
     `args` holds the params in order, then, each where the function has any (`codegen.workspace`): a
     pointer to the values of `sizes_of` (i64), the workspace, and the slice of worker 0.
     """
-    if cpu_backend_of(target).instructions(target).counts_loops:
-        function = lengthen_iterations(function)
-    module = Module(function, target)
-    kernel = _Emitter(module, None)
-    kernel.emit(function.body)
-    kernel.b.put("ret i32 0")
-    signature = f"define i32 @{function.name}(ptr %args, ptr %pool)"
-    bodies = [_definition(signature, kernel.b.text(), target), *module.bodies]
-    return "\n".join([*bodies, *sorted(module.declarations), ""])
+    return emit_module((function,), target)
+
+
+def emit_module(functions: Iterable[Function], target: Target) -> str:
+    """A module with several kernels, as `emit_function` makes one each."""
+    definitions: list[str] = []
+    declarations: dict[str, None] = {}  # what more than one declares is declared once
+    for function in functions:
+        if cpu_backend_of(target).instructions(target).counts_loops:
+            function = lengthen_iterations(function)
+        module = Module(function, target)
+        kernel = _Emitter(module, None)
+        kernel.emit(function.body)
+        kernel.b.put("ret i32 0")
+        signature = f"define i32 @{function.name}(ptr %args, ptr %pool)"
+        definitions += [_definition(signature, kernel.b.text(), target), *module.bodies]
+        declarations |= dict.fromkeys(sorted(module.declarations))
+        kernel.expressions.close()
+    return "\n".join([*definitions, *declarations, ""])
 
 
 def _definition(signature: str, text: str, target: Target) -> str:
@@ -460,6 +471,7 @@ class _Emitter:
         name = self.module.next_body()
         signature = f"define internal void @{name}(ptr %ctx, i64 %begin, i64 %end, i64 %worker)"
         self.module.bodies.append(_definition(signature, body.b.text(), self.target))
+        body.expressions.close()
         context = captures.store()
         run = self.b.hoisted(0, f"load ptr, ptr {self.pool}, align 8")
         extent = self.expressions.indices.size(loop.extent)

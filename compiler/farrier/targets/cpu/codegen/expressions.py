@@ -76,6 +76,12 @@ class Expressions:
         self._makers: dict[int, tuple[Expr, Maker]] = {}
         self._operators: dict[int, tuple[Expr, Maker]] = {}
 
+    def close(self) -> None:
+        """Forgets everything, once the function is text. These objects refer to one another: of
+        who compiles without the garbage collector each kernel would take half a MB for good."""
+        for one in (self.indices, self.memory, self):
+            vars(one).clear()
+
     def evaluate(self, expr: Expr) -> Value:
         """The value of an expression; a scalar where it is the same in every lane."""
         return self._maker(expr)()
