@@ -1,0 +1,117 @@
+"""What simulated devices tell of their batches, and what that comes to within a window of time."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+
+@dataclasses.dataclass(slots=True)
+class DeviceBatch:
+    """One batch on a device. `begin` and `end` are seconds of the system's monotonic clock, `end`
+    None while it is measured; `ran_s` is what its candidates really took. `arrived_bytes` are of
+    all blobs that the device fetched for it, the library among them."""
+
+    device: str
+    alone: bool  # of kernels alone
+    candidates: int
+    begin: float
+    library_bytes: int
+    arrived_bytes: int
+    end: float | None = None
+    ran_s: float = 0.0
+    fault: str = ""
+
+
+class BatchLog:
+    """The batches of all devices, in the order in which they began."""
+
+    def __init__(self) -> None:
+        self.batches: list[DeviceBatch] = []
+        self._open: dict[str, DeviceBatch] = {}
+
+    def hear(self, line: Mapping[str, Any]) -> None:
+        """Takes one line of `bench.scaling.devices`."""
+        if line["batch"] == "begin":
+            words = ("device", "alone", "candidates", "library_bytes", "arrived_bytes")
+            batch = DeviceBatch(begin=line["at"], **{word: line[word] for word in words})
+            self.batches.append(batch)
+            self._open[batch.device] = batch
+            return
+        batch = self._open.pop(line["device"])
+        batch.end, batch.ran_s, batch.fault = line["at"], line["ran_s"], line["fault"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Window:
+    """A part of a run: seconds of the monotonic clock."""
+
+    begin: float
+    end: float
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.begin
+
+    def overlap_s(self, begin: float, end: float) -> float:
+        """How much of a time lies within it."""
+        return max(0.0, min(end, self.end) - max(begin, self.begin))
+
+
+def trials_within(batches: Iterable[DeviceBatch], window: Window, candidate_s: float) -> float:
+    """Trials that devices completed within the window. A batch that began earlier, or that ends
+    later, counts by the part of its time that lies within: whole batches would count one device in
+    steps of sixteen. Batches with a fault are no trials."""
+    total = 0.0
+    for batch in batches:
+        if batch.fault:
+            continue
+        end = batch.end
+        if end is None:
+            end = max(window.end, batch.begin + candidate_s * batch.candidates)
+        share = window.overlap_s(batch.begin, end) / max(end - batch.begin, 1e-9)
+        total += share * batch.candidates
+    return total
+
+
+def busy_shares(
+    batches: Iterable[DeviceBatch], window: Window, devices: Sequence[str], candidate_s: float
+) -> list[float]:
+    """For each device the part of the window in which it measures. A batch that waits for others to
+    leave the machine keeps its device busy for no longer than its pace asks for."""
+    busy_s = dict.fromkeys(devices, 0.0)
+    for batch in batches:
+        taken_s = max(candidate_s * batch.candidates, batch.ran_s)
+        end = batch.begin + taken_s if batch.end is None else min(batch.end, batch.begin + taken_s)
+        busy_s[batch.device] += window.overlap_s(batch.begin, end)
+    return [seconds / window.seconds for seconds in busy_s.values()]
+
+
+def late_share(batches: Iterable[DeviceBatch], candidate_s: float) -> float:
+    """By how much batches took longer than their pace asks for, over all of them: above some
+    percent, this machine cannot stand for so many devices."""
+    ended = [(b, b.end - b.begin) for b in batches if b.end is not None and not b.fault]
+    asked_s = sum(candidate_s * batch.candidates for batch, _ in ended)
+    return sum(took_s for _, took_s in ended) / asked_s - 1 if asked_s else 0.0
+
+
+def most_at_once(batches: Iterable[DeviceBatch]) -> int:
+    """The most batches that were measured at the same time."""
+    changes: collections.Counter[float] = collections.Counter()
+    for batch in batches:
+        changes[batch.begin] += 1
+        if batch.end is not None:
+            changes[batch.end] -= 1
+    most = now = 0
+    for _, change in sorted(changes.items()):
+        now += change
+        most = max(most, now)
+    return most
+
+
+def mean_size(batches: Sequence[DeviceBatch]) -> float:
+    """Candidates of a batch."""
+    return statistics.fmean(batch.candidates for batch in batches) if batches else 0.0

@@ -1,0 +1,264 @@
+"""One run: a farm, simulated devices of one class, one job, and what its kernels alone cost."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench.scaling.batches import (
+    BatchLog,
+    DeviceBatch,
+    Window,
+    busy_shares,
+    late_share,
+    mean_size,
+    most_at_once,
+    trials_within,
+)
+from bench.scaling.farm import OwnFarm, own_farm
+from bench.scaling.processes import WorkerTime, tree_s, worker_time
+from farrier.errors import FarrierError, ServiceError
+from farrier.progress import TrialsMeasured
+from farrier.sdk.client import Client, Update
+from farrier.sdk.models import Job, StateChanged, Task, Trial
+
+_TRIALS = 1_000_000  # more than any window has time for
+_PLAIN_SUMS = 1e-7  # admits no algorithm but plain sums, so that none is measured first
+_FIRST_BATCH_S = 300.0  # until one begins
+_LOOK_S = 0.05
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Setting:
+    """What is measured: `seconds` from the first batch of kernels alone, each candidate of which
+    takes `candidate_s`; `invented` times run nothing."""
+
+    model: bytes
+    name: str
+    seconds: float
+    candidate_s: float
+    invented: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Costs:
+    """What was used within the window: core-seconds of roles, and commands and scripts of Redis."""
+
+    supervisor_s: float
+    jobs_s: float
+    builders_s: float
+    broker_s: float
+    api_s: float
+    redis_s: float
+    redis_commands: int
+    redis_scripts: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Run:
+    """A run with so many devices. `trials` were completed within `elapsed_s`; `busy` is a share for
+    each device; `events` are (seconds, trials, predicted ms) as the job told them; `unix_begin` is
+    the window's begin by the clock of the records."""
+
+    devices: int
+    elapsed_s: float
+    trials: float
+    batches: int
+    batch_size: float
+    busy: tuple[float, ...]
+    late: float
+    at_once: int
+    library_bytes: float  # of a batch
+    arrived_bytes: float  # at devices, of a batch
+    faults: int
+    costs: Costs
+    events: tuple[tuple[float, int, float | None], ...]
+    unix_begin: float
+    tasks: tuple[Task, ...] = dataclasses.field(repr=False)
+    found: tuple[Trial, ...] = dataclasses.field(repr=False)
+
+    @property
+    def rate(self) -> float:
+        """Trials a second."""
+        return self.trials / self.elapsed_s
+
+
+def measure(setting: Setting, devices: int) -> Run:
+    """Starts a farm, tunes on `devices` devices, and ends both. Raises FarrierError where the farm
+    does not come up, or the job measures no kernel."""
+    with (
+        own_farm() as farm,
+        _devices(farm, setting, devices) as log,
+        Client(farm.url, farm.token) as client,
+    ):
+        _await_devices(client, devices)
+        job = client.submit(
+            setting.model,
+            name=setting.name,
+            trials=_TRIALS,
+            max_layer_error=_PLAIN_SUMS,
+            verify=False,
+        )
+        watch = _Watch(client, job.id)
+        begin = _first_alone(log, watch).begin
+        before, unix_begin = _Meter(farm), time.time() - (time.monotonic() - begin)
+        end = _window_end(log, watch, begin, setting.seconds)
+        costs = _Meter(farm) - before
+        window = Window(begin, end)
+        batches = [one for one in log.batches if one.alone and one.begin < window.end]
+        _cancel(client, job.id)
+        names = [_device_name(number) for number in range(devices)]
+        return Run(
+            devices=devices,
+            elapsed_s=window.seconds,
+            trials=trials_within(batches, window, setting.candidate_s),
+            batches=len(batches),
+            batch_size=mean_size(batches),
+            busy=tuple(busy_shares(batches, window, names, setting.candidate_s)),
+            late=late_share(batches, setting.candidate_s),
+            at_once=most_at_once(batches),
+            library_bytes=sum(one.library_bytes for one in batches) / len(batches),
+            arrived_bytes=sum(one.arrived_bytes for one in batches) / len(batches),
+            faults=sum(bool(one.fault) for one in batches),
+            costs=costs,
+            events=tuple((at - begin, n, ms) for at, n, ms in watch.measured if at <= end),
+            unix_begin=unix_begin,
+            tasks=tuple(client.tasks(job.id)),
+            found=tuple(client.trials(job.id)),
+        )
+
+
+def _device_name(number: int) -> str:
+    return f"simulated-{number:02d}"
+
+
+@contextlib.contextmanager
+def _devices(farm: OwnFarm, setting: Setting, count: int) -> Iterator[BatchLog]:
+    """The process of the devices; a thread reads what it tells."""
+    log = BatchLog()
+    settings = farm.settings
+    command = [
+        *(sys.executable, "-m", "bench.scaling.devices", "--broker", farm.broker),
+        *("--token-file", str(settings.home / "device.token")),
+        *("--state", str(settings.home / "devices"), "--devices", str(count)),
+        *("--candidate-s", str(setting.candidate_s)),
+        *(["--invented"] if setting.invented else []),
+    ]
+    with (settings.home / "logs" / "devices.log").open("wb") as errors:
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
+        )
+
+    def read() -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            log.hear(json.loads(line))
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    with process:
+        try:
+            yield log
+        finally:
+            process.kill()
+            reader.join()
+
+
+def _await_devices(client: Client, count: int) -> None:
+    deadline = time.monotonic() + _FIRST_BATCH_S
+    while sum(1 for _ in client.devices()) < count:
+        if time.monotonic() > deadline:
+            raise ServiceError(f"the {count} simulated devices do not connect")
+        time.sleep(_LOOK_S)
+
+
+class _Watch:
+    """The events of a job as they come, by a thread of its own."""
+
+    def __init__(self, client: Client, job: str) -> None:
+        self.measured: list[tuple[float, int, float | None]] = []  # when, trials, predicted ms
+        self.ended: Job | None = None
+        self._client = client
+        self._job = job
+        threading.Thread(target=self._follow, daemon=True).start()
+
+    def _follow(self) -> None:
+        with contextlib.suppress(FarrierError):  # the farm ends before the stream does
+            for update in self._client.watch(self._job):
+                self._hear(update)
+
+    def _hear(self, update: Update) -> None:
+        if isinstance(update, TrialsMeasured):
+            self.measured.append((time.monotonic(), update.trials, update.best_ms))
+        elif isinstance(update, StateChanged) and update.final:
+            self.ended = self._client.job(self._job)
+
+
+def _first_alone(log: BatchLog, watch: _Watch) -> DeviceBatch:
+    deadline = time.monotonic() + _FIRST_BATCH_S
+    while True:
+        for batch in list(log.batches):
+            if batch.alone:
+                return batch
+        if watch.ended is not None:
+            watch.ended.raise_for_state()
+            raise ServiceError("the job ended without a batch of kernels alone")
+        if time.monotonic() > deadline:
+            raise ServiceError(f"no batch of kernels alone began in {_FIRST_BATCH_S:.0f} s")
+        time.sleep(_LOOK_S)
+
+
+def _window_end(log: BatchLog, watch: _Watch, begin: float, seconds: float) -> float:
+    """The end of the phase, or of the time that it is measured for."""
+    while time.monotonic() < begin + seconds:
+        later = [one.begin for one in list(log.batches) if not one.alone and one.begin > begin]
+        if later or watch.ended is not None:
+            ended = [one.end or 0.0 for one in list(log.batches) if one.alone]
+            return max(ended)
+        time.sleep(_LOOK_S)
+    return time.monotonic()
+
+
+def _cancel(client: Client, job: str) -> None:
+    with contextlib.suppress(FarrierError):  # it has ended
+        client.cancel(job)
+
+
+class _Meter:
+    """What the roles of a farm have used until now; the difference of two is a cost."""
+
+    def __init__(self, farm: OwnFarm) -> None:
+        pids = farm.pids
+        self._worker: WorkerTime = worker_time(pids["worker"])
+        self._of_roles = {name: tree_s(pids[name]) for name in ("broker", "serve", "valkey")}
+        self._commands, self._scripts = farm.commands()
+
+    def __sub__(self, before: _Meter) -> Costs:
+        worker = self._worker - before._worker
+        used = {name: now - before._of_roles[name] for name, now in self._of_roles.items()}
+        return Costs(
+            supervisor_s=worker.supervisor_s,
+            jobs_s=worker.jobs_s,
+            builders_s=worker.builders_s,
+            broker_s=used["broker"],
+            api_s=used["serve"],
+            redis_s=used["valkey"],
+            redis_commands=self._commands - before._commands,
+            redis_scripts=self._scripts - before._scripts,
+        )
+
+
+def model_bytes(name: str) -> bytes:
+    """A model of `bench.models` by its name, or an ONNX file by its path. Raises OSError."""
+    from bench import models
+
+    if name in models.NAMES:
+        return models.build(name)
+    return Path(name).read_bytes()

@@ -1,0 +1,96 @@
+"""Processor time of a farm's processes, read from /proc."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_JOB = b"farrier_worker.job"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Process:
+    """One process. Seconds of the processor are its own threads', and those of children that have
+    ended and were waited for."""
+
+    pid: int
+    parent: int
+    own_s: float
+    ended_children_s: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WorkerTime:
+    """Core-seconds of a worker: of its supervisor, of the processes of its jobs, and of all that
+    these started, which compile kernels and link."""
+
+    supervisor_s: float
+    jobs_s: float
+    builders_s: float
+
+    def __sub__(self, other: WorkerTime) -> WorkerTime:
+        return WorkerTime(
+            self.supervisor_s - other.supervisor_s,
+            self.jobs_s - other.jobs_s,
+            self.builders_s - other.builders_s,
+        )
+
+
+def processes() -> dict[int, Process]:
+    """All processes of this machine, by pid; those that end meanwhile are left out."""
+    found = (_read(int(entry.name)) for entry in Path("/proc").glob("[0-9]*"))
+    return {process.pid: process for process in found if process is not None}
+
+
+def worker_time(worker: int) -> WorkerTime:
+    """What a worker has used until now, by its pid."""
+    every = processes()
+    supervisor = every[worker]
+    jobs_s = builders_s = 0.0
+    for child in (one for one in every.values() if one.parent == worker):
+        if _JOB in _command(child.pid):
+            jobs_s += child.own_s
+            builders_s += child.ended_children_s
+            builders_s += sum(
+                one.own_s + one.ended_children_s for one in _below(child.pid, every)
+            )
+    return WorkerTime(supervisor.own_s, jobs_s, builders_s)
+
+
+def tree_s(root: int) -> float:
+    """Core-seconds of a process and of all below it."""
+    every = processes()
+    family = [every[root], *_below(root, every)]
+    return sum(one.own_s + one.ended_children_s for one in family)
+
+
+def _below(root: int, every: dict[int, Process]) -> Iterator[Process]:
+    for one in every.values():
+        if one.parent == root:
+            yield one
+            yield from _below(one.pid, every)
+
+
+def _read(pid: int) -> Process | None:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    fields = text.rpartition(")")[2].split()  # from the state on: a name may have spaces
+    user, system, user_of_children, system_of_children = map(int, fields[11:15])
+    return Process(
+        pid,
+        int(fields[1]),
+        (user + system) / _TICKS,
+        (user_of_children + system_of_children) / _TICKS,
+    )
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
