@@ -29,7 +29,7 @@ _ROLES = ("serve", "broker", "worker")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OwnFarm:
-    """Where its roles listen, and their processes by name: `serve`, `broker`, `worker`, `valkey`."""
+    """Where its roles listen, and its processes by role: `serve`, `broker`, `worker`, `valkey`."""
 
     settings: Settings
     farm: Farm

@@ -77,6 +77,7 @@ class Run:
     at_once: int
     library_bytes: float  # of a batch
     arrived_bytes: float  # at devices, of a batch
+    ran_s: float  # that candidates really took, on this machine
     faults: int
     costs: Costs
     events: tuple[tuple[float, int, float | None], ...]
@@ -126,6 +127,7 @@ def measure(setting: Setting, devices: int) -> Run:
             at_once=most_at_once(batches),
             library_bytes=sum(one.library_bytes for one in batches) / len(batches),
             arrived_bytes=sum(one.arrived_bytes for one in batches) / len(batches),
+            ran_s=sum(one.ran_s for one in batches),
             faults=sum(bool(one.fault) for one in batches),
             costs=costs,
             events=tuple((at - begin, n, ms) for at, n, ms in watch.measured if at <= end),

@@ -54,9 +54,7 @@ def worker_time(worker: int) -> WorkerTime:
         if _JOB in _command(child.pid):
             jobs_s += child.own_s
             builders_s += child.ended_children_s
-            builders_s += sum(
-                one.own_s + one.ended_children_s for one in _below(child.pid, every)
-            )
+            builders_s += sum(one.own_s + one.ended_children_s for one in _below(child.pid, every))
     return WorkerTime(supervisor.own_s, jobs_s, builders_s)
 
 

@@ -1,0 +1,146 @@
+"""`make scaling`: how the trials of one job grow with the devices that measure them.
+
+    python -m bench.scaling [--devices 1,2,4,8,16] [--seconds 120] [--candidate-s 1]
+                            [--model mobilenet_v2 | --model FILE.onnx] [--invented]
+                            [--json build/scaling.json] [--docs docs | --no-docs]
+    python -m bench.scaling --simulate
+
+Each run has a farm of its own, so none knows what another has measured: Valkey, API, broker, a
+worker, and simulated devices that speak the protocol and hold a candidate for `--candidate-s`
+seconds (`bench.scaling.devices`). It counts from the first batch of kernels alone on. `--simulate`
+runs a model of the farm with the service times of the last measurement: beside what was measured,
+then for farms of thousands of devices (`bench.scaling.simulation`). Tables go to docs/scaling.md,
+which says how to read them, and the chart to docs/scaling.svg.
+
+It fails where a line is not held: 8 devices against one; the simulation against the measurement.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.scaling import prediction, tables
+from bench.scaling.chart import Points, chart
+from bench.scaling.measured import Run, Setting, measure, model_bytes
+from bench.scaling.page import put
+from bench.scaling.results import Measurement, summarized
+from bench.scaling.simulation import Size
+from farrier.errors import FarrierError
+
+_DEVICES = "1,2,4,8,16"
+_SIZES = ((100, 10), (1_000, 100), (10_000, 1_000))  # devices, users
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    try:
+        return _simulate(options) if options.simulate else _measure(options)
+    except FarrierError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except (OSError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.scaling",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--devices", type=_counts, default=_counts(_DEVICES), help="of each run")
+    add("--seconds", type=float, default=120.0, help="that each run measures kernels alone")
+    add("--candidate-s", type=float, default=1.0, help="that a device takes for a candidate")
+    add("--model", default="mobilenet_v2", help="a name of bench.models, or an ONNX file")
+    add("--invented", action="store_true", help="invent times, and leave the cores to builds")
+    add("--simulate", action="store_true", help="with the service times of the last measurement")
+    add("--json", type=Path, default=Path("build/scaling.json"), help="what was measured")
+    add("--docs", type=Path, default=Path("docs"), help="folder of scaling.md and scaling.svg")
+    add("--no-docs", dest="docs", action="store_const", const=None, help="leave them as they are")
+    return parser
+
+
+def _counts(text: str) -> list[int]:
+    return [int(word) for word in text.split(",")]
+
+
+def _measure(options: argparse.Namespace) -> int:
+    setting = Setting(
+        model_bytes(options.model),
+        Path(options.model).stem,
+        options.seconds,
+        options.candidate_s,
+        options.invented,
+    )
+    runs: list[Run] = []
+    for devices in options.devices:
+        run = measure(setting, devices)
+        runs.append(run)
+        print(
+            f"{devices} devices: {run.trials:.0f} trials in {run.elapsed_s:.0f} s, "
+            f"each busy {min(run.busy):.0%} or more, {run.faults} faults",
+            flush=True,
+        )
+    made = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
+    found = summarized(setting, runs, made)
+    found.save(options.json)
+    table = tables.measured(found)
+    print(table)
+    verdicts = tables.lines(found)
+    for line, holds in verdicts:
+        print(f"{line}{'' if holds else ': FAILED'}")
+    if options.docs is not None:
+        title = f"{_title(found)}\n\n{table}"
+        put(options.docs / "scaling.md", "measured", title)
+        _draw(options.docs, found, ())
+    return 0 if all(holds for _, holds in verdicts) else 1
+
+
+def _title(found: Measurement) -> str:
+    times = "invented times" if found.invented else "real times"
+    return (
+        f"{found.model}, {found.candidate_s:g} s a candidate, {times}, {found.cores} cores, "
+        f"{found.made}:"
+    )
+
+
+def _simulate(options: argparse.Namespace) -> int:
+    found = Measurement.load(options.json)
+    times = prediction.service_times(found)
+    compared = prediction.compared(found, times)
+    batch = max(1, round(max(found.rows, key=lambda row: row.devices).batch_size))
+    needs = [prediction.need(times, Size(*size, batch=batch)) for size in _SIZES]
+    parts = {
+        "service times": prediction.times_table(times),
+        "compared": prediction.compared_table(compared),
+        "needs": prediction.needs_table(needs),
+        "limits": prediction.limits_table(prediction.limits(times, needs[-1])),
+    }
+    for name, table in parts.items():
+        print(f"{name}:\n{table}\n")
+        if options.docs is not None:
+            put(options.docs / "scaling.md", name, table)
+    if options.docs is not None:
+        _draw(options.docs, found, [(one.devices, one.predicted) for one in compared])
+    worst = max(abs(one.error) for one in compared)
+    holds = worst <= prediction.MOST_ERROR
+    print(
+        f"the largest error of the simulation is {worst:.1%}, of {prediction.MOST_ERROR:.0%}"
+        f"{'' if holds else ': FAILED'}"
+    )
+    return 0 if holds else 1
+
+
+def _draw(docs: Path, found: Measurement, predicted: Points) -> None:
+    measured = [(row.devices, row.rate) for row in found.rows]
+    (docs / "scaling.svg").write_text(chart(measured, predicted, found.candidate_s))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,16 @@
+"""Tables within a page of documentation, replaced where their marks stand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def put(page: Path, name: str, text: str) -> None:
+    """Replaces what stands between `<!-- NAME -->` and `<!-- end of NAME -->`. Raises ValueError
+    where the page has no such marks."""
+    begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
+    before, mark, rest = page.read_text().partition(begin)
+    _, end_mark, after = rest.partition(end)
+    if not (mark and end_mark):
+        raise ValueError(f"{page} has no place for {name!r}")
+    page.write_text(f"{before}{begin}{text.rstrip()}\n{end}{after}")

@@ -1,0 +1,227 @@
+"""What the model says: of the runs that were measured, and of farms that nobody has."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+
+from bench.scaling import tables
+from bench.scaling.results import Measurement, Row
+from bench.scaling.simulation import SPARE, Load, Outcome, ServiceTimes, Size, simulate
+
+MOST_ERROR = 0.1  # of a predicted rate
+
+# docs/performance.md, "Devices that wait at a broker": 500 devices, 4,999 heartbeats in 60 s, with
+# the machine to itself 0.19 of a core; a heartbeat is 14 commands of Redis.
+_BEAT_S = 6.0
+_BROKER_BEAT_S = 0.19 * 60 / 4999
+_COMMANDS_A_BEAT = 14
+
+_LOAD = Load(trials=1000, think_s=60.0)
+_WARM_UP_S = 90.0
+_SECONDS = 60.0
+_LINK_BYTES_S = 10e9 / 8
+_MACHINE_CORES = 64
+_FULL = 0.7  # of a broker's core: above it, calls wait
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Compared:
+    """A rate that was measured, in trials a second, beside the model's."""
+
+    devices: int
+    measured: float
+    predicted: float
+
+    @property
+    def error(self) -> float:
+        """Of the prediction, as share of what was measured."""
+        return self.predicted / self.measured - 1
+
+
+def service_times(found: Measurement) -> ServiceTimes:
+    """What each thing took in the run that completed the most trials: there, what happens however
+    little is measured weighs least."""
+    row = max(found.rows, key=lambda one: one.trials)
+    costs = row.costs
+    beats = row.devices * row.elapsed_s / _BEAT_S
+    command_s = costs.redis_s / max(costs.redis_commands, 1)
+    redis_s = costs.redis_s - beats * _COMMANDS_A_BEAT * command_s
+    broker_s = costs.broker_s - beats * _BROKER_BEAT_S
+    return ServiceTimes(
+        candidate_s=found.candidate_s,
+        job_s=costs.jobs_s / row.trials,
+        build_s=costs.builders_s / row.trials,
+        supervisor_s=costs.supervisor_s / row.batches,
+        broker_s=max(0.0, broker_s) / row.batches,
+        redis_s=max(0.0, redis_s) / row.batches,
+        batch_bytes=row.arrived_bytes,
+        beat_s=_BEAT_S,
+        broker_beat_s=_BROKER_BEAT_S,
+        redis_beat_s=_COMMANDS_A_BEAT * command_s,
+        local_s=row.ran_s / row.trials,
+    )
+
+
+def compared(found: Measurement, times: ServiceTimes) -> list[Compared]:
+    """Each run beside the model of it: its devices, its batches, the cores of this machine. A job
+    that never had two batches on devices at once has one in flight."""
+    spare = None if all(row.at_once == 1 for row in found.rows) else SPARE
+    return [
+        Compared(row.devices, row.rate, _modelled(row, found, times, spare)) for row in found.rows
+    ]
+
+
+def _modelled(row: Row, found: Measurement, times: ServiceTimes, spare: int | None) -> float:
+    size = Size(
+        devices=row.devices,
+        worker_cores=found.cores,
+        brokers=1,
+        redis=1,
+        batch=max(1, round(row.batch_size)),
+        spare=spare,
+    )
+    return simulate(times, size, seconds=row.elapsed_s).rate
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Need:
+    """What a farm of that size uses where it waits for devices alone."""
+
+    size: Size
+    outcome: Outcome
+    link_bytes_s: float  # of all batches, to devices
+
+
+def need(times: ServiceTimes, size: Size) -> Need:
+    """Of a farm whose devices and users are those of `size`."""
+    outcome = _farm(times, size)
+    return Need(size, outcome, outcome.rate / size.batch * times.batch_bytes)
+
+
+def _farm(times: ServiceTimes, size: Size) -> Outcome:
+    return simulate(times, size, _LOAD, seconds=_SECONDS, warm_up_s=_WARM_UP_S)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Limit:
+    """One resource, how many devices it serves, and how busy these are, and twice as many, where it
+    is the only one that is scarce; None where it serves a farm of the size that was looked at."""
+
+    resource: str
+    devices: int
+    busy: float | None = None
+    busy_of_twice: float | None = None
+
+
+def limits(times: ServiceTimes, need: Need) -> list[Limit]:
+    """What serves the fewest devices first. `need` is of a farm large enough to take its use of
+    each resource as proportional to its devices."""
+    used = need.outcome.used
+    cores = used["jobs"] + used["builders"] + used["supervisors"]
+    scarce: list[tuple[str, float, dict[str, float]]] = [
+        ("one Redis", used["redis"], {"redis": 1}),
+        ("one broker", used["brokers"], {"brokers": 1}),
+        (
+            f"a link of {_LINK_BYTES_S * 8 / 1e9:.0f} Gbit/s",
+            need.link_bytes_s / _LINK_BYTES_S,
+            {"link_bytes_s": _LINK_BYTES_S},
+        ),
+        (
+            f"workers of {_MACHINE_CORES} cores",
+            cores / _MACHINE_CORES,
+            {"worker_cores": _MACHINE_CORES},
+        ),
+    ]
+    found = [_limit_of_a_job(times, need.size)]
+    for resource, share, capacity in scarce:
+        devices = max(1, round(need.size.devices / share))
+        if share <= 1:
+            found.append(Limit(resource, devices))
+            continue
+        busy, busy_of_twice = (
+            _farm(times, _resized(need.size, count, capacity)).busy(count)
+            for count in (devices, 2 * devices)
+        )
+        found.append(Limit(resource, devices, busy, busy_of_twice))
+    return sorted(found, key=lambda limit: limit.devices)
+
+
+def _limit_of_a_job(times: ServiceTimes, size: Size) -> Limit:
+    """How many devices the process of one job keeps busy."""
+    devices = max(1, math.floor(times.candidate_s / times.job_s))
+    busy, busy_of_twice = (
+        simulate(
+            times,
+            dataclasses.replace(size, devices=count, users=1),
+            seconds=_SECONDS,
+            warm_up_s=_WARM_UP_S,
+        ).busy(count)
+        for count in (devices, 2 * devices)
+    )
+    return Limit("the process of a single job", devices, busy, busy_of_twice)
+
+
+def _resized(size: Size, devices: int, capacity: Mapping[str, float]) -> Size:
+    """As many users a device, and something scarce."""
+    users = max(1, round(devices * size.users / size.devices))
+    return dataclasses.replace(size, devices=devices, users=users, **capacity)
+
+
+def compared_table(found: Sequence[Compared]) -> str:
+    rows = [
+        (str(one.devices), f"{one.measured:.2f}", f"{one.predicted:.2f}", f"{one.error:+.1%}")
+        for one in found
+    ]
+    return tables.markdown(("devices", "measured trials/s", "simulated", "error"), rows)
+
+
+def needs_table(found: Sequence[Need]) -> str:
+    """Brokers are counted as full at `_FULL` of a core."""
+    rows = []
+    for need in found:
+        used = need.outcome.used
+        rows.append(
+            (
+                f"{need.size.devices:,}",
+                f"{need.size.users:,}",
+                f"{need.outcome.rate:,.0f}",
+                f"{need.outcome.busy(need.size.devices):.0%}",
+                f"{need.outcome.active_jobs:.0f}",
+                f"{used['jobs'] + used['supervisors']:.1f}",
+                f"{used['builders']:.1f}",
+                f"{math.ceil(used['brokers'] / _FULL)}",
+                f"{used['redis']:.2f}",
+                f"{need.link_bytes_s * 8 / 1e9:.2f}",
+            )
+        )
+    heads = ("devices", "users", "trials/s", "busy", "jobs", "cores of jobs", "of builders")
+    return tables.markdown((*heads, "brokers", "Redis", "Gbit/s"), rows)
+
+
+def limits_table(found: Sequence[Limit]) -> str:
+    rows = [
+        (
+            one.resource,
+            f"{one.devices:,}",
+            *(tables.number(busy, ".0%") for busy in (one.busy, one.busy_of_twice)),
+        )
+        for one in found
+    ]
+    return tables.markdown(("scarce", "devices", "busy", "of twice as many"), rows, words=1)
+
+
+def times_table(times: ServiceTimes) -> str:
+    rows = [
+        ("a candidate on a device, s", f"{times.candidate_s:g}"),
+        ("the job's process, core-s a candidate", f"{times.job_s:.4f}"),
+        ("builders, core-s a candidate", f"{times.build_s:.4f}"),
+        ("supervisor, core-s a batch", f"{times.supervisor_s:.4f}"),
+        ("broker, core-s a batch", f"{times.broker_s:.4f}"),
+        ("Redis, core-s a batch", f"{times.redis_s:.4f}"),
+        ("bytes that a device fetches for a batch", f"{times.batch_bytes:,.0f}"),
+        ("broker, core-s a heartbeat", f"{times.broker_beat_s:.4f}"),
+        ("Redis, core-s a heartbeat", f"{times.redis_beat_s:.5f}"),
+    ]
+    return tables.markdown(("what", "takes"), rows, words=1)

@@ -1,0 +1,126 @@
+"""What all runs of a measurement come to: rows of a table, kept as JSON for the simulation."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.scaling import quality
+from bench.scaling.measured import Costs, Run, Setting
+from farrier_device import plain
+
+_EQUAL = 1.01  # of a latency: what differs by less is noise of the measurement
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Row:
+    """One run. The curve is (seconds, milliseconds of the model), `reached_s` when it came down to
+    what one device had at its end; the rest is as in `Run`."""
+
+    devices: int
+    elapsed_s: float
+    trials: float
+    batches: int
+    batch_size: float
+    busy: tuple[float, ...]
+    late: float
+    at_once: int
+    library_bytes: float
+    arrived_bytes: float
+    ran_s: float
+    faults: int
+    costs: Costs
+    events: tuple[tuple[float, int, float | None], ...]
+    curve: tuple[tuple[float, float], ...]
+    reached_s: float | None
+
+    @property
+    def rate(self) -> float:
+        """Trials a second."""
+        return self.trials / self.elapsed_s
+
+    @property
+    def core_s(self) -> float:
+        """Core-seconds of all processes of the worker for a trial."""
+        costs = self.costs
+        return (costs.supervisor_s + costs.jobs_s + costs.builders_s) / max(self.trials, 1.0)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Measurement:
+    """All runs, by the number of their devices."""
+
+    made: str
+    model: str
+    candidate_s: float
+    invented: bool
+    cores: int  # of the machine
+    rows: tuple[Row, ...]
+
+    def row(self, devices: int) -> Row | None:
+        """The run with so many devices; None where there is none."""
+        return next((row for row in self.rows if row.devices == devices), None)
+
+    def speed_up(self, row: Row) -> float | None:
+        """How many times the trials of one device it completed in the same time."""
+        one = self.row(1)
+        return None if one is None else row.rate / one.rate
+
+    def time_share(self, row: Row) -> float | None:
+        """The part of one device's time in which it came to the same quality; None where it did not
+        come to it."""
+        one = self.row(1)
+        if one is None or row.reached_s is None or not one.reached_s:
+            return None
+        return row.reached_s / one.reached_s
+
+    def save(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(dataclasses.asdict(self), indent=1) + "\n")
+
+    @classmethod
+    def load(cls, path: Path) -> Measurement:
+        """Raises OSError, and ValueError on a file that is none."""
+        return plain.read(cls, json.loads(path.read_text()))
+
+
+def summarized(setting: Setting, runs: Sequence[Run], made: str) -> Measurement:
+    """The runs on one scale of quality: a task that a run has not measured takes what its default
+    schedule takes in the fastest of the runs."""
+    start_us: dict[str, float] = {}
+    for run in runs:
+        for task, us in quality.defaults_us(run.tasks, run.found).items():
+            start_us[task] = min(us, start_us.get(task, us))
+    curves = [_curve(run, start_us) for run in runs]
+    ones = [curve for run, curve in zip(runs, curves, strict=True) if run.devices == 1]
+    equal_ms = ones[0][-1][1] * _EQUAL if ones else None
+    return Measurement(
+        made=made,
+        model=setting.name,
+        candidate_s=setting.candidate_s,
+        invented=setting.invented,
+        cores=len(os.sched_getaffinity(0)),
+        rows=tuple(
+            Row(
+                **_shared(run),
+                curve=tuple(curve),
+                reached_s=None if equal_ms is None else quality.reached_s(curve, equal_ms),
+            )
+            for run, curve in zip(runs, curves, strict=True)
+        ),
+    )
+
+
+def _curve(run: Run, start_us: Mapping[str, float]) -> Sequence[tuple[float, float]]:
+    points = quality.curve(run.tasks, run.found, start_us, run.unix_begin)
+    return [point for point in points if point[0] <= run.elapsed_s]
+
+
+def _shared(run: Run) -> dict[str, Any]:
+    names = {field.name for field in dataclasses.fields(Row)}
+    fields = (field.name for field in dataclasses.fields(Run))
+    return {name: getattr(run, name) for name in fields if name in names}

@@ -1,0 +1,293 @@
+"""A queueing model of a farm, by discrete events: who waits for what, and how much of it is used.
+
+    user → job: propose (its process) ┐
+                build (builders)      ┴→ device: lease, fetch (broker, Redis, link), measure → job
+
+A user submits a job, and the next one some time after it has ended. A job has one process, which
+proposes batch after batch, and at most `window` batches between their proposal and their result.
+Builders compile a batch while the process works on it, on the same cores of the workers. A device
+takes the oldest batch. Broker, Redis and link serve one thing at a time each, in their order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import random
+from collections.abc import Generator
+from typing import Any
+
+import simpy
+
+SPARE = 2  # batches that are ready for when a device becomes free
+_CHUNK = 4  # candidates that a builder compiles without pause
+_TICK_S = 0.1  # of the load that heartbeats make
+_USED = ("devices", "jobs", "builders", "supervisors", "brokers", "redis", "link", "local")
+_BUILDERS = 7  # of a job, at most, as of `farrier.kernels.helpers`
+
+Steps = Generator[simpy.Event, Any, None]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ServiceTimes:
+    """What each thing takes. Seconds of a core, unless said otherwise."""
+
+    candidate_s: float  # of a device, for one candidate
+    job_s: float  # of the job's process, for one candidate
+    build_s: float  # of builders, for one candidate
+    supervisor_s: float  # of the worker's supervisor, for one batch
+    broker_s: float  # for one batch
+    redis_s: float  # for one batch
+    batch_bytes: float  # that a device fetches for one batch
+    beat_s: float  # between two heartbeats of a device
+    broker_beat_s: float  # of the broker, for one heartbeat
+    redis_beat_s: float  # of Redis, for one heartbeat
+    local_s: float = 0.0  # for one candidate, where devices share the workers' cores
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Size:
+    """How large the farm is; what is infinite is never waited for. Where `spare` is
+    None, a job has one batch in flight."""
+
+    devices: int
+    users: int = 1
+    worker_cores: float = math.inf
+    brokers: float = math.inf
+    redis: float = math.inf
+    link_bytes_s: float = math.inf
+    batch: int = 16
+    spare: int | None = SPARE
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Load:
+    """What users ask for: exponentially distributed trials of a job, and seconds from a job's end
+    to the user's next one. Infinite trials are one job without an end."""
+
+    trials: float = math.inf
+    think_s: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Outcome:
+    """Trials are counted over the whole time, all else over the `seconds` after the warm-up. `used`
+    is the mean number of devices that measured, of cores that were busy with jobs, builders,
+    supervisors, brokers, Redis and local devices, and of links that carried something."""
+
+    seconds: float
+    started: int
+    finished: int
+    in_flight: int
+    rate: float  # trials a second; a batch that is not done counts by what was measured of it
+    jobs: int  # that ended
+    active_jobs: float  # mean
+    used: dict[str, float]
+
+    def busy(self, devices: int) -> float:
+        """The mean share of time in which one of so many devices measures."""
+        return self.used["devices"] / devices
+
+
+def simulate(
+    times: ServiceTimes,
+    size: Size,
+    load: Load = Load(),
+    *,
+    seconds: float = 120.0,
+    warm_up_s: float | None = None,
+    seed: int = 0,
+) -> Outcome:
+    """Runs the model for so long after a warm-up; without one, from when the first batch is
+    measured. The same arguments give the same outcome."""
+    return _Farm(times, size, load, seed).run(warm_up_s, seconds)
+
+
+class _Server:
+    """Something that does one thing at a time, or several, in the order of who asks."""
+
+    def __init__(self, farm: _Farm, capacity: float) -> None:
+        self._farm = farm
+        self._places = (
+            None if math.isinf(capacity) else simpy.Resource(farm.env, max(1, int(capacity)))
+        )
+
+    def work(self, what: str, seconds: float) -> Steps:
+        """Waits for its turn, then for the work, which counts as used of `what`."""
+        if seconds <= 0:
+            return
+        if self._places is None:
+            self._farm.use(what, seconds)
+            yield self._farm.env.timeout(seconds)
+            return
+        with self._places.request() as turn:
+            yield turn
+            self._farm.use(what, seconds)
+            yield self._farm.env.timeout(seconds)
+
+
+class _Farm:
+    """The state of one call of `simulate`."""
+
+    def __init__(
+        self,
+        times: ServiceTimes,
+        size: Size,
+        load: Load,
+        seed: int,
+    ) -> None:
+        self.env = simpy.Environment()
+        self.times, self.size, self.load = times, size, load
+        self.active = 0
+        self.started = self.finished = self.in_flight = 0
+        self._jobs = 0
+        self._active_s = 0.0
+        self._seconds = 0.0
+        self._begin = self._end = math.inf
+        self._first = self.env.event()  # that a batch is measured
+        self._draw = random.Random(seed)
+        self._used = dict.fromkeys(_USED, 0.0)
+        self.cores = _Server(self, size.worker_cores)
+        self.broker = _Server(self, size.brokers)
+        self.redis = _Server(self, size.redis)
+        self.link = _Server(self, math.inf if math.isinf(size.link_bytes_s) else 1)
+        self.devices = simpy.Resource(self.env, size.devices)
+
+    def run(self, warm_up_s: float | None, seconds: float) -> Outcome:
+        self._seconds = seconds
+        for _ in range(self.size.users):
+            self.env.process(self._user())
+        self.env.process(self._heartbeats("brokers", self.broker, self.times.broker_beat_s))
+        self.env.process(self._heartbeats("redis", self.redis, self.times.redis_beat_s))
+        self.env.process(self._look())
+        if warm_up_s is None:
+            self.env.run(self._first)
+        else:
+            self._count(warm_up_s)
+        self.env.run(self._end)
+        return Outcome(
+            seconds=seconds,
+            started=self.started,
+            finished=self.finished,
+            in_flight=self.in_flight,
+            rate=self._used["devices"] / self.times.candidate_s / seconds,
+            jobs=self._jobs,
+            active_jobs=self._active_s / seconds,
+            used={what: used / seconds for what, used in self._used.items()},
+        )
+
+    def _count(self, begin: float) -> None:
+        self._begin, self._end = begin, begin + self._seconds
+
+    def use(self, what: str, seconds: float) -> None:
+        """Counts what is at work from now on for so long, as far as that is after the warm-up."""
+        now = self.env.now
+        self._used[what] += max(0.0, min(now + seconds, self._end) - max(now, self._begin))
+
+    def _user(self) -> Steps:
+        if self.load.think_s:  # so that users do not all begin at once
+            yield self.env.timeout(self._draw.uniform(0.0, self.load.think_s))
+        while True:
+            trials = self.load.trials
+            if not math.isinf(trials):
+                trials = math.ceil(self._draw.expovariate(1 / trials))
+            yield from _Job(self).tune(trials)
+            self._jobs += self.env.now >= self._begin
+            if self.load.think_s:
+                yield self.env.timeout(self._draw.expovariate(1 / self.load.think_s))
+
+    def _heartbeats(self, what: str, server: _Server, beat_s: float) -> Steps:
+        """The work of all devices' heartbeats, evenly."""
+        share = beat_s * self.size.devices / self.times.beat_s
+        while share:
+            self.env.process(server.work(what, share * _TICK_S))
+            yield self.env.timeout(_TICK_S)
+
+    def _look(self) -> Steps:
+        while True:
+            yield self.env.timeout(_TICK_S)
+            if self.env.now > self._begin:
+                self._active_s += self.active * _TICK_S
+
+    def measure(self, candidates: int, seconds: float) -> Steps:
+        """A device is at work on a batch."""
+        if not self._first.triggered:
+            self._first.succeed()
+            if math.isinf(self._begin):
+                self._count(self.env.now)
+        self.use("devices", seconds)
+        yield self.env.timeout(seconds)
+        self.finished += candidates
+        self.in_flight -= candidates
+
+
+class _Job:
+    """One job, from its first batch to its last."""
+
+    def __init__(self, farm: _Farm) -> None:
+        self._farm = farm
+        self._flying = 0
+        self._landed = farm.env.event()
+        self._builders = simpy.Resource(
+            farm.env, int(max(1, min(_BUILDERS, farm.size.worker_cores - 1)))
+        )
+
+    def tune(self, trials: float) -> Steps:
+        farm, times = self._farm, self._farm.times
+        farm.active += 1
+        while trials > 0:
+            while self._flying >= self._window():
+                yield from self._wait()
+            size = int(min(farm.size.batch, trials))
+            trials -= size
+            self._flying += 1
+            farm.started += size
+            farm.in_flight += size
+            built = farm.env.process(self._build(size))
+            yield from farm.cores.work("jobs", size * times.job_s)
+            farm.env.process(self._batch(size, built))
+        while self._flying:
+            yield from self._wait()
+        farm.active -= 1
+
+    def _window(self) -> int:
+        """Batches in flight: as many as the job's share of the devices, and some to spare."""
+        size = self._farm.size
+        if size.spare is None:
+            return 1
+        return math.ceil(size.devices / max(1, self._farm.active)) + size.spare
+
+    def _wait(self) -> Steps:
+        self._landed = self._farm.env.event()
+        yield self._landed
+
+    def _build(self, size: int) -> Steps:
+        farm = self._farm
+        chunks = [
+            farm.env.process(self._chunk(min(_CHUNK, size - done)))
+            for done in range(0, size, _CHUNK)
+        ]
+        yield farm.env.all_of(chunks)
+
+    def _chunk(self, candidates: int) -> Steps:
+        farm = self._farm
+        with self._builders.request() as builder:
+            yield builder
+            yield from farm.cores.work("builders", candidates * farm.times.build_s)
+
+    def _batch(self, size: int, built: simpy.Event) -> Steps:
+        farm, times = self._farm, self._farm.times
+        yield built
+        yield from farm.cores.work("supervisors", times.supervisor_s)
+        with farm.devices.request() as device:
+            yield device
+            yield from farm.redis.work("redis", times.redis_s)
+            yield from farm.broker.work("brokers", times.broker_s)
+            if not math.isinf(farm.size.link_bytes_s):
+                yield from farm.link.work("link", times.batch_bytes / farm.size.link_bytes_s)
+            if times.local_s:
+                farm.env.process(farm.cores.work("local", size * times.local_s))
+            yield from farm.measure(size, size * times.candidate_s)
+        self._flying -= 1
+        if not self._landed.triggered:
+            self._landed.succeed()

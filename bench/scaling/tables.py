@@ -1,0 +1,101 @@
+"""Tables of the measurement and of the simulation, as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bench.scaling.results import Measurement
+
+LEAST_SPEED_UP = 7.2  # of eight devices
+LEAST_BUSY = 0.85  # of each of them
+MOST_TIME = 0.25  # to the quality of one device
+_OF = 8  # devices, which are held to these
+
+_HEADS = (
+    "devices",
+    "seconds",
+    "trials",
+    "trials/s",
+    "speed-up",
+    "lowest busy",
+    "batch",
+    "batches at once",
+    "core-s a trial",
+    "s to one device's quality",
+    "of its time",
+    "late",
+)
+
+
+def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]], words: int = 0) -> str:
+    """A table whose columns are numbers, but for the first `words`; cells are padded, so that it
+    reads as text too."""
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    rules = [
+        "-" * (width + 2) if number < words else "-" * (width + 1) + ":"
+        for number, width in enumerate(widths)
+    ]
+    lines = [_line(heads, widths, words), f"|{'|'.join(rules)}|"]
+    return "\n".join([*lines, *(_line(row, widths, words) for row in rows)])
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], words: int) -> str:
+    padded = [
+        f" {cell:<{width}} " if number < words else f" {cell:>{width}} "
+        for number, (cell, width) in enumerate(zip(cells, widths, strict=True))
+    ]
+    return f"|{'|'.join(padded)}|"
+
+
+def measured(found: Measurement) -> str:
+    """A row for each number of devices."""
+    rows = []
+    for row in found.rows:
+        rows.append(
+            (
+                str(row.devices),
+                f"{row.elapsed_s:.0f}",
+                f"{row.trials:.0f}",
+                f"{row.rate:.2f}",
+                number(found.speed_up(row), ".2f"),
+                f"{min(row.busy):.0%}",
+                f"{row.batch_size:.1f}",
+                str(row.at_once),
+                f"{row.core_s:.3f}",
+                number(row.reached_s, ".1f"),
+                number(found.time_share(row), ".2f"),
+                f"{row.late:.1%}",
+            )
+        )
+    return markdown(_HEADS, rows)
+
+
+def lines(found: Measurement) -> list[tuple[str, bool]]:
+    """What eight devices are held to, and whether it holds; nothing where there was no run of eight
+    and of one."""
+    row = found.row(_OF)
+    speed_up = None if row is None else found.speed_up(row)
+    if row is None or speed_up is None:
+        return []
+    share = found.time_share(row)
+    return [
+        (
+            f"{_OF} devices complete {speed_up:.2f} times the trials of one, of {LEAST_SPEED_UP}",
+            speed_up >= LEAST_SPEED_UP,
+        ),
+        (
+            f"the least busy of {_OF} devices measures {min(row.busy):.0%} of the time, "
+            f"of {LEAST_BUSY:.0%}",
+            min(row.busy) >= LEAST_BUSY,
+        ),
+        (
+            f"{_OF} devices come to the quality of one in {number(share, '.2f')} of its time, "
+            f"of {MOST_TIME}",
+            share is not None and share <= MOST_TIME,
+        ),
+    ]
+
+
+def number(value: float | None, form: str) -> str:
+    """A dash for what is not known."""
+    return "-" if value is None else format(value, form)
