@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -23,7 +24,7 @@ from bench.scaling.batches import (
     trials_within,
 )
 from bench.scaling.farm import OwnFarm, own_farm
-from bench.scaling.processes import WorkerTime, tree_s, worker_time
+from bench.scaling.processes import WorkerTime, machine_s, tree_s, worker_time
 from farrier.errors import FarrierError, ServiceError
 from farrier.progress import TrialsMeasured
 from farrier.sdk.client import Client, Update
@@ -49,7 +50,8 @@ class Setting:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Costs:
-    """What was used within the window: core-seconds of roles, and commands and scripts of Redis."""
+    """What was used within the window: core-seconds of roles, commands and scripts of Redis, and
+    core-seconds of what else runs on the machine."""
 
     supervisor_s: float
     jobs_s: float
@@ -59,6 +61,7 @@ class Costs:
     redis_s: float
     redis_commands: int
     redis_scripts: int
+    others_s: float
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -241,6 +244,7 @@ class _Meter:
         self._worker: WorkerTime = worker_time(pids["worker"])
         self._of_roles = {name: tree_s(pids[name]) for name in ("broker", "serve", "valkey")}
         self._commands, self._scripts = farm.commands()
+        self._machine_s, self._own_s = machine_s(), tree_s(os.getpid())
 
     def __sub__(self, before: _Meter) -> Costs:
         worker = self._worker - before._worker
@@ -254,6 +258,7 @@ class _Meter:
             redis_s=used["valkey"],
             redis_commands=self._commands - before._commands,
             redis_scripts=self._scripts - before._scripts,
+            others_s=self._machine_s - before._machine_s - (self._own_s - before._own_s),
         )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from bench.scaling import tables
 from bench.scaling.results import Measurement, Row
-from bench.scaling.simulation import SPARE, Load, Outcome, ServiceTimes, Size, simulate
+from bench.scaling.simulation import A_DEVICE, Load, Outcome, ServiceTimes, Size, simulate
 
 MOST_ERROR = 0.1  # of a predicted rate
 
@@ -23,6 +23,7 @@ _WARM_UP_S = 90.0
 _SECONDS = 60.0
 _LINK_BYTES_S = 10e9 / 8
 _MACHINE_CORES = 64
+_LEAST_LEFT = 0.1  # of one core, whatever else ran
 _FULL = 0.7  # of a broker's core: above it, calls wait
 
 
@@ -65,24 +66,33 @@ def service_times(found: Measurement) -> ServiceTimes:
 
 
 def compared(found: Measurement, times: ServiceTimes) -> list[Compared]:
-    """Each run beside the model of it: its devices, its batches, the cores of this machine. A job
-    that never had two batches on devices at once has one in flight."""
-    spare = None if all(row.at_once == 1 for row in found.rows) else SPARE
+    """Each run beside the model of it: its devices, its batches, the cores of this machine, as fast
+    as other processes left them. A job that never had two batches on devices at once has one in
+    flight."""
+    a_device = None if all(row.at_once == 1 for row in found.rows) else A_DEVICE
     return [
-        Compared(row.devices, row.rate, _modelled(row, found, times, spare)) for row in found.rows
+        Compared(row.devices, row.rate, _modelled(row, found, times, a_device))
+        for row in found.rows
     ]
 
 
-def _modelled(row: Row, found: Measurement, times: ServiceTimes, spare: int | None) -> float:
+def _modelled(row: Row, found: Measurement, times: ServiceTimes, a_device: int | None) -> float:
     size = Size(
         devices=row.devices,
         worker_cores=found.cores,
         brokers=1,
         redis=1,
         batch=max(1, round(row.batch_size)),
-        spare=spare,
+        a_device=a_device,
     )
-    return simulate(times, size, seconds=row.elapsed_s).rate
+    left = max(_LEAST_LEFT, found.cores - row.others) / found.cores
+    return simulate(_slowed(times, left), size, seconds=row.elapsed_s).rate
+
+
+def _slowed(times: ServiceTimes, left: float) -> ServiceTimes:
+    """On cores of which a part is left."""
+    names = ("job_s", "build_s", "supervisor_s", "broker_s", "redis_s", "local_s")
+    return dataclasses.replace(times, **{name: getattr(times, name) / left for name in names})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

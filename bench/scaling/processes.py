@@ -65,6 +65,13 @@ def tree_s(root: int) -> float:
     return sum(one.own_s + one.ended_children_s for one in family)
 
 
+def machine_s() -> float:
+    """Core-seconds that the machine has been busy for, or was kept from us."""
+    fields = Path("/proc/stat").read_text().splitlines()[0].split()[1:9]
+    user, nice, system, _idle, _waiting, irq, softirq, steal = map(int, fields)
+    return (user + nice + system + irq + softirq + steal) / _TICKS
+
+
 def _below(root: int, every: dict[int, Process]) -> Iterator[Process]:
     for one in every.values():
         if one.parent == root:

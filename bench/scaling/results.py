@@ -44,6 +44,11 @@ class Row:
         return self.trials / self.elapsed_s
 
     @property
+    def others(self) -> float:
+        """Cores that other processes of the machine took."""
+        return max(0.0, self.costs.others_s) / self.elapsed_s
+
+    @property
     def core_s(self) -> float:
         """Core-seconds of all processes of the worker for a trial."""
         costs = self.costs

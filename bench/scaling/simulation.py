@@ -4,7 +4,7 @@
                 build (builders)      ┴→ device: lease, fetch (broker, Redis, link), measure → job
 
 A user submits a job, and the next one some time after it has ended. A job has one process, which
-proposes batch after batch, and at most `window` batches between their proposal and their result.
+proposes batch after batch, and a bounded number of batches between their proposal and their result.
 Builders compile a batch while the process works on it, on the same cores of the workers. A device
 takes the oldest batch. Broker, Redis and link serve one thing at a time each, in their order.
 """
@@ -19,7 +19,10 @@ from typing import Any
 
 import simpy
 
-SPARE = 2  # batches that are ready for when a device becomes free
+# Batches of a job in flight, as of `farrier.measure.measurer`
+A_DEVICE = 2
+_MOST = 48
+
 _CHUNK = 4  # candidates that a builder compiles without pause
 _TICK_S = 0.1  # of the load that heartbeats make
 _USED = ("devices", "jobs", "builders", "supervisors", "brokers", "redis", "link", "local")
@@ -47,8 +50,8 @@ class ServiceTimes:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Size:
-    """How large the farm is; what is infinite is never waited for. Where `spare` is
-    None, a job has one batch in flight."""
+    """How large the farm is; what is infinite is never waited for. A job has
+    `a_device` batches in flight for each device, up to a limit; one where that is None."""
 
     devices: int
     users: int = 1
@@ -57,7 +60,7 @@ class Size:
     redis: float = math.inf
     link_bytes_s: float = math.inf
     batch: int = 16
-    spare: int | None = SPARE
+    a_device: int | None = A_DEVICE
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -251,11 +254,9 @@ class _Job:
         farm.active -= 1
 
     def _window(self) -> int:
-        """Batches in flight: as many as the job's share of the devices, and some to spare."""
+        """Batches in flight: a job counts all devices of its class as its own."""
         size = self._farm.size
-        if size.spare is None:
-            return 1
-        return math.ceil(size.devices / max(1, self._farm.active)) + size.spare
+        return 1 if size.a_device is None else min(_MOST, size.a_device * size.devices)
 
     def _wait(self) -> Steps:
         self._landed = self._farm.env.event()

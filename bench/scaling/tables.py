@@ -24,6 +24,7 @@ _HEADS = (
     "s to one device's quality",
     "of its time",
     "late",
+    "others",
 )
 
 
@@ -65,6 +66,7 @@ def measured(found: Measurement) -> str:
                 number(row.reached_s, ".1f"),
                 number(found.time_share(row), ".2f"),
                 f"{row.late:.1%}",
+                f"{row.others:.2f}",
             )
         )
     return markdown(_HEADS, rows)

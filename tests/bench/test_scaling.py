@@ -60,6 +60,7 @@ COSTS = Costs(
     redis_s=2.0,
     redis_commands=10_000,
     redis_scripts=1_000,
+    others_s=0.0,
 )
 
 
@@ -76,7 +77,7 @@ class TestSimulation:
         assert found.busy(devices) == pytest.approx(1.0)
 
     def test_one_batch_in_flight_keeps_one_device_busy(self):
-        assert simulate(NOTHING, Size(8, spare=None), seconds=100).rate == pytest.approx(1.0)
+        assert simulate(NOTHING, Size(8, a_device=None), seconds=100).rate == pytest.approx(1.0)
 
     @pytest.mark.parametrize("size", [Size(1), Size(7, 3), Size(40, 11, worker_cores=2, redis=1)])
     def test_what_was_started_has_finished_or_is_in_flight(self, size):
