@@ -3,7 +3,8 @@
 The expected gain of a batch is the task's share of the model's latency times the relative
 improvement to expect: what its last batches brought, or, while little is known, a share of the
 distance to the roofline that shrinks with every batch (after Ansor's gradient scheduler,
-Zheng et al., OSDI 2020, section 6). An improvement that is less than the noise is none.
+Zheng et al., OSDI 2020, section 6). After a batch that brought nothing, an improvement that is
+less than the noise counts as none.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class _State:
         brought, tried = (sum(column) for column in zip((0.0, 0.0), *recent, strict=True))
         trend = brought / tried / (1 + self.in_flight) if recent else 0.0
         gain = max(hope, trend)
-        if gain < self.noise:  # it would not be seen
+        if self.barren >= 1 and gain < self.noise:  # it would not be seen
             return 0.0
         return self.weight * self.best * gain
 
