@@ -13,13 +13,13 @@ from bench.scaling import quality
 from bench.scaling.measured import Costs, Run, Setting
 from farrier_device import plain
 
-_EQUAL = 1.01  # of a latency: what differs by less is noise of the measurement
+_EQUAL = 0.9  # of what one device gained: the last of it is noise of the measurement
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Row:
-    """One run. The curve is (seconds, milliseconds of the model), `reached_s` when it came down to
-    what one device had at its end; the rest is as in `Run`."""
+    """One run. The curve is (seconds, milliseconds of the model), `reached_s` when it had gained what
+    counts as the quality of one device; the rest is as in `Run`."""
 
     devices: int
     elapsed_s: float
@@ -102,7 +102,7 @@ def summarized(setting: Setting, runs: Sequence[Run], made: str) -> Measurement:
             start_us[task] = min(us, start_us.get(task, us))
     curves = [_curve(run, start_us) for run in runs]
     ones = [curve for run, curve in zip(runs, curves, strict=True) if run.devices == 1]
-    equal_ms = ones[0][-1][1] * _EQUAL if ones else None
+    equal_ms = _equal_ms(ones[0]) if ones else None
     return Measurement(
         made=made,
         model=setting.name,
@@ -118,6 +118,12 @@ def summarized(setting: Setting, runs: Sequence[Run], made: str) -> Measurement:
             for run, curve in zip(runs, curves, strict=True)
         ),
     )
+
+
+def _equal_ms(one: Sequence[tuple[float, float]]) -> float | None:
+    """The latency that counts as the quality of one device; None where that gained nothing."""
+    first, last = one[0][1], one[-1][1]
+    return first - _EQUAL * (first - last) if last < first else None
 
 
 def _curve(run: Run, start_us: Mapping[str, float]) -> Sequence[tuple[float, float]]:
