@@ -67,8 +67,9 @@ class Costs:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Run:
     """A run with so many devices. `trials` were completed within `elapsed_s`; `busy` is a share for
-    each device; `events` are (seconds, trials, predicted ms) as the job told them; `unix_begin` is
-    the window's begin by the clock of the records."""
+    each device; `events` are (seconds, trials, predicted ms) as the job told them; `ended` tells
+    whether the search had nothing left to gain before the time was over; `unix_begin` is the
+    window's begin by the clock of the records."""
 
     devices: int
     elapsed_s: float
@@ -84,6 +85,7 @@ class Run:
     faults: int
     costs: Costs
     events: tuple[tuple[float, int, float | None], ...]
+    ended: bool
     unix_begin: float
     tasks: tuple[Task, ...] = dataclasses.field(repr=False)
     found: tuple[Trial, ...] = dataclasses.field(repr=False)
@@ -134,6 +136,7 @@ def measure(setting: Setting, devices: int) -> Run:
             faults=sum(bool(one.fault) for one in batches),
             costs=costs,
             events=tuple((at - begin, n, ms) for at, n, ms in watch.measured if at <= end),
+            ended=window.seconds < setting.seconds,
             unix_begin=unix_begin,
             tasks=tuple(client.tasks(job.id)),
             found=tuple(client.trials(job.id)),

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from bench.scaling import tables
 from bench.scaling.results import Measurement, Row
-from bench.scaling.simulation import A_DEVICE, Load, Outcome, ServiceTimes, Size, simulate
+from bench.scaling.simulation import A_DEVICE, Load, Outcome, ServiceTimes, Size, phase_s, simulate
 
 MOST_ERROR = 0.1  # of a predicted rate
 
@@ -67,8 +67,8 @@ def service_times(found: Measurement) -> ServiceTimes:
 
 def compared(found: Measurement, times: ServiceTimes) -> list[Compared]:
     """Each run beside the model of it: its devices, its batches, the cores of this machine, as fast
-    as other processes left them. A job that never had two batches on devices at once has one in
-    flight."""
+    as other processes left them; where the search ended, the same trials to their end. A job that
+    never had two batches on devices at once has one in flight."""
     a_device = None if all(row.at_once == 1 for row in found.rows) else A_DEVICE
     return [
         Compared(row.devices, row.rate, _modelled(row, found, times, a_device))
@@ -86,7 +86,10 @@ def _modelled(row: Row, found: Measurement, times: ServiceTimes, a_device: int |
         a_device=a_device,
     )
     left = max(_LEAST_LEFT, found.cores - row.others) / found.cores
-    return simulate(_slowed(times, left), size, seconds=row.elapsed_s).rate
+    slowed = _slowed(times, left)
+    if row.ended:
+        return row.trials / phase_s(slowed, size, round(row.trials))
+    return simulate(slowed, size, seconds=row.elapsed_s).rate
 
 
 def _slowed(times: ServiceTimes, left: float) -> ServiceTimes:

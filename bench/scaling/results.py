@@ -18,7 +18,7 @@ _EQUAL = 0.9  # of what one device gained: the last of it is noise of the measur
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Row:
-    """One run. The curve is (seconds, milliseconds of the model), `reached_s` when it had gained what
+    """One run. The curve is (seconds, milliseconds of the model), `reached_s` when it came to what
     counts as the quality of one device; the rest is as in `Run`."""
 
     devices: int
@@ -37,6 +37,7 @@ class Row:
     events: tuple[tuple[float, int, float | None], ...]
     curve: tuple[tuple[float, float], ...]
     reached_s: float | None
+    ended: bool = False
 
     @property
     def rate(self) -> float:
@@ -102,7 +103,7 @@ def summarized(setting: Setting, runs: Sequence[Run], made: str) -> Measurement:
             start_us[task] = min(us, start_us.get(task, us))
     curves = [_curve(run, start_us) for run in runs]
     ones = [curve for run, curve in zip(runs, curves, strict=True) if run.devices == 1]
-    equal_ms = _equal_ms(ones[0]) if ones else None
+    goal_ms = equal_ms(ones[0]) if ones else None
     return Measurement(
         made=made,
         model=setting.name,
@@ -113,14 +114,14 @@ def summarized(setting: Setting, runs: Sequence[Run], made: str) -> Measurement:
             Row(
                 **_shared(run),
                 curve=tuple(curve),
-                reached_s=None if equal_ms is None else quality.reached_s(curve, equal_ms),
+                reached_s=None if goal_ms is None else quality.reached_s(curve, goal_ms),
             )
             for run, curve in zip(runs, curves, strict=True)
         ),
     )
 
 
-def _equal_ms(one: Sequence[tuple[float, float]]) -> float | None:
+def equal_ms(one: Sequence[tuple[float, float]]) -> float | None:
     """The latency that counts as the quality of one device; None where that gained nothing."""
     first, last = one[0][1], one[-1][1]
     return first - _EQUAL * (first - last) if last < first else None

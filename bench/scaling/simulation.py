@@ -106,6 +106,12 @@ def simulate(
     return _Farm(times, size, load, seed).run(warm_up_s, seconds)
 
 
+def phase_s(times: ServiceTimes, size: Size, trials: int) -> float:
+    """How long a single job of so many trials takes, from its first batch on a device to its last
+    result."""
+    return _Farm(times, size, Load(), 0).phase(trials)
+
+
 class _Server:
     """Something that does one thing at a time, or several, in the order of who asks."""
 
@@ -178,6 +184,14 @@ class _Farm:
             active_jobs=self._active_s / seconds,
             used={what: used / seconds for what, used in self._used.items()},
         )
+
+    def phase(self, trials: int) -> float:
+        """Runs one job to its end."""
+        job = self.env.process(_Job(self).tune(trials))
+        self.env.run(self._first)
+        begin = self.env.now
+        self.env.run(job)
+        return float(self.env.now - begin)
 
     def _count(self, begin: float) -> None:
         self._begin, self._end = begin, begin + self._seconds

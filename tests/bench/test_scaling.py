@@ -23,8 +23,8 @@ from bench.scaling.chart import chart
 from bench.scaling.devices import invented, is_of_kernels_alone
 from bench.scaling.measured import Costs, Setting, measure
 from bench.scaling.page import put
-from bench.scaling.results import Measurement, Row, summarized
-from bench.scaling.simulation import Load, ServiceTimes, Size, simulate
+from bench.scaling.results import Measurement, Row, equal_ms, summarized
+from bench.scaling.simulation import Load, ServiceTimes, Size, phase_s, simulate
 from farrier.sdk.models import Task, Trial
 from farrier_device.measurement import Argument, Candidate, MeasureRequest, Part, Role
 
@@ -84,6 +84,10 @@ class TestSimulation:
         found = simulate(REAL, size, Load(200, 5.0), seconds=60, warm_up_s=20)
         assert found.started == found.finished + found.in_flight
         assert found.finished > 0
+
+    def test_a_phase_ends_with_its_last_batch(self):
+        assert phase_s(NOTHING, Size(1, batch=4), 8) == pytest.approx(8)
+        assert phase_s(NOTHING, Size(3, batch=4), 16) == pytest.approx(8)  # one device has two
 
     def test_a_seed_decides_all(self):
         def outcome(seed):
@@ -178,6 +182,10 @@ class TestQuality:
         assert curve == [(0.0, 0.25), (4.0, pytest.approx(0.17))]
         assert quality.reached_s(curve, 0.2) == 4.0
         assert quality.reached_s(curve, 0.1) is None
+
+    def test_nine_tenths_of_a_gain_are_the_quality_of_one_device(self):
+        assert equal_ms([(0.0, 4.0), (10.0, 3.2), (90.0, 3.0)]) == pytest.approx(3.1)
+        assert equal_ms([(0.0, 4.0)]) is None
 
 
 class TestResults:
