@@ -47,7 +47,8 @@ def test_the_roofline_of_this_machine_is_that_of_a_computer():
     assert 2e9 < found.operations < 1e12
     assert 1e9 < found.bandwidth < 1e12
     assert found.dots.keys() == {f"{d.left} {d.right} {d.total}" for d in dots_of(host())}
-    assert all(0.5 < rate / found.operations < 10 for rate in found.dots.values())
+    # Intel's AVX512-BF16 does half of what f32 does: 0.49 to 0.51 on a Sapphire Rapids.
+    assert all(0.25 < rate / found.operations < 10 for rate in found.dots.values())
 
 
 def test_rows_cover_every_call_and_add_up(small_model):
