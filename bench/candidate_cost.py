@@ -17,6 +17,7 @@ import dataclasses
 import statistics
 import sys
 import tempfile
+import threading
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -69,7 +70,17 @@ class Cost:
 class InstantRunner:
     """A device that runs nothing: every candidate takes as long."""
 
-    def measure(self, request: MeasureRequest, blobs: Blobs) -> MeasureResult:
+    @property
+    def devices(self) -> int | None:
+        """As this machine: one batch at a time."""
+        return None
+
+    def measure(
+        self,
+        request: MeasureRequest,
+        blobs: Blobs,
+        cancelled: threading.Event | None = None,
+    ) -> MeasureResult:
         """An answer as that of a device that has the library."""
         blobs.path(request.library)
         ran = CandidateResult(Status.OK, (1000,) * _SAMPLES, 0.0)
@@ -82,8 +93,14 @@ class InstantRunner:
 class InventingMeasurer(TaskMeasurer):
     """Gives what was measured the times of `invented`."""
 
-    def measure(self, task: str, space: Space, batch: Sequence[Decisions]) -> list[CandidateResult]:
-        results = super().measure(task, space, batch)
+    def measure(
+        self,
+        task: str,
+        space: Space,
+        batch: Sequence[Decisions],
+        called_off: threading.Event | None = None,
+    ) -> list[CandidateResult]:
+        results = super().measure(task, space, batch, called_off)
         return [
             dataclasses.replace(result, samples_ns=invented(task, space, decisions))
             if result.status is Status.OK

@@ -38,11 +38,13 @@ _serve = helper.serve
 @dataclasses.dataclass(frozen=True, slots=True)
 class Part:
     """Functions, each as its owner and its name there, whose time is one part of the cost; with all
-    that they call where it is `whole`, otherwise but for what other parts name."""
+    that they call where it is `whole`, otherwise but for what other parts name; and with that of
+    the processes that they start and wait for where it `waits`."""
 
     name: str
     functions: tuple[tuple[Any, str], ...]
     whole: bool = False
+    waits: bool = False
 
 
 PARTS = (
@@ -53,7 +55,7 @@ PARTS = (
     Part("emit", ((emitting, "emit_module"),)),
     Part("LLVM", ((llvm, "object_of"),)),
     Part("packing", ((batch, "packing_function"), (batch, "packing_objects")), whole=True),
-    Part("link", ((CpuBackend, "library"),), whole=True),
+    Part("link", ((CpuBackend, "library"),), whole=True, waits=True),
     Part("blobs", ((BlobStore, "put"),)),
     Part(
         "helpers' text",
@@ -87,27 +89,21 @@ class Stopwatch:
             stack: list[Part] = self._threads.__dict__.setdefault("stack", [])
             if stack and stack[-1].whole:
                 return function(*args, **named)
-            began = _thread_ns()
+            began = time.thread_time_ns()
             if stack:
                 self.ns[stack[-1].name] += began - self._threads.since
             stack.append(part)
             self._threads.since = began
+            children = _children_ns() if part.waits else 0
             try:
                 return function(*args, **named)
             finally:
-                self._threads.since, since = _thread_ns(), self._threads.since
+                self._threads.since, since = time.thread_time_ns(), self._threads.since
                 self.ns[part.name] += self._threads.since - since
+                self.ns[part.name] += _children_ns() - children if part.waits else 0
                 stack.pop()
 
         return timed
-
-
-def _thread_ns() -> int:
-    """Processor time of this thread; of the first one, with that of children that have ended."""
-    children = 0
-    if threading.current_thread() is threading.main_thread():
-        children = _children_ns()
-    return time.thread_time_ns() + children
 
 
 def _children_ns() -> int:
