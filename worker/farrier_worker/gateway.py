@@ -203,8 +203,9 @@ class Gateway:
             }:
                 self._answer(number, lambda: self._fail(error_from_problem(problem)))
             case {"drop": int(number)}:
-                if number in self._called_off:  # else it is answered already
-                    self._called_off[number].set()
+                called_off = self._called_off.get(number)
+                if called_off is not None:  # else it is answered already
+                    called_off.set()
             case {"ask": int(number)} if self._tuning is not None:
                 self._take_of_tuning(number, message, self._tuning)
             case _:
@@ -262,7 +263,7 @@ class Gateway:
                 with sent, self._troubles():
                     self._answer(number, measure)
             finally:
-                del self._called_off[number]
+                self._called_off.pop(number, None)
 
         self._batches.append(threading.Thread(target=work, daemon=True))
         self._batches[-1].start()
