@@ -9,16 +9,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import signal
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from types import FrameType
 
 from farrier.errors import ServiceError
 from farrier_device import logs
-from farrier_device.alive import SignOfLife
 from farrier_farm.builds import Build
 from farrier_farm.errors import StaleLeaseError
 from farrier_farm.farm import Farm
@@ -29,6 +26,7 @@ from farrier_worker.build_process import (
     ProcessEndedError,
     ProcessPool,
 )
+from farrier_worker.draining import run_role
 
 _TICK_S = 0.1
 _RENEW_S = 1.0
@@ -219,21 +217,9 @@ def run(settings: Settings, *, command: Sequence[str] = BUILD_COMMAND) -> int:
     handed back after that; a second signal hands them back at once. Returns the exit code.
 
     Raises ServiceError where Redis is out of reach at the start."""
-    farm = Farm.open(settings)
-    sign = SignOfLife(settings.signs, "builder")
     at_once = settings.builds_at_once or len(os.sched_getaffinity(0))
-    builder = Builder(farm, at_once, command=command, alive=sign.renew)
-
-    def drain(_number: int, _frame: FrameType | None) -> None:
-        builder.drain()
-
-    previous = {n: signal.signal(n, drain) for n in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        with farm.announcing("builder"):
-            builder.run()
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-        sign.end()
-        farm.close()
-    return 0
+    return run_role(
+        "builder",
+        settings,
+        lambda farm, alive: Builder(farm, at_once, command=command, alive=alive),
+    )

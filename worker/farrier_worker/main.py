@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import resource
-import signal
 from collections.abc import Sequence
-from types import FrameType
 
-from farrier_device.alive import SignOfLife
-from farrier_farm.farm import Farm
 from farrier_farm.settings import Settings
+from farrier_worker.draining import run_role
 from farrier_worker.supervisor import JOB_COMMAND, Supervisor
 
 
@@ -19,23 +16,9 @@ def run(settings: Settings, *, command: Sequence[str] = JOB_COMMAND) -> int:
 
     Raises ServiceError where Redis is out of reach at the start."""
     _allow_many_files()
-    farm = Farm.open(settings)
-    sign = SignOfLife(settings.signs, "worker")
-    supervisor = Supervisor(farm, command=command, alive=sign.renew)
-
-    def drain(_number: int, _frame: FrameType | None) -> None:
-        supervisor.drain()
-
-    previous = {n: signal.signal(n, drain) for n in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        with farm.announcing("worker"):
-            supervisor.run()
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-        sign.end()
-        farm.close()
-    return 0
+    return run_role(
+        "worker", settings, lambda farm, alive: Supervisor(farm, command=command, alive=alive)
+    )
 
 
 def _allow_many_files() -> None:
