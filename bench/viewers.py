@@ -19,7 +19,6 @@ import dataclasses
 import os
 import random
 import shutil
-import socket
 import statistics
 import subprocess
 import sys
@@ -29,6 +28,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import httpx
+
+from bench.ports import free_port
 
 _POLL_S = 2.0
 _LOOK_S = 1.0  # between two looks at the server's memory
@@ -190,11 +191,6 @@ def _processor_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
-
-
 def _wait_for(url: str, server: subprocess.Popen[str]) -> None:
     deadline = time.monotonic() + _START_S
     while time.monotonic() < deadline and server.poll() is None:
@@ -230,7 +226,7 @@ def main(arguments: list[str] | None = None) -> int:
         with _running(list(map(str, seeding)), stdout=subprocess.PIPE) as seeded:
             size, *_, job, _live = _first_lines(seeded)
             print(size, flush=True)
-            port = _free_port()
+            port = free_port()
             url, serving = f"http://127.0.0.1:{port}", ["farrier.cli", "serve", "--port", str(port)]
             with _running(serving, env=_environment(home), stderr=subprocess.DEVNULL) as server:
                 _wait_for(url, server)

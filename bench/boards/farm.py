@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -26,6 +25,7 @@ from bench.boards.guest import Guest, exchange
 from bench.boards.root import INSIDE, REPOSITORY, Root, last_words, said
 from bench.compare import difference
 from bench.demo import Service
+from bench.ports import free_port
 from farrier.errors import ServiceError
 from farrier.model.file import Model
 from farrier.release.verify import random_inputs
@@ -47,7 +47,7 @@ def check(root: Root, console: Console) -> bool:
     """Whether a model goes the whole way."""
     model = models.build("mobilenet_v2", size=32, stages=1, classes=7)
     cpu = board.qemu_cpu(TARGET)
-    port = _free_port()
+    port = free_port()
     with (
         tempfile.TemporaryDirectory(prefix="farrier-board-") as name,
         exchange() as shared,
@@ -160,9 +160,3 @@ def _has_records(home: Path) -> bool:
         return any(True for _ in farm.records)
     finally:
         farm.close()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import httpx
 
+from bench.ports import free_port
 from farrier.errors import ServiceError
 from farrier_farm import embedded
 from farrier_farm.farm import Farm
@@ -51,7 +52,7 @@ def own_farm() -> Iterator[OwnFarm]:
     not come up."""
     home = Path(tempfile.mkdtemp(prefix="farrier-"))  # a unix socket's path is short
     settings = Settings(
-        home=home, min_free_bytes=0, api_port=_free_port(), broker_port=_free_port(), drain_s=1.0
+        home=home, min_free_bytes=0, api_port=free_port(), broker_port=free_port(), drain_s=1.0
     )
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, home, ignore_errors=True)
@@ -110,8 +111,3 @@ def _accepts(address: tuple[str, int]) -> bool:
     with contextlib.suppress(OSError), socket.create_connection(address, timeout=1):
         return True
     return False
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])

@@ -65,11 +65,10 @@ class Costs:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Run:
-    """A run with so many devices. `trials` were completed within `elapsed_s`; `busy` is a share for
-    each device; `events` are (seconds, trials, predicted ms) as the job told them; `ended` tells
-    whether the search had nothing left to gain before the time was over; `unix_begin` is the
-    window's begin by the clock of the records."""
+class Figures:
+    """What a run with so many devices comes to. `trials` were completed within `elapsed_s`; `busy`
+    is a share for each device; `events` are (seconds, trials, predicted ms) as the job told
+    them."""
 
     devices: int
     elapsed_s: float
@@ -85,6 +84,13 @@ class Run:
     faults: int
     costs: Costs
     events: tuple[tuple[float, int, float | None], ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Run(Figures):
+    """One run. `ended` tells whether the search had nothing left to gain before the time was over;
+    `unix_begin` is the window's begin by the clock of the records."""
+
     ended: bool
     unix_begin: float
     tasks: tuple[Task, ...] = dataclasses.field(repr=False)

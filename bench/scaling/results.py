@@ -10,31 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from bench.scaling import quality
-from bench.scaling.measured import Costs, Run, Setting
+from bench.scaling.measured import Figures, Run, Setting
 from farrier_device import plain
 
 _EQUAL = 0.9  # of what one device gained: the last of it is noise of the measurement
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Row:
+class Row(Figures):
     """One run. The curve is (seconds, milliseconds of the model), `reached_s` when it came to what
-    counts as the quality of one device; the rest is as in `Run`."""
+    counts as the quality of one device; `ended` is as in `Run`."""
 
-    devices: int
-    elapsed_s: float
-    trials: float
-    batches: int
-    batch_size: float
-    busy: tuple[float, ...]
-    late: float
-    at_once: int
-    library_bytes: float
-    arrived_bytes: float
-    ran_s: float
-    faults: int
-    costs: Costs
-    events: tuple[tuple[float, int, float | None], ...]
     curve: tuple[tuple[float, float], ...]
     reached_s: float | None
     ended: bool = False
@@ -112,7 +98,8 @@ def summarized(setting: Setting, runs: Sequence[Run], made: str) -> Measurement:
         cores=len(os.sched_getaffinity(0)),
         rows=tuple(
             Row(
-                **_shared(run),
+                **_figures(run),
+                ended=run.ended,
                 curve=tuple(curve),
                 reached_s=None if goal_ms is None else quality.reached_s(curve, goal_ms),
             )
@@ -132,7 +119,6 @@ def _curve(run: Run, start_us: Mapping[str, float]) -> Sequence[tuple[float, flo
     return [point for point in points if point[0] <= run.elapsed_s]
 
 
-def _shared(run: Run) -> dict[str, Any]:
-    names = {field.name for field in dataclasses.fields(Row)}
-    fields = (field.name for field in dataclasses.fields(Run))
-    return {name: getattr(run, name) for name in fields if name in names}
+def _figures(run: Run) -> dict[str, Any]:
+    names = [field.name for field in dataclasses.fields(Figures)]
+    return {name: getattr(run, name) for name in names}
