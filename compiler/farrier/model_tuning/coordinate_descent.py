@@ -31,9 +31,8 @@ from farrier.errors import CompilerError
 from farrier.ir.graph import Graph
 from farrier.kernels.choose import MARGIN, ScheduledTask
 from farrier.model_tuning.compare import Comparison, ComparisonError, predicted, race_cost, total
-from farrier.model_tuning.in_model_selection import Decisions, InModelSelection
+from farrier.model_tuning.in_model_selection import Decisions, InModelSelection, schedule_record
 from farrier.model_tuning.variant import Variant
-from farrier.passes import Settings
 from farrier.progress import Listener, TrialsMeasured, Warned, ignore
 from farrier.progress.clock import Clock
 from farrier.records import Context, MemoryRecords, RecordStore, TuningRecord, usable
@@ -286,30 +285,21 @@ class CoordinateDescent:
         for (key, decisions), choice in suspects.items():
             result = self._alone(key, choice)
             if result is not None and not result.samples_ns:
-                blamed.append(self._failure(failed[0].settings, choice, result))
+                blamed.append(
+                    schedule_record(
+                        failed[0].settings,
+                        key,
+                        choice.space,
+                        dict(decisions),
+                        result,
+                        self._seed,
+                        Context.SCREENED,
+                    )
+                )
             elif self._suspected[key, decisions] < _SUSPICIONS:
                 self._suspected[key, decisions] += 1
                 self._again.setdefault(key, []).append(dict(decisions))
         return blamed
-
-    def _failure(
-        self, settings: Settings, choice: ScheduledTask, result: CandidateResult
-    ) -> TuningRecord:
-        rule = choice.space.rule
-        return TuningRecord(
-            task=choice.task.key,
-            fingerprint=settings.target.fingerprint,
-            threads=settings.threads,
-            rule=rule.name,
-            version=rule.version,
-            decisions=pairs(choice.decisions),
-            trace=choice.space.trace(choice.decisions),
-            status=result.status,
-            samples_ns=(),
-            seed=self._seed,
-            created=time.time(),
-            context=Context.SCREENED,
-        )
 
     def _take_up(self, key: str, choice: ScheduledTask, variant: Variant) -> None:
         """Begins a kernel's search with what the records know of it."""

@@ -15,12 +15,13 @@ from farrier.kernels.choose import MARGIN, ScheduledTask
 from farrier.model_tuning.algorithms import algorithm_record, computes, known_algorithms
 from farrier.model_tuning.compare import Comparison, FailedVariant, Outcome, mean_samples
 from farrier.model_tuning.variant import Variant, make_variant
+from farrier.passes import Settings
 from farrier.passes.choose_algorithms import Layer, chosen, layers
 from farrier.progress import Listener, VariantsCompared
 from farrier.records import Context, RecordStore, TuningRecord, usable
 from farrier.records.record import pairs
 from farrier.space import Space
-from farrier_device.measurement import Status, undisturbed
+from farrier_device.measurement import CandidateResult, Status, undisturbed
 
 Decisions: TypeAlias = dict[str, int]
 # By task and decisions: nanoseconds of each run, a call or a device at a time
@@ -138,7 +139,7 @@ class InModelSelection:
             samples = {decisions: mean_samples(several) for decisions, several in ran.items()}
             if len(samples) > 1:
                 for decisions, one in samples.items():
-                    self._records.add(self._record(key, self._spaces[key], dict(decisions), one))
+                    self._add_record(key, dict(decisions), one)
             seconds = {d: undisturbed(one) / 1e9 for d, one in samples.items()}
             default = pairs(self._finalists[key][0])
             first = min(seconds, key=seconds.__getitem__)
@@ -146,6 +147,20 @@ class InModelSelection:
                 first = default
             best[key] = (dict(first), seconds[first])
         return best
+
+    def _add_record(self, key: str, decisions: Decisions, samples: tuple[int, ...]) -> None:
+        result = CandidateResult(Status.OK, samples)
+        self._records.add(
+            schedule_record(
+                self._settings,
+                key,
+                self._spaces[key],
+                decisions,
+                result,
+                self._seed,
+                Context.MODEL,
+            )
+        )
 
     def _judge_algorithms(self, best: Mapping[str, tuple[Decisions, float]]) -> None:
         """Records how each algorithm of a layer does with its best schedule, where several ran."""
@@ -199,23 +214,31 @@ class InModelSelection:
             return choice
         return dataclasses.replace(choice, source="tuned", measured_s=min(seconds))
 
-    def _record(
-        self, key: str, space: Space, decisions: Decisions, samples: tuple[int, ...]
-    ) -> TuningRecord:
-        return TuningRecord(
-            task=key,
-            fingerprint=self._settings.target.fingerprint,
-            threads=self._settings.threads,
-            rule=space.rule.name,
-            version=space.rule.version,
-            decisions=pairs(decisions),
-            trace=space.trace(decisions),
-            status=Status.OK,
-            samples_ns=samples,
-            seed=self._seed,
-            created=time.time(),
-            context=Context.MODEL,
-        )
+
+def schedule_record(
+    settings: Settings,
+    task: str,
+    space: Space,
+    decisions: Decisions,
+    result: CandidateResult,
+    seed: int,
+    context: Context,
+) -> TuningRecord:
+    """What a schedule of a task did, in the model or on the way there."""
+    return TuningRecord(
+        task=task,
+        fingerprint=settings.target.fingerprint,
+        threads=settings.threads,
+        rule=space.rule.name,
+        version=space.rule.version,
+        decisions=pairs(decisions),
+        trace=space.trace(decisions),
+        status=result.status,
+        samples_ns=result.samples_ns,
+        seed=seed,
+        created=time.time(),
+        context=context,
+    )
 
 
 def _seconds(ran: Sequence[tuple[int, ...]]) -> float:

@@ -90,6 +90,7 @@ class _Run:
         self._usual = BATCH  # candidates of a batch, where nothing keeps it small
         self._has_news = False  # results that the model has not learned
         self._searches = [EvolutionarySearch(t.key, t.space, self._model, seed) for t in tasks]
+        self._errors: list[list[float]] = [[] for _ in tasks]  # of what was measured
         self._defaults = [task.space.default() for task in tasks]
         predicted = [
             task.space.seconds(default) for task, default in zip(tasks, self._defaults, strict=True)
@@ -108,6 +109,7 @@ class _Run:
                 for r in known
                 if r.context is Context.ALONE
             )
+            self._noise(index, search.trials)
             for end in range(BATCH, len(search.trials) + BATCH, BATCH):
                 self._scheduler.update(index, min(t.seconds for t in search.trials[:end]))
         self._has_news = True
@@ -188,9 +190,15 @@ class _Run:
         search.update(found)
         for trial in found:
             self._records.add(self._record(self._tasks[index], trial))
-        self._scheduler.update(index, _best_seconds(search), part, _noise(search.trials))
+        self._scheduler.update(index, _best_seconds(search), part, self._noise(index, found))
         self._has_news = True
         self._report(index, found, self._done, trials, deadline)
+
+    def _noise(self, index: int, found: Sequence[Trial]) -> float:
+        """What measurements of a task err by, typically, the new ones included."""
+        errors = self._errors[index]
+        errors += [error for trial in found if (error := _error(trial)) is not None]
+        return statistics.median(errors) if errors else 0.0
 
     @property
     def _done(self) -> int:
@@ -256,13 +264,11 @@ def _best_seconds(search: EvolutionarySearch) -> float:
     return float("inf") if search.best is None else search.best.seconds
 
 
-def _noise(trials: Sequence[Trial]) -> float:
-    """What measurements of a task err by, relative: half of what two halves of the samples of one
-    candidate differ by, typically."""
-    errors = []
-    for trial in trials:
-        samples = trial.result.samples_ns
-        if len(samples) > 1:
-            one, other = undisturbed(samples[::2]), undisturbed(samples[1::2])
-            errors.append(abs(one - other) / (one + other))
-    return statistics.median(errors) if errors else 0.0
+def _error(trial: Trial) -> float | None:
+    """What the measurement of a candidate errs by, relative: half of what two halves of its samples
+    differ by. None of one with fewer than two."""
+    samples = trial.result.samples_ns
+    if len(samples) < 2:
+        return None
+    one, other = undisturbed(samples[::2]), undisturbed(samples[1::2])
+    return abs(one - other) / (one + other)
