@@ -11,7 +11,7 @@ EXPORTER_READY := $(EXPORTER)/.ready
 # Playwright, which drives a browser.
 PAGES_READY := $(VENV)/.pages-ready
 
-.PHONY: demo test check bench scaling boards pages exports public wheel conformance chaos explore format clean
+.PHONY: demo test check bench bench-tuning scaling boards pages exports public wheel conformance chaos explore format clean
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -36,6 +36,9 @@ check: $(READY)  ## Style, types, layering.
 
 bench: $(READY)  ## Latency beside what a user would pick instead; ARGS="--quick" takes a minute.
 	$(BIN)/python -m bench $(ARGS)
+
+bench-tuning: $(READY)  ## How well schedules are chosen; measures for an hour at most, goes on where it was. docs/tuning.md.
+	$(BIN)/python -m bench.tuning $(ARGS)
 
 scaling: $(READY)  ## One job on 1 to 16 simulated devices; ARGS=--simulate models farms of thousands. docs/scaling.md.
 	$(BIN)/python -m bench.scaling $(ARGS)

@@ -26,7 +26,7 @@ from pathlib import Path
 from bench.scaling import prediction, tables
 from bench.scaling.chart import Points, chart
 from bench.scaling.measured import Run, Setting, measure, model_bytes
-from bench.scaling.page import put
+from bench.page import put
 from bench.scaling.results import Measurement, summarized
 from bench.scaling.simulation import Size
 from farrier.errors import FarrierError

@@ -22,7 +22,7 @@ from bench.scaling.batches import (
 from bench.scaling.chart import chart
 from bench.scaling.devices import invented, is_of_kernels_alone
 from bench.scaling.measured import Costs, Setting, measure
-from bench.scaling.page import put
+from bench.page import put
 from bench.scaling.results import Measurement, Row, equal_ms, summarized
 from bench.scaling.simulation import Load, ServiceTimes, Size, phase_s, simulate
 from farrier.sdk.models import Task, Trial

@@ -119,6 +119,19 @@ def test_too_many_knobs_are_refused():
         a_space([(1,)] * 13)
 
 
+def test_a_space_of_some_rows_has_no_others():
+    space = a_space([(3, 1, 2), (7, 5, 6)])
+    rows = space.candidates()[[1, 4, 5]]
+    some = space.only(rows)
+    assert some.is_whole
+    assert (some.candidates() == rows).all()
+    assert (some.cost(rows) == space.cost(rows)).all()
+    assert some.valid(space.candidates()).sum() == 3
+    near = some.neighbours(rows[0])
+    assert len(near)
+    assert some.valid(near).all()
+
+
 def test_the_bound_is_below_every_cost():
     space = a_space([(3, 1, 2), (7, 5, 6)])
     assert 0 < space.bound <= space.cost(space.candidates()).min()

@@ -125,7 +125,7 @@ class Space:
     @property
     def is_whole(self) -> bool:
         """Whether `candidates` gives every allowed row."""
-        return self.size <= WHOLE
+        return self._whole is not None or self.size <= WHOLE
 
     @property
     def bound(self) -> float:
@@ -146,6 +146,18 @@ class Space:
         if not len(rows):
             raise CompilerError(f"the space of {self.rule} is empty: {self.knobs}")
         return rows
+
+    def only(self, rows: Population) -> Space:
+        """The same space with these of its allowed rows alone."""
+        listed = {row.tobytes() for row in rows}
+
+        def constraint(columns: Columns) -> npt.NDArray[np.bool_]:
+            asked = np.stack([columns[knob.name] for knob in self.knobs], axis=1)
+            return np.array([row.tobytes() in listed for row in asked], bool)
+
+        space = Space(self.rule, self.knobs, constraint, self._estimate, self._recipe)
+        space._whole = rows
+        return space
 
     def valid(self, population: Population) -> npt.NDArray[np.bool_]:
         """Which rows consist of the knobs' values and meet the constraint: bool [candidates]."""

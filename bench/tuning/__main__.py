@@ -1,0 +1,83 @@
+"""`make bench-tuning`: how well schedules are chosen, before and while candidates are measured.
+
+    python -m bench.tuning [--trials 1000] [--seconds 3600] [--threads N] [--only TEXT]
+                           [--corpus build/tuning] [--docs docs | --no-docs]
+
+First it measures candidates of 24 tasks on this machine, until there are `--trials` of each or the
+time is up; it goes on from what is in `--corpus`, and `--seconds 0` measures nothing. Then it says
+how well the analytic model and the learned one order what was measured, and how soon searches find
+the best of it. docs/tuning.md says how to read the tables, which it updates.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from bench.page import put
+from bench.tuning.chart import chart
+from bench.tuning.corpus import Corpus
+from bench.tuning.report import report, tables
+from bench.tuning.tasks import LAYERS
+from farrier.errors import FarrierError
+from farrier.targets import parse_target
+
+
+def main() -> int:
+    options = _parser().parse_args()
+    try:
+        return _run(options)
+    except FarrierError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+
+
+def _run(options: argparse.Namespace) -> int:
+    target = parse_target("host")
+    layers = [layer for layer in LAYERS if options.only in layer.name]
+    if not layers:
+        print(f"error: no task has {options.only!r} in its name", file=sys.stderr)
+        return 2
+    corpus = Corpus.under(options.corpus, target, options.threads or target.cores)
+    if options.seconds > 0:
+        corpus.collect(layers, options.trials, options.seconds, _say)
+    known = [found for layer in layers if (found := corpus.known(layer)) is not None]
+    if not known:
+        print("error: nothing is known; measure with --seconds", file=sys.stderr)
+        return 2
+    found = report(known, _say)
+    text = "\n".join(tables(found))
+    print(text)
+    data = {"class": corpus.folder.name, "rows": [row.to_dict() for row in found.rows]}
+    (corpus.folder / "report.json").write_text(json.dumps(data, indent=1) + "\n")
+    if options.docs is not None:
+        put(options.docs / "tuning.md", "measured", text)
+        (options.docs / "tuning.svg").write_text(chart(found))
+    return 0
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.tuning",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--trials", type=int, default=1000, help="of each task (1000)")
+    add("--seconds", type=float, default=3600.0, help="to measure for, at most (3600)")
+    add("--threads", type=int, default=0, help="that run a kernel; 0: one a core")
+    add("--only", default="", metavar="TEXT", help="tasks with this in their names")
+    add("--corpus", type=Path, default=Path("build/tuning"), help="folder of what is known")
+    add("--docs", type=Path, default=Path("docs"), help="folder of tuning.md and tuning.svg")
+    add("--no-docs", dest="docs", action="store_const", const=None, help="leave them as they are")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,234 @@
+"""What is known of the tasks: the time of every candidate that was ever measured, by task.
+
+A class of machines has a folder, and each task a file of tuning records in it. Measuring goes on
+from what is there. A task's batches are random rows, the analytic model's first ones and what the
+tuner's search proposes, in turn. Last, the fastest are measured again: that says what measurements
+err by, and keeps a lucky one from counting as the best known.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from bench.tuning.tasks import Layer
+from farrier.cost_model import CostModel
+from farrier.kernels import Helpers
+from farrier.kernels.choose import ScheduledTask
+from farrier.kernels.helpers import helpers_for
+from farrier.measure import TaskMeasurer
+from farrier.measure.local import LocalDevice
+from farrier.records import FileRecords, TuningRecord, usable
+from farrier.records.record import pairs
+from farrier.schedule_search.evolution import EvolutionarySearch
+from farrier.schedule_search.trial import Trial
+from farrier.space import Population, Space
+from farrier.space.space import Floats
+from farrier.targets import Target
+from farrier_device.measurement import CandidateResult
+
+BATCH = 16
+FASTEST = 16  # of each task, that are measured again
+REPEATS = 3  # times
+_RANDOM, _RANKED, _SEARCHED = range(3)
+_TURNS = (_RANDOM, _RANKED, _SEARCHED, _RANDOM, _SEARCHED)  # what a task's batches are
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Known:
+    """A task: `rows` [n, knobs] are what ran, with `seconds` [n] of a call. `is_random` [n] says
+    which of them are a random sample of the space. `noise` is what two measurements of a candidate
+    differ by, typically, relative."""
+
+    layer: Layer
+    space: Space
+    rows: Population
+    seconds: Floats
+    is_random: np.ndarray[tuple[int], np.dtype[np.bool_]]
+    noise: float
+
+    @property
+    def best_s(self) -> float:
+        """Of a call of the fastest."""
+        return float(self.seconds.min())
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Corpus:
+    """The records of a target's tasks, run by `threads`."""
+
+    folder: Path
+    target: Target
+    threads: int
+
+    @classmethod
+    def under(cls, folder: Path, target: Target, threads: int) -> Corpus:
+        """That of the target's class."""
+        name = f"{target.core or target.cpu}-{target.fingerprint}-{threads}"
+        return cls(folder / "".join(c if c.isalnum() else "-" for c in name), target, threads)
+
+    def records(self, layer: Layer) -> FileRecords:
+        name = "".join(c if c.isalnum() else "-" for c in layer.name)
+        return FileRecords(self.folder / f"{name}.jsonl")
+
+    def known(self, layer: Layer) -> Known | None:
+        """What the records say of a task; None where they say nothing."""
+        choice = layer.task(self.target, self.threads)
+        space = choice.space
+        times: dict[tuple[tuple[str, int], ...], list[float]] = {}
+        tried = set[bytes]()
+        for record in self._usable(self.records(layer), choice):
+            tried.add(space.row(record.knobs).tobytes())
+            if math.isfinite(record.seconds):
+                times.setdefault(record.decisions, []).append(record.seconds)
+        if not times:
+            return None
+        rows = np.stack([space.row(dict(decisions)) for decisions in times])
+        seconds = np.array([statistics.median(found) for found in times.values()])
+        repeated = [found for found in times.values() if len(found) > 1]
+        apart = [abs(one / found[0] - 1) for found in repeated for one in found[1:]]
+        noise = statistics.median(apart) if apart else 0.0
+        if repeated:  # what was fast once, and not again, is no best
+            least = min(statistics.median(found) for found in repeated)
+            single = np.array([len(found) == 1 for found in times.values()])
+            seconds = np.where(single, np.maximum(seconds, least), seconds)
+        in_order = (row.tobytes() for row in random_rows(space))
+        drawn = set(itertools.takewhile(tried.__contains__, in_order))
+        is_random = np.array([row.tobytes() in drawn for row in rows])
+        return Known(layer, space, rows, seconds, is_random, noise)
+
+    def collect(
+        self,
+        layers: Sequence[Layer],
+        trials: int,
+        budget_s: float,
+        say: Callable[[str], None],
+    ) -> None:
+        """Measures until there are `trials` of every task, or for `budget_s` seconds; a batch of
+        each task in turn. The second part, what is measured again, has a tenth of the budget."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        choices = {layer.name: layer.task(self.target, self.threads) for layer in layers}
+        deadline = time.monotonic() + budget_s
+        with (
+            LocalDevice() as device,
+            Helpers(helpers_for(1000), self.target, self.threads) as helpers,
+        ):
+            tasks = {choice.task.key: choice.task for choice in choices.values()}
+            measurer = TaskMeasurer(
+                tasks, self.target, device.runner, device.blobs, helpers=helpers
+            )
+            collectors = [
+                _Collector(self, self.records(layer), choices[layer.name], measurer)
+                for layer in layers
+            ]
+            open_ones = list(collectors)
+            while open_ones and time.monotonic() < deadline - budget_s / 10:
+                open_ones = [one for one in open_ones if one.advance(trials)]
+                say(f"{sum(one.trials for one in collectors)} trials")
+            for one in collectors:
+                one.repeat(deadline)
+
+    def _usable(self, records: FileRecords, choice: ScheduledTask) -> list[TuningRecord]:
+        found = usable(
+            records, choice.task.key, self.target.fingerprint, self.threads, choice.space.rule
+        )
+        return [record for record in found if choice.space.contains(record.knobs)]
+
+
+class _Collector:
+    """Measures candidates of one task into its records."""
+
+    def __init__(
+        self, corpus: Corpus, records: FileRecords, choice: ScheduledTask, measurer: TaskMeasurer
+    ) -> None:
+        self._corpus, self._records, self._choice = corpus, records, choice
+        self._measurer = measurer
+        self._model = CostModel()
+        self._search = EvolutionarySearch(choice.task.key, choice.space, self._model)
+        self._repeats = 0
+        seen: set[tuple[tuple[str, int], ...]] = set()
+        for record in corpus._usable(records, choice):
+            if record.decisions in seen:
+                self._repeats += 1
+                continue
+            seen.add(record.decisions)
+            self._learn(record.knobs, CandidateResult(record.status, record.samples_ns))
+        self._random = random_rows(choice.space)
+        rows = choice.space.candidates()
+        self._ranked = rows[np.argsort(choice.space.cost(rows), kind="stable")]
+
+    @property
+    def trials(self) -> int:
+        """Candidates that were measured, each counted once."""
+        return len(self._search.trials)
+
+    def advance(self, trials: int) -> bool:
+        """Measures a batch; False once nothing is left to measure."""
+        wanted = min(BATCH, trials - self.trials)
+        batch = self._batch(wanted) if wanted > 0 else []
+        if batch:
+            self._measure(batch, is_new=True)
+        return bool(batch)
+
+    def repeat(self, deadline: float) -> None:
+        """Measures the fastest again, unless that was done; no longer than to the deadline."""
+        fastest = sorted(self._search.trials, key=lambda trial: trial.seconds)[:FASTEST]
+        ran = [trial.decisions for trial in fastest if math.isfinite(trial.seconds)]
+        for _ in range(REPEATS):
+            if self._repeats < REPEATS * len(ran) and time.monotonic() < deadline:
+                self._measure(ran, is_new=False)
+                self._repeats += len(ran)
+
+    def _batch(self, wanted: int) -> list[dict[str, int]]:
+        turn = _TURNS[self.trials // BATCH % len(_TURNS)]
+        if turn == _SEARCHED:
+            self._model.fit()
+            return self._search.propose(wanted)
+        known = {pairs(trial.decisions) for trial in self._search.trials}
+        found: list[dict[str, int]] = []
+        for row in self._random if turn == _RANDOM else self._ranked:
+            decisions = self._choice.space.decisions(row)
+            if pairs(decisions) not in known:
+                found.append(decisions)
+            if len(found) == wanted:
+                break
+        return found
+
+    def _measure(self, batch: Sequence[dict[str, int]], *, is_new: bool) -> None:
+        key, space = self._choice.task.key, self._choice.space
+        results = self._measurer.measure(key, space, batch)
+        for decisions, result in zip(batch, results, strict=True):
+            self._records.add(self._record(decisions, result))
+            if is_new:
+                self._learn(decisions, result)
+
+    def _learn(self, decisions: dict[str, int], result: CandidateResult) -> None:
+        self._search.update([Trial(decisions, result)])
+
+    def _record(self, decisions: dict[str, int], result: CandidateResult) -> TuningRecord:
+        rule = self._choice.space.rule
+        return TuningRecord(
+            task=self._choice.task.key,
+            fingerprint=self._corpus.target.fingerprint,
+            threads=self._corpus.threads,
+            rule=rule.name,
+            version=rule.version,
+            decisions=pairs(decisions),
+            trace="",
+            status=result.status,
+            samples_ns=result.samples_ns,
+            created=time.time(),
+        )
+
+
+def random_rows(space: Space) -> Population:
+    """The allowed rows of a space in a random order, the same each time."""
+    rows = space.candidates()
+    return rows[np.random.default_rng(0).permutation(len(rows))]

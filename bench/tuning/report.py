@@ -1,0 +1,163 @@
+"""The figures of the ruler: of every way to rank, by half of the tasks."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bench.tuning import replay
+from bench.tuning.corpus import Known
+from bench.tuning.scores import Mean, Scores, mean, scores
+from farrier.cost_model import CostModel
+from farrier.space.space import Floats
+
+CHECKPOINTS = (16, 64)
+TRIALS = 128  # of each replayed search
+NEARLY = 1.02  # times the best known: what is 98% as good
+SEEDS = 5  # replays of each search
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Row:
+    """One task: what is known of it, and the scores of each ranking, by name."""
+
+    name: str
+    rule: str
+    held_out: bool
+    candidates: int  # that ran
+    share: float  # of the space
+    best_us: float
+    noise: float
+    scores: Mapping[str, Scores]
+    curves: Mapping[str, tuple[float, ...]]  # the best so far over the best known, by search
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Report:
+    rows: tuple[Row, ...]
+
+    def half(self, held_out: bool) -> tuple[Row, ...]:
+        return tuple(row for row in self.rows if row.held_out is held_out)
+
+    def mean(self, ranking: str, held_out: bool) -> Mean:
+        return mean([row.scores[ranking] for row in self.half(held_out)])
+
+    def after(self, search: str, trials: int, held_out: bool) -> float:
+        """The geometric mean of the best after so many trials over the best known."""
+        found = [row.curves[search][trials - 1] for row in self.half(held_out)]
+        return statistics.geometric_mean(found)
+
+    def trials_to(self, search: str, held_out: bool) -> float:
+        """Trials to 98% of the best known: the median task's, infinite where it takes more than
+        were replayed."""
+        found = [
+            replay.trials_to(np.array(row.curves[search]), max(NEARLY, 1 + 2 * row.noise))
+            for row in self.half(held_out)
+        ]
+        return statistics.median(float("inf") if one is None else one for one in found)
+
+
+def report(corpus: Sequence[Known], say: Callable[[str], None]) -> Report:
+    """Every task ranked by the analytic model, and by a model learned of the tasks that are not
+    held out, itself left out; searched with what was learned, without, and at random."""
+    learnt = [known for known in corpus if not known.layer.held_out]
+    rows = []
+    for known in corpus:
+        say(known.layer.name)
+        others = [other for other in learnt if other is not known]
+        rows.append(_row(known, others))
+    return Report(tuple(rows))
+
+
+def _row(known: Known, others: Sequence[Known]) -> Row:
+    key, space = known.layer.name, known.space
+    analytic = space.cost(known.rows)
+    model = trained(others)
+    learned = model.predict(key, *space.described(known.rows))
+    empty = [replay.searched(known, TRIALS, CostModel(seed), seed) for seed in range(SEEDS)]
+    ahead = [replay.searched(known, TRIALS, trained(others, seed), seed) for seed in range(SEEDS)]
+    curves = {
+        "search": _mean(empty),
+        "search, learned before": _mean(ahead),
+        "random": tuple(map(float, replay.drawn(known, TRIALS))),
+    }
+    return Row(
+        name=key,
+        rule=str(space.rule),
+        held_out=known.layer.held_out,
+        candidates=len(known.rows),
+        share=len(known.rows) / len(space.candidates()),
+        best_us=known.best_s * 1e6,
+        noise=known.noise,
+        scores={"analytic": scores(known, analytic), "learned": scores(known, learned)},
+        curves=curves,
+    )
+
+
+def trained(corpus: Sequence[Known], seed: int = 0) -> CostModel:
+    """A model that has seen all of these."""
+    model = CostModel(seed)
+    for known in corpus:
+        model.add(known.layer.name, *known.space.described(known.rows), known.seconds)
+    model.fit()
+    return model
+
+
+def _mean(curves: Sequence[Floats]) -> tuple[float, ...]:
+    return tuple(map(float, np.mean(curves, axis=0)))
+
+
+def tables(found: Report) -> list[str]:
+    """Markdown."""
+    lines = [
+        "| | pairs, random | pairs, good | top 1 | top 5 | regret | worst |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    halves = [(name, held) for name, held in (("seen", False), ("held out", True))]
+    for name, held_out in halves:
+        if not found.half(held_out):
+            continue
+        for ranking in ("analytic", "learned"):
+            one = found.mean(ranking, held_out)
+            lines.append(
+                f"| {ranking}, {name} | {one.pairs_random:.3f} | {one.pairs_good:.3f} "
+                f"| {one.top1:.3f} | {one.top5:.3f} | {one.regret:.1%} | {1 + one.worst:.2f}× |"
+            )
+    lines += [
+        "",
+        f"| | {' | '.join(f'after {count} trials' for count in CHECKPOINTS)} | trials to 98% |",
+        f"|---|{'---|' * len(CHECKPOINTS)}---|",
+    ]
+    for name, held_out in halves:
+        if not found.half(held_out):
+            continue
+        for search in found.rows[0].curves:
+            after = (f"{found.after(search, n, held_out) - 1:.1%}" for n in CHECKPOINTS)
+            trials = f"{found.trials_to(search, held_out):.0f}"
+            lines.append(f"| {search}, {name} | {' | '.join(after)} | {trials} |")
+    lines += [
+        "",
+        "| task | rule | known | of the space | best, µs | noise | pairs, good: analytic, learned "
+        "| regret: analytic, learned |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in found.rows:
+        one, other = row.scores["analytic"], row.scores["learned"]
+        lines.append(
+            f"| {row.name}{'*' if row.held_out else ''} | {row.rule} | {row.candidates} "
+            f"| {row.share:.0%} | {row.best_us:.1f} | {row.noise:.1%} "
+            f"| {_share(one.pairs_good)}, {_share(other.pairs_good)} "
+            f"| {one.regret:.1%}, {other.regret:.1%} |"
+        )
+    return [*lines, "", "\\* held out"]
+
+
+def _share(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"

@@ -1,0 +1,155 @@
+"""The tasks of the ruler: a layer each, as a model of its own.
+
+Half of them are held out: no model is trained on them, and no constant is chosen by them. Shapes
+are static: of a model with open dims, what is tuned are its hot sizes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from bench.models.writer import Writer
+from farrier.importer import import_model
+from farrier.kernels.choose import ScheduledTask
+from farrier.model.file import model_of
+from farrier.model_tuning.variant import make_variant
+from farrier.passes import Settings, prepare
+from farrier.targets import Target
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Layer:
+    """`write` adds it to a model; of the tasks that the model becomes, the one that does most
+    arithmetic is meant."""
+
+    name: str
+    write: Callable[[Writer], None]
+    held_out: bool = False
+
+    def model(self) -> bytes:
+        """As ONNX."""
+        writer = Writer(self.name, seed=0)
+        self.write(writer)
+        return writer.finish()
+
+    def task(self, target: Target, threads: int) -> ScheduledTask:
+        """Its task. Raises FarrierError where the target has no code for it."""
+        settings = Settings(target, threads)
+        imported = import_model(model_of(self.model()), {})
+        choices = make_variant(prepare(imported.graph, settings), settings).choices
+        return max(choices.values(), key=lambda choice: choice.operations)
+
+
+def _conv(
+    channels: int, outputs: int, size: int, kernel: int, stride: int = 1, group: int = 1
+) -> Callable[[Writer], None]:
+    """A convolution of one image, and ReLU."""
+
+    def write(w: Writer) -> None:
+        x = w.input("x", (1, channels, size, size))
+        y = w.conv(x, channels, outputs, kernel, stride=stride, group=group)
+        side = -(-size // stride)
+        w.output(w.op("Relu", y), "y", (1, outputs, side, side))
+
+    return write
+
+
+def _depthwise(
+    channels: int, size: int, kernel: int = 3, stride: int = 1
+) -> Callable[[Writer], None]:
+    return _conv(channels, channels, size, kernel, stride, channels)
+
+
+def _inverted_residual(channels: int, inner: int, size: int) -> Callable[[Writer], None]:
+    """Expand, filter each channel, project, add."""
+
+    def write(w: Writer) -> None:
+        x = w.input("x", (1, channels, size, size))
+        y = w.op("Clip", w.conv(x, channels, inner, 1), w.constant(0.0), w.constant(6.0))
+        y = w.conv(y, inner, inner, 3, group=inner)
+        y = w.op("Clip", y, w.constant(0.0), w.constant(6.0))
+        y = w.op("Add", x, w.conv(y, inner, channels, 1))
+        w.output(y, "y", (1, channels, size, size))
+
+    return write
+
+
+def _linear(rows: int, inputs: int, outputs: int) -> Callable[[Writer], None]:
+    """A product with weights, and a bias."""
+
+    def write(w: Writer) -> None:
+        x = w.input("x", (rows, inputs))
+        w.output(w.linear(x, inputs, outputs), "y", (rows, outputs))
+
+    return write
+
+
+def _attention(heads: int, tokens: int, width: int) -> Callable[[Writer], None]:
+    """softmax(q·k) · v, of heads of `width`."""
+
+    def write(w: Writer) -> None:
+        query, key, value = (w.input(name, (1, heads, tokens, width)) for name in "qkv")
+        scores = w.op("MatMul", query, w.op("Transpose", key, perm=[0, 1, 3, 2]))
+        weights = w.op("Softmax", w.op("Mul", scores, w.constant(width**-0.5)), axis=-1)
+        w.output(w.op("MatMul", weights, value), "y", (1, heads, tokens, width))
+
+    return write
+
+
+def _layer_norm(rows: int, width: int) -> Callable[[Writer], None]:
+    def write(w: Writer) -> None:
+        x = w.input("x", (1, rows, width))
+        w.output(w.layer_norm(x, width, 1e-5), "y", (1, rows, width))
+
+    return write
+
+
+def _softmax(rows: int, width: int) -> Callable[[Writer], None]:
+    def write(w: Writer) -> None:
+        w.output(w.op("Softmax", w.input("x", (rows, width)), axis=-1), "y", (rows, width))
+
+    return write
+
+
+def _scatter(rows: int, width: int, updates: int) -> Callable[[Writer], None]:
+    """Rows of a table replaced."""
+
+    def write(w: Writer) -> None:
+        x, new = w.input("x", (rows, width)), w.input("new", (updates, width))
+        places = np.arange(updates, dtype=np.int64)[:, None] * math.floor(rows / updates)
+        at = w.constant(places, np.int64)
+        w.output(w.op("ScatterND", x, at, new), "y", (rows, width))
+
+    return write
+
+
+LAYERS = (
+    Layer("conv1x1 64→256, 56²", _conv(64, 256, 56, 1)),
+    Layer("conv3x3 64→64, 56²", _conv(64, 64, 56, 3)),
+    Layer("conv3x3 128→128, 28²", _conv(128, 128, 28, 3)),
+    Layer("conv3x3 64→128, 56², stride 2", _conv(64, 128, 56, 3, 2)),
+    Layer("conv7x7 3→64, 224², stride 2", _conv(3, 64, 224, 7, 2)),
+    Layer("depthwise3x3 96, 112², stride 2", _depthwise(96, 112, 3, 2)),
+    Layer("depthwise3x3 384, 14²", _depthwise(384, 14)),
+    Layer("inverted residual 24·144, 56²", _inverted_residual(24, 144, 56)),
+    Layer("linear 128×768×3072", _linear(128, 768, 3072)),
+    Layer("linear 1×2048×1000", _linear(1, 2048, 1000)),
+    Layer("attention 12·128·64", _attention(12, 128, 64)),
+    Layer("layer norm 128×768", _layer_norm(128, 768)),
+    Layer("conv1x1 37→83, 29²", _conv(37, 83, 29, 1), held_out=True),
+    Layer("conv3x3 48→100, 35²", _conv(48, 100, 35, 3), held_out=True),
+    Layer("conv3x3 256→256, 14²", _conv(256, 256, 14, 3), held_out=True),
+    Layer("conv3x3 128→128, 28², 32 groups", _conv(128, 128, 28, 3, 1, 32), held_out=True),
+    Layer("depthwise3x3 960, 7²", _depthwise(960, 7), held_out=True),
+    Layer("depthwise5x5 72, 28², stride 2", _depthwise(72, 28, 5, 2), held_out=True),
+    Layer("inverted residual 40·240, 14²", _inverted_residual(40, 240, 14), held_out=True),
+    Layer("linear 127×509×131", _linear(127, 509, 131), held_out=True),
+    Layer("linear 64×8192×64", _linear(64, 8192, 64), held_out=True),
+    Layer("attention 4·197·48", _attention(4, 197, 48), held_out=True),
+    Layer("softmax 197×771", _softmax(197, 771), held_out=True),
+    Layer("scatter 256 of 1024×96", _scatter(1024, 96, 256), held_out=True),
+)

@@ -1,0 +1,119 @@
+"""`bench.tuning`: scores and replays of figures that are known, and a short run of it all."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from bench.tuning import replay
+from bench.tuning.corpus import Corpus, Known, random_rows
+from bench.tuning.report import report, tables
+from bench.tuning.scores import mean, pairwise, scores
+from bench.tuning.tasks import LAYERS
+from farrier.cost_model import CostModel
+from farrier.records import RuleId
+from farrier.space import Estimate, Knob, Space
+from farrier.targets import parse_target
+
+
+def a_space(values=40):
+    """One knob, whose value is what a candidate costs by the analytic model, in microseconds."""
+
+    def estimate(columns):
+        seconds = columns["cost"] * 1e-6
+        return Estimate(seconds, {"compute": seconds})
+
+    def everything(columns):
+        return np.ones(len(columns["cost"]), bool)
+
+    knobs = (Knob("cost", tuple(range(1, values + 1))),)
+    return Space(RuleId("rule", 1), knobs, everything, estimate, lambda decisions: None)
+
+
+def known_of(seconds, noise=0.0):
+    space = a_space(len(seconds))
+    rows = space.candidates()
+    is_random = np.ones(len(rows), bool)
+    return Known(LAYERS[0], space, rows, np.asarray(seconds, float), is_random, noise)
+
+
+def test_pairs_that_differ_enough_are_counted():
+    seconds = np.array([1.0, 1.01, 2.0])
+    assert pairwise(np.array([1.0, 0.5, 2.0]), seconds, 0.02) == 1.0
+    assert pairwise(np.array([3.0, 0.5, 2.0]), seconds, 0.02) == 0.5
+    assert pairwise(np.array([1.0, 1.0, 1.0]), seconds, 0.02) == 0.5
+    assert pairwise(np.array([1.0, 2.0, 3.0]), seconds, 2.0) is None
+
+
+def test_a_perfect_ranking_scores_one_and_regrets_nothing():
+    known = known_of(np.arange(1, 41))
+    found = scores(known, known.seconds)
+    assert (found.pairs_random, found.pairs_good, found.top1, found.top5) == (1, None, 1, 1)
+    assert found.regret == 0
+
+
+def test_the_worst_ranking_scores_zero():
+    known = known_of(np.linspace(1, 1.19, 40))
+    found = scores(known, -known.seconds)
+    assert (found.pairs_random, found.pairs_good) == (0, 0)
+    assert found.regret == pytest.approx(0.19)
+
+
+def test_a_mean_leaves_out_what_there_is_nothing_of():
+    known = known_of(np.arange(1, 41))
+    close = known_of(np.linspace(1, 1.19, 40))
+    found = mean([scores(known, known.seconds), scores(close, -close.seconds)])
+    assert found.pairs_good == 0
+    assert found.pairs_random == 0.5
+    assert found.worst == pytest.approx(0.19)
+
+
+def test_a_replayed_search_tries_every_known_row_once_at_most():
+    seconds = np.random.default_rng(0).permutation(np.arange(1, 41))
+    curve = replay.searched(known_of(seconds), 64, CostModel())
+    assert curve[0] == seconds[0]  # what the analytic model ranks first
+    assert (np.diff(curve) <= 0).all()
+    assert curve[39] == 1
+    assert replay.trials_to(curve, 1.0) <= 40
+    assert replay.trials_to(curve, 0.5) is None
+
+
+def test_a_random_search_is_what_chance_gives():
+    curve = replay.drawn(known_of([1.0, 3.0]), 4)
+    assert curve[0] == pytest.approx(2.0, abs=0.2)
+    assert curve[1:].tolist() == [1, 1, 1]
+
+
+def test_half_of_the_tasks_are_held_out_and_no_two_are_one():
+    assert sum(layer.held_out for layer in LAYERS) == len(LAYERS) // 2 == 12
+    target = parse_target("x86-64-v3")
+    assert len({layer.task(target, 2).task.key for layer in LAYERS}) == len(LAYERS)
+
+
+def test_collecting_goes_on_where_it_was_and_measures_the_fastest_again(tmp_path):
+    layers = [layer for layer in LAYERS if layer.name in ("softmax 197×771", "layer norm 128×768")]
+    corpus = Corpus.under(tmp_path, parse_target("host"), 1)
+    said: list[str] = []
+    corpus.collect(layers, 4, 60.0, said.append)
+    assert said[-1] == "8 trials"
+    before = [len(corpus.records(layer)) for layer in layers]
+    assert all(count > 4 for count in before)  # some more than once
+    corpus.collect(layers, 6, 60.0, said.append)
+    assert said[-1] == "12 trials"
+    assert [len(corpus.records(layer)) for layer in layers] > before
+    known = [corpus.known(layer) for layer in layers]
+    assert all(one is not None and len(one.rows) == 6 and one.noise > 0 for one in known)
+    assert all(one is not None and one.is_random.any() for one in known)
+    found = report([one for one in known if one is not None], said.append)
+    json.dumps([row.to_dict() for row in found.rows])
+    assert any("softmax" in line for line in tables(found))
+
+
+def test_random_rows_are_all_rows_in_one_order():
+    space = a_space()
+    rows = random_rows(space)
+    assert (rows == random_rows(space)).all()
+    assert sorted(rows[:, 0]) == list(range(1, 41))
+    assert rows[:, 0].tolist() != list(range(1, 41))
