@@ -23,10 +23,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from bench.page import put
 from bench.scaling import prediction, tables
 from bench.scaling.chart import Points, chart
 from bench.scaling.measured import Run, Setting, measure, model_bytes
-from bench.page import put
 from bench.scaling.results import Measurement, summarized
 from bench.scaling.simulation import Size
 from farrier.errors import FarrierError

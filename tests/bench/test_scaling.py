@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench import models
+from bench.page import put
 from bench.scaling import prediction, quality, tables
 from bench.scaling.batches import (
     BatchLog,
@@ -22,7 +23,6 @@ from bench.scaling.batches import (
 from bench.scaling.chart import chart
 from bench.scaling.devices import invented, is_of_kernels_alone
 from bench.scaling.measured import Costs, Setting, measure
-from bench.page import put
 from bench.scaling.results import Measurement, Row, equal_ms, summarized
 from bench.scaling.simulation import Load, ServiceTimes, Size, phase_s, simulate
 from farrier.sdk.models import Task, Trial
