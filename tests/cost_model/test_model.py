@@ -9,16 +9,17 @@ import numpy as np
 import pytest
 
 from farrier.cost_model import CostModel
+from farrier.space import Features
 
 
 def samples(seed, count=200):
     """Features, a prior, and true seconds that the prior gets wrong by a factor that one of the
     features explains."""
     rng = np.random.default_rng(seed)
-    features = rng.uniform(0, 8, (count, 6)).astype(np.float32)
-    prior = 1e-5 * (1 + features[:, 0].astype(float))
-    wrong = np.where(features[:, 1] > 4, 3.0, 1.0) * np.where(features[:, 2] > 6, 2.0, 1.0)
-    return features, prior, prior * wrong
+    table = rng.uniform(0, 8, (count, 6)).astype(np.float32)
+    prior = 1e-5 * (1 + table[:, 0].astype(float))
+    wrong = np.where(table[:, 1] > 4, 3.0, 1.0) * np.where(table[:, 2] > 6, 2.0, 1.0)
+    return Features(tuple("abcdef"), table), prior, prior * wrong
 
 
 def rank_correlation(a, b):
@@ -53,6 +54,18 @@ def test_what_one_task_taught_helps_another():
     assert rank_correlation(trained().predict("new", features, prior), seconds) > 0.9
 
 
+def test_features_are_told_apart_by_their_names():
+    features, prior, seconds = samples(3)
+    order = tuple("xfedcba")
+    other = Features(order, features.under(order))
+    model = trained()
+    assert np.isnan(other.column("x")).all()
+    assert (model.predict("new", other, prior) == model.predict("new", features, prior)).all()
+    model.add("other", other, prior, seconds)
+    model.fit()
+    assert rank_correlation(model.predict("new", features, prior), seconds) > 0.95
+
+
 def test_a_constant_error_of_the_prior_does_not_leak_into_other_tasks():
     model = trained()
     features, prior, seconds = samples(4, 40)
@@ -65,14 +78,14 @@ def test_a_constant_error_of_the_prior_does_not_leak_into_other_tasks():
 
 def test_failures_rank_last():
     features, prior, seconds = samples(6)
-    crashes = features[:, 3] > 5
+    crashes = features.column("d") > 5
     model = CostModel()
     model.add("t", features, prior, np.where(crashes, np.inf, seconds))
     model.fit()
     new, new_prior, _ = samples(7)
     predicted = model.predict("t", new, new_prior)
     fastest = np.argsort(predicted)[:40]
-    assert (new[fastest, 3] > 5).mean() < 0.1
+    assert (new.column("d")[fastest] > 5).mean() < 0.1
 
 
 def test_a_task_of_nothing_but_failures_is_no_error():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from farrier.errors import CompilerError
 from farrier.records import RuleId
-from farrier.space import Estimate, Knob, Space
+from farrier.space import Estimate, Features, Knob, Space
 
 
 def a_space(values, limit=None, recipe=None):
@@ -106,17 +106,35 @@ def test_seconds_are_the_cost_of_one_candidate():
     assert seconds == space.cost(rows).tolist()
 
 
-def test_features_have_one_shape_for_every_space():
+def test_features_have_names_that_mean_the_same_in_every_space():
     small, large = a_space([(1, 2)]), a_space([(1, 2), (3, 4), (5, 6)])
-    tables = [space.features(space.candidates()) for space in (small, large)]
-    assert tables[0].shape[1] == tables[1].shape[1]
-    assert all(np.isfinite(table).all() and table.dtype == np.float32 for table in tables)
-    assert len(np.unique(tables[1], axis=0)) == 8
+    large.about = {"machine.lanes": 4.0}
+    one, other = (space.features(space.candidates()) for space in (small, large))
+    assert one.names == ("seconds", "compute", "knob.k0")
+    assert other.names == (*one.names, "knob.k1", "knob.k2", "machine.lanes")
+    assert len(np.unique(other.table, axis=0)) == 8
+    assert np.isfinite(other.table).all()
+    both = Features.joined([one, other])
+    assert both.names == other.names
+    assert np.isnan(both.column("knob.k1")).sum() == len(one) == 2
+    assert (both[np.arange(10) >= 2].table == other.table).all()
+    assert (both.under(one.names)[:2] == one.table).all()
 
 
-def test_too_many_knobs_are_refused():
-    with pytest.raises(CompilerError, match="knobs"):
-        a_space([(1,)] * 13)
+def test_a_knob_that_packs_several_numbers_shows_each():
+    def halves(values):
+        return {"high": values // 10, "low": values % 10}
+
+    space = Space(
+        RuleId("test", 1),
+        (Knob("tile", (11, 37), halves),),
+        lambda columns: np.ones(len(columns["tile"]), bool),
+        lambda columns: Estimate(np.ones(len(columns["tile"])), {}),
+        lambda decisions: decisions,
+    )
+    features = space.features(space.candidates())
+    assert features.column("knob.tile.high").tolist() == pytest.approx([1, 2])
+    assert features.column("knob.tile.low").tolist() == pytest.approx([1, 3])
 
 
 def test_a_space_of_some_rows_has_no_others():

@@ -2,8 +2,8 @@
 
 The model predicts log(measured seconds / analytic seconds), so with nothing measured it is the
 analytic ranking, and every measurement bends that ranking where it was wrong. One model serves all
-tasks: features mean the same everywhere (`farrier.space.TERMS`), and each task's constant factor is
-taken out before training.
+tasks: features mean the same everywhere (`farrier.space.features`), and each task's constant factor
+is taken out before training.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from farrier.space import Features
+
 Floats = npt.NDArray[np.float64]
-Features = npt.NDArray[np.float32]
 
 ROUNDS = 60
 FAILURE = 4.0  # a candidate that failed counts as this many times the slowest that ran
@@ -52,6 +53,7 @@ class CostModel:
         self._parameters = {**_PARAMETERS, "seed": seed, "nthread": threads}
         self._samples: dict[str, _Samples] = {}
         self._factors: dict[str, float] = {}  # by task: log of measured over predicted, typically
+        self._names: tuple[str, ...] = ()  # of what the trees look at
         self._booster: Any = None
 
     @property
@@ -60,13 +62,13 @@ class CostModel:
         return self._booster is not None
 
     def add(self, task: str, features: Features, prior: Floats, seconds: Floats) -> None:
-        """Adds measurements of one task: `features` [n, f], `prior` and `seconds` [n]; a candidate
+        """Adds measurements of one task: `features`, `prior` and `seconds` of n candidates; one
         that failed has infinite seconds."""
         known = self._samples.get(task)
         if known is None:
             self._samples[task] = _Samples(features, prior, seconds)
             return
-        known.features = np.concatenate([known.features, features])
+        known.features = Features.joined([known.features, features])
         known.prior = np.concatenate([known.prior, prior])
         known.seconds = np.concatenate([known.seconds, seconds])
 
@@ -83,8 +85,10 @@ class CostModel:
             features.append(samples.features)
             targets.append(residual)
             weights.append(weight)
+        known = Features.joined(features)
+        self._names = known.names
         matrix = xgboost.DMatrix(
-            np.concatenate(features),
+            known.table,
             label=np.concatenate(targets),
             weight=np.concatenate(weights),
             nthread=self._parameters["nthread"],
@@ -97,7 +101,8 @@ class CostModel:
             return prior
         import xgboost
 
-        matrix = xgboost.DMatrix(features, nthread=self._parameters["nthread"])
+        table = features.under(self._names)
+        matrix = xgboost.DMatrix(table, nthread=self._parameters["nthread"])
         residual = self._booster.predict(matrix).astype(np.float64)
         predicted: Floats = prior * np.exp(residual + self._factors.get(task, 0.0))
         return predicted
@@ -107,7 +112,12 @@ class CostModel:
         trees = None
         if self._booster is not None:
             trees = base64.b64encode(self._booster.save_raw("json")).decode()
-        body = {"parameters": self._parameters, "factors": self._factors, "trees": trees}
+        body = {
+            "parameters": self._parameters,
+            "factors": self._factors,
+            "features": self._names,
+            "trees": trees,
+        }
         return json.dumps(body, sort_keys=True).encode()
 
     @classmethod
@@ -117,6 +127,7 @@ class CostModel:
             body = json.loads(data)
             model = cls(int(body["parameters"]["seed"]), int(body["parameters"]["nthread"]))
             model._factors = {str(task): float(f) for task, f in body["factors"].items()}
+            model._names = tuple(map(str, body["features"]))
             trees = None if body["trees"] is None else base64.b64decode(body["trees"])
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not a saved cost model: {error!r}") from error

@@ -9,8 +9,8 @@ import numpy as np
 
 from farrier.cost_model import CostModel
 from farrier.schedule_search.trial import Trial
-from farrier.space import Population, Space
-from farrier.space.space import Features, Floats
+from farrier.space import Features, Population, Space
+from farrier.space.space import Floats
 
 POOL = 2048  # candidates kept alive between generations
 GENERATIONS = 4

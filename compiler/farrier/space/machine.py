@@ -8,6 +8,7 @@ not be exact for every model of a family.
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import TypeAlias
 
 import numpy as np
@@ -53,6 +54,11 @@ class Machine:
         caches = target.l1_bytes, target.l2_bytes, target.l3_bytes
         sizes = target.lanes, target.registers, threads, *caches
         return cls(*sizes, **backend_of(target).figures(target))
+
+    def features(self) -> dict[str, float]:
+        """Its vector, for the learned model: logarithms of all figures."""
+        figures = dataclasses.asdict(self)
+        return {f"machine.{name}": math.log2(1.0 + value) for name, value in figures.items()}
 
     def fits(
         self, vectors: Ints, points: Ints, dtype: DType = DType.F32, held: Ints | int = 1

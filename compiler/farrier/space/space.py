@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from farrier.errors import CompilerError
 from farrier.records import RuleId
+from farrier.space.features import Features
 
 if TYPE_CHECKING:
     from farrier.ir import loop, tensor
@@ -28,17 +29,19 @@ Columns: TypeAlias = dict[
 ]  # the same by the knob's name, each [candidates]
 Decisions: TypeAlias = Mapping[str, int]  # one candidate: the value of every knob
 Floats: TypeAlias = npt.NDArray[np.float64]
-Features: TypeAlias = npt.NDArray[np.float32]  # [candidates, features]
 
+LEAST = 1e-6  # share of an estimate that features tell from none
 WHOLE = 1 << 17  # a product of knobs up to this size is enumerated, a larger one sampled
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Knob:
-    """One choice, and what may be chosen; the values are distinct."""
+    """One choice, and what may be chosen; the values are distinct. Where each value stands for
+    several numbers, `parts` gives these by name, each [candidates], of the values [candidates]."""
 
     name: str
     values: tuple[int, ...]
+    parts: Callable[[npt.NDArray[np.int64]], Columns] | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -53,21 +56,23 @@ class Estimate:
     terms: Mapping[str, Floats]
 
 
-# What rules may report, in the order of the feature vector. Times are seconds on one thread.
-TERMS = (
+# What rules may report. First times: seconds on one thread.
+TIMES = (
     "compute",  # arithmetic at peak throughput
     "latency",  # what dependent operations add to it
     "load",  # load and store ports, data in the first-level cache
     "l2",  # traffic beyond the first-level cache
     "memory",  # traffic beyond the second-level cache, cold weights included
     "overhead",  # loops, tile prologues and epilogues, fork and join
+)
+TERMS = (
+    *TIMES,
     "tiles",  # register tiles, or rows, in all
     "balance",  # work of the busiest thread over the mean
     "registers",  # of the target's, live in the innermost loop
     "waste",  # lanes and points computed over those asked for
     "code",  # instructions of the unrolled innermost body
 )
-KNOB_SLOTS = 12
 PANEL = "vectors"  # the knob, of rules that have it, for how wide panels of packed constants are
 
 
@@ -88,7 +93,8 @@ class Space:
 
     `constraint` says which rows are allowed, `estimate` how fast they should be, `recipe` turns one
     row into a schedule of the task's naive loop nests. A space is never empty. `program` is what
-    `for_program` made it of: from that another process makes an equal one.
+    `for_program` made it of: from that another process makes an equal one. `about` are features
+    that all candidates share.
     """
 
     def __init__(
@@ -99,8 +105,6 @@ class Space:
         estimate: Callable[[Columns], Estimate],
         recipe: Callable[[Decisions], Schedule],
     ) -> None:
-        if len(knobs) > KNOB_SLOTS:
-            raise CompilerError(f"{rule} has {len(knobs)} knobs, features hold {KNOB_SLOTS}")
         self.rule = rule
         self.knobs = knobs
         self._constraint = constraint
@@ -109,6 +113,7 @@ class Space:
         self.program: tensor.TensorProgram | loop.Function | None = (
             None  # whose schedules these are
         )
+        self.about: Mapping[str, float] = {}  # features of the task and the machine
         self._whole: Population | None = None
         self._traces: dict[bytes, str] = {}  # of what was scheduled, by row
 
@@ -156,7 +161,7 @@ class Space:
             return np.array([row.tobytes() in listed for row in asked], bool)
 
         space = Space(self.rule, self.knobs, constraint, self._estimate, self._recipe)
-        space._whole = rows
+        space._whole, space.about = rows, self.about
         return space
 
     def valid(self, population: Population) -> npt.NDArray[np.bool_]:
@@ -177,21 +182,33 @@ class Space:
         return self._estimate(self.columns(population)).seconds
 
     def features(self, population: Population) -> Features:
-        """What the learned model sees, [candidates, features]: logarithms of the analytic model's
-        terms and of the knobs, in the same places for every rule and task."""
+        """What the learned model sees of each candidate."""
         return self.described(population)[0]
 
     def described(self, population: Population) -> tuple[Features, Floats]:
-        """What `features` and `cost` give, by one estimate."""
-        estimate = self._estimate(self.columns(population))
-        table = np.zeros((len(population), 1 + len(TERMS) + KNOB_SLOTS), np.float32)
-        table[:, 0] = np.log2(estimate.seconds)
-        for place, term in enumerate(TERMS, start=1):
-            if term in estimate.terms:
-                table[:, place] = np.log2(np.maximum(estimate.terms[term], 1e-12))
-        first = 1 + len(TERMS)
-        table[:, first : first + len(self.knobs)] = np.log2(1 + np.maximum(population, 0))
-        return table, estimate.seconds
+        """What `features` and `cost` give, by one estimate.
+
+        All but `about` are logarithms: the analytic model's seconds; its times as shares of these,
+        so that they compare between machines; its counts; and the knobs, part by part.
+        """
+        columns = self.columns(population)
+        estimate = self._estimate(columns)
+        found = {"seconds": np.log2(estimate.seconds)}
+        for name in TERMS:
+            if name in estimate.terms:
+                term = estimate.terms[name]
+                if name in TIMES:
+                    term = term / estimate.seconds
+                found[name] = np.log2(np.maximum(term, LEAST))
+        for knob in self.knobs:
+            values = columns[knob.name]
+            parts = {"": values} if knob.parts is None else knob.parts(values)
+            for part, numbers in parts.items():
+                name = ".".join(filter(None, ("knob", knob.name, part)))
+                found[name] = np.log2(1.0 + np.maximum(numbers, 0))
+        for name, value in self.about.items():
+            found[name] = np.full(len(population), value)
+        return Features.of(found), estimate.seconds
 
     def default(self) -> dict[str, int]:
         """The candidate that the analytic model ranks first: what is used with no measurement."""

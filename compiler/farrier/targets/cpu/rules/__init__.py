@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
+from farrier.ir.dim import typical
 from farrier.ir.loop import Function
 from farrier.ir.tensor import TensorProgram
+from farrier.ir.work import arithmetic
+from farrier.space.machine import Machine
 from farrier.space.space import Space
 from farrier.targets import Target
 from farrier.targets.cpu.rules import (
@@ -38,4 +43,19 @@ def for_program(program: TensorProgram | Function, target: Target, threads: int)
         made = (rule(program, target, threads) for rule in RULES)
         space = next(one for one in made if one is not None)
     space.program = program
+    space.about = {**_extents(program), **Machine.of(target, threads).features()}
     return space
+
+
+def _extents(program: TensorProgram | Function) -> dict[str, float]:
+    """How large a task is, for the learned model: logarithms."""
+    if isinstance(program, Function):
+        buffers, written = program.params, program.params[-1:]
+    else:
+        buffers, written = (*program.inputs, *program.outputs), program.outputs
+    found = {
+        "operations": arithmetic(program),
+        "bytes": sum(typical(buffer.nbytes) for buffer in buffers),
+        "written": sum(typical(buffer.nbytes) for buffer in written),
+    }
+    return {f"task.{name}": math.log2(1 + value) for name, value in found.items()}

@@ -55,7 +55,7 @@ from farrier.targets.cpu.space.operands import (
     hoist_padding,
     without_halos,
 )
-from farrier.targets.cpu.space.shortlist import Tile, parts, shortlist, tiles_of
+from farrier.targets.cpu.space.shortlist import Tile, parts, shortlist, tile_extents, tiles_of
 from farrier.targets.cpu.space.tiled_sum import TiledSum
 
 RULE = RuleId("bottleneck", version=6)
@@ -181,12 +181,13 @@ class _Kernel:
         summed = [part for part in (self.expand, self.project) if part is not None]
         knobs = [
             Knob("lines", self._heights()),
-            Knob("expand", self._expansions()),
+            Knob("expand", self._expansions(), tile_extents),
             Knob("unroll", tuple(sorted({u for part in summed for u in self._unrolls(part)}))),
-            Knob("window", self._tiles(self.window, (1,), self._rows)),
+            Knob("window", self._tiles(self.window, (1,), self._rows), tile_extents),
         ]
         if self.project is not None:
-            knobs.append(Knob("project", self._tiles(self.project, _VECTORS, self._rows)))
+            tiles = self._tiles(self.project, _VECTORS, self._rows)
+            knobs.append(Knob("project", tiles, tile_extents))
         return tuple(knobs)
 
     @property

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from farrier.space.machine import Machine
-from farrier.space.space import Floats
+from farrier.space.space import Columns, Floats
 from farrier.targets.cpu.space import microkernel
 
 _BITS = 6  # of a value, for each extent
@@ -38,6 +38,11 @@ def parts(
     """Vectors, rows and columns of tiles given as values."""
     last = (1 << _BITS) - 1
     return values >> 2 * _BITS, values >> _BITS & last, values & last
+
+
+def tile_extents(values: npt.NDArray[np.int64]) -> Columns:
+    """The same by name: the parts of a knob of tiles."""
+    return dict(zip(("vectors", "rows", "columns"), parts(values), strict=True))
 
 
 def tiles_of(
