@@ -213,18 +213,13 @@ class _Collector:
         self._search.update([Trial(decisions, result)])
 
     def _record(self, decisions: dict[str, int], result: CandidateResult) -> TuningRecord:
-        rule = self._choice.space.rule
-        return TuningRecord(
+        return TuningRecord.of(
+            self._choice.space.rule,
+            decisions,
+            result,
             task=self._choice.task.key,
             fingerprint=self._corpus.target.fingerprint,
             threads=self._corpus.threads,
-            rule=rule.name,
-            version=rule.version,
-            decisions=pairs(decisions),
-            trace="",
-            status=result.status,
-            samples_ns=result.samples_ns,
-            created=time.time(),
         )
 
 

@@ -10,7 +10,6 @@ what was fastest for them. What was found is a record: `task` is the layer's key
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,7 +20,7 @@ from farrier.passes import Settings
 from farrier.passes.algorithm import Algorithm
 from farrier.passes.choose_algorithms import Layer, chosen, layers
 from farrier.records import Context, RecordStore, RuleId, TuningRecord, latest, usable
-from farrier_device.measurement import Status
+from farrier_device.measurement import CandidateResult, Status
 
 RULE = RuleId("algorithm", version=6)
 _VARIANT_S = (0.8, 2.0)  # to measure a variant for: usually, where there is time for more
@@ -194,17 +193,13 @@ def computes(origin: str, layer: Layer) -> bool:
 def algorithm_record(
     layer: Layer, way: Algorithm, settings: Settings, samples: tuple[int, ...], seed: int
 ) -> TuningRecord:
-    return TuningRecord(
+    return TuningRecord.of(
+        RULE,
+        {"tile": way.tile},
+        CandidateResult(Status.OK, samples),
         task=layer.key,
         fingerprint=settings.target.fingerprint,
         threads=settings.threads,
-        rule=RULE.name,
-        version=RULE.version,
-        decisions=(("tile", way.tile),),
-        trace="",
-        status=Status.OK,
-        samples_ns=samples,
         seed=seed,
-        created=time.time(),
         context=Context.MODEL,
     )

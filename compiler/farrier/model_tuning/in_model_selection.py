@@ -6,7 +6,6 @@ import collections
 import dataclasses
 import itertools
 import random
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
@@ -225,18 +224,15 @@ def schedule_record(
     context: Context,
 ) -> TuningRecord:
     """What a schedule of a task did, in the model or on the way there."""
-    return TuningRecord(
+    return TuningRecord.of(
+        space.rule,
+        decisions,
+        result,
         task=task,
         fingerprint=settings.target.fingerprint,
         threads=settings.threads,
-        rule=space.rule.name,
-        version=space.rule.version,
-        decisions=pairs(decisions),
         trace=space.trace(decisions),
-        status=result.status,
-        samples_ns=result.samples_ns,
         seed=seed,
-        created=time.time(),
         context=context,
     )
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import enum
 import json
+import time
 from collections.abc import Mapping
 from typing import Any
 
-from farrier_device.measurement import Status, undisturbed
+from farrier_device.measurement import CandidateResult, Status, undisturbed
 
 
 class Context(enum.StrEnum):
@@ -59,6 +60,36 @@ class TuningRecord:
     context: Context = Context.ALONE
     device_class: str = ""
     device: str = ""
+
+    @classmethod
+    def of(
+        cls,
+        rule: RuleId,
+        decisions: Mapping[str, int],
+        result: CandidateResult,
+        *,
+        task: str,
+        fingerprint: str,
+        threads: int,
+        trace: str = "",
+        seed: int = 0,
+        context: Context = Context.ALONE,
+    ) -> TuningRecord:
+        """What was measured just now, on no farm."""
+        return cls(
+            task=task,
+            fingerprint=fingerprint,
+            threads=threads,
+            rule=rule.name,
+            version=rule.version,
+            decisions=pairs(decisions),
+            trace=trace,
+            status=result.status,
+            samples_ns=result.samples_ns,
+            seed=seed,
+            created=time.time(),
+            context=context,
+        )
 
     @property
     def made_by(self) -> RuleId:

@@ -11,7 +11,6 @@ from farrier.cost_model import CostModel
 from farrier.errors import CompilerError
 from farrier.progress import Listener, TrialsMeasured, Warned, ignore
 from farrier.records import Context, RecordStore, TuningRecord, usable
-from farrier.records.record import pairs
 from farrier.schedule_search.evolution import EvolutionarySearch
 from farrier.schedule_search.in_flight import Finished, InFlight
 from farrier.schedule_search.scheduler import TaskScheduler
@@ -225,18 +224,15 @@ class _Run:
             trace = task.space.trace(trial.decisions)
         except CompilerError:  # why is in the result
             trace = ""
-        return TuningRecord(
+        return TuningRecord.of(
+            task.space.rule,
+            trial.decisions,
+            trial.result,
             task=task.key,
             fingerprint=self._fingerprint,
             threads=self._threads,
-            rule=task.space.rule.name,
-            version=task.space.rule.version,
-            decisions=pairs(trial.decisions),
             trace=trace,
-            status=trial.result.status,
-            samples_ns=trial.result.samples_ns,
             seed=self._seed,
-            created=time.time(),
         )
 
     def _report(
