@@ -94,7 +94,7 @@ class Space:
     `constraint` says which rows are allowed, `estimate` how fast they should be, `recipe` turns one
     row into a schedule of the task's naive loop nests. A space is never empty. `program` is what
     `for_program` made it of: from that another process makes an equal one. `about` are features
-    that all candidates share.
+    of the task and the machine, which all candidates share.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Space:
         self.program: tensor.TensorProgram | loop.Function | None = (
             None  # whose schedules these are
         )
-        self.about: Mapping[str, float] = {}  # features of the task and the machine
+        self.describe: Callable[[], Mapping[str, float]] = dict  # finds `about`
         self._whole: Population | None = None
         self._traces: dict[bytes, str] = {}  # of what was scheduled, by row
 
@@ -121,6 +121,11 @@ class Space:
     def of(cls, rule: RuleId, kernel: Kernel) -> Space:
         """The space of the schedules of `kernel`."""
         return cls(rule, kernel.knobs(), kernel.allowed, kernel.estimate, kernel.schedule)
+
+    @functools.cached_property
+    def about(self) -> Mapping[str, float]:
+        """Found once the learned model asks: a compilation without tuning does not."""
+        return self.describe()
 
     @property
     def size(self) -> int:
@@ -161,7 +166,7 @@ class Space:
             return np.array([row.tobytes() in listed for row in asked], bool)
 
         space = Space(self.rule, self.knobs, constraint, self._estimate, self._recipe)
-        space._whole, space.about = rows, self.about
+        space._whole, space.describe = rows, lambda: self.about
         return space
 
     def valid(self, population: Population) -> npt.NDArray[np.bool_]:

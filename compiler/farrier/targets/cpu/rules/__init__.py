@@ -43,7 +43,7 @@ def for_program(program: TensorProgram | Function, target: Target, threads: int)
         made = (rule(program, target, threads) for rule in RULES)
         space = next(one for one in made if one is not None)
     space.program = program
-    space.about = {**_extents(program), **Machine.of(target, threads).features()}
+    space.describe = lambda: {**_extents(program), **Machine.of(target, threads).features()}
     return space
 
 
