@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from bench.tuning.tasks import Layer
 from farrier.cost_model import CostModel
@@ -51,13 +52,19 @@ class Known:
     space: Space
     rows: Population
     seconds: Floats
-    is_random: np.ndarray[tuple[int], np.dtype[np.bool_]]
+    is_random: npt.NDArray[np.bool_]
     noise: float
 
     @property
     def best_s(self) -> float:
         """Of a call of the fastest."""
         return float(self.seconds.min())
+
+    @property
+    def sample(self) -> npt.NDArray[np.int64]:
+        """The numbers of the random rows, or of all where none of these ran."""
+        found = np.flatnonzero(self.is_random)
+        return found if len(found) else np.arange(len(self.rows))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -71,12 +78,11 @@ class Corpus:
     @classmethod
     def under(cls, folder: Path, target: Target, threads: int) -> Corpus:
         """That of the target's class."""
-        name = f"{target.core or target.cpu}-{target.fingerprint}-{threads}"
-        return cls(folder / "".join(c if c.isalnum() else "-" for c in name), target, threads)
+        name = _file_name(f"{target.core or target.cpu}-{target.fingerprint}-{threads}")
+        return cls(folder / name, target, threads)
 
     def records(self, layer: Layer) -> FileRecords:
-        name = "".join(c if c.isalnum() else "-" for c in layer.name)
-        return FileRecords(self.folder / f"{name}.jsonl")
+        return FileRecords(self.folder / f"{_file_name(layer.name)}.jsonl")
 
     def known(self, layer: Layer) -> Known | None:
         """What the records say of a task; None where they say nothing."""
@@ -118,7 +124,7 @@ class Corpus:
         deadline = time.monotonic() + budget_s
         with (
             LocalDevice() as device,
-            Helpers(helpers_for(1000), self.target, self.threads) as helpers,
+            Helpers(helpers_for(0, tunes=True), self.target, self.threads) as helpers,
         ):
             tasks = {choice.task.key: choice.task for choice in choices.values()}
             measurer = TaskMeasurer(
@@ -221,6 +227,10 @@ class _Collector:
             fingerprint=self._corpus.target.fingerprint,
             threads=self._corpus.threads,
         )
+
+
+def _file_name(text: str) -> str:
+    return "".join(char if char.isalnum() else "-" for char in text)
 
 
 def random_rows(space: Space) -> Population:

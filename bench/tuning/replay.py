@@ -39,7 +39,7 @@ def searched(known: Known, trials: int, model: CostModel, seed: int = 0) -> Floa
 def drawn(known: Known, trials: int) -> Floats:
     """The same of a random search: the mean of many."""
     rng = np.random.default_rng(0)
-    pool = known.seconds[known.is_random] if known.is_random.any() else known.seconds
+    pool = known.seconds[known.sample]
     curves = [_best_so_far(rng.permutation(pool)[:trials], trials) for _ in range(DRAWS)]
     mean: Floats = np.mean(curves, axis=0)
     return mean / known.best_s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -67,22 +68,26 @@ class Report:
 def report(corpus: Sequence[Known], say: Callable[[str], None]) -> Report:
     """Every task ranked by the analytic model, and by a model learned of the tasks that are not
     held out, itself left out; searched with what was learned, without, and at random."""
-    learnt = [known for known in corpus if not known.layer.held_out]
+    seen = [known for known in corpus if not known.layer.held_out]
+    of_all = trained(seen)
     rows = []
     for known in corpus:
         say(known.layer.name)
-        others = [other for other in learnt if other is not known]
-        rows.append(_row(known, others))
+        held_out = known.layer.held_out
+        model = of_all if held_out else trained([other for other in seen if other is not known])
+        rows.append(_row(known, model))
     return Report(tuple(rows))
 
 
-def _row(known: Known, others: Sequence[Known]) -> Row:
+def _row(known: Known, model: CostModel) -> Row:
+    """`model` has learned of other tasks."""
     key, space = known.layer.name, known.space
-    analytic = space.cost(known.rows)
-    model = trained(others)
-    learned = model.predict(key, *space.described(known.rows))
-    empty = [replay.searched(known, TRIALS, CostModel(seed), seed) for seed in range(SEEDS)]
-    ahead = [replay.searched(known, TRIALS, trained(others, seed), seed) for seed in range(SEEDS)]
+    features, analytic = space.described(known.rows)
+    learned = model.predict(key, features, analytic)
+    empty, ahead = (
+        [replay.searched(known, TRIALS, copy.deepcopy(before), seed) for seed in range(SEEDS)]
+        for before in (CostModel(), model)
+    )
     curves = {
         "search": _mean(empty),
         "search, learned before": _mean(ahead),
@@ -101,9 +106,9 @@ def _row(known: Known, others: Sequence[Known]) -> Row:
     )
 
 
-def trained(corpus: Sequence[Known], seed: int = 0) -> CostModel:
+def trained(corpus: Sequence[Known]) -> CostModel:
     """A model that has seen all of these."""
-    model = CostModel(seed)
+    model = CostModel()
     for known in corpus:
         model.add(known.layer.name, *known.space.described(known.rows), known.seconds)
     model.fit()
@@ -120,10 +125,8 @@ def tables(found: Report) -> list[str]:
         "| | pairs, random | pairs, good | top 1 | top 5 | regret | worst |",
         "|---|---|---|---|---|---|---|",
     ]
-    halves = [(name, held) for name, held in (("seen", False), ("held out", True))]
+    halves = [one for one in (("seen", False), ("held out", True)) if found.half(one[1])]
     for name, held_out in halves:
-        if not found.half(held_out):
-            continue
         for ranking in ("analytic", "learned"):
             one = found.mean(ranking, held_out)
             lines.append(
@@ -136,8 +139,6 @@ def tables(found: Report) -> list[str]:
         f"|---|{'---|' * len(CHECKPOINTS)}---|",
     ]
     for name, held_out in halves:
-        if not found.half(held_out):
-            continue
         for search in found.rows[0].curves:
             after = (f"{found.after(search, n, held_out) - 1:.1%}" for n in CHECKPOINTS)
             trials = f"{found.trials_to(search, held_out):.0f}"

@@ -38,12 +38,10 @@ def scores(known: Known, predicted: Floats) -> Scores:
     margin = max(DIFFERS, 2 * known.noise)
     good = seconds <= GOOD * known.best_s
     rng = np.random.default_rng(0)
-    sampled = np.flatnonzero(known.is_random)
-    if not len(sampled):
-        sampled = np.arange(len(seconds))
-    tops = [[], []]
+    sample = known.sample
+    tops: tuple[list[float], list[float]] = [], []
     for _ in range(DRAWS):
-        drawn = rng.choice(sampled, min(SAMPLE, len(sampled)), replace=False)
+        drawn = rng.choice(sample, min(SAMPLE, len(sample)), replace=False)
         ranked = drawn[np.argsort(predicted[drawn], kind="stable")]
         best = seconds[drawn].min()
         for found, count in zip(tops, (1, 5), strict=True):
