@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from bench.tuning import replay
+from bench.tuning.chart import chart
 from bench.tuning.corpus import Corpus, Known, random_rows
 from bench.tuning.report import report, tables
 from bench.tuning.scores import mean, pairwise, scores
@@ -109,6 +110,7 @@ def test_collecting_goes_on_where_it_was_and_measures_the_fastest_again(tmp_path
     found = report([one for one in known if one is not None], said.append)
     json.dumps([row.to_dict() for row in found.rows])
     assert any("softmax" in line for line in tables(found))
+    assert chart(found).count("<polyline") == len(found.rows[0].curves)
 
 
 def test_random_rows_are_all_rows_in_one_order():
