@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -30,6 +31,7 @@ from farrier_device.runners import supervisor
 from farrier_device.runners.local import ChildRunner
 from farrier_device.runners.reference import AroundReference
 from farrier_device.runners.supervisor import Run
+from farrier_device.sandbox import SandboxedProcess
 from tests.measure.runner_contract import ChildRunnerContract
 from tests.rpc_device.children import children_of
 
@@ -449,6 +451,24 @@ class TestChild:
             time.sleep(0.1)
             assert own.measure(request, folder).results[0].status is Status.OK
             assert own._supervisor.child().pid == before
+
+    def test_a_signal_while_a_child_is_ended_leaves_nothing_behind(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        runner = ChildRunner()
+        runner.sandbox_level()
+        assert list(tmp_path.iterdir())
+        end = SandboxedProcess._end
+
+        def interrupted(child):
+            monkeypatch.setattr(SandboxedProcess, "_end", end)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(SandboxedProcess, "_end", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            runner._supervisor._drop()
+        runner.close()
+        assert not list(tmp_path.iterdir())
+        assert not children_of(os.getpid())
 
     def test_close_leaves_nothing_behind(self, folder, library, doubling):
         own = ChildRunner()

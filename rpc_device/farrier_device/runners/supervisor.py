@@ -117,8 +117,11 @@ class Supervisor:
         self._drop()
 
     def _drop(self) -> str:
-        child, self._child = self._child, None
-        return child.kill() if child is not None else ""
+        if self._child is None:
+            return ""
+        how = self._child.kill()  # a signal may end this early: then `close` does it once more
+        self._child = None
+        return how
 
     def _follow(
         self,
