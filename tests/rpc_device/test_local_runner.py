@@ -454,6 +454,7 @@ class TestChild:
 
     def test_a_signal_while_a_child_is_ended_leaves_nothing_behind(self, tmp_path, monkeypatch):
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        before = children_of(os.getpid())
         runner = ChildRunner()
         runner.sandbox_level()
         assert list(tmp_path.iterdir())
@@ -468,7 +469,7 @@ class TestChild:
             runner._supervisor._drop()
         runner.close()
         assert not list(tmp_path.iterdir())
-        assert not children_of(os.getpid())
+        assert children_of(os.getpid()) == before
 
     def test_close_leaves_nothing_behind(self, folder, library, doubling):
         own = ChildRunner()
