@@ -63,6 +63,9 @@ class Supervisor:
         self._spent_s = 0.0  # of processor time that the child may have used
         # A child dies with the thread that started it, so that is one that lives as long as this.
         self._spawner = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="farrier-spawn")
+        # The pool knows its thread before there is a child: a signal while it began the thread for
+        # one would leave that thread unknown, and `close` would not wait for it.
+        self._spawner.submit(int).result()
 
     def child(self) -> SandboxedProcess:
         """The child at work, started if there is none. Raises SandboxError."""
