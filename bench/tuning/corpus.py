@@ -2,8 +2,10 @@
 
 A class of machines has a folder, and each task a file of tuning records in it. Measuring goes on
 from what is there. A task's batches are random rows, the analytic model's first ones and what the
-tuner's search proposes, in turn. Last, the fastest are measured again: that says what measurements
-err by, and keeps a lucky one from counting as the best known.
+tuner's search proposes, in turn. Each batch begins and ends with one candidate that is always the
+same, the task's **anchor**: what it takes is the machine's pace at that moment, by which the times
+of the batch are divided. Last, the fastest are measured again: that says what measurements err by,
+and keeps a lucky one from counting as the best known.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import itertools
 import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -33,11 +35,12 @@ from farrier.schedule_search.trial import Trial
 from farrier.space import Population, Space
 from farrier.space.space import Floats
 from farrier.targets import Target
-from farrier_device.measurement import CandidateResult
+from farrier_device.measurement import CandidateResult, TimingPolicy
 
 BATCH = 16
 FASTEST = 16  # of each task, that are measured again
 REPEATS = 3  # times
+_SAMPLES, _SAMPLED_S = 10, 0.02  # calls and seconds of each candidate, at least
 _RANDOM, _RANKED, _SEARCHED = range(3)
 _TURNS = (_RANDOM, _RANKED, _SEARCHED, _RANDOM, _SEARCHED)  # what a task's batches are
 
@@ -46,7 +49,7 @@ _TURNS = (_RANDOM, _RANKED, _SEARCHED, _RANDOM, _SEARCHED)  # what a task's batc
 class Known:
     """A task: `rows` [n, knobs] are what ran, with `seconds` [n] of a call. `is_random` [n] says
     which of them are a random sample of the space. `noise` is what two measurements of a candidate
-    differ by, typically, relative."""
+    in different batches differ by, typically, relative."""
 
     layer: Layer
     space: Space
@@ -90,25 +93,27 @@ class Corpus:
         space = choice.space
         times: dict[tuple[tuple[str, int], ...], list[float]] = {}
         tried = set[bytes]()
-        for record in self._usable(self.records(layer), choice):
+        for record, seconds in _paced(self._usable(self.records(layer), choice)):
             tried.add(space.row(record.knobs).tobytes())
-            if math.isfinite(record.seconds):
-                times.setdefault(record.decisions, []).append(record.seconds)
+            if math.isfinite(seconds):
+                times.setdefault(record.decisions, []).append(seconds)
         if not times:
             return None
         rows = np.stack([space.row(dict(decisions)) for decisions in times])
-        seconds = np.array([statistics.median(found) for found in times.values()])
-        repeated = [found for found in times.values() if len(found) > 1]
-        apart = [abs(one / found[0] - 1) for found in repeated for one in found[1:]]
+        # The first time of what was chosen for being fast is lucky; the others are not.
+        fair = [found[1:] or found for found in times.values()]
+        of_rows = np.array([statistics.median(found) for found in fair])
+        repeated = np.array([len(found) > 1 for found in times.values()])
+        if repeated.any():  # what was fast once, and was not tried again, is no best
+            lucky = ~repeated & (of_rows < of_rows[repeated].min())
+            lucky[0] = False  # the anchor, which is in every batch
+            of_rows[lucky] = of_rows[repeated].min()
+        apart = [abs(one / other - 1) for found in fair for one, other in itertools.pairwise(found)]
         noise = statistics.median(apart) if apart else 0.0
-        if repeated:  # what was fast once, and not again, is no best
-            least = min(statistics.median(found) for found in repeated)
-            single = np.array([len(found) == 1 for found in times.values()])
-            seconds = np.where(single, np.maximum(seconds, least), seconds)
         in_order = (row.tobytes() for row in random_rows(space))
         drawn = set(itertools.takewhile(tried.__contains__, in_order))
         is_random = np.array([row.tobytes() in drawn for row in rows])
-        return Known(layer, space, rows, seconds, is_random, noise)
+        return Known(layer, space, rows, of_rows, is_random, noise)
 
     def collect(
         self,
@@ -127,8 +132,9 @@ class Corpus:
             Helpers(helpers_for(0, tunes=True), self.target, self.threads) as helpers,
         ):
             tasks = {choice.task.key: choice.task for choice in choices.values()}
+            policy = TimingPolicy(threads=self.threads, min_repeats=_SAMPLES, min_time_s=_SAMPLED_S)
             measurer = TaskMeasurer(
-                tasks, self.target, device.runner, device.blobs, helpers=helpers
+                tasks, self.target, device.runner, device.blobs, policy, helpers
             )
             collectors = [
                 _Collector(self, self.records(layer), choices[layer.name], measurer)
@@ -160,12 +166,17 @@ class _Collector:
         self._search = EvolutionarySearch(choice.task.key, choice.space, self._model)
         self._repeats = 0
         seen: set[tuple[tuple[str, int], ...]] = set()
-        for record in corpus._usable(records, choice):
+        measured = corpus._usable(records, choice)
+        self._anchor = measured[0].knobs if measured else choice.space.default()
+        for record in measured:
+            if record.knobs == self._anchor and seen:
+                continue
             if record.decisions in seen:
                 self._repeats += 1
                 continue
             seen.add(record.decisions)
-            self._learn(record.knobs, CandidateResult(record.status, record.samples_ns))
+            result = CandidateResult(record.status, record.samples_ns)
+            self._search.update([Trial(record.knobs, result)])
         self._random = random_rows(choice.space)
         rows = choice.space.candidates()
         self._ranked = rows[np.argsort(choice.space.cost(rows), kind="stable")]
@@ -177,7 +188,7 @@ class _Collector:
 
     def advance(self, trials: int) -> bool:
         """Measures a batch; False once nothing is left to measure."""
-        wanted = min(BATCH, trials - self.trials)
+        wanted = min(BATCH, trials - max(self.trials, 1))  # one is the anchor
         batch = self._batch(wanted) if wanted > 0 else []
         if batch:
             self._measure(batch, is_new=True)
@@ -197,7 +208,7 @@ class _Collector:
         if turn == _SEARCHED:
             self._model.fit()
             return self._search.propose(wanted)
-        known = {pairs(trial.decisions) for trial in self._search.trials}
+        known = {pairs(self._anchor), *(pairs(trial.decisions) for trial in self._search.trials)}
         found: list[dict[str, int]] = []
         for row in self._random if turn == _RANDOM else self._ranked:
             decisions = self._choice.space.decisions(row)
@@ -208,15 +219,16 @@ class _Collector:
         return found
 
     def _measure(self, batch: Sequence[dict[str, int]], *, is_new: bool) -> None:
+        """Measures candidates between two of the anchor; what is new is learned."""
         key, space = self._choice.task.key, self._choice.space
+        others = [decisions for decisions in batch if decisions != self._anchor]
+        batch = [self._anchor, *others, self._anchor]
         results = self._measurer.measure(key, space, batch)
         for decisions, result in zip(batch, results, strict=True):
             self._records.add(self._record(decisions, result))
-            if is_new:
-                self._learn(decisions, result)
-
-    def _learn(self, decisions: dict[str, int], result: CandidateResult) -> None:
-        self._search.update([Trial(decisions, result)])
+        first = 1 if self._search.trials else 0  # the anchor is new once
+        if is_new:
+            self._search.update(map(Trial, batch[first:-1], results[first:-1]))
 
     def _record(self, decisions: dict[str, int], result: CandidateResult) -> TuningRecord:
         return TuningRecord.of(
@@ -227,6 +239,22 @@ class _Collector:
             fingerprint=self._corpus.target.fingerprint,
             threads=self._corpus.threads,
         )
+
+
+def _paced(records: Sequence[TuningRecord]) -> Iterator[tuple[TuningRecord, float]]:
+    """Each record with its seconds at the task's usual pace: those of a batch over what the anchor
+    took before and after it, times what the anchor takes typically."""
+    if not records:
+        return
+    anchor = records[0].decisions
+    places = [place for place, record in enumerate(records) if record.decisions == anchor]
+    usual = statistics.median(records[place].seconds for place in places)
+    yield records[0], usual
+    for start, end in itertools.pairwise([*places, len(records)]):
+        around = [record.seconds for record in (records[start], *records[end : end + 1])]
+        pace = statistics.mean([*filter(math.isfinite, around)] or [usual]) / usual
+        for record in records[start + 1 : end]:
+            yield record, record.seconds / pace
 
 
 def _file_name(text: str) -> str:
