@@ -17,7 +17,7 @@ DRAWS = 200  # random searches, whose mean is shown
 
 def searched(known: Known, trials: int, model: CostModel, seed: int = 0) -> Floats:
     """What the tuner's search has after each trial, [trials]: the seconds of its best over those of
-    the best known. `model` is what it knows before."""
+    the best known. `model` learns, and may know something before."""
     space = known.space.only(known.rows)
     times = {row.tobytes(): s for row, s in zip(known.rows, known.seconds, strict=True)}
     search = EvolutionarySearch(known.layer.name, space, model, seed)

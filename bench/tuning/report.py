@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -85,8 +84,8 @@ def _row(known: Known, model: CostModel) -> Row:
     features, analytic = space.described(known.rows)
     learned = model.predict(key, features, analytic)
     empty, ahead = (
-        [replay.searched(known, TRIALS, copy.deepcopy(before), seed) for seed in range(SEEDS)]
-        for before in (CostModel(), model)
+        [replay.searched(known, TRIALS, CostModel(seed, base=base), seed) for seed in range(SEEDS)]
+        for base in (None, model)
     )
     curves = {
         "search": _mean(empty),

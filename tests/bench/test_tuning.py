@@ -11,7 +11,7 @@ from bench.tuning import replay
 from bench.tuning.chart import chart
 from bench.tuning.corpus import Corpus, Known, random_rows
 from bench.tuning.report import report, tables
-from bench.tuning.scores import mean, pairwise, scores
+from bench.tuning.scores import mean, scores
 from bench.tuning.tasks import LAYERS
 from farrier.cost_model import CostModel
 from farrier.records import RuleId
@@ -38,14 +38,6 @@ def known_of(seconds, noise=0.0):
     rows = space.candidates()
     is_random = np.ones(len(rows), bool)
     return Known(LAYERS[0], space, rows, np.asarray(seconds, float), is_random, noise)
-
-
-def test_pairs_that_differ_enough_are_counted():
-    seconds = np.array([1.0, 1.01, 2.0])
-    assert pairwise(np.array([1.0, 0.5, 2.0]), seconds, 0.02) == 1.0
-    assert pairwise(np.array([3.0, 0.5, 2.0]), seconds, 0.02) == 0.5
-    assert pairwise(np.array([1.0, 1.0, 1.0]), seconds, 0.02) == 0.5
-    assert pairwise(np.array([1.0, 2.0, 3.0]), seconds, 2.0) is None
 
 
 def test_a_perfect_ranking_scores_one_and_regrets_nothing():

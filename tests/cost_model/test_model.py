@@ -37,7 +37,6 @@ def test_with_nothing_measured_it_is_the_prior():
     features, prior, _ = samples(2)
     model = CostModel()
     model.fit()
-    assert not model.trained
     assert (model.predict("t", features, prior) == prior).all()
 
 
@@ -64,6 +63,30 @@ def test_features_are_told_apart_by_their_names():
     model.add("other", other, prior, seconds)
     model.fit()
     assert rank_correlation(model.predict("new", features, prior), seconds) > 0.95
+
+
+def test_with_nothing_measured_here_it_is_its_base():
+    features, analytic, _ = samples(2)
+    model = CostModel(base=trained())
+    before = model.prior(features, analytic)
+    assert (before == trained().predict("new", features, analytic)).all()
+    assert (model.predict("new", features, before) == before).all()
+
+
+def test_measurements_bend_what_the_base_predicts():
+    features, analytic, seconds = samples(2)
+    seconds = np.where(features.column("d") > 4, 2 * seconds, seconds)
+    model = CostModel(base=trained())
+    before = model.prior(features, analytic)
+    model.add("new", features[:50], before[:50], seconds[:50])
+    model.fit()
+    after = model.predict("new", features, before)
+    assert rank_correlation(after, seconds) > rank_correlation(before, seconds)
+    alone = CostModel()
+    alone.add("new", features[:50], analytic[:50], seconds[:50])
+    alone.fit()
+    without = alone.predict("new", features, analytic)
+    assert rank_correlation(after[50:], seconds[50:]) > rank_correlation(without[50:], seconds[50:])
 
 
 def test_a_constant_error_of_the_prior_does_not_leak_into_other_tasks():
@@ -118,10 +141,10 @@ def test_it_saves_and_loads():
     features, prior, _ = samples(2)
     model = trained()
     again = CostModel.load(model.save())
-    assert again.trained
     assert (again.predict("t", features, prior) == model.predict("t", features, prior)).all()
     assert again.save() == model.save()
-    assert not CostModel.load(CostModel(4).save()).trained
+    untrained = CostModel.load(CostModel(4).save())
+    assert (untrained.predict("t", features, prior) == prior).all()
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"\xff", b'{"parameters": 1}'])

@@ -4,6 +4,9 @@ The model predicts log(measured seconds / analytic seconds), so with nothing mea
 analytic ranking, and every measurement bends that ranking where it was wrong. One model serves all
 tasks: features mean the same everywhere (`farrier.space.features`), and each task's constant factor
 is taken out before training.
+
+A model may stand on a **base**, which others' measurements trained. What the base predicts takes
+the place of the analytic seconds; it stays as it is, and few measurements here bend it.
 """
 
 from __future__ import annotations
@@ -48,18 +51,19 @@ class _Samples:
 class CostModel:
     """Predicts seconds from features and the analytic prior; deterministic by `seed`."""
 
-    def __init__(self, seed: int = 0, threads: int = 1) -> None:
+    def __init__(self, seed: int = 0, threads: int = 1, base: CostModel | None = None) -> None:
         """`threads` bounds the cores that training and prediction use."""
+        self._base = base
         self._parameters = {**_PARAMETERS, "seed": seed, "nthread": threads}
         self._samples: dict[str, _Samples] = {}
         self._factors: dict[str, float] = {}  # by task: log of measured over predicted, typically
         self._names: tuple[str, ...] = ()  # of what the trees look at
         self._booster: Any = None
 
-    @property
-    def trained(self) -> bool:
-        """Whether predictions are more than the prior."""
-        return self._booster is not None
+    def prior(self, features: Features, analytic: Floats) -> Floats:
+        """Seconds of candidates, [n], before anything is measured here: by the base, or the
+        `analytic` ones without a base. All other methods take these as `prior`."""
+        return analytic if self._base is None else self._base.predict("", features, analytic)
 
     def add(self, task: str, features: Features, prior: Floats, seconds: Floats) -> None:
         """Adds measurements of one task: `features`, `prior` and `seconds` of n candidates; one
@@ -108,7 +112,7 @@ class CostModel:
         return predicted
 
     def save(self) -> bytes:
-        """The trained model as JSON, without the measurements."""
+        """The trained model as JSON, without the measurements and the base."""
         trees = None
         if self._booster is not None:
             trees = base64.b64encode(self._booster.save_raw("json")).decode()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -35,7 +35,7 @@ class EvolutionarySearch:
         self._seen: set[bytes] = set()
         self._pool = space.candidates(seed=seed)
         is_ranked = len(self._pool) <= POOL or space.is_whole
-        self._fresh = _Fresh(space, self._pool) if is_ranked else None
+        self._fresh = _Fresh(self._pool, self._described) if is_ranked else None
 
     @property
     def best(self) -> Trial | None:
@@ -77,13 +77,16 @@ class EvolutionarySearch:
         self._see(rows)
         self.trials.extend(known)
         seconds = np.array([trial.seconds for trial in known])
-        self._model.add(self.task, *self.space.described(rows), seconds)
+        self._model.add(self.task, *self._described(rows), seconds)
 
     def predict(self, population: Population) -> Floats:
         """Seconds, by the model as it stands."""
-        if not self._model.trained:
-            return self.space.cost(population)
-        return self._model.predict(self.task, *self.space.described(population))
+        return self._model.predict(self.task, *self._described(population))
+
+    def _described(self, population: Population) -> tuple[Features, Floats]:
+        """What the model learns of candidates, and what it says with nothing measured."""
+        features, analytic = self.space.described(population)
+        return features, self._model.prior(features, analytic)
 
     def _candidates(self, rng: np.random.Generator) -> tuple[Population, Floats]:
         """What was not seen of the whole space, or of the survivors of a few generations; and
@@ -122,12 +125,14 @@ class EvolutionarySearch:
 
 
 class _Fresh:
-    """The rows of a space that is ranked whole, but for those that were seen. What the space says
-    of them is found out once: from batch to batch the model alone changes."""
+    """The rows of a space that is ranked whole, but for those that were seen. How they are
+    `described` is found out once: from batch to batch the model alone changes."""
 
-    def __init__(self, space: Space, rows: Population) -> None:
+    def __init__(
+        self, rows: Population, describe: Callable[[Population], tuple[Features, Floats]]
+    ) -> None:
         self.rows = rows
-        self._space = space
+        self._describe = describe
         self._described: tuple[Features, Floats] | None = None
 
     def drop(self, rows: Population) -> None:
@@ -148,5 +153,5 @@ class _Fresh:
     def predict(self, model: CostModel, task: str) -> Floats:
         """Seconds of each row."""
         if self._described is None:
-            self._described = self._space.described(self.rows)
+            self._described = self._describe(self.rows)
         return model.predict(task, *self._described)
