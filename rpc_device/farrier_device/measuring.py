@@ -19,9 +19,11 @@ Steps: TypeAlias = Sequence[tuple[Entry, Pointers]]
 _PLANNED = 0.9
 
 # A candidate that takes so many times as long as another that computes the same is timed no
-# further, once its first few calls have shown it.
+# further, once its first calls have shown it: a few, and of short ones as many as fill the time
+# until caches, branch predictors and the pool's threads have come to rest.
 _HOPELESS = 1.5
 _FIRST = 2
+_SHOWN_S = 0.002
 
 
 class Candidates:
@@ -117,14 +119,14 @@ class Candidates:
         while repeats > 0:
             for samples, more in zip(each, self._time(steps, repeats, flush), strict=True):
                 samples += more
-            if min(map(sum, zip(*each, strict=True))) > bar:
-                break
             elapsed = time.monotonic() - begin
             done = len(each[0])
             call_s = elapsed / done
             wanted = max(
                 policy.min_repeats - done, math.ceil((policy.min_time_s - elapsed) / call_s)
             )
+            if min(map(sum, zip(*each, strict=True))) > bar:
+                wanted = min(wanted, math.ceil((_SHOWN_S - elapsed) / call_s))
             repeats = min(wanted, policy.max_repeats - done, _affordable(deadline, call_s))
         return each
 

@@ -123,6 +123,28 @@ done:
   ret i32 0
 }
 
+; 0.1 ms for each of its first 6 calls, and as `right` from then on.
+@calls = internal global i32 0
+
+define i32 @slow_at_first(ptr %args, ptr %pool) {
+entry:
+  %before = load i32, ptr @calls
+  %number = add i32 %before, 1
+  store i32 %number, ptr @calls
+  %slow = icmp sle i32 %number, 6
+  %start = call i64 @now()
+  %later = add i64 %start, 100000
+  %end = select i1 %slow, i64 %later, i64 %start
+  br label %spin
+spin:
+  %time = call i64 @now()
+  %more = icmp slt i64 %time, %end
+  br i1 %more, label %spin, label %done
+done:
+  call void @double_range(ptr %args, i64 0, i64 1009, i64 0)
+  ret i32 0
+}
+
 ; What the library's data tells `by_mark` to do: 0 to be right, 1 to crash, 2 to hang, 3 to be wrong.
 @mark = internal global i32 0
 

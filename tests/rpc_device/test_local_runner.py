@@ -317,6 +317,13 @@ class TestRacing:
         assert [len(one.samples_ns) for one in results] == [4, 4, 2, 4]
         assert {one.status for one in results} == {Status.OK}
 
+    def test_who_is_slow_for_a_few_short_calls_is_not(self, runner, folder, library, doubling):
+        policy = dataclasses.replace(QUICK, min_repeats=200, max_repeats=200)
+        candidates = map(doubling.candidate, ("right", "slow_at_first", "right"))
+        request = request_of(folder, library, *candidates, policy=policy)
+        results = runner.measure(request, folder).results
+        assert [len(one.samples_ns) for one in results] == [200, 200, 200]
+
     def test_who_computes_something_else_is_no_rival(self, runner, folder, library, doubling):
         policy = dataclasses.replace(QUICK, min_repeats=4, max_repeats=4, timeout_s=10.0)
         slow = doubling.candidate("slow")
