@@ -312,7 +312,7 @@ class CoordinateDescent:
         if alone:
             rows = np.stack([space.row(record.knobs) for record in alone])
             seconds = np.array([_trial(record).seconds for record in alone])
-            self._model.add(f"{key} alone", space.features(rows), space.cost(rows), seconds)
+            self._model.add(f"{key} alone", *search.described(rows), seconds)
         self._searches[key] = search
 
     def _checked(self, before: Variant, after: Variant) -> Variant:

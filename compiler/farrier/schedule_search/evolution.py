@@ -35,7 +35,7 @@ class EvolutionarySearch:
         self._seen: set[bytes] = set()
         self._pool = space.candidates(seed=seed)
         is_ranked = len(self._pool) <= POOL or space.is_whole
-        self._fresh = _Fresh(self._pool, self._described) if is_ranked else None
+        self._fresh = _Fresh(self._pool, self.described) if is_ranked else None
 
     @property
     def best(self) -> Trial | None:
@@ -77,13 +77,13 @@ class EvolutionarySearch:
         self._see(rows)
         self.trials.extend(known)
         seconds = np.array([trial.seconds for trial in known])
-        self._model.add(self.task, *self._described(rows), seconds)
+        self._model.add(self.task, *self.described(rows), seconds)
 
     def predict(self, population: Population) -> Floats:
         """Seconds, by the model as it stands."""
-        return self._model.predict(self.task, *self._described(population))
+        return self._model.predict(self.task, *self.described(population))
 
-    def _described(self, population: Population) -> tuple[Features, Floats]:
+    def described(self, population: Population) -> tuple[Features, Floats]:
         """What the model learns of candidates, and what it says with nothing measured."""
         features, analytic = self.space.described(population)
         return features, self._model.prior(features, analytic)
