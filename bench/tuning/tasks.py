@@ -1,7 +1,8 @@
 """The tasks of the ruler: a layer each, as a model of its own.
 
-Half of them are held out: no model is trained on them, and no constant is chosen by them. Shapes
-are static: of a model with open dims, what is tuned are its hot sizes.
+Half of them are held out: no model is trained on them, and no constant is chosen by them. `OTHERS`
+are no part of the ruler: they are layers of common models, to train on. Shapes are static: of a
+model with open dims, what is tuned are its hot sizes.
 """
 
 from __future__ import annotations
@@ -152,4 +153,79 @@ LAYERS = (
     Layer("attention 4·197·48", _attention(4, 197, 48), held_out=True),
     Layer("softmax 197×771", _softmax(197, 771), held_out=True),
     Layer("scatter 256 of 1024×96", _scatter(1024, 96, 256), held_out=True),
+)
+
+_CONVOLUTIONS = (  # channels, outputs, size, kernel, stride, groups
+    (64, 64, 56, 1, 1, 1),
+    (256, 64, 56, 1, 1, 1),
+    (128, 512, 28, 1, 1, 1),
+    (512, 256, 28, 1, 2, 1),
+    (1024, 256, 14, 1, 1, 1),
+    (512, 2048, 7, 1, 1, 1),
+    (96, 24, 56, 1, 1, 1),
+    (58, 58, 28, 1, 1, 1),
+    (32, 16, 112, 1, 1, 1),
+    (320, 1280, 7, 1, 1, 1),
+    (3, 32, 224, 3, 2, 1),
+    (16, 16, 112, 3, 1, 1),
+    (32, 64, 112, 3, 2, 1),
+    (96, 96, 28, 3, 1, 1),
+    (192, 192, 17, 3, 1, 1),
+    (512, 512, 7, 3, 1, 1),
+    (24, 40, 61, 3, 1, 1),
+    (128, 256, 28, 3, 2, 1),
+    (64, 64, 80, 3, 1, 1),
+    (16, 32, 28, 5, 1, 1),
+    (3, 96, 224, 4, 4, 1),
+    (128, 128, 56, 3, 1, 32),
+    (256, 256, 14, 3, 1, 32),
+    (240, 240, 14, 3, 1, 10),
+)
+_DEPTHWISE = (  # channels, size, kernel, stride
+    (32, 112, 3, 1),
+    (96, 56, 3, 1),
+    (144, 56, 3, 2),
+    (192, 28, 3, 1),
+    (576, 14, 3, 1),
+    (116, 14, 3, 2),
+    (240, 28, 5, 1),
+    (480, 14, 5, 1),
+    (672, 14, 5, 2),
+    (1152, 7, 5, 1),
+    (640, 7, 3, 1),
+    (96, 56, 7, 1),
+    (384, 14, 7, 1),
+    (33, 30, 3, 1),
+)
+_INVERTED = (
+    (32, 192, 28),
+    (64, 384, 14),
+    (96, 576, 14),
+    (160, 960, 7),
+    (24, 72, 56),
+    (48, 288, 20),
+)
+_LINEAR = (  # rows, inputs, outputs
+    (128, 768, 768),
+    (128, 3072, 768),
+    (197, 768, 2304),
+    (1, 512, 1000),
+    (1, 1280, 1000),
+    (64, 256, 256),
+    (32, 1024, 4096),
+    (16, 300, 77),
+    (500, 64, 128),
+    (49, 384, 1152),
+    (8, 4096, 96),
+)
+_ATTENTION = ((8, 64, 32), (12, 197, 64), (4, 256, 64), (16, 49, 32), (6, 100, 64))
+
+OTHERS = (
+    *(Layer(f"conv {'·'.join(map(str, one))}", _conv(*one)) for one in _CONVOLUTIONS),
+    *(Layer(f"depthwise {'·'.join(map(str, one))}", _depthwise(*one)) for one in _DEPTHWISE),
+    *(Layer(f"inverted {'·'.join(map(str, one))}", _inverted_residual(*one)) for one in _INVERTED),
+    *(Layer(f"linear {'·'.join(map(str, one))}", _linear(*one)) for one in _LINEAR),
+    *(Layer(f"attention {'·'.join(map(str, one))}", _attention(*one)) for one in _ATTENTION),
+    Layer("layer norm 197·384", _layer_norm(197, 384)),
+    Layer("softmax 1536·128", _softmax(1536, 128)),
 )
