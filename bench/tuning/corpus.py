@@ -10,6 +10,7 @@ and keeps a lucky one from counting as the best known.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import itertools
 import math
@@ -164,19 +165,14 @@ class _Collector:
         self._measurer = measurer
         self._model = CostModel()
         self._search = EvolutionarySearch(choice.task.key, choice.space, self._model)
-        self._repeats = 0
-        seen: set[tuple[tuple[str, int], ...]] = set()
+        self._times = collections.Counter[tuple[tuple[str, int], ...]]()  # that each was measured
         measured = corpus._usable(records, choice)
         self._anchor = measured[0].knobs if measured else choice.space.default()
         for record in measured:
-            if record.knobs == self._anchor and seen:
-                continue
-            if record.decisions in seen:
-                self._repeats += 1
-                continue
-            seen.add(record.decisions)
-            result = CandidateResult(record.status, record.samples_ns)
-            self._search.update([Trial(record.knobs, result)])
+            self._times[record.decisions] += 1
+            if self._times[record.decisions] == 1:
+                result = CandidateResult(record.status, record.samples_ns)
+                self._search.update([Trial(record.knobs, result)])
         self._random = random_rows(choice.space)
         rows = choice.space.candidates()
         self._ranked = rows[np.argsort(choice.space.cost(rows), kind="stable")]
@@ -199,9 +195,9 @@ class _Collector:
         fastest = sorted(self._search.trials, key=lambda trial: trial.seconds)[:FASTEST]
         ran = [trial.decisions for trial in fastest if math.isfinite(trial.seconds)]
         for _ in range(REPEATS):
-            if self._repeats < REPEATS * len(ran) and time.monotonic() < deadline:
-                self._measure(ran, is_new=False)
-                self._repeats += len(ran)
+            again = [one for one in ran if self._times[pairs(one)] <= REPEATS]
+            if again and time.monotonic() < deadline:
+                self._measure(again, is_new=False)
 
     def _batch(self, wanted: int) -> list[dict[str, int]]:
         turn = _TURNS[self.trials // BATCH % len(_TURNS)]
@@ -226,6 +222,7 @@ class _Collector:
         results = self._measurer.measure(key, space, batch)
         for decisions, result in zip(batch, results, strict=True):
             self._records.add(self._record(decisions, result))
+            self._times[pairs(decisions)] += 1
         first = 1 if self._search.trials else 0  # the anchor is new once
         if is_new:
             self._search.update(map(Trial, batch[first:-1], results[first:-1]))
