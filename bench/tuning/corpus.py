@@ -240,7 +240,8 @@ class _Collector:
 
 def _paced(records: Sequence[TuningRecord]) -> Iterator[tuple[TuningRecord, float]]:
     """Each record with its seconds at the task's usual pace: those of a batch over what the anchor
-    took before and after it, times what the anchor takes typically."""
+    took before or after it, times what the anchor takes typically. What else happens on a machine
+    only adds time, so the lesser of the two counts."""
     if not records:
         return
     anchor = records[0].decisions
@@ -249,7 +250,8 @@ def _paced(records: Sequence[TuningRecord]) -> Iterator[tuple[TuningRecord, floa
     yield records[0], usual
     for start, end in itertools.pairwise([*places, len(records)]):
         around = [record.seconds for record in (records[start], *records[end : end + 1])]
-        pace = statistics.mean([*filter(math.isfinite, around)] or [usual]) / usual
+        taken = min(around)
+        pace = taken / usual if math.isfinite(taken) else 1.0
         for record in records[start + 1 : end]:
             yield record, record.seconds / pace
 

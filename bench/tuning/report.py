@@ -82,7 +82,7 @@ def _row(known: Known, model: CostModel) -> Row:
     """`model` has learned of other tasks."""
     key, space = known.layer.name, known.space
     features, analytic = space.described(known.rows)
-    learned = model.predict(key, features, analytic)
+    learned = model.predict(features, analytic)
     empty, ahead = (
         [replay.searched(known, TRIALS, CostModel(seed, base=base), seed) for seed in range(SEEDS)]
         for base in (None, model)

@@ -1,9 +1,10 @@
-"""Boosted trees over the analytic model's residual.
+"""Boosted trees that correct the analytic ranking.
 
-The model predicts log(measured seconds / analytic seconds), so with nothing measured it is the
-analytic ranking, and every measurement bends that ranking where it was wrong. One model serves all
-tasks: features mean the same everywhere (`farrier.space.features`), and each task's constant factor
-is taken out before training.
+The trees begin with the analytic ranking, so with nothing measured it stands, and every measurement
+bends it where it was wrong. They learn which of two candidates of one task is faster
+(xgboost's `rank:pairwise`; Burges, "From RankNet to LambdaRank to LambdaMART", 2010): how
+much a task takes, and what the machine is worth, says nothing of how its candidates compare. One
+model serves all tasks: features mean the same everywhere (`farrier.space.features`).
 
 A model may stand on a **base**, which others' measurements trained. What the base predicts takes
 the place of the analytic seconds; it stays as it is, and few measurements here bend it.
@@ -23,19 +24,21 @@ from farrier.space import Features
 
 Floats = npt.NDArray[np.float64]
 
-ROUNDS = 60
-FAILURE = 4.0  # a candidate that failed counts as this many times the slowest that ran
+ROUNDS = 200
 ENOUGH = 8  # measurements before trees say anything
+SLOWEST = 3.0  # times the fastest of its task: what is slower, or failed, is all alike
+GRADES = 31  # between the fastest and those; a grade, 3.6% in time, is more than noise
+SHARP = 5.0  # by so much the log odds of being faster rise where the log of predicted seconds falls
 
 _PARAMETERS = {
-    "objective": "reg:squarederror",
+    "objective": "rank:pairwise",
+    "lambdarank_pair_method": "mean",
+    "lambdarank_num_pair_per_sample": 8,
     "max_depth": 6,
-    "eta": 0.15,
-    "min_child_weight": 0.5,
+    "eta": 0.1,
+    "colsample_bytree": 0.5,
     "lambda": 1.0,
-    "subsample": 1.0,
     "tree_method": "hist",
-    "base_score": 0.0,
 }
 
 
@@ -49,21 +52,21 @@ class _Samples:
 
 
 class CostModel:
-    """Predicts seconds from features and the analytic prior; deterministic by `seed`."""
+    """Predicts how candidates of a task compare, from features and the analytic prior;
+    deterministic by `seed`."""
 
     def __init__(self, seed: int = 0, threads: int = 1, base: CostModel | None = None) -> None:
         """`threads` bounds the cores that training and prediction use."""
         self._base = base
         self._parameters = {**_PARAMETERS, "seed": seed, "nthread": threads}
         self._samples: dict[str, _Samples] = {}
-        self._factors: dict[str, float] = {}  # by task: log of measured over predicted, typically
         self._names: tuple[str, ...] = ()  # of what the trees look at
         self._booster: Any = None
 
     def prior(self, features: Features, analytic: Floats) -> Floats:
         """Seconds of candidates, [n], before anything is measured here: by the base, or the
         `analytic` ones without a base. All other methods take these as `prior`."""
-        return analytic if self._base is None else self._base.predict("", features, analytic)
+        return analytic if self._base is None else self._base.predict(features, analytic)
 
     def add(self, task: str, features: Features, prior: Floats, seconds: Floats) -> None:
         """Adds measurements of one task: `features`, `prior` and `seconds` of n candidates; one
@@ -82,34 +85,32 @@ class CostModel:
             return
         import xgboost
 
-        features, targets, weights = [], [], []
-        for task, samples in sorted(self._samples.items()):
-            residual, weight, factor = _targets(samples)
-            self._factors[task] = factor
-            features.append(samples.features)
-            targets.append(residual)
-            weights.append(weight)
-        known = Features.joined(features)
+        each = [samples for _, samples in sorted(self._samples.items())]
+        known = Features.joined([samples.features for samples in each])
         self._names = known.names
-        matrix = xgboost.DMatrix(
-            known.table,
-            label=np.concatenate(targets),
-            weight=np.concatenate(weights),
-            nthread=self._parameters["nthread"],
+        matrix = self._matrix(known, np.concatenate([samples.prior for samples in each]))
+        matrix.set_info(
+            label=np.concatenate([_grades(samples.seconds) for samples in each]),
+            qid=np.repeat(np.arange(len(each)), [len(samples.prior) for samples in each]),
         )
         self._booster = xgboost.train(self._parameters, matrix, num_boost_round=ROUNDS)
 
-    def predict(self, task: str, features: Features, prior: Floats) -> Floats:
-        """Seconds of each candidate, [n]; the prior itself while nothing is known."""
+    def predict(self, features: Features, prior: Floats) -> Floats:
+        """Seconds of each candidate, [n], but for a factor that those of a task share; the prior
+        itself while nothing is known."""
         if self._booster is None or not len(prior):
             return prior
+        odds = self._booster.predict(self._matrix(features, prior)).astype(np.float64)
+        predicted: Floats = np.exp(-odds / SHARP)
+        return predicted
+
+    def _matrix(self, features: Features, prior: Floats) -> Any:
+        """What xgboost takes: the trees' table, and where they begin."""
         import xgboost
 
-        table = features.under(self._names)
-        matrix = xgboost.DMatrix(table, nthread=self._parameters["nthread"])
-        residual = self._booster.predict(matrix).astype(np.float64)
-        predicted: Floats = prior * np.exp(residual + self._factors.get(task, 0.0))
-        return predicted
+        matrix = xgboost.DMatrix(features.under(self._names), nthread=self._parameters["nthread"])
+        matrix.set_base_margin(-SHARP * np.log(prior))
+        return matrix
 
     def save(self) -> bytes:
         """The trained model as JSON, without the measurements and the base."""
@@ -118,7 +119,6 @@ class CostModel:
             trees = base64.b64encode(self._booster.save_raw("json")).decode()
         body = {
             "parameters": self._parameters,
-            "factors": self._factors,
             "features": self._names,
             "trees": trees,
         }
@@ -130,7 +130,6 @@ class CostModel:
         try:
             body = json.loads(data)
             model = cls(int(body["parameters"]["seed"]), int(body["parameters"]["nthread"]))
-            model._factors = {str(task): float(f) for task, f in body["factors"].items()}
             model._names = tuple(map(str, body["features"]))
             trees = None if body["trees"] is None else base64.b64decode(body["trees"])
         except (KeyError, TypeError, AttributeError) as error:
@@ -145,14 +144,10 @@ class CostModel:
         return model
 
 
-def _targets(samples: _Samples) -> tuple[Floats, Floats, float]:
-    """Residuals around the task's typical one, weights that favour fast candidates, and that
-    typical residual: the log of measured over analytic seconds."""
-    ran = np.isfinite(samples.seconds)
+def _grades(seconds: Floats) -> npt.NDArray[np.int64]:
+    """How good candidates of a task are, [n]: `GRADES` for the fastest, 0 from `SLOWEST` on."""
+    ran = np.isfinite(seconds)
     if not ran.any():
-        return np.full(len(ran), np.log(FAILURE)), np.ones(len(ran)), 0.0
-    residual = np.log(np.where(ran, samples.seconds, 1.0) / samples.prior)
-    factor = float(np.median(residual[ran]))
-    best, worst = samples.seconds[ran].min(), samples.seconds[ran].max()
-    seconds = np.where(ran, samples.seconds, FAILURE * worst)
-    return np.log(seconds / samples.prior) - factor, best / seconds + 0.05, factor
+        return np.zeros(len(seconds), np.int64)
+    slower = np.log(seconds / seconds[ran].min()) / np.log(SLOWEST)
+    return np.rint(GRADES * (1 - np.minimum(slower, 1))).astype(np.int64)

@@ -81,7 +81,7 @@ class EvolutionarySearch:
 
     def predict(self, population: Population) -> Floats:
         """Seconds, by the model as it stands."""
-        return self._model.predict(self.task, *self.described(population))
+        return self._model.predict(*self.described(population))
 
     def described(self, population: Population) -> tuple[Features, Floats]:
         """What the model learns of candidates, and what it says with nothing measured."""
@@ -92,7 +92,7 @@ class EvolutionarySearch:
         """What was not seen of the whole space, or of the survivors of a few generations; and
         seconds, by the model as it stands."""
         if self._fresh is not None:
-            return self._fresh.rows, self._fresh.predict(self._model, self.task)
+            return self._fresh.rows, self._fresh.predict(self._model)
         pool = self._pool
         fastest = sorted(self.trials, key=lambda trial: trial.seconds)[:64]
         if fastest:
@@ -150,8 +150,8 @@ class _Fresh:
             features, costs = self._described
             self._described = features[kept], costs[kept]
 
-    def predict(self, model: CostModel, task: str) -> Floats:
+    def predict(self, model: CostModel) -> Floats:
         """Seconds of each row."""
         if self._described is None:
             self._described = self._describe(self.rows)
-        return model.predict(task, *self._described)
+        return model.predict(*self._described)

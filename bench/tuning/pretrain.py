@@ -1,0 +1,88 @@
+"""The cost model that ships: trained on all that is known of tasks that are not held out.
+
+    python -m bench.tuning.pretrain [--trials 160] [--seconds 3600] [--targets host,x86-64-v3]
+                                    [--corpus build/tuning]
+
+It measures candidates of the ruler's tasks and of layers of common models, for each target that
+this machine can run, as `make bench-tuning` does; `--seconds 0` measures nothing. Then it writes
+the model into the package and says how it ranks the held-out tasks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.tuning.corpus import Corpus, Known
+from bench.tuning.report import trained
+from bench.tuning.scores import mean, scores
+from bench.tuning.tasks import LAYERS, OTHERS
+from farrier import cost_model
+from farrier.cost_model import PRETRAINED
+from farrier.errors import FarrierError
+from farrier.targets import parse_target
+
+
+def main() -> int:
+    options = _parser().parse_args()
+    try:
+        known = [one for target in options.targets.split(",") for one in _known(target, options)]
+    except FarrierError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    taught = [one for one in known if not one.layer.held_out]
+    if not taught:
+        print("error: nothing is known; measure with --seconds", file=sys.stderr)
+        return 2
+    model = trained(taught)
+    path = Path(cost_model.__file__).parent / PRETRAINED
+    path.write_bytes(gzip.compress(model.save(), 9, mtime=0))
+    print(f"{path}: {len(taught)} tasks, {sum(len(one.rows) for one in taught)} candidates, ")
+    print(f"{path.stat().st_size >> 10} KiB")
+    _say(known, model)
+    return 0
+
+
+def _known(name: str, options: argparse.Namespace) -> list[Known]:
+    """What is known of a target's tasks, after measuring."""
+    target = parse_target(name)
+    corpus = Corpus.under(options.corpus, target, options.threads or target.cores)
+    layers = [*LAYERS, *OTHERS]
+    if options.seconds > 0:
+        corpus.collect(layers, options.trials, options.seconds, lambda text: print(name, text))
+    return [found for layer in layers if (found := corpus.known(layer)) is not None]
+
+
+def _say(known: Sequence[Known], model: cost_model.CostModel) -> None:
+    """How it ranks what it has not seen, beside the analytic model."""
+    held_out = [one for one in known if one.layer.held_out]
+    if not held_out:
+        return
+    each = [(one, *one.space.described(one.rows)) for one in held_out]
+    for name, found in (
+        ("analytic", [scores(one, analytic) for one, _, analytic in each]),
+        ("learned", [scores(one, model.prior(*described)) for one, *described in each]),
+    ):
+        print(name, mean(found))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.tuning.pretrain",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--trials", type=int, default=160, help="of each task (160)")
+    add("--seconds", type=float, default=3600.0, help="to measure for, at most, each target (3600)")
+    add("--threads", type=int, default=0, help="that run a kernel; 0: one a core")
+    add("--targets", default="host", help="that this machine can run, by comma (host)")
+    add("--corpus", type=Path, default=Path("build/tuning"), help="folder of what is known")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
