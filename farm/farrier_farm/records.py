@@ -155,10 +155,12 @@ class Records:
 
     def find(self, task: str, fingerprint: str) -> list[TuningRecord]:
         """All records of a task on a target, in the order of addition."""
-        return list(_read([*self._older.lines(task, fingerprint), *self._on(task, fingerprint)]))
+        found = list(_read(self._older.lines(task, fingerprint)))
+        found += [one.record for one in self.stored(task, fingerprint) if one.record is not None]
+        return list(dict.fromkeys(found))  # one that was taken in meanwhile was read twice
 
     def stored(self, task: str, fingerprint: str) -> list[StoredRecord]:
-        """The same with their places in the log."""
+        """Those of the log, with their places in it."""
         name = f"{_PREFIX}on:{place(task, fingerprint)}"
         return [one for page in self._pages(name) for one in page]
 
@@ -269,9 +271,6 @@ class Records:
 
     def _targets(self, task: str) -> set[str]:
         return set(self._client.command("SMEMBERS", f"{_PREFIX}targets:{task}"))
-
-    def _on(self, task: str, fingerprint: str) -> Iterator[str]:
-        return (one.line for one in self.stored(task, fingerprint))
 
     def _pages(self, name: str) -> Iterator[list[StoredRecord]]:
         after = ""

@@ -124,21 +124,12 @@ def import_(
     server: ServerOption = None,
 ) -> None:
     """Add the records of a file; those that are there already stay as they are."""
-    imported = Imported(0, 0)
-
-    def note(done: Imported) -> None:
-        nonlocal imported
-        imported = done
-
-    try:
-        if into is not None:
-            for done in _added(source, FileRecords(into)):
-                note(done)
-        else:
-            with Client(server) as client:
-                client.import_records(source, listener=note)
-    finally:
-        typer.echo(f"{imported.added} records added, {imported.known} were there already")
+    if into is not None:
+        imported = _import_into(FileRecords(into), source)
+    else:
+        with Client(server) as client:
+            imported = client.import_records(source)
+    typer.echo(f"{imported.added} records added, {imported.known} were there already")
 
 
 def prune(
@@ -245,32 +236,26 @@ def _write(path: Path, lines: Iterable[str]) -> None:
     typer.echo(f"{count} records in {path}")
 
 
-def _added(source: Path, store: FileRecords) -> Iterator[Imported]:
+def _import_into(store: FileRecords, source: Path) -> Imported:
     """Adds the records of a file part by part. Raises UsageError that names a line which is none;
     those before it are added."""
-    added = known = 0
+    added = given = 0
     part: list[TuningRecord] = []
-
-    def add() -> Imported:
-        nonlocal added, known
-        new = store.add_all(part)
-        added, known = added + new, known + len(part) - new
-        part.clear()
-        return Imported(added, known)
-
     for number, line in numbered_lines(source):
         try:
             part.append(record_of(line))
         except ValueError as error:
-            yield add()
+            store.add_all(part)
             raise UsageError(
                 f"line {number} of {source} is no tuning record: {error}; what comes before it is "
                 "there, and nothing behind it was looked at",
                 hint="mend or remove the line and go on: what is there is not added twice",
             ) from None
         if len(part) == _ADDED_AT_ONCE:
-            yield add()
-    yield add()
+            added, given = added + store.add_all(part), given + len(part)
+            part.clear()
+    added, given = added + store.add_all(part), given + len(part)
+    return Imported(added, given - added)
 
 
 def _print_rules(rules: Iterable[RuleSummary]) -> None:
