@@ -104,8 +104,10 @@ def test_prune_wants_to_know_what(service):
     assert dry == {"pruned": 3, "next": ""}
     assert http.post("/v1/records/prune", json={"failed": True}).json() == dry
     assert service.farm.records.count() == 3
-    every = http.post("/v1/records/prune", json={"other_versions": True}).json()
-    assert every == dry  # Farrier has no rule `tile`
+    for version, count in ((3, 0), (4, 3)):
+        rules = [{"name": "tile", "version": version}]
+        pruned = http.post("/v1/records/prune", json={"rules": rules}).json()
+        assert pruned == {"pruned": count, "next": ""}
 
 
 def test_whoever_may_delete_jobs_may_prune(service):

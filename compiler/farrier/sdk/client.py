@@ -556,18 +556,23 @@ class Client(Closing):
         listener: Callable[[int], None] | None = None,
     ) -> int:
         """Removes records for good, and returns how many: those that are of a device class, were
-        made `before` a time in Unix seconds, `failed`, or are of rules that the server's version
-        does not have; all of what is asked has to hold. Of each task, rule and device class the
-        `keep` fastest schedules stay. With `dry_run` it counts those that would go.
+        made `before` a time in Unix seconds, `failed`, or are of rules that this installation of
+        Farrier does not have; all of what is asked has to hold. Of each task, rule and device class
+        the `keep` fastest schedules stay. With `dry_run` it counts those that would go.
 
         `listener` is told how many by then. What is cut short goes on when it is begun again.
         Raises UsageError where nothing is asked.
         """
+        rules = None
+        if other_versions:
+            from farrier.model_tuning.known_rules import known_rules
+
+            rules = [{"name": rule.name, "version": rule.version} for rule in known_rules()]
         request = {
             "device_class": device_class,
             "before": before,
             "failed": failed,
-            "other_versions": other_versions,
+            "rules": rules,
             "keep": keep,
             "dry_run": dry_run,
         }

@@ -9,8 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
-from farrier.model_tuning.known_rules import known_rules
-from farrier.records import KnownSchedule, Pruning, RuleSummary, Selection, fastest
+from farrier.records import KnownSchedule, Pruning, RuleId, RuleSummary, Selection, fastest
 from farrier.targets import called
 from farrier_farm.farm import Farm
 from farrier_farm.records import RecordClass
@@ -141,6 +140,15 @@ class ImportView(BaseModel):
     known: int = Field(description="records that were there already")
 
 
+class RuleVersion(BaseModel):
+    """A rule in one of its versions."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(max_length=200)
+    version: int = Field(strict=True)
+
+
 class PruneRequest(BaseModel):
     """Which records are to go: those that have all of what is asked. Null and false ask nothing,
     and something has to be asked."""
@@ -156,8 +164,8 @@ class PruneRequest(BaseModel):
         default=None, description="made before, in Unix seconds"
     )
     failed: bool = Field(default=False, strict=True, description="without a time")
-    other_versions: bool = Field(
-        default=False, strict=True, description="of rules that this server's version does not have"
+    rules: Annotated[list[RuleVersion], Field(max_length=1000)] | None = Field(
+        default=None, description="of none of these, as whoever asks has them"
     )
     keep: Annotated[int, Field(ge=1, le=1_000_000, strict=True)] | None = Field(
         default=None,
@@ -178,7 +186,9 @@ class PruneRequest(BaseModel):
             device_class=self.device_class,
             before=self.before,
             failed=self.failed,
-            rules=known_rules() if self.other_versions else None,
+            rules=None
+            if self.rules is None
+            else frozenset(RuleId(rule.name, rule.version) for rule in self.rules),
         )
         return Pruning(selection, self.keep)
 
