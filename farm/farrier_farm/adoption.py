@@ -15,7 +15,6 @@ from farrier_farm.blobs import BlobStore
 from farrier_farm.connection import Client
 from farrier_farm.jobs import REFERS, Jobs
 from farrier_farm.models import Models
-from farrier_farm.records import ARCHIVES, Records
 from farrier_farm.references import References
 
 _ADOPTED = "farrier:adopted:2"  # 1, `farrier:refs:adopted`, knew of references alone
@@ -30,14 +29,12 @@ class Adoption:
         client: Client,
         references: References,
         jobs: Jobs,
-        records: Records,
         models: Models,
         blobs: BlobStore,
     ) -> None:
         self._client = client
         self._references = references
         self._jobs = jobs
-        self._records = records
         self._models = models
         self._blobs = blobs
 
@@ -48,9 +45,8 @@ class Adoption:
         return since is None or time.time() < float(since) + age_s
 
     def run(self) -> None:
-        """Goes through archives, models and jobs; not through batches, which end long before their
+        """Goes through models and jobs; not through batches, which end long before their
         blobs are old."""
-        self._references.adopt_archives(ARCHIVES, self._records.archives())
         self._models.adopt()
         leases, after = self._jobs.leases, ""
         while ids := leases.members(after=after, limit=_PAGE):

@@ -28,6 +28,7 @@ from farrier_farm.news import Herald, News
 from farrier_farm.overview import FarmOverview, overview
 from farrier_farm.patience import PATIENT, PROBE, Patience
 from farrier_farm.provenance import JobRecords
+from farrier_farm.record_pruning import RecordPruning
 from farrier_farm.records import Records
 from farrier_farm.references import References
 from farrier_farm.retention import Retention
@@ -36,6 +37,7 @@ from farrier_farm.settings import Settings
 from farrier_farm.trials import Trials
 
 _log = logging.getLogger(__name__)
+_RENEWED = 10_000  # archives, by a look for garbage
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -52,6 +54,7 @@ class Farm:
     measurements: Measurements
     builds: Builds
     records: Records
+    record_pruning: RecordPruning
     trials: Trials
     curves: Curves
     blobs: BlobStore
@@ -92,12 +95,13 @@ class Farm:
             measurements=measurements,
             builds=builds,
             records=records,
+            record_pruning=RecordPruning(client, records),
             trials=jobs.trials,
             curves=Curves(client),
             blobs=blobs,
             references=references,
             models=models,
-            adoption=Adoption(client, references, jobs, records, models, blobs),
+            adoption=Adoption(client, references, jobs, models, blobs),
             retention=Retention(settings, jobs, measurements, builds, models, references, blobs),
             logouts=Logouts(client),
         )
@@ -155,14 +159,16 @@ class Farm:
         self.blobs.check_room(0)
 
     def collect_garbage(self) -> int:
-        """Forgets what the settings keep no longer, counts the records that older versions added,
-        and removes blobs that nothing refers to and that are `blob_age_s` old, with abandoned
-        uploads; returns bytes."""
+        """Forgets what the settings keep no longer, takes in the records that older versions added,
+        removes blobs that nothing refers to and that are `blob_age_s` old, with abandoned uploads,
+        and writes archives anew whose records were pruned; returns the bytes removed."""
         if self.adoption.is_due(self.settings.blob_age_s):
             self.adoption.run()
-        self.records.count_classes()
+        self.records.adopt()
         self.retention.apply()
-        return self.blobs.sweep(self.references.are_there, self.settings.blob_age_s)
+        removed = self.blobs.sweep(self.references.are_there, self.settings.blob_age_s)
+        self.records.archives.renew(_RENEWED)
+        return removed
 
     def close(self) -> None:
         self.client.close()

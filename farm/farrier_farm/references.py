@@ -1,7 +1,7 @@
 """Who refers to a blob or a model: what anybody refers to is kept.
 
 farrier:refs:<sha256>   set of the keys that refer to it: jobs (to their model and artifact), models
-                        (to their blobs), batches until they end, the list of archives of records
+                        (to their blobs), batches until they end, the archives of records
 farrier:hold:<random>   refers to a library that is being stored for a batch
 
 A reference is added by the script that writes what refers, and removed by the one that ends it, so
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from farrier_farm.connection import Client
 
@@ -85,8 +85,3 @@ class References:
         """Adds the references of an item that an older version wrote: the digests in these fields
         of its hash. Adding them again changes nothing."""
         self._adopt([REFERENCES], [item, *fields])
-
-    def adopt_archives(self, key: str, digests: Iterable[str]) -> None:
-        """The same for the members of a list."""
-        for digest in digests:
-            self._client.command("SADD", f"{REFERENCES}{digest}", key)

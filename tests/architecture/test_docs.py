@@ -48,9 +48,12 @@ def test_every_command_that_a_page_shows_exists_with_its_options(page):
     commands = typer.main.get_command(build()).commands
     for verb, words in _commands(page):
         assert verb in commands, verb
+        command = commands[verb]
+        if words and words[0] in getattr(command, "commands", {}):
+            command = command.commands[words[0]]
         known = {
             option
-            for parameter in commands[verb].params
+            for parameter in command.params
             for option in (*parameter.opts, *parameter.secondary_opts)
         }
         if verb == "device":

@@ -28,7 +28,7 @@ def test_cancelling_a_job_drops_its_batches(farm: Farm, request_of) -> None:
 def test_garbage_is_what_nothing_names(farm: Farm, request_of) -> None:
     model, artifact, library, unused, fresh = (farm.blobs.put(os.urandom(64)) for _ in range(5))
     farm.records.add(TuningRecord("t", "f", 1, "rule", 1, (), "trace", Status.OK, (1,)))
-    archive = farm.records.archive()
+    archive = farm.records.archives.write()
     job = farm.jobs.submit(model, CompileOptions(target=TARGET))
     farm.jobs.succeed(farm.jobs.lease("w", 0), artifact, {})
     farm.measurements.submit(request_of(library), HERE)

@@ -13,8 +13,9 @@ import pytest
 from farrier.errors import ServiceError, UsageError
 from farrier.records import TuningRecord
 from farrier_device.measurement import Status
-from farrier_farm import records as records_module
+from farrier_farm import older_records, record_archives
 from farrier_farm.farm import Farm
+from farrier_farm.record_entry import RecordEntry
 from farrier_farm.records import Records
 from tests.records.record_store_contract import LastingRecordStoreContract
 
@@ -61,7 +62,7 @@ class TestRecords(LastingRecordStoreContract):
             self.farm.client.command("CONFIG", "SET", "maxmemory", "0")
 
     def plant(self, store: Records, line: str) -> None:
-        store._add_line("a1", "host", line)
+        store._add_entries([RecordEntry.of_line(line)])
 
 
 def test_what_survives_a_killed_server(installation) -> None:
@@ -85,7 +86,7 @@ def test_a_server_that_is_gone_is_a_service_error(installation) -> None:
 
 def test_lines_that_only_a_newer_worker_reads_are_exported(farm: Farm) -> None:
     line = json.dumps({**json.loads(_record(2).to_line()), "surprise": 1})
-    farm.records._add_line("t1", "f1", line)
+    farm.records._add_entries([RecordEntry.of_line(line)])
     farm.records.add(_record(3))
     assert list(farm.records.export()) == [line, _record(3).to_line()]
 
@@ -97,40 +98,47 @@ def test_export_and_import_carry_everything_over(farm: Farm) -> None:
     assert len(lines) == 1203
     before = list(farm.records)
     farm.client.command("FLUSHALL")
-    assert farm.records.load([*lines[:600], "", *(line + "\n" for line in lines[500:])]) == 1203
+    given = [line.encode() for line in lines]
+    assert farm.records.load([*given[:600], b"", *(line + b"\n" for line in given[500:])]) == (
+        1203,
+        100,
+    )
     assert list(farm.records) == before
-    assert farm.records.load(lines) == 0
+    assert farm.records.load(given) == (0, 1203)
 
 
 def test_a_malformed_line_is_named(farm: Farm) -> None:
-    good = _record(1).to_line()
-    with pytest.raises(UsageError, match=r"line 3 .*not JSON"):
-        farm.records.load([good, "", "{"])
-    assert farm.records.count() == 1
+    good, other = (_record(number).to_line().encode() for number in (1, 2))
+    with pytest.raises(UsageError, match=r"line 13 .*not JSON.*nothing behind it"):
+        farm.records.load([good, b"", b"{", other], first=11)
+    assert list(farm.records) == [_record(1)]
 
 
 def test_records_are_archived_as_they_come(farm: Farm, monkeypatch) -> None:
-    monkeypatch.setattr(records_module, "ARCHIVED_AT_ONCE", 16)
+    monkeypatch.setattr(record_archives, "ARCHIVED_AT_ONCE", 16)
     for number in range(50):
         farm.records.add(_record(number))
-    assert len(farm.records.archives()) == 3
-    assert farm.records.archive() is not None
-    assert farm.records.archive() is None
-    archived = b"".join(
-        farm.blobs.verified(digest).read_bytes() for digest in farm.records.archives()
-    )
-    assert archived.decode().splitlines() == list(farm.records.export())
+    assert len(list(farm.records.archives)) == 3
+    assert farm.records.archives.write() is not None
+    assert farm.records.archives.write() is None
+    assert archived(farm) == list(farm.records.export())
+
+
+def archived(farm: Farm) -> list[str]:
+    """The lines of all archives."""
+    blobs = [farm.blobs.verified(digest).read_bytes() for digest in farm.records.archives]
+    return b"".join(blobs).decode().splitlines()
 
 
 def test_archiving_at_once_archives_once(farm: Farm) -> None:
     for number in range(20):
         farm.records.add(_record(number))
-    threads = [threading.Thread(target=farm.records.archive) for _ in range(4)]
+    threads = [threading.Thread(target=farm.records.archives.write) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(farm.records.archives()) == 1
+    assert len(list(farm.records.archives)) == 1
 
 
 def _of_class(number: int, device_class: str, task: str = "t1") -> TuningRecord:
@@ -149,29 +157,48 @@ def test_records_are_counted_by_class_when_they_are_added(farm: Farm) -> None:
     farm.records.add(_of_class(3, ""))
     due = {"a76": (3, 2, 3.0, 9.0), "": (1, 1, 4.5, 4.5)}
     assert _counts(farm) == due
-    farm.records.count_classes()
-    assert _counts(farm) == due
+    tile = farm.records.classes()[1].rules
+    assert [(one.rule, one.records, one.failed) for one in tile] == [("tile", 3, 0)]
 
 
-def test_what_an_older_version_added_is_counted_once(farm: Farm, monkeypatch) -> None:
-    monkeypatch.setattr(records_module, "_COUNTED_AT_ONCE", 3)
-    for number in range(10):
-        farm.records.add(_of_class(number, f"c{number % 2}", f"t{number % 5}"))
+def _add_as_older(farm: Farm, record: TuningRecord) -> None:
+    """As the version before this one did: what it counted by class is of no use any more."""
+    line, command = record.to_line(), farm.client.command
+    digest = RecordEntry.of_line(line).words[0]
+    assert command("HSETNX", "farrier:records:lines", digest, line) == 1
+    command("RPUSH", "farrier:records:order", digest)
+    command("RPUSH", f"farrier:records:of:{record.task}:{record.fingerprint}", digest)
+    command("SADD", "farrier:records:classes", record.device_class)
+    command("SADD", f"farrier:records:tasks:{record.device_class}", record.task)
+    command("HSET", f"farrier:records:class:{record.device_class}", "records", 1)
+    command("INCR", "farrier:records:counted")
+
+
+def test_what_an_older_version_added_is_taken_in(farm: Farm, monkeypatch, audit) -> None:
+    monkeypatch.setattr(older_records, "_ADOPTED_AT_ONCE", 3)
+    records = [_of_class(number, f"c{number % 2}", f"t{number % 5}") for number in range(10)]
+    for record in records:
+        farm.records.add(record)
     due = _counts(farm)
-    # An older version stores the same and counts nothing; it may go on beside this one.
-    for key in farm.client.command("KEYS", "farrier:records:c*"):
-        farm.client.command("DEL", key)
-    for key in farm.client.command("KEYS", "farrier:records:tasks:*"):
-        farm.client.command("DEL", key)
-    farm.records.add(_of_class(10, "c0", "t1"))  # not counted before those that precede it
-    assert _counts(farm) == {}
-    farm.records._add_line("odd", "f", "no JSON")
-    farm.records.count_classes()
-    records, tasks, oldest, _ = due["c0"]
-    assert _counts(farm) == {
-        "": (1, 1, 0.0, 0.0),
-        "c0": (records + 1, tasks, oldest, 15.0),
-        "c1": due["c1"],
-    }
-    farm.records.add(_of_class(11, "c1"))
-    assert _counts(farm)["c1"][0] == due["c1"][0] + 1
+    farm.client.command("FLUSHALL")
+    for record in records[:6]:
+        _add_as_older(farm, record)
+    farm.client.command("RPUSH", "farrier:records:archives", "ab" * 32)
+    farm.client.command("SET", "farrier:records:archived", 4)
+    assert farm.records.find("t1", "f1") == [records[1]]  # before anybody takes it in
+    farm.records.add(records[1])
+    farm.records.add(records[6])
+    assert farm.records.count() == 7
+    assert farm.records.find("t1", "f1") == [records[1], records[6]]
+    for record in records[7:]:  # it may go on beside this one
+        _add_as_older(farm, record)
+    assert list(farm.records) == [records[6], *records[:6], *records[7:]]
+    assert farm.records.find("t1", "f1") == [records[6], records[1]]
+    assert _counts(farm) == due
+    left = ("order", "of:*", "class*", "tasks:*", "counted", "archived", "archives")
+    assert not [
+        key for name in left for key in farm.client.command("KEYS", f"farrier:records:{name}")
+    ]
+    farm.records.archives.write()
+    assert archived(farm) == list(farm.records.export())
+    audit(farm)

@@ -245,3 +245,41 @@ def test_a_store_that_ignores_the_target_does_no_harm():
             return [r for r in self if r.task == task]
 
     assert usable(Careless([a_record(fingerprint="board")]), "a1", "host", 2, TILE) == []
+
+
+class TestFilesThatChange:
+    def test_records_are_added_together(self, tmp_path):
+        store = FileRecords(tmp_path / "records.jsonl")
+        store.add(a_record())
+        given = [a_record(seed=4), a_record(), a_record(seed=4), a_record(seed=5)]
+        assert store.add_all(given) == 2
+        assert list(FileRecords(store.path)) == [a_record(), a_record(seed=4), a_record(seed=5)]
+
+    def test_what_is_removed_leaves_the_other_lines_as_they_were(self, tmp_path):
+        store = FileRecords(tmp_path / "records.jsonl")
+        newer = a_record(seed=7).to_line().replace('"rule":', '"colour":1,"rule":')
+        lines = [a_record(seed=1).to_line(), newer, a_record().to_line(), '{"task":']
+        store.path.write_text("\n".join(lines))
+        store = FileRecords(store.path)
+        store.remove([a_record(seed=1), a_record(seed=9)])
+        assert store.path.read_text().split("\n") == lines[1:]
+        assert list(store) == list(FileRecords(store.path)) == [a_record()]
+
+    def test_another_process_adds_while_the_file_is_replaced(self, tmp_path):
+        path = tmp_path / "records.jsonl"
+        records = [a_record(seed=seed) for seed in range(60)]
+        FileRecords(path).add_all(records)
+        code = (
+            "import dataclasses, sys; from pathlib import Path\n"
+            "from farrier.records import FileRecords\n"
+            "store = FileRecords(Path(sys.argv[1])); print(flush=True)\n"
+            "first = next(iter(store))\n"
+            "for seed in range(100, 160): store.add(dataclasses.replace(first, seed=seed))\n"
+        )
+        child = subprocess.Popen([sys.executable, "-c", code, path], stdout=subprocess.PIPE)
+        child.stdout.readline()
+        for record in records:
+            FileRecords(path).remove([record])
+        assert child.wait(60) == 0
+        child.stdout.close()
+        assert {record.seed for record in FileRecords(path)} == set(range(100, 160))

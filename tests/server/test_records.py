@@ -1,12 +1,26 @@
-"""GET /v1/records: what the farm has learned, by device class."""
+"""/v1/records: what the farm has learned, carried to another farm, and forgotten."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 
+import pytest
+
+from farrier.errors import ServiceError
+from farrier.files.atomic import write_atomically
+from farrier.records import TuningRecord
+from farrier.sdk.client import Client
+from farrier.sdk.records import Imported
 from farrier_device.describe import describe
+from farrier_farm import records as records_module
+from farrier_farm.record_entry import RecordEntry
+from farrier_farm.users import Users
+from tests.client.conftest import cut
 from tests.here import CLASS
 from tests.server.test_trials import record
+
+__all__ = ["cut"]
 
 
 def test_records_by_class(service, device_side):
@@ -29,3 +43,119 @@ def test_records_by_class(service, device_side):
     }
     assert classes["gone-4c-12345678"]["name"] == "gone-4c-12345678"
     assert classes[""]["records"] == 1
+
+
+def test_records_by_rule(service):
+    for number, ns in enumerate([5, None, 7]):
+        service.farm.records.add(record("a", number, ns))
+    (found,) = service.http().get("/v1/records").json()["classes"]
+    assert found["rules"] == [
+        {"rule": "tile", "records": 3, "tasks": 1, "failed": 1, "oldest": 0.0, "newest": 2.0}
+    ]
+
+
+def test_export_goes_through_all_pages(service):
+    records = [record("ab"[number % 2], number, 5) for number in range(25)]
+    service.farm.records.add_all(records)
+    service.farm.records._add_entries([RecordEntry.of_line("{")])  # no version can read it
+    http, after, lines = service.http(), "", []
+    while True:
+        page = http.get("/v1/records/export", params={"limit": 10, "after": after}).json()
+        lines += [json.dumps(one) for one in page["records"]]
+        after = page["next"]
+        if not after:
+            break
+    assert [TuningRecord.from_line(line) for line in lines] == records
+    found = http.get("/v1/records/export", params={"task": "b", "since": 20, "limit": 1}).json()
+    assert [one["created"] for one in found["records"]] == [21.0]
+    assert http.get("/v1/records/export", params={"task": "none"}).json() == {
+        "records": [],
+        "next": "",
+    }
+
+
+def test_a_page_whose_records_are_all_gone_or_unselected_is_not_the_last(service, monkeypatch):
+    monkeypatch.setattr(records_module, "_LOOKED_AT", 4)
+    service.farm.records.add_all(record("a", number, 5) for number in range(20))
+    with service.client() as client:
+        assert len(list(client.export_records(since=18.0))) == 2
+        assert len(list(client.export_records(task="a"))) == 20
+
+
+def test_import_tells_what_is_new_and_names_a_line(service):
+    lines = [record("a", number, 5).to_line() for number in range(3)]
+    http = service.http()
+    sent = http.post("/v1/records/import", content="\n".join(lines[:2]))
+    assert sent.json() == {"added": 2, "known": 0}
+    sent = http.post("/v1/records/import?first=7", content="\n".join([*lines, "", "{}", lines[0]]))
+    assert sent.status_code == 400
+    assert "line 11 is no tuning record: missing field" in sent.json()["detail"]
+    assert service.farm.records.count() == 3
+    assert http.post("/v1/records/import", content=b"\xff\n").status_code == 400
+    assert http.post("/v1/records/import", content=b"\n" * (1 << 21)).status_code == 413
+
+
+def test_prune_wants_to_know_what(service):
+    http = service.http()
+    for body in ({}, {"dry_run": True}, {"keep": 0}, {"before": -1}, {"colour": 1}):
+        assert http.post("/v1/records/prune", json=body).status_code == 400
+    service.farm.records.add_all(record("a", number, [5, None][number % 2]) for number in range(6))
+    dry = http.post("/v1/records/prune", json={"failed": True, "dry_run": True}).json()
+    assert dry == {"pruned": 3, "next": ""}
+    assert http.post("/v1/records/prune", json={"failed": True}).json() == dry
+    assert service.farm.records.count() == 3
+    for version, count in ((3, 0), (4, 3)):
+        rules = [{"name": "tile", "version": version}]
+        pruned = http.post("/v1/records/prune", json={"rules": rules}).json()
+        assert pruned == {"pruned": count, "next": ""}
+
+
+def test_whoever_may_delete_jobs_may_prune(service):
+    """A name keeps nobody from anything (docs/farm.md)."""
+    token = Users(service.settings.home).add("ann")
+    with Client(service.url, token) as client:
+        service.farm.records.add(record("a", 1, 5))
+        assert client.prune_records(keep=1) == 0
+        assert client.prune_records(before=1e9) == 1
+
+
+def test_the_sdk_carries_records_from_one_farm_to_another(service, tmp_path, cut):
+    records = [record("abc"[number % 3], number, 5 + number) for number in range(4500)]
+    path, copy = tmp_path / "records.jsonl", tmp_path / "copy.jsonl"
+    path.write_text("".join(f"{one.to_line()}\n\n" for one in records))
+    proxy = cut(700_000, 400_000)
+    parts = []
+    with Client(proxy.url, service.token) as client:
+        done = client.import_records(path, listener=parts.append)
+        assert done.added + done.known == len(records)
+        assert parts[-1] == done
+        assert len(parts) > 3
+    assert list(service.farm.records) == records
+    proxy = cut(400_000, 100_000)
+    with Client(proxy.url, service.token) as client:
+        copy.write_text("".join(f"{line}\n" for line in client.export_records()))
+        assert proxy.connections == 3
+        assert copy.read_text() == path.read_text().replace("\n\n", "\n")
+        assert client.import_records(copy) == Imported(0, len(records))
+        found = client.fastest_schedules("b", 2)
+        assert [one.decisions["ti"] for one in found] == [1, 4]
+        (summary,) = client.show_records()
+        assert (summary.rule, summary.records, summary.tasks) == ("tile", 4500, 3)
+        steps = []
+        assert client.prune_records(keep=2, listener=steps.append) == 4494
+        assert steps == sorted(steps)
+        assert service.farm.records.count() == 6
+
+
+def test_an_export_that_is_cut_for_good_leaves_no_file(service, tmp_path, cut):
+    service.farm.records.add_all(record("a", number, 5) for number in range(3000))
+    proxy = cut(300_000, *[50_000] * 50)  # a page has some 200,000 bytes
+    with (
+        Client(proxy.url, service.token, patience_s=0.5) as client,
+        pytest.raises(ServiceError, match="broke"),
+    ):
+        write_atomically(
+            tmp_path / "records.jsonl",
+            lambda file: file.writelines(line.encode() for line in client.export_records()),
+        )
+    assert not list(tmp_path.iterdir())

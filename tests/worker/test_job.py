@@ -112,7 +112,7 @@ def test_tuning_leaves_records(farm: Farm, device, run_job) -> None:
     assert task.trials == sum(record.task == task.schedule["task"] for record in farm.records)
     seconds = [r.seconds for r in farm.records if r.context is Context.ALONE]
     assert task.best_alone_s == pytest.approx(min(seconds))
-    [archive] = farm.records.archives()
+    [archive] = farm.records.archives
     lines = farm.blobs.verified(archive).read_bytes().decode().splitlines()
     assert [TuningRecord.from_line(line) for line in lines] == list(farm.records)
 

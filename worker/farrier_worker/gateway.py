@@ -297,7 +297,7 @@ class Gateway:
 
         def store() -> str:
             if self._tuning is not None:
-                self._farm.records.archive()
+                self._farm.records.archives.write()
             blobs.check_room(os.fstat(artifact).st_size)
             return blobs.put_stream(_pieces(artifact))
 

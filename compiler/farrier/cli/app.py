@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 import farrier
-from farrier.cli import cache, local, remote, targets
+from farrier.cli import cache, local, records, remote, targets
 from farrier.cli.doctor import doctor
 
 _ROLE_ORDER = ("up", "serve", "broker", "worker", "builder", "probe", "tokens")
@@ -34,6 +34,7 @@ def build() -> typer.Typer:
     app.command("targets", rich_help_panel=local.PANEL)(targets.targets)
     cache.register(app, local.PANEL)
     remote.register(app)
+    records.register(app)
     app.command("doctor", rich_help_panel=remote.PANEL)(doctor)
     entries = {entry.name: entry for entry in metadata.entry_points(group="farrier.commands")}
     for name in _ROLE_ORDER:

@@ -1,35 +1,27 @@
-"""Records in one file of JSON lines that is only ever appended to."""
+"""Records in one file of JSON lines, to which several processes append."""
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
+from typing import IO
 
 from farrier.errors import StorageError, UsageError
+from farrier.files.atomic import write_atomically
+from farrier.records.lines import Damage
 from farrier.records.record import TuningRecord
 from farrier.records.store import MemoryRecords
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Damage:
-    """A line that is no record: `line` counts from 1."""
-
-    line: int
-    reason: str
-
-    def __str__(self) -> str:
-        return f"line {self.line}: {self.reason}"
 
 
 class FileRecords:
     """A store in the file `path`, created when the first record is added.
 
     A record is on the disk when `add` returns. A line that a crash cut short, or that something
-    else damaged, is skipped and listed in `damaged`; the file is never rewritten. Several processes
-    may append to one file; each sees the others' records when it opens the file.
+    else damaged, is skipped and listed in `damaged`, and it stays. Several processes may append to
+    one file, also while `remove` replaces it; each sees the others' records when it opens the file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -62,16 +54,42 @@ class FileRecords:
             )
 
     def add(self, record: TuningRecord) -> None:
-        if record in self._records:
-            return
+        self.add_all([record])
+
+    def add_all(self, records: Iterable[TuningRecord]) -> int:
+        """Adds them together, and returns how many are new. Raises what `add` does; what is on the
+        disk by then is added again by nobody."""
+        new = [record for record in dict.fromkeys(records) if record not in self._records]
+        if not new:
+            return 0
         try:
-            self._append(record.to_line().encode())
+            self._append("".join(f"{record.to_line()}\n" for record in new).encode())
         except OSError as error:
             raise StorageError(
                 f"cannot add to the records in {self.path}: {error.strerror}",
                 hint="free some space, or name another file",
             ) from error
-        self._records.add(record)
+        for record in new:
+            self._records.add(record)
+        return len(new)
+
+    def remove(self, records: Collection[TuningRecord]) -> None:
+        """Writes the file anew without these, whole or not at all. Raises StorageError."""
+        gone = set(records)
+
+        def write_to(file: IO[bytes]) -> None:
+            for line in self.path.read_bytes().splitlines(keepends=True):
+                if not _is_one_of(line, gone):
+                    file.write(line)
+
+        try:
+            with self._locked():
+                write_atomically(self.path, write_to)
+        except OSError as error:
+            raise StorageError(
+                f"cannot remove records from {self.path}: {error.strerror}"
+            ) from error
+        self._records = MemoryRecords(record for record in self._records if record not in gone)
 
     def find(self, task: str, fingerprint: str) -> list[TuningRecord]:
         return self._records.find(task, fingerprint)
@@ -82,16 +100,39 @@ class FileRecords:
     def __len__(self) -> int:
         return len(self._records)
 
-    def _append(self, line: bytes) -> None:
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+    def _append(self, data: bytes) -> None:
+        with self._locked() as descriptor:
             size = os.fstat(descriptor).st_size
             # A line that was cut short stays damaged, but must not swallow this one.
             torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
-            data = (b"\n" if torn else b"") + line + b"\n"
+            data = (b"\n" if torn else b"") + data
             while data:
                 data = data[os.write(descriptor, data) :]
             os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[int]:
+        """The open file, in which nobody else writes meanwhile."""
+        while True:
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                if not self._is_replaced(descriptor):
+                    yield descriptor
+                    return
+            finally:
+                os.close(descriptor)
+
+    def _is_replaced(self, descriptor: int) -> bool:
+        """Whether another process put another file in the place of this one."""
+        try:
+            return not os.path.samestat(os.fstat(descriptor), self.path.stat())
+        except FileNotFoundError:
+            return True
+
+
+def _is_one_of(line: bytes, records: Collection[TuningRecord]) -> bool:
+    try:
+        return TuningRecord.from_line(line.decode()) in records
+    except ValueError:
+        return False

@@ -124,7 +124,7 @@ class TuningRecord:
         """
         try:
             raw = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"not JSON: {error}") from None
         if not isinstance(raw, dict):
             raise ValueError(f"a record is a JSON object, this is a {type(raw).__name__}")
@@ -138,6 +138,7 @@ class TuningRecord:
         return cls(**{name: _READERS[str(f.type)](name, raw) for name, f in fields.items()})
 
 
+_LONGEST_NS = (1 << 63) - 1
 # What records did not always say, and what it was then.
 _ADDED = {"context": Context.ALONE.value, "device_class": "", "device": ""}
 
@@ -150,10 +151,14 @@ def pairs(decisions: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
 def _scalar(kind: type) -> Any:
     def read(name: str, raw: Mapping[str, Any]) -> Any:
         value = raw[name]
-        if kind is float and type(value) is int:
-            return float(value)
+        if kind is float and type(value) is int and abs(value) < 1 << 53:
+            value = float(value)
         if type(value) is not kind:
             raise ValueError(f"{name} is {value!r}, not a {kind.__name__}")
+        if isinstance(value, float) and not 0 <= value < float("inf"):
+            raise ValueError(f"{name} is {value!r}, not a time")
+        if isinstance(value, str):
+            value.encode()  # half of a pair of surrogates is no text
         return value
 
     return read
@@ -169,7 +174,9 @@ def _context(name: str, raw: Mapping[str, Any]) -> Any:
 
 def _integers(name: str, raw: Mapping[str, Any]) -> tuple[int, ...]:
     values = raw[name]
-    if not isinstance(values, list) or any(type(v) is not int or v < 0 for v in values):
+    if not isinstance(values, list) or any(
+        type(v) is not int or not 0 <= v <= _LONGEST_NS for v in values
+    ):
         raise ValueError(f"{name} is {values!r}, not a list of counts")
     return tuple(values)
 

@@ -90,5 +90,10 @@ def best(
 
 
 def latest(records: Iterable[TuningRecord]) -> dict[tuple[tuple[str, int], ...], TuningRecord]:
-    """The last record of each schedule, by its decisions."""
-    return {record.decisions: record for record in sorted(records, key=lambda r: r.created)}
+    """The last record of each schedule, by its decisions, in the order in which they were made:
+    the earlier ones of a schedule have no say in anything."""
+    found: dict[tuple[tuple[str, int], ...], TuningRecord] = {}
+    for record in sorted(records, key=lambda r: r.created):
+        found.pop(record.decisions, None)
+        found[record.decisions] = record
+    return found

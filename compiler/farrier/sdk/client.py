@@ -38,6 +38,7 @@ from farrier.files.atomic import check_writable, is_special
 from farrier.model.file import Model
 from farrier.options import MAX_LAYER_ERROR, TYPICAL_ALONE, CompileOptions
 from farrier.options.shapes import GivenShape, Hot
+from farrier.records import KnownSchedule, RuleSummary, numbered_lines
 from farrier.sdk.models import (
     Choices,
     Curve,
@@ -55,6 +56,7 @@ from farrier.sdk.models import (
     from_json,
 )
 from farrier.sdk.patience import Patience
+from farrier.sdk.records import FarmRecords, Imported
 from farrier.sdk.uploads import Listener as UploadListener
 from farrier.sdk.uploads import Sending, Uploads
 from farrier.targets import to_text
@@ -73,9 +75,12 @@ __all__ = [
     "Device",
     "FarmEvent",
     "Happening",
+    "Imported",
     "Job",
+    "KnownSchedule",
     "LogLine",
     "Overview",
+    "RuleSummary",
     "Sending",
     "StateChanged",
     "Task",
@@ -136,6 +141,7 @@ class Client(Closing):
             verify=_trust(ca or default_ca) if self.url.startswith("https://") else False,
             trust_env=False,  # a proxy of the environment must not see a token meant for loopback
         )
+        self._records = FarmRecords(self._call, patience_s=patience_s)
 
     def close(self) -> None:
         """Closes the connections."""
@@ -499,6 +505,82 @@ class Client(Closing):
     def version(self) -> str:
         """Of Farrier, on the server."""
         return str(self._repeated("GET", "/openapi.json")["info"]["version"])
+
+    # Tuning records
+
+    def show_records(self) -> list[RuleSummary]:
+        """How many there are, by device class and rule."""
+        return self._records.show()
+
+    def fastest_schedules(self, task: str, limit: int = 10) -> list[KnownSchedule]:
+        """The fastest schedules of a task, by its key, on each device class: `limit` of those
+        measured in a model and as many measured alone, whose times do not compare."""
+        return self._records.fastest(task, limit)
+
+    def export_records(
+        self,
+        *,
+        device_class: str | None = None,
+        task: str | None = None,
+        since: float | None = None,
+    ) -> Iterator[str]:
+        """Records as JSON lines, without their ends, in the order in which they were added; of one
+        device class, of one task, or made since a time in Unix seconds, where given. Fetched page
+        by page; raises ServiceError when the server stays away for `patience_s`."""
+        return self._records.export({"device_class": device_class, "task": task, "since": since})
+
+    def import_records(
+        self, path: str | os.PathLike[str], *, listener: Callable[[Imported], None] | None = None
+    ) -> Imported:
+        """Adds the JSON lines of a file, which is sent in parts; `listener` is told what is there
+        after each. A record that the farm has is not added twice, so a file may be imported again.
+
+        Raises UsageError that names a line which is no record: those before it are added, and
+        nothing behind it. StorageError where the file cannot be read.
+        """
+        imported = Imported(0, 0)
+        for imported in self._records.load(numbered_lines(pathlib.Path(path))):
+            if listener is not None:
+                listener(imported)
+        return imported
+
+    def prune_records(
+        self,
+        *,
+        device_class: str | None = None,
+        before: float | None = None,
+        failed: bool = False,
+        other_versions: bool = False,
+        keep: int | None = None,
+        dry_run: bool = False,
+        listener: Callable[[int], None] | None = None,
+    ) -> int:
+        """Removes records for good, and returns how many: those that are of a device class, were
+        made `before` a time in Unix seconds, `failed`, or are of rules that this installation of
+        Farrier does not have; all of what is asked has to hold. Of each task, rule and device class
+        the `keep` fastest schedules stay. With `dry_run` it counts those that would go.
+
+        `listener` is told how many by then. What is cut short goes on when it is begun again.
+        Raises UsageError where nothing is asked.
+        """
+        rules = None
+        if other_versions:
+            from farrier.model_tuning.known_rules import known_rules
+
+            rules = [{"name": rule.name, "version": rule.version} for rule in known_rules()]
+        request = {
+            "device_class": device_class,
+            "before": before,
+            "failed": failed,
+            "rules": rules,
+            "keep": keep,
+            "dry_run": dry_run,
+        }
+        pruned = 0
+        for pruned in self._records.prune(request):
+            if listener is not None:
+                listener(pruned)
+        return pruned
 
     # Devices
 

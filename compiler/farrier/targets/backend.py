@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from farrier.measure import Runner
     from farrier.partition.program import DriverProgram
     from farrier.passes.plan_memory import MemoryPlan
+    from farrier.records import RuleId
     from farrier.space import Space
     from farrier.targets.interface import Interface
     from farrier.targets.linked import LinkedModel
@@ -215,6 +216,11 @@ class Backend(Protocol):
     @property
     def passes(self) -> tuple[str, ...]:
         """The names of the passes that a graph goes through (`passes.PASSES`), in order."""
+        ...
+
+    @property
+    def rules(self) -> frozenset[RuleId]:
+        """The rules whose spaces `space` gives, in the versions that it has of them."""
         ...
 
     def space(self, program: TensorProgram | Function, target: Target, threads: int) -> Space:

@@ -1,12 +1,15 @@
-"""Tuning records: what the farm has learned, and of which devices."""
+"""Tuning records: what the farm has learned, of which devices; carried away, brought, forgotten."""
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from typing import Annotated, Any
 
-from fastapi import APIRouter
-from pydantic import BaseModel, Field
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.concurrency import run_in_threadpool
 
+from farrier.records import KnownSchedule, Pruning, RuleId, RuleSummary, Selection, fastest
 from farrier.targets import called
 from farrier_farm.farm import Farm
 from farrier_farm.records import RecordClass
@@ -14,6 +17,41 @@ from farrier_server.context import FarmDep
 from farrier_server.problems import documented
 
 router = APIRouter(prefix="/v1/records", tags=["records"])
+
+_LATEST = 1e11  # Unix seconds
+After = Annotated[
+    str,
+    Query(
+        max_length=40,
+        pattern=r"^(\d{1,18}-\d{1,18})?$",
+        description="`next` of the page before",
+    ),
+]
+DeviceClass = Annotated[
+    str | None, Query(max_length=200, description="only those of this class; empty: of none")
+]
+
+
+class RuleView(BaseModel):
+    """The records of one rule on one device class."""
+
+    rule: str = Field(description="that made the schedules, in whatever version")
+    records: int
+    tasks: int = Field(description="distinct kernels")
+    failed: int = Field(description="records without a time")
+    oldest: float = Field(description="Unix seconds at which the oldest was made")
+    newest: float = Field(description="Unix seconds at which the newest was made")
+
+    @classmethod
+    def of(cls, found: RuleSummary) -> RuleView:
+        return cls(
+            rule=found.rule,
+            records=found.records,
+            tasks=found.tasks,
+            failed=found.failed,
+            oldest=found.oldest,
+            newest=found.newest,
+        )
 
 
 class RecordClassView(BaseModel):
@@ -25,6 +63,7 @@ class RecordClassView(BaseModel):
     tasks: int = Field(description="distinct kernels")
     oldest: float = Field(description="Unix seconds at which the oldest was made")
     newest: float = Field(description="Unix seconds at which the newest was made")
+    rules: list[RuleView] = Field(description="the same by rule, by name")
 
     @classmethod
     def of(cls, farm: Farm, found: RecordClass) -> RecordClassView:
@@ -37,6 +76,7 @@ class RecordClassView(BaseModel):
             tasks=found.tasks,
             oldest=found.oldest,
             newest=found.newest,
+            rules=[RuleView.of(one) for one in found.rules],
         )
 
 
@@ -44,17 +84,197 @@ class RecordsView(BaseModel):
     """What is known of all jobs together."""
 
     count: int = Field(description="records, of whatever class")
-    classes: list[RecordClassView] = Field(
-        description="by id; records that an older version added may be counted an hour later"
-    )
+    classes: list[RecordClassView] = Field(description="by id")
     model: dict[str, Any] | None = Field(
         description="what is known of a cost model that the records trained; null without one"
     )
 
 
+class ScheduleView(BaseModel):
+    """A schedule of a task, by its latest record."""
+
+    device_class: str = Field(description="empty where the record tells none")
+    fingerprint: str = Field(description="of the target")
+    threads: int
+    rule: str
+    version: int = Field(description="of the rule")
+    context: str = Field(description="alone, or in the model: such times do not compare")
+    decisions: dict[str, int]
+    us: float = Field(description="of an undisturbed call")
+    created: float = Field(description="Unix seconds")
+
+    @classmethod
+    def of(cls, found: KnownSchedule) -> ScheduleView:
+        return cls(
+            device_class=found.device_class,
+            fingerprint=found.fingerprint,
+            threads=found.threads,
+            rule=found.rule,
+            version=found.version,
+            context=found.context,
+            decisions=dict(found.decisions),
+            us=found.us,
+            created=found.created,
+        )
+
+
+class FastestView(BaseModel):
+    """The fastest schedules of a task."""
+
+    schedules: list[ScheduleView] = Field(
+        description="by device class; of each those in a model first, the fastest first"
+    )
+
+
+class RecordLinesPage(BaseModel):
+    """Some tuning records, as they are stored."""
+
+    records: list[dict[str, Any]]
+    next: str = Field(description="`after` of the next page; empty on the last one")
+
+
+class ImportView(BaseModel):
+    """What became of the lines of a body."""
+
+    added: int = Field(description="records that are new")
+    known: int = Field(description="records that were there already")
+
+
+class RuleVersion(BaseModel):
+    """A rule in one of its versions."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(max_length=200)
+    version: int = Field(strict=True)
+
+
+class PruneRequest(BaseModel):
+    """Which records are to go: those that have all of what is asked. Null and false ask nothing,
+    and something has to be asked."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        allow_inf_nan=False,
+        json_schema_extra={"examples": [{"failed": True, "dry_run": True}]},
+    )
+
+    device_class: str | None = Field(default=None, max_length=200, description="of this class")
+    before: Annotated[float, Field(ge=0, le=_LATEST)] | None = Field(
+        default=None, description="made before, in Unix seconds"
+    )
+    failed: bool = Field(default=False, strict=True, description="without a time")
+    rules: Annotated[list[RuleVersion], Field(max_length=1000)] | None = Field(
+        default=None, description="of none of these, as whoever asks has them"
+    )
+    keep: Annotated[int, Field(ge=1, le=1_000_000, strict=True)] | None = Field(
+        default=None,
+        description="but the fastest schedules, so many of each task, rule and device class, those "
+        "measured alone and those in the model",
+    )
+    dry_run: bool = Field(default=False, strict=True, description="count, and remove nothing")
+    after: str = Field(
+        default="",
+        max_length=40,
+        pattern=r"^(\d{1,18}-\d{1,18})?$",
+        description="`next` of the step before",
+    )
+
+    def pruning(self) -> Pruning:
+        """Raises UsageError where nothing is asked."""
+        selection = Selection(
+            device_class=self.device_class,
+            before=self.before,
+            failed=self.failed,
+            rules=None
+            if self.rules is None
+            else frozenset(RuleId(rule.name, rule.version) for rule in self.rules),
+        )
+        return Pruning(selection, self.keep)
+
+
+class PruneView(BaseModel):
+    """What a step removed."""
+
+    pruned: int = Field(description="records; with `dry_run`, those that would go")
+    next: str = Field(description="`after` of the next step; empty where all is done")
+
+
 @router.get("", responses=documented(503))
 def get_records(farm: FarmDep) -> RecordsView:
-    """How many tuning records there are. They are kept for good: the next job that has a kernel of
-    the same kind, on a device of the same class, begins with them."""
+    """How many tuning records there are. They are kept until somebody prunes them: the next job
+    that has a kernel of the same kind, on a device of the same class, begins with them."""
     classes = [RecordClassView.of(farm, found) for found in farm.records.classes()]
     return RecordsView(count=farm.records.count(), classes=classes, model=None)
+
+
+@router.get("/fastest", responses=documented(400, 503))
+def get_fastest(
+    farm: FarmDep,
+    task: Annotated[str, Query(max_length=1000, description="key of the task")],
+    limit: Annotated[int, Query(ge=1, le=1000, description="of each class and context")] = 10,
+) -> FastestView:
+    """The fastest schedules of a task on each device class; none of a task that is not known."""
+    found = fastest(farm.records.of_task(task), limit)
+    return FastestView(schedules=[ScheduleView.of(one) for one in found])
+
+
+@router.get("/export", response_model=RecordLinesPage, responses=documented(400, 503))
+def export_records(
+    farm: FarmDep,
+    device_class: DeviceClass = None,
+    task: Annotated[str | None, Query(max_length=1000, description="only of this task")] = None,
+    since: Annotated[
+        float | None, Query(ge=0, le=_LATEST, description="only those made since, in Unix seconds")
+    ] = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 1000,
+    after: After = "",
+) -> Response:
+    """Tuning records, whole, in the order in which they were added. A page that is not the last may
+    have fewer than `limit`, or none: it looks at so many records."""
+    selection = Selection(device_class=device_class, task=task, since=since)
+    page = farm.records.page(selection, after=after, limit=limit)
+    lines = ",".join(line for line in page.lines if _is_object(line))
+    text = f'{{"records":[{lines}],"next":{json.dumps(page.next)}}}'
+    return Response(text, media_type="application/json")  # as they are stored
+
+
+@router.post(
+    "/import",
+    responses=documented(400, 413, 503, 507),
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {"application/x-ndjson": {"schema": {"type": "string"}}},
+        }
+    },
+)
+async def import_records(
+    request: Request,
+    farm: FarmDep,
+    first: Annotated[
+        int, Query(ge=1, le=1 << 60, description="number of the body's first line in its file")
+    ] = 1,
+) -> ImportView:
+    """Adds the body's lines, a record each. A record that is there is not added twice, so a body
+    may be sent again. 400 names a line that is no record: those before it are added, and nothing
+    behind it was looked at."""
+    lines = (await request.body()).split(b"\n")
+    added, known = await run_in_threadpool(farm.records.load, lines, first)
+    return ImportView(added=added, known=known)
+
+
+@router.post("/prune", responses=documented(400, 503, 507))
+def prune_records(body: PruneRequest, farm: FarmDep) -> PruneView:
+    """Removes records for good, in steps: ask again with `after` until `next` is empty. One that is
+    begun again, after whatever happened, ends what was left."""
+    done = farm.record_pruning.step(body.pruning(), after=body.after, is_dry=body.dry_run)
+    return PruneView(pruned=done.records, next=done.next)
+
+
+def _is_object(line: str) -> bool:
+    """Whether a line that no version could read would spoil the page."""
+    try:
+        return isinstance(json.loads(line), dict)
+    except ValueError:
+        return False

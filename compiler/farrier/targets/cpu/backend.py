@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from farrier.llvm import LLVMMachine
     from farrier.measure import Runner
     from farrier.partition.program import DriverProgram
+    from farrier.records import RuleId
     from farrier.space import Space
     from farrier.targets.backend import Loaded
     from farrier.targets.cpu.assemble import Plan
@@ -101,6 +102,12 @@ class CpuBackend(Backend):
         from farrier.targets.cpu.passes import ORDER
 
         return ORDER
+
+    @property
+    def rules(self) -> frozenset[RuleId]:
+        from farrier.targets.cpu.rules import IDS
+
+        return IDS
 
     def space(self, program: TensorProgram | Function, target: Target, threads: int) -> Space:
         from farrier.targets.cpu.rules import for_program

@@ -67,6 +67,12 @@ class AbacusBackend(Backend):
 
     # -- the steps of a compilation
 
+    @property
+    def rules(self):
+        from abacus.rule import RULE
+
+        return frozenset({RULE})
+
     def space(self, program, target, threads):
         from abacus.rule import space
 

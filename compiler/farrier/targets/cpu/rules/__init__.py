@@ -34,6 +34,19 @@ RULES = (
     fallback.space,
 )
 
+_MODULES = (
+    matrix_tile,
+    register_tile,
+    bottleneck,
+    winograd,
+    attention,
+    rows,
+    elementwise,
+    nest,
+    fallback,
+)
+IDS = frozenset(module.RULE for module in _MODULES)
+
 
 def for_program(program: TensorProgram | Function, target: Target, threads: int) -> Space:
     """The schedule space of one kernel run by `threads` threads."""

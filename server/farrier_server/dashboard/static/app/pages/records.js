@@ -43,7 +43,7 @@ function Summary({ data }) {
   const newest = Math.max(0, ...data.classes.map((row) => row.newest ?? 0));
   const kernels = data.classes.reduce((sum, row) => sum + (row.tasks ?? 0), 0);
   return html`<${Figures} label="Records">
-    <${Figure} name="Records" value=${count(data.count)} detail="kept for ever" />
+    <${Figure} name="Records" value=${count(data.count)} detail="kept until pruned" />
     <${Figure} name="Device classes" value=${count(data.classes.length)} detail="have records" />
     <${Figure} name="Kernels" value=${count(kernels)} detail="measured" />
     <${Figure} name="Newest" value=${newest ? html`<${Ago} at=${newest} />` : "–"} />

@@ -1,0 +1,328 @@
+"""The verbs about tuning records, of the service or of a file: records show, records export,
+records import, records prune."""
+
+from __future__ import annotations
+
+import datetime
+import re
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, Annotated
+
+import typer
+from rich.table import Column, Table
+from rich.text import Text
+
+from farrier.cli.remote import PANEL, ServerOption
+from farrier.cli.show import print_table
+from farrier.errors import UsageError
+from farrier.files.atomic import write_atomically
+from farrier.records import (
+    ALL,
+    Damage,
+    FileRecords,
+    KnownSchedule,
+    Pruning,
+    RuleSummary,
+    Selection,
+    TuningRecord,
+    fastest,
+    numbered_lines,
+    read_lines,
+    record_of,
+    summarize,
+)
+from farrier.sdk.client import Client
+from farrier.sdk.records import Imported
+
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_ADDED_AT_ONCE = 1000
+
+FileOption = Annotated[
+    Path | None,
+    typer.Option("--file", help="A file of records, as `farrier compile --records` makes it."),
+]
+ClassOption = Annotated[
+    str | None, typer.Option("--device-class", help="Only those of the class with this id.")
+]
+TaskOption = Annotated[str | None, typer.Option("--task", help="Only those of the task's key.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verbs to the command."""
+    group = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
+    group.callback()(records)
+    for name, verb in (
+        ("show", show),
+        ("export", export),
+        ("import", import_),
+        ("prune", prune),
+    ):
+        group.command(name)(verb)
+    app.add_typer(group, name="records", rich_help_panel=PANEL)
+
+
+def records() -> None:
+    """What tuning has measured: show it, carry it to another farm, forget it."""
+
+
+def show(
+    task: Annotated[
+        str | None, typer.Option("--task", help="The fastest schedules of the task with this key.")
+    ] = None,
+    limit: Annotated[
+        int, typer.Option(min=1, max=1000, help="So many of each class and context, with --task.")
+    ] = 10,
+    file: FileOption = None,
+    server: ServerOption = None,
+) -> None:
+    """List what is known by device class and rule, or the fastest schedules of a task."""
+    if file is not None:
+        found = _readable(file)
+        if task is None:
+            _print_rules(summarize(found))
+        else:
+            _print_schedules(fastest((one for one in found if one.task == task), limit))
+        return
+    with Client(server) as client:
+        if task is None:
+            _print_rules(client.show_records())
+        else:
+            _print_schedules(client.fastest_schedules(task, limit))
+
+
+def export(
+    output: Annotated[Path, typer.Option("-o", "--output", help="Where to: JSON lines.")],
+    device_class: ClassOption = None,
+    task: TaskOption = None,
+    since: Annotated[
+        str | None, typer.Option(help="Only those made since this date: 2026-11-01, in UTC.")
+    ] = None,
+    file: FileOption = None,
+    server: ServerOption = None,
+) -> None:
+    """Write records to a file, whole or not at all."""
+    selection = Selection(
+        device_class=device_class, task=task, since=None if since is None else _moment(since)
+    )
+    if file is not None:
+        _write(output, _selected(file, selection))
+        return
+    with Client(server) as client:
+        lines = client.export_records(
+            device_class=selection.device_class, task=selection.task, since=selection.since
+        )
+        _write(output, lines)
+
+
+def import_(
+    source: Annotated[Path, typer.Argument(metavar="FILE", help="JSON lines of records.")],
+    into: Annotated[
+        Path | None, typer.Option("--into", help="Into this file instead of the service.")
+    ] = None,
+    server: ServerOption = None,
+) -> None:
+    """Add the records of a file; those that are there already stay as they are."""
+    if into is not None:
+        imported = _import_into(FileRecords(into), source)
+    else:
+        with Client(server) as client:
+            imported = client.import_records(source)
+    typer.echo(f"{imported.added} records added, {imported.known} were there already")
+
+
+def prune(
+    device_class: ClassOption = None,
+    older_than: Annotated[
+        str | None, typer.Option(help="Only those made longer ago: 90d, 12h.")
+    ] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="Only those without a time.")] = False,
+    other_versions: Annotated[
+        bool,
+        typer.Option(
+            "--other-versions", help="Only those of rules that this version does not have."
+        ),
+    ] = False,
+    keep: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Not the fastest schedules, so many of each task, rule and class, alone and in "
+            "the model.",
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say how many would go, and remove none.")
+    ] = False,
+    file: FileOption = None,
+    server: ServerOption = None,
+) -> None:
+    """Remove records for good: those for which all that is asked holds."""
+    before = None if older_than is None else time.time() - _age(older_than)
+    asked = Selection(device_class=device_class, before=before, failed=failed)
+    if asked == ALL and not other_versions and keep is None:
+        raise UsageError(
+            "nothing says which records are to go",
+            hint="--device-class, --older-than, --failed, --other-versions or --keep",
+        )
+    if file is not None:
+        pruned = _prune_file(file, asked, other_versions, keep, dry_run=dry_run)
+    else:
+        with Client(server) as client:
+            pruned = client.prune_records(
+                device_class=device_class,
+                before=before,
+                failed=failed,
+                other_versions=other_versions,
+                keep=keep,
+                dry_run=dry_run,
+            )
+    typer.echo(f"{pruned} records {'would go' if dry_run else 'removed'}")
+
+
+def _prune_file(
+    path: Path, asked: Selection, other_versions: bool, keep: int | None, *, dry_run: bool
+) -> int:
+    rules = None
+    if other_versions:
+        from farrier.model_tuning.known_rules import known_rules
+
+        rules = known_rules()
+    selection = Selection(
+        device_class=asked.device_class, before=asked.before, failed=asked.failed, rules=rules
+    )
+    store = _existing(path)
+    doomed = Pruning(selection, keep).doomed(list(store))
+    if doomed and not dry_run:
+        store.remove(doomed)
+    return len(doomed)
+
+
+def _existing(path: Path) -> FileRecords:
+    """The records of a file that has to be there. Raises StorageError."""
+    next(numbered_lines(path), None)
+    return FileRecords(path)
+
+
+def _readable(path: Path) -> Iterator[TuningRecord]:
+    """The records of a file; at the end, which lines are none is told."""
+    damaged: list[Damage] = []
+    count = 0
+    for one in read_lines(path):
+        if isinstance(one, Damage):
+            count += 1
+            damaged = damaged or [one]
+        else:
+            yield one
+    if damaged:
+        typer.echo(f"{count} lines of {path} are no records: {damaged[0]}", err=True)
+
+
+def _selected(path: Path, selection: Selection) -> Iterator[str]:
+    return (one.to_line() for one in _readable(path) if selection.admits(one))
+
+
+def _write(path: Path, lines: Iterable[str]) -> None:
+    count = 0
+
+    def write_to(file: IO[bytes]) -> None:
+        nonlocal count
+        for line in lines:
+            file.write(f"{line}\n".encode())
+            count += 1
+
+    write_atomically(path, write_to)
+    typer.echo(f"{count} records in {path}")
+
+
+def _import_into(store: FileRecords, source: Path) -> Imported:
+    """Adds the records of a file part by part. Raises UsageError that names a line which is none;
+    those before it are added."""
+    added = given = 0
+    part: list[TuningRecord] = []
+    for number, line in numbered_lines(source):
+        try:
+            part.append(record_of(line))
+        except ValueError as error:
+            store.add_all(part)
+            raise UsageError(
+                f"line {number} of {source} is no tuning record: {error}; what comes before it is "
+                "there, and nothing behind it was looked at",
+                hint="mend or remove the line and go on: what is there is not added twice",
+            ) from None
+        if len(part) == _ADDED_AT_ONCE:
+            added, given = added + store.add_all(part), given + len(part)
+            part.clear()
+    added, given = added + store.add_all(part), given + len(part)
+    return Imported(added, given - added)
+
+
+def _print_rules(rules: Iterable[RuleSummary]) -> None:
+    columns = ["records", "tasks", "failed", "oldest", "newest"]
+    table = Table(
+        Column("class", no_wrap=True),
+        "rule",
+        *(Column(name, justify="right") for name in columns),
+        box=None,
+    )
+    for one in rules:
+        numbers = (one.records, one.tasks, one.failed)
+        table.add_row(
+            Text(one.device_class or "(none)"),
+            Text(one.rule),
+            *map(str, numbers),
+            *map(_date, (one.oldest, one.newest)),
+        )
+    print_table(table)
+
+
+def _print_schedules(schedules: Iterable[KnownSchedule]) -> None:
+    table = Table(
+        Column("class", no_wrap=True),
+        "measured",
+        Column("µs", justify="right"),
+        "threads",
+        "rule",
+        "made",
+        "decisions",
+        box=None,
+    )
+    for one in schedules:
+        table.add_row(
+            Text(one.device_class or one.fingerprint),
+            one.context,
+            f"{one.us:.3f}",
+            str(one.threads),
+            Text(f"{one.rule} {one.version}"),
+            _date(one.created),
+            Text(" ".join(f"{knob}={value}" for knob, value in one.decisions.items())),
+        )
+    print_table(table)
+
+
+def _date(seconds: float) -> str:
+    try:
+        moment = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
+    except (OverflowError, ValueError, OSError):  # beyond what calendars know
+        return f"{seconds:.0f}"
+    return moment.strftime("%Y-%m-%d %H:%M")
+
+
+def _moment(text: str) -> float:
+    """`2026-11-01`, `2026-11-01T12:30+01:00` → Unix seconds; UTC where it says nothing else."""
+    try:
+        moment = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(
+            f"cannot read the date {text!r}", hint="--since 2026-11-01, or 2026-11-01T12:30"
+        ) from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)).timestamp()
+
+
+def _age(text: str) -> float:
+    """`90d`, `12h` → seconds."""
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smhd])", text)
+    if match is None:
+        raise UsageError(f"cannot read the age {text!r}", hint="--older-than 90d, 12h or 30m")
+    return float(match[1]) * _UNITS[match[2]]

@@ -1,0 +1,37 @@
+"""Which records are meant: by device class, task, age, outcome, and version of the rule."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from farrier.records.record import RuleId, TuningRecord
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Selection:
+    """The records that have all of what is asked; None and False ask nothing.
+
+    Times are Unix seconds, `since` included and `before` not. `failed` are those without a time,
+    and with `rules` those that none of these rules made.
+    """
+
+    device_class: str | None = None
+    task: str | None = None
+    since: float | None = None
+    before: float | None = None
+    failed: bool = False
+    rules: frozenset[RuleId] | None = None
+
+    def admits(self, record: TuningRecord) -> bool:
+        """Whether a record is meant."""
+        return (
+            (self.device_class is None or record.device_class == self.device_class)
+            and (self.task is None or record.task == self.task)
+            and (self.since is None or record.created >= self.since)
+            and (self.before is None or record.created < self.before)
+            and not (self.failed and record.samples_ns)
+            and (self.rules is None or record.made_by not in self.rules)
+        )
+
+
+ALL = Selection()

@@ -1,0 +1,93 @@
+"""What records say together: how many there are of each rule, and the fastest schedules."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from farrier.records.record import Context, TuningRecord
+from farrier.records.store import latest
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RuleSummary:
+    """The records of one rule on one device class, "" for those that tell none. `tasks` are
+    distinct; `oldest` and `newest` are when they were made, in Unix seconds."""
+
+    device_class: str
+    rule: str
+    records: int
+    tasks: int
+    failed: int
+    oldest: float
+    newest: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class KnownSchedule:
+    """A schedule of a task, by its latest record: `us` are microseconds of an undisturbed call,
+    `created` Unix seconds. Times of different contexts do not compare."""
+
+    device_class: str
+    fingerprint: str
+    threads: int
+    rule: str
+    version: int
+    context: str
+    decisions: Mapping[str, int]
+    us: float
+    created: float
+
+    @classmethod
+    def of(cls, record: TuningRecord) -> KnownSchedule:
+        return cls(
+            device_class=record.device_class,
+            fingerprint=record.fingerprint,
+            threads=record.threads,
+            rule=record.rule,
+            version=record.version,
+            context=record.context.value,
+            decisions=record.knobs,
+            us=record.seconds * 1e6,
+            created=record.created,
+        )
+
+
+def summarize(records: Iterable[TuningRecord]) -> list[RuleSummary]:
+    """By device class and rule. Holds the names of tasks, and no record."""
+    tasks: dict[tuple[str, str], set[str]] = defaultdict(set)
+    counts: dict[tuple[str, str], tuple[int, int, float, float]] = {}
+    for record in records:
+        key = record.device_class, record.rule
+        tasks[key].add(record.task)
+        number, failed, oldest, newest = counts.get(key, (0, 0, record.created, record.created))
+        counts[key] = (
+            number + 1,
+            failed + (not record.samples_ns),
+            min(oldest, record.created),
+            max(newest, record.created),
+        )
+    return [
+        RuleSummary(*key, number, len(tasks[key]), failed, oldest, newest)
+        for key, (number, failed, oldest, newest) in sorted(counts.items())
+    ]
+
+
+def fastest(records: Iterable[TuningRecord], limit: int) -> list[KnownSchedule]:
+    """Of a task's records: of each device class, target, thread count and context the `limit`
+    fastest schedules; those measured in a model come first. What was screened decides nothing."""
+    groups: dict[tuple[str, str, int, str], list[TuningRecord]] = defaultdict(list)
+    for record in records:
+        if record.samples_ns and record.context is not Context.SCREENED:
+            place = record.device_class, record.fingerprint, record.threads
+            groups[*place, "" if record.context is Context.MODEL else "alone"].append(record)
+    found: list[KnownSchedule] = []
+    for _, group in sorted(groups.items()):
+        rules: dict[tuple[str, int], list[TuningRecord]] = defaultdict(list)
+        for record in group:
+            rules[record.rule, record.version].append(record)
+        known = [record for each in rules.values() for record in latest(each).values()]
+        known.sort(key=lambda record: record.seconds)
+        found += map(KnownSchedule.of, known[:limit])
+    return found

@@ -1,0 +1,86 @@
+"""Records that versions before this one added, whose order was a list.
+
+farrier:records:order               list of digests, in the order of addition
+farrier:records:of:<task>:<target>  the same for one task on one target fingerprint
+farrier:records:archived, archives, counted, classes, class:<class>, tasks:<class>
+                                    what was archived and counted of them
+
+They enter the log that this version keeps (`records.py`), the oldest first, and then the archives;
+the lines stay where they are. Older roles may add more while a farm is updated; what they counted
+goes with the list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import resources
+
+from farrier_farm.connection import Client
+from farrier_farm.record_entry import RecordEntry
+
+_PREFIX = "farrier:records:"
+_ORDER = _PREFIX + "order"
+_ADOPTED_AT_ONCE = 100
+
+# KEYS are the list and, for each entry, that of its task and target. Who was quicker took the head.
+_ADOPT = """
+local order, count = KEYS[1], #KEYS - 1
+for i = 1, count do
+  if redis.call('LINDEX', order, i - 1) ~= ARGV[1 + (i - 1) * WORDS] then return 0 end
+end
+for i = 1, count do
+  local first = 1 + (i - 1) * WORDS
+  enter_record(ARGV, first)
+  redis.call('LREM', KEYS[1 + i], 1, ARGV[first])
+end
+redis.call('LTRIM', order, count, -1)
+for _, name in ipairs({'archived', 'counted'}) do
+  local number = tonumber(redis.call('GET', key(name)) or 0)
+  redis.call('SET', key(name), math.max(number - count, 0))
+end
+if redis.call('EXISTS', order) == 0 then
+  for _, class in ipairs(redis.call('SMEMBERS', key('classes'))) do
+    redis.call('DEL', key('class', class), key('tasks', class))
+  end
+  redis.call('DEL', key('archived'), key('archives'), key('counted'), key('classes'))
+end
+return count
+"""
+
+
+class OlderRecords:
+    """Every method raises ServiceError where Redis is out of reach."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        shared = resources.files(__package__).joinpath("records.lua").read_text()
+        self._adopt = client.script(shared + _ADOPT)
+
+    def count(self) -> int:
+        """How many wait."""
+        return int(self._client.command("LLEN", _ORDER))
+
+    def lines(self, task: str, fingerprint: str) -> Iterator[str]:
+        """Those of a task on a target that wait, in the order of addition. Two pairs of names may
+        have joined to one key."""
+        digests = self._client.command("LRANGE", f"{_PREFIX}of:{task}:{fingerprint}", 0, -1)
+        for line in self._lines(digests):
+            entry = RecordEntry.of_line(line)
+            if (entry.task, entry.target) == (task, fingerprint):
+                yield line
+
+    def adopt(self) -> bool:
+        """Takes the oldest `_ADOPTED_AT_ONCE` in; returns whether there were any."""
+        digests = self._client.command("LRANGE", _ORDER, 0, _ADOPTED_AT_ONCE - 1)
+        entries = [RecordEntry.of_line(line) for line in self._lines(digests)]
+        if not entries:
+            return False
+        keys = [f"{_PREFIX}of:{one.task}:{one.target}" for one in entries]
+        self._adopt([_ORDER, *keys], [word for one in entries for word in one.words])
+        return True
+
+    def _lines(self, digests: list[str]) -> list[str]:
+        if not digests:
+            return []
+        found: list[str] = self._client.command("HMGET", _PREFIX + "lines", *digests)
+        return found

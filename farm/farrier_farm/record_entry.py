@@ -1,0 +1,79 @@
+"""What the indexes of records have of a line, as words for `records.lua`."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import math
+from typing import Any
+
+from farrier.records import TuningRecord
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RecordEntry:
+    """A JSON line by what it is found and counted by."""
+
+    line: str
+    task: str
+    target: str  # its fingerprint
+    device_class: str
+    rule: str
+    created: float
+    failed: bool
+
+    @classmethod
+    def of(cls, record: TuningRecord) -> RecordEntry:
+        return cls(
+            line=record.to_line(),
+            task=record.task,
+            target=record.fingerprint,
+            device_class=record.device_class,
+            rule=record.rule,
+            created=record.created,
+            failed=not record.samples_ns,
+        )
+
+    @classmethod
+    def of_line(cls, line: str) -> RecordEntry:
+        """Of a line that another version wrote, as far as it can be read."""
+        raw: Any = None
+        with contextlib.suppress(ValueError, RecursionError):
+            raw = json.loads(line)
+        known = raw if isinstance(raw, dict) else {}
+
+        def text(name: str) -> str:
+            value = known.get(name)
+            return value if isinstance(value, str) else ""
+
+        created = known.get("created")
+        return cls(
+            line=line,
+            task=text("task"),
+            target=text("fingerprint"),
+            device_class=text("device_class"),
+            rule=text("rule"),
+            created=created if isinstance(created, float) and math.isfinite(created) else 0.0,
+            failed=not known.get("samples_ns"),
+        )
+
+    @property
+    def words(self) -> list[str]:
+        digest = hashlib.sha256(self.line.encode()).hexdigest()[:32]
+        return [
+            *(digest, self.line, place(self.task, self.target)),
+            *(kind(self.device_class, self.rule), json.dumps([self.device_class])),
+            *(self.task, self.target, repr(self.created), str(int(self.failed))),
+        ]
+
+
+def place(task: str, target: str) -> str:
+    """Names may be any text, so they are joined as JSON."""
+    return json.dumps([task, target])
+
+
+def kind(device_class: str, rule: str) -> str:
+    """The same of what is counted together."""
+    return json.dumps([device_class, rule])

@@ -1,0 +1,90 @@
+"""Records are forgotten piece by piece: a step looks at so many of them, whoever asks for it.
+
+A record leaves all indexes in one script, of which each takes some hundred. So what is killed
+between two steps, or within one, leaves nothing half done but archives that are written anew by the
+next step, or by a worker's next look for garbage."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from importlib import resources
+
+from farrier.records import Pruning
+from farrier_farm.connection import Client
+from farrier_farm.record_entry import RecordEntry
+from farrier_farm.records import Records, StoredRecord
+
+LOOKED_AT = (
+    1000  # records, by a step; those of a task with too many schedules are looked at together
+)
+_REMOVED_AT_ONCE = 100
+_RENEWED = 100  # archives, by a step
+
+_REMOVE = """
+local removed = 0
+for i = 1, #KEYS do removed = removed + remove_record(KEYS[i], ARGV, 1 + (i - 1) * WORDS) end
+return removed
+"""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Pruned:
+    """What a step did: how many records it removed, or would have; `next` is where the next one
+    begins, "" where nothing is left to do."""
+
+    records: int
+    next: str
+
+
+class RecordPruning:
+    """Every method raises ServiceError where Redis is out of reach, StorageError where there is no
+    room for an archive."""
+
+    def __init__(self, client: Client, records: Records) -> None:
+        self._records = records
+        shared = resources.files(__package__).joinpath("records.lua").read_text()
+        self._remove = client.script(shared + _REMOVE)
+
+    def step(self, pruning: Pruning, *, after: str = "", is_dry: bool = False) -> Pruned:
+        """Looks at the next `LOOKED_AT` records, in the order of addition. What this version cannot
+        read stays."""
+        self._records.adopt()
+        page, following = self._records.log(after, None, LOOKED_AT)
+        if is_dry:
+            doomed = {one.id for one in self._doomed(pruning, page)}
+            return Pruned(sum(one.id in doomed for one in page), following)
+        removed = sum(map(self._removed, _chunks(self._doomed(pruning, page))))
+        if self._records.archives.renew(_RENEWED) and not following:
+            following = page[-1].id if page else after or "0-0"
+        return Pruned(removed, following)
+
+    def _doomed(self, pruning: Pruning, page: Sequence[StoredRecord]) -> Iterator[StoredRecord]:
+        """Those of the page; with a number to keep, all of each task of which there are some."""
+        if pruning.keep is None:
+            yield from _chosen(pruning, page)
+            return
+        records = [one.record for one in page if one.record is not None]
+        selected = [record for record in records if pruning.selection.admits(record)]
+        for task, target in dict.fromkeys((each.task, each.fingerprint) for each in selected):
+            yield from _chosen(pruning, self._records.stored(task, target))
+
+    def _removed(self, entries: Sequence[StoredRecord]) -> int:
+        words = [word for one in entries for word in RecordEntry.of_line(one.line).words]
+        return int(self._remove([one.id for one in entries], words))
+
+
+def _chosen(pruning: Pruning, stored: Iterable[StoredRecord]) -> Iterator[StoredRecord]:
+    found = {one.record: one for one in stored if one.record is not None}
+    return (found[record] for record in pruning.doomed(found.keys()))
+
+
+def _chunks(entries: Iterable[StoredRecord]) -> Iterator[list[StoredRecord]]:
+    chunk: list[StoredRecord] = []
+    for one in entries:
+        chunk.append(one)
+        if len(chunk) == _REMOVED_AT_ONCE:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
