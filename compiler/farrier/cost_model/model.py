@@ -150,4 +150,5 @@ def _grades(seconds: Floats) -> npt.NDArray[np.int64]:
     if not ran.any():
         return np.zeros(len(seconds), np.int64)
     slower = np.log(seconds / seconds[ran].min()) / np.log(SLOWEST)
-    return np.rint(GRADES * (1 - np.minimum(slower, 1))).astype(np.int64)
+    grades: npt.NDArray[np.int64] = np.rint(GRADES * (1 - np.minimum(slower, 1))).astype(np.int64)
+    return grades
