@@ -286,6 +286,19 @@ class LoadedModel:
         self._lay_out()
         self._is_laid_out = True
 
+    def adopt(self, other: LoadedModel) -> None:
+        """Lays memory out for the sizes that another has, as far as it is not; what capacities have
+        grown to stays."""
+        grown = {
+            name: max(own, other._capacities.get(name, own))
+            for name, own in self._capacities.items()
+        }
+        if (self._given, self._capacities) == (other._given, grown):
+            return
+        self._capacities = grown
+        self._is_laid_out = False
+        self._resize(other._given, is_called=False)
+
     def _tell_sizes(self) -> dict[str, int]:
         """Puts what the entry is given where it reads it; gives it by symbol."""
         told = self._given | self._capacities

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from farrier.artifact import container
 from farrier.artifact.manifest import Manifest
-from farrier.errors import InputMismatchError
+from farrier.errors import ArtifactError, InputMismatchError
 from farrier.ir.strings import codes_of, fitted, strings_of
 from farrier.runtime.loaded_model import LoadedModel
 from farrier.targets.backend import Loaded
@@ -20,7 +20,8 @@ Array = npt.NDArray[Any]
 
 
 class Session:
-    """One model in this process. Calls from several threads run one after the other."""
+    """One model in this process. Calls from several threads run one after the other; between two
+    of them other code for the model may take the place of what there is (`exchange`)."""
 
     def __init__(
         self,
@@ -36,7 +37,7 @@ class Session:
         Raises ArtifactError where the model was built for another kind of machine, UsageError for
         more threads than it has memory for.
         """
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal's handler may close what the signal found at work
         self._loaded = LoadedModel(manifest, library, params, threads, memory_bytes)
         self.threads = threads
         self.memory_bytes = self._loaded.memory_bytes
@@ -46,6 +47,7 @@ class Session:
 
     @property
     def manifest(self) -> Manifest:
+        """Of the code in use."""
         return self._loaded.manifest
 
     @property
@@ -104,9 +106,38 @@ class Session:
     def closed(self) -> bool:
         return self._loaded.closed
 
+    def beside(
+        self, manifest: Manifest, library: bytes, params: Buffer | container.Mapped
+    ) -> LoadedModel:
+        """Other code for this model, loaded beside what is in use, for `exchange`: with the same
+        threads, and with memory for the same sizes. Raises ArtifactError where it is no code for
+        this model or machine, UsageError as `Session`."""
+        now = self._loaded
+        if not manifest.has_interface_of(now.manifest):
+            raise ArtifactError(
+                f"{manifest.name} has other inputs, outputs or sizes than {now.manifest.name}",
+                hint="make a session of its own for it",
+            )
+        loaded = LoadedModel(manifest, library, params, self.threads, self.memory_bytes)
+        loaded.adopt(now)
+        return loaded
+
+    def exchange(self, loaded: LoadedModel) -> None:
+        """Has the next call run what `beside` loaded, and unloads what ran until now. A call waits
+        for it no longer than for the exchange of the two. A session that is closed stays so."""
+        with self._lock:
+            before = self._loaded
+            if before.closed:
+                before = loaded
+            else:
+                loaded.adopt(before)  # there were calls since
+                self._loaded = loaded
+        before.close()
+
     def close(self) -> None:
         """Ends the threads and unloads the code; a second call does nothing."""
-        self._loaded.close()
+        with self._lock:
+            self._loaded.close()
 
     def _names_mismatch(self, inputs: Mapping[str, Any]) -> InputMismatchError:
         expected = ", ".join(sorted(self._names)) or "none"
