@@ -23,6 +23,7 @@ from farrier_device.memory import Buffer, aligned_buffer
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from farrier.background import Tuning
     from farrier.runtime.session import Session
 
 MANIFEST = "manifest.json"
@@ -38,13 +39,17 @@ REPORT = "report.json"
 @dataclasses.dataclass(slots=True)
 class Artifact:
     """A compiled model. `members` are the container's files but for the parameters; those are
-    `params` in memory, or `mapped`, or else read from `path` when the model first runs."""
+    `params` in memory, or `mapped`, or else read from `path` when the model first runs.
+
+    `tuning` is what looks for better code in the background, where something does: with each
+    version that it finds the artifact becomes another, and so do its sessions."""
 
     manifest: Manifest
     members: dict[str, bytes]
     params: memoryview | None = None
     path: pathlib.Path | None = None
     mapped: container.Mapped | None = None
+    tuning: Tuning | None = dataclasses.field(default=None, repr=False, compare=False)
     _session: Session | None = dataclasses.field(default=None, repr=False, compare=False)
     _sessions: weakref.WeakSet[Session] = dataclasses.field(
         default_factory=weakref.WeakSet, repr=False, compare=False
@@ -115,7 +120,9 @@ class Artifact:
     def version(self) -> Artifact:
         """What this artifact is now, which stays what it is."""
         with self._changing:
-            return Artifact(self.manifest, self.members, self.params, self.path, self.mapped)
+            return Artifact(
+                self.manifest, self.members, self.params, self.path, self.mapped, self.tuning
+            )
 
     def become(self, other: Artifact) -> None:
         """Is what `other` is, a version of the same model, from now on; so is each of its sessions
