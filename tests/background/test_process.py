@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -15,7 +16,10 @@ import pytest
 import farrier
 from bench import models
 from farrier.background import State
-from farrier.errors import UsageError
+from farrier.background.process import TuningProcess
+from farrier.errors import StorageError, UsageError
+from farrier.model.file import Model
+from farrier.options import CompileOptions
 from farrier.progress import TimeSpent, Warned
 from farrier.release.verify import random_inputs
 
@@ -134,3 +138,10 @@ def test_nothing_to_do_is_said_at_once(given):
 def test_another_machine_s_code_cannot_be_tuned_here():
     with pytest.raises(UsageError, match="cannot be measured"):
         farrier.compile(MODEL, target="rpi5", verify=False, budget_s=9, background=True)
+
+
+def test_a_folder_that_cannot_be_made_is_an_error(monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    options = CompileOptions(trials=8)
+    with pytest.raises(StorageError, match="cannot be started"):
+        TuningProcess(Model.of_bytes(MODEL), options)

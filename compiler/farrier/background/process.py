@@ -44,8 +44,11 @@ class TuningProcess(Closing):
         self._process: subprocess.Popen[bytes] | None = None
         self.is_ended_here = False
         self.follower: threading.Thread | None = None  # who receives, to be waited for at the end
+        try:
+            self.folder = Path(tempfile.mkdtemp(prefix="farrier-tuning-"))
+        except OSError as error:
+            raise _not_started(error) from error
         self._sock, theirs = socket.socketpair()
-        self.folder = Path(tempfile.mkdtemp(prefix="farrier-tuning-"))
         try:
             with theirs:
                 self._process = subprocess.Popen(
@@ -69,7 +72,7 @@ class TuningProcess(Closing):
                 wire.send(self._sock, order)
         except OSError as error:
             self.close()
-            raise StorageError(f"tuning in the background cannot be started: {error}") from error
+            raise _not_started(error) from error
         except BaseException:
             self.close()
             raise
@@ -119,3 +122,10 @@ class TuningProcess(Closing):
     def leave(self) -> None:
         """In a forked process: the one that has started it is to be the only one that it hears."""
         self._sock.close()
+
+
+def _not_started(error: OSError) -> StorageError:
+    return StorageError(
+        f"tuning in the background cannot be started: {error}",
+        hint="free some space for temporary files; TMPDIR names another directory",
+    )
