@@ -35,6 +35,7 @@ def compile(
     cores: int = 0,
     listener: Listener | None = None,
     folder: str | os.PathLike[str] | None = None,
+    background: bool = False,
 ) -> Artifact:
     """Compiles an ONNX model (a path, its bytes, or a ModelProto) for this machine.
 
@@ -51,10 +52,16 @@ def compile(
     algorithm of a layer may be off by, as share of the layer's range. With `precision` "bf16"
     or "f16" (aarch64) contractions multiply in that and sum in f32; the report states the error.
     `cores` bounds how many of this machine's cores compile (0: all); the code is the same.
+
+    With `background` the artifact is there at once, untuned, and tuned by another process from then
+    on: it becomes each better version that is found, and its sessions go on with that code from
+    their next call on. `Artifact.tuning` tells of it, stops it and goes back; docs/background.md
+    says what to expect. `listener` hears of it in another thread.
     Raises FarrierError.
     """
     try:
         from farrier import pipeline, progress
+        from farrier.background import begin
     except ModuleNotFoundError as error:
         raise not_installed(error) from error
 
@@ -73,7 +80,8 @@ def compile(
         cores=cores,
     )
     given = _given(model, None if folder is None else Path(folder))
-    return pipeline.compile_model(given, options, listener=listener or progress.ignore)
+    compiled = begin if background else pipeline.compile_model
+    return compiled(given, options, listener=listener or progress.ignore)
 
 
 def _given(

@@ -7,7 +7,8 @@ else that escapes is a defect of Farrier and keeps its traceback.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 _MOST_SHOWN = 16_000  # characters
 
@@ -199,6 +200,20 @@ class CompilerError(FarrierError):
     code = "compiler"
     exit_code = 70
     http_status = 500
+
+
+def problem_of(error: FarrierError) -> dict[str, str]:
+    """An error as one process tells it to another."""
+    return {"code": error.code, "detail": error.message, "hint": error.hint}
+
+
+def error_from_problem(problem: Mapping[str, Any]) -> FarrierError:
+    """The error of another process, rebuilt from its `code`; unknown ones: ServiceError."""
+    detail = str(problem.get("detail") or problem.get("title") or "the server gave no reason")
+    known = {kind.code: kind for kind in FarrierError.__subclasses__()}
+    known["dead"] = CompilerError  # a job that crashed its process too often
+    kind = known.get(str(problem.get("code")), ServiceError)
+    return kind(detail, hint=str(problem.get("hint") or ""))
 
 
 # Of which extra each package is a part that something may miss.

@@ -6,10 +6,11 @@ import → prepare → optimize → partition → space → schedule → compare
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -94,6 +95,68 @@ def compile_model(
     """
     model = model_of(model)
     records = MemoryRecords() if records is None else records
+    with _compilation(
+        model,
+        options,
+        name=name,
+        runner=runner,
+        records=records,
+        listener=listener,
+        dump=dump,
+        as_floats=as_floats,
+        builders=builders,
+        tunes=options.tunes,
+    ) as compilation:
+        return compilation.finished(compilation.forms(), against)
+
+
+def improved_models(
+    model: Model,
+    options: CompileOptions,
+    rounds: Sequence[CompileOptions],
+    *,
+    listener: Listener = ignore,
+) -> Generator[Artifact]:
+    """Tunes, round by round, what `compile_model` makes of the options, by which nothing is
+    measured, and gives each artifact that won its race against the one before. A round has its
+    trials and its budget from its own options, and goes on from what those before have measured.
+    Raises FarrierError."""
+    with _compilation(
+        model, options, records=MemoryRecords(), listener=listener, tunes=True
+    ) as compilation:
+        forms = compilation.forms()
+        for one in rounds:
+            better = compilation.improved(forms, one)
+            pairs = zip(forms, better, strict=True)
+            if not all(new.variant.is_same_code(old.variant) for old, new in pairs):
+                yield compilation.finished(better)
+            forms = better
+
+
+def settled(options: CompileOptions) -> CompileOptions:
+    """The options with as many threads as this machine tunes for, so that code that is tuned takes
+    the place of code that is not. Raises UsageError for what the target or this machine cannot
+    do."""
+    settings, _ = _settings(options, is_here=True)
+    return dataclasses.replace(options, threads=settings.threads)
+
+
+@contextlib.contextmanager
+def _compilation(
+    model: Model,
+    options: CompileOptions,
+    *,
+    name: str = "",
+    runner: Runner | None = None,
+    records: RecordStore,
+    listener: Listener,
+    dump: Dump = _NOWHERE,
+    as_floats: bool = False,
+    builders: Builders | None = None,
+    tunes: bool,
+) -> Iterator[_Compilation]:
+    """The model, imported, with all that compiles and measures it; `tunes` where candidates are
+    measured, at once or later."""
     settings, measured = _settings(options, is_here=runner is None)
     steps = Steps(listener, dump)
     with reading(model):
@@ -102,15 +165,20 @@ def compile_model(
             imported = _as_floats(imported)
         hot = hot_sizes(imported.dims, options.hot)
         check_hot(imported, options.hot, hot)
-        count = helpers_for(len(imported.graph.nodes), options.cores, tunes=options.tunes)
+        count = helpers_for(len(imported.graph.nodes), options.cores, tunes=tunes)
         with (
             LocalDevice(backend_of(settings.target).runner()) as local,
             Helpers(count, settings.target, settings.threads, builders) as helpers,
         ):
             device = NotedRunner(local.runner if runner is None else runner, listener)
-            compilation = _Compilation(
+            yield _Compilation(
+                model,
+                name or model.name,
+                imported,
+                hot,
                 steps,
                 settings,
+                measured,
                 options,
                 device,
                 local.blobs,
@@ -118,19 +186,8 @@ def compile_model(
                 helpers,
                 device.say,
                 as_floats,
+                tunes,
             )
-            forms = compilation.forms(model, imported, hot)
-            kernels = compilation.kernels(forms)
-            verifier = compilation.reference(model, imported) if options.verify else None
-            linked = compilation.linked(forms, kernels)
-            verified = None
-            raced: Sequence[Raced] = ()
-            if verifier is not None:
-                verified = compilation.verified(verifier, linked, measured)
-                race = _shown(forms).race
-                listener(_said(verified, race, device.is_emulated))
-                raced = compilation.raced(model, verified, against)
-    return compilation.packaged(name or model.name, imported, forms, linked, verified, raced)
 
 
 def has_float_form(model: Model, options: CompileOptions) -> bool:
@@ -160,17 +217,24 @@ class _Form:
     """The model as kernels with schedules: at all sizes that it may have, or at hot ones."""
 
     prepared: Graph
+    default: Variant  # as the analytic ranking has it
     variant: Variant
-    race: Race | None  # between defaults and what tuning found
-    tuning: Mapping[str, Any] | None  # what the time to tune was spent on
-    sizes: Mapping[str, int] = dataclasses.field(default_factory=dict)  # hot ones, by symbol
+    comparison: Comparison
+    sizes: Mapping[str, int]  # hot ones, by symbol
+    race: Race | None = None  # between the default and what tuning found
+    tuning: Mapping[str, Any] | None = None  # what the time to tune was spent on
 
-    def beside(self, general: _Form, sizes: Mapping[str, int]) -> _Form:
-        """The same at hot sizes, with panels and kernels of the general form where these do as
+    @property
+    def in_use(self) -> Variant:
+        """What is to be beaten: the default, where the variant is the same code."""
+        return self.default if self.variant.is_same_code(self.default) else self.variant
+
+    def beside(self, general: _Form) -> _Form:
+        """The same, at hot sizes, with panels and kernels of the general form where these do as
         well."""
         variant = with_shared_panels(self.variant, general.variant)
-        variant = with_shared_kernels(variant, general.variant, sizes)
-        return dataclasses.replace(self, variant=variant, sizes=sizes)
+        variant = with_shared_kernels(variant, general.variant, self.sizes)
+        return dataclasses.replace(self, variant=variant)
 
 
 def _shown(forms: Sequence[_Form]) -> _Form:
@@ -183,8 +247,13 @@ class _Compilation:
     """The steps from an imported model to native code that is verified. A model with hot sizes has
     several forms, and each goes the same way as one without."""
 
+    model: Model
+    name: str
+    imported: ImportedModel
+    hot: Sequence[Mapping[str, int]]
     steps: Steps
     settings: Settings
+    threads: int  # that verify it
     options: CompileOptions
     device: NotedRunner
     blobs: Blobs
@@ -192,40 +261,42 @@ class _Compilation:
     helpers: Helpers
     listener: Listener
     as_floats: bool
+    tunes: bool  # at once, or later
 
-    def forms(
-        self, model: Model, imported: ImportedModel, hot: Sequence[Mapping[str, int]]
-    ) -> list[_Form]:
+    def forms(self) -> list[_Form]:
         """The model at all its sizes, and at each hot one: only these are tuned, where there are
         any."""
-        tunes = self.options.tunes
-        said = _warn(imported.graph, (), self.listener)
-        general = self.form(imported.graph, tunes and not hot)
-        if message := slower_than_floats(imported.graph, general.variant):
+        hot = self.hot
+        said = _warn(self.imported.graph, (), self.listener)
+        general = self.form(self.imported.graph, self.options.tunes and not hot)
+        if message := slower_than_floats(self.imported.graph, general.variant):
             self.listener(Warned(message))
-        if hot and not tunes:  # nothing is measured meanwhile
+        if hot and not self.tunes:  # nothing is measured meanwhile
             self.helpers.begin(lowered(general.variant.choices, here=False))
         forms = [general]
         for number, sizes in enumerate(hot):
             self.steps.part = f"-hot{number}"
             with self.steps("import") as step:
-                one = import_model(model, shapes_at(imported, sizes))
+                one = import_model(self.model, shapes_at(self.imported, sizes))
                 one = step.done(_as_floats(one) if self.as_floats else one)
             said = _warn(one.graph, said, self.listener)
-            form = self.form(one.graph, tunes, share=len(hot), sizes=sizes)
-            forms.append(form.beside(general, sizes))
+            forms.append(self.form(one.graph, self.options.tunes, sizes))
         self.steps.part = ""
         return forms
 
+    def improved(self, forms: Sequence[_Form], options: CompileOptions) -> list[_Form]:
+        """Those of the forms that are tuned after one more round; the variant of one stays what it
+        is where nothing beats it."""
+        general, hot = forms[0], forms[1:]
+        if not hot:
+            return [self.tuned(general, options)]
+        return [general, *(self.tuned(form, options) for form in hot)]
+
     def form(
-        self,
-        imported: Graph,
-        tunes: bool,
-        share: int = 1,
-        sizes: Mapping[str, int] = MappingProxyType({}),
+        self, imported: Graph, tunes: bool, sizes: Mapping[str, int] = MappingProxyType({})
     ) -> _Form:
-        """Optimizes, partitions and schedules a graph; `share` graphs share the time to tune, and
-        this one is for the hot `sizes`, where it is for any."""
+        """Optimizes, partitions and schedules a graph, which is for the hot `sizes`, where it is
+        for any."""
         steps, settings = self.steps, self.settings
         with steps("prepare") as step:
             prepared = step.done(prepare(imported, settings))
@@ -242,9 +313,11 @@ class _Compilation:
             )
         default = Variant(settings, graph, program, choices)
         self.tell(default, sizes)
-        form = self.scheduled(prepared, default, tunes, share)
-        self.tell(form.variant, sizes, default)
-        return form
+        comparison = Comparison(
+            settings.target, settings.threads, self.device, self.blobs, self.helpers
+        )
+        form = _Form(prepared, default, default, comparison, sizes)
+        return self.tuned(form, self.options) if tunes else self.known(form)
 
     def tell(
         self, variant: Variant, sizes: Mapping[str, int], before: Variant | None = None
@@ -254,17 +327,28 @@ class _Compilation:
             for event in told(variant, sizes, before):
                 self.listener(event)
 
-    def scheduled(self, prepared: Graph, default: Variant, tunes: bool, share: int) -> _Form:
-        """The best schedules: those that records know or, where it `tunes`, that are found."""
-        target, threads = self.settings.target, self.settings.threads
-        options = self.options.shared(share)
-        clock = Clock(options.budget_s if tunes else None)
-        comparison = Comparison(target, threads, self.device, self.blobs, self.helpers, clock)
+    def known(self, form: _Form) -> _Form:
+        """The form with the best schedules that records know."""
         with self.steps("schedule") as step:
-            if tunes:
-                variant = tune_model(
-                    prepared,
-                    default,
+            variant = step.done(known_variant(form.prepared, form.default, self.records))
+        if self.options.verify:
+            found = self.raced_by(form, variant, form.comparison, Clock())
+        else:
+            found = dataclasses.replace(form, variant=variant)
+        self.tell(found.variant, form.sizes, form.default)
+        return found
+
+    def tuned(self, form: _Form, options: CompileOptions) -> _Form:
+        """The form with the best schedules that are found within the options' trials and budget,
+        which forms at hot sizes share."""
+        options = options.shared(max(1, len(self.hot)))
+        clock = Clock(options.budget_s)
+        comparison = form.comparison.by(clock, racers=2 if form.in_use is form.default else 3)
+        with self.steps("schedule") as step:
+            variant = step.done(
+                tune_model(
+                    form.prepared,
+                    form.default,
                     comparison,
                     self.measurer(clock),
                     self.records,
@@ -272,19 +356,26 @@ class _Compilation:
                     clock,
                     self.listener,
                 )
-            else:
-                variant = known_variant(prepared, default, self.records)
-            step.done(variant)
-        race = None
-        if (tunes or self.options.verify) and not variant.is_same_code(default):
-            # What wins part by part may lose as a whole; the model decides.
-            with clock.phase("race"), self.steps("compare") as step:
-                race = step.done(compared(comparison, default, variant, self.listener))
-            variant = variant if race is not None and race.is_won else default
-        if not tunes:
-            return _Form(prepared, variant, race, None)
+            )
+        found = self.raced_by(form, variant, comparison, clock)
         self.listener(TimeSpent(clock.budget_s, clock.phases, clock.works))
-        return _Form(prepared, variant, race, clock.report())
+        self.tell(found.variant, form.sizes, form.variant)
+        return dataclasses.replace(found, tuning=clock.report())
+
+    def raced_by(
+        self, form: _Form, variant: Variant, comparison: Comparison, clock: Clock
+    ) -> _Form:
+        """The form with the variant, where that wins the race against what is in use: what wins
+        part by part may lose as a whole, and the model decides."""
+        if variant.is_same_code(form.variant):
+            return dataclasses.replace(form, variant=variant)
+        with clock.phase("race"), self.steps("compare") as step:
+            race = step.done(
+                compared(comparison, form.default, form.in_use, variant, self.listener)
+            )
+        if race is not None and race.is_won:
+            return dataclasses.replace(form, variant=variant, race=race)
+        return dataclasses.replace(form, race=form.race or race)
 
     def measurer(self, clock: Clock) -> Callable[[Mapping[str, Task]], TaskMeasurer]:
         """Makes what measures schedules of tasks, within the time of `clock`."""
@@ -298,6 +389,22 @@ class _Compilation:
             clock=clock,
         )
 
+    def finished(self, forms: Sequence[_Form], against: Sequence[str] = ()) -> Artifact:
+        """The artifact of all forms, verified, and raced with the engines `against` which it is to
+        be."""
+        general, *hot = forms
+        forms = [general, *(form.beside(general) for form in hot)]
+        kernels = self.kernels(forms)
+        verifier = self.reference() if self.options.verify else None
+        linked = self.linked(forms, kernels)
+        verified = None
+        raced: Sequence[Raced] = ()
+        if verifier is not None:
+            verified = self.verified(verifier, linked)
+            self.listener(_said(verified, _shown(forms).race, self.device.is_emulated))
+            raced = self.raced(verified, against)
+        return self.packaged(forms, linked, verified, raced)
+
     def kernels(self, forms: Sequence[_Form]) -> Kernels:
         """The kernels of all forms, whatever they have their schedules from; helper processes go
         these two steps kernel by kernel (`farrier.kernels.compile`)."""
@@ -307,12 +414,20 @@ class _Compilation:
         with self.steps("codegen") as step:
             return step.done(self.helpers.compile(build_inputs))
 
-    def reference(self, model: Model, imported: ImportedModel) -> Verifier:
+    def reference(self) -> Verifier:
         """What the model should compute, found out before its parameters are packed: that holds
         them once more."""
         with self.steps("reference") as step:
+            inputs, outputs = specs(self.imported)
             return step.done(
-                Verifier(model, imported, *specs(imported), self.blobs, self.settings.precision)
+                Verifier(
+                    self.model,
+                    self.imported,
+                    inputs,
+                    outputs,
+                    self.blobs,
+                    self.settings.precision,
+                )
             )
 
     def linked(self, forms: Sequence[_Form], kernels: Kernels) -> LinkedModel:
@@ -322,14 +437,12 @@ class _Compilation:
                 link([form.variant for form in forms], [form.sizes for form in forms], kernels)
             )
 
-    def verified(self, verifier: Verifier, linked: LinkedModel, threads: int) -> Verification:
+    def verified(self, verifier: Verifier, linked: LinkedModel) -> Verification:
         """Runs the whole model on the device. Raises VerificationError."""
         with self.steps("verify") as step:
-            return step.done(verifier.verify(linked, self.device, threads))
+            return step.done(verifier.verify(linked, self.device, self.threads))
 
-    def raced(
-        self, model: Model, verified: Verification, engines: Sequence[str]
-    ) -> Sequence[Raced]:
+    def raced(self, verified: Verification, engines: Sequence[str]) -> Sequence[Raced]:
         """How other engines do on the device, if there are any to race with."""
         if not engines:
             return ()
@@ -340,15 +453,13 @@ class _Compilation:
             return ()
         self.listener(StageStarted("against"))
         begin = time.perf_counter()
-        raced = race_with(engines, model, verified, self.device, self.blobs, self.listener)
+        raced = race_with(engines, self.model, verified, self.device, self.blobs, self.listener)
         self.steps.seconds["against"] = time.perf_counter() - begin
         self.listener(StageFinished("against", self.steps.seconds["against"]))
         return raced
 
     def packaged(
         self,
-        name: str,
-        imported: ImportedModel,
         forms: Sequence[_Form],
         linked: LinkedModel,
         verified: Verification | None,
@@ -360,8 +471,8 @@ class _Compilation:
         emulated = self.device.is_emulated
         records = MemoryRecords() if emulated else self.records
         return package(
-            name,
-            imported,
+            self.name,
+            self.imported,
             [form.variant for form in forms],
             linked,
             verified=verified,

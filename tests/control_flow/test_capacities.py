@@ -64,7 +64,7 @@ def test_room_grows_by_more_than_is_asked_for_and_stays():
     ):
         (y,) = session.run(bounds(0, length, 1)).values()
         np.testing.assert_array_equal(y, np.arange(length))
-        seen.append(session._capacities[capacity.symbol] // capacity.first)
+        seen.append(session._loaded._capacities[capacity.symbol] // capacity.first)
     assert seen == [1, 1, 2, 2, 2, 5]
 
 

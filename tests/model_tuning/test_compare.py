@@ -131,7 +131,8 @@ class Timed:
 def test_a_race_is_decided_by_calls_that_nothing_disturbed(variants):
     """Each run of the variant, the faster one, has one call that takes a hundred times as long."""
     timed = Timed(lambda n: (10,) * 9, lambda n: (9,) * n + (900,) + (9,) * (8 - n))
-    race = compared(timed, *variants, [].append)
+    default, variant = variants
+    race = compared(timed, default, default, variant, [].append)
     assert race.default_ns == (90,) * 9
     assert race.variant_ns == (972,) * 9
     assert race.is_won
@@ -142,8 +143,20 @@ def test_a_race_is_decided_by_calls_that_nothing_disturbed(variants):
     [((9,) * 8, True), ((7,) * 4 + (11,) * 4, False), ((11,) * 4 + (7,) * 4, False)],
 )
 def test_a_race_is_won_in_both_halves_or_not_at_all(variants, samples, is_won):
-    race = compared(Timed(lambda n: (10,) * 8, lambda n: samples), *variants, [].append)
+    default, variant = variants
+    timed = Timed(lambda n: (10,) * 8, lambda n: samples)
+    assert compared(timed, default, default, variant, [].append).is_won is is_won
+
+
+@pytest.mark.parametrize(("ns", "is_won"), [(7, True), (9, False)])
+def test_what_is_in_use_is_to_be_beaten(variants, ns, is_won):
+    """Whatever the default takes."""
+    default, variant = variants
+    in_use = dataclasses.replace(variant)
+    timed = Timed(lambda n: (10,) * 8, lambda n: (8,) * 8, lambda n: (ns,) * 8)
+    race = compared(timed, default, in_use, variant, [].append)
     assert race.is_won is is_won
+    assert (race.default_ns, race.variant_ns) == ((90,) * 8, (9 * ns,) * 8)
 
 
 def test_a_device_that_is_lost_is_a_warning(variants):
@@ -152,7 +165,7 @@ def test_a_device_that_is_lost_is_a_warning(variants):
         comparison = Comparison(TARGET, 2, Lost(), device.blobs)
         with pytest.raises(ComparisonError, match="gone"):
             comparison.by_call(variants, 0.01)
-        assert compared(comparison, *variants, events.append) is None
+        assert compared(comparison, variants[0], *variants, events.append) is None
     assert [type(event) for event in events] == [Warned]
 
 
@@ -195,7 +208,7 @@ def test_a_variant_that_crashes_fails_alone(variants):
         assert [one.call.task for one in ran] == [call.task for call in default.calls]
         assert "crashed" in failed.reason
         assert "SIG" in failed.reason
-        assert compared(comparison, *variants, events.append) is None
+        assert compared(comparison, variants[0], *variants, events.append) is None
         with pytest.raises(ComparisonError, match="crashed"):
             comparison.by_call([direct], 0.05)
     (warned,) = events

@@ -80,6 +80,7 @@ class FakeComparison:
     compile_s = 0.1
     race_s = 1.0
     devices = None
+    racers = 2
 
     def __init__(self, nanoseconds, variant_s=0.5):
         self.nanoseconds = nanoseconds

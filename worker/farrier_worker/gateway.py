@@ -20,9 +20,14 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from farrier import progress
-from farrier.errors import FarrierError, ServiceError, StorageError
+from farrier.errors import (
+    FarrierError,
+    ServiceError,
+    StorageError,
+    error_from_problem,
+    problem_of,
+)
 from farrier.records import TuningRecord
-from farrier.sdk.models import error_from_problem
 from farrier_device import wire
 from farrier_device.closing import Closing
 from farrier_device.measurement import request_from_json, to_json
@@ -31,7 +36,6 @@ from farrier_farm.farm import Farm
 from farrier_farm.leases import Lease
 from farrier_farm.runner import FarmRunner
 from farrier_worker.clock import JobClock
-from farrier_worker.line import problem_of
 from farrier_worker.orders import Tuning, order_of
 from farrier_worker.room import once_there_is_room
 

@@ -39,8 +39,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
 from farrier import progress
-from farrier.errors import FarrierError, ServiceError
-from farrier.sdk.models import error_from_problem
+from farrier.errors import FarrierError, ServiceError, error_from_problem, problem_of
 from farrier_device import wire
 
 Answer: TypeAlias = dict[str, Any]
@@ -145,11 +144,6 @@ class Line:
             self._is_open = False
             for waiting in list(self._waiting.values()):
                 waiting.put(None)
-
-
-def problem_of(error: FarrierError) -> dict[str, str]:
-    """An error as both ends write it."""
-    return {"code": error.code, "detail": error.message, "hint": error.hint}
 
 
 def _gone() -> ServiceError:

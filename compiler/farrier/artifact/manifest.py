@@ -200,6 +200,10 @@ class Manifest:
         for precondition in self.preconditions:
             self.not_negative(precondition)
 
+    def has_interface_of(self, other: Manifest) -> bool:
+        """Whether both are called in the same way, with sizes in the same ranges."""
+        return (self.inputs, self.outputs, self.dims) == (other.inputs, other.outputs, other.dims)
+
     def extents(self, spec: TensorSpec) -> tuple[Extent, ...]:
         """The shape of an input or output, over the manifest's symbols."""
         known = self._given()

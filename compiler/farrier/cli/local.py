@@ -222,7 +222,7 @@ def bench(
     from farrier.options.precision import parse_precision
     from farrier.release.verify import runnable_inputs
     from farrier.runtime.artifact import load
-    from farrier.runtime.session import check_runs_here
+    from farrier.runtime.loaded_model import check_runs_here
 
     names = [name for name in against.split(",") if name]
     compiled = model.suffix == ".farrier"

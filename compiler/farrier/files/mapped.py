@@ -101,6 +101,11 @@ class MappedFile:
         return Path(os.readlink(f"/proc/self/fd/{self._file}"))
 
     @property
+    def stamp(self) -> tuple[int, ...]:
+        """What another process finds of the same file, if nobody has written to it since."""
+        return _stamp(self.stat)
+
+    @property
     def view(self) -> memoryview:
         """All bytes, read-only."""
         if self._view is None:

@@ -17,7 +17,6 @@ import json
 import os
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -33,13 +32,12 @@ from farrier.targets import Target
 from farrier.targets.interface import Interface
 from farrier_device import wire
 from farrier_device.closing import Closing
+from farrier_device.python import command_of
 from farrier_device.sandbox import describe_exit
 
 _KERNELS_A_MODULE = 2  # LLVM's set-up costs a module 3 ms; few, so that work is shared evenly
 _NODES_A_HELPER = 24  # of a model, for which it pays to start one more: that takes 0.7 s
 _MOST_HELPERS = 7
-# It finds our modules where we do.
-_BOOTSTRAP = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from {0} import {1}; {1}()"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -239,12 +237,10 @@ class _Helper:
     def __init__(self, target: Target, threads: int, modules: ModuleQueue) -> None:
         self._modules = modules
         self._sock, theirs = socket.socketpair()
-        command = _BOOTSTRAP.format(serve.__module__, serve.__name__)
-        words = [sys.path, theirs.fileno(), dataclasses.asdict(target), threads]
         try:
             with theirs:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-c", command, *map(json.dumps, words)],
+                    command_of(serve, theirs.fileno(), dataclasses.asdict(target), threads),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     pass_fds=(theirs.fileno(),),

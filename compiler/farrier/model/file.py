@@ -17,8 +17,10 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
+from typing import Any
 
 from farrier.errors import InvalidModelError, UsageError
+from farrier.files.atomic import write_atomically
 from farrier.files.mapped import MappedFile, Pieces
 from farrier.model.wire import BYTES, VARINT, MalformedError, Readable, fields, text, varint
 
@@ -91,6 +93,44 @@ class Model:
         `of_path`."""
         file = _message(message, fixed=True)
         return cls(file.view, name, file=file, data=MappingProxyType(dict(data)))
+
+    @classmethod
+    def of_told(cls, told: Mapping[str, Any]) -> Model:
+        """The model of which another process `tells`. Raises as `of_path`, and InvalidModelError
+        where a file of it has changed since."""
+        file = _message(Path(told["message"]), fixed=told["data"] is not None)
+        folder = None if told["folder"] is None else Path(told["folder"])
+        data = told["data"]
+        if data is not None:
+            data = MappingProxyType({name: Path(path) for name, path in data.items()})
+        model = cls(file.view, told["name"], file=file, folder=folder, data=data)
+        for location, stamp in told["stamps"].items():
+            found = model.data(location) if location else file
+            if list(found.stamp) != stamp:
+                raise InvalidModelError(
+                    f"{found.shown} has changed since {model.name} was compiled",
+                    hint="compile the model again when nobody writes to its files",
+                )
+        return model
+
+    def tells(self, copy: Path) -> dict[str, Any]:
+        """What another process of this machine is told of the model, as JSON types. A message that
+        is in no file is written to `copy`. Raises StorageError."""
+        opened = dict(self._opened)
+        if self._file is None:
+            write_atomically(copy, lambda file: file.writelines([self.message]))
+        else:
+            copy = self._file.path
+            opened[""] = self._file
+        stamps = {location: list(file.stamp) for location, file in opened.items()}
+        folder, data = self._folder, self._data
+        return {
+            "name": self.name,
+            "message": str(copy.absolute()),
+            "folder": None if folder is None else str(folder.absolute()),
+            "data": None if data is None else {key: str(p.absolute()) for key, p in data.items()},
+            "stamps": stamps if data is None else {},
+        }
 
     @property
     def path(self) -> Path | None:

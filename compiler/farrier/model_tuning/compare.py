@@ -8,6 +8,7 @@ parameters are packed or sent; sizes that values decide are the typical ones.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import itertools
 import statistics
@@ -81,11 +82,12 @@ Outcome: TypeAlias = list[CallTimes] | FailedVariant
 @dataclasses.dataclass(frozen=True, slots=True)
 class Race:
     """Nanoseconds of every run of a model with defaults only, and of a variant of it; and what a
-    run of each takes that nothing disturbs, in each half of the race."""
+    run of what is in use, at first the defaults, and one of the variant take that nothing disturbs,
+    in each half of the race."""
 
     default_ns: tuple[int, ...]
     variant_ns: tuple[int, ...]
-    default_undisturbed_ns: tuple[float, ...]
+    in_use_undisturbed_ns: tuple[float, ...]
     variant_undisturbed_ns: tuple[float, ...]
 
     @property
@@ -94,10 +96,10 @@ class Race:
 
     @property
     def is_won(self) -> bool:
-        """Whether the variant is the faster one where nothing disturbs them, in either half: of
-        two that take the same time one may win by chance, but seldom twice."""
-        halves = zip(self.variant_undisturbed_ns, self.default_undisturbed_ns, strict=True)
-        return all(variant < default for variant, default in halves)
+        """Whether the variant is faster than what is in use, nothing disturbing them, in either
+        half: of two that take the same time one may win by chance, but seldom twice."""
+        halves = zip(self.variant_undisturbed_ns, self.in_use_undisturbed_ns, strict=True)
+        return all(variant < in_use for variant, in_use in halves)
 
 
 def mean_samples(calls: Sequence[Sequence[int]], count: int | None = None) -> tuple[int, ...]:
@@ -142,6 +144,14 @@ class Comparison:
         self._made: dict[_Key, Compiled | CompilerError] = {}
         self._run_s: float | None = None  # of one run of the model, once it is known
         self.compile_s = _COMPILE_S  # of one kernel, as far as is known
+        self.racers = 2  # variants that the last race is between
+
+    def by(self, clock: Clock, racers: int) -> Comparison:
+        """The same under another clock, by which so many variants race; what is compiled for either
+        is there for both."""
+        other = copy.copy(self)
+        other._clock, other.racers = clock, racers
+        return other
 
     @property
     def devices(self) -> int | None:
@@ -178,7 +188,7 @@ class Comparison:
 
     @property
     def race_s(self) -> float:
-        """How long each of two variants races."""
+        """How long each variant races."""
         least, most = _RACE_S
         budget_s = self._clock.budget_s or 0.0
         runs_s = min(_RACE_RUNS * (self._run_s or 0.0), budget_s / 20)
@@ -328,16 +338,23 @@ def _where_any_ran(contests: list[list[Outcome]]) -> list[list[Outcome]]:
 
 
 def compared(
-    comparison: Comparison, default: Variant, variant: Variant, listener: Listener
+    comparison: Comparison, default: Variant, in_use: Variant, variant: Variant, listener: Listener
 ) -> Race | None:
-    """The two side by side; None, with a warning, where they cannot be measured."""
+    """The default, what is `in_use`, which may be the default, and the variant side by side; None,
+    with a warning, where they cannot be measured."""
+    before = [default] if in_use is default else [default, in_use]
     try:
-        outcomes = comparison.by_call([default, variant], comparison.race_s)
+        outcomes = comparison.by_call([*before, variant], comparison.race_s)
         times = [_times(one) for one in outcomes]
     except ComparisonError as error:
         listener(Warned(f"nothing shows that tuning brought anything: {error}"))
         return None
-    return Race(*map(_runs, times), *map(_undisturbed_halves, times))
+    return Race(
+        _runs(times[0]),
+        _runs(times[-1]),
+        _undisturbed_halves(times[-2]),
+        _undisturbed_halves(times[-1]),
+    )
 
 
 def _times(outcome: Outcome) -> list[CallTimes]:
@@ -366,7 +383,7 @@ def _undisturbed_halves(calls: Sequence[CallTimes]) -> tuple[float, float]:
 
 def race_cost(comparison: Comparison, variant: Variant) -> float:
     """Seconds that `compared` takes, about."""
-    return 2 * comparison.cost(variant, comparison.race_s) + _LINK_S
+    return comparison.racers * comparison.cost(variant, comparison.race_s) + _LINK_S
 
 
 def total(choice: ScheduledTask) -> float:

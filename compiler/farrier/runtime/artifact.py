@@ -6,6 +6,8 @@ import dataclasses
 import json
 import pathlib
 import shutil
+import threading
+import weakref
 from collections.abc import Mapping
 from typing import IO, TYPE_CHECKING, Any
 
@@ -21,6 +23,7 @@ from farrier_device.memory import Buffer, aligned_buffer
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from farrier.background import Tuning
     from farrier.runtime.session import Session
 
 MANIFEST = "manifest.json"
@@ -36,14 +39,24 @@ REPORT = "report.json"
 @dataclasses.dataclass(slots=True)
 class Artifact:
     """A compiled model. `members` are the container's files but for the parameters; those are
-    `params` in memory, or `mapped`, or else read from `path` when the model first runs."""
+    `params` in memory, or `mapped`, or else read from `path` when the model first runs.
+
+    `tuning` is what looks for better code in the background, where something does: with each
+    version that it finds the artifact becomes another, and so do its sessions."""
 
     manifest: Manifest
     members: dict[str, bytes]
     params: memoryview | None = None
     path: pathlib.Path | None = None
     mapped: container.Mapped | None = None
-    _session: Session | None = None
+    tuning: Tuning | None = dataclasses.field(default=None, repr=False, compare=False)
+    _session: Session | None = dataclasses.field(default=None, repr=False, compare=False)
+    _sessions: weakref.WeakSet[Session] = dataclasses.field(
+        default_factory=weakref.WeakSet, repr=False, compare=False
+    )
+    _changing: threading.RLock = dataclasses.field(
+        default_factory=threading.RLock, repr=False, compare=False
+    )
 
     @property
     def report(self) -> dict[str, Any]:
@@ -96,11 +109,35 @@ class Artifact:
         if known is None or known.closed or is_other:
             from farrier.runtime.session import Session
 
-            threads = threads or min(self.manifest.threads, cores())
-            params = self._load_params()
-            known = Session(self.manifest, self.library, params, threads, memory_bytes)
-            self._session = known
+            with self._changing:
+                threads = threads or min(self.manifest.threads, cores())
+                params = self._load_params()
+                known = Session(self.manifest, self.library, params, threads, memory_bytes)
+                self._sessions.add(known)
+                self._session = known
         return known
+
+    def version(self) -> Artifact:
+        """What this artifact is now, which stays what it is."""
+        with self._changing:
+            return Artifact(
+                self.manifest, self.members, self.params, self.path, self.mapped, self.tuning
+            )
+
+    def become(self, other: Artifact) -> None:
+        """Is what `other` is, a version of the same model, from now on; so is each of its sessions
+        from its next call on, which does not wait for the code to be loaded. Raises ArtifactError
+        where a session cannot load it: nothing has changed then."""
+        with self._changing:
+            sessions = [session for session in self._sessions if not session.closed]
+            loaded = [
+                session.beside(other.manifest, other.library, other._load_params())
+                for session in sessions
+            ]
+            self.manifest, self.members = other.manifest, other.members
+            self.params, self.path, self.mapped = other.params, other.path, other.mapped
+            for session, code in zip(sessions, loaded, strict=True):
+                session.exchange(code)
 
     def _load_params(self) -> Buffer | container.Mapped:
         """The parameters in aligned memory; those that are read are held to their hash."""
@@ -116,11 +153,12 @@ class Artifact:
 
     def write(self, file: IO[bytes]) -> None:
         """Writes the container: what `save` makes and the server stores."""
-        if self.params is not None:
-            contents = {MANIFEST: self.manifest.to_json().encode(), **self.members}
-            container.write(file, contents | {PARAMS: self.params})
-        elif self.path is not None:
-            with self.path.open("rb") as source:
+        now = self.version()
+        if now.params is not None:
+            contents = {MANIFEST: now.manifest.to_json().encode(), **now.members}
+            container.write(file, contents | {PARAMS: now.params})
+        elif now.path is not None:
+            with now.path.open("rb") as source:
                 shutil.copyfileobj(source, file)
         else:
             raise ArtifactError("the artifact has lost its parameters")

@@ -33,6 +33,7 @@ from farrier.errors import (
     ServiceError,
     StorageError,
     UsageError,
+    error_from_problem,
 )
 from farrier.files.atomic import check_writable, is_special
 from farrier.model.file import Model
@@ -52,7 +53,6 @@ from farrier.sdk.models import (
     Task,
     Trial,
     Update,
-    error_from_problem,
     from_json,
 )
 from farrier.sdk.patience import Patience

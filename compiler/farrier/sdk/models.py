@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from farrier import progress
-from farrier.errors import CancelledError, CompilerError, FarrierError, ServiceError
+from farrier.errors import CancelledError, ServiceError, error_from_problem
 from farrier_device import plain
 
 FINAL_STATES = frozenset({"succeeded", "failed", "cancelled", "dead"})
@@ -251,13 +251,6 @@ Update: TypeAlias = progress.Event | StateChanged
 """What `Client.watch` yields."""
 
 
-def error_from_problem(problem: Mapping[str, Any]) -> FarrierError:
-    """The error that the server raised, rebuilt from its `code`; unknown ones: ServiceError."""
-    detail = str(problem.get("detail") or problem.get("title") or "the server gave no reason")
-    kind = _errors_by_code().get(str(problem.get("code")), ServiceError)
-    return kind(detail, hint=str(problem.get("hint") or ""))
-
-
 def from_json(kind: type[Any], raw: Mapping[str, Any]) -> Any:
     """A `Job` or `Device` from its JSON object. Fields that a newer server adds are left out.
 
@@ -267,8 +260,3 @@ def from_json(kind: type[Any], raw: Mapping[str, Any]) -> Any:
         return plain.read(kind, raw)
     except ValueError as error:
         raise ServiceError(f"the server's answer cannot be read: {error}") from None
-
-
-def _errors_by_code() -> dict[str, type[FarrierError]]:
-    known = {kind.code: kind for kind in FarrierError.__subclasses__()}
-    return {**known, "dead": CompilerError}  # a job that crashed its process too often

@@ -1,0 +1,29 @@
+"""A model → an artifact that is in use while it is tuned."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from farrier import pipeline
+from farrier.background.process import TuningProcess
+from farrier.background.tuning import Tuning
+from farrier.errors import UsageError
+from farrier.model.file import Model
+from farrier.options import CompileOptions
+from farrier.progress import Listener
+from farrier.runtime.artifact import Artifact
+
+
+def begin(model: Model, options: CompileOptions, listener: Listener) -> Artifact:
+    """The artifact that nothing was measured for, and its tuning, which has begun. Raises
+    FarrierError."""
+    if not options.tunes:
+        raise UsageError(
+            "there is nothing to do in the background: neither trials nor a budget is given",
+            hint="compile(…, budget_s=300, background=True)",
+        )
+    options = pipeline.settled(options)
+    untuned = dataclasses.replace(options, trials=None, budget_s=None)
+    artifact = pipeline.compile_model(model, untuned, listener=listener)
+    artifact.tuning = Tuning(artifact, TuningProcess(model, options), listener)
+    return artifact

@@ -1,0 +1,38 @@
+"""Rounds of tuning: the first is short, and each takes twice as long as the one before."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from farrier.options import CompileOptions
+
+_LEAST_S = 10.0  # of a round: the race alone takes some seconds
+_LEAST_TRIALS = 64
+
+
+def rounds_of(options: CompileOptions) -> list[CompileOptions]:
+    """The rounds that share the budget and the trials of the options: of 300 s, four take 20, 40,
+    80 and 160 s. What is too little for two rounds is one."""
+    forms = max(1, len(options.hot))  # which share a round
+    enough = []
+    if options.budget_s:
+        enough.append(options.budget_s / (_LEAST_S * forms))
+    if options.trials:
+        enough.append(options.trials / (_LEAST_TRIALS * forms))
+    count = max(1, int(math.log2(min(enough) + 1)))
+    return [_round(options, number, 2**count - 1) for number in range(count)]
+
+
+def _round(options: CompileOptions, number: int, whole: int) -> CompileOptions:
+    """One round, with 2**number of the `whole` parts."""
+    part, before = 2**number, 2**number - 1
+    budget_s, trials = options.budget_s, options.trials
+    return dataclasses.replace(
+        options,
+        budget_s=None if budget_s is None else budget_s * part / whole,
+        trials=None
+        if trials is None
+        else trials * (before + part) // whole - trials * before // whole,
+        seed=options.seed + number,
+    )

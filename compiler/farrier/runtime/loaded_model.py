@@ -1,0 +1,417 @@
+"""A model's code in this process, with its parameters, its threads and its memory."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from farrier.artifact import container
+from farrier.artifact.manifest import Manifest, TensorSpec
+from farrier.errors import (
+    ArtifactError,
+    CompilerError,
+    InputMismatchError,
+    MemoryLimitError,
+    UsageError,
+)
+from farrier.ir.dim import Extent, evaluate, symbols, upper
+from farrier.targets import backend_for, why_not_here
+from farrier_device.memory import Buffer, aligned_buffer, pointers
+
+Array = npt.NDArray[Any]
+
+
+def check_runs_here(manifest: Manifest, threads: int) -> None:
+    """Raises ArtifactError where the model was built for another kind of machine, UsageError for
+    more threads than it has memory for."""
+    if why := why_not_here(manifest.triple, manifest.cpu, manifest.features):
+        arch = manifest.triple.partition("-")[0]
+        raise ArtifactError(
+            f"{manifest.name} was compiled for {manifest.cpu} ({arch}); {why}",
+            hint="compile it here (--target host), or for a machine like this one: "
+            "`farrier targets` lists those that have names",
+        )
+    if not 1 <= threads <= manifest.max_threads:
+        raise UsageError(
+            f"{manifest.name} runs with 1 to {manifest.max_threads} threads, not {threads}",
+            hint=f"compile it with --threads {threads}" if threads > 0 else "",
+        )
+
+
+class LoadedModel:
+    """What runs a model, one call at a time.
+
+    What the values of inputs decide, and no size bounds, has a capacity (`Manifest.capacities`):
+    memory is laid out for it, and where a call finds that it needs more, the capacity grows and the
+    call is made again, which is right because a model is a function of its inputs.
+    """
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        library: bytes,
+        params: Buffer | container.Mapped,
+        threads: int,
+        memory_bytes: int = 0,
+    ) -> None:
+        """As `Session`."""
+        check_runs_here(manifest, threads)
+        self.manifest = manifest
+        self.threads = threads
+        backend = backend_for(manifest.triple.partition("-")[0])
+        self.code = backend.load(library, manifest.entry, threads)
+        self._entry, self._context = self.code.entry, self.code.context
+        # Not `__del__`: at interpreter exit the helpers must be told before their memory goes.
+        self._finalizer = weakref.finalize(self, self.code.close)
+        self._inputs = [_Slot(spec, manifest.extents(spec)) for spec in manifest.inputs]
+        self._outputs = [_Slot(spec, manifest.extents(spec)) for spec in manifest.outputs]
+        self._params = params
+        self._workspace = aligned_buffer(manifest.workspace_bytes)
+        self._sizes = (ctypes.c_int64 * len(manifest.sizes))(*manifest.sizes)
+        self._given: dict[str, int] = {}  # the sizes that memory is laid out for
+        self._is_laid_out = False
+        self._capacities = {one.symbol: one.first for one in manifest.capacities}
+        self.memory_bytes = memory_bytes or _machine_bytes()
+        self._limits = manifest.limits()
+        self._workspace_extent = manifest.workspace_extent()
+        self._limits_of_dims = [
+            (one, manifest.not_negative(one)) for one in manifest.preconditions if one.extent
+        ]
+        self._axes = {spec.name: spec.axes for spec in manifest.inputs}
+        self._found_at = len(manifest.given) + len(manifest.counted)
+        self._args = pointers(
+            [
+                *(slot.buffer.address for slot in (*self._inputs, *self._outputs)),
+                self._params.address,
+                self._workspace.address,
+                ctypes.addressof(self._sizes),
+            ]
+        )
+        self._resize({dim.symbol: dim.typical for dim in manifest.dims}, is_called=False)
+
+    def run(
+        self, inputs: Mapping[str, npt.ArrayLike], outputs: Mapping[str, Array | None] | None
+    ) -> dict[str, Array]:
+        """As `Session.run`, of inputs that have the names of the model's, strings being codes."""
+        arrays = []  # which live until the call is over
+        if self.manifest.dims and not self._is_laid_out_for(inputs):
+            self._resize(self._sizes_of(inputs))
+        for position, slot in enumerate(self._inputs):
+            array, self._args[position] = self._placed(slot, inputs[slot.name])
+            arrays.append(array)
+        self.call()
+        return self._results(outputs)
+
+    def _results(self, outputs: Mapping[str, Array | None] | None) -> dict[str, Array]:
+        """Copies of what the call has written, in the arrays that are given for them."""
+        slots = [slot for slot in self._outputs if outputs is None or slot.name in outputs]
+        if self.manifest.counted:
+            sizes = self._symbols()
+            found = {slot.name: slot.part(sizes) for slot in slots}
+        else:
+            found = {slot.name: slot.array for slot in slots}
+        given = {} if outputs is None else outputs
+        for name, array in found.items():
+            into = given.get(name)
+            if into is not None and (into.shape, into.dtype) != (array.shape, array.dtype):
+                raise InputMismatchError(
+                    f"output {name} is {array.dtype}{list(array.shape)}, and the array for it "
+                    f"{into.dtype}{list(into.shape)}",
+                    hint="give one of that shape and dtype, or None",
+                )
+        results = {}
+        for name, array in found.items():
+            into = given.get(name)
+            if into is None:
+                results[name] = array.copy()
+            else:
+                np.copyto(into, array)
+                results[name] = into
+        return results
+
+    def call(self) -> None:
+        """Runs the model on whatever the input buffers hold: what `bench` times.
+
+        Raises UsageError after `close`, InputMismatchError for a size that the inputs' values make
+        impossible and for a branch that is not compiled, MemoryLimitError for a size that takes too
+        much memory.
+        """
+        if self.closed:
+            raise UsageError(f"this session of {self.manifest.name} is closed")
+        while (code := self._entry(self._args, self._context)) < 0:
+            self._make_room(-1 - code)
+        if code:
+            raise CompilerError(f"{self.manifest.name}: the compiled model returned code {code}")
+
+    def _make_room(self, number: int) -> None:
+        """Raises the capacity that check `number` found too small."""
+        check, limit = self.manifest.checks[number], self._limits[number]
+        if check.reason:
+            raise InputMismatchError(
+                f"the inputs lead node {check.node!r} of {self.manifest.name} to a branch that is "
+                f"not compiled: {check.reason}",
+                hint="give inputs that lead to the other branch, or compile the model for sizes "
+                "that fit this one",
+            )
+        size = self._sizes[self._found_at]
+        shown = () if limit is None else symbols((limit,))
+        grown = [symbol.name for symbol in shown if symbol.name in self._capacities]
+        told = self._given | self._capacities
+        has_room = limit is not None and bool(grown) and 0 <= size <= evaluate(limit, told)
+        if size < 0 or not grown or has_room:
+            most = "0 or more" if grown else f"0 to {check.most}"
+            most = "less beside the other sizes" if has_room else most
+            raise InputMismatchError(
+                f"node {check.node!r} of {self.manifest.name} gets the size {size} from the values "
+                f"of the inputs, and it must be {check.most if check.is_exact else most}"
+            )
+        before = dict(self._capacities)
+        for generous in (True, False):  # so that what grows step by step grows seldom
+            for name in grown:
+                self._capacities[name] = max(size, before[name] * (2 if generous else 1))
+            if self._needed_bytes() <= self.memory_bytes:
+                self._lay_out()
+                return
+        needed = self._needed_bytes()
+        self._capacities = before
+        raise MemoryLimitError(
+            f"node {check.node!r} of {self.manifest.name} asks for an extent of {size}, for which "
+            f"the model needs {needed} bytes; it may have {self.memory_bytes}",
+            hint="check the input that says the size, or give the session more memory_bytes "
+            "(--memory-bytes)",
+        )
+
+    def _is_laid_out_for(self, inputs: Mapping[str, npt.ArrayLike]) -> bool:
+        """Whether inputs have the shapes of the call before, which is quicker told than sizes."""
+        return self._is_laid_out and all(
+            getattr(inputs[slot.name], "shape", None) == slot.shape for slot in self._inputs
+        )
+
+    def _sizes_of(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, int]:
+        """The open dims, by symbol, of inputs' shapes. Raises InputMismatchError for a size out of
+        range, and where two inputs differ."""
+        dims = {dim.step * dim.extent: dim for dim in self.manifest.dims}
+        sizes: dict[str, int] = {}
+        sums: list[tuple[str, int, int, Extent]] = []  # of dims, which stand alone elsewhere
+        for spec, slot in zip(self.manifest.inputs, self._inputs, strict=True):
+            shape = slot.read(inputs[spec.name]).shape
+            if len(shape) != len(slot.extents):
+                self._placed(slot, inputs[spec.name])
+            for axis, (size, extent) in enumerate(zip(shape, slot.extents, strict=False)):
+                if extent in dims:
+                    dim = dims[extent]
+                    number, rest = divmod(size, dim.step)
+                    if rest or not dim.low <= number <= dim.high:
+                        raise self._out_of_range(
+                            f"input {spec.name} has {size} at axis {axis}, and {dim.name} is "
+                            f"{dim.range}",
+                            [dim.name],
+                        )
+                    if sizes.setdefault(dim.symbol, number) != number:
+                        raise self._out_of_range(
+                            f"input {spec.name} has {size} at axis {axis}, and elsewhere "
+                            f"{dim.name} is {sizes[dim.symbol] * dim.step}",
+                            [dim.name, *self._axes[spec.name][axis : axis + 1]],
+                        )
+                elif not isinstance(extent, int):
+                    sums.append((spec.name, axis, size, extent))
+        for name, axis, size, extent in sums:
+            if size != evaluate(extent, sizes):
+                raise self._out_of_range(
+                    f"input {name} has {size} at axis {axis}, and the other inputs make it "
+                    f"{evaluate(extent, sizes)}",
+                    self._axes[name][axis : axis + 1],
+                )
+        for precondition, extent in self._limits_of_dims:
+            if evaluate(extent, sizes) < 0:
+                given = (f"{d.name} {sizes[d.symbol] * d.step}" for d in dims.values())
+                raise self._out_of_range(
+                    f"{self.manifest.name} does not take {', '.join(given)}", precondition.dims
+                )
+        return sizes
+
+    def _out_of_range(self, message: str, names: Sequence[str]) -> InputMismatchError:
+        """With what was taken for granted of the dims of these names."""
+        asked = [one for one in self.manifest.preconditions if set(names) & set(one.dims)]
+        taken = [one for one in asked if any(f"{name} is " in one.needs for name in names)] or asked
+        if not taken:
+            return InputMismatchError(message, hint="compile it with another range in --shape")
+        return InputMismatchError(
+            f"{message}; {taken[-1]}",
+            hint="compile it for such sizes: --typical or --shape gives them",
+        )
+
+    def _placed(self, slot: _Slot, value: npt.ArrayLike) -> tuple[Array, int]:
+        """As `_Slot.placed`; the error says what was taken for granted of a size that differs."""
+        try:
+            return slot.placed(value)
+        except InputMismatchError as error:
+            shape = slot.read(value).shape
+            sizes = zip(self._axes[slot.name], shape, slot.shape, strict=False)
+            names = [name for name, given, taken in sizes if name and given != taken]
+            if not names:
+                raise
+            raise self._out_of_range(error.message, names) from None
+
+    def _symbols(self) -> dict[str, int]:
+        """The value of every symbol in the run that is over."""
+        manifest = self.manifest
+        names = [*(one.symbol for one in manifest.given), *(k.symbol for k in manifest.counted)]
+        return dict(zip(names, self._sizes, strict=False))
+
+    def _resize(self, sizes: Mapping[str, int], is_called: bool = True) -> None:
+        """Lays memory out for these sizes of the dims, by symbol. Raises MemoryLimitError where a
+        model that `is_called` needs more than it may have."""
+        if self._is_laid_out and self._given == sizes:
+            return
+        before, self._given = self._given, dict(sizes)
+        needed = self._needed_bytes()
+        if is_called and needed > self.memory_bytes:
+            self._given = before
+            raise MemoryLimitError(
+                f"{self.manifest.name} needs {needed} bytes for inputs of these sizes; it may have "
+                f"{self.memory_bytes}",
+                hint="give it smaller inputs, or the session more memory_bytes (--memory-bytes)",
+            )
+        self._is_laid_out = False  # until all of it is
+        for position, slot in enumerate(self._inputs):
+            self._args[position] = slot.resized(sizes)
+        self._lay_out()
+        self._is_laid_out = True
+
+    def adopt(self, other: LoadedModel) -> None:
+        """Lays memory out for the sizes that another has, as far as it is not; what capacities have
+        grown to stays."""
+        grown = {
+            name: max(own, other._capacities.get(name, own))
+            for name, own in self._capacities.items()
+        }
+        if (self._given, self._capacities) == (other._given, grown):
+            return
+        self._capacities = grown
+        self._is_laid_out = False
+        self._resize(other._given, is_called=False)
+
+    def _tell_sizes(self) -> dict[str, int]:
+        """Puts what the entry is given where it reads it; gives it by symbol."""
+        told = self._given | self._capacities
+        names = [one.symbol for one in self.manifest.given]
+        self._sizes[: len(names)] = [told[name] for name in names]
+        return told
+
+    def _needed_bytes(self) -> int:
+        """What outputs and workspace take at the present sizes, in numbers that do not overflow."""
+        told = self._given | self._capacities
+        room = evaluate(self._workspace_extent, told)
+        return sum((slot.room(told) for slot in self._outputs), room)
+
+    def _lay_out(self) -> None:
+        """Makes outputs and workspace as large as the present sizes ask for."""
+        told = self._tell_sizes()
+        first = len(self._inputs)
+        for position, slot in enumerate(self._outputs, first):
+            self._args[position] = slot.resized(told)
+        needed = self.code.workspace_bytes(ctypes.addressof(self._sizes)) if told else 0
+        if needed > self._workspace.nbytes:
+            self._workspace = aligned_buffer(needed)
+            self._args[first + len(self._outputs) + 1] = self._workspace.address
+
+    @property
+    def addresses(self) -> tuple[int, ...]:
+        """Where the entry's arguments lie: inputs, outputs, parameters, workspace, sizes."""
+        return tuple(int(address or 0) for address in self._args)
+
+    @property
+    def closed(self) -> bool:
+        return not self._finalizer.alive
+
+    def close(self) -> None:
+        """Ends the threads and unloads the code; a second call does nothing."""
+        self._finalizer()
+
+
+def _machine_bytes() -> int:
+    """The machine's memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+class _Slot:
+    """The aligned memory of one input or output."""
+
+    __slots__ = ("array", "buffer", "dtype", "extents", "name", "shape")
+
+    def __init__(self, spec: TensorSpec, extents: Sequence[Extent]) -> None:
+        self.name = spec.name
+        self.dtype = spec.element.numpy
+        self.extents = extents
+        self.buffer: Buffer = aligned_buffer(0)
+        self._lay_out(spec.typical_shape)
+
+    def part(self, sizes: Mapping[str, int]) -> Array:
+        """What was written, all symbols being known."""
+        shape = tuple(evaluate(extent, sizes) for extent in self.extents)
+        return self.array.reshape(-1)[: math.prod(shape)].reshape(shape)
+
+    def resized(self, sizes: Mapping[str, int]) -> int:
+        """The address, with room for these values of symbols; what data decides is at its bound."""
+        shape = self._most(sizes)
+        if shape != self.shape:
+            self._lay_out(shape)
+        return self.buffer.address
+
+    def room(self, sizes: Mapping[str, int]) -> int:
+        """The bytes that `resized` makes room for."""
+        return math.prod(self._most(sizes)) * self.dtype.itemsize
+
+    def _most(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        return tuple(
+            evaluate(upper(extent, lambda symbol: symbol.name in sizes), sizes)
+            for extent in self.extents
+        )
+
+    def _lay_out(self, shape: tuple[int, ...]) -> None:
+        nbytes = math.prod(shape) * self.dtype.itemsize
+        if nbytes > self.buffer.nbytes:
+            self.buffer = aligned_buffer(nbytes)
+        self.shape = shape
+        self.array: Array = np.frombuffer(self.buffer.view[:nbytes], self.dtype).reshape(shape)
+
+    def read(self, value: npt.ArrayLike) -> Array:
+        """What numpy makes of it; raises InputMismatchError."""
+        try:
+            return np.asarray(value)
+        except ValueError as error:  # nested lists of unequal lengths
+            raise InputMismatchError(f"input {self.name} is no array: {error}") from error
+
+    def placed(self, value: npt.ArrayLike) -> tuple[Array, int]:
+        """`value` where the call may read it, and its address: as it is where it is aligned, else
+        in the slot."""
+        array = self.read(value)
+        if array.dtype != self.dtype or array.shape != self.shape:
+            raise InputMismatchError(
+                f"input {self.name} is {array.dtype}{list(array.shape)}, the model takes "
+                f"{self.dtype}{list(self.shape)}",
+                hint="convert it with .astype(), or compile the model with another --shape",
+            )
+        if array.flags.c_contiguous:
+            address = _address(array)
+            if address % container.ALIGNMENT == 0:
+                return array, address
+        np.copyto(self.array, array)
+        return self.array, self.buffer.address
+
+
+def _address(array: Array) -> int:
+    """Where the elements of a C-contiguous array start."""
+    if array.flags.writeable and array.size and array.dtype.isbuiltin == 1:
+        # A sixth of the time of what follows, which is the one way for other arrays.
+        return ctypes.addressof(ctypes.c_char.from_buffer(array.data))
+    address: int = array.__array_interface__["data"][0]
+    return address

@@ -1,0 +1,59 @@
+"""A model is tuned in rounds, each raced with what the one before has found."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+import farrier
+from bench import models
+from farrier import pipeline
+from farrier.model.file import model_of
+from farrier.model_tuning.compare import Race
+from farrier.options import CompileOptions
+from farrier.release.verify import random_inputs
+
+MODEL = model_of(models.build("mobilenet_v2", size=32, stages=1))
+OPTIONS = CompileOptions(threads=1, verify=False)
+ROUNDS = [CompileOptions(threads=1, trials=24, seed=seed) for seed in range(2)]
+
+
+@pytest.fixture
+def races(monkeypatch):
+    """Every race of the rounds: the default, what is in use, and what would take its place."""
+    raced = []
+
+    def compared(comparison, default, in_use, variant, listener):
+        raced.append((default, in_use, variant))
+        return race(comparison, default, in_use, variant, listener)
+
+    race = pipeline.compared
+    monkeypatch.setattr(pipeline, "compared", compared)
+    return raced
+
+
+def test_each_round_is_raced_with_what_is_in_use(races, monkeypatch):
+    """All races count as won here; whether they are is the device's affair."""
+    monkeypatch.setattr(Race, "is_won", True)
+    found = list(pipeline.improved_models(MODEL, OPTIONS, ROUNDS))
+    assert len(found) == len(races) >= 1
+    default, first, _ = races[0]
+    assert first is default
+    for (_, _, won), (_, in_use, _) in itertools.pairwise(races):
+        assert in_use.is_same_code(won)
+    plain = farrier.compile(MODEL, threads=1)
+    inputs = random_inputs(plain.manifest.inputs)
+    (expected,) = plain.run(inputs).values()
+    for artifact in found:
+        assert artifact.library != plain.library
+        (y,) = artifact.run(inputs).values()
+        np.testing.assert_allclose(y, expected, rtol=0, atol=1e-4 * np.abs(expected).max())
+
+
+def test_what_has_lost_is_no_artifact(races, monkeypatch):
+    monkeypatch.setattr(Race, "is_won", False)
+    assert list(pipeline.improved_models(MODEL, OPTIONS, ROUNDS)) == []
+    assert races
+    assert all(in_use is default for default, in_use, _ in races)
