@@ -13,6 +13,7 @@ from farrier.kernels import Helpers, helpers_for, lowered
 from farrier.kernels import helpers as helpers_module
 from farrier.space import Space
 from farrier.targets.cpu.codegen.link import link
+from farrier_device import python
 from tests.kernels.conftest import LAYERS, THREADS
 
 
@@ -58,7 +59,7 @@ def test_an_error_in_a_helper_is_raised_here(build_inputs, target):
 
 
 def test_a_helper_that_does_not_start_is_not_waited_for(build_inputs, target, monkeypatch):
-    monkeypatch.setattr(helpers_module, "_BOOTSTRAP", "raise SystemExit")
+    monkeypatch.setattr(python, "_BOOTSTRAP", "raise SystemExit")
     with Helpers(1, target, THREADS) as helpers:
         assert helpers.compile(build_inputs).interfaces.keys() == build_inputs.keys()
 
@@ -78,7 +79,7 @@ def test_a_helper_that_dies_is_named(build_inputs, target, monkeypatch):
         "from farrier_device import wire; sock = socket.socket(fileno=int(sys.argv[2]));"
         "wire.send(sock, {{}}); wire.receive(sock); os.kill(os.getpid(), 11)"
     )
-    monkeypatch.setattr(helpers_module, "_BOOTSTRAP", dying)
+    monkeypatch.setattr(python, "_BOOTSTRAP", dying)
     with Helpers(1, target, THREADS) as helpers:
         _wait_until_ready(helpers)
         with pytest.raises(CompilerError, match="killed by SIGSEGV"):
