@@ -29,6 +29,7 @@ from farrier.space.space import (
 )
 
 if TYPE_CHECKING:
+    from farrier.ir.loop import Function
     from farrier.schedule import Schedule
 
 ABSENT = int(np.iinfo(np.int64).min)  # the value of a knob of another rule
@@ -47,7 +48,7 @@ class JoinedSpace(Space):
             for space in spaces
             for knob in space.knobs
         )
-        super().__init__(spaces[0].rule, knobs, self._meets, self._estimated, self._scheduled)
+        super().__init__(spaces[0].rule, knobs, self._meets, self._estimated, self.schedule)
         self.spaces = tuple(spaces)
         self._known = known
         places = np.cumsum([0, *(len(space.knobs) for space in spaces)])
@@ -110,6 +111,18 @@ class JoinedSpace(Space):
                 return found[0], found[1] * self._scales[space.rule]
         return None
 
+    def build(self, decisions: Decisions) -> Function:
+        return self._of(decisions).build(decisions)
+
+    def schedule(self, decisions: Decisions) -> Schedule:
+        return self._of(decisions).schedule(decisions)
+
+    def remember(self, decisions: Decisions, trace: str) -> None:
+        self._of(decisions).remember(decisions, trace)
+
+    def trace(self, decisions: Decisions) -> str:
+        return self._of(decisions).trace(decisions)
+
     def decisions(self, row: npt.NDArray[np.int64]) -> dict[str, int]:
         return {name: value for name, value in super().decisions(row).items() if value != ABSENT}
 
@@ -168,6 +181,3 @@ class JoinedSpace(Space):
             if found.any():
                 seconds[found] = space.cost(rows[found][:, place]) * self._scales[space.rule]
         return Estimate(seconds, {})
-
-    def _scheduled(self, decisions: Decisions) -> Schedule:
-        return self._of(decisions).schedule(decisions)
