@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _FAMILY = "template"  # what the names of the rules begin with, so that no built-in rule has them
+_ABOVE_BOUND = 4.0  # what an unknown schedule takes, over what none can beat
 _SHUFFLED = 0  # seed of the order in which candidates without estimates are measured
 
 
@@ -125,7 +126,7 @@ class TemplateSpace(Space):
     def _estimated(self, columns: Columns) -> Estimate:
         count = len(next(iter(columns.values())))
         if not self._template.estimates:
-            return self._bound(count)
+            return self._presumed(count)
         plain = {self._plain[name]: column for name, column in columns.items()}
         found = self._asked("its estimate", lambda: self._template.estimate(self._problem, plain))
         if not isinstance(found, Estimate):
@@ -142,8 +143,8 @@ class TemplateSpace(Space):
             raise self.error("estimates seconds that are not positive")
         return found
 
-    def _bound(self, count: int) -> Estimate:
-        """The same for all: what arithmetic or traffic alone takes."""
+    def _presumed(self, count: int) -> Estimate:
+        """The same for all: a multiple of what arithmetic or traffic alone takes."""
         program, machine = self._problem.program, self._problem.machine
         peak = 2 * machine.lanes * machine.fma_ports * machine.hertz
         moved = sum(typical(buffer.nbytes) for buffer in (*program.inputs, *program.outputs))
@@ -152,7 +153,7 @@ class TemplateSpace(Space):
             "memory": np.full(count, moved / machine.memory_bandwidth),
         }
         seconds = np.maximum(terms["compute"] / machine.threads, terms["memory"])
-        return Estimate(seconds, terms)
+        return Estimate(_ABOVE_BOUND * seconds, terms)
 
     def _scheduled(self, decisions: Decisions) -> Schedule:
         schedule = self._problem.schedule()
