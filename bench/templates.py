@@ -44,6 +44,7 @@ LAYERS = (
     (49, 1024, 512),
     (16, 512, 2048),
 )  # rows, steps, columns
+_PIPED_COLUMNS = 160
 _TURNS = 15  # of each finalist
 
 
@@ -150,7 +151,7 @@ def main() -> int:
     arguments = parser.parse_args()
     sys.path.insert(0, str(EXAMPLE))
     contests = [contest(*layer, arguments.trials, arguments.threads) for layer in LAYERS]
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else _PIPED_COLUMNS)
     console.print(table(contests))
     mean = statistics.geometric_mean(one.ratio for one in contests)
     console.print(f"geometric mean: {mean:.3f}")

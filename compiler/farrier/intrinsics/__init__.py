@@ -19,10 +19,8 @@ from farrier.intrinsics.dot import Dot
 from farrier.intrinsics.table import TableLookup
 from farrier.intrinsics.tile_product import TileProduct
 from farrier.ir.types import DType
-from farrier.plugins import plugins
+from farrier.plugins import INTRINSICS, plugins
 from farrier.targets import Target, backend_of, backends
-
-GROUP = "farrier.intrinsics"
 
 __all__ = [
     "Dot",
@@ -50,7 +48,7 @@ def lookup(name: str) -> TensorIntrinsic:
 @functools.cache
 def _by_name() -> Mapping[str, TensorIntrinsic]:
     found = {one.name: one for backend in backends() for one in backend.intrinsics}
-    for plugin in plugins(GROUP, "intrinsic", TensorIntrinsic, "TensorIntrinsic"):
+    for plugin in plugins(INTRINSICS, "intrinsic", TensorIntrinsic, "TensorIntrinsic"):
         name = plugin.made.name
         if name in found:
             raise UsageError(

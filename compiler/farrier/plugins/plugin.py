@@ -13,6 +13,11 @@ from typing import Generic, TypeVar
 
 from farrier.errors import UsageError
 
+BACKENDS, INTRINSICS, TEMPLATES = GROUPS = (
+    "farrier.backends",
+    "farrier.intrinsics",
+    "farrier.templates",
+)
 T = TypeVar("T")
 
 
@@ -43,9 +48,10 @@ def plugins(group: str, kind: str, wanted: type[T], known_as: str) -> tuple[Plug
 
 
 @functools.cache
-def declared(group: str) -> tuple[str, ...]:
-    """The entry points of a group and the versions of their packages, with none loaded."""
-    return tuple(f"{_package(point)} {_version(point)} {point.value}" for point in _points(group))
+def declared() -> tuple[str, ...]:
+    """Every entry point that may show in code, and its package's version; none is loaded."""
+    found = (point for group in GROUPS for point in _points(group))
+    return tuple(f"{_package(one)} {_version(one)} {one.group} {one.value}" for one in found)
 
 
 def _points(group: str) -> list[importlib.metadata.EntryPoint]:

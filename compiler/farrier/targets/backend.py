@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from farrier.errors import UsageError
-from farrier.plugins import plugins
+from farrier.plugins import BACKENDS, plugins
 from farrier_device.describe import IN_64_BITS, MachineDescription
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from farrier.targets.linked import LinkedModel
     from farrier.targets.target import Target
 
-GROUP = "farrier.backends"
 # Farrier's own, by architecture: modules with a BACKEND, imported when one of their machines is
 # named. Nothing else in the core knows them.
 _OWN = {"x86_64": "farrier.targets.x86", "aarch64": "farrier.targets.arm"}
@@ -310,5 +309,5 @@ def _own(module: str) -> Backend:
 @functools.cache
 def _others() -> tuple[Backend, ...]:
     """Those of other packages. To look for them reads every installed distribution."""
-    found = plugins(GROUP, "backend", Backend, "a subclass of Backend")  # type: ignore[type-abstract]
+    found = plugins(BACKENDS, "backend", Backend, "a subclass of Backend")  # type: ignore[type-abstract]
     return tuple(plugin.made for plugin in found)

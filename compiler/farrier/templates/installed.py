@@ -8,7 +8,7 @@ import re
 
 from farrier.errors import UsageError
 from farrier.ir.tensor import TensorProgram
-from farrier.plugins import Plugin, plugins
+from farrier.plugins import TEMPLATES, Plugin, plugins
 from farrier.space import JoinedSpace, Space
 from farrier.targets import Target
 from farrier.templates.errors import TemplateError
@@ -16,7 +16,6 @@ from farrier.templates.problem import Problem
 from farrier.templates.space import TemplateSpace
 from farrier.templates.template import Template
 
-GROUP = "farrier.templates"
 _NAME = re.compile(r"[A-Za-z]\w*")
 
 
@@ -39,7 +38,7 @@ def beside(known: Space, program: TensorProgram, target: Target, threads: int) -
 @functools.cache
 def installed() -> tuple[Plugin[Template], ...]:
     """Every template, by package and entry point. Raises UsageError for one that is broken."""
-    found = plugins(GROUP, "template", Template, "a subclass of Template")  # type: ignore[type-abstract]
+    found = plugins(TEMPLATES, "template", Template, "a subclass of Template")  # type: ignore[type-abstract]
     names: dict[str, Plugin[Template]] = {}
     for plugin in found:
         name, version = (getattr(plugin.made, field, None) for field in ("name", "version"))
