@@ -22,7 +22,7 @@ def install(folder, site):
     the folders by which Python finds it."""
     project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
     about = site / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
-    about.mkdir(parents=True)
+    about.mkdir(parents=True, exist_ok=True)
     (about / "METADATA").write_text(
         f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
     )
@@ -41,7 +41,7 @@ def python(tmp_path):
         folders = [
             path
             for at, folder in enumerate(packages)
-            for path in install(folder, tmp_path / f"{at}")
+            for path in install(folder, tmp_path / f"site{at}")
         ]
         done = subprocess.run(
             [sys.executable, "-c", code, *map(str, words)],

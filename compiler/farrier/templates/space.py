@@ -39,6 +39,7 @@ class TemplateSpace(Space):
         self._problem = problem
         self._named = named
         self._hint = hint
+        self._estimates = type(template).estimate is not Template.estimate
         knobs = self._asked("its knobs", lambda: tuple(template.knobs(problem)))
         self._check_knobs(knobs)
         self._plain = {f"{template.name}.{knob.name}": knob.name for knob in knobs}
@@ -55,7 +56,7 @@ class TemplateSpace(Space):
             raise
         except CompilerError:
             raise self.error(f"allows none of its {self.size} candidates") from None
-        if self._template.estimates:
+        if self._estimates:
             return rows
         rows = np.random.default_rng(_SHUFFLED).permutation(rows)
         if self._first is None:
@@ -125,7 +126,7 @@ class TemplateSpace(Space):
 
     def _estimated(self, columns: Columns) -> Estimate:
         count = len(next(iter(columns.values())))
-        if not self._template.estimates:
+        if not self._estimates:
             return self._presumed(count)
         plain = {self._plain[name]: column for name, column in columns.items()}
         found = self._asked("its estimate", lambda: self._template.estimate(self._problem, plain))

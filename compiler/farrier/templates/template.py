@@ -56,8 +56,3 @@ class Template(abc.ABC):
     def schedule(self, problem: Problem, schedule: Schedule, decisions: Decisions) -> None:
         """Applies primitives to `schedule`, the naive loop nests. What it raises rejects the
         candidate."""
-
-    @property
-    def estimates(self) -> bool:
-        """Whether it says how fast a candidate should be."""
-        return type(self).estimate is not Template.estimate
