@@ -21,6 +21,7 @@ import onnx
 import pytest
 from cache_tools import WEIGHTS, Watched, long_ago, model_bytes
 
+from farrier import plugins
 from farrier.cache import files, key
 from farrier.cache.settings import DEFAULT_BYTES, CacheSettings
 from farrier.cache.store import Store
@@ -534,6 +535,12 @@ def test_the_compiler_s_stamp_changes_with_what_makes_code(monkeypatch, name):
     before = key.compiler_stamp.__wrapped__()
     other = {name: "0.0.1"}
     monkeypatch.setattr(importlib.metadata, "version", lambda one: other.get(one) or version(one))
+    assert key.compiler_stamp.__wrapped__() != before
+
+
+def test_the_compiler_s_stamp_changes_with_the_templates_that_are_installed(monkeypatch):
+    before = key.compiler_stamp.__wrapped__()
+    monkeypatch.setattr(plugins, "declared", lambda: ("mine 1.0 farrier.templates mine:TEMPLATE",))
     assert key.compiler_stamp.__wrapped__() != before
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 
 import farrier
 import farrier_device
+from farrier import plugins
 from farrier.options import CompileOptions
 from farrier.targets import parse_target
 
@@ -43,9 +44,9 @@ def entry_key(content: str, options: CompileOptions, sizes: Mapping[str, int]) -
 @functools.cache
 def compiler_stamp() -> str:
     """What changes with the compiler's own files: their names, sizes and times, and the versions
-    of the packages that make code with it. Farrier's own version alone would not do: who works on
-    the compiler changes it without one. To read the files instead would take longer than to load an
-    entry."""
+    of the packages that make code with it, or add to the compiler. Farrier's own version alone
+    would not do: who works on the compiler changes it without one. To read the files instead would
+    take longer than to load an entry."""
     state = hashlib.sha256()
     for package in (farrier, farrier_device):
         root = package.__path__[0]
@@ -60,6 +61,8 @@ def _update_with_makers(state: hashlib._Hash) -> None:
     for name in _MAKERS:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             state.update(f"{name} {importlib.metadata.version(name)}\n".encode())
+    for line in plugins.declared():
+        state.update(f"{line}\n".encode())
 
 
 @functools.cache

@@ -1,10 +1,12 @@
-"""What machines can do to whole tiles and to groups of products. Backends declare their own."""
+"""What machines can do to whole tiles and to groups of products. Backends declare their own, and
+other packages tensor intrinsics as entry points of the group `farrier.intrinsics`."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
 
+from farrier.errors import UsageError
 from farrier.intrinsics.declare import (
     RowRegisters,
     TensorIntrinsic,
@@ -17,6 +19,7 @@ from farrier.intrinsics.dot import Dot
 from farrier.intrinsics.table import TableLookup
 from farrier.intrinsics.tile_product import TileProduct
 from farrier.ir.types import DType
+from farrier.plugins import INTRINSICS, plugins
 from farrier.targets import Target, backend_of, backends
 
 __all__ = [
@@ -38,13 +41,21 @@ __all__ = [
 
 
 def lookup(name: str) -> TensorIntrinsic:
-    """The intrinsic of that name; raises KeyError where no backend declares one."""
+    """The intrinsic of that name; raises KeyError where nobody declares one."""
     return _by_name()[name]
 
 
 @functools.cache
 def _by_name() -> Mapping[str, TensorIntrinsic]:
-    return {one.name: one for backend in backends() for one in backend.intrinsics}
+    found = {one.name: one for backend in backends() for one in backend.intrinsics}
+    for plugin in plugins(INTRINSICS, "intrinsic", TensorIntrinsic, "TensorIntrinsic"):
+        name = plugin.made.name
+        if name in found:
+            raise UsageError(
+                f"{plugin} is called {name}, as is another intrinsic", hint=plugin.way_out
+            )
+        found[name] = plugin.made
+    return found
 
 
 def dots_of(target: Target) -> tuple[Dot, ...]:

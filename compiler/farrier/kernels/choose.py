@@ -51,7 +51,7 @@ class ScheduledTask:
             operations=self.operations,
             multiply_adds=0 if program is None else multiply_adds(program),
             factors=" ".join(multiplied or ()),
-            rule=self.space.rule.name,
+            rule=self.space.rule_of(self.decisions).name,
             source=self.source,
             predicted_us=self.space.seconds(self.decisions) * 1e6,
             measured_us=None if self.measured_s is None else self.measured_s * 1e6,
@@ -100,11 +100,11 @@ def choose_known(
     hold none, or none that beats it clearly."""
     chosen = dict(defaults)
     for key, default in defaults.items():
-        known = best(records, key, target.fingerprint, threads, default.space.rule)
+        rules = default.space.rules
+        known = best(records, key, target.fingerprint, threads, *rules)
         if known is None or not default.space.contains(known.knobs):
             continue
-        rule = default.space.rule
-        alike = usable(records, key, target.fingerprint, threads, rule)
+        alike = usable(records, key, target.fingerprint, threads, *rules)
         measured = latest(record for record in alike if record.context is known.context)
         usual = measured.get(pairs(default.decisions))
         if usual is None or known.seconds < (1 - MARGIN) * usual.seconds:

@@ -306,7 +306,7 @@ class CoordinateDescent:
         settings, space = variant.settings, choice.space
         search = EvolutionarySearch(key, space, self._model, self._seed)
         fingerprint = settings.target.fingerprint
-        known = usable(self._records, key, fingerprint, settings.threads, space.rule)
+        known = usable(self._records, key, fingerprint, settings.threads, *space.rules)
         search.update(_trial(record) for record in known if record.context is not Context.ALONE)
         alone = [r for r in known if r.context is Context.ALONE and space.contains(r.knobs)]
         if alone:

@@ -162,7 +162,7 @@ def _seconds(choice: ScheduledTask) -> float:
 def _ratio(own: ScheduledTask, shared: ScheduledTask, dims: Sequence[Extent]) -> float | None:
     """The predicted seconds of a general kernel, called with these dims, over those of one made for
     them; None where that cannot be told, or the latter was tuned."""
-    if own.space.rule != shared.space.rule:
+    if own.space.rule_of(own.decisions) != shared.space.rule_of(shared.decisions):
         return None
     if own.decisions == shared.decisions and all(one == 1 for one in dims):
         return 1.0

@@ -205,8 +205,8 @@ class InModelSelection:
 
     def _measured_alone(self, key: str, choice: ScheduledTask) -> ScheduledTask:
         """The choice with what was measured of it, if anything was."""
-        settings, rule = self._settings, choice.space.rule
-        known = usable(self._records, key, settings.target.fingerprint, settings.threads, rule)
+        settings, rules = self._settings, choice.space.rules
+        known = usable(self._records, key, settings.target.fingerprint, settings.threads, *rules)
         decided = [r for r in known if r.context is not Context.SCREENED]
         seconds = [r.seconds for r in decided if r.knobs == choice.decisions and r.samples_ns]
         if not seconds:
@@ -225,7 +225,7 @@ def schedule_record(
 ) -> TuningRecord:
     """What a schedule of a task did, in the model or on the way there."""
     return TuningRecord.of(
-        space.rule,
+        space.rule_of(decisions),
         decisions,
         result,
         task=task,

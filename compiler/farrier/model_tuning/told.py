@@ -30,13 +30,14 @@ def told(
 
 def _row(choice: ScheduledTask, share: float) -> TaskSchedule:
     space, default = choice.space, choice.space.default()
+    rule = space.rule_of(choice.decisions)
     return TaskSchedule(
         task=choice.task.key,
         name=choice.task.name,
         calls=choice.calls,
         share=share,
-        rule=space.rule.name,
-        version=space.rule.version,
+        rule=rule.name,
+        version=rule.version,
         space=space.size,
         default=default,
         default_us=space.seconds(default) * 1e6,

@@ -64,26 +64,26 @@ class MemoryRecords:
 
 
 def usable(
-    store: RecordStore, task: str, fingerprint: str, threads: int, rule: RuleId
+    store: RecordStore, task: str, fingerprint: str, threads: int, *rules: RuleId
 ) -> list[TuningRecord]:
     """The records that say something about this build: of this target and thread count, and of
-    this rule in this version."""
+    one of these rules in this version."""
     return [
         record
         for record in store.find(task, fingerprint)
-        if record.made_by == rule
+        if record.made_by in rules
         and record.fingerprint == fingerprint
         and record.threads == threads
     ]
 
 
 def best(
-    store: RecordStore, task: str, fingerprint: str, threads: int, rule: RuleId
+    store: RecordStore, task: str, fingerprint: str, threads: int, *rules: RuleId
 ) -> TuningRecord | None:
     """The fastest usable record that ran and was right, of those measured in a model if there are
     any, and of each schedule the latest. What was screened decides nothing: the fastest of many
     short runs is the luckiest."""
-    known = usable(store, task, fingerprint, threads, rule)
+    known = usable(store, task, fingerprint, threads, *rules)
     ran = [r for r in known if r.samples_ns and r.context is not Context.SCREENED]
     in_model = [r for r in ran if r.context is Context.MODEL]
     return min(latest(in_model or ran).values(), key=lambda r: r.seconds, default=None)

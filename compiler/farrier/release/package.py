@@ -309,7 +309,7 @@ def _records_used(variant: Variant, records: RecordStore) -> str:
     fingerprint, threads = variant.settings.target.fingerprint, variant.settings.threads
     lines = []
     for key, choice in variant.choices.items():
-        for record in usable(records, key, fingerprint, threads, choice.space.rule):
+        for record in usable(records, key, fingerprint, threads, *choice.space.rules):
             if record.knobs == choice.decisions:
                 lines.append(record.to_line())
     return "".join(f"{line}\n" for line in lines)

@@ -101,7 +101,7 @@ class _Run:
         """Takes up what the records know of these tasks."""
         for index, (task, search) in enumerate(zip(self._tasks, self._searches, strict=True)):
             known = usable(
-                self._records, task.key, self._fingerprint, self._threads, task.space.rule
+                self._records, task.key, self._fingerprint, self._threads, *task.space.rules
             )
             search.update(
                 Trial(r.knobs, CandidateResult(r.status, r.samples_ns))
@@ -225,7 +225,7 @@ class _Run:
         except CompilerError:  # why is in the result
             trace = ""
         return TuningRecord.of(
-            task.space.rule,
+            task.space.rule_of(trial.decisions),
             trial.decisions,
             trial.result,
             task=task.key,

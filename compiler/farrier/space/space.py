@@ -122,6 +122,16 @@ class Space:
         """The space of the schedules of `kernel`."""
         return cls(rule, kernel.knobs(), kernel.allowed, kernel.estimate, kernel.schedule)
 
+    @property
+    def rules(self) -> tuple[RuleId, ...]:
+        """Whose records may be of candidates of this space."""
+        return (self.rule,)
+
+    def rule_of(self, decisions: Decisions) -> RuleId:
+        """Whose decisions these are. Raises CompilerError for other knobs."""
+        self.row(decisions)
+        return self.rule
+
     @functools.cached_property
     def about(self) -> Mapping[str, float]:
         """Found once the learned model asks: a compilation without tuning does not."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
-import importlib.metadata
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from farrier.errors import UsageError
+from farrier.plugins import BACKENDS, plugins
 from farrier_device.describe import IN_64_BITS, MachineDescription
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from farrier.targets.linked import LinkedModel
     from farrier.targets.target import Target
 
-GROUP = "farrier.backends"
 # Farrier's own, by architecture: modules with a BACKEND, imported when one of their machines is
 # named. Nothing else in the core knows them.
 _OWN = {"x86_64": "farrier.targets.x86", "aarch64": "farrier.targets.arm"}
@@ -316,23 +315,5 @@ def _own(module: str) -> Backend:
 @functools.cache
 def _others() -> tuple[Backend, ...]:
     """Those of other packages. To look for them reads every installed distribution."""
-    return tuple(map(_loaded, importlib.metadata.entry_points(group=GROUP)))
-
-
-def _loaded(point: importlib.metadata.EntryPoint) -> Backend:
-    """The backend of an entry point. Raises UsageError where it is broken."""
-    package = point.dist.name if point.dist is not None else "unknown"
-    try:
-        found = point.load()
-    except Exception as error:  # whatever a stranger's module does when it is imported
-        why = f"cannot be loaded: {type(error).__name__}: {error}"
-    else:
-        if Backend in type(found).__mro__:
-            backend: Backend = found
-            return backend
-        kind = "class" if isinstance(found, type) else type(found).__name__
-        why = f"is a {kind}, no instance of a subclass of Backend"
-    raise UsageError(
-        f"the backend {point.name} ({point.value}) of the package {package} {why}",
-        hint=f"update the package, or pip uninstall {package}",
-    )
+    found = plugins(BACKENDS, "backend", Backend, "a subclass of Backend")  # type: ignore[type-abstract]
+    return tuple(plugin.made for plugin in found)

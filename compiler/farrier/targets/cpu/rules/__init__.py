@@ -1,4 +1,5 @@
-"""Which rule makes the space of a program: the first that knows it."""
+"""Which rule makes the space of a program: the first that knows it. Beside it stand the templates
+of other packages."""
 
 from __future__ import annotations
 
@@ -22,6 +23,7 @@ from farrier.targets.cpu.rules import (
     rows,
     winograd,
 )
+from farrier.templates import beside
 
 RULES = (
     matrix_tile.space,
@@ -51,10 +53,14 @@ IDS = frozenset(module.RULE for module in _MODULES)
 def for_program(program: TensorProgram | Function, target: Target, threads: int) -> Space:
     """The schedule space of one kernel run by `threads` threads."""
     if isinstance(program, Function):
-        space = nest.space(program, target, threads)
-    else:
-        made = (rule(program, target, threads) for rule in RULES)
-        space = next(one for one in made if one is not None)
+        return _about(nest.space(program, target, threads), program, target, threads)
+    made = (rule(program, target, threads) for rule in RULES)
+    space = _about(next(one for one in made if one is not None), program, target, threads)
+    return beside(space, program, target, threads)
+
+
+def _about(space: Space, program: TensorProgram | Function, target: Target, threads: int) -> Space:
+    """The space, told whose it is."""
     space.program = program
     space.describe = lambda: {**_extents(program), **Machine.of(target, threads).features()}
     return space

@@ -1,0 +1,162 @@
+"""A user's template beside the built-in rule, both tuned by equally many trials.
+
+    python -m bench.templates --trials 64
+
+Layers y = relu(x @ w + b) whose sizes are those of common models, one kernel each. Both spaces are
+searched alone, then the fastest schedule of each is measured in one batch, in turns. A ratio above
+1 says that the template is slower. The template is that of `examples/template_matmul`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import importlib
+import statistics
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+from rich.console import Console
+from rich.table import Table
+
+from farrier.importer import import_model
+from farrier.ir.tensor import TensorProgram
+from farrier.kernels.choose import ScheduledTask
+from farrier.measure import LocalDevice, TaskMeasurer
+from farrier.model.file import model_of
+from farrier.model_tuning.variant import make_variant
+from farrier.passes import Settings, prepare
+from farrier.records import MemoryRecords
+from farrier.schedule_search import TuningTask, tune
+from farrier.space import Decisions, JoinedSpace, Space
+from farrier.targets import Target, parse_target
+from farrier.templates import Problem
+from farrier.templates.space import TemplateSpace
+from farrier_device.measurement import TimingPolicy
+
+EXAMPLE = Path(__file__).parents[1] / "examples/template_matmul"
+LAYERS = (
+    (128, 256, 1024),
+    (128, 768, 768),
+    (49, 1024, 512),
+    (16, 512, 2048),
+)  # rows, steps, columns
+_PIPED_COLUMNS = 160
+_TURNS = 15  # of each finalist
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Contest:
+    """One layer: microseconds of each turn of either rule's fastest schedule."""
+
+    layer: str
+    template_us: Sequence[float]
+    built_in_us: Sequence[float]
+
+    @property
+    def ratio(self) -> float:
+        """The template's median over the built-in rule's."""
+        return statistics.median(self.template_us) / statistics.median(self.built_in_us)
+
+
+def contest(rows: int, steps: int, columns: int, trials: int, threads: int) -> Contest:
+    """Tunes both rules' schedules of a layer and measures the fastest of each."""
+    target = parse_target("host")
+    choice = _choice(_model(rows, steps, columns), target, threads)
+    assert isinstance(choice.program, TensorProgram)
+    problem = Problem(choice.program, target, threads)
+    template = importlib.import_module("dense_product").TEMPLATE
+    own = TemplateSpace(template, problem, f"the template {template.name}", "")
+    key = choice.task.key
+    with LocalDevice() as device:
+        measurer = TaskMeasurer(
+            {key: choice.task},
+            target,
+            device.runner,
+            device.blobs,
+            TimingPolicy(threads=threads),
+        )
+
+        def fastest(space: Space) -> Decisions:
+            records = MemoryRecords()
+            task = TuningTask(key, choice.task.name, space)
+            fingerprint = target.fingerprint
+            tune([task], fingerprint, measurer, records, trials=trials, threads=threads)
+            return min(records, key=lambda record: record.seconds).knobs
+
+        finalists = [fastest(own), fastest(choice.space)]
+        both = JoinedSpace([own, choice.space], choice.space)
+        results = measurer.measure(key, both, finalists * _TURNS)
+    seconds = [result.undisturbed_ns / 1e3 for result in results]
+    return Contest(choice.task.name, seconds[::2], seconds[1::2])
+
+
+def _choice(model: bytes, target: Target, threads: int) -> ScheduledTask:
+    """The one kernel of a model, with the space of the built-in rule."""
+    settings = Settings(target, threads)
+    prepared = prepare(import_model(model_of(model), {}).graph, settings)
+    (choice,) = make_variant(prepared, settings).choices.values()
+    return choice
+
+
+def _model(rows: int, steps: int, columns: int) -> bytes:
+    rng = np.random.default_rng(0)
+    constants = {"w": (steps, columns), "b": (columns,)}
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["product"]),
+        helper.make_node("Add", ["product", "b"], ["sum"]),
+        helper.make_node("Relu", ["sum"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "layer",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (rows, steps))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (rows, columns))],
+        [
+            numpy_helper.from_array(rng.standard_normal(shape).astype(np.float32), name)
+            for name, shape in constants.items()
+        ],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    content: bytes = made.SerializeToString()
+    return content
+
+
+def table(contests: Sequence[Contest]) -> Table:
+    """A layer a row: median microseconds, the tenth and the ninetieth percentile, the ratio."""
+    shown = Table(box=None)
+    shown.add_column("layer", no_wrap=True)
+    for name in ("template", "p10-p90", "built-in", "p10-p90", "ratio"):
+        shown.add_column(name, justify="right", no_wrap=True)
+    for one in contests:
+        cells = []
+        for turns in (one.template_us, one.built_in_us):
+            low, median, high = np.percentile(turns, (10, 50, 90))
+            cells += [f"{median:.1f}", f"{low:.1f}-{high:.1f}"]
+        shown.add_row(one.layer, *cells, f"{one.ratio:.3f}")
+    return shown
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.templates",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--trials", type=int, default=64, help="of each rule and layer (64)")
+    parser.add_argument("--threads", type=int, default=2)
+    arguments = parser.parse_args()
+    sys.path.insert(0, str(EXAMPLE))
+    contests = [contest(*layer, arguments.trials, arguments.threads) for layer in LAYERS]
+    console = Console(width=None if sys.stdout.isatty() else _PIPED_COLUMNS)
+    console.print(table(contests))
+    mean = statistics.geometric_mean(one.ratio for one in contests)
+    console.print(f"geometric mean: {mean:.3f}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

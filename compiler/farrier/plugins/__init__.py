@@ -1,0 +1,5 @@
+"""What other packages add to the compiler, found by the entry points that they declare."""
+
+from farrier.plugins.plugin import BACKENDS, INTRINSICS, TEMPLATES, Plugin, declared, plugins
+
+__all__ = ["BACKENDS", "INTRINSICS", "TEMPLATES", "Plugin", "declared", "plugins"]

@@ -1,0 +1,183 @@
+"""Several rules' schedules of one task as one space: search measures them beside each other.
+
+A candidate is of exactly one rule: its decisions are those of that rule's knobs, and a row holds
+`ABSENT` for the knobs of the others. Rules therefore share no knob.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from farrier.errors import CompilerError
+from farrier.records import RuleId
+from farrier.space.features import Features
+from farrier.space.space import (
+    WHOLE,
+    Columns,
+    Decisions,
+    Estimate,
+    Floats,
+    Knob,
+    Population,
+    Space,
+)
+
+if TYPE_CHECKING:
+    from farrier.ir.loop import Function
+    from farrier.schedule import Schedule
+
+ABSENT = int(np.iinfo(np.int64).min)  # the value of a knob of another rule
+
+
+class JoinedSpace(Space):
+    """All candidates of `spaces`. The default is that of the first.
+
+    Estimates of different rules need not compare, so each is scaled: with nothing measured, the
+    first candidate of every rule counts as fast as that of the space `known`.
+    """
+
+    def __init__(self, spaces: Sequence[Space], known: Space) -> None:
+        knobs = tuple(
+            Knob(knob.name, (*knob.values, ABSENT), knob.parts)
+            for space in spaces
+            for knob in space.knobs
+        )
+        super().__init__(spaces[0].rule, knobs, self._meets, self._estimated, self.schedule)
+        self.spaces = tuple(spaces)
+        self._known = known
+        places = np.cumsum([0, *(len(space.knobs) for space in spaces)])
+        self._places = [slice(*ends) for ends in itertools.pairwise(places)]
+        self.program, self.describe = known.program, lambda: known.about
+
+    @property
+    def rules(self) -> tuple[RuleId, ...]:
+        return tuple(space.rule for space in self.spaces)
+
+    def rule_of(self, decisions: Decisions) -> RuleId:
+        return self._of(decisions).rule
+
+    @property
+    def size(self) -> int:
+        return sum(space.size for space in self.spaces)
+
+    @property
+    def is_whole(self) -> bool:
+        return all(space.is_whole for space in self.spaces)
+
+    @functools.cached_property
+    def bound(self) -> float:
+        return min(space.bound for space in self.spaces)
+
+    def candidates(self, limit: int = WHOLE, seed: int = 0) -> Population:
+        parts = (self._lifted(space, space.candidates(limit, seed)) for space in self.spaces)
+        return np.concatenate([*parts])
+
+    def only(self, rows: Population) -> Space:
+        kept = [
+            space.only(rows[found][:, place])
+            for space, place, found in self._parts(rows)
+            if found.any()
+        ]
+        some = JoinedSpace(kept, self._known)
+        some._scales = self._scales
+        return some
+
+    def contains(self, decisions: Decisions) -> bool:
+        return any(space.contains(decisions) for space in self.spaces)
+
+    def described(self, population: Population) -> tuple[Features, Floats]:
+        features, order = [], []
+        for space, place, found in self._parts(population):
+            features.append(space.described(np.asarray(population[found][:, place]))[0])
+            order.append(np.flatnonzero(found))
+        joined = Features.joined(features)
+        back = np.argsort(np.concatenate(order), kind="stable")
+        return Features(joined.names, joined.table[back]), self.cost(population)
+
+    @functools.cached_property
+    def _default(self) -> tuple[dict[str, int], float]:
+        return self.spaces[0]._default[0], self._known._default[1]
+
+    def first_with(self, knob: str, value: int) -> tuple[dict[str, int], float] | None:
+        for space in self.spaces:
+            found = space.first_with(knob, value)
+            if found is not None:
+                return found[0], found[1] * self._scales[space.rule]
+        return None
+
+    def build(self, decisions: Decisions) -> Function:
+        return self._of(decisions).build(decisions)
+
+    def schedule(self, decisions: Decisions) -> Schedule:
+        return self._of(decisions).schedule(decisions)
+
+    def remember(self, decisions: Decisions, trace: str) -> None:
+        self._of(decisions).remember(decisions, trace)
+
+    def trace(self, decisions: Decisions) -> str:
+        return self._of(decisions).trace(decisions)
+
+    def decisions(self, row: npt.NDArray[np.int64]) -> dict[str, int]:
+        return {name: value for name, value in super().decisions(row).items() if value != ABSENT}
+
+    def row(self, decisions: Decisions) -> npt.NDArray[np.int64]:
+        space = self._of(decisions)
+        row: npt.NDArray[np.int64] = self._lifted(space, space.row(decisions)[None])[0]
+        return row
+
+    def sample(self, count: int, rng: np.random.Generator) -> Population:
+        share = -(-count // len(self.spaces))
+        parts = (self._lifted(space, space.sample(share, rng)) for space in self.spaces)
+        return np.concatenate([*parts])[:count]
+
+    def _of(self, decisions: Decisions) -> Space:
+        """Whose knobs these are. Raises CompilerError where they are nobody's."""
+        for space in self.spaces:
+            if set(decisions) == {knob.name for knob in space.knobs}:
+                return space
+        rules = " or ".join(map(str, self.rules))
+        raise CompilerError(f"{rules} has no knobs {sorted(decisions)}")
+
+    def _lifted(self, space: Space, rows: Population) -> Population:
+        """Rows of one of the spaces as rows of this one."""
+        lifted = np.full((len(self.knobs), len(rows)), ABSENT, np.int64)
+        lifted[self._places[self.spaces.index(space)]] = rows.T
+        return lifted.T
+
+    def _parts(self, population: Population) -> list[tuple[Space, slice, npt.NDArray[np.bool_]]]:
+        """Each space, the places of its knobs, and which rows are of it, bool [candidates]."""
+        present = population != ABSENT
+        parts = []
+        for space, place in zip(self.spaces, self._places, strict=True):
+            own = np.zeros(len(self.knobs), bool)
+            own[place] = True
+            parts.append((space, place, (present == own).all(axis=1)))
+        return parts
+
+    @functools.cached_property
+    def _scales(self) -> dict[RuleId, float]:
+        """What makes the estimates of each rule compare with those of the known one."""
+        _, known = self._known._default
+        return {space.rule: known / space._default[1] for space in self.spaces}
+
+    def _meets(self, columns: Columns) -> npt.NDArray[np.bool_]:
+        rows = np.stack([columns[knob.name] for knob in self.knobs], axis=1)
+        meets = np.zeros(len(rows), bool)
+        for space, place, found in self._parts(rows):
+            if found.any():
+                meets[found] = space.valid(rows[found][:, place])
+        return meets
+
+    def _estimated(self, columns: Columns) -> Estimate:
+        rows = np.stack([columns[knob.name] for knob in self.knobs], axis=1)
+        seconds = np.full(len(rows), np.nan)
+        for space, place, found in self._parts(rows):
+            if found.any():
+                seconds[found] = space.cost(rows[found][:, place]) * self._scales[space.rule]
+        return Estimate(seconds, {})

@@ -1,0 +1,21 @@
+"""Schedule spaces that other packages add, each for the kernels that it knows."""
+
+from farrier.schedule import Schedule
+from farrier.space.space import Columns, Decisions, Estimate, Knob
+from farrier.templates.errors import TemplateError
+from farrier.templates.installed import beside
+from farrier.templates.problem import Problem
+from farrier.templates.template import Template, knob
+
+__all__ = [
+    "Columns",
+    "Decisions",
+    "Estimate",
+    "Knob",
+    "Problem",
+    "Schedule",
+    "Template",
+    "TemplateError",
+    "beside",
+    "knob",
+]

@@ -1,0 +1,36 @@
+"""What a template is asked about."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+from farrier.ir.loop import Function
+from farrier.ir.tensor import TensorProgram
+from farrier.lower.loops import to_loops
+from farrier.schedule import Schedule
+from farrier.space.machine import Machine
+from farrier.targets import Target
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """A kernel to schedule: what it computes, and the machine and the threads that run it."""
+
+    program: TensorProgram
+    target: Target
+    threads: int
+
+    @functools.cached_property
+    def machine(self) -> Machine:
+        """The target as figures: vector lanes and registers, sizes of caches, throughputs."""
+        return Machine.of(self.target, self.threads)
+
+    @functools.cached_property
+    def loops(self) -> Function:
+        """The naive loop nests, one a stage; loops are named `<stage>_<axis>`."""
+        return to_loops(self.program)
+
+    def schedule(self) -> Schedule:
+        """A schedule of the naive loop nests, with no step yet."""
+        return Schedule(self.loops)

@@ -1,0 +1,170 @@
+"""The space of a template's schedules of one kernel. A template is a stranger's code: whatever it
+raises or answers comes out as a candidate, or as an error that names it."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from farrier.errors import CompilerError, FarrierError
+from farrier.ir.dim import typical
+from farrier.ir.work import arithmetic
+from farrier.records import RuleId
+from farrier.schedule import Schedule
+from farrier.space.space import WHOLE, Columns, Decisions, Estimate, Knob, Population, Space
+from farrier.templates.errors import TemplateError
+from farrier.templates.problem import Problem
+from farrier.templates.template import Template
+
+if TYPE_CHECKING:
+    from farrier.ir.loop import Function
+
+T = TypeVar("T")
+_FAMILY = "template"  # what the names of the rules begin with, so that no built-in rule has them
+_ABOVE_BOUND = 4.0  # what an unknown schedule takes, over what none can beat
+_SHUFFLED = 0  # seed of the order in which candidates without estimates are measured
+
+
+class TemplateSpace(Space):
+    """The candidates of `template`, which `named` says in errors; its knobs are called
+    `<template>.<knob>`. Raises TemplateError for knobs that are none."""
+
+    def __init__(self, template: Template, problem: Problem, named: str, hint: str) -> None:
+        self._template = template
+        self._problem = problem
+        self._named = named
+        self._hint = hint
+        self._estimates = type(template).estimate is not Template.estimate
+        knobs = self._asked("its knobs", lambda: tuple(template.knobs(problem)))
+        self._check_knobs(knobs)
+        self._plain = {f"{template.name}.{knob.name}": knob.name for knob in knobs}
+        rule = RuleId(f"{_FAMILY}.{template.name}", template.version)
+        named_knobs = tuple(Knob(f"{template.name}.{k.name}", k.values, k.parts) for k in knobs)
+        super().__init__(rule, named_knobs, self._allows, self._estimated, self._scheduled)
+
+    def candidates(self, limit: int = WHOLE, seed: int = 0) -> Population:
+        """As of any space. Without estimates the order is all that ranks: the first allowed values
+        are the default, and whatever follows is in random order."""
+        try:
+            rows = super().candidates(limit, seed)
+        except TemplateError:
+            raise
+        except CompilerError:
+            raise self.error(f"allows none of its {self.size} candidates") from None
+        if self._estimates:
+            return rows
+        rows = np.random.default_rng(_SHUFFLED).permutation(rows)
+        if self._first is None:
+            return rows
+        return np.concatenate([self._first[None], rows[(rows != self._first).any(axis=1)]])
+
+    def build(self, decisions: Decisions) -> Function:
+        try:
+            return super().build(decisions)
+        except TemplateError:
+            raise
+        except CompilerError as error:
+            raise self._failed(decisions, error) from error
+
+    def error(self, why: str) -> TemplateError:
+        """What is wrong with the template, for this kernel."""
+        kernel = self._problem.program.name
+        return TemplateError(f"{self._named}, asked about {kernel}, {why}", hint=self._hint)
+
+    def _failed(self, decisions: Decisions, error: Exception) -> TemplateError:
+        listed = ", ".join(f"{self._plain[name]}={value}" for name, value in decisions.items())
+        return self.error(f"fails to schedule {listed}: {_described(error)}")
+
+    def _asked(self, what: str, ask: Callable[[], T]) -> T:
+        """What the template answers. Raises TemplateError for whatever it raises."""
+        try:
+            return ask()
+        except Exception as error:  # a stranger's code
+            raise self.error(f"fails to say {what}: {_described(error)}") from error
+
+    def _check_knobs(self, knobs: tuple[Knob, ...]) -> None:
+        if not knobs:
+            raise self.error("has no knobs; one of a single value is enough")
+        for knob in knobs:
+            if not isinstance(knob, Knob):
+                raise self.error(f"has a {type(knob).__name__} among its knobs")
+            if not knob.values:
+                raise self.error(f"has no values for its knob {knob.name}")
+        names = [knob.name for knob in knobs]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise self.error(f"has several knobs {', '.join(twice)}")
+
+    def _allows(self, columns: Columns) -> npt.NDArray[np.bool_]:
+        names = [self._plain[name] for name in columns]
+        rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+        return np.fromiter(
+            (self._is_allowed(dict(zip(names, row, strict=True))) for row in rows), bool
+        )
+
+    def _is_allowed(self, decisions: Decisions) -> bool:
+        allowed = self._template.allowed
+        return self._asked(
+            f"whether {dict(decisions)} is allowed",
+            lambda: bool(allowed(self._problem, decisions)),
+        )
+
+    @functools.cached_property
+    def _first(self) -> npt.NDArray[np.int64] | None:
+        """The first allowed row, in the order of the values; None where none of the first so many
+        is."""
+        values = itertools.product(*(knob.values for knob in self.knobs))
+        for row in itertools.islice(values, WHOLE):
+            decisions = dict(zip(self._plain.values(), row, strict=True))
+            if self._is_allowed(decisions):
+                return np.array(row, np.int64)
+        return None
+
+    def _estimated(self, columns: Columns) -> Estimate:
+        count = len(next(iter(columns.values())))
+        if not self._estimates:
+            return self._presumed(count)
+        plain = {self._plain[name]: column for name, column in columns.items()}
+        found = self._asked("its estimate", lambda: self._template.estimate(self._problem, plain))
+        if not isinstance(found, Estimate):
+            raise self.error(f"gives a {type(found).__name__} for an Estimate")
+        for name, numbers in (("seconds", found.seconds), *found.terms.items()):
+            shape = np.shape(numbers)
+            if shape != (count,):
+                raise self.error(
+                    f"estimates {name} of shape {shape} for {count} candidates: ({count},) is right"
+                )
+            if not np.isfinite(numbers).all():
+                raise self.error(f"estimates {name} that are not finite")
+        if not (found.seconds > 0).all():
+            raise self.error("estimates seconds that are not positive")
+        return found
+
+    def _presumed(self, count: int) -> Estimate:
+        """The same for all: a multiple of what arithmetic or traffic alone takes."""
+        program, machine = self._problem.program, self._problem.machine
+        peak = 2 * machine.lanes * machine.fma_ports * machine.hertz
+        moved = sum(typical(buffer.nbytes) for buffer in (*program.inputs, *program.outputs))
+        terms = {
+            "compute": np.full(count, max(arithmetic(program), 1) / peak),
+            "memory": np.full(count, moved / machine.memory_bandwidth),
+        }
+        seconds = np.maximum(terms["compute"] / machine.threads, terms["memory"])
+        return Estimate(_ABOVE_BOUND * seconds, terms)
+
+    def _scheduled(self, decisions: Decisions) -> Schedule:
+        schedule = self._problem.schedule()
+        plain = {self._plain[name]: value for name, value in decisions.items()}
+        try:
+            self._template.schedule(self._problem, schedule, plain)
+        except Exception as error:  # a stranger's code
+            raise self._failed(decisions, error) from error
+        return schedule
+
+
+def _described(error: Exception) -> str:
+    return str(error) if isinstance(error, FarrierError) else f"{type(error).__name__}: {error}"
