@@ -46,6 +46,7 @@ _WINDOW_REGISTERS = 18  # live values of a window's unrolled taps before they sp
 _PAIR = 0.5  # operations that a vector takes beyond its own, loaded as one of a pair
 _LOOP = 7.0  # operations of one iteration: its pointers, its counter, its hint
 _SPILL = 0.08  # of the time, for each value more
+_MISS_S = 0.12e-6  # until a window's weights come, too few for the hardware to see a stream
 
 
 class LoopOrder(enum.IntEnum):
@@ -114,6 +115,8 @@ def estimate(problem: Problem, tiles: Tiles, machine: Machine) -> Estimate:
     paced = hints_a_line(problem.points, tiles, machine.threads) <= PACED
     hints = np.where(paced & (not problem.depthwise), _HINTS, _BURST)
     seconds += machine.fork_join + hints * ahead * busy
+    if problem.depthwise and problem.cold:
+        seconds += ~ahead * _panels(problem, tiles, machine) * _MISS_S / machine.threads
     results = problem.lanes * np.prod(problem.points)
     registers = tiles.vectors * tiles.rows * tiles.columns + tiles.vectors + 2
     peak = 2.0 * machine.lanes * machine.fma_ports * machine.hertz
@@ -243,16 +246,20 @@ def _one_tile(
     if problem.depthwise:
         # The chains of neighbouring tiles overlap: they are as short as the window.
         chain = chain / 4
-        loads = v * steps * (points + 1) / machine.load_ports
+        reads = v * steps * (points + 1)
         point_bytes = v * points * np.prod(problem.strides) * machine.lanes * 4.0
         live, most = v * (points + 4 * np.minimum(r, c)), _WINDOW_REGISTERS
-        operations = steps * v * (2 * points + 1)
         if not machine.folds_loads:  # a line is read once for all taps of a row
             line = (c - 1) * problem.strides[1] + problem.taps[1]
             reads = v * (problem.taps[0] * r * line + steps)
-            loads = reads / machine.load_ports
             live, most = v * points + line + 1, machine.registers - 1
-            operations = steps * v * points + reads
+        elif machine.registers > _WINDOW_REGISTERS and problem.strides == (1, 1):
+            # Where sums leave room, LLVM reads each point once for all taps.
+            has_room = v * points <= machine.registers - _WINDOW_REGISTERS
+            reads = np.where(has_room, v * (field + steps), reads)
+            live, most = v * points, machine.registers
+        loads = reads / machine.load_ports
+        operations = steps * v * points + reads
         multiply = multiply * (1 + _SPILL * np.maximum(live - most, 0))
         issue = operations / machine.issue
     else:
