@@ -56,3 +56,12 @@ def test_an_intrinsic_and_its_template_compute_a_product_of_doubles(python, tmp_
     assert kernel.rule == "template.double_product"
     (y,) = artifact.run({"x": np.load(tmp_path / "x.npy")}).values()
     np.testing.assert_allclose(y, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_its_records_are_of_a_known_rule_where_it_is_installed(python):
+    code = (
+        "from farrier.model_tuning.known_rules import known_rules; "
+        "print({rule.name: rule.version for rule in known_rules()}.get('template.dense_product'))"
+    )
+    assert python(code, packages=[MATMUL]).strip() == "1"
+    assert python(code).strip() == "None"

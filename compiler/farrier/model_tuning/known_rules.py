@@ -5,10 +5,11 @@ from __future__ import annotations
 from farrier.model_tuning import algorithms
 from farrier.records import RuleId
 from farrier.targets.backend import backends
+from farrier.templates import installed as templates
 
 
 def known_rules() -> frozenset[RuleId]:
     """Those of Farrier and of the packages that are installed beside it, each in its version.
     Raises UsageError for a backend that cannot be loaded."""
     of_spaces = (backend.rules for backend in backends())
-    return frozenset({algorithms.RULE}).union(*of_spaces)
+    return frozenset({algorithms.RULE}).union(templates.rules(), *of_spaces)

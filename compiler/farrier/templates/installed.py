@@ -9,12 +9,13 @@ import re
 from farrier.errors import UsageError
 from farrier.ir.tensor import TensorProgram
 from farrier.plugins import TEMPLATES, Plugin, plugins
+from farrier.records import RuleId
 from farrier.space import JoinedSpace, Space
 from farrier.targets import Target
 from farrier.templates.errors import TemplateError
 from farrier.templates.problem import Problem
 from farrier.templates.space import TemplateSpace
-from farrier.templates.template import Template
+from farrier.templates.template import Template, rule_of
 
 _NAME = re.compile(r"[A-Za-z]\w*")
 
@@ -33,6 +34,11 @@ def beside(known: Space, program: TensorProgram, target: Target, threads: int) -
     for space in (*before, *after):
         space.program, space.describe = known.program, lambda: known.about
     return JoinedSpace([*before, known, *after], known)
+
+
+def rules() -> frozenset[RuleId]:
+    """Those of every template."""
+    return frozenset(rule_of(plugin.made) for plugin in installed())
 
 
 @functools.cache

@@ -14,18 +14,16 @@ import numpy.typing as npt
 from farrier.errors import CompilerError, FarrierError
 from farrier.ir.dim import typical
 from farrier.ir.work import arithmetic
-from farrier.records import RuleId
 from farrier.schedule import Schedule
 from farrier.space.space import WHOLE, Columns, Decisions, Estimate, Knob, Population, Space
 from farrier.templates.errors import TemplateError
 from farrier.templates.problem import Problem
-from farrier.templates.template import Template
+from farrier.templates.template import Template, rule_of
 
 if TYPE_CHECKING:
     from farrier.ir.loop import Function
 
 T = TypeVar("T")
-_FAMILY = "template"  # what the names of the rules begin with, so that no built-in rule has them
 _ABOVE_BOUND = 4.0  # what an unknown schedule takes, over what none can beat
 _SHUFFLED = 0  # seed of the order in which candidates without estimates are measured
 
@@ -43,9 +41,10 @@ class TemplateSpace(Space):
         knobs = self._asked("its knobs", lambda: tuple(template.knobs(problem)))
         self._check_knobs(knobs)
         self._plain = {f"{template.name}.{knob.name}": knob.name for knob in knobs}
-        rule = RuleId(f"{_FAMILY}.{template.name}", template.version)
         named_knobs = tuple(Knob(f"{template.name}.{k.name}", k.values, k.parts) for k in knobs)
-        super().__init__(rule, named_knobs, self._allows, self._estimated, self._scheduled)
+        super().__init__(
+            rule_of(template), named_knobs, self._allows, self._estimated, self._scheduled
+        )
 
     def candidates(self, limit: int = WHOLE, seed: int = 0) -> Population:
         """As of any space. Without estimates the order is all that ranks: the first allowed values

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from farrier.errors import UsageError
+from farrier.records import RuleId
 from farrier.schedule import Schedule
 from farrier.space.space import Columns, Decisions, Estimate, Knob
 from farrier.templates.problem import Problem
@@ -56,3 +57,8 @@ class Template(abc.ABC):
     def schedule(self, problem: Problem, schedule: Schedule, decisions: Decisions) -> None:
         """Applies primitives to `schedule`, the naive loop nests. What it raises rejects the
         candidate."""
+
+
+def rule_of(template: Template) -> RuleId:
+    """Under which its records are kept. No built-in rule has a name that begins so."""
+    return RuleId(f"template.{template.name}", template.version)
