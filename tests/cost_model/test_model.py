@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -157,9 +158,10 @@ def test_bytes_that_are_no_model_are_an_error(data):
 
 
 def test_damaged_trees_are_an_error():
-    damaged = trained().save().replace(b'"trees": "', b'"trees": "AAAA')
-    with pytest.raises(ValueError):
-        CostModel.load(damaged)
+    saved = json.loads(trained().save())
+    for trees in ({}, {"learner": {}}, "trees", [1]):
+        with pytest.raises(ValueError):
+            CostModel.load(json.dumps(saved | {"trees": trees}).encode())
 
 
 def test_importing_the_model_does_not_import_xgboost():

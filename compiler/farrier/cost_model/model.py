@@ -12,7 +12,6 @@ the place of the analytic seconds; it stays as it is, and few measurements here 
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import json
 from typing import Any
@@ -114,15 +113,13 @@ class CostModel:
 
     def save(self) -> bytes:
         """The trained model as JSON, without the measurements and the base."""
-        trees = None
-        if self._booster is not None:
-            trees = base64.b64encode(self._booster.save_raw("json")).decode()
+        trees = None if self._booster is None else json.loads(self._booster.save_raw("json"))
         body = {
             "parameters": self._parameters,
             "features": self._names,
             "trees": trees,
         }
-        return json.dumps(body, sort_keys=True).encode()
+        return json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
 
     @classmethod
     def load(cls, data: bytes) -> CostModel:
@@ -131,14 +128,15 @@ class CostModel:
             body = json.loads(data)
             model = cls(int(body["parameters"]["seed"]), int(body["parameters"]["nthread"]))
             model._names = tuple(map(str, body["features"]))
-            trees = None if body["trees"] is None else base64.b64decode(body["trees"])
+            trees = body["trees"]
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not a saved cost model: {error!r}") from error
         if trees is not None:
             import xgboost
 
             try:
-                model._booster = xgboost.Booster(model._parameters, model_file=bytearray(trees))
+                file = bytearray(json.dumps(trees), "utf-8")
+                model._booster = xgboost.Booster(model._parameters, model_file=file)
             except xgboost.core.XGBoostError as error:
                 raise ValueError(f"not a saved cost model: {error}") from error
         return model
