@@ -24,6 +24,7 @@ from farrier import cost_model
 from farrier.cost_model import PRETRAINED
 from farrier.errors import FarrierError
 from farrier.targets import parse_target
+from farrier_device.describe import cores
 
 
 def main() -> int:
@@ -40,8 +41,8 @@ def main() -> int:
     model = trained(taught)
     path = Path(cost_model.__file__).parent / PRETRAINED
     path.write_bytes(gzip.compress(model.save(), 9, mtime=0))
-    print(f"{path}: {len(taught)} tasks, {sum(len(one.rows) for one in taught)} candidates, ")
-    print(f"{path.stat().st_size >> 10} KiB")
+    count = sum(len(one.rows) for one in taught)
+    print(f"{path}: {len(taught)} tasks, {count} candidates, {path.stat().st_size >> 10} KiB")
     _say(known, model)
     return 0
 
@@ -49,7 +50,7 @@ def main() -> int:
 def _known(name: str, options: argparse.Namespace) -> list[Known]:
     """What is known of a target's tasks, after measuring."""
     target = parse_target(name)
-    corpus = Corpus.under(options.corpus, target, options.threads or target.cores)
+    corpus = Corpus.under(options.corpus, target, options.threads or cores())
     layers = [*LAYERS, *OTHERS]
     if options.seconds > 0:
         corpus.collect(layers, options.trials, options.seconds, lambda text: print(name, text))
@@ -64,7 +65,7 @@ def _say(known: Sequence[Known], model: cost_model.CostModel) -> None:
     each = [(one, *one.space.described(one.rows)) for one in held_out]
     for name, found in (
         ("analytic", [scores(one, analytic) for one, _, analytic in each]),
-        ("learned", [scores(one, model.prior(*described)) for one, *described in each]),
+        ("learned", [scores(one, model.predict(*described)) for one, *described in each]),
     ):
         print(name, mean(found))
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Generator, Iterator, Mapping, 
 from types import MappingProxyType
 from typing import Any
 
+from farrier.cost_model import pretrained
 from farrier.errors import UsageError
 from farrier.importer import ImportedModel, import_model
 from farrier.ir.control import failures
@@ -355,6 +356,7 @@ class _Compilation:
                     options,
                     clock,
                     self.listener,
+                    pretrained(),
                 )
             )
         found = self.raced_by(form, variant, comparison, clock)

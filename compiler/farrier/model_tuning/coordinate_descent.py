@@ -92,6 +92,7 @@ class CoordinateDescent:
         records: RecordStore,
         seed: int,
         clock: Clock,
+        base: CostModel | None = None,
     ) -> None:
         self._prepared = prepared
         self._comparison = comparison
@@ -99,7 +100,7 @@ class CoordinateDescent:
         self._records = records
         self._seed = seed
         self._clock = clock
-        self._model = CostModel(seed)
+        self._model = CostModel(seed, base=base)
         self._searches: dict[str, EvolutionarySearch] = {}
         self._barren: collections.Counter[str] = collections.Counter()  # rounds in a row
         self._check_s = _CHECK_S

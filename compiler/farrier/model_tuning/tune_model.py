@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
+from farrier.cost_model import CostModel
 from farrier.ir.graph import Graph
 from farrier.model_tuning.algorithms import (
     contenders,
@@ -45,9 +46,11 @@ def tune_model(
     options: CompileOptions,
     clock: Clock,
     listener: Listener,
+    base: CostModel | None = None,
 ) -> Variant:
     """The best variant found within the options' trials and what is left of the clock; `prepared`
-    is the graph that `default` was made of. What was measured goes to `records`."""
+    is the graph that `default` was made of. What was measured goes to `records`; `base` is what
+    others have learned."""
     if not default.calls:
         return default  # all that is computed has no elements
     with clock.phase("algorithms"):
@@ -69,6 +72,7 @@ def tune_model(
                 budget_s=None if clock.budget_s is None else _ALONE_SHARE * max(0.0, clock.left),
                 seed=options.seed,
                 threads=default.settings.threads,
+                base=base,
                 listener=listener,
                 ended=clock.ended,
             )
@@ -84,7 +88,9 @@ def tune_model(
     if clock.budget_s is None:
         return best
     with clock.phase("schedules"):
-        climb = CoordinateDescent(prepared, comparison, measurer, records, options.seed, clock)
+        climb = CoordinateDescent(
+            prepared, comparison, measurer, records, options.seed, clock, base
+        )
         return climb.run(rivals, listener)
 
 

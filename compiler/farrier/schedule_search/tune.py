@@ -47,6 +47,7 @@ def tune(
     budget_s: float | None = None,
     seed: int = 0,
     threads: int = 1,
+    base: CostModel | None = None,
     listener: Listener = ignore,
     ended: Callable[[str], object] = lambda reason: None,
 ) -> dict[str, list[dict[str, int]]]:
@@ -55,10 +56,11 @@ def tune(
 
     Stops after `trials` measured candidates (those of earlier runs in `records` included), after
     `budget_s` seconds, or when no batch is worth its time. Kernels were measured alone, and once:
-    before anything is claimed they are to be measured in their model. `ended` is told what ended
-    the search. Raises whatever `records` raises.
+    before anything is claimed they are to be measured in their model. `base` is what others have
+    learned. `ended` is told what ended the search. Raises whatever `records` raises.
     """
-    run = _Run(tasks, fingerprint, measurer, records, seed, threads, listener)
+    model = CostModel(seed, base=base)
+    run = _Run(tasks, fingerprint, measurer, records, seed, threads, model, listener)
     deadline = None if budget_s is None else time.monotonic() + budget_s
     run.resume()
     ended(run.search(trials, deadline))
@@ -76,6 +78,7 @@ class _Run:
         records: RecordStore,
         seed: int,
         threads: int,
+        model: CostModel,
         listener: Listener,
     ) -> None:
         self._tasks = tasks
@@ -85,7 +88,7 @@ class _Run:
         self._seed = seed
         self._threads = threads
         self._listener = listener
-        self._model = CostModel(seed)
+        self._model = model
         self._usual = BATCH  # candidates of a batch, where nothing keeps it small
         self._has_news = False  # results that the model has not learned
         self._searches = [EvolutionarySearch(t.key, t.space, self._model, seed) for t in tasks]
