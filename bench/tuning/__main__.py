@@ -1,12 +1,15 @@
 """`make bench-tuning`: how well schedules are chosen, before and while candidates are measured.
 
     python -m bench.tuning [--trials 1000] [--seconds 3600] [--threads N] [--only TEXT]
+                           [--target host] [--taught-by TARGET]
                            [--corpus build/tuning] [--docs docs | --no-docs]
 
 First it measures candidates of 24 tasks on this machine, until there are `--trials` of each or the
 time is up; it goes on from what is in `--corpus`, and `--seconds 0` measures nothing. Then it says
 how well the analytic model and the learned one order what was measured, and how soon searches find
-the best of it. docs/tuning.md says how to read the tables, which it updates.
+the best of it. The learned one is taught by all that is known of tasks that are not held out; with
+`--taught-by`, of another target, whose class is then left out. docs/tuning.md says how to read
+the tables, which it updates for this machine.
 """
 
 from __future__ import annotations
@@ -20,9 +23,10 @@ from bench.page import put
 from bench.tuning.chart import chart
 from bench.tuning.corpus import Corpus
 from bench.tuning.report import report, tables
-from bench.tuning.tasks import LAYERS
+from bench.tuning.tasks import LAYERS, OTHERS
 from farrier.errors import FarrierError
 from farrier.targets import parse_target
+from farrier_device.describe import cores
 
 
 def main() -> int:
@@ -35,24 +39,29 @@ def main() -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    target = parse_target("host")
+    target = parse_target(options.target)
     layers = [layer for layer in LAYERS if options.only in layer.name]
     if not layers:
         print(f"error: no task has {options.only!r} in its name", file=sys.stderr)
         return 2
-    corpus = Corpus.under(options.corpus, target, options.threads or target.cores)
+    threads = options.threads or cores()
+    corpus = Corpus.under(options.corpus, target, threads)
     if options.seconds > 0:
         corpus.collect(layers, options.trials, options.seconds, _say)
-    known = [found for layer in layers if (found := corpus.known(layer)) is not None]
+    known = corpus.all_known(layers)
     if not known:
         print("error: nothing is known; measure with --seconds", file=sys.stderr)
         return 2
-    found = report(known, _say)
+    taught_by = corpus
+    if options.taught_by is not None:
+        taught_by = Corpus.under(options.corpus, parse_target(options.taught_by), threads)
+    found = report(known, taught_by.all_known([*LAYERS, *OTHERS]), _say)
     text = "\n".join(tables(found))
     print(text)
     data = {"class": corpus.folder.name, "rows": [row.to_dict() for row in found.rows]}
     (corpus.folder / "report.json").write_text(json.dumps(data, indent=1) + "\n")
-    if options.docs is not None:
+    is_usual = options.target == "host" and options.taught_by is None
+    if options.docs is not None and is_usual:
         put(options.docs / "tuning.md", "measured", text)
         (options.docs / "tuning.svg").write_text(chart(found))
     return 0
@@ -74,6 +83,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--threads", type=int, default=0, help="that run a kernel; 0: one a core")
     add("--only", default="", metavar="TEXT", help="tasks with this in their names")
     add("--corpus", type=Path, default=Path("build/tuning"), help="folder of what is known")
+    add("--target", default="host", help="that this machine can run (host)")
+    add("--taught-by", metavar="TARGET", help="whose records teach; the same")
     add("--docs", type=Path, default=Path("docs"), help="folder of tuning.md and tuning.svg")
     add("--no-docs", dest="docs", action="store_const", const=None, help="leave them as they are")
     return parser

@@ -116,6 +116,10 @@ class Corpus:
         is_random = np.array([row.tobytes() in drawn for row in rows])
         return Known(layer, space, rows, of_rows, is_random, noise)
 
+    def all_known(self, layers: Sequence[Layer]) -> list[Known]:
+        """What the records say of each task of which they say anything."""
+        return [found for layer in layers if (found := self.known(layer)) is not None]
+
     def collect(
         self,
         layers: Sequence[Layer],

@@ -54,7 +54,7 @@ def _known(name: str, options: argparse.Namespace) -> list[Known]:
     layers = [*LAYERS, *OTHERS]
     if options.seconds > 0:
         corpus.collect(layers, options.trials, options.seconds, lambda text: print(name, text))
-    return [found for layer in layers if (found := corpus.known(layer)) is not None]
+    return corpus.all_known(layers)
 
 
 def _say(known: Sequence[Known], model: cost_model.CostModel) -> None:

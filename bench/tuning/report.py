@@ -64,16 +64,17 @@ class Report:
         return statistics.median(float("inf") if one is None else one for one in found)
 
 
-def report(corpus: Sequence[Known], say: Callable[[str], None]) -> Report:
-    """Every task ranked by the analytic model, and by a model learned of the tasks that are not
-    held out, itself left out; searched with what was learned, without, and at random."""
-    seen = [known for known in corpus if not known.layer.held_out]
+def report(corpus: Sequence[Known], taught: Sequence[Known], say: Callable[[str], None]) -> Report:
+    """Every task ranked by the analytic model, and by a model learned of the tasks that `taught`,
+    those held out and the task itself left out; searched with what was learned, without, and at
+    random."""
+    seen = [known for known in taught if not known.layer.held_out]
     of_all = trained(seen)
     rows = []
     for known in corpus:
         say(known.layer.name)
-        held_out = known.layer.held_out
-        model = of_all if held_out else trained([other for other in seen if other is not known])
+        others = [other for other in seen if other.layer.name != known.layer.name]
+        model = of_all if len(others) == len(seen) else trained(others)
         rows.append(_row(known, model))
     return Report(tuple(rows))
 

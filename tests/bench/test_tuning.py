@@ -96,10 +96,10 @@ def test_collecting_goes_on_where_it_was_and_measures_the_fastest_again(tmp_path
     corpus.collect(layers, 6, 60.0, said.append)
     assert said[-1] == "12 trials"
     assert [len(corpus.records(layer)) for layer in layers] > before
-    known = [corpus.known(layer) for layer in layers]
-    assert all(one is not None and len(one.rows) == 6 and one.noise > 0 for one in known)
-    assert all(one is not None and one.is_random.any() for one in known)
-    found = report([one for one in known if one is not None], said.append)
+    known = corpus.all_known(layers)
+    assert [one.layer for one in known] == layers
+    assert all(len(one.rows) == 6 and one.noise > 0 and one.is_random.any() for one in known)
+    found = report(known, known, said.append)
     json.dumps([row.to_dict() for row in found.rows])
     assert any("softmax" in line for line in tables(found))
     assert chart(found).count("<polyline") == len(found.rows[0].curves)
