@@ -54,7 +54,7 @@ from farrier.progress import (
 )
 from farrier.progress.clock import Clock
 from farrier.progress.steps import Dump, Steps, StoppedError
-from farrier.records import MemoryRecords, RecordStore
+from farrier.records import MemoryRecords, RecordStore, TaskStore
 from farrier.release.against import race as race_with
 from farrier.release.link import link
 from farrier.release.package import package, specs
@@ -82,6 +82,7 @@ def compile_model(
     against: Sequence[str] = (),
     as_floats: bool = False,
     builders: Builders | None = None,
+    definitions: TaskStore | None = None,
 ) -> Artifact:
     """Compiles one ONNX model, called `name` where it has a better one than its own.
 
@@ -90,7 +91,8 @@ def compile_model(
     the model is raced with the engines `against` which it is to be, where the device has them.
     `as_floats` compiles the float form of a quantized model, whose outputs are not the model's: it
     is for comparisons, and not to be verified. `builders` compile kernels beside this machine.
-    Raises FarrierError; StoppedError after the step that `dump.until` names.
+    `definitions` are told what the tasks are that new records name. Raises FarrierError;
+    StoppedError after the step that `dump.until` names.
     """
     model = model_of(model)
     records = MemoryRecords() if records is None else records
@@ -118,6 +120,7 @@ def compile_model(
                 helpers,
                 device.say,
                 as_floats,
+                definitions,
             )
             forms = compilation.forms(model, imported, hot)
             kernels = compilation.kernels(forms)
@@ -192,6 +195,7 @@ class _Compilation:
     helpers: Helpers
     listener: Listener
     as_floats: bool
+    definitions: TaskStore | None
 
     def forms(
         self, model: Model, imported: ImportedModel, hot: Sequence[Mapping[str, int]]
@@ -271,6 +275,7 @@ class _Compilation:
                     options,
                     clock,
                     self.listener,
+                    self.definitions,
                 )
             else:
                 variant = known_variant(prepared, default, self.records)

@@ -17,6 +17,7 @@ from farrier_farm.builds import Builds
 from farrier_farm.classes import Place
 from farrier_farm.connection import Client, connect
 from farrier_farm.curves import Curves
+from farrier_farm.definitions import Definitions
 from farrier_farm.devices import Devices
 from farrier_farm.events import Events
 from farrier_farm.jobs import Job, Jobs
@@ -52,6 +53,7 @@ class Farm:
     measurements: Measurements
     builds: Builds
     records: Records
+    definitions: Definitions
     trials: Trials
     curves: Curves
     blobs: BlobStore
@@ -92,6 +94,7 @@ class Farm:
             measurements=measurements,
             builds=builds,
             records=records,
+            definitions=Definitions(client),
             trials=jobs.trials,
             curves=Curves(client),
             blobs=blobs,

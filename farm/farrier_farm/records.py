@@ -167,6 +167,11 @@ class Records:
         # Two pairs of names may join to one key.
         return [r for r in found if (r.task, r.fingerprint) == (task, fingerprint)]
 
+    def newest(self, task: str, fingerprint: str, limit: int) -> list[TuningRecord]:
+        """The last so many of those that `find` gives, in the same order."""
+        found = _read(self._last_lines(f"of:{task}:{fingerprint}", limit))
+        return [r for r in found if (r.task, r.fingerprint) == (task, fingerprint)]
+
     def __iter__(self) -> Iterator[TuningRecord]:
         return _read(self.export())
 
@@ -258,6 +263,12 @@ class Records:
                 return
             yield from self._client.command("HMGET", _PREFIX + "lines", *digests)
             start += len(digests)
+
+    def _last_lines(self, name: str, limit: int) -> Iterator[str]:
+        digests = self._client.command("LRANGE", _PREFIX + name, -limit, -1)
+        for start in range(0, len(digests), _PAGE):
+            page = digests[start : start + _PAGE]
+            yield from self._client.command("HMGET", _PREFIX + "lines", *page)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
