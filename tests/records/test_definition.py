@@ -14,7 +14,7 @@ from farrier.records.definition import MOST_CHARACTERS
 ONE = TaskDefinition("t", "host", 2, "kernel f():\n  'ü'", '{"cpu":"znver5"}')
 
 
-@given(st.builds(TaskDefinition, st.text(), st.text(), st.integers(), st.text(), st.text()))
+@given(st.builds(TaskDefinition, st.text(), st.text(), st.integers(1), st.text(), st.text()))
 def test_a_line_reads_back(one):
     assert TaskDefinition.from_line(one.to_line()) == one
     assert "\n" not in one.to_line()
@@ -24,6 +24,7 @@ def test_a_line_reads_back(one):
     ("changes", "complaint"),
     [
         ({"threads": True}, "threads is True"),
+        ({"threads": 0}, "threads is 0"),
         ({"program": None}, "program is None"),
         ({"task": ["t"] * 1000}, "task is "),
         ({"more": 1}, "has the fields task, fingerprint, threads, program, target"),

@@ -45,6 +45,8 @@ class TaskDefinition:
                 raise ValueError(f"{name} is {_short(raw[name])}")
             if len(str(raw[name])) > MOST_CHARACTERS:
                 raise ValueError(f"{name} has more than {MOST_CHARACTERS} characters")
+        if raw["threads"] < 1:
+            raise ValueError(f"threads is {_short(raw['threads'])}")
         return cls(**raw)
 
 
