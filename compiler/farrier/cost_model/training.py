@@ -9,41 +9,19 @@ a device of a new class may expect: no less than the analytic ranking.
 from __future__ import annotations
 
 import collections
-import dataclasses
 import functools
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 
 from farrier.cost_model.figures import Figures, figures
 from farrier.cost_model.model import ENOUGH, CostModel
+from farrier.cost_model.outcome import SHOWN, Outcome
 from farrier.cost_model.samples import DefinitionError, Floats, Samples, SetAside, samples_of
 from farrier.records import TaskDefinition, TuningRecord
 
 OF_A_TASK = 256  # candidates that are learned from, at most
 _HELD_OUT = 4  # one of so many tasks
 _CLASSES = 4  # that are left out in turn: those with the most candidates
-_SHOWN = 20  # of what is set aside
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Outcome:
-    """What training came to. `model` is what was trained, saved, where it is to be used;
-    `reason` says why it is, or is not. `of` are figures on the tasks that were held out, of the
-    `trained` model, the `analytic` one and each rival; `unseen` the same by the class of devices,
-    of the `trained` model that has not seen it and of the `analytic` one. `records` and `tasks` are
-    what it was trained on, `held_out` how many tasks were not. Of what was set aside some are
-    `shown`, and of damaged definitions some are named: by task, why."""
-
-    model: bytes | None
-    reason: str
-    of: Mapping[str, Figures] = dataclasses.field(default_factory=dict)
-    unseen: Mapping[str, Mapping[str, Figures]] = dataclasses.field(default_factory=dict)
-    records: int = 0
-    tasks: int = 0
-    held_out: int = 0
-    set_aside: int = 0
-    shown: Sequence[SetAside] = ()
-    damaged: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 class Training:
@@ -69,19 +47,21 @@ class Training:
         try:
             found, aside = samples_of(definition, records, most)
         except DefinitionError as error:
-            if len(self._damaged) < _SHOWN:
+            if len(self._damaged) < SHOWN:
                 self._damaged[definition.task] = str(error)
             return
         self._set_aside += len(aside)
-        self._shown += aside[: _SHOWN - len(self._shown)]
+        self._shown += aside[: SHOWN - len(self._shown)]
         self._candidates += sum(map(len, found))
         (self._held_out if is_held_out(definition.task) else self._seen).extend(found)
 
-    def outcome(self, rivals: Mapping[str, CostModel]) -> Outcome:
+    def outcome(self, rivals: Mapping[str, CostModel]) -> tuple[Outcome, CostModel | None]:
         """Trains, and compares with `rivals`, by what they are called: each of them is to be
-        beaten."""
+        beaten. The model is None where it is not better."""
         records = sum(map(len, self._seen))
-        model, of, unseen = None, {}, {}
+        model: CostModel | None = None
+        of: dict[str, Figures] = {}
+        unseen: dict[str, dict[str, Figures]] = {}
         reason = "there are too few measurements to learn from"
         if records >= ENOUGH:
             trained = _trained(self._seen, self._seed)
@@ -89,10 +69,10 @@ class Training:
             unseen = self._unseen()
             reason = _objection(of, unseen)
             if not reason:
-                model = trained.save()
+                model = trained
                 reason = f"it has {of['trained']} on tasks that no version has seen"
-        return Outcome(
-            model=model,
+        outcome = Outcome(
+            is_better=model is not None,
             reason=reason,
             of=of,
             unseen=unseen,
@@ -103,6 +83,7 @@ class Training:
             shown=self._shown,
             damaged=self._damaged,
         )
+        return outcome, model
 
     def _unseen(self) -> dict[str, dict[str, Figures]]:
         """Figures by class of models that have seen the others alone."""
