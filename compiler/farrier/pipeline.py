@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Generator, Iterator, Mapping, 
 from types import MappingProxyType
 from typing import Any
 
-from farrier.cost_model import pretrained
+from farrier.cost_model import CostModel, pretrained
 from farrier.errors import UsageError
 from farrier.importer import ImportedModel, import_model
 from farrier.ir.control import failures
@@ -56,7 +56,7 @@ from farrier.progress import (
 )
 from farrier.progress.clock import Clock
 from farrier.progress.steps import Dump, Steps, StoppedError
-from farrier.records import MemoryRecords, RecordStore
+from farrier.records import MemoryRecords, RecordStore, TaskStore
 from farrier.release.against import race as race_with
 from farrier.release.link import link
 from farrier.release.package import package, specs
@@ -84,6 +84,8 @@ def compile_model(
     against: Sequence[str] = (),
     as_floats: bool = False,
     builders: Builders | None = None,
+    definitions: TaskStore | None = None,
+    base: CostModel | None = None,
 ) -> Artifact:
     """Compiles one ONNX model, called `name` where it has a better one than its own.
 
@@ -92,7 +94,9 @@ def compile_model(
     the model is raced with the engines `against` which it is to be, where the device has them.
     `as_floats` compiles the float form of a quantized model, whose outputs are not the model's: it
     is for comparisons, and not to be verified. `builders` compile kernels beside this machine.
-    Raises FarrierError; StoppedError after the step that `dump.until` names.
+    `definitions` are told what the tasks are that new records name. Tuning begins with what the
+    cost model `base` has learned (None: the one that ships). Raises FarrierError; StoppedError
+    after the step that `dump.until` names.
     """
     model = model_of(model)
     records = MemoryRecords() if records is None else records
@@ -106,6 +110,8 @@ def compile_model(
         dump=dump,
         as_floats=as_floats,
         builders=builders,
+        definitions=definitions,
+        base=base,
         tunes=options.tunes,
     ) as compilation:
         return compilation.finished(compilation.forms(), against)
@@ -154,6 +160,8 @@ def _compilation(
     dump: Dump = _NOWHERE,
     as_floats: bool = False,
     builders: Builders | None = None,
+    definitions: TaskStore | None = None,
+    base: CostModel | None = None,
     tunes: bool,
 ) -> Iterator[_Compilation]:
     """The model, imported, with all that compiles and measures it; `tunes` where candidates are
@@ -188,6 +196,8 @@ def _compilation(
                 device.say,
                 as_floats,
                 tunes,
+                definitions,
+                base,
             )
 
 
@@ -263,6 +273,8 @@ class _Compilation:
     listener: Listener
     as_floats: bool
     tunes: bool  # at once, or later
+    definitions: TaskStore | None
+    base: CostModel | None
 
     def forms(self) -> list[_Form]:
         """The model at all its sizes, and at each hot one: only these are tuned, where there are
@@ -356,7 +368,8 @@ class _Compilation:
                     options,
                     clock,
                     self.listener,
-                    pretrained(),
+                    self.base or pretrained(),
+                    self.definitions,
                 )
             )
         found = self.raced_by(form, variant, comparison, clock)

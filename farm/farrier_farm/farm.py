@@ -17,6 +17,7 @@ from farrier_farm.builds import Builds
 from farrier_farm.classes import Place
 from farrier_farm.connection import Client, connect
 from farrier_farm.curves import Curves
+from farrier_farm.definitions import Definitions
 from farrier_farm.devices import Devices
 from farrier_farm.events import Events
 from farrier_farm.jobs import Job, Jobs
@@ -55,6 +56,7 @@ class Farm:
     builds: Builds
     records: Records
     record_pruning: RecordPruning
+    definitions: Definitions
     trials: Trials
     curves: Curves
     blobs: BlobStore
@@ -96,6 +98,7 @@ class Farm:
             builds=builds,
             records=records,
             record_pruning=RecordPruning(client, records),
+            definitions=Definitions(client),
             trials=jobs.trials,
             curves=Curves(client),
             blobs=blobs,

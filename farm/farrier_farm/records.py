@@ -170,6 +170,14 @@ class Records:
         for target in sorted(self._targets(task)):
             yield from self.find(task, target)
 
+    def newest(self, task: str, fingerprint: str, limit: int) -> list[TuningRecord]:
+        """The last so many of a task on a target, in the order of addition; those that an older version
+        added and nobody has taken in are not among them."""
+        name = f"{_PREFIX}on:{place(task, fingerprint)}"
+        entries = self._client.command("XREVRANGE", name, "+", "-", "COUNT", limit)
+        digests = [fields["digest"] for _, fields in reversed(entries)]
+        return [*_read(line for line in self.lines(digests) if line is not None)]
+
     def __iter__(self) -> Iterator[TuningRecord]:
         return _read(self.export())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 
 import numpy as np
 import onnx
@@ -12,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from farrier.artifact.calls import CallRecord
 from farrier.importer import import_model
+from farrier.ir.parser import parse_ir
 from farrier.model_tuning.algorithms import algorithms_report
 from farrier.model_tuning.compare import CallTimes, ComparisonError, FailedVariant
 from farrier.model_tuning.coordinate_descent import CoordinateDescent
@@ -24,10 +26,10 @@ from farrier.passes.algorithm import Algorithm
 from farrier.passes.choose_algorithms import layers
 from farrier.progress import TrialsMeasured, VariantsCompared, Warned
 from farrier.progress.clock import Clock
-from farrier.records import Context, MemoryRecords
+from farrier.records import Context, MemoryRecords, TuningRecord
 from farrier.records.record import pairs
 from farrier.schedule_search.trial import DeviceFaultError
-from farrier.targets import parse_target
+from farrier.targets import Target, backend_of, parse_target
 from farrier_device.measurement import CandidateResult, DeviceFault, Status
 
 
@@ -134,7 +136,7 @@ class Measurer:
         return [CandidateResult(Status.OK, (self.nanoseconds(d),) * 3) for d in batch]
 
 
-def run(graph, default, comparison, records=None, measurer=None, **options):
+def run(graph, default, comparison, records=None, measurer=None, definitions=None, **options):
     events = []
     tuned = tune_model(
         graph,
@@ -145,6 +147,7 @@ def run(graph, default, comparison, records=None, measurer=None, **options):
         CompileOptions(**{"trials": 40, **options}),
         Clock(options.get("budget_s")),
         events.append,
+        definitions,
     )
     return tuned, events
 
@@ -244,6 +247,37 @@ def test_trials_bound_all_that_is_measured():
     comparison = FakeComparison(by_tile({0: 9, 2: 6, 3: 5, 4: 4}))
     run(graph, default, comparison, measurer=measurer, trials=12)
     assert measurer.measured == 9  # and three algorithms of one layer
+
+
+def test_tasks_are_defined_before_their_first_record_and_their_spaces_can_be_made_again():
+    graph, default = prepared([DEEP])
+    events = []
+
+    class Noted(MemoryRecords):
+        def add(self, record):
+            if record.context is Context.ALONE:
+                events.append(record)
+            super().add(record)
+
+        def define(self, definitions):
+            events.extend(definitions)
+
+    noted = Noted()
+    comparison = FakeComparison(by_tile({0: 9, 2: 6, 3: 5, 4: 4}))
+    tuned, _ = run(graph, default, comparison, noted, definitions=noted, trials=16)
+    records = [one for one in events if isinstance(one, TuningRecord)]
+    defined = {(one.task, one.fingerprint, one.threads): one for one in events[: -len(records)]}
+    assert records
+    for record in records:
+        one = defined[record.task, record.fingerprint, record.threads]
+        target = Target.from_dict(json.loads(one.target))
+        assert target == default.settings.target
+        space = backend_of(target).space(parse_ir(one.program), target, one.threads)
+        assert space.rule == record.made_by
+        assert space.contains(record.knobs)
+        if record.task in tuned.choices:
+            rows = tuned.choices[record.task].space.candidates()
+            assert (space.candidates() == rows).all()
 
 
 def test_a_schedule_that_wins_alone_and_loses_in_the_model_is_not_taken():

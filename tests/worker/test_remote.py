@@ -19,6 +19,7 @@ import pytest
 
 from farrier.errors import NoDeviceError, ServiceError
 from farrier.options import CompileOptions
+from farrier.records import TaskDefinition
 from farrier_device import wire
 from farrier_device.blobstore import BlobStore
 from farrier_device.describe import describe
@@ -44,7 +45,7 @@ from farrier_farm.states import State
 from farrier_worker.clock import JobClock
 from farrier_worker.gateway import Gateway
 from farrier_worker.line import Line
-from farrier_worker.remote import RemoteRecords, RemoteRunner
+from farrier_worker.remote import RemoteRecords, RemoteRunner, RemoteTasks
 from tests.device_side import BlockingDeviceSide
 from tests.here import TARGET
 from tests.measure.runner_contract import RunnerContract
@@ -147,6 +148,12 @@ class TestRecords(LastingRecordStoreContract):
         for record in records:
             self.farm.records.add(record)
         assert store.find("a1", "host") == list(store) == records
+
+
+def test_tasks_are_defined_on_the_farm(farm: Farm, served: Served) -> None:
+    definitions = [TaskDefinition(f"t{n}", "host", 2, f"program {n}", "{}") for n in range(250)]
+    RemoteTasks(served.line()).define(definitions)
+    assert sorted(farm.definitions.newest(1000), key=lambda one: int(one.task[1:])) == definitions
 
 
 class TestRunner(RunnerContract):
@@ -278,6 +285,9 @@ A_RACE = to_json(MeasureRequest("5e" * 32, (), rival=Rival("openvino", (), (), (
         (_frame({"ask": 1, "add": "{}"}), "missing field"),
         (_frame({"ask": 1, "add": a_record(trace="x" * 200_000).to_line()}), "more than 100000"),
         (_frame({"ask": 1, "add": a_record(task="\ud800").to_line()}), "surrogates"),
+        (_frame({"ask": 1, "define": ["{}"]}), "a definition has the fields"),
+        (_frame({"ask": 1, "define": [{}]}), "TypeError"),
+        (_frame({"ask": 1, "define": ["{}"] * 1001}), "'define'"),
         (_frame({"ask": 1, "find": ["task"]}), "'find': ['task']"),
         (_frame({"ask": 1, "measure": "{}", "blobs": []}), "has no candidates"),
         (_frame({"ask": 1, "measure": "{}", "blobs": ["5e" * 32]}) + b"f", "descriptor is missing"),

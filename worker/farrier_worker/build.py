@@ -2,10 +2,8 @@
 builder ends it. `python -m farrier_worker.build`.
 
 What it compiles was made of a stranger's model, so it has the walls and limits of a job's process,
-and speaks over a socket pair alone, in frames of `farrier_device.wire`:
+and speaks with the builder alone. It begins as `enclosure.py` says; then
 
-    builder → process   {"scratch": <path>, "secrets": [<path>…], "memory_bytes": n}
-    process → builder   {"ready": <level of isolation>}
     builder → process   {"build": <message>}
     process → builder   {"built": <answer>}
 
@@ -13,29 +11,18 @@ Message and answer are texts of `farrier.kernels.helper`."""
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import json
-import resource
-import signal
-import socket
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from farrier_device import wire
-from farrier_worker import confinement
-from farrier_worker.memory import limit_this_process
+from farrier_worker.enclosure import enclosed
 
 
 def main(argv: Sequence[str]) -> int:
     """`argv`: the descriptor of the socket."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the builder's business
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    with socket.socket(fileno=int(argv[0])) as sock, contextlib.suppress(wire.ClosedError):
-        order = wire.receive(sock)
-        limit_this_process(order["memory_bytes"])
-        level = confinement.enter([], Path(order["scratch"]), map(Path, order["secrets"]))
+    with enclosed(argv) as (sock, level):
         from farrier.kernels.helper import build
 
         gc.disable()  # IR is made of trees, and counted references free it

@@ -27,7 +27,7 @@ from farrier.errors import (
     error_from_problem,
     problem_of,
 )
-from farrier.records import TuningRecord
+from farrier.records import TaskDefinition, TuningRecord
 from farrier_device import wire
 from farrier_device.closing import Closing
 from farrier_device.measurement import request_from_json, to_json
@@ -44,6 +44,7 @@ T = TypeVar("T")
 _MOST_BYTES = 32 << 20  # of a frame: a batch of thousands of candidates has a tenth
 _MOST_EVENT = 1 << 20  # of what is kept, in characters
 _MOST_RECORD = 100_000
+_MOST_DEFINITIONS = 1000  # in one frame
 _MOST_BLOBS = 1000  # of one batch
 _MOST_BATCHES = 64  # at once
 _MOST_BUILDS = 256  # a process has a quarter of it under way, threads that end not counted
@@ -220,6 +221,9 @@ class Gateway:
             case {"add": str(line)}:
                 record = _record(line)
                 self._answer(number, lambda: tuning.records.add(record))
+            case {"define": list(lines)} if len(lines) <= _MOST_DEFINITIONS:
+                definitions = [*map(_definition, lines)]
+                self._answer(number, lambda: tuning.definitions.define(definitions))
             case {"find": [str(task), str(target)]}:
                 self._send_lines(number, lambda: tuning.records.find(task, target))
             case {"records": True}:
@@ -405,6 +409,11 @@ def _record(line: str) -> TuningRecord:
     if len(line) > _MOST_RECORD:
         raise MalformedError(f"a record of more than {_MOST_RECORD} characters")
     return _parsed(lambda: TuningRecord.from_line(line))
+
+
+def _definition(line: str) -> TaskDefinition:
+    """Its program is read by whoever learns from its records, in a process with limits."""
+    return _parsed(lambda: TaskDefinition.from_line(line))
 
 
 def _parsed(parse: Callable[[], T]) -> T:

@@ -9,6 +9,7 @@ is in brackets.
     job → supervisor   {"ready": <level of isolation>}
                        {"say": <event>}
                        {"ask": n, "add": <record>}              → {"answer": n}
+                       {"ask": n, "define": [<definition>…]}    → {"answer": n}
                        {"ask": n, "find": [<task>, <target>]}   → {"answer": n, "lines": […]} …
                        {"ask": n, "records": true}              → the same
                        {"ask": n, "measure": <request>, "blobs": [<sha256>…]} [a file each]
@@ -21,9 +22,9 @@ is in brackets.
                        {"ask": n, "finish": <report>} [the artifact]   → {"answer": n}
                        {"ask": n, "fail": <problem>}            → {"answer": n}
 
-Only a compilation may add and find records, measure, and have builders compile. Questions may be
-under way at once: a message to builders and its answer are texts of `farrier.kernels.helper`, and
-neither comes back where no builder took it.
+Only a compilation may add and find records, define their tasks, measure, and have builders compile.
+Questions may be under way at once: a message to builders and its answer are texts of
+`farrier.kernels.helper`, and neither comes back where no builder took it.
 
 Lines come in parts: one with none is the last. Instead of an answer there may be
 {"answer": n, "error": <problem>}. A problem is {"code", "detail", "hint"}, of a FarrierError."""

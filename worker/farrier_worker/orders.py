@@ -8,7 +8,7 @@ from typing import Any
 
 from farrier.options import CompileOptions
 from farrier.progress import Listener
-from farrier.records import RecordStore
+from farrier.records import RecordStore, TaskStore
 from farrier_farm.farm import Farm
 from farrier_farm.jobs import Job
 from farrier_farm.kinds import Kind
@@ -18,10 +18,12 @@ from farrier_farm.runner import FarmRunner
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tuning:
-    """What a compilation may ask for: measurements, and the farm's records."""
+    """What a compilation may ask for: measurements, the farm's records, and the definitions of the
+    tasks that these name."""
 
     runner: FarmRunner
     records: RecordStore
+    definitions: TaskStore
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ def _compile(farm: Farm, job: Job, lease: Lease, listener: Listener) -> Order:
         left = max(0.0, options.budget_s - job.used.tuned_s)
         options = dataclasses.replace(options, budget_s=left)
     runner = farm.runner(admitted.place, lease, listener)
-    tuning = Tuning(runner, farm.job_records(admitted.place, runner))
+    tuning = Tuning(runner, farm.job_records(admitted.place, runner), farm.definitions)
     return Order({"options": options.to_dict(), "against": list(job.against)}, tuning)
 
 

@@ -1,5 +1,5 @@
-"""The compiler's runner, record store and builders in a job's process: the supervisor does what
-they are asked for, on the farm."""
+"""The compiler's runner, stores and builders in a job's process: the supervisor does what they are
+asked for, on the farm."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import math
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from farrier.records import TuningRecord
+from farrier.records import TaskDefinition, TuningRecord
 from farrier_device.measurement import (
     Blame,
     DeviceFault,
@@ -26,6 +26,7 @@ from farrier_worker.line import Line
 if TYPE_CHECKING:
     from farrier.kernels import Built
 
+_DEFINED_AT_ONCE = 100
 _LOOK_S = 2.0  # between two looks at how many devices there are
 
 
@@ -111,6 +112,18 @@ class RemoteRecords:
             if not part["lines"]:
                 return
             yield from map(TuningRecord.from_line, part["lines"])
+
+
+class RemoteTasks:
+    """Implements `farrier.records.TaskStore`: the farm's definitions."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    def define(self, definitions: Sequence[TaskDefinition]) -> None:
+        for start in range(0, len(definitions), _DEFINED_AT_ONCE):
+            part = definitions[start : start + _DEFINED_AT_ONCE]
+            self._line.ask({"define": [one.to_line() for one in part]})
 
 
 class RemoteBuilders:

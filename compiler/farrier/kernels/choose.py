@@ -5,16 +5,19 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import json
 from collections.abc import Iterable, Mapping
 
 from farrier.artifact.manifest import KernelReport
 from farrier.ir.loop import Function
+from farrier.ir.printer import print_ir
 from farrier.ir.tensor import TensorProgram
 from farrier.ir.work import arithmetic, factors, multiply_adds
 from farrier.lower.region import lower_region
 from farrier.partition import Call, Task
 from farrier.progress import Listener, Warned
-from farrier.records import RecordStore, best, latest, usable
+from farrier.records import RecordStore, TaskDefinition, best, latest, usable
+from farrier.records.definition import MOST_CHARACTERS
 from farrier.records.record import pairs
 from farrier.space import Space
 from farrier.targets import Target, backend_of
@@ -40,6 +43,14 @@ class ScheduledTask:
     def printed(self) -> tuple[str, TensorProgram | Function]:
         """The task's name, and what it computes."""
         return self.task.symbol, self.program
+
+    def definition(self, target: Target, threads: int) -> TaskDefinition | None:
+        """What its records are about; None for a task whose program is too long to be kept."""
+        program = print_ir(self.program)
+        if len(program) > MOST_CHARACTERS:
+            return None
+        fields = json.dumps(target.to_dict(), sort_keys=True, separators=(",", ":"))
+        return TaskDefinition(self.task.key, target.fingerprint, threads, program, fields)
 
     def report(self) -> KernelReport:
         program = self.program if isinstance(self.program, TensorProgram) else None

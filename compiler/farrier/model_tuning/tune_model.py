@@ -28,7 +28,7 @@ from farrier.partition import Task
 from farrier.passes.choose_algorithms import layers
 from farrier.progress import Listener, VariantsCompared, Warned
 from farrier.progress.clock import Clock
-from farrier.records import RecordStore
+from farrier.records import RecordStore, TaskStore
 from farrier.schedule_search import Measurer, TuningTask, tune
 
 _ALGORITHMS_SHARE = 0.25  # of a time budget, at most
@@ -47,10 +47,11 @@ def tune_model(
     clock: Clock,
     listener: Listener,
     base: CostModel | None = None,
+    definitions: TaskStore | None = None,
 ) -> Variant:
     """The best variant found within the options' trials and what is left of the clock; `prepared`
-    is the graph that `default` was made of. What was measured goes to `records`; `base` is what
-    others have learned."""
+    is the graph that `default` was made of. What was measured goes to `records`, and what was tuned
+    to `definitions`; `base` is what others have learned."""
     if not default.calls:
         return default  # all that is computed has no elements
     with clock.phase("algorithms"):
@@ -60,6 +61,10 @@ def tune_model(
         best = _with_known_algorithms(prepared, default, records)
         rivals: Sequence[Variant] = contenders(prepared, default, best, records)
     choices = {key: choice for rival in rivals for key, choice in rival.choices.items()}
+    if definitions is not None:
+        settings = default.settings
+        each = [one.definition(settings.target, settings.threads) for one in choices.values()]
+        definitions.define([one for one in each if one is not None])
     measurer = measurer_of({key: choice.task for key, choice in choices.items()})
     if trials is not None:
         with clock.phase("kernels alone"):

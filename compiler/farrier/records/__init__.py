@@ -1,5 +1,6 @@
 """What was measured, kept for good: tuning records and the stores that hold them."""
 
+from farrier.records.definition import TaskDefinition, TaskStore
 from farrier.records.file_store import FileRecords
 from farrier.records.lines import LONGEST_LINE, Damage, numbered_lines, read_lines, record_of
 from farrier.records.pruning import Pruning
@@ -21,6 +22,8 @@ __all__ = [
     "RuleId",
     "RuleSummary",
     "Selection",
+    "TaskDefinition",
+    "TaskStore",
     "TuningRecord",
     "best",
     "fastest",

@@ -196,6 +196,13 @@ class Space:
         """Predicted seconds of one call, [candidates]."""
         return self._estimate(self.columns(population)).seconds
 
+    def bounds(self, population: Population) -> Floats:
+        """Seconds on one thread that each candidate cannot beat, [candidates]: its own arithmetic
+        or traffic alone."""
+        terms = self._estimate(self.columns(population)).terms
+        none = np.zeros(len(population))
+        return np.maximum(terms.get("compute", none), terms.get("memory", none))
+
     def features(self, population: Population) -> Features:
         """What the learned model sees of each candidate."""
         return self.described(population)[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from farrier_worker.line import Line
-from farrier_worker.remote import RemoteBuilders, RemoteRecords, RemoteRunner
+from farrier_worker.remote import RemoteBuilders, RemoteRecords, RemoteRunner, RemoteTasks
 from farrier_worker.work.product import Product, model_of
 
 
@@ -20,5 +20,6 @@ def work(line: Line) -> Product:
         listener=line.say,
         against=line.order["against"],
         builders=RemoteBuilders(line),
+        definitions=RemoteTasks(line),
     )
     return Product("artifact", artifact.write, artifact.report)

@@ -1,0 +1,123 @@
+"""What a cost model is trained on: a task's records as arrays, by the space of its definition."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from farrier.cost_model.plausible import doubts
+from farrier.ir.loop import Function
+from farrier.ir.parser import parse_ir
+from farrier.ir.tensor import TensorProgram
+from farrier.records import Context, TaskDefinition, TuningRecord, latest
+from farrier.space import Features, Space
+from farrier.targets import Target, backend_of
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Samples:
+    """Candidates of a task, each measured alone on a device of one class: what the model sees of
+    them, the analytic model's seconds, and what was measured, infinite where one failed."""
+
+    task: str
+    device_class: str
+    features: Features
+    analytic: Floats
+    seconds: Floats
+
+    def __len__(self) -> int:
+        return len(self.seconds)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SetAside:
+    """A record that is not learned from, and why."""
+
+    task: str
+    rule: str
+    decisions: tuple[tuple[str, int], ...]
+    device_class: str
+    device: str
+    reason: str
+
+
+class DefinitionError(ValueError):
+    """A definition from which no space can be made; the message says why."""
+
+
+def space_of(definition: TaskDefinition) -> Space:
+    """The space that its records are of. Raises DefinitionError: a definition is what a stranger's
+    process wrote."""
+    try:
+        target = Target.from_dict(json.loads(definition.target))
+        program = parse_ir(definition.program)
+        if not isinstance(program, TensorProgram | Function):
+            raise DefinitionError("its program is a graph")
+        if target.fingerprint != definition.fingerprint:
+            raise DefinitionError("its target is another one")
+        return backend_of(target).space(program, target, definition.threads)
+    except DefinitionError:
+        raise
+    except Exception as error:
+        said = str(error) or type(error).__name__
+        raise DefinitionError(said if len(said) <= 300 else f"{said[:300]}…") from error
+
+
+def samples_of(
+    definition: TaskDefinition, records: Iterable[TuningRecord], most: int
+) -> tuple[list[Samples], list[SetAside]]:
+    """The records of a task for each class of devices: the newest of each schedule, up to `most`
+    of these in all, and what is set aside. Raises DefinitionError."""
+    space = space_of(definition)
+    by_class: dict[str, list[TuningRecord]] = {}
+    for record in records:
+        if _is_usable(record, definition, space):
+            by_class.setdefault(record.device_class, []).append(record)
+    found, aside = [], []
+    for device_class, given in sorted(by_class.items()):
+        if most <= 0:
+            break
+        kept, doubted = _believed(space, given, definition.threads)
+        aside += doubted
+        newest = sorted(latest(kept).values(), key=lambda record: record.created)[-most:]
+        most -= len(newest)
+        if newest:
+            rows = np.stack([space.row(record.knobs) for record in newest])
+            seconds = np.array([record.seconds for record in newest])
+            found.append(
+                Samples(definition.task, device_class, *space.described(rows), seconds=seconds)
+            )
+    return found, aside
+
+
+def _is_usable(record: TuningRecord, definition: TaskDefinition, space: Space) -> bool:
+    return (
+        record.context is Context.ALONE
+        and (record.task, record.fingerprint) == (definition.task, definition.fingerprint)
+        and record.threads == definition.threads
+        and record.made_by == space.rule
+        and space.contains(record.knobs)
+    )
+
+
+def _believed(
+    space: Space, records: Sequence[TuningRecord], threads: int
+) -> tuple[list[TuningRecord], list[SetAside]]:
+    """Records of one class, and those of them that are set aside."""
+    rows = np.stack([space.row(record.knobs) for record in records])
+    seconds = np.array([record.seconds for record in records])
+    kept, aside = [], []
+    reasons = doubts(rows, seconds, space.bounds(rows) / threads)
+    for record, reason in zip(records, reasons, strict=True):
+        if reason:
+            where = record.device_class, record.device
+            aside.append(SetAside(record.task, record.rule, record.decisions, *where, reason))
+        else:
+            kept.append(record)
+    return kept, aside

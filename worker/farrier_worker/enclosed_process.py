@@ -1,0 +1,168 @@
+"""A role's end of a process that it keeps within walls: started, asked, watched, ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from farrier_device import wire
+from farrier_device.closing import Closing
+from farrier_device.sandbox import describe_exit
+from farrier_farm.children import bound_to_this_process
+from farrier_farm.settings import Settings
+from farrier_worker.confinement import environment
+from farrier_worker.memory import held_bytes
+
+_START_S = 30.0  # it imports the compiler, on a busy machine
+_END_S = 1.0  # for a process that hangs up to end by itself, so that it is known how
+
+
+class ProcessEndedError(Exception):
+    """A process ended before it had answered; the message says how. `is_to_blame`: by itself, or
+    past a limit."""
+
+    def __init__(self, how: str, *, is_to_blame: bool) -> None:
+        super().__init__(how)
+        self.is_to_blame = is_to_blame
+
+
+class EnclosedProcess(Closing):
+    """A process that reads what strangers' processes wrote, and begins as `enclosure.py` says. It
+    has the limits of a job's process, and its temporary files go with it."""
+
+    def __init__(
+        self,
+        what: str,
+        settings: Settings,
+        command: Sequence[str],
+        *,
+        reads: Sequence[Path] = (),
+        nice: int = 0,
+    ) -> None:
+        """`what` names it, in the names of files; `command` gets the descriptor of its socket
+        appended; it may read the files `reads`. Raises OSError where the process cannot start."""
+        self.level = ""  # of isolation
+        self._settings = settings
+        self._reads = reads
+        self._deadline: tuple[float, float] | None = None  # when, and after how many seconds
+        self._stopping = ""
+        self._is_to_blame = False
+        self._ending = threading.Lock()  # the group's number is ours while it is not reaped
+        self._is_reaped = False
+        self._scratch = tempfile.TemporaryDirectory(
+            prefix=f"farrier-{what}-", ignore_cleanup_errors=True
+        )
+        scratch = Path(self._scratch.name)
+        self._sock, theirs = socket.socketpair()
+        with theirs:
+            try:
+                self._process = subprocess.Popen(
+                    [*command, str(theirs.fileno())],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    env=environment(scratch, os.environ),
+                    cwd=scratch,
+                    pass_fds=(theirs.fileno(),),
+                    start_new_session=True,  # our terminal's Ctrl-C is not its
+                    preexec_fn=bound_to_this_process(),
+                )
+            except OSError:
+                self._sock.close()
+                self._scratch.cleanup()
+                raise
+        try:
+            if nice:
+                os.setpriority(os.PRIO_PROCESS, self._process.pid, nice)
+            self._begin(scratch)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process is gone. The zombie keeps its number from being reused."""
+        if self._is_reaped:
+            return True
+        options = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        return os.waitid(os.P_PID, self._process.pid, options) is not None
+
+    def ask(self, message: dict[str, Any], within_s: float, most_bytes: int) -> dict[str, Any]:
+        """The answer to a message: what comes back after `within_s`, or is longer, ends the
+        process. Raises ProcessEndedError; the process is of no use then."""
+        self._deadline = time.monotonic() + within_s, within_s
+        try:
+            wire.send(self._sock, message)
+            return wire.receive(self._sock, most_bytes)
+        except wire.WireError as error:
+            raise ProcessEndedError(f"sent {error}", is_to_blame=True) from None
+        except wire.ClosedError:
+            raise self._ended() from None
+        finally:
+            self._deadline = None
+
+    def check(self) -> None:
+        """Ends the process where it is past a limit: of time, of memory. Safe to call from another
+        thread. Raises OSError where what it holds cannot be seen."""
+        deadline, most = self._deadline, self._settings.job_memory_bytes
+        if deadline is not None and time.monotonic() > deadline[0]:
+            self.abort(f"took longer than {deadline[1]:g} s", is_to_blame=True)
+        elif most and not self._is_reaped and held_bytes(self._process.pid, enough=most) > most:
+            self.abort(f"held more than {most} bytes of memory", is_to_blame=True)
+
+    def abort(self, how: str, *, is_to_blame: bool) -> None:
+        """Ends it at once, stopped or not. The first reason stays. Safe to call from any thread."""
+        with self._ending:
+            if not self._is_reaped:
+                if not self._stopping:
+                    self._stopping, self._is_to_blame = how, is_to_blame
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Ends it, with what it left behind in its group."""
+        with self._ending:
+            if not self._is_reaped:
+                os.killpg(self._process.pid, signal.SIGKILL)
+                self._process.wait()
+                self._is_reaped = True
+        self._sock.close()
+        self._scratch.cleanup()
+
+    def _begin(self, scratch: Path) -> None:
+        """Tells it its limits. Raises OSError where it does not come up."""
+        settings = self._settings
+        secrets = (settings.home, settings.token_file, settings.device_token_file, settings.tls_key)
+        order = {
+            "scratch": str(scratch),
+            "secrets": [str(path) for path in secrets if path is not None],
+            "reads": [str(path) for path in self._reads],
+            "memory_bytes": settings.job_memory_bytes,
+        }
+        self._sock.settimeout(_START_S)
+        try:
+            wire.send(self._sock, order)
+            self.level = str(wire.receive(self._sock).get("ready", ""))
+        except (wire.ClosedError, wire.WireError) as error:
+            raise OSError(f"a process within walls ended at its start {error}") from error
+        self._sock.settimeout(None)
+
+    def _ended(self) -> ProcessEndedError:
+        """How it ended by itself, or why it was ended."""
+        if self._stopping:
+            return ProcessEndedError(self._stopping, is_to_blame=self._is_to_blame)
+        until = time.monotonic() + _END_S
+        while not self.has_ended and time.monotonic() < until:
+            time.sleep(0.01)
+        self.close()
+        return ProcessEndedError(describe_exit(self._process.returncode), is_to_blame=True)
