@@ -7,7 +7,7 @@ import pytest
 from toy_space import ToyMeasurer, ToySchedule, make_space
 
 from farrier.cost_model import CostModel
-from farrier.records import RuleId
+from farrier.records import Context, RuleId
 from farrier.schedule_search import EvolutionarySearch, Trial
 from farrier.space import Estimate, Knob, Space
 from farrier_device.measurement import CandidateResult, Status
@@ -80,6 +80,25 @@ def test_known_trials_are_not_proposed_and_foreign_ones_are_ignored():
     search.update([Trial(default, ran), *(Trial(d, ran) for d in foreign)])
     assert [t.decisions for t in search.trials] == [default]
     assert default not in search.propose(64)
+
+
+def test_what_was_measured_elsewhere_teaches_and_is_proposed_all_the_same():
+    space, measurer = make_space(), ToyMeasurer({"t": (22, 8)})
+    alone = EvolutionarySearch("t", space, CostModel())
+    drive(alone, measurer, 6)
+    model = CostModel()
+    search = EvolutionarySearch("t", space, model, context=Context.MODEL)
+    search.learn_elsewhere(alone.trials, Context.ALONE)
+    model.fit()
+    assert not search.trials
+
+    def taken(batch):
+        return [r.undisturbed_ns for r in measurer.measure("t", space, batch)]
+
+    first, *others = search.propose(16)
+    assert first == space.default()
+    without = EvolutionarySearch("t", space, CostModel()).propose(16)[1:]
+    assert np.median(taken(others)) < np.median(taken(without))
 
 
 def test_failures_steer_the_search_away():

@@ -39,6 +39,7 @@ from farrier_device.measurement import (
 from farrier_device.runners.local import ChildRunner
 from farrier_farm import embedded
 from farrier_farm.farm import Farm
+from farrier_farm.record_entry import RecordEntry
 from farrier_farm.references import REFERENCES
 from farrier_farm.settings import Settings
 from farrier_farm.states import State
@@ -140,7 +141,8 @@ class TestRecords(LastingRecordStoreContract):
             self.farm.client.command("CONFIG", "SET", "maxmemory", "0")
 
     def plant(self, store: RemoteRecords, line: str) -> None:
-        self.farm.records._add_line("a1", "host", line)
+        entry = dataclasses.replace(RecordEntry.of_line(line), task="a1", target="host")
+        self.farm.records._add_entries([entry])
 
     def test_more_records_than_fit_in_one_part(self, new_store):
         store = new_store()

@@ -24,8 +24,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TypeAlias
 
-import numpy as np
-
 from farrier.cost_model import CostModel
 from farrier.errors import CompilerError
 from farrier.ir.graph import Graph
@@ -305,15 +303,12 @@ class CoordinateDescent:
     def _take_up(self, key: str, choice: ScheduledTask, variant: Variant) -> None:
         """Begins a kernel's search with what the records know of it."""
         settings, space = variant.settings, choice.space
-        search = EvolutionarySearch(key, space, self._model, self._seed)
+        search = EvolutionarySearch(key, space, self._model, self._seed, Context.MODEL)
         fingerprint = settings.target.fingerprint
         known = usable(self._records, key, fingerprint, settings.threads, *space.rules)
         search.update(_trial(record) for record in known if record.context is not Context.ALONE)
-        alone = [r for r in known if r.context is Context.ALONE and space.contains(r.knobs)]
-        if alone:
-            rows = np.stack([space.row(record.knobs) for record in alone])
-            seconds = np.array([_trial(record).seconds for record in alone])
-            self._model.add(f"{key} alone", *search.described(rows), seconds)
+        alone = [_trial(record) for record in known if record.context is Context.ALONE]
+        search.learn_elsewhere(alone, Context.ALONE)
         self._searches[key] = search
 
     def _checked(self, before: Variant, after: Variant) -> Variant:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
 from farrier.cost_model import CostModel
+from farrier.records import Context
 from farrier.schedule_search.trial import Trial
 from farrier.space import Features, Population, Space
 from farrier.space.space import Floats
@@ -26,16 +27,25 @@ class EvolutionarySearch:
     Equal seeds and equal results give equal proposals, also after a resume from records.
     """
 
-    def __init__(self, task: str, space: Space, model: CostModel, seed: int = 0) -> None:
+    def __init__(
+        self,
+        task: str,
+        space: Space,
+        model: CostModel,
+        seed: int = 0,
+        context: Context = Context.ALONE,
+    ) -> None:
+        """Candidates are to be measured in `context`."""
         self.task = task
         self.space = space
         self.trials: list[Trial] = []
         self._model = model
         self._seed = seed
+        self._context = context
         self._seen: set[bytes] = set()
         self._pool = space.candidates(seed=seed)
         is_ranked = len(self._pool) <= POOL or space.is_whole
-        self._fresh = _Fresh(self._pool, self.described) if is_ranked else None
+        self._fresh = _Fresh(self._pool, self._described) if is_ranked else None
 
     @property
     def best(self) -> Trial | None:
@@ -77,16 +87,27 @@ class EvolutionarySearch:
         self._see(rows)
         self.trials.extend(known)
         seconds = np.array([trial.seconds for trial in known])
-        self._model.add(self.task, *self.described(rows), seconds)
+        self._model.add(self.task, *self._described(rows), seconds)
 
     def predict(self, population: Population) -> Floats:
         """Seconds, by the model as it stands."""
-        return self._model.predict(*self.described(population))
+        return self._model.predict(*self._described(population))
 
-    def described(self, population: Population) -> tuple[Features, Floats]:
+    def learn_elsewhere(self, trials: Sequence[Trial], context: Context) -> None:
+        """Takes in results of another context: they teach the model, and do not compare."""
+        known = [trial for trial in trials if self.space.contains(trial.decisions)]
+        if known:
+            rows = np.stack([self.space.row(trial.decisions) for trial in known])
+            seconds = np.array([trial.seconds for trial in known])
+            self._model.add(f"{self.task} {context}", *self._described(rows, context), seconds)
+
+    def _described(
+        self, population: Population, context: Context | None = None
+    ) -> tuple[Features, Floats]:
         """What the model learns of candidates, and what it says with nothing measured."""
         features, analytic = self.space.described(population)
-        return features, self._model.prior(features, analytic)
+        in_model = (context or self._context) is not Context.ALONE
+        return features.beside("in_model", in_model), self._model.prior(features, analytic)
 
     def _candidates(self, rng: np.random.Generator) -> tuple[Population, Floats]:
         """What was not seen of the whole space, or of the survivors of a few generations; and

@@ -38,6 +38,11 @@ class Features:
         """Some of the candidates."""
         return Features(self.names, self.table[rows])
 
+    def beside(self, name: str, value: float) -> Features:
+        """With one more feature, which all candidates share."""
+        column = np.full((len(self.table), 1), value, np.float32)
+        return Features((*self.names, name), np.concatenate([self.table, column], axis=1))
+
     def column(self, name: str) -> npt.NDArray[np.float32]:
         """One feature, [candidates]."""
         return self.table[:, self.names.index(name)]
