@@ -357,6 +357,7 @@ class _Compilation:
         options = options.shared(max(1, len(self.hot)))
         clock = Clock(options.budget_s)
         comparison = form.comparison.by(clock, racers=2 if form.in_use is form.default else 3)
+        base = self.base or pretrained()
         with self.steps("schedule") as step:
             variant = step.done(
                 tune_model(
@@ -368,14 +369,14 @@ class _Compilation:
                     options,
                     clock,
                     self.listener,
-                    self.base or pretrained(),
+                    base,
                     self.definitions,
                 )
             )
         found = self.raced_by(form, variant, comparison, clock)
         self.listener(TimeSpent(clock.budget_s, clock.phases, clock.works))
         self.tell(found.variant, form.sizes, form.variant)
-        return dataclasses.replace(found, tuning=clock.report())
+        return dataclasses.replace(found, tuning={**clock.report(), "cost_model": base.name})
 
     def raced_by(
         self, form: _Form, variant: Variant, comparison: Comparison, clock: Clock

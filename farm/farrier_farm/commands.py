@@ -24,6 +24,7 @@ class RoleName(enum.StrEnum):
     BROKER = "broker"
     WORKER = "worker"
     BUILDER = "builder"
+    TRAINER = "trainer"
     DEVICE = "device"
 
 
@@ -43,7 +44,8 @@ def up(
         typer.Option(min=0, help="Builders beside the worker [0]: its jobs have helpers anyway."),
     ] = None,
 ) -> None:
-    """Start the whole service on this machine: Valkey, API, broker, a worker, a device agent."""
+    """Start the whole service on this machine: Valkey, API, broker, a worker, a trainer, a device
+    agent."""
     import dataclasses
 
     from farrier_farm.settings import Settings

@@ -16,6 +16,7 @@ from farrier_farm.blobs import BlobStore
 from farrier_farm.builds import Builds
 from farrier_farm.classes import Place
 from farrier_farm.connection import Client, connect
+from farrier_farm.cost_models import CostModels
 from farrier_farm.curves import Curves
 from farrier_farm.definitions import Definitions
 from farrier_farm.devices import Devices
@@ -57,6 +58,7 @@ class Farm:
     records: Records
     record_pruning: RecordPruning
     definitions: Definitions
+    cost_models: CostModels
     trials: Trials
     curves: Curves
     blobs: BlobStore
@@ -99,6 +101,7 @@ class Farm:
             records=records,
             record_pruning=RecordPruning(client, records),
             definitions=Definitions(client),
+            cost_models=CostModels(client, blobs, references, settings.cost_models_kept),
             trials=jobs.trials,
             curves=Curves(client),
             blobs=blobs,

@@ -171,8 +171,8 @@ class Records:
             yield from self.find(task, target)
 
     def newest(self, task: str, fingerprint: str, limit: int) -> list[TuningRecord]:
-        """The last so many of a task on a target, in the order of addition; those that an older version
-        added and nobody has taken in are not among them."""
+        """The last so many of a task on a target, in the order of addition, of those that are in
+        the log."""
         name = f"{_PREFIX}on:{place(task, fingerprint)}"
         entries = self._client.command("XREVRANGE", name, "+", "-", "COUNT", limit)
         digests = [fields["digest"] for _, fields in reversed(entries)]

@@ -132,6 +132,11 @@ class Settings:
     builds_at_once: int | None = _setting("FARRIER_BUILDS_AT_ONCE", None, _count)
     build_timeout_s: float = _setting("FARRIER_BUILD_TIMEOUT_S", 120.0, _seconds)
 
+    train_s: float = _setting("FARRIER_TRAIN_S", 900.0, _seconds)
+    train_records: int = _setting("FARRIER_TRAIN_RECORDS", 256, _count)
+    train_timeout_s: float = _setting("FARRIER_TRAIN_TIMEOUT_S", 600.0, _seconds)
+    cost_models_kept: int = _setting("FARRIER_COST_MODELS_KEPT", 8, _count)
+
     device_expiry_s: float = _setting("FARRIER_DEVICE_EXPIRY_S", 30.0, _seconds)
     batch_attempts: int = _setting("FARRIER_BATCH_ATTEMPTS", 3, _count)
     batch_timeout_s: float = _setting("FARRIER_BATCH_TIMEOUT_S", 900.0, _seconds)

@@ -1,6 +1,6 @@
 """The whole service on one machine: every role as a process of its own, started and stopped as one.
 
-    Valkey → API, broker, worker, builders → device agent
+    Valkey → API, broker, worker, builders, trainer → device agent
 
 A role that dies is started again, for ever, with pauses that grow while it dies again and again;
 one that hangs is killed and started anew. The others go on meanwhile, as they would on machines of
@@ -148,6 +148,7 @@ class _Crew:
         self._workers = [self._role("worker", [*farrier, "worker"])]
         for number in range(1, settings.builders + 1):
             self._workers.append(self._builder(number, [*farrier, "builder"]))
+        self._workers.append(self._role("trainer", [*farrier, "trainer"]))
 
     def start(self) -> str | None:
         """The API's URL once all roles are ready; None where the user asked for the end first."""

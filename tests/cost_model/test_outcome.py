@@ -7,8 +7,7 @@ import json
 import pytest
 
 from farrier.cost_model.figures import Figures
-from farrier.cost_model.outcome import Outcome
-from farrier.cost_model.samples import SetAside
+from farrier.cost_model.outcome import Outcome, SetAside
 
 ONE = Outcome(
     is_better=True,

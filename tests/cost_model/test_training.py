@@ -43,7 +43,7 @@ def test_what_the_analytic_model_gets_wrong_is_learned_for_tasks_never_seen():
         truth = np.array(
             [unlike(one, its.decisions(row)) for one, row in zip(analytic, rows, strict=True)]
         )
-        learned = model.predict("", features, analytic)
+        learned = model.predict(features, analytic)
         gains.append(pairwise(learned, truth, 0.05) - pairwise(analytic, truth, 0.05))
     assert np.mean(gains) > 0.1
 

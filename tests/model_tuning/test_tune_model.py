@@ -147,7 +147,7 @@ def run(graph, default, comparison, records=None, measurer=None, definitions=Non
         CompileOptions(**{"trials": 40, **options}),
         Clock(options.get("budget_s")),
         events.append,
-        definitions,
+        definitions=definitions,
     )
     return tuned, events
 

@@ -1,4 +1,4 @@
-"""The verbs that this package adds to the `farrier` command: `worker` and `builder`."""
+"""The verbs that this package adds to the `farrier` command: `worker`, `builder` and `trainer`."""
 
 from __future__ import annotations
 
@@ -43,4 +43,22 @@ def builder(
     logs.set_up("builder", settings.log)
     if builds is not None:
         settings = dataclasses.replace(settings, builds_at_once=builds)
+    raise SystemExit(run(settings))
+
+
+def trainer(
+    once: Annotated[
+        bool, typer.Option("--once", help="Train now, say what came of it, and end.")
+    ] = False,
+) -> None:
+    """Train the farm's cost model now and then, on the records of all jobs."""
+    from farrier_device import logs
+    from farrier_farm.settings import Settings
+    from farrier_worker.trainer import run, run_once
+
+    settings = Settings.from_environment()
+    logs.set_up("trainer", settings.log)
+    if once:
+        typer.echo(run_once(settings))
+        return
     raise SystemExit(run(settings))

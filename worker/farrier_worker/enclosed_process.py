@@ -98,10 +98,17 @@ class EnclosedProcess(Closing):
         options = os.WEXITED | os.WNOHANG | os.WNOWAIT
         return os.waitid(os.P_PID, self._process.pid, options) is not None
 
-    def ask(self, message: dict[str, Any], within_s: float, most_bytes: int) -> dict[str, Any]:
-        """The answer to a message: what comes back after `within_s`, or is longer, ends the
-        process. Raises ProcessEndedError; the process is of no use then."""
-        self._deadline = time.monotonic() + within_s, within_s
+    def ask(
+        self,
+        message: dict[str, Any],
+        within_s: float,
+        most_bytes: int,
+        since: float | None = None,
+    ) -> dict[str, Any]:
+        """The answer to a message: what takes longer than `within_s`, from now or `since` a time of
+        the monotonic clock, or is longer than `most_bytes`, ends the process. Raises
+        ProcessEndedError; the process is of no use then."""
+        self._deadline = (time.monotonic() if since is None else since) + within_s, within_s
         try:
             wire.send(self._sock, message)
             return wire.receive(self._sock, most_bytes)

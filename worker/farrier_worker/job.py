@@ -38,8 +38,7 @@ def enclosed(argv: Sequence[str]) -> Line:
     order = line.order
     limit_this_process(order["memory_bytes"])
     reads = [Path(order["message"]), *map(Path, order["data"].values())]
-    if "artifact" in order:
-        reads.append(Path(order["artifact"]))
+    reads += [Path(order[name]) for name in ("artifact", "cost_model") if name in order]
     scratch, secrets = Path(order["scratch"]), map(Path, order["secrets"])
     line.ready(confinement.enter(reads, scratch, secrets))
     return line

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from farrier.errors import NotFoundError
 from farrier.options import CompileOptions
 from farrier.progress import Listener
 from farrier.records import RecordStore, TaskStore
@@ -48,7 +49,21 @@ def _compile(farm: Farm, job: Job, lease: Lease, listener: Listener) -> Order:
         options = dataclasses.replace(options, budget_s=left)
     runner = farm.runner(admitted.place, lease, listener)
     tuning = Tuning(runner, farm.job_records(admitted.place, runner), farm.definitions)
-    return Order({"options": options.to_dict(), "against": list(job.against)}, tuning)
+    work = {"options": options.to_dict(), "against": list(job.against), **_cost_model(farm)}
+    return Order(work, tuning)
+
+
+def _cost_model(farm: Farm) -> dict[str, Any]:
+    """The version that tuning begins with, and where it lies; without one the process takes the one
+    that ships."""
+    version = farm.cost_models.in_use()
+    if version is None:
+        return {}
+    try:
+        path = farm.blobs.verified(version.blob)
+    except NotFoundError:  # removed by hand
+        return {}
+    return {"cost_model": str(path), "cost_model_name": f"version {version.number}"}
 
 
 def _options(farm: Farm, job: Job) -> CompileOptions:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import dataclasses
 import statistics
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from farrier.cost_model.samples import Floats, Samples
-from farrier.cost_model.scores import pairwise, regret, top
+from farrier.cost_model.scores import Floats, pairwise, regret, top
+
+if TYPE_CHECKING:
+    from farrier.cost_model.samples import Samples
 
 _DIFFERS = 0.05  # pairs of candidates that differ by less say nothing
 _LEAD = 0.005  # of the pairs, that a better model puts in order beyond the other's

@@ -56,6 +56,7 @@ class CostModel:
 
     def __init__(self, seed: int = 0, threads: int = 1, base: CostModel | None = None) -> None:
         """`threads` bounds the cores that training and prediction use."""
+        self.name = ""  # what reports call it
         self._base = base
         self._parameters = {**_PARAMETERS, "seed": seed, "nthread": threads}
         self._samples: dict[str, _Samples] = {}
@@ -122,11 +123,12 @@ class CostModel:
         return json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
 
     @classmethod
-    def load(cls, data: bytes) -> CostModel:
+    def load(cls, data: bytes, name: str = "") -> CostModel:
         """The inverse of `save`. Raises ValueError for bytes that are no saved model."""
         try:
             body = json.loads(data)
             model = cls(int(body["parameters"]["seed"]), int(body["parameters"]["nthread"]))
+            model.name = name
             model._names = tuple(map(str, body["features"]))
             trees = body["trees"]
         except (KeyError, TypeError, AttributeError) as error:

@@ -8,11 +8,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from farrier.cost_model.figures import Figures
-from farrier.cost_model.samples import SetAside
 from farrier.records.record import pairs
 
 SHOWN = 20  # of what is set aside
 _LONGEST = 1000  # characters of a text
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SetAside:
+    """A record that is not learned from, and why."""
+
+    task: str
+    rule: str
+    decisions: tuple[tuple[str, int], ...]
+    device_class: str
+    device: str
+    reason: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

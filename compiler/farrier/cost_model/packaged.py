@@ -19,4 +19,4 @@ PRETRAINED = "pretrained.json.gz"
 def pretrained() -> CostModel:
     """That model, to be a base."""
     file = resources.files(__package__).joinpath(PRETRAINED)
-    return CostModel.load(gzip.decompress(file.read_bytes()))
+    return CostModel.load(gzip.decompress(file.read_bytes()), "the one that ships")

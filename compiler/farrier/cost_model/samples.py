@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from farrier.cost_model.outcome import SetAside
 from farrier.cost_model.plausible import doubts
 from farrier.ir.loop import Function
 from farrier.ir.parser import parse_ir
@@ -33,18 +34,6 @@ class Samples:
 
     def __len__(self) -> int:
         return len(self.seconds)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class SetAside:
-    """A record that is not learned from, and why."""
-
-    task: str
-    rule: str
-    decisions: tuple[tuple[str, int], ...]
-    device_class: str
-    device: str
-    reason: str
 
 
 class DefinitionError(ValueError):

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from farrier.cost_model.figures import Figures, figures
 from farrier.cost_model.model import ENOUGH, CostModel
-from farrier.cost_model.outcome import SHOWN, Outcome
-from farrier.cost_model.samples import DefinitionError, Floats, Samples, SetAside, samples_of
+from farrier.cost_model.outcome import SHOWN, Outcome, SetAside
+from farrier.cost_model.samples import DefinitionError, Floats, Samples, samples_of
 from farrier.records import TaskDefinition, TuningRecord
 
 OF_A_TASK = 256  # candidates that are learned from, at most

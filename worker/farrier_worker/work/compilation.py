@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 from farrier_worker.line import Line
 from farrier_worker.remote import RemoteBuilders, RemoteRecords, RemoteRunner, RemoteTasks
 from farrier_worker.work.product import Product, model_of
+
+if TYPE_CHECKING:
+    from farrier.cost_model import CostModel
 
 
 def work(line: Line) -> Product:
@@ -21,5 +27,17 @@ def work(line: Line) -> Product:
         against=line.order["against"],
         builders=RemoteBuilders(line),
         definitions=RemoteTasks(line),
+        base=_base(line),
     )
     return Product("artifact", artifact.write, artifact.report)
+
+
+def _base(line: Line) -> CostModel | None:
+    """The farm's cost model; None for the one that ships. The trainer's process made it of what
+    others' jobs measured, and it is read within the same walls as the model."""
+    from farrier.cost_model import CostModel
+
+    if "cost_model" not in line.order:
+        return None
+    data = Path(line.order["cost_model"]).read_bytes()
+    return CostModel.load(data, line.order["cost_model_name"])

@@ -1,0 +1,66 @@
+"""The trainer's end of its training process."""
+
+from __future__ import annotations
+
+import base64
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from farrier.cost_model.outcome import Outcome
+from farrier.records import TaskDefinition, TuningRecord
+from farrier_farm.settings import Settings
+from farrier_worker.enclosed_process import EnclosedProcess, ProcessEndedError
+
+TRAIN_COMMAND = (sys.executable, "-P", "-m", "farrier_worker.train")
+
+_NICE = 19  # a device may measure on this machine
+_MOST_BYTES = 32 << 20  # of an answer: a usual model has half of one
+
+
+class TrainProcess(EnclosedProcess):
+    """A process that trains once, on the tasks that it is told of, within
+    `FARRIER_TRAIN_TIMEOUT_S` in all. Each method raises ProcessEndedError, after which it is of no
+    use."""
+
+    def __init__(
+        self, settings: Settings, command: Sequence[str], rivals: Mapping[str, Path]
+    ) -> None:
+        """`rivals` are the saved models that are to be beaten. Raises OSError where the process
+        cannot start."""
+        self._rivals = rivals
+        self._began = time.monotonic()
+        super().__init__("train", settings, command, reads=[*rivals.values()], nice=_NICE)
+
+    def add(self, definition: TaskDefinition, records: Sequence[TuningRecord]) -> bool:
+        """Hands over what is known of a task; whether there is room for more."""
+        message = {"add": definition.to_line(), "records": [one.to_line() for one in records]}
+        match self._asked(message):
+            case {"full": bool(is_full)}:
+                return not is_full
+            case _:
+                raise _malformed("no answer that it may give")
+
+    def train(self) -> tuple[Outcome, bytes | None]:
+        """What training came to, and the model where it is better than all of its rivals."""
+        rivals = {name: str(path) for name, path in self._rivals.items()}
+        answer = self._asked({"train": rivals})
+        try:
+            outcome = Outcome.from_dict(answer["outcome"])
+            saved = answer["model"]
+            model = None if saved is None else base64.b64decode(saved, validate=True)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise _malformed(f"{type(error).__name__}: {error}") from error
+        if outcome.is_better != (model is not None):
+            raise _malformed("a model that is not better, or none that is")
+        return outcome, model
+
+    def _asked(self, message: dict[str, Any]) -> dict[str, Any]:
+        within_s = self._settings.train_timeout_s
+        return self.ask(message, within_s, _MOST_BYTES, since=self._began)
+
+
+def _malformed(what: str) -> ProcessEndedError:
+    return ProcessEndedError(f"said something malformed: {what}", is_to_blame=True)
