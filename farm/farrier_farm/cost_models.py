@@ -8,7 +8,7 @@ farrier:cost-model:version:<n>   hash: `blob`, `created` (ms), `outcome`
 
 Each change names the turn that it was decided in, and is made in that alone: of two trainers, or a
 trainer and a user who rolls back, the second changes nothing. An outcome is the JSON text of
-`farrier.cost_model.outcome`.
+`farrier.records.outcome`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ import dataclasses
 import hashlib
 import json
 
-from farrier.cost_model.outcome import Outcome
 from farrier.errors import ConflictError, NotFoundError
+from farrier.records.outcome import Outcome
 from farrier_farm.connection import Client
 from farrier_farm.content import ContentStore
 from farrier_farm.references import REFERENCES, References
 
+_BEATEN = 16  # versions; an outcome holds the figures of 20 rankings
 _PREFIX = "farrier:cost-model:"
 _STATE, _VERSIONS, _VERSION = _PREFIX + "state", _PREFIX + "versions", _PREFIX + "version:"
 
@@ -88,9 +89,9 @@ class CostModelState:
     @property
     def to_beat(self) -> tuple[ModelVersion, ...]:
         """What a new version has to be better than: the one in use, and those that it was rolled
-        back from, which would come again otherwise."""
+        back from, which would come again otherwise, `_BEATEN` at most."""
         first = 0 if self.in_use is None else self.in_use.number
-        return tuple(one for one in self.versions if one.number >= first)
+        return tuple(one for one in self.versions if one.number >= first)[-_BEATEN:]
 
 
 class CostModels:

@@ -13,6 +13,7 @@ from farrier_server import problems
 from farrier_server.api import (
     artifacts,
     classes,
+    cost_model,
     curves,
     devices,
     events,
@@ -81,6 +82,7 @@ def create_app(farm: Farm, token: str) -> FastAPI:
         devices,
         classes,
         records,
+        cost_model,
         targets,
         metrics,
     ):

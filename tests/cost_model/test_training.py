@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from farrier.cost_model import CostModel
-from farrier.cost_model.outcome import Outcome
 from farrier.cost_model.samples import DefinitionError, samples_of, space_of
 from farrier.cost_model.scores import pairwise
 from farrier.cost_model.training import Training, is_held_out
 from farrier.records import Context
+from farrier.records.outcome import Outcome
 from farrier_device.measurement import Status
 from tests.cost_model.tasks import as_said, definitions, records, space, unlike
 

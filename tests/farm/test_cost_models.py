@@ -7,9 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from farrier.cost_model.figures import Figures
-from farrier.cost_model.outcome import Outcome
 from farrier.errors import ConflictError, NotFoundError
+from farrier.records.outcome import Figures, Outcome
 from farrier_farm.farm import Farm
 
 BETTER = Outcome(True, "it is better", {"trained": Figures(0.9, 0.1, 0.99)}, records=300)

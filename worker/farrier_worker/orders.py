@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from farrier.errors import NotFoundError
+from farrier.errors import NotFoundError, StorageError
 from farrier.options import CompileOptions
 from farrier.progress import Listener
 from farrier.records import RecordStore, TaskStore
@@ -49,19 +49,19 @@ def _compile(farm: Farm, job: Job, lease: Lease, listener: Listener) -> Order:
         options = dataclasses.replace(options, budget_s=left)
     runner = farm.runner(admitted.place, lease, listener)
     tuning = Tuning(runner, farm.job_records(admitted.place, runner), farm.definitions)
-    work = {"options": options.to_dict(), "against": list(job.against), **_cost_model(farm)}
+    work = {"options": options.to_dict(), "against": list(job.against), **_cost_model(farm, job)}
     return Order(work, tuning)
 
 
-def _cost_model(farm: Farm) -> dict[str, Any]:
+def _cost_model(farm: Farm, job: Job) -> dict[str, Any]:
     """The version that tuning begins with, and where it lies; without one the process takes the one
-    that ships."""
+    that ships. So does an attempt after a crash, which may have been a version's doing."""
     version = farm.cost_models.in_use()
-    if version is None:
+    if version is None or job.crashes:
         return {}
     try:
         path = farm.blobs.verified(version.blob)
-    except NotFoundError:  # removed by hand
+    except (NotFoundError, StorageError):  # removed or damaged by hand
         return {}
     return {"cost_model": str(path), "cost_model_name": f"version {version.number}"}
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from farrier.cost_model.outcome import Outcome
 from farrier.records import TaskDefinition, TuningRecord
+from farrier.records.outcome import Outcome
 from farrier_farm.settings import Settings
 from farrier_worker.enclosed_process import EnclosedProcess, ProcessEndedError
 

@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from farrier.cost_model.outcome import Outcome
-from farrier.errors import FarrierError, NotFoundError
+from farrier.errors import FarrierError, NotFoundError, StorageError
 from farrier.records import TaskDefinition, TuningRecord
+from farrier.records.outcome import Outcome
 from farrier_farm.cost_models import CostModelState
 from farrier_farm.farm import Farm
 from farrier_farm.settings import Settings
@@ -111,7 +111,8 @@ class Trainer:
         """Raises ProcessEndedError, OSError."""
         rivals = {}
         for version in state.to_beat:
-            with contextlib.suppress(NotFoundError):  # removed by hand: nothing can use it
+            # Removed or damaged by hand: nothing can use it.
+            with contextlib.suppress(NotFoundError, StorageError):
                 rivals[f"version {version.number}"] = self._farm.blobs.verified(version.blob)
         with self._watched(rivals) as process:
             for definition in self._farm.definitions.newest(TASKS):

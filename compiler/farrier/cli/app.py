@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 import farrier
-from farrier.cli import cache, local, records, remote, targets
+from farrier.cli import cache, cost_model, local, records, remote, targets
 from farrier.cli.doctor import doctor
 
 _ROLE_ORDER = ("up", "serve", "broker", "worker", "builder", "trainer", "probe", "tokens")
@@ -35,6 +35,7 @@ def build() -> typer.Typer:
     cache.register(app, local.PANEL)
     remote.register(app)
     records.register(app)
+    cost_model.register(app)
     app.command("doctor", rich_help_panel=remote.PANEL)(doctor)
     entries = {entry.name: entry for entry in metadata.entry_points(group="farrier.commands")}
     for name in _ROLE_ORDER:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import statistics
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -10,36 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from farrier.cost_model.scores import Floats, pairwise, regret, top
+from farrier.records.outcome import Figures
 
 if TYPE_CHECKING:
     from farrier.cost_model.samples import Samples
 
 _DIFFERS = 0.05  # pairs of candidates that differ by less say nothing
-_LEAD = 0.005  # of the pairs, that a better model puts in order beyond the other's
-_LOSS = 0.05  # of the best of five, that it may lose by: few candidates decide these
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Figures:
-    """Over tasks: the mean share of pairs of candidates that are put in order; the geometric mean
-    of what the first choice takes over the best known, less one; and the mean of the best over the
-    best of the first five."""
-
-    pairs: float
-    regret: float
-    top5: float
-
-    def leads(self, other: Figures) -> bool:
-        """Whether it is better: more pairs in order, and its first choices about as good. What the
-        very first takes is left to chance too much to decide."""
-        return self.pairs > other.pairs + _LEAD and self.holds_with(other)
-
-    def holds_with(self, other: Figures) -> bool:
-        """Whether it is about as good, or better."""
-        return self.pairs > other.pairs - _LEAD and self.top5 > other.top5 - _LOSS
-
-    def __str__(self) -> str:
-        return f"{self.pairs:.1%} of the pairs in order, regret {self.regret:.1%}"
 
 
 def figures(predict: Callable[[Samples], Floats], held_out: Sequence[Samples]) -> Figures | None:

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from farrier.cost_model.outcome import SetAside
 from farrier.cost_model.plausible import doubts
 from farrier.ir.loop import Function
 from farrier.ir.parser import parse_ir
 from farrier.ir.tensor import TensorProgram
 from farrier.records import Context, TaskDefinition, TuningRecord, latest
+from farrier.records.outcome import SetAside
 from farrier.space import Features, Space
 from farrier.targets import Target, backend_of
 

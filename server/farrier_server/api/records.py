@@ -86,7 +86,8 @@ class RecordsView(BaseModel):
     count: int = Field(description="records, of whatever class")
     classes: list[RecordClassView] = Field(description="by id")
     model: dict[str, Any] | None = Field(
-        description="what is known of a cost model that the records trained; null without one"
+        description="the version of the cost model that they trained and that is in use: its "
+        "`version`, when it was `created`, and how many `records` taught it; null without one"
     )
 
 
@@ -205,7 +206,15 @@ def get_records(farm: FarmDep) -> RecordsView:
     """How many tuning records there are. They are kept until somebody prunes them: the next job
     that has a kernel of the same kind, on a device of the same class, begins with them."""
     classes = [RecordClassView.of(farm, found) for found in farm.records.classes()]
-    return RecordsView(count=farm.records.count(), classes=classes, model=None)
+    return RecordsView(count=farm.records.count(), classes=classes, model=_model(farm))
+
+
+def _model(farm: Farm) -> dict[str, Any] | None:
+    found = farm.cost_models.in_use()
+    if found is None:
+        return None
+    records = found.outcome.records
+    return {"version": found.number, "created": found.created, "records": records}
 
 
 @router.get("/fastest", responses=documented(400, 503))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from farrier.progress import Warned
 from farrier_worker.line import Line
 from farrier_worker.remote import RemoteBuilders, RemoteRecords, RemoteRunner, RemoteTasks
 from farrier_worker.work.product import Product, model_of
@@ -39,5 +40,11 @@ def _base(line: Line) -> CostModel | None:
 
     if "cost_model" not in line.order:
         return None
-    data = Path(line.order["cost_model"]).read_bytes()
-    return CostModel.load(data, line.order["cost_model_name"])
+    name = line.order["cost_model_name"]
+    try:
+        return CostModel.load(Path(line.order["cost_model"]).read_bytes(), name)
+    except ValueError as error:
+        line.say(
+            Warned(f"{name} of the cost model is of no use, so the one that ships is: {error}")
+        )
+        return None

@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from farrier.cost_model.figures import Figures
-from farrier.cost_model.outcome import Outcome, SetAside
+from farrier.records.outcome import Figures, Outcome, SetAside
 
 ONE = Outcome(
     is_better=True,

@@ -7,11 +7,35 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from farrier.cost_model.figures import Figures
 from farrier.records.record import pairs
 
 SHOWN = 20  # of what is set aside
 _LONGEST = 1000  # characters of a text
+_LEAD = 0.005  # of the pairs, that a better model puts in order beyond the other's
+_LOSS = 0.05  # of the best of five, that it may lose by: few candidates decide these
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Figures:
+    """Over tasks: the mean share of pairs of candidates that are put in order; the geometric mean
+    of what the first choice takes over the best known, less one; and the mean of the best over the
+    best of the first five."""
+
+    pairs: float
+    regret: float
+    top5: float
+
+    def leads(self, other: Figures) -> bool:
+        """Whether it is better: more pairs in order, and its first choices about as good. What the
+        very first takes is left to chance too much to decide."""
+        return self.pairs > other.pairs + _LEAD and self.holds_with(other)
+
+    def holds_with(self, other: Figures) -> bool:
+        """Whether it is about as good, or better."""
+        return self.pairs > other.pairs - _LEAD and self.top5 > other.top5 - _LOSS
+
+    def __str__(self) -> str:
+        return f"{self.pairs:.1%} of the pairs in order, regret {self.regret:.1%}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -1,0 +1,76 @@
+"""The verbs about the farm's cost model: cost-model show, cost-model rollback."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from farrier.cli.remote import PANEL, ServerOption
+from farrier.cli.show import print_table
+from farrier.sdk.client import Client
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verbs to the command."""
+    group = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
+    group.callback()(cost_model)
+    group.command("show")(show)
+    group.command("rollback")(rollback)
+    app.add_typer(group, name="cost-model", rich_help_panel=PANEL)
+
+
+def cost_model() -> None:
+    """What all jobs' measurements have taught: its versions, and the way back."""
+
+
+def show(server: ServerOption = None) -> None:
+    """Show the versions that are kept, and what the last training came to."""
+    with Client(server) as client:
+        _print(client.cost_model())
+
+
+def rollback(
+    version: Annotated[
+        int | None, typer.Argument(min=0, help="To use; 0: the one that ships. [the one before]")
+    ] = None,
+    server: ServerOption = None,
+) -> None:
+    """Use an older version from the next job on; a later one has to beat what this goes back
+    from."""
+    with Client(server) as client:
+        _print(client.roll_back_cost_model(version))
+
+
+def _print(found: Mapping[str, Any]) -> None:
+    table = Table("version", "made", "records", "tasks", "pairs in order", "regret", "", box=None)
+    for one in found["versions"]:
+        training = one["training"]
+        figures = training["figures"]["trained"]
+        table.add_row(
+            str(one["number"]),
+            time.strftime("%Y-%m-%d %H:%M", time.localtime(one["created"])),
+            str(training["records"]),
+            str(training["tasks"]),
+            f"{figures['pairs']:.1%}",
+            f"{figures['regret']:.1%}",
+            "in use" if one["in_use"] else "",
+        )
+    if found["versions"]:
+        print_table(table)
+    if not found["in_use"]:
+        typer.echo("jobs begin with the model that ships")
+    last = found["last"]
+    if last is None:
+        typer.echo("nothing has been trained yet: `farrier trainer` does, and `farrier up` has one")
+        return
+    typer.echo(f"last training: {last['reason']}")
+    if last["set_aside"]:
+        typer.echo(f"{last['set_aside']} records are set aside:")
+    for one in last["shown"]:
+        typer.echo(f"  {one['task']} on {one['device'] or 'this machine'}: {one['reason']}")
+    for task, why in last["damaged"].items():
+        typer.echo(f"  the definition of {task} cannot be read: {why}")

@@ -1,0 +1,132 @@
+"""The farm's cost model: its versions, what they were judged by, and the way back."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, Field
+
+from farrier.records.outcome import Figures, Outcome
+from farrier_farm.cost_models import CostModelState, ModelVersion
+from farrier_server.context import FarmDep
+from farrier_server.problems import documented
+
+router = APIRouter(prefix="/v1/cost-model", tags=["records"])
+
+
+class FiguresView(BaseModel):
+    """How a ranking does on tasks that no version has seen."""
+
+    pairs: float = Field(description="share of pairs of candidates in the right order")
+    regret: float = Field(description="what its first choice takes beyond the best known")
+    top5: float = Field(description="the best over the best of its first five")
+
+    @classmethod
+    def of(cls, found: Figures) -> FiguresView:
+        return cls(pairs=found.pairs, regret=found.regret, top5=found.top5)
+
+
+class SetAsideView(BaseModel):
+    """A record that nobody learns from."""
+
+    task: str
+    rule: str
+    decisions: dict[str, int]
+    device_class: str
+    device: str
+    reason: str
+
+
+class TrainingView(BaseModel):
+    """What came of a training."""
+
+    reason: str
+    figures: dict[str, FiguresView] = Field(
+        description="by ranking: `trained`, `analytic`, and what was to be beaten"
+    )
+    records: int = Field(description="that it learned from")
+    tasks: int = Field(description="of which these are")
+    held_out: int = Field(description="tasks that it was judged by")
+    set_aside: int = Field(description="records that are far from all that compares with them")
+    shown: list[SetAsideView] = Field(description="some of them")
+    damaged: dict[str, str] = Field(description="definitions that cannot be read: by task, why")
+
+    @classmethod
+    def of(cls, found: Outcome) -> TrainingView:
+        shown = [
+            SetAsideView(
+                task=one.task,
+                rule=one.rule,
+                decisions=dict(one.decisions),
+                device_class=one.device_class,
+                device=one.device,
+                reason=one.reason,
+            )
+            for one in found.shown
+        ]
+        return cls(
+            reason=found.reason,
+            figures={name: FiguresView.of(each) for name, each in found.of.items()},
+            records=found.records,
+            tasks=found.tasks,
+            held_out=found.held_out,
+            set_aside=found.set_aside,
+            shown=shown,
+            damaged=dict(found.damaged),
+        )
+
+
+class VersionView(BaseModel):
+    """A version that is kept."""
+
+    number: int
+    created: float = Field(description="Unix seconds")
+    in_use: bool = Field(description="whether jobs begin with it")
+    training: TrainingView
+
+    @classmethod
+    def of(cls, found: ModelVersion, state: CostModelState) -> VersionView:
+        return cls(
+            number=found.number,
+            created=found.created,
+            in_use=found == state.in_use,
+            training=TrainingView.of(found.outcome),
+        )
+
+
+class CostModelView(BaseModel):
+    """What is known of the cost model that the farm's records train."""
+
+    in_use: int = Field(description="version that jobs begin with; 0: the one that ships")
+    versions: list[VersionView] = Field(description="those kept, the oldest first")
+    trained: float | None = Field(description="Unix seconds of the last training; null before it")
+    last: TrainingView | None = Field(description="what came of that")
+
+    @classmethod
+    def of(cls, state: CostModelState) -> CostModelView:
+        return cls(
+            in_use=0 if state.in_use is None else state.in_use.number,
+            versions=[VersionView.of(one, state) for one in state.versions],
+            trained=state.decided,
+            last=None if state.outcome is None else TrainingView.of(state.outcome),
+        )
+
+
+@router.get("", responses=documented(503))
+def get_cost_model(farm: FarmDep) -> CostModelView:
+    """The versions that are kept, and what the last training came to."""
+    return CostModelView.of(farm.cost_models.state())
+
+
+@router.post("/rollback", responses=documented(404, 409, 503))
+def roll_back_cost_model(
+    farm: FarmDep,
+    to: Annotated[
+        int | None,
+        Query(ge=0, description="a version; 0: the one that ships. Without it: the one before"),
+    ] = None,
+) -> CostModelView:
+    """Uses another version, from the next job on. The one rolled back from comes again only as a
+    later one that beats it."""
+    return CostModelView.of(farm.cost_models.roll_back(to))
