@@ -125,7 +125,7 @@ def test_the_page_on_protocols_lists_every_route(service):
     shown = set()
     for cell in re.findall(r"^\| (`(?:GET|POST|PATCH|HEAD|DELETE).*?) \|", text, re.MULTILINE):
         methods = re.findall(r"\b(GET|POST|PATCH|HEAD|DELETE)\b", cell)
-        paths = re.findall(r"(/[\w/{}]+)", cell)
+        paths = re.findall(r"(/[\w/{}-]+)", cell)
         shown |= {(method, path) for method in methods for path in paths}
     paths = service.http().get("/openapi.json").json()["paths"]
     served = {

@@ -23,7 +23,7 @@ def test_every_command_is_a_verb() -> None:
     commands = re.findall(r"command: (?:>-\n\s+)?(farrier\S* ?.*)", TEXT)
     verbs = {shlex.split(command)[1] for command in commands if command.startswith("farrier ")}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert verbs == {"serve", "broker", "worker", "builder"}
+    assert verbs == {"serve", "broker", "worker", "builder", "trainer"}
     assert verbs <= set(project["entry-points"]["farrier.commands"])
     assert any(command.startswith("farrier-device ") for command in commands)
     assert "farrier-device" in project["scripts"]
