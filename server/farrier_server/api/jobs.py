@@ -233,14 +233,19 @@ def submit_job(
     against = tuple(dict.fromkeys(body.against))
     if against and not options.verify:
         raise UsageError("a model is raced once it is verified", hint="leave verify as it is")
-    key = {"name": body.name, "owner": owner, "idempotency_key": idempotency_key}
-    job = farm.jobs.submitted(body.model, options, against=against, **key)
+    request: dict[str, Any] = {
+        "name": body.name,
+        "owner": owner,
+        "idempotency_key": idempotency_key,
+        "against": against,
+    }
+    job = farm.jobs.submitted(body.model, options, **request)
     if job is None:
         waits = body.wait_for_device
         admitted = _admitted(farm, options, wait_for_device=waits)
         farm.models.hold(body.model)
         job = farm.jobs.submit(
-            body.model, options, wait_for_device=waits, admitted=admitted, against=against, **key
+            body.model, options, wait_for_device=waits, admitted=admitted, **request
         )
     return JobView.of(job)
 
