@@ -367,7 +367,7 @@ class Jobs:
         artifact_bytes: int,
     ) -> None:
         """Gives the job the next version of its artifact, and tells of it, in the event `number` of
-        the running attempt. Raises StaleLeaseError, and what `next_version` does."""
+        the running attempt. Raises StaleLeaseError, and what `times_of` does."""
         before = self.get(lease.item).versions
         new = next_version(before, artifact, artifact_bytes, report)
         event = progress.VersionAdded(new.number, new.median_ms, new.untuned_ms)

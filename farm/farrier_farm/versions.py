@@ -38,12 +38,18 @@ class Version:
     untuned_ms: float | None
 
 
+def times_of(report: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    """The medians that an artifact's report tells. Raises ValueError, TypeError, KeyError or
+    AttributeError for what is no such report."""
+    median_ms, untuned_ms = medians(report)
+    return _finite(median_ms), _finite(untuned_ms)
+
+
 def next_version(
     before: Sequence[Version], artifact: str, artifact_bytes: int, report: Mapping[str, Any]
 ) -> Version:
-    """The version that comes after those. Raises ValueError, TypeError, KeyError or AttributeError
-    for what is no report of an artifact."""
-    median_ms, untuned_ms = map(_finite, medians(report))
+    """The version that comes after those. Raises as `times_of`."""
+    median_ms, untuned_ms = times_of(report)
     number, created = len(before) + 1, round(time.time(), 3)
     return Version(number, artifact, artifact_bytes, created, median_ms, untuned_ms)
 
