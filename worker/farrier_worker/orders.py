@@ -46,7 +46,10 @@ def _compile(farm: Farm, job: Job, lease: Lease, listener: Listener) -> Order:
         options = dataclasses.replace(options, budget_s=left)
     runner = farm.runner(admitted.place, lease, listener)
     tuning = Tuning(runner, farm.job_records(admitted.place, runner))
-    return Order({"options": options.to_dict(), "against": list(job.against)}, tuning)
+    work = {"options": options.to_dict(), "against": list(job.against), "now": job.now}
+    if job.versions:
+        work["artifact"] = str(farm.blobs.verified(job.versions[-1].artifact))
+    return Order(work, tuning)
 
 
 def _options(farm: Farm, job: Job) -> CompileOptions:
