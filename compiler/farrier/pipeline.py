@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from farrier.cost_model import CostModel, pretrained
-from farrier.errors import UsageError
+from farrier.errors import ArtifactError, UsageError
 from farrier.importer import ImportedModel, import_model
 from farrier.ir.control import failures
 from farrier.ir.graph import Graph
@@ -34,6 +34,7 @@ from farrier.model_tuning.hot import (
     with_shared_kernels,
     with_shared_panels,
 )
+from farrier.model_tuning.remade import remade
 from farrier.model_tuning.told import told
 from farrier.model_tuning.tune_model import known_variant, tune_model
 from farrier.model_tuning.variant import Variant
@@ -122,21 +123,40 @@ def improved_models(
     options: CompileOptions,
     rounds: Sequence[CompileOptions],
     *,
+    runner: Runner | None = None,
+    records: RecordStore | None = None,
     listener: Listener = ignore,
+    against: Sequence[str] = (),
+    builders: Builders | None = None,
+    definitions: TaskStore | None = None,
+    base: CostModel | None = None,
+    begins: bool = True,
+    since: Artifact | None = None,
 ) -> Generator[Artifact]:
-    """Tunes, round by round, what `compile_model` makes of the options, by which nothing is
-    measured, and gives each artifact that won its race against the one before. A round has its
+    """What `compile_model` makes of the options, by which nothing is searched, where this `begins`;
+    then, tuned round by round, each artifact that won its race against the one before. `since` is
+    an artifact that is in use already: it is gone on from, and nothing else begins. A round has its
     trials and its budget from its own options, and goes on from what those before have measured.
-    Raises FarrierError."""
+    The rest is as for `compile_model`. Raises FarrierError."""
     with _compilation(
-        model, options, records=MemoryRecords(), listener=listener, tunes=True
+        model,
+        options,
+        runner=runner,
+        records=MemoryRecords() if records is None else records,
+        listener=listener,
+        builders=builders,
+        definitions=definitions,
+        base=base,
+        tunes=True,
     ) as compilation:
-        forms = compilation.forms()
+        forms = compilation.forms(since)
+        if begins and since is None:
+            yield compilation.finished(forms, against)
         for one in rounds:
             better = compilation.improved(forms, one)
             pairs = zip(forms, better, strict=True)
             if not all(new.variant.is_same_code(old.variant) for old, new in pairs):
-                yield compilation.finished(better)
+                yield compilation.finished(better, against)
             forms = better
 
 
@@ -276,12 +296,15 @@ class _Compilation:
     definitions: TaskStore | None
     base: CostModel | None
 
-    def forms(self) -> list[_Form]:
+    def forms(self, since: Artifact | None = None) -> list[_Form]:
         """The model at all its sizes, and at each hot one: only these are tuned, where there are
-        any."""
+        any. With the schedules that it has in the artifact `since`, if any. Raises ArtifactError
+        for one of other options."""
         hot = self.hot
+        remakes = [None] * (1 + len(hot)) if since is None else self.remakes(since)
         said = _warn(self.imported.graph, (), self.listener)
-        general = self.form(self.imported.graph, self.options.tunes and not hot)
+        tunes = self.options.tunes and not hot
+        general = self.form(self.imported.graph, tunes, remake=remakes[0])
         if message := slower_than_floats(self.imported.graph, general.variant):
             self.listener(Warned(message))
         if hot and not self.tunes:  # nothing is measured meanwhile
@@ -293,9 +316,20 @@ class _Compilation:
                 one = import_model(self.model, shapes_at(self.imported, sizes))
                 one = step.done(_as_floats(one) if self.as_floats else one)
             said = _warn(one.graph, said, self.listener)
-            forms.append(self.form(one.graph, self.options.tunes, sizes))
+            remake = remakes[1 + number]
+            forms.append(self.form(one.graph, self.options.tunes, sizes, remake))
         self.steps.part = ""
         return forms
+
+    def remakes(self, since: Artifact) -> Sequence[Callable[[Graph], Variant]]:
+        """What makes each form's variant in the artifact of what was prepared of the form."""
+        if len(since.schedules) != 1 + len(self.hot):
+            raise ArtifactError(f"{since.manifest.name} was made with other options")
+        reports = since.manifest.kernels
+        return [
+            functools.partial(remade, settings=self.settings, given=given, reports=reports)
+            for given in since.schedules
+        ]
 
     def improved(self, forms: Sequence[_Form], options: CompileOptions) -> list[_Form]:
         """Those of the forms that are tuned after one more round; the variant of one stays what it
@@ -306,10 +340,14 @@ class _Compilation:
         return [general, *(self.tuned(form, options) for form in hot)]
 
     def form(
-        self, imported: Graph, tunes: bool, sizes: Mapping[str, int] = MappingProxyType({})
+        self,
+        imported: Graph,
+        tunes: bool,
+        sizes: Mapping[str, int] = MappingProxyType({}),
+        remake: Callable[[Graph], Variant] | None = None,
     ) -> _Form:
         """Optimizes, partitions and schedules a graph, which is for the hot `sizes`, where it is
-        for any."""
+        for any; `remake` makes the variant that is in use."""
         steps, settings = self.steps, self.settings
         with steps("prepare") as step:
             prepared = step.done(prepare(imported, settings))
@@ -330,6 +368,11 @@ class _Compilation:
             settings.target, settings.threads, self.device, self.blobs, self.helpers
         )
         form = _Form(prepared, default, default, comparison, sizes)
+        if remake is not None:
+            with steps("schedule") as step:
+                form = dataclasses.replace(form, variant=step.done(remake(prepared)))
+            self.tell(form.variant, sizes, default)
+            return form
         return self.tuned(form, self.options) if tunes else self.known(form)
 
     def tell(

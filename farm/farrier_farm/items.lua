@@ -61,7 +61,8 @@ local function tell(id, event)
   redis.call('XADD', POLICY.news, 'MAXLEN', '~', POLICY.news_kept, '*', 'data', cjson.encode(event))
 end
 
--- A field of `POLICY.refers` holds digests. It is set once, and from then on the item refers to them.
+-- A field of `POLICY.refers` holds digests. It is set once, or grows, and from then on the item refers to
+-- them.
 local function set_fields(id, first)
   for i = first, #ARGV, 2 do
     redis.call('HSET', item_key(id), ARGV[i], ARGV[i + 1])

@@ -27,9 +27,18 @@ from farrier_farm.settings import Settings
 from farrier_farm.states import State
 from farrier_farm.trials import Trials
 from farrier_farm.users import DEFAULT
+from farrier_farm.versions import (
+    KEPT,
+    VERSIONS,
+    Version,
+    current_of,
+    fields_with,
+    next_version,
+    versions_of,
+)
 
 _BESIDE = ("events", "log", "curve", "curves", "trials", "fastest", "found", "rows", "tasks")
-REFERS = ("model", "artifact", "compiled")  # fields that name what a job keeps
+REFERS = ("model", "artifact", "compiled", VERSIONS)  # fields that name what a job keeps
 _WAITING = "place:"  # and a place: the queue of jobs that wait for a device there
 _WAITING_BEFORE = "device:"  # and a target: the same, of versions without device classes
 
@@ -57,10 +66,10 @@ class TimeUsed:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Job:
     """A snapshot. Times are Unix seconds; `model` is the id of a model (`models.Manifest.id`) and
-    `artifact` the sha256 of a blob; `target` is what the submitter named, and `options` are the
-    fields of `CompileOptions`, perhaps of a newer version, whose target is what that came to;
-    `error` is a problem: `{"code", "message", "hint"}`. A job that lists kernels is `of` a
-    compilation, whose artifact is `compiled`."""
+    `artifact` the sha256 of a blob, of several versions the one in use; `target` is what the
+    submitter named, and `options` are the fields of `CompileOptions`, perhaps of a newer version,
+    whose target is what that came to; `error` is a problem: `{"code", "message", "hint"}`. A job
+    that lists kernels is `of` a compilation, whose artifact is `compiled`."""
 
     id: str
     owner: str  # name of the user who submitted it
@@ -83,6 +92,10 @@ class Job:
     error: dict[str, str] | None
     used: TimeUsed = TimeUsed()
     against: tuple[str, ...] = ()  # engines that it is raced with, once it is verified
+    now: bool = False  # its artifact is there before it is tuned, and has versions
+    versions: tuple[Version, ...] = ()  # the oldest first
+    current: int | None = None  # the number of the one in use
+    is_kept: bool = False  # by a user, whatever versions are added
     of: str = ""
     compiled: str | None = None
 
@@ -94,6 +107,14 @@ class Job:
     def compile_options(self) -> CompileOptions:
         """Raises UsageError for options that this version does not know."""
         return CompileOptions.from_dict(self.options)
+
+    def version(self, number: int) -> Version:
+        """Raises NotFoundError."""
+        if 1 <= number <= len(self.versions):
+            return self.versions[number - 1]
+        raise NotFoundError(
+            f"job {self.id} has no version {number}", hint=_known_versions(len(self.versions))
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -130,17 +151,22 @@ class Jobs:
         wait_for_device: bool = False,
         admitted: Admitted | None = None,
         against: Sequence[str] = (),
+        now: bool = False,
     ) -> Job:
         """Queues a job; durable when this returns. With a key that its owner has used before,
         returns the job of that key, or raises ConflictError where model, options or name differ
         from that job's. Raises QueueFullError where the owner, or all together, have too many.
 
-        `against` are engines that it is raced with, once it is verified.
+        `against` are engines that it is raced with, once it is verified. One that is to have its
+        artifact `now` has it as soon as the untuned model is verified, and better versions of it
+        later; UsageError where nothing is tuned.
 
         Its target is what was `admitted`, where the caller has done so; else it is admitted as the
         devices are now, which raises what `Admission.admit` does. A job that is to wait for a
         device, and needs one, stays in the queue while there is none.
         """
+        if now:
+            options.require_tuning()
         if admitted is None:
             admitted = self._admission.admit(options.target, measured=options.needs_device)
         queue, reason = str(Kind.COMPILE), ""
@@ -158,10 +184,11 @@ class Jobs:
                 "model": model,
                 "name": name,
                 "against": " ".join(against),
+                "now": "01"[now],
             },
             share=owner,
             once=_once(owner, idempotency_key),
-            digest=_digest(model, options, name, against),
+            digest=_digest(model, options, name, against, now),
             reason=reason,
         )
         return self.get(job_id)
@@ -175,10 +202,11 @@ class Jobs:
         owner: str = DEFAULT,
         idempotency_key: str = "",
         against: Sequence[str] = (),
+        now: bool = False,
     ) -> Job | None:
         """The job that `submit` would find rather than queue. Raises ConflictError as that."""
         once = _once(owner, idempotency_key)
-        job_id = self.leases.find(once, _digest(model, options, name, against))
+        job_id = self.leases.find(once, _digest(model, options, name, against, now))
         return None if job_id is None else self.get(job_id)
 
     def inspect(self, model: str, *, owner: str = DEFAULT) -> tuple[Job, bool]:
@@ -219,10 +247,12 @@ class Jobs:
             return None
 
     def _prepare(self, kind: Kind, of: str, fields: dict[str, str], owner: str) -> tuple[Job, bool]:
-        """What was prepared once is had again; what failed is done anew."""
+        """What was prepared once is had again; what failed, or is of another version of a job's
+        artifact, is done anew."""
         before = self.prepared(kind, of)
         if before is not None:
-            if not before.state.final or before.state is State.SUCCEEDED:
+            is_wanted = not before.state.final or before.state is State.SUCCEEDED
+            if is_wanted and before.compiled == fields.get("compiled"):
                 return before, False
             with contextlib.suppress(NotFoundError):  # another request was quicker
                 self._leases[kind].forget(before.id)
@@ -328,6 +358,34 @@ class Jobs:
         }
         self.leases_of(lease.item).finish(lease, State.SUCCEEDED, fields)
 
+    def add_version(
+        self,
+        lease: Lease,
+        number: int,
+        artifact: str,
+        report: dict[str, Any],
+        artifact_bytes: int,
+    ) -> None:
+        """Gives the job the next version of its artifact, and tells of it, in the event `number` of
+        the running attempt. Raises StaleLeaseError, and what `times_of` does."""
+        before = self.get(lease.item).versions
+        new = next_version(before, artifact, artifact_bytes, report)
+        event = progress.VersionAdded(new.number, new.median_ms, new.untuned_ms)
+        text = _to_json(progress.to_dict(event))
+        self.leases.write(lease, number, text, fields_with(before, new, report), Part.LOG)
+
+    def succeed_as_it_is(self, lease: Lease) -> None:
+        """Ends a job whose artifact is what its versions are by now. Raises StaleLeaseError."""
+        self.leases.finish(lease, State.SUCCEEDED, {})
+
+    def roll_back(self, job_id: str, to: int) -> Job:
+        """Has the job's artifact be the version with this number, and stay it: versions that are
+        added from now on are listed, and not put into use. Doing so again changes nothing. Raises
+        NotFoundError."""
+        version = self.get(job_id).version(to)
+        self.leases_of(job_id).set(job_id, {KEPT: str(version.number)})
+        return self.get(job_id)
+
     def fail(self, lease: Lease, error: FarrierError) -> None:
         """Ends the job with a problem that no further attempt would solve. Raises
         StaleLeaseError."""
@@ -390,6 +448,12 @@ def _policy(kind: Kind, settings: Settings) -> LeasePolicy:
     )
 
 
+def _known_versions(count: int) -> str:
+    if not count:
+        return "a job that is submitted with --now has some, once its model is verified"
+    return "there is version 1 alone" if count == 1 else f"there are the versions 1 to {count}"
+
+
 def _once_of(of: str) -> str:
     """The key under which something is prepared: by each version of Farrier once, for a newer one
     may say more."""
@@ -412,11 +476,15 @@ def _once(owner: str, key: str) -> str:
     return key if owner == DEFAULT or not key else f"{owner}{SCOPE}{key}"
 
 
-def _digest(model: str, options: CompileOptions, name: str, against: Sequence[str]) -> str:
+def _digest(
+    model: str, options: CompileOptions, name: str, against: Sequence[str], now: bool
+) -> str:
     """Of what the submitter decides; of what older versions know, it is as theirs."""
     request: dict[str, Any] = {"model": model, "options": _to_json(options.to_dict()), "name": name}
     if against:
         request["against"] = list(against)
+    if now:
+        request["now"] = True
     return hashlib.sha256(_to_json(request).encode()).hexdigest()
 
 
@@ -447,6 +515,9 @@ def _job(job_id: str, fields: dict[str, str]) -> Job:
     names = [field.name for field in dataclasses.fields(Progress)]
     options = json.loads(fields["options"])
     known = {name: json.loads(fields[name]) for name in names if name in fields}
+    versions = versions_of(fields)
+    current = current_of(fields, versions)
+    report = fields.get("report" if current is None else f"report:{current.number}")
     return Job(
         id=job_id,
         owner=fields.get("share", DEFAULT),
@@ -464,10 +535,14 @@ def _job(job_id: str, fields: dict[str, str]) -> Job:
         crashes=int(fields["crashes"]),
         worker=fields.get("owner"),
         progress=Progress(**known),
-        artifact=fields.get("artifact"),
-        report=json.loads(fields["report"]) if "report" in fields else None,
+        artifact=fields.get("artifact") if current is None else current.artifact,
+        report=None if report is None else json.loads(report),
         error=json.loads(fields["error"]) if "error" in fields else None,
         against=tuple(fields.get("against", "").split()),
+        now=fields.get("now") == "1",
+        versions=versions,
+        current=None if current is None else current.number,
+        is_kept=KEPT in fields,
         used=TimeUsed(*(float(fields.get(name, "0")) for name in ("worked_s", "tuned_s"))),
         of=fields.get("of", ""),
         compiled=fields.get("compiled"),

@@ -226,6 +226,14 @@ function operations.renew()
   return {'ok'}
 end
 
+-- id, then fields, whatever the state: ok | unknown
+function operations.set()
+  local id = ARGV[2]
+  if not get(id, 'state') then return {'unknown'} end
+  set_fields(id, 3)
+  return {'ok'}
+end
+
 -- owner, then ids: ok, those of the ids that the owner holds no more; the others are renewed
 function operations.renew_held()
   local answer = {'ok'}

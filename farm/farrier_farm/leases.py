@@ -6,8 +6,8 @@ Guarantees, to which one test class holds every kind of item:
 - At most one lease of an item is valid. A lease that is not renewed for `lease_s` is taken away and
   the item goes back to the queue; its fence is refused from then on. Time in which Redis stood
   still or was away, or by which its clock was put forward or back, does not count.
-- Each change names the fence and happens in one script, or not at all. Repeating a call whose
-  answer was lost changes nothing more.
+- Each change by a holder names the fence and happens in one script, or not at all. Repeating a
+  call whose answer was lost changes nothing more.
 - An item refers to what its fields of `LeasePolicy.refers` name, from the very change that sets
   them (`references.py`).
 - `crashes` expired or crashed leases make an item dead, with the reason of the last.
@@ -87,7 +87,8 @@ class LeasePolicy:
     events: int  # kept for each item, roughly
     events_s: float = 7 * 86400.0  # and for so long after the item's end
     ttl_s: float = 0.0  # the item itself is forgotten so long after its end; 0: never
-    # Fields, each set once, that name blobs or models by their digests, with blanks between them.
+    # Fields, each set once or growing, that name blobs or models by their digests, with blanks
+    # between them.
     # What is forgotten after its end refers to them until its end, and drops the fields then.
     refers: tuple[str, ...] = ()
     share: str = ""  # of items of older versions; "" for a kind of item without shares
@@ -219,6 +220,11 @@ class Leases:
         if word == "stale":
             self._stale(lease)
         return State(word)
+
+    def set(self, item: str, fields: Mapping[str, str]) -> None:
+        """Sets fields that no holder of a lease sets, in any state. Raises NotFoundError."""
+        if self._call("set", item, *flat(fields))[0] == "unknown":
+            raise self.unknown(item)
 
     def cancel(self, item: str) -> State:
         """CANCELLED, also where it was already; another final state is returned and left as it is.

@@ -46,10 +46,10 @@ class Retention:
 
     def forget(self, job_id: str) -> None:
         """Removes a job with all that is its own: events, idempotency key, batches, builds, the
-        listing of its kernels. One that has not ended is cancelled. Its artifact goes at once where
-        no other job has the same, unless it is young: then a sweep removes it, as it does the
-        model. Raises NotFoundError."""
-        artifact = self._jobs.get(job_id).artifact
+        listing of its kernels. One that has not ended is cancelled. Its artifact, in all versions,
+        goes at once where no other job has the same, unless it is young: then a sweep removes it,
+        as it does the model. Raises NotFoundError."""
+        job = self._jobs.get(job_id)
         self._jobs.leases_of(job_id).forget(job_id)
         self._measurements.drop(job_id)
         self._builds.drop(job_id)
@@ -57,9 +57,10 @@ class Retention:
         if listing is not None:
             with contextlib.suppress(NotFoundError):  # another one was quicker
                 self.forget(listing.id)
-        if artifact is not None:
-            age_s = min(_IN_FLIGHT_S, self._settings.blob_age_s)
-            self._blobs.discard(artifact, self._references.are_there, age_s)
+        age_s = min(_IN_FLIGHT_S, self._settings.blob_age_s)
+        for artifact in {job.artifact, *(version.artifact for version in job.versions)}:
+            if artifact is not None:
+                self._blobs.discard(artifact, self._references.are_there, age_s)
 
     def apply(self) -> int:
         """Forgets what the settings keep no longer; returns how many jobs."""

@@ -43,6 +43,27 @@ def test_a_tuned_model_is_what_onnx_runtime_computes(up, model, tmp_path):
     _assert_equals_onnx_runtime(path, model)
 
 
+def test_an_artifact_is_there_at_once_and_a_user_goes_back_to_it(up, model, tmp_path):
+    given = ("submit", model, "--shape", "x=2,3,13,17", "--now")
+    refused = up.command(*given)
+    assert refused.returncode == 2
+    assert "neither trials nor a budget" in refused.stderr
+    submitted = up.command(*given, "--budget", "2s", "--watch")
+    assert submitted.returncode == 0, submitted.stderr
+    assert "version 1: " in submitted.stderr
+    job = submitted.stdout.split("\n", 1)[0]
+    assert f"{job} succeeded" in submitted.stdout
+    assert "in use" in up.command("versions", job).stdout
+    back = up.command("rollback", job, "--to", "1")
+    assert back.returncode == 0, back.stderr
+    assert "in use, kept" in back.stdout
+    for words in ((), ("--version", "1")):
+        fetched = up.command("fetch", job, *words, "-o", tmp_path / "first.farrier")
+        assert fetched.returncode == 0, fetched.stderr
+        _assert_equals_onnx_runtime(tmp_path / "first.farrier", model)
+    assert "no version 99" in up.command("fetch", job, "--version", "99").stderr
+
+
 def test_the_command_needs_no_token_on_the_server_s_machine(up, model, tmp_path):
     submitted = up.command("submit", model, "--shape", "x=2,3,13,17", "--budget", "1s", "--watch")
     assert submitted.returncode == 0, submitted.stderr

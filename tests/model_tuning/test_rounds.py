@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -37,13 +38,14 @@ def races(monkeypatch):
 def test_each_round_is_raced_with_what_is_in_use(races, monkeypatch):
     """All races count as won here; whether they are is the device's affair."""
     monkeypatch.setattr(Race, "is_won", True)
-    found = list(pipeline.improved_models(MODEL, OPTIONS, ROUNDS))
+    first, *found = pipeline.improved_models(MODEL, OPTIONS, ROUNDS)
     assert len(found) == len(races) >= 1
-    default, first, _ = races[0]
-    assert first is default
+    default, in_use, _ = races[0]
+    assert in_use is default
     for (_, _, won), (_, in_use, _) in itertools.pairwise(races):
         assert in_use.is_same_code(won)
     plain = farrier.compile(MODEL, threads=1)
+    assert first.library == plain.library
     inputs = random_inputs(plain.manifest.inputs)
     (expected,) = plain.run(inputs).values()
     for artifact in found:
@@ -54,6 +56,19 @@ def test_each_round_is_raced_with_what_is_in_use(races, monkeypatch):
 
 def test_what_has_lost_is_no_artifact(races, monkeypatch):
     monkeypatch.setattr(Race, "is_won", False)
-    assert list(pipeline.improved_models(MODEL, OPTIONS, ROUNDS)) == []
+    assert list(pipeline.improved_models(MODEL, OPTIONS, ROUNDS, begins=False)) == []
     assert races
     assert all(in_use is default for default, in_use, _ in races)
+
+
+def test_rounds_go_on_from_an_artifact_that_is_in_use(races, monkeypatch):
+    monkeypatch.setattr(Race, "is_won", True)
+    *_, newest = pipeline.improved_models(MODEL, OPTIONS, ROUNDS[:1])
+    races.clear()
+    again = dataclasses.replace(ROUNDS[1], seed=9)
+    found = list(pipeline.improved_models(MODEL, OPTIONS, [again], since=newest))
+    ((default, in_use, _),) = races
+    assert not in_use.is_same_code(default)
+    (given,) = newest.schedules
+    assert {key: one.decisions for key, one in in_use.choices.items()} == given.decisions
+    assert [one.library == newest.library for one in found] == [False]

@@ -23,6 +23,7 @@ SAID: list[progress.Event] = [
     progress.TimeSpent(60.0, {"finals": 3.0}, {"compile": 2.0}),
     progress.Verified(1e-6, 1.5, None, "local"),
     progress.Raced("onnxruntime", "1.2", "local", 2, {"median": 2.0}, {"median": 1.0}, 0.5, 1e-7),
+    progress.VersionAdded(2, 1.5, None),
     progress.Warned("slow"),
 ]
 

@@ -35,6 +35,9 @@ SAID = {
     "openvino 2026 on board: it refuses the model": progress.Raced(
         "openvino", "2026", "board", 4, note="it refuses the model"
     ),
+    "version 2 of the artifact: 2.500 ms, untuned 7.000 ms": progress.VersionAdded(2, 2.5, 7.0),
+    "version 1 of the artifact: 7.000 ms": progress.VersionAdded(1, 7.0, 7.0),
+    "version 1 of the artifact": progress.VersionAdded(1, None, None),
     "<b>hot</b>\x00": progress.Warned("<b>hot</b>\x00"),
 }
 

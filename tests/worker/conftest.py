@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from farrier_device.describe import describe
+from farrier_device.runners.local import ChildRunner
 from farrier_farm.farm import Farm
 from farrier_worker.supervisor import Supervisor
 from tests.device_side import BlockingDeviceSide
@@ -55,6 +57,31 @@ def device_side(farm: Farm) -> Iterator[BlockingDeviceSide]:
     """What a broker does for the devices of the farm."""
     with BlockingDeviceSide(farm) as side:
         yield side
+
+
+@pytest.fixture
+def device(farm: Farm, device_side) -> Iterator[Callable[[], int]]:
+    """A device of this machine; tells how many batches it measured."""
+    session = device_side.connect("here", dataclasses.asdict(describe()))
+    stop = threading.Event()
+    batches: list[str] = []
+
+    def work() -> None:
+        runner = ChildRunner(device="here", pin=False)
+        while not stop.is_set():
+            batch = device_side.lease("here", session, 0.2)
+            if batch is not None:
+                result = runner.measure(batch.request, farm.blobs)
+                lease = batch.lease
+                device_side.report("here", session, lease.item, lease.fence, result)
+                batches.append(lease.item)
+        runner.close()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    yield lambda: len(batches)
+    stop.set()
+    thread.join()
 
 
 @pytest.fixture

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import threading
-from collections.abc import Callable, Iterator
 
 import numpy as np
 import onnx
@@ -16,7 +14,6 @@ from farrier import progress
 from farrier.options import CompileOptions
 from farrier.records import Context, TuningRecord
 from farrier_device.describe import describe
-from farrier_device.runners.local import ChildRunner
 from farrier_farm.farm import Farm
 from farrier_farm.jobs import Job
 from farrier_farm.models import DataFile, Manifest
@@ -43,31 +40,6 @@ def _model(rows: int = 5, inner: int = 67, columns: int = 131) -> bytes:
 @pytest.fixture
 def worker_settings(worker_settings):
     return dataclasses.replace(worker_settings, lease_s=10.0, device_expiry_s=10.0)
-
-
-@pytest.fixture
-def device(farm: Farm, device_side) -> Iterator[Callable[[], int]]:
-    """A device of this machine; tells how many batches it measured."""
-    session = device_side.connect("here", dataclasses.asdict(describe()))
-    stop = threading.Event()
-    batches: list[str] = []
-
-    def work() -> None:
-        runner = ChildRunner(device="here", pin=False)
-        while not stop.is_set():
-            batch = device_side.lease("here", session, 0.2)
-            if batch is not None:
-                result = runner.measure(batch.request, farm.blobs)
-                lease = batch.lease
-                device_side.report("here", session, lease.item, lease.fence, result)
-                batches.append(lease.item)
-        runner.close()
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    yield lambda: len(batches)
-    stop.set()
-    thread.join()
 
 
 @pytest.fixture
@@ -265,11 +237,12 @@ def test_an_artifact_waits_for_room(farm: Farm, supervise, eventually) -> None:
 FULL_AT_THE_END = """
     import resource
     from farrier_worker import job
-    write = job._write
+    from farrier_worker.work.product import Product
+    write = Product._write_to
     def at_a_full_disk(*arguments):
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
         write(*arguments)
-    job._write = at_a_full_disk
+    Product._write_to = at_a_full_disk
     job.run(line)
 """
 

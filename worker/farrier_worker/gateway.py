@@ -35,6 +35,7 @@ from farrier_farm.errors import DeviceAwayError, StaleLeaseError
 from farrier_farm.farm import Farm
 from farrier_farm.leases import Lease
 from farrier_farm.runner import FarmRunner
+from farrier_farm.versions import times_of
 from farrier_worker.clock import JobClock
 from farrier_worker.orders import Tuning, order_of
 from farrier_worker.room import once_there_is_room
@@ -49,6 +50,7 @@ _MOST_BLOBS = 1000  # of one batch
 _MOST_BATCHES = 64  # at once
 _MOST_BUILDS = 256  # a process has a quarter of it under way, threads that end not counted
 _MOST_MESSAGE = 4 << 20  # of a build, in characters
+_MOST_VERSIONS = 200  # of one job's artifact: twice the budget brings one more
 _LINES = 200  # of records in one part of an answer
 _PIECE = 1 << 20
 
@@ -199,9 +201,14 @@ class Gateway:
                 self._clock.hear(event)
                 with self._busy():
                     self._say(event)
-            case {"ask": int(number), "finish": dict(report)}:
+            case {"ask": int(number), "finish": dict(report)} if not self._job.now:
                 with _Sent(self._sock, ["artifact"]) as sent:
                     self._answer(number, lambda: self._succeed(report, sent.files[0]))
+            case {"ask": int(number), "version": dict(report)} if self._job.now:
+                with _Sent(self._sock, ["artifact"]) as sent:
+                    self._answer(number, lambda: self._add_version(report, sent.files[0]))
+            case {"ask": int(number), "finish": True} if self._job.now:
+                self._answer(number, self._succeed_as_it_is)
             case {
                 "ask": int(number),
                 "fail": {"code": str(), "detail": str(), "hint": str()} as problem,
@@ -299,9 +306,33 @@ class Gateway:
 
     def _succeed(self, report: dict[str, Any], artifact: int) -> None:
         """Ends the job once its artifact and its records are in the blob store."""
-        blobs, most = self._farm.blobs, self._job.kind.most_bytes
+        most = self._job.kind.most_bytes
         if most and os.fstat(artifact).st_size > most:
             raise MalformedError(f"{self._job.kind.items} of more than {most} bytes")
+        digest = self._stored(artifact)
+        self._farm.jobs.succeed(self._lease, digest, report, self._farm.blobs.size(digest))
+
+    def _add_version(self, report: dict[str, Any], artifact: int) -> None:
+        """Gives the job the next version of its artifact, once that is in the blob store."""
+        if len(self._farm.jobs.get(self._lease.item).versions) >= _MOST_VERSIONS:
+            raise MalformedError(f"more than {_MOST_VERSIONS} versions of an artifact")
+        _parsed(lambda: times_of(report))
+        digest = self._stored(artifact)
+        size = self._farm.blobs.size(digest)
+        with self._telling:
+            number = next(self._numbers)
+            self._farm.jobs.add_version(self._lease, number, digest, report, size)
+
+    def _succeed_as_it_is(self) -> None:
+        """Ends a job whose artifact has versions, once its records are in the blob store."""
+        if not self._farm.jobs.get(self._lease.item).versions:
+            raise MalformedError("an end without an artifact")
+        self._once_there_is_room(self._farm.records.archives.write)
+        self._farm.jobs.succeed_as_it_is(self._lease)
+
+    def _stored(self, artifact: int) -> str:
+        """The artifact's name, once it and the job's records are in the blob store."""
+        blobs = self._farm.blobs
 
         def store() -> str:
             if self._tuning is not None:
@@ -309,9 +340,11 @@ class Gateway:
             blobs.check_room(os.fstat(artifact).st_size)
             return blobs.put_stream(_pieces(artifact))
 
+        return self._once_there_is_room(store)
+
+    def _once_there_is_room(self, store: Callable[[], T]) -> T:
         wait_s = self._farm.settings.room_wait_s
-        digest = once_there_is_room(store, wait_s, self._say, self._over)
-        self._farm.jobs.succeed(self._lease, digest, report, blobs.size(digest))
+        return once_there_is_room(store, wait_s, self._say, self._over)
 
     def _fail(self, error: FarrierError) -> None:
         """Ends the job, or only the attempt, where it was for a device that the job waits for."""

@@ -6,22 +6,17 @@ say goes through its line, and the supervisor records it."""
 
 from __future__ import annotations
 
-import functools
-import os
 import resource
 import socket
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from farrier.errors import FarrierError, StorageError
+from farrier.errors import FarrierError
 from farrier_worker import confinement
 from farrier_worker.line import Line
 from farrier_worker.memory import limit_this_process, out_of_memory
-from farrier_worker.room import once_there_is_room
 from farrier_worker.work import WORK
-from farrier_worker.work.product import Product
 
 
 def main(argv: Sequence[str]) -> int:
@@ -49,30 +44,11 @@ def run(line: Line) -> None:
     job; anything else is a crash."""
     order = line.order
     try:
-        product = WORK[order["kind"]](line)
-        with tempfile.TemporaryFile(buffering=0) as file:
-            write = functools.partial(_write, product, file.fileno())
-            once_there_is_room(write, order["room_wait_s"], line.say)
-            line.finish(file.fileno(), dict(product.report))
+        WORK[order["kind"]](line)
     except MemoryError:
         line.fail(out_of_memory(order["memory_bytes"]))
     except FarrierError as error:
         line.fail(error)
-
-
-def _write(product: Product, descriptor: int) -> None:
-    """Writes what the job made to an open file. Raises StorageError."""
-    try:
-        os.ftruncate(descriptor, 0)
-        os.lseek(descriptor, 0, os.SEEK_SET)
-        with open(descriptor, "wb", closefd=False) as file:
-            product.write(file)
-    except OSError as error:
-        raise StorageError(
-            f"cannot write the {product.name} to {tempfile.gettempdir()}: "
-            f"{error.strerror or error}",
-            hint="free some space there; the worker's TMPDIR names another directory",
-        ) from error
 
 
 if __name__ == "__main__":

@@ -20,8 +20,11 @@ is in brackets.
                        {"ask": n, "build": <message>}           → {"answer": n, "built": <answer>,
                                                                    "crashed": <how>}
                        {"ask": n, "finish": <report>} [the artifact]   → {"answer": n}
+                       {"ask": n, "version": <report>} [the artifact]  → {"answer": n}
+                       {"ask": n, "finish": true}               → {"answer": n}
                        {"ask": n, "fail": <problem>}            → {"answer": n}
 
+A job whose artifact is to be there at once adds versions of it, and finishes with what there is.
 Only a compilation may add and find records, define their tasks, measure, and have builders compile.
 Questions may be under way at once: a message to builders and its answer are texts of
 `farrier.kernels.helper`, and neither comes back where no builder took it.
@@ -121,6 +124,14 @@ class Line:
     def finish(self, artifact: int, report: dict[str, Any]) -> None:
         """Ends the job with the artifact in an open file. Raises StorageError."""
         self.ask({"finish": report}, [artifact])
+
+    def add_version(self, artifact: int, report: dict[str, Any]) -> None:
+        """Gives the job the next version of its artifact, in an open file. Raises StorageError."""
+        self.ask({"version": report}, [artifact])
+
+    def finish_as_it_is(self) -> None:
+        """Ends a job that has versions of its artifact. Raises StorageError."""
+        self.ask({"finish": True})
 
     def fail(self, error: FarrierError) -> None:
         """Ends the job."""

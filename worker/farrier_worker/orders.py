@@ -49,8 +49,10 @@ def _compile(farm: Farm, job: Job, lease: Lease, listener: Listener) -> Order:
         options = dataclasses.replace(options, budget_s=left)
     runner = farm.runner(admitted.place, lease, listener)
     tuning = Tuning(runner, farm.job_records(admitted.place, runner), farm.definitions)
-    work = {"options": options.to_dict(), "against": list(job.against), **_cost_model(farm, job)}
-    return Order(work, tuning)
+    work = {"options": options.to_dict(), "against": list(job.against), "now": job.now}
+    if job.versions:
+        work["artifact"] = str(farm.blobs.verified(job.versions[-1].artifact))
+    return Order({**work, **_cost_model(farm, job)}, tuning)
 
 
 def _cost_model(farm: Farm, job: Job) -> dict[str, Any]:

@@ -66,6 +66,7 @@ def _tune(order: Mapping[str, Any], folder: Path, line: _Line) -> None:
         CompileOptions.from_dict({**order["options"], "trials": None, "budget_s": None}),
         [CompileOptions.from_dict(one) for one in order["rounds"]],
         listener=lambda event: line.send({"say": progress.to_dict(event)}),
+        begins=False,
     )
     with contextlib.closing(versions):
         for number, artifact in enumerate(versions, 2):  # the first is in use

@@ -10,6 +10,7 @@ import threading
 import weakref
 from pathlib import Path
 
+from farrier.artifact.medians import medians
 from farrier.background.process import TuningProcess
 from farrier.errors import CompilerError, FarrierError, UsageError, error_from_problem
 from farrier.progress import Listener, Warned, from_dict
@@ -171,16 +172,7 @@ class Tuning:
 
 
 def _version(number: int, artifact: Artifact) -> Version:
-    report = artifact.report
-    verified = (report["verification"] or {}).get("latency_ms")
-    tuned, untuned = report["tuned_ms"] or verified, report["untuned_ms"]
-    if number == 1:
-        tuned, untuned = verified, verified
-    return Version(
-        number,
-        None if tuned is None else tuned["median"],
-        None if untuned is None else untuned["median"],
-    )
+    return Version(number, *medians(artifact.report))
 
 
 _tunings: weakref.WeakSet[Tuning] = weakref.WeakSet()

@@ -1,5 +1,5 @@
-"""The verbs that talk to a server: submit, jobs, watch, cancel, delete, fetch, devices,
-devices release."""
+"""The verbs that talk to a server: submit, jobs, watch, versions, rollback, cancel, delete, fetch,
+devices, devices release."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ JobArgument = Annotated[str, typer.Argument(help="The job's id.")]
 
 def register(app: typer.Typer) -> None:
     """Adds the verbs to the command."""
-    for verb in (submit, jobs, watch, cancel, delete, fetch):
+    for verb in (submit, jobs, watch, versions, rollback, cancel, delete, fetch):
         app.command(verb.__name__, rich_help_panel=PANEL)(verb)
     group = typer.Typer(rich_markup_mode=None)
     group.callback(invoke_without_command=True)(devices)
@@ -78,6 +78,14 @@ def submit(
             "onnxruntime or openvino; repeatable."
         ),
     ] = None,
+    now: Annotated[
+        bool,
+        typer.Option(
+            "--now",
+            help="Have the artifact as soon as the untuned model is verified, and better versions "
+            "of it while the job tunes, within --budget or --trials.",
+        ),
+    ] = False,
     follow: Annotated[bool, typer.Option("--watch", help="Watch the job until it ends.")] = False,
     server: ServerOption = None,
 ) -> None:
@@ -100,6 +108,7 @@ def submit(
             idempotency_key=key,
             wait_for_device=wait_for_device,
             against=against or (),
+            now=now,
             listener=view,
         )
     typer.echo(job.id)
@@ -141,6 +150,26 @@ def watch(job: JobArgument, server: ServerOption = None) -> None:
         _watch(client, job)
 
 
+def versions(job: JobArgument, server: ServerOption = None) -> None:
+    """List the versions of a job's artifact, and which is in use."""
+    with Client(server) as client:
+        found = client.job(job)
+    _print_versions(found)
+
+
+def rollback(
+    job: JobArgument,
+    to: Annotated[
+        int | None, typer.Option(help="The version's number; without it, the one before.")
+    ] = None,
+    server: ServerOption = None,
+) -> None:
+    """Have a job's artifact be an earlier version, and stay it."""
+    with Client(server) as client:
+        found = client.roll_back(job, to)
+    _print_versions(found)
+
+
 def cancel(job: JobArgument, server: ServerOption = None) -> None:
     """Cancel a job."""
     with Client(server) as client:
@@ -167,12 +196,15 @@ def delete(
 def fetch(
     job: JobArgument,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Where to.")] = None,
+    version: Annotated[
+        int | None, typer.Option(help="This version of it, and not the one in use.")
+    ] = None,
     server: ServerOption = None,
 ) -> None:
     """Download a job's artifact."""
     with Client(server) as client:
         path = output or Path(f"{Path(client.job(job).name).stem or job}.farrier")
-        typer.echo(client.fetch(job, path))
+        typer.echo(client.fetch(job, path, version=version))
 
 
 def devices(context: typer.Context, server: ServerOption = None) -> None:
@@ -231,7 +263,23 @@ def _watch(client: Client, job_id: str) -> None:
                 view(Warned(f"{update.state}: {update.reason}"))
     job = client.job(job_id)
     typer.echo(_line(job))
+    if job.versions:
+        _print_versions(job)
     job.raise_for_state()
+
+
+def _print_versions(job: Job) -> None:
+    table = Table("version", "median ms", "untuned ms", "age", "", box=None)
+    in_use = "in use, kept" if job.version_is_kept else "in use"
+    for version in job.versions:
+        table.add_row(
+            str(version.number),
+            "" if version.median_ms is None else ms(version.median_ms),
+            "" if version.untuned_ms is None else ms(version.untuned_ms),
+            _age(time.time() - version.created),
+            in_use if version.number == job.version else "",
+        )
+    print_table(table)
 
 
 def _id(header: str) -> Column:

@@ -7,24 +7,21 @@ byte: code is a function of the model, the schedules, the target and the version
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TypeVar
 
 from farrier.artifact import container
-from farrier.artifact.manifest import KernelReport
-from farrier.artifact.schedules import Schedules
 from farrier.errors import ArtifactError
 from farrier.importer import import_model
 from farrier.importer.build import ImportedModel
-from farrier.ir.graph import Graph
 from farrier.kernels import Helpers, helpers_for, lowered
 from farrier.model.file import Model
 from farrier.model_tuning.hot import hot_sizes, shapes_at, with_own_kernels
-from farrier.model_tuning.variant import Variant, make_variant
+from farrier.model_tuning.remade import remade
+from farrier.model_tuning.variant import Variant
 from farrier.options import CompileOptions
 from farrier.options.precision import parse_precision
 from farrier.passes import Settings, prepare
-from farrier.passes.algorithm import Algorithm
 from farrier.release.link import link
 from farrier.runtime.artifact import LIBRARY, Artifact
 from farrier.targets import parse_target
@@ -57,18 +54,18 @@ def rebuild(
     compile them, this one does what `meanwhile` says. Raises FarrierError."""
     settings = _settings(options, artifact)
     schedules = artifact.schedules
-    reports = {report.task: report for report in artifact.manifest.kernels}
+    reports = artifact.manifest.kernels
     imported = import_model(model, options.shapes, options.hot, options.typical)
     hot = hot_sizes(imported.dims, options.hot)
     if len(schedules) != 1 + len(hot):
         raise ArtifactError(f"{artifact.manifest.name} was made with other options")
     count = max(1, helpers_for(len(imported.graph.nodes), options.cores))
     with Helpers(count, settings.target, settings.threads) as helpers:
-        general = _variant(imported.graph, settings, schedules[0], reports)
+        general = remade(prepare(imported.graph, settings), settings, schedules[0], reports)
         variants = [general]
         for sizes, given in zip(hot, schedules[1:], strict=True):
             one = import_model(model, shapes_at(imported, sizes))
-            variant = _variant(one.graph, settings, given, reports)
+            variant = remade(prepare(one.graph, settings), settings, given, reports)
             variants.append(with_own_kernels(variant, general, sizes, given.decisions.keys()))
         choices = {key: one for each in variants for key, one in each.choices.items()}
         build_inputs = lowered(choices, here=False)
@@ -92,24 +89,3 @@ def _settings(options: CompileOptions, artifact: Artifact) -> Settings:
         )
     precision = parse_precision(manifest.precision)
     return Settings(target, manifest.threads, options.max_layer_error, precision)
-
-
-def _variant(
-    imported: Graph, settings: Settings, given: Schedules, reports: Mapping[str, KernelReport]
-) -> Variant:
-    """One form of the model, with the algorithms and schedules that it was given."""
-    algorithms = {key: Algorithm(way) for key, way in given.algorithms.items()}
-    settings = dataclasses.replace(settings, algorithms=algorithms)
-    default = make_variant(prepare(imported, settings), settings)
-    choices = dict(default.choices)
-    for key, decisions in given.decisions.items():
-        own, report = choices.get(key), reports.get(key)
-        if own is None or not own.space.contains(decisions):
-            continue  # of another version: the library will differ
-        choices[key] = dataclasses.replace(own, decisions=dict(decisions))
-        if report is not None:
-            us = report.measured_us
-            choices[key] = dataclasses.replace(
-                choices[key], source=report.source, measured_s=None if us is None else us / 1e6
-            )
-    return dataclasses.replace(default, choices=choices)

@@ -86,6 +86,15 @@ class CompileOptions:
         """Whether anything is to be measured while searching."""
         return bool(self.trials) or bool(self.budget_s)
 
+    def require_tuning(self) -> None:
+        """Raises UsageError where a job that has its artifact at once has nothing to do then."""
+        if not self.tunes:
+            raise UsageError(
+                "there is nothing to do once the artifact is there: neither trials nor a budget is "
+                "given",
+                hint="--now --budget 10m, or --now --trials 1000",
+            )
+
     @property
     def needs_device(self) -> bool:
         """Whether any code is run, so that a device of the target's kind must be there."""

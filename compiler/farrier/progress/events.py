@@ -144,6 +144,16 @@ class Raced:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class VersionAdded:
+    """The artifact of a job has another version, numbered from 1, and can be had. Milliseconds of a
+    run, and of a run of the untuned model beside it, where they were measured."""
+
+    version: int
+    median_ms: float | None
+    untuned_ms: float | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Warned:
     """Something the user should know: a slow path taken, a device that throttles."""
 
@@ -161,6 +171,7 @@ Event: TypeAlias = (
     | TimeSpent
     | Verified
     | Raced
+    | VersionAdded
     | Warned
 )
 Listener: TypeAlias = Callable[[Event], None]
@@ -176,6 +187,7 @@ _KINDS: dict[str, type[Any]] = {
     "time-spent": TimeSpent,
     "verified": Verified,
     "raced": Raced,
+    "version-added": VersionAdded,
     "warned": Warned,
 }
 _NAMES = {kind: name for name, kind in _KINDS.items()}

@@ -47,6 +47,7 @@ from farrier.sdk.models import (
     FarmEvent,
     Happening,
     Job,
+    JobVersion,
     LogLine,
     Overview,
     StateChanged,
@@ -77,6 +78,7 @@ __all__ = [
     "Happening",
     "Imported",
     "Job",
+    "JobVersion",
     "KnownSchedule",
     "LogLine",
     "Overview",
@@ -208,6 +210,7 @@ class Client(Closing):
         idempotency_key: str | None = None,
         wait_for_device: bool = False,
         against: Sequence[str] = (),
+        now: bool = False,
         listener: UploadListener | None = None,
     ) -> Job:
         """Uploads the model and queues its compilation; the options are `CompileOptions`.
@@ -223,8 +226,10 @@ class Client(Closing):
         `wait_for_device`: then the job waits in the queue until one is, and again where it loses
         its device later. Once it is verified, the model is raced with the engines `against` which
         it is to be ("onnxruntime", "openvino"), on a device that has them; the job's report tells
-        how they did, and a warning where no device has. `listener` is told how the upload goes; see
-        `upload`.
+        how they did, and a warning where no device has. A job that is to have its artifact `now`
+        has it as soon as the untuned model is verified, and tunes on; each better one becomes the
+        next version of it (`Job.versions`). UsageError where there are neither trials nor a budget.
+        `listener` is told how the upload goes; see `upload`.
         """
         if unknown := [engine for engine in against if engine not in NAMES]:
             raise UsageError(f"unknown engine {unknown[0]!r}", hint=f"engines: {', '.join(NAMES)}")
@@ -242,6 +247,8 @@ class Client(Closing):
             verify=verify,
             precision=precision,
         )
+        if now:
+            options.require_tuning()
         body = {
             "model": self.upload(given, listener=listener),
             "name": name or given.name,
@@ -250,6 +257,8 @@ class Client(Closing):
         }
         if against:  # which an older server does not know
             body["against"] = list(against)
+        if now:
+            body["now"] = True
         # With a key the request may be sent again after an answer was lost on the way.
         headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
         patience = Patience(self._patience_s)
@@ -298,6 +307,20 @@ class Client(Closing):
         """Cancels the job; no error when it was cancelled before. Raises ConflictError for one that
         ended otherwise."""
         return _job(self._repeated("POST", f"{_job_path(job_id)}/cancel"))
+
+    def roll_back(self, job_id: str, to: int | None = None) -> Job:
+        """Has the job's artifact be the version before the one in use, or the one with the number
+        `to`, and stay it: what is added from now on is listed, and not put into use. Raises
+        NotFoundError where there is no such version."""
+        if to is None:  # settled here: a request that is repeated then goes back once
+            job = self.job(job_id)
+            if job.version is None or job.version == 1:
+                raise NotFoundError(
+                    f"job {job_id} has no version before the one in use",
+                    hint="Job.versions, or `farrier versions JOB`, tells which there are",
+                )
+            to = job.version - 1
+        return _job(self._repeated("POST", f"{_job_path(job_id)}/rollback", json={"to": to}))
 
     def delete(self, job_id: str) -> None:
         """Removes the job with its events and its artifact; one that has not ended is cancelled.
@@ -414,13 +437,15 @@ class Client(Closing):
         job.raise_for_state()
         return job
 
-    def fetch(self, job_id: str, path: str | os.PathLike[str]) -> pathlib.Path:
-        """Downloads the job's artifact to `path` and returns it.
+    def fetch(
+        self, job_id: str, path: str | os.PathLike[str], *, version: int | None = None
+    ) -> pathlib.Path:
+        """Downloads the job's artifact, or one `version` of it, to `path` and returns it.
 
         The bytes collect beside `path` in a hidden file that the next call continues; only when
         their sha256 is right do they take the name. Raises ConflictError while the job has no
-        artifact, StorageError when the disk is full or `path` is no place for a file, ArtifactError
-        when the bytes are damaged.
+        artifact, NotFoundError where it has no such version, StorageError when the disk is full or
+        `path` is no place for a file, ArtifactError when the bytes are damaged.
         """
         path = pathlib.Path(path)
         place = pathlib.Path(os.path.realpath(path))  # a link stays
@@ -429,18 +454,13 @@ class Client(Closing):
             raise StorageError(
                 f"cannot write {path}: it is no regular file", hint="choose another name"
             )
-        job = self.job(job_id)
-        if job.artifact is None:
-            raise ConflictError(
-                f"job {job_id} is {job.state}: it has no artifact",
-                hint="" if job.final else f"farrier watch {job_id}",
-            )
-        part = place.parent / f".{place.name}.{job.artifact[:16]}.part"
+        where, artifact = self._artifact(job_id, version)
+        part = place.parent / f".{place.name}.{artifact[:16]}.part"
         try:
             part.parent.mkdir(parents=True, exist_ok=True)
-            self._download(f"{_job_path(job_id)}/artifact", part)
+            self._download(where, part)
             with part.open("rb+") as file:
-                damaged = hashlib.file_digest(file, "sha256").hexdigest() != job.artifact
+                damaged = hashlib.file_digest(file, "sha256").hexdigest() != artifact
                 os.fsync(file.fileno())
             if damaged:
                 part.unlink()
@@ -451,6 +471,27 @@ class Client(Closing):
         except OSError as error:
             raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
         return path
+
+    def _artifact(self, job_id: str, version: int | None) -> tuple[str, str]:
+        """Where an artifact lies, and its sha256. That of a job with versions is named by its
+        number: the job may get another one meanwhile."""
+        job = self.job(job_id)
+        known = {one.number: one.artifact for one in job.versions}
+        number = job.version if version is None else version
+        where = f"{_job_path(job_id)}/artifact"
+        if number is not None:
+            if number not in known:
+                raise NotFoundError(
+                    f"job {job_id} has no version {number}",
+                    hint=f"farrier versions {job_id}" if known else "submit it with --now",
+                )
+            return f"{where}?version={number}", known[number]
+        if job.artifact is None:
+            raise ConflictError(
+                f"job {job_id} is {job.state}: it has no artifact",
+                hint="" if job.final else f"farrier watch {job_id}",
+            )
+        return where, job.artifact
 
     def _download(self, where: str, part: pathlib.Path) -> None:
         """Appends to `part` what it lacks."""

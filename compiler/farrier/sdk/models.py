@@ -14,6 +14,19 @@ FINAL_STATES = frozenset({"succeeded", "failed", "cancelled", "dead"})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class JobVersion:
+    """A version of a job's artifact, numbered from 1, the untuned one. Times are medians of the
+    race by which it came, or of its verification, in ms; None: not measured."""
+
+    number: int
+    artifact: str  # sha256
+    bytes: int
+    created: float  # Unix seconds
+    median_ms: float | None
+    untuned_ms: float | None  # of the untuned model beside it
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Job:
     """One compilation on the farm, as the server saw it last. Times are Unix seconds."""
 
@@ -40,6 +53,10 @@ class Job:
     owner: str = "default"  # name of the user who submitted it
     kind: str = "compile"  # or inspect, list: what is prepared to be shown
     against: tuple[str, ...] = ()  # engines that it is raced with
+    now: bool = False  # its artifact is there before it is tuned, and has versions
+    versions: tuple[JobVersion, ...] = ()  # of the artifact, the oldest first
+    version: int | None = None  # the one in use, which is the artifact
+    version_is_kept: bool = False  # by a rollback, whatever versions are added
 
     @property
     def final(self) -> bool:

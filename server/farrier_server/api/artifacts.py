@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from fastapi import APIRouter, Header
+from fastapi import APIRouter, Header, Query
 from starlette.responses import FileResponse
 
 from farrier.errors import UsageError
@@ -15,6 +15,10 @@ from farrier_server.api.jobs import JobId
 from farrier_server.context import FarmDep
 from farrier_server.problems import NotReadyError, RangeError, documented
 
+Version = Annotated[
+    int | None,
+    Query(ge=1, description="of a job with versions: this one, and not the one in use"),
+]
 router = APIRouter(prefix="/v1/jobs", tags=["artifacts"])
 _RANGE = re.compile(r"bytes=(?:(\d{1,18})-(\d{0,18})|-(\d{1,18}))")
 _SUFFIXES = {Kind.COMPILE: ".farrier", Kind.INSPECT: ".json", Kind.LIST: ".listing"}
@@ -30,29 +34,32 @@ _RESPONSES = {206: {"description": "Partial Content"}, **documented(400, 404, 40
 
 
 @router.head("/{job_id}/artifact", response_class=ArtifactFile, responses=_RESPONSES)
-def head_artifact(job_id: JobId, farm: FarmDep) -> ArtifactFile:
+def head_artifact(job_id: JobId, farm: FarmDep, version: Version = None) -> ArtifactFile:
     """Size and sha256 of the artifact, as Content-Length and ETag."""
-    return get_artifact(job_id, farm)
+    return get_artifact(job_id, farm, version)
 
 
 @router.get("/{job_id}/artifact", response_class=ArtifactFile, responses=_RESPONSES)
 def get_artifact(
     job_id: JobId,
     farm: FarmDep,
+    version: Version = None,
     range_: Annotated[
         str, Header(alias="Range", max_length=100, description="one range, as `bytes=1000-`")
     ] = "",
 ) -> ArtifactFile:
-    """The artifact's bytes. The ETag is their sha256; `Range` resumes a download."""
+    """The artifact's bytes. The ETag is their sha256; `Range` resumes a download, of a job that
+    still tunes with its `version`."""
     job = farm.jobs.get(job_id)
-    if job.artifact is None:
+    artifact = job.artifact if version is None else job.version(version).artifact
+    if artifact is None:
         raise _not_ready(job)
-    path = farm.blobs.path(job.artifact)
+    path = farm.blobs.path(artifact)
     if range_:
-        _check_range(range_, farm.blobs.size(job.artifact))
+        _check_range(range_, farm.blobs.size(artifact))
     # The name is made of the id: what a user calls a job is no file name.
     name = f"{job.id}{_SUFFIXES[job.kind]}"
-    return ArtifactFile(path, filename=name, headers={"ETag": f'"{job.artifact}"'})
+    return ArtifactFile(path, filename=name, headers={"ETag": f'"{artifact}"'})
 
 
 def _not_ready(job: Job) -> NotReadyError:

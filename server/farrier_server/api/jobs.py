@@ -134,6 +134,23 @@ class JobRequest(BaseModel):
         description="a job that tunes or verifies is queued though no device of the target's kind "
         "is connected, and waits in the queue until one is, also where it loses its device later",
     )
+    now: bool = Field(
+        default=False,
+        description="its artifact is there as soon as the untuned model is verified, while the job "
+        "tunes on; each better one becomes the next version of it. Takes trials or a budget",
+    )
+
+
+class VersionView(BaseModel):
+    """A version of a job's artifact. Times are those of the race by which it came, or where there
+    was none of the verification, in ms; null: not measured."""
+
+    number: int = Field(description="1 is the untuned one")
+    artifact: str = Field(description="its sha256")
+    bytes: int
+    created: float = Field(description="Unix seconds")
+    median_ms: float | None = Field(description="of a run")
+    untuned_ms: float | None = Field(description="of a run of the untuned model beside it")
 
 
 class JobView(BaseModel):
@@ -161,6 +178,10 @@ class JobView(BaseModel):
     planned: int | None = Field(description="candidates to measure; null under a time budget")
     best_ms: float | None = Field(description="estimated latency of the best code so far, in ms")
     seconds_left: float | None = Field(description="estimate")
+    now: bool = Field(description="its artifact is there before it is tuned, and has versions")
+    versions: list[VersionView] = Field(description="of the artifact, the oldest first")
+    version: int | None = Field(description="the one in use, which is the artifact")
+    version_is_kept: bool = Field(description="by a rollback, whatever versions are added")
     artifact: str | None = Field(description="sha256 of the artifact")
     report: dict[str, Any] | None = Field(
         description="verification and timing; `against` has how other engines did: engine, "
@@ -194,6 +215,20 @@ class JobView(BaseModel):
             planned=job.progress.planned,
             best_ms=finite(job.progress.best_ms),
             seconds_left=finite(job.progress.seconds_left),
+            now=job.now,
+            versions=[
+                VersionView(
+                    number=version.number,
+                    artifact=version.artifact,
+                    bytes=version.artifact_bytes,
+                    created=version.created,
+                    median_ms=version.median_ms,
+                    untuned_ms=version.untuned_ms,
+                )
+                for version in job.versions
+            ],
+            version=job.current,
+            version_is_kept=job.is_kept,
             artifact=job.artifact,
             report=finite(job.report),
             error=None if job.error is None else from_stored(job.error),
@@ -233,14 +268,22 @@ def submit_job(
     against = tuple(dict.fromkeys(body.against))
     if against and not options.verify:
         raise UsageError("a model is raced once it is verified", hint="leave verify as it is")
-    key = {"name": body.name, "owner": owner, "idempotency_key": idempotency_key}
-    job = farm.jobs.submitted(body.model, options, against=against, **key)
+    request: dict[str, Any] = {
+        "name": body.name,
+        "owner": owner,
+        "idempotency_key": idempotency_key,
+        "against": against,
+        "now": body.now,
+    }
+    if body.now:
+        options.require_tuning()
+    job = farm.jobs.submitted(body.model, options, **request)
     if job is None:
         waits = body.wait_for_device
         admitted = _admitted(farm, options, wait_for_device=waits)
         farm.models.hold(body.model)
         job = farm.jobs.submit(
-            body.model, options, wait_for_device=waits, admitted=admitted, against=against, **key
+            body.model, options, wait_for_device=waits, admitted=admitted, **request
         )
     return JobView.of(job)
 
@@ -287,6 +330,22 @@ def get_job(job_id: JobId, farm: FarmDep) -> JobView:
 def cancel_job(job_id: JobId, farm: FarmDep) -> JobView:
     """Stops the job. Cancelling twice is no error; a job that ended otherwise is: 409."""
     return JobView.of(farm.cancel(job_id))
+
+
+class RollbackRequest(BaseModel):
+    """Where to go back to."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    to: int = Field(ge=1, strict=True, description="number of the version")
+
+
+@router.post("/{job_id}/rollback", responses=documented(400, 404, 503))
+def roll_back_job(job_id: JobId, body: RollbackRequest, farm: FarmDep) -> JobView:
+    """Has the artifact of a job be one of its versions, and stay it: what is added from now on is
+    listed, and not put into use. Doing so again changes nothing; any version may be named, a newer
+    one as well. 404 for a version that there is not."""
+    return JobView.of(farm.jobs.roll_back(job_id, body.to))
 
 
 @router.delete("/{job_id}", status_code=204, responses=documented(404, 503))

@@ -176,9 +176,11 @@ def get_kernel(
 
 
 def _prepared(farm: Farm, job_id: str) -> Job | None:
-    """The job that lists the kernels of this one; None where nobody has asked for it."""
-    farm.jobs.get(job_id)
-    return farm.jobs.prepared(Kind.LIST, job_id)
+    """The job that lists the kernels of this one; None where nobody has asked for it since the
+    artifact is what it is."""
+    artifact = farm.jobs.get(job_id).artifact
+    found = farm.jobs.prepared(Kind.LIST, job_id)
+    return None if found is None or found.compiled != artifact else found
 
 
 def _read(farm: Farm, job: Job, read: Any) -> Any:

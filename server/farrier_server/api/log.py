@@ -118,6 +118,13 @@ def _raced(data: Mapping[str, Any]) -> str:
     return f"{engine} on {data['device']}: ours takes {data['ratio']:.2f} of its time"
 
 
+def _version(data: Mapping[str, Any]) -> str:
+    median, untuned = data["median_ms"], data["untuned_ms"]
+    took = "" if median is None else f": {median:.3f} ms"
+    beside = "" if untuned in (None, median) else f", untuned {untuned:.3f} ms"
+    return f"version {data['version']} of the artifact{took}{beside}"
+
+
 def _spent(data: Mapping[str, Any]) -> str:
     each = ", ".join(f"{phase} {seconds:.0f} s" for phase, seconds in data["phases"].items())
     return f"tuning is over: {each}" if each else "tuning is over"
@@ -135,5 +142,6 @@ _SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "time-spent": _spent,
     "verified": _verified,
     "raced": _raced,
+    "version-added": _version,
     "warned": lambda data: str(data["message"]),
 }

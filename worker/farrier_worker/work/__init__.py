@@ -8,11 +8,10 @@ from collections.abc import Callable, Mapping
 
 from farrier_worker.line import Line
 from farrier_worker.work import compilation, inspection, listing
-from farrier_worker.work.product import Product
 
-WORK: Mapping[str, Callable[[Line], Product]] = {
+WORK: Mapping[str, Callable[[Line], None]] = {
     "compile": compilation.work,
     "inspect": inspection.work,
     "list": listing.work,
 }
-"""Each raises FarrierError where the job fails for its model's sake."""
+"""Each hands over what it makes; FarrierError where the job fails for its model's sake."""

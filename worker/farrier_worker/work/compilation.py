@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,10 +13,18 @@ from farrier_worker.work.product import Product, model_of
 
 if TYPE_CHECKING:
     from farrier.cost_model import CostModel
+    from farrier.runtime.artifact import Artifact
 
 
-def work(line: Line) -> Product:
+def work(line: Line) -> None:
     """Measures and verifies on the farm's devices."""
+    if line.order["now"]:
+        _in_versions(line)
+    else:
+        _once_tuned(line)
+
+
+def _once_tuned(line: Line) -> None:
     from farrier.options import CompileOptions
     from farrier.pipeline import compile_model
 
@@ -30,6 +39,37 @@ def work(line: Line) -> Product:
         definitions=RemoteTasks(line),
         base=_base(line),
     )
+    _product(artifact).hand_over(line, line.finish)
+
+
+def _in_versions(line: Line) -> None:
+    """The artifact at once, and each better one as it is found; an attempt that finds versions goes
+    on from the newest."""
+    from farrier.background.rounds import rounds_of
+    from farrier.options import CompileOptions
+    from farrier.pipeline import improved_models
+    from farrier.runtime.artifact import load
+
+    options = CompileOptions.from_dict(line.order["options"])
+    newest = line.order.get("artifact")
+    for artifact in improved_models(
+        model_of(line.order),
+        dataclasses.replace(options, trials=None, budget_s=None),
+        rounds_of(options) if options.tunes else [],  # earlier attempts may have spent all of it
+        runner=RemoteRunner(line),
+        records=RemoteRecords(line),
+        listener=line.say,
+        against=line.order["against"],
+        builders=RemoteBuilders(line),
+        definitions=RemoteTasks(line),
+        base=_base(line),
+        since=None if newest is None else load(Path(newest)),
+    ):
+        _product(artifact).hand_over(line, line.add_version)
+    line.finish_as_it_is()
+
+
+def _product(artifact: Artifact) -> Product:
     return Product("artifact", artifact.write, artifact.report)
 
 

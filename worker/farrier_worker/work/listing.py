@@ -10,7 +10,7 @@ from farrier_worker.work.product import Product, model_of
 _SAID_EVERY = 16  # kernels, so that silence means that it hangs
 
 
-def work(line: Line) -> Product:
+def work(line: Line) -> None:
     """Nothing is measured."""
     from farrier.listing.listing import list_kernels
     from farrier.options import CompileOptions
@@ -24,4 +24,5 @@ def work(line: Line) -> Product:
     options = CompileOptions.from_dict(line.order["options"])
     artifact = load(Path(line.order["artifact"]))
     found = list_kernels(model_of(line.order), options, artifact, say)
-    return Product("listing", found.write, {"is_same": found.document["is_same"]})
+    product = Product("listing", found.write, {"is_same": found.document["is_same"]})
+    product.hand_over(line, line.finish)

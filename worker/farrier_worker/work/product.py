@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
+
+from farrier.errors import StorageError
+from farrier_worker.line import Line
+from farrier_worker.room import once_there_is_room
 
 if TYPE_CHECKING:
     from farrier.model.file import Model
@@ -18,6 +24,28 @@ class Product:
     name: str
     write: Callable[[IO[bytes]], None]
     report: Mapping[str, Any]
+
+    def hand_over(self, line: Line, tell: Callable[[int, dict[str, Any]], None]) -> None:
+        """Has `tell` say it, as an open file and its report. Raises StorageError, and what `tell`
+        does."""
+        with tempfile.TemporaryFile(buffering=0) as file:
+            once_there_is_room(
+                lambda: self._write_to(file.fileno()), line.order["room_wait_s"], line.say
+            )
+            tell(file.fileno(), dict(self.report))
+
+    def _write_to(self, descriptor: int) -> None:
+        try:
+            os.ftruncate(descriptor, 0)
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            with open(descriptor, "wb", closefd=False) as file:
+                self.write(file)
+        except OSError as error:
+            raise StorageError(
+                f"cannot write the {self.name} to {tempfile.gettempdir()}: "
+                f"{error.strerror or error}",
+                hint="free some space there; the worker's TMPDIR names another directory",
+            ) from error
 
 
 def model_of(order: Mapping[str, Any]) -> Model:

@@ -7,7 +7,8 @@ const GATHERED_MS = 200; // events reach the page together, so a burst is one re
 const RETRY_MS = [1000, 2000, 5000, 10_000];
 const KINDS = [
   "state", "stage-started", "stage-finished", "sizes-settled", "tasks-found", "trials-measured",
-  "variants-compared", "time-spent", "verified", "raced", "warned", "job", "device", "warning",
+  "variants-compared", "time-spent", "verified", "raced", "version-added", "warned", "job", "device",
+  "warning",
 ];
 
 /**
