@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -40,7 +41,7 @@ def main() -> int:
         return 2
     model = trained(taught)
     path = Path(cost_model.__file__).parent / PRETRAINED
-    path.write_bytes(gzip.compress(model.save(), 9, mtime=0))
+    path.write_bytes(gzip.compress(_small(model), 9, mtime=0))
     count = sum(len(one.rows) for one in taught)
     print(f"{path}: {len(taught)} tasks, {count} candidates, {path.stat().st_size >> 10} KiB")
     _say(known, model)
@@ -55,6 +56,15 @@ def _known(name: str, options: argparse.Namespace) -> list[Known]:
     if options.seconds > 0:
         corpus.collect(layers, options.trials, options.seconds, lambda text: print(name, text))
     return corpus.all_known(layers)
+
+
+def _small(model: cost_model.CostModel) -> bytes:
+    """The saved model without what training noted of each node, which predicts nothing."""
+    saved = json.loads(model.save())
+    for tree in saved["trees"]["learner"]["gradient_booster"]["model"]["trees"]:
+        for noted in ("base_weights", "loss_changes", "sum_hessian"):
+            tree[noted] = [0.0] * len(tree[noted])
+    return json.dumps(saved, sort_keys=True, separators=(",", ":")).encode()
 
 
 def _say(known: Sequence[Known], model: cost_model.CostModel) -> None:

@@ -90,8 +90,9 @@ class CostModelState:
     def to_beat(self) -> tuple[ModelVersion, ...]:
         """What a new version has to be better than: the one in use, and those that it was rolled
         back from, which would come again otherwise, `_BEATEN` at most."""
+        used = () if self.in_use is None else (self.in_use,)
         first = 0 if self.in_use is None else self.in_use.number
-        return tuple(one for one in self.versions if one.number >= first)[-_BEATEN:]
+        return (*used, *[one for one in self.versions if one.number > first][-_BEATEN:])
 
 
 class CostModels:

@@ -207,7 +207,7 @@ def test_tails_cost_time():
 def test_waste_is_what_whole_tiles_compute_over_what_was_asked_for(make, shape):
     space = make(*shape)
     rows = space.candidates()
-    waste = np.exp2(space.features(rows).column("waste"))
+    waste = np.exp2(space.described(rows)[0].column("waste"))
     assert waste.min() >= 1
     assert waste[(rows == space.row(space.default())).all(axis=1)] < 1.2
 

@@ -109,7 +109,7 @@ def test_seconds_are_the_cost_of_one_candidate():
 def test_features_have_names_that_mean_the_same_in_every_space():
     small, large = a_space([(1, 2)]), a_space([(1, 2), (3, 4), (5, 6)])
     large.about = {"machine.lanes": 4.0}
-    one, other = (space.features(space.candidates()) for space in (small, large))
+    one, other = (space.described(space.candidates())[0] for space in (small, large))
     assert one.names == ("seconds", "compute", "knob.k0")
     assert other.names == (*one.names, "knob.k1", "knob.k2", "machine.lanes")
     assert len(np.unique(other.table, axis=0)) == 8
@@ -132,7 +132,7 @@ def test_a_knob_that_packs_several_numbers_shows_each():
         lambda columns: Estimate(np.ones(len(columns["tile"])), {}),
         lambda decisions: decisions,
     )
-    features = space.features(space.candidates())
+    features = space.described(space.candidates())[0]
     assert features.column("knob.tile.high").tolist() == pytest.approx([1, 2])
     assert features.column("knob.tile.low").tolist() == pytest.approx([1, 3])
 

@@ -13,6 +13,7 @@ Definitions and records are lines of JSON (`farrier.records`)."""
 from __future__ import annotations
 
 import base64
+import contextlib
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -49,8 +50,10 @@ def _answer(training: Training, message: Mapping[str, Any]) -> dict[str, Any]:
     from farrier.cost_model import CostModel, pretrained
 
     paths = message["train"].items()
-    rivals = {name: CostModel.load(Path(path).read_bytes()) for name, path in paths}
-    rivals[pretrained().name] = pretrained()
+    rivals = {pretrained().name: pretrained()}
+    for name, path in paths:
+        with contextlib.suppress(ValueError):  # what does not load serves no job, and is no rival
+            rivals[name] = CostModel.load(Path(path).read_bytes())
     outcome, model = training.outcome(rivals)
     saved = None if model is None else base64.b64encode(model.save()).decode()
     return {"outcome": outcome.to_dict(), "model": saved}

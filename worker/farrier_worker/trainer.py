@@ -96,7 +96,9 @@ class Trainer:
     def _look(self) -> None:
         """Trains where enough is new."""
         try:
-            new = self._farm.records.count() - self._farm.cost_models.state().records
+            count = self._farm.records.count()
+            before = self._farm.cost_models.state().records
+            new = count - (before if before <= count else 0)  # some may have been pruned
             if new < self._farm.settings.train_records:
                 needed = self._farm.settings.train_records
                 _log.info("nothing is trained: %d of %d records are new", new, needed)

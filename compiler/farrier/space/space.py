@@ -203,15 +203,11 @@ class Space:
         none = np.zeros(len(population))
         return np.maximum(terms.get("compute", none), terms.get("memory", none))
 
-    def features(self, population: Population) -> Features:
-        """What the learned model sees of each candidate."""
-        return self.described(population)[0]
-
     def described(self, population: Population) -> tuple[Features, Floats]:
-        """What `features` and `cost` give, by one estimate.
+        """What the learned model sees of each candidate, and what `cost` gives, by one estimate.
 
-        All but `about` are logarithms: the analytic model's seconds; its times as shares of these,
-        so that they compare between machines; its counts; and the knobs, part by part.
+        Features are logarithms, but for `about`: the analytic model's seconds; its times as shares
+        of these, so that they compare between machines; its counts; and the knobs, part by part.
         """
         columns = self.columns(population)
         estimate = self._estimate(columns)

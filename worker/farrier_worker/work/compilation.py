@@ -83,7 +83,7 @@ def _base(line: Line) -> CostModel | None:
     name = line.order["cost_model_name"]
     try:
         return CostModel.load(Path(line.order["cost_model"]).read_bytes(), name)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         line.say(
             Warned(f"{name} of the cost model is of no use, so the one that ships is: {error}")
         )

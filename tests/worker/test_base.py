@@ -1,0 +1,47 @@
+"""What a job's tuning begins with: the version of the cost model in use, or the one that ships."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench import models
+from farrier.cost_model import pretrained
+from farrier.options import CompileOptions
+from farrier.records.outcome import Outcome
+from farrier_farm.farm import Farm
+from farrier_farm.states import State
+from tests.here import TARGET
+
+MODEL = models.build("mobilenet_v2", size=32, stages=1)
+
+
+def publish(farm: Farm, model: bytes) -> None:
+    turn = farm.cost_models.state().turn
+    assert farm.cost_models.decide(turn, 0, Outcome(True, "it is better"), model)
+
+
+@pytest.fixture
+def base_of_a_job(farm: Farm, device, supervise, program, eventually):
+    supervise(program("from farrier_worker import job\njob.run(line)"))
+
+    def run(trials: int) -> str:
+        options = CompileOptions(target=TARGET, trials=trials, threads=1)
+        job_id = farm.jobs.submit(farm.blobs.put(MODEL), options, name="net").id
+        job = eventually(lambda: (j := farm.jobs.get(job_id)).state.final and j, 100)
+        assert job.state is State.SUCCEEDED, job.error
+        return job.report["tuning"]["cost_model"]
+
+    return run
+
+
+def test_a_job_begins_with_the_version_in_use_and_without_one_with_what_ships(
+    farm: Farm, base_of_a_job
+) -> None:
+    assert base_of_a_job(4) == pretrained().name
+    publish(farm, pretrained().save())
+    assert base_of_a_job(5) == "version 1"
+    publish(farm, b"no model")
+    assert base_of_a_job(6) == pretrained().name
+    blob = farm.cost_models.in_use().blob
+    farm.blobs.path(blob).unlink()
+    assert base_of_a_job(7) == pretrained().name
