@@ -27,27 +27,28 @@ def publish(farm, count):
 
 
 def test_before_the_first_training_jobs_begin_with_the_one_that_ships(service):
-    sdk = service.client()
-    found = sdk.cost_model()
-    assert (found["in_use"], found["versions"], found["last"]) == (0, [], None)
-    with pytest.raises(ConflictError, match="no version"):
-        sdk.roll_back_cost_model()
+    with service.client() as sdk:
+        found = sdk.cost_model()
+        assert (found["in_use"], found["versions"], found["last"]) == (0, [], None)
+        with pytest.raises(ConflictError, match="no version"):
+            sdk.roll_back_cost_model()
 
 
 def test_versions_are_shown_and_rolled_back(service):
-    sdk, farm = service.client(), service.farm
+    farm = service.farm
     publish(farm, 3)
-    found = sdk.cost_model()
-    assert [(one["number"], one["in_use"]) for one in found["versions"]] == [
-        (1, False),
-        (2, False),
-        (3, True),
-    ]
-    training = found["versions"][2]["training"]
-    assert training["figures"] == {"trained": {"pairs": 0.9, "regret": 0.1, "top5": 0.99}}
-    assert training["shown"][0]["decisions"] == {"tile": 4}
-    assert sdk.roll_back_cost_model()["in_use"] == 2
-    assert sdk.roll_back_cost_model(0)["in_use"] == 0
-    assert sdk.roll_back_cost_model(3)["in_use"] == 3
-    with pytest.raises(NotFoundError, match="no version 7"):
-        sdk.roll_back_cost_model(7)
+    with service.client() as sdk:
+        found = sdk.cost_model()
+        assert [(one["number"], one["in_use"]) for one in found["versions"]] == [
+            (1, False),
+            (2, False),
+            (3, True),
+        ]
+        training = found["versions"][2]["training"]
+        assert training["figures"] == {"trained": {"pairs": 0.9, "regret": 0.1, "top5": 0.99}}
+        assert training["shown"][0]["decisions"] == {"tile": 4}
+        assert sdk.roll_back_cost_model()["in_use"] == 2
+        assert sdk.roll_back_cost_model(0)["in_use"] == 0
+        assert sdk.roll_back_cost_model(3)["in_use"] == 3
+        with pytest.raises(NotFoundError, match="no version 7"):
+            sdk.roll_back_cost_model(7)

@@ -58,6 +58,10 @@ class Artifact:
         default_factory=threading.RLock, repr=False, compare=False
     )
 
+    def __reduce__(self) -> tuple[type[Artifact], tuple[Any, ...]]:
+        """A copy in another process has sessions of its own, and nobody tunes it."""
+        return Artifact, (self.manifest, self.members, self.params, self.path, self.mapped)
+
     @property
     def report(self) -> dict[str, Any]:
         """The verification and timing report, as JSON types."""

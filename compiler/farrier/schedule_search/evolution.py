@@ -107,7 +107,10 @@ class EvolutionarySearch:
         """What the model learns of candidates, and what it says with nothing measured."""
         features, analytic = self.space.described(population)
         in_model = (context or self._context) is not Context.ALONE
-        return features.beside("in_model", in_model), self._model.prior(features, analytic)
+        # What a base has learned of one rule does not compare with one that it has never seen.
+        is_one_rule = len(self.space.rules) == 1
+        prior = self._model.prior(features, analytic) if is_one_rule else analytic
+        return features.beside("in_model", in_model), prior
 
     def _candidates(self, rng: np.random.Generator) -> tuple[Population, Floats]:
         """What was not seen of the whole space, or of the survivors of a few generations; and
