@@ -18,21 +18,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from onnx import TensorProto, helper, numpy_helper
 from rich.console import Console
 from rich.table import Table
 
-from farrier.importer import import_model
+from bench.models.writer import Writer
+from bench.tuning.tasks import Layer
 from farrier.ir.tensor import TensorProgram
-from farrier.kernels.choose import ScheduledTask
 from farrier.measure import LocalDevice, TaskMeasurer
-from farrier.model.file import model_of
-from farrier.model_tuning.variant import make_variant
-from farrier.passes import Settings, prepare
 from farrier.records import MemoryRecords
 from farrier.schedule_search import TuningTask, tune
 from farrier.space import Decisions, JoinedSpace, Space
-from farrier.targets import Target, parse_target
+from farrier.targets import parse_target
 from farrier.templates import Problem
 from farrier.templates.space import TemplateSpace
 from farrier_device.measurement import TimingPolicy
@@ -65,7 +61,7 @@ class Contest:
 def contest(rows: int, steps: int, columns: int, trials: int, threads: int) -> Contest:
     """Tunes both rules' schedules of a layer and measures the fastest of each."""
     target = parse_target("host")
-    choice = _choice(_model(rows, steps, columns), target, threads)
+    choice = _layer(rows, steps, columns).task(target, threads)
     assert isinstance(choice.program, TensorProgram)
     problem = Problem(choice.program, target, threads)
     template = importlib.import_module("dense_product").TEMPLATE
@@ -94,35 +90,12 @@ def contest(rows: int, steps: int, columns: int, trials: int, threads: int) -> C
     return Contest(choice.task.name, seconds[::2], seconds[1::2])
 
 
-def _choice(model: bytes, target: Target, threads: int) -> ScheduledTask:
-    """The one kernel of a model, with the space of the built-in rule."""
-    settings = Settings(target, threads)
-    prepared = prepare(import_model(model_of(model), {}).graph, settings)
-    (choice,) = make_variant(prepared, settings).choices.values()
-    return choice
+def _layer(rows: int, steps: int, columns: int) -> Layer:
+    def write(w: Writer) -> None:
+        x = w.input("x", (rows, steps))
+        w.output(w.op("Relu", w.linear(x, steps, columns)), "y", (rows, columns))
 
-
-def _model(rows: int, steps: int, columns: int) -> bytes:
-    rng = np.random.default_rng(0)
-    constants = {"w": (steps, columns), "b": (columns,)}
-    nodes = [
-        helper.make_node("MatMul", ["x", "w"], ["product"]),
-        helper.make_node("Add", ["product", "b"], ["sum"]),
-        helper.make_node("Relu", ["sum"], ["y"]),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "layer",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (rows, steps))],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (rows, columns))],
-        [
-            numpy_helper.from_array(rng.standard_normal(shape).astype(np.float32), name)
-            for name, shape in constants.items()
-        ],
-    )
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-    content: bytes = made.SerializeToString()
-    return content
+    return Layer("layer", write)
 
 
 def table(contests: Sequence[Contest]) -> Table:

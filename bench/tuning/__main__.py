@@ -22,6 +22,7 @@ from pathlib import Path
 from bench.page import put
 from bench.tuning.chart import chart
 from bench.tuning.corpus import Corpus
+from bench.tuning.options import measuring
 from bench.tuning.report import report, tables
 from bench.tuning.tasks import LAYERS, OTHERS
 from farrier.errors import FarrierError
@@ -48,14 +49,15 @@ def _run(options: argparse.Namespace) -> int:
     corpus = Corpus.under(options.corpus, target, threads)
     if options.seconds > 0:
         corpus.collect(layers, options.trials, options.seconds, _say)
-    known = corpus.all_known(layers)
+    taught = corpus.all_known([*LAYERS, *OTHERS])
+    known = [one for one in taught if one.layer in layers]
     if not known:
         print("error: nothing is known; measure with --seconds", file=sys.stderr)
         return 2
-    taught_by = corpus
     if options.taught_by is not None:
         taught_by = Corpus.under(options.corpus, parse_target(options.taught_by), threads)
-    found = report(known, taught_by.all_known([*LAYERS, *OTHERS]), _say)
+        taught = taught_by.all_known([*LAYERS, *OTHERS])
+    found = report(known, taught, _say)
     text = "\n".join(tables(found))
     print(text)
     data = {"class": corpus.folder.name, "rows": [row.to_dict() for row in found.rows]}
@@ -72,22 +74,14 @@ def _say(text: str) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.tuning",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add = parser.add_argument
-    add("--trials", type=int, default=1000, help="of each task (1000)")
-    add("--seconds", type=float, default=3600.0, help="to measure for, at most (3600)")
-    add("--threads", type=int, default=0, help="that run a kernel; 0: one a core")
+    found = measuring("bench.tuning", __doc__ or "", trials=1000)
+    add = found.add_argument
     add("--only", default="", metavar="TEXT", help="tasks with this in their names")
-    add("--corpus", type=Path, default=Path("build/tuning"), help="folder of what is known")
     add("--target", default="host", help="that this machine can run (host)")
     add("--taught-by", metavar="TARGET", help="whose records teach; the same")
     add("--docs", type=Path, default=Path("docs"), help="folder of tuning.md and tuning.svg")
     add("--no-docs", dest="docs", action="store_const", const=None, help="leave them as they are")
-    return parser
+    return found
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import itertools
 import math
 import statistics
@@ -33,7 +34,7 @@ from farrier.records import FileRecords, TuningRecord, usable
 from farrier.records.record import pairs
 from farrier.schedule_search.evolution import EvolutionarySearch
 from farrier.schedule_search.trial import Trial
-from farrier.space import Population, Space
+from farrier.space import Features, Population, Space
 from farrier.space.space import Floats
 from farrier.targets import Target
 from farrier_device.measurement import CandidateResult, TimingPolicy
@@ -46,7 +47,7 @@ _RANDOM, _RANKED, _SEARCHED = range(3)
 _TURNS = (_RANDOM, _RANKED, _SEARCHED, _RANDOM, _SEARCHED)  # what a task's batches are
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True)
 class Known:
     """A task: `rows` [n, knobs] are what ran, with `seconds` [n] of a call. `is_random` [n] says
     which of them are a random sample of the space. `noise` is what two measurements of a candidate
@@ -63,6 +64,11 @@ class Known:
     def best_s(self) -> float:
         """Of a call of the fastest."""
         return float(self.seconds.min())
+
+    @functools.cached_property
+    def described(self) -> tuple[Features, Floats]:
+        """What the learned model sees of the rows, and the analytic model's seconds."""
+        return self.space.described(self.rows)
 
     @property
     def sample(self) -> npt.NDArray[np.int64]:
@@ -208,7 +214,7 @@ class _Collector:
         if turn == _SEARCHED:
             self._model.fit()
             return self._search.propose(wanted)
-        known = {pairs(self._anchor), *(pairs(trial.decisions) for trial in self._search.trials)}
+        known = {pairs(self._anchor), *self._times}
         found: list[dict[str, int]] = []
         for row in self._random if turn == _RANDOM else self._ranked:
             decisions = self._choice.space.decisions(row)

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.tuning.corpus import Corpus, Known
+from bench.tuning.options import measuring
 from bench.tuning.report import trained
 from bench.tuning.scores import mean, scores
 from bench.tuning.tasks import LAYERS, OTHERS
@@ -72,27 +73,19 @@ def _say(known: Sequence[Known], model: cost_model.CostModel) -> None:
     held_out = [one for one in known if one.layer.held_out]
     if not held_out:
         return
-    each = [(one, *one.space.described(one.rows)) for one in held_out]
     for name, found in (
-        ("analytic", [scores(one, analytic) for one, _, analytic in each]),
-        ("learned", [scores(one, model.predict(*described)) for one, *described in each]),
+        ("analytic", [scores(one, one.described[1]) for one in held_out]),
+        ("learned", [scores(one, model.predict(*one.described)) for one in held_out]),
     ):
         print(name, mean(found))
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.tuning.pretrain",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    found = measuring("bench.tuning.pretrain", __doc__ or "", trials=160)
+    found.add_argument(
+        "--targets", default="host", help="that this machine can run, by comma (host)"
     )
-    add = parser.add_argument
-    add("--trials", type=int, default=160, help="of each task (160)")
-    add("--seconds", type=float, default=3600.0, help="to measure for, at most, each target (3600)")
-    add("--threads", type=int, default=0, help="that run a kernel; 0: one a core")
-    add("--targets", default="host", help="that this machine can run, by comma (host)")
-    add("--corpus", type=Path, default=Path("build/tuning"), help="folder of what is known")
-    return parser
+    return found
 
 
 if __name__ == "__main__":

@@ -82,7 +82,7 @@ def report(corpus: Sequence[Known], taught: Sequence[Known], say: Callable[[str]
 def _row(known: Known, model: CostModel) -> Row:
     """`model` has learned of other tasks."""
     key, space = known.layer.name, known.space
-    features, analytic = space.described(known.rows)
+    features, analytic = known.described
     learned = model.predict(features, analytic)
     empty, ahead = (
         [replay.searched(known, TRIALS, CostModel(seed, base=base), seed) for seed in range(SEEDS)]
@@ -107,10 +107,10 @@ def _row(known: Known, model: CostModel) -> Row:
 
 
 def trained(corpus: Sequence[Known]) -> CostModel:
-    """A model that has seen all of these."""
+    """A model that has seen all of these; a layer is one task, for however many targets."""
     model = CostModel()
     for known in corpus:
-        model.add(known.layer.name, *known.space.described(known.rows), known.seconds)
+        model.add(known.layer.name, *known.described, known.seconds)
     model.fit()
     return model
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -220,12 +220,20 @@ _LINEAR = (  # rows, inputs, outputs
 )
 _ATTENTION = ((8, 64, 32), (12, 197, 64), (4, 256, 64), (16, 49, 32), (6, 100, 64))
 
+
+def _many(
+    kind: str, make: Callable[..., Callable[[Writer], None]], sizes: Iterable[tuple[int, ...]]
+) -> list[Layer]:
+    """A layer of each of the sizes, which are what `make` takes."""
+    return [Layer(f"{kind} {'·'.join(map(str, one))}", make(*one)) for one in sizes]
+
+
 OTHERS = (
-    *(Layer(f"conv {'·'.join(map(str, one))}", _conv(*one)) for one in _CONVOLUTIONS),
-    *(Layer(f"depthwise {'·'.join(map(str, one))}", _depthwise(*one)) for one in _DEPTHWISE),
-    *(Layer(f"inverted {'·'.join(map(str, one))}", _inverted_residual(*one)) for one in _INVERTED),
-    *(Layer(f"linear {'·'.join(map(str, one))}", _linear(*one)) for one in _LINEAR),
-    *(Layer(f"attention {'·'.join(map(str, one))}", _attention(*one)) for one in _ATTENTION),
-    Layer("layer norm 197·384", _layer_norm(197, 384)),
-    Layer("softmax 1536·128", _softmax(1536, 128)),
+    *_many("conv", _conv, _CONVOLUTIONS),
+    *_many("depthwise", _depthwise, _DEPTHWISE),
+    *_many("inverted", _inverted_residual, _INVERTED),
+    *_many("linear", _linear, _LINEAR),
+    *_many("attention", _attention, _ATTENTION),
+    *_many("layer norm", _layer_norm, [(197, 384)]),
+    *_many("softmax", _softmax, [(1536, 128)]),
 )

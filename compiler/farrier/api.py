@@ -61,7 +61,6 @@ def compile(
     """
     try:
         from farrier import pipeline, progress
-        from farrier.background import begin
     except ModuleNotFoundError as error:
         raise not_installed(error) from error
 
@@ -80,8 +79,12 @@ def compile(
         cores=cores,
     )
     given = _given(model, None if folder is None else Path(folder))
-    compiled = begin if background else pipeline.compile_model
-    return compiled(given, options, listener=listener or progress.ignore)
+    heard = listener or progress.ignore
+    if background:
+        from farrier.background import begin
+
+        return begin(given, options, heard)
+    return pipeline.compile_model(given, options, listener=heard)
 
 
 def _given(

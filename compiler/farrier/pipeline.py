@@ -99,10 +99,8 @@ def compile_model(
     cost model `base` has learned (None: the one that ships). Raises FarrierError; StoppedError
     after the step that `dump.until` names.
     """
-    model = model_of(model)
-    records = MemoryRecords() if records is None else records
     with _compilation(
-        model,
+        model_of(model),
         options,
         name=name,
         runner=runner,
@@ -142,7 +140,7 @@ def improved_models(
         model,
         options,
         runner=runner,
-        records=MemoryRecords() if records is None else records,
+        records=records,
         listener=listener,
         builders=builders,
         definitions=definitions,
@@ -175,7 +173,7 @@ def _compilation(
     *,
     name: str = "",
     runner: Runner | None = None,
-    records: RecordStore,
+    records: RecordStore | None = None,
     listener: Listener,
     dump: Dump = _NOWHERE,
     as_floats: bool = False,
@@ -211,7 +209,7 @@ def _compilation(
                 options,
                 device,
                 local.blobs,
-                records,
+                MemoryRecords() if records is None else records,
                 helpers,
                 device.say,
                 as_floats,

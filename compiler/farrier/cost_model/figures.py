@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from farrier.cost_model.scores import Floats, pairwise, regret, top
+from farrier.cost_model.scores import pairwise, regret, top
 from farrier.records.outcome import Figures
+from farrier.space.space import Floats
 
 if TYPE_CHECKING:
     from farrier.cost_model.samples import Samples

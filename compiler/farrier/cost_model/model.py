@@ -20,8 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from farrier.space import Features
-
-Floats = npt.NDArray[np.float64]
+from farrier.space.space import Floats
 
 ROUNDS = 200
 ENOUGH = 8  # measurements before trees say anything

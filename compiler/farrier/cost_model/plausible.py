@@ -7,11 +7,9 @@ it can be compared with is set aside, and teaches nobody.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from farrier.space import Population
-
-Floats = npt.NDArray[np.float64]
+from farrier.space.space import Floats
 
 FAR = 5.0  # times
 _FEW = 3  # neighbours, or times of one candidate, that say something

@@ -7,7 +7,6 @@ import json
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from farrier.cost_model.plausible import doubts
 from farrier.ir.loop import Function
@@ -16,9 +15,8 @@ from farrier.ir.tensor import TensorProgram
 from farrier.records import Context, TaskDefinition, TuningRecord, latest
 from farrier.records.outcome import SetAside
 from farrier.space import Features, Space
+from farrier.space.space import Floats
 from farrier.targets import Target, backend_of
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

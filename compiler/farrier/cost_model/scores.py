@@ -6,9 +6,8 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from farrier.space.space import Floats
 
 SAMPLE = 64  # candidates that a top-k score chooses from
 _DRAWS = 50  # samples that it is the mean of

@@ -15,9 +15,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from farrier.cost_model.figures import figures
 from farrier.cost_model.model import ENOUGH, CostModel
-from farrier.cost_model.samples import DefinitionError, Floats, Samples, samples_of
+from farrier.cost_model.samples import DefinitionError, Samples, samples_of
 from farrier.records import TaskDefinition, TuningRecord
 from farrier.records.outcome import SHOWN, Figures, Outcome, SetAside
+from farrier.space.space import Floats
 
 OF_A_TASK = 256  # candidates that are learned from, at most
 _HELD_OUT = 4  # one of so many tasks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 
@@ -45,7 +46,8 @@ class EvolutionarySearch:
         self._seen: set[bytes] = set()
         self._pool = space.candidates(seed=seed)
         is_ranked = len(self._pool) <= POOL or space.is_whole
-        self._fresh = _Fresh(self._pool, self._described) if is_ranked else None
+        describe = functools.partial(self._described, context=context)
+        self._fresh = _Fresh(self._pool, describe) if is_ranked else None
 
     @property
     def best(self) -> Trial | None:
@@ -81,32 +83,31 @@ class EvolutionarySearch:
     def update(self, trials: Iterable[Trial]) -> None:
         """Takes in results, new or from records. The model learns them with its next `fit`."""
         known = [trial for trial in trials if self.space.contains(trial.decisions)]
-        if not known:
-            return
-        rows = np.stack([self.space.row(trial.decisions) for trial in known])
-        self._see(rows)
-        self.trials.extend(known)
-        seconds = np.array([trial.seconds for trial in known])
-        self._model.add(self.task, *self._described(rows), seconds)
+        if known:
+            self._see(self._taught(self.task, known, self._context))
+            self.trials.extend(known)
 
-    def predict(self, population: Population) -> Floats:
-        """Seconds, by the model as it stands."""
-        return self._model.predict(*self._described(population))
-
-    def learn_elsewhere(self, trials: Sequence[Trial], context: Context) -> None:
+    def learn_elsewhere(self, trials: Iterable[Trial], context: Context) -> None:
         """Takes in results of another context: they teach the model, and do not compare."""
         known = [trial for trial in trials if self.space.contains(trial.decisions)]
         if known:
-            rows = np.stack([self.space.row(trial.decisions) for trial in known])
-            seconds = np.array([trial.seconds for trial in known])
-            self._model.add(f"{self.task} {context}", *self._described(rows, context), seconds)
+            self._taught(f"{self.task} {context}", known, context)
 
-    def _described(
-        self, population: Population, context: Context | None = None
-    ) -> tuple[Features, Floats]:
+    def predict(self, population: Population) -> Floats:
+        """Seconds, by the model as it stands."""
+        return self._model.predict(*self._described(population, self._context))
+
+    def _taught(self, task: str, known: Sequence[Trial], context: Context) -> Population:
+        """The rows of results, that the model learns with its next `fit`."""
+        rows = np.stack([self.space.row(trial.decisions) for trial in known])
+        seconds = np.array([trial.seconds for trial in known])
+        self._model.add(task, *self._described(rows, context), seconds)
+        return rows
+
+    def _described(self, population: Population, context: Context) -> tuple[Features, Floats]:
         """What the model learns of candidates, and what it says with nothing measured."""
         features, analytic = self.space.described(population)
-        in_model = (context or self._context) is not Context.ALONE
+        in_model = context is not Context.ALONE
         # What a base has learned of one rule does not compare with one that it has never seen.
         is_one_rule = len(self.space.rules) == 1
         prior = self._model.prior(features, analytic) if is_one_rule else analytic

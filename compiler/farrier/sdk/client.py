@@ -623,6 +623,21 @@ class Client(Closing):
                 listener(pruned)
         return pruned
 
+    # The cost model that tuning records train
+
+    def cost_model(self) -> Mapping[str, Any]:
+        """Its versions, which of them jobs begin with, and what the last training came to, as the
+        REST API says it."""
+        found: Mapping[str, Any] = self._repeated("GET", "/v1/cost-model")
+        return found
+
+    def roll_back_cost_model(self, to: int | None = None) -> Mapping[str, Any]:
+        """Uses another version from the next job on, 0 for the one that ships; without a number
+        the one before. Raises NotFoundError, ConflictError."""
+        params = {} if to is None else {"to": to}
+        found: Mapping[str, Any] = self._call("POST", "/v1/cost-model/rollback", params=params)
+        return found
+
     # Devices
 
     def devices(self) -> list[Device]:
@@ -646,21 +661,6 @@ class Client(Closing):
             after = page["next"]
             if not after:
                 return
-
-    # The cost model that tuning records train
-
-    def cost_model(self) -> Mapping[str, Any]:
-        """Its versions, which of them jobs begin with, and what the last training came to, as the
-        REST API says it."""
-        found: Mapping[str, Any] = self._repeated("GET", "/v1/cost-model")
-        return found
-
-    def roll_back_cost_model(self, to: int | None = None) -> Mapping[str, Any]:
-        """Uses another version from the next job on, 0 for the one that ships; without a number
-        the one before. Raises NotFoundError, ConflictError."""
-        params = {} if to is None else {"to": to}
-        found: Mapping[str, Any] = self._call("POST", "/v1/cost-model/rollback", params=params)
-        return found
 
     def release(self, device_id: str) -> Device:
         """Ends a device's quarantine. Raises NotFoundError."""
