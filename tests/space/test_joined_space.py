@@ -96,6 +96,12 @@ def test_features_say_nothing_of_the_other_rule_s_knobs():
     assert (seconds == space.cost(rows)).all()
 
 
+def test_what_no_candidate_can_beat_is_what_its_rule_says():
+    space = joined()
+    rows = space.candidates()[::-1]
+    assert (space.bounds(rows) == 0.5).all()
+
+
 def test_decisions_of_no_rule_are_refused():
     space = joined()
     assert not space.contains({"rows": 1, "mine.rows": 1})

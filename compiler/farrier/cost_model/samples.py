@@ -88,7 +88,7 @@ def _is_usable(record: TuningRecord, definition: TaskDefinition, space: Space) -
         record.context is Context.ALONE
         and (record.task, record.fingerprint) == (definition.task, definition.fingerprint)
         and record.threads == definition.threads
-        and record.made_by == space.rule
+        and record.made_by in space.rules
         and space.contains(record.knobs)
     )
 

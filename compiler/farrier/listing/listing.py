@@ -144,17 +144,12 @@ def _kernel(
         "flops": operations,
         "bytes": moved,
         "roofline": {
-            "peak_gflops": _peak(machine) / 1e9,
+            "peak_gflops": machine.peak * machine.threads / 1e9,
             "bandwidth_gbs": machine.memory_bandwidth / 1e9,
             "intensity": operations / moved if moved else 0.0,
             "achieved_gflops": operations / us / 1e3 if us else 0.0,
         },
     }
-
-
-def _peak(machine: Machine) -> float:
-    """Operations on f32 a second, of all threads together, as the analytic model has it."""
-    return 2 * machine.lanes * machine.fma_ports * machine.hertz * machine.threads
 
 
 def _bytes(value: Value) -> int:

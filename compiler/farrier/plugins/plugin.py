@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib.metadata
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from farrier.errors import UsageError
 
@@ -42,8 +42,8 @@ class Plugin(Generic[T]):
 
 def plugins(group: str, kind: str, wanted: type[T], known_as: str) -> tuple[Plugin[T], ...]:
     """Every entry point of a group, whose objects are instances of `wanted`, which errors know as
-    `known_as`. Raises UsageError for one that is not, or cannot be loaded. To look for them reads
-    every installed distribution."""
+    `known_as`. Raises UsageError for one that is not, or cannot be loaded. To look for the first
+    reads every installed distribution."""
     return tuple(_loaded(point, kind, wanted, known_as) for point in _points(group))
 
 
@@ -54,8 +54,14 @@ def declared() -> tuple[str, ...]:
     return tuple(f"{_package(one)} {_version(one)} {one.group} {one.value}" for one in found)
 
 
+@functools.cache
+def _all_points() -> Any:
+    """What has `select`; its class depends on Python's version."""
+    return importlib.metadata.entry_points()
+
+
 def _points(group: str) -> list[importlib.metadata.EntryPoint]:
-    points = importlib.metadata.entry_points(group=group)
+    points = _all_points().select(group=group)
     return sorted(points, key=lambda point: (_package(point), point.name))
 
 

@@ -34,8 +34,8 @@ class Features:
     def __len__(self) -> int:
         return len(self.table)
 
-    def __getitem__(self, rows: npt.NDArray[np.bool_]) -> Features:
-        """Some of the candidates."""
+    def __getitem__(self, rows: npt.NDArray[np.bool_ | np.intp]) -> Features:
+        """Some of the candidates, by a mask or by their numbers."""
         return Features(self.names, self.table[rows])
 
     def beside(self, name: str, value: float) -> Features:

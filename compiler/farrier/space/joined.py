@@ -92,13 +92,20 @@ class JoinedSpace(Space):
         return any(space.contains(decisions) for space in self.spaces)
 
     def described(self, population: Population) -> tuple[Features, Floats]:
-        features, order = [], []
+        features, seconds, order = [], [], []
         for space, place, found in self._parts(population):
-            features.append(space.described(np.asarray(population[found][:, place]))[0])
+            told, estimated = space.described(population[found][:, place])
+            features.append(told)
+            seconds.append(estimated * self._scales[space.rule])
             order.append(np.flatnonzero(found))
-        joined = Features.joined(features)
         back = np.argsort(np.concatenate(order), kind="stable")
-        return Features(joined.names, joined.table[back]), self.cost(population)
+        return Features.joined(features)[back], np.concatenate(seconds)[back]
+
+    def bounds(self, population: Population) -> Floats:
+        bounds = np.zeros(len(population))
+        for space, place, found in self._parts(population):
+            bounds[found] = space.bounds(population[found][:, place])
+        return bounds
 
     @functools.cached_property
     def _default(self) -> tuple[dict[str, int], float]:
@@ -167,7 +174,7 @@ class JoinedSpace(Space):
         return {space.rule: known / space._default[1] for space in self.spaces}
 
     def _meets(self, columns: Columns) -> npt.NDArray[np.bool_]:
-        rows = np.stack([columns[knob.name] for knob in self.knobs], axis=1)
+        rows = self._rows(columns)
         meets = np.zeros(len(rows), bool)
         for space, place, found in self._parts(rows):
             if found.any():
@@ -175,7 +182,7 @@ class JoinedSpace(Space):
         return meets
 
     def _estimated(self, columns: Columns) -> Estimate:
-        rows = np.stack([columns[knob.name] for knob in self.knobs], axis=1)
+        rows = self._rows(columns)
         seconds = np.full(len(rows), np.nan)
         for space, place, found in self._parts(rows):
             if found.any():

@@ -55,6 +55,11 @@ class Machine:
         sizes = target.lanes, target.registers, threads, *caches
         return cls(*sizes, **backend_of(target).figures(target))
 
+    @property
+    def peak(self) -> float:
+        """Operations on f32 a second of one core; a multiply-add counts two."""
+        return 2 * self.lanes * self.fma_ports * self.hertz
+
     def features(self) -> dict[str, float]:
         """Its vector, for the learned model: logarithms of all figures."""
         figures = dataclasses.asdict(self)

@@ -172,8 +172,7 @@ class Space:
         listed = {row.tobytes() for row in rows}
 
         def constraint(columns: Columns) -> npt.NDArray[np.bool_]:
-            asked = np.stack([columns[knob.name] for knob in self.knobs], axis=1)
-            return np.array([row.tobytes() in listed for row in asked], bool)
+            return np.array([row.tobytes() in listed for row in self._rows(columns)], bool)
 
         space = Space(self.rule, self.knobs, constraint, self._estimate, self._recipe)
         space._whole, space.describe = rows, lambda: self.about
@@ -340,6 +339,10 @@ class Space:
     ) -> Population:
         """Row by row, each knob from one of the two parents; rows not allowed are dropped."""
         return self._allowed(np.where(rng.random(mothers.shape) < 0.5, mothers, fathers))
+
+    def _rows(self, columns: Columns) -> Population:
+        """The inverse of `columns`."""
+        return np.stack([columns[knob.name] for knob in self.knobs], axis=1)
 
     def _allowed(self, population: Population) -> Population:
         return population.T[:, self._constraint(self.columns(population))].T

@@ -54,13 +54,14 @@ class TemplateSpace(Space):
         except TemplateError:
             raise
         except CompilerError:
-            raise self.error(f"allows none of its {self.size} candidates") from None
+            raise self._error(f"allows none of its {self.size} candidates") from None
         if self._estimates:
             return rows
+        first = rows[0] if self.is_whole else self._first  # all rows are in the values' order
         rows = np.random.default_rng(_SHUFFLED).permutation(rows)
-        if self._first is None:
+        if first is None:
             return rows
-        return np.concatenate([self._first[None], rows[(rows != self._first).any(axis=1)]])
+        return np.concatenate([first[None], rows[(rows != first).any(axis=1)]])
 
     def build(self, decisions: Decisions) -> Function:
         try:
@@ -70,33 +71,33 @@ class TemplateSpace(Space):
         except CompilerError as error:
             raise self._failed(decisions, error) from error
 
-    def error(self, why: str) -> TemplateError:
+    def _error(self, why: str) -> TemplateError:
         """What is wrong with the template, for this kernel."""
         kernel = self._problem.program.name
         return TemplateError(f"{self._named}, asked about {kernel}, {why}", hint=self._hint)
 
     def _failed(self, decisions: Decisions, error: Exception) -> TemplateError:
         listed = ", ".join(f"{self._plain[name]}={value}" for name, value in decisions.items())
-        return self.error(f"fails to schedule {listed}: {_described(error)}")
+        return self._error(f"fails to schedule {listed}: {_described(error)}")
 
     def _asked(self, what: str, ask: Callable[[], T]) -> T:
         """What the template answers. Raises TemplateError for whatever it raises."""
         try:
             return ask()
         except Exception as error:  # a stranger's code
-            raise self.error(f"fails to say {what}: {_described(error)}") from error
+            raise self._error(f"fails to say {what}: {_described(error)}") from error
 
     def _check_knobs(self, knobs: tuple[Knob, ...]) -> None:
         if not knobs:
-            raise self.error("has no knobs; one of a single value is enough")
+            raise self._error("has no knobs; one of a single value is enough")
         for knob in knobs:
             if not isinstance(knob, Knob):
-                raise self.error(f"has a {type(knob).__name__} among its knobs")
+                raise self._error(f"has a {type(knob).__name__} among its knobs")
             if not knob.values:
-                raise self.error(f"has no values for its knob {knob.name}")
+                raise self._error(f"has no values for its knob {knob.name}")
         names = [knob.name for knob in knobs]
         if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise self.error(f"has several knobs {', '.join(twice)}")
+            raise self._error(f"has several knobs {', '.join(twice)}")
 
     def _allows(self, columns: Columns) -> npt.NDArray[np.bool_]:
         names = [self._plain[name] for name in columns]
@@ -125,31 +126,32 @@ class TemplateSpace(Space):
 
     def _estimated(self, columns: Columns) -> Estimate:
         count = len(next(iter(columns.values())))
+        if not count:  # which a stranger's code need not be ready for
+            return Estimate(np.zeros(0), {})
         if not self._estimates:
             return self._presumed(count)
         plain = {self._plain[name]: column for name, column in columns.items()}
         found = self._asked("its estimate", lambda: self._template.estimate(self._problem, plain))
         if not isinstance(found, Estimate):
-            raise self.error(f"gives a {type(found).__name__} for an Estimate")
+            raise self._error(f"gives a {type(found).__name__} for an Estimate")
         for name, numbers in (("seconds", found.seconds), *found.terms.items()):
             shape = np.shape(numbers)
             if shape != (count,):
-                raise self.error(
+                raise self._error(
                     f"estimates {name} of shape {shape} for {count} candidates: ({count},) is right"
                 )
             if not np.isfinite(numbers).all():
-                raise self.error(f"estimates {name} that are not finite")
+                raise self._error(f"estimates {name} that are not finite")
         if not (found.seconds > 0).all():
-            raise self.error("estimates seconds that are not positive")
+            raise self._error("estimates seconds that are not positive")
         return found
 
     def _presumed(self, count: int) -> Estimate:
         """The same for all: a multiple of what arithmetic or traffic alone takes."""
         program, machine = self._problem.program, self._problem.machine
-        peak = 2 * machine.lanes * machine.fma_ports * machine.hertz
         moved = sum(typical(buffer.nbytes) for buffer in (*program.inputs, *program.outputs))
         terms = {
-            "compute": np.full(count, max(arithmetic(program), 1) / peak),
+            "compute": np.full(count, max(arithmetic(program), 1) / machine.peak),
             "memory": np.full(count, moved / machine.memory_bandwidth),
         }
         seconds = np.maximum(terms["compute"] / machine.threads, terms["memory"])

@@ -26,17 +26,6 @@ from farrier.targets.cpu.rules import (
 from farrier.templates import beside
 
 RULES = (
-    matrix_tile.space,
-    register_tile.space,
-    bottleneck.space,
-    winograd.space,
-    attention.space,
-    rows.space,
-    elementwise.space,
-    fallback.space,
-)
-
-_MODULES = (
     matrix_tile,
     register_tile,
     bottleneck,
@@ -44,17 +33,16 @@ _MODULES = (
     attention,
     rows,
     elementwise,
-    nest,
     fallback,
 )
-IDS = frozenset(module.RULE for module in _MODULES)
+IDS = frozenset(module.RULE for module in (*RULES, nest))
 
 
 def for_program(program: TensorProgram | Function, target: Target, threads: int) -> Space:
     """The schedule space of one kernel run by `threads` threads."""
     if isinstance(program, Function):
         return _about(nest.space(program, target, threads), program, target, threads)
-    made = (rule(program, target, threads) for rule in RULES)
+    made = (rule.space(program, target, threads) for rule in RULES)
     space = _about(next(one for one in made if one is not None), program, target, threads)
     return beside(space, program, target, threads)
 

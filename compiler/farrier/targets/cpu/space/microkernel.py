@@ -119,9 +119,8 @@ def estimate(problem: Problem, tiles: Tiles, machine: Machine) -> Estimate:
         seconds += ~ahead * _panels(problem, tiles, machine) * _MISS_S / machine.threads
     results = problem.lanes * np.prod(problem.points)
     registers = tiles.vectors * tiles.rows * tiles.columns + tiles.vectors + 2
-    peak = 2.0 * machine.lanes * machine.fma_ports * machine.hertz
     terms = {
-        "compute": np.full(len(busy), 2.0 * problem.batch * results * problem.steps / peak),
+        "compute": np.full(len(busy), 2.0 * problem.batch * results * problem.steps / machine.peak),
         "latency": latency / machine.hertz,
         "load": load / machine.hertz,
         "l2": l2 / machine.hertz,
