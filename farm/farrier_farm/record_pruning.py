@@ -7,6 +7,7 @@ next step, or by a worker's next look for garbage."""
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import resources
 
@@ -15,9 +16,7 @@ from farrier_farm.connection import Client
 from farrier_farm.record_entry import RecordEntry
 from farrier_farm.records import Records, StoredRecord
 
-LOOKED_AT = (
-    1000  # records, by a step; those of a task with too many schedules are looked at together
-)
+LOOKED_AT = 1000  # records, by a step; those of a task that has too many schedules together
 _REMOVED_AT_ONCE = 100
 _RENEWED = 100  # archives, by a step
 
@@ -51,10 +50,12 @@ class RecordPruning:
         read stays."""
         self._records.adopt()
         page, following = self._records.log(after, None, LOOKED_AT)
+        doomed, removed = self._doomed(pruning, page), 0
         if is_dry:
-            doomed = {one.id for one in self._doomed(pruning, page)}
-            return Pruned(sum(one.id in doomed for one in page), following)
-        removed = sum(map(self._removed, _chunks(self._doomed(pruning, page))))
+            ids = {one.id for one in doomed}
+            return Pruned(sum(one.id in ids for one in page), following)
+        while some := list(itertools.islice(doomed, _REMOVED_AT_ONCE)):
+            removed += self._removed(some)
         if self._records.archives.renew(_RENEWED) and not following:
             following = page[-1].id if page else after or "0-0"
         return Pruned(removed, following)
@@ -77,14 +78,3 @@ class RecordPruning:
 def _chosen(pruning: Pruning, stored: Iterable[StoredRecord]) -> Iterator[StoredRecord]:
     found = {one.record: one for one in stored if one.record is not None}
     return (found[record] for record in pruning.doomed(found.keys()))
-
-
-def _chunks(entries: Iterable[StoredRecord]) -> Iterator[list[StoredRecord]]:
-    chunk: list[StoredRecord] = []
-    for one in entries:
-        chunk.append(one)
-        if len(chunk) == _REMOVED_AT_ONCE:
-            yield chunk
-            chunk = []
-    if chunk:
-        yield chunk

@@ -15,7 +15,6 @@ Places, kinds and classes are JSON, for names may be any text. `record_archives.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import heapq
 import json
@@ -62,14 +61,12 @@ for first = 1, #ARGV - WORDS + 1, WORDS do added = added + add_record(ARGV, firs
 if #KEYS == 0 or added == 0 or redis.call('HGET', KEYS[1], 'state') ~= 'running' then
   return added
 end
-local task, context, ns, kept, status = ARGV[6], unpack(ARGV, WORDS + 1) -- `Trials.trial`
-kept = tonumber(kept)
+local task, context, ns_text, kept, status = ARGV[6], unpack(ARGV, WORDS + 1) -- `Trials.trial`
 local id = redis.call('XADD', KEYS[2], '*', 'record', ARGV[1], 'task', task, 'context', context,
-  'status', status, 'ns', ns)
-local ns_text = ns
-ns = tonumber(ns)
+  'status', status, 'ns', ns_text)
+local ns = tonumber(ns_text)
 redis.call('ZADD', KEYS[5], 0, place('', ns, id), 0, place(task, ns, id))
-trim(KEYS[2], KEYS[5], kept)
+trim(KEYS[2], KEYS[5], tonumber(kept))
 count_in_minute('trials')
 local count = redis.call('HINCRBY', KEYS[3], task .. ' trials', 1)
 if not ns then
@@ -155,14 +152,15 @@ class Records:
 
     def find(self, task: str, fingerprint: str) -> list[TuningRecord]:
         """All records of a task on a target, in the order of addition."""
-        found = list(_read(self._older.lines(task, fingerprint)))
-        found += [one.record for one in self.stored(task, fingerprint) if one.record is not None]
-        return list(dict.fromkeys(found))  # one that was taken in meanwhile was read twice
+        found = [_record(line) for line in self._older.lines(task, fingerprint)]
+        found += [one.record for one in self.stored(task, fingerprint)]
+        # One that was taken in meanwhile was read twice.
+        return list(dict.fromkeys(record for record in found if record is not None))
 
     def stored(self, task: str, fingerprint: str) -> list[StoredRecord]:
         """Those of the log, with their places in it."""
         name = f"{_PREFIX}on:{place(task, fingerprint)}"
-        return [one for page in self._pages(name) for one in page]
+        return list(self._read_log(name))
 
     def of_task(self, task: str) -> Iterator[TuningRecord]:
         """All records of a task, target by target."""
@@ -175,20 +173,18 @@ class Records:
         the log."""
         name = f"{_PREFIX}on:{place(task, fingerprint)}"
         entries = self._client.command("XREVRANGE", name, "+", "-", "COUNT", limit)
-        digests = [fields["digest"] for _, fields in reversed(entries)]
-        return [*_read(line for line in self.lines(digests) if line is not None)]
+        found = self._read_entries([(one, fields["digest"]) for one, fields in reversed(entries)])
+        return [one.record for one in found if one.record is not None]
 
     def __iter__(self) -> Iterator[TuningRecord]:
-        return _read(self.export())
+        return (one.record for one in self._all() if one.record is not None)
 
     def count(self) -> int:
         return int(self._client.command("XLEN", _LOG)) + self._older.count()
 
     def export(self) -> Iterator[str]:
         """Every record as one JSON line (without the newline), in the order of addition."""
-        self.adopt()
-        for page in self._pages(_LOG):
-            yield from (one.line for one in page)
+        return (one.line for one in self._all())
 
     def page(self, selection: Selection, *, after: str = "", limit: int = 1000) -> RecordPage:
         """The records of a selection behind the one with the id `after`, in the order of addition:
@@ -280,10 +276,18 @@ class Records:
     def _targets(self, task: str) -> set[str]:
         return set(self._client.command("SMEMBERS", f"{_PREFIX}targets:{task}"))
 
-    def _pages(self, name: str) -> Iterator[list[StoredRecord]]:
+    def _all(self) -> Iterator[StoredRecord]:
+        self.adopt()
+        yield from self._read_log(_LOG)
+
+    def _read_log(self, name: str) -> Iterator[StoredRecord]:
+        """Those of one stream, page by page."""
         after = ""
-        while entries := self._entries(name, after, _PAGE):
-            yield self._read_entries(entries)
+        while True:
+            entries = self._entries(name, after, _PAGE)
+            yield from self._read_entries(entries)
+            if len(entries) < _PAGE:
+                return
             after = entries[-1][0]
 
     def _entries(self, name: str, after: str, limit: int) -> list[tuple[str, str]]:
@@ -297,9 +301,7 @@ class Records:
         lines = self.lines([digest for _, digest in entries])
         known = zip(entries, lines, strict=True)
         return [
-            StoredRecord(one, line, next(_read([line]), None))
-            for (one, _), line in known
-            if line is not None
+            StoredRecord(one, line, _record(line)) for (one, _), line in known if line is not None
         ]
 
 
@@ -322,12 +324,13 @@ class TrialRecords:
         return iter(self.records)
 
 
-def _read(lines: Iterable[str]) -> Iterator[TuningRecord]:
-    """The records of lines that were checked when they were added: what cannot be read is a newer
-    worker's, and says nothing to this one."""
-    for line in lines:
-        with contextlib.suppress(ValueError):
-            yield TuningRecord.from_line(line)
+def _record(line: str) -> TuningRecord | None:
+    """None for a newer worker's, which says nothing to this one: lines were checked when they were
+    added."""
+    try:
+        return TuningRecord.from_line(line)
+    except ValueError:
+        return None
 
 
 def _class(device_class: str, tasks: int, rules: Sequence[RuleSummary]) -> RecordClass:

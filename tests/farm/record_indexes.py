@@ -46,7 +46,6 @@ def _check_archives(farm: Farm, lines: dict[str, str]) -> None:
     command = farm.client.command
     archives = [one for one, _ in command("XRANGE", _PREFIX + "archived-up-to", "-", "+")]
     blobs = command("HGETALL", _PREFIX + "archives-by-id")
-    blobs = dict(zip(blobs[::2], blobs[1::2], strict=True)) if isinstance(blobs, list) else blobs
     stale = set(command("SMEMBERS", _PREFIX + "stale"))
     assert set(blobs) == set(archives)
     assert stale <= set(archives)
@@ -78,8 +77,7 @@ def _scores(farm: Farm, key: str) -> dict[str, float]:
 
 def _numbers(farm: Farm, key: str) -> Counter[str]:
     found = farm.client.command("HGETALL", _PREFIX + key)
-    pairs = found.items() if isinstance(found, dict) else zip(found[::2], found[1::2], strict=True)
-    return Counter({field: int(number) for field, number in pairs})
+    return Counter({field: int(number) for field, number in found.items()})
 
 
 def _order(entry: str) -> tuple[int, ...]:
