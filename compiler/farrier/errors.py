@@ -149,6 +149,14 @@ class AuthenticationError(FarrierError):
     http_status = 401
 
 
+class PrivateError(FarrierError):
+    """What is private to another user."""
+
+    code = "private"
+    exit_code = 19
+    http_status = 403
+
+
 class NotFoundError(FarrierError):
     """No such job, artifact or upload."""
 

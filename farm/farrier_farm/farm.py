@@ -30,6 +30,7 @@ from farrier_farm.news import Herald, News
 from farrier_farm.overview import FarmOverview, overview
 from farrier_farm.patience import PATIENT, PROBE, Patience
 from farrier_farm.provenance import JobRecords
+from farrier_farm.record_archives import all_archives
 from farrier_farm.record_pruning import RecordPruning
 from farrier_farm.records import Records
 from farrier_farm.references import References
@@ -99,7 +100,7 @@ class Farm:
             measurements=measurements,
             builds=builds,
             records=records,
-            record_pruning=RecordPruning(client, records),
+            record_pruning=RecordPruning(client),
             definitions=Definitions(client),
             cost_models=CostModels(client, blobs, references, settings.cost_models_kept),
             trials=jobs.trials,
@@ -143,9 +144,19 @@ class Farm:
             listener,
         )
 
-    def job_records(self, place: Place, runner: FarmRunner) -> JobRecords:
-        """The records of the job that `runner` measures for; what it adds are its trials."""
-        return JobRecords(self.records.of_job(runner.job), place, runner)
+    def private_records(self, owner: str) -> Records:
+        """What a user's private jobs have measured, and no others use."""
+        return Records(self.client, self.blobs, self.trials, owner)
+
+    def records_of(self, job: Job) -> Records:
+        """Those that what a job measures is added to."""
+        return self.private_records(job.owner) if job.private else self.records
+
+    def job_records(self, records: Records, place: Place, runner: FarmRunner) -> JobRecords:
+        """The records of the job that `runner` measures for: it finds all that are shared, and adds
+        to `records` what are its trials."""
+        beside = None if records is self.records else self.records
+        return JobRecords(records.of_job(runner.job, beside), place, runner)
 
     @contextlib.contextmanager
     def announcing(self, role: str) -> Iterator[None]:
@@ -173,7 +184,8 @@ class Farm:
         self.records.adopt()
         self.retention.apply()
         removed = self.blobs.sweep(self.references.are_there, self.settings.blob_age_s)
-        self.records.archives.renew(_RENEWED)
+        for archives in all_archives(self.client, self.blobs):
+            archives.renew(_RENEWED)
         return removed
 
     def close(self) -> None:

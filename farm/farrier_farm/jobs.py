@@ -93,6 +93,7 @@ class Job:
     used: TimeUsed = TimeUsed()
     against: tuple[str, ...] = ()  # engines that it is raced with, once it is verified
     now: bool = False  # its artifact is there before it is tuned, and has versions
+    private: bool = False  # its records are its owner's alone
     versions: tuple[Version, ...] = ()  # the oldest first
     current: int | None = None  # the number of the one in use
     is_kept: bool = False  # by a user, whatever versions are added
@@ -152,6 +153,7 @@ class Jobs:
         admitted: Admitted | None = None,
         against: Sequence[str] = (),
         now: bool = False,
+        private: bool = False,
     ) -> Job:
         """Queues a job; durable when this returns. With a key that its owner has used before,
         returns the job of that key, or raises ConflictError where model, options or name differ
@@ -159,7 +161,8 @@ class Jobs:
 
         `against` are engines that it is raced with, once it is verified. One that is to have its
         artifact `now` has it as soon as the untuned model is verified, and better versions of it
-        later; UsageError where nothing is tuned.
+        later; UsageError where nothing is tuned. What a `private` one measures is found by its
+        owner's private jobs alone, and trains nobody's cost model.
 
         Its target is what was `admitted`, where the caller has done so; else it is admitted as the
         devices are now, which raises what `Admission.admit` does. A job that is to wait for a
@@ -185,10 +188,11 @@ class Jobs:
                 "name": name,
                 "against": " ".join(against),
                 "now": "01"[now],
+                "private": "01"[private],
             },
             share=owner,
             once=_once(owner, idempotency_key),
-            digest=_digest(model, options, name, against, now),
+            digest=_digest(model, options, name, against, now, private),
             reason=reason,
         )
         return self.get(job_id)
@@ -203,10 +207,11 @@ class Jobs:
         idempotency_key: str = "",
         against: Sequence[str] = (),
         now: bool = False,
+        private: bool = False,
     ) -> Job | None:
         """The job that `submit` would find rather than queue. Raises ConflictError as that."""
         once = _once(owner, idempotency_key)
-        job_id = self.leases.find(once, _digest(model, options, name, against, now))
+        job_id = self.leases.find(once, _digest(model, options, name, against, now, private))
         return None if job_id is None else self.get(job_id)
 
     def inspect(self, model: str, *, owner: str = DEFAULT) -> tuple[Job, bool]:
@@ -216,8 +221,9 @@ class Jobs:
         return self._prepare(Kind.INSPECT, model, fields, owner)
 
     def list_kernels(self, job: Job, *, owner: str = DEFAULT) -> tuple[Job, bool]:
-        """The same for the listing of a compilation's kernels. Raises ConflictError for one that
-        has no artifact, NotFoundError for one that was deleted meanwhile, QueueFullError."""
+        """The same for the listing of a compilation's kernels, private where that is. Raises
+        ConflictError for one that has no artifact, NotFoundError for one that was deleted
+        meanwhile, QueueFullError."""
         if job.kind is not Kind.COMPILE or job.artifact is None:
             raise ConflictError(
                 f"job {job.id} is {job.state}: it has no kernels to list",
@@ -230,6 +236,7 @@ class Jobs:
             "name": job.name,
             "of": job.id,
             "compiled": job.artifact,
+            "private": "01"[job.private],
         }
         listing, is_new = self._prepare(Kind.LIST, job.id, fields, owner)
         if self.leases.state(job.id) is None:  # whoever deleted it did not find the listing
@@ -477,7 +484,12 @@ def _once(owner: str, key: str) -> str:
 
 
 def _digest(
-    model: str, options: CompileOptions, name: str, against: Sequence[str], now: bool
+    model: str,
+    options: CompileOptions,
+    name: str,
+    against: Sequence[str],
+    now: bool,
+    private: bool,
 ) -> str:
     """Of what the submitter decides; of what older versions know, it is as theirs."""
     request: dict[str, Any] = {"model": model, "options": _to_json(options.to_dict()), "name": name}
@@ -485,6 +497,8 @@ def _digest(
         request["against"] = list(against)
     if now:
         request["now"] = True
+    if private:
+        request["private"] = True
     return hashlib.sha256(_to_json(request).encode()).hexdigest()
 
 
@@ -540,6 +554,7 @@ def _job(job_id: str, fields: dict[str, str]) -> Job:
         error=json.loads(fields["error"]) if "error" in fields else None,
         against=tuple(fields.get("against", "").split()),
         now=fields.get("now") == "1",
+        private=fields.get("private") == "1",
         versions=versions,
         current=None if current is None else current.number,
         is_kept=KEPT in fields,

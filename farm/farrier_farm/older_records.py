@@ -1,9 +1,9 @@
 """Records that versions before this one added, whose order was a list.
 
-farrier:records:order               list of digests, in the order of addition
-farrier:records:of:<task>:<target>  the same for one task on one target fingerprint
-farrier:records:archived, archives, counted, classes, class:<class>, tasks:<class>
-                                    what was archived and counted of them
+<store>order               list of digests, in the order of addition
+<store>of:<task>:<target>  the same for one task on one target fingerprint
+<store>archived, archives, counted, classes, class:<class>, tasks:<class>
+                           what was archived and counted of them
 
 They enter the log that this version keeps (`records.py`), the oldest first, and then the archives;
 the lines stay where they are. Older roles may add more while a farm is updated; what they counted
@@ -18,8 +18,6 @@ from importlib import resources
 from farrier_farm.connection import Client
 from farrier_farm.record_entry import RecordEntry
 
-_PREFIX = "farrier:records:"
-_ORDER = _PREFIX + "order"
 _ADOPTED_AT_ONCE = 100
 
 # KEYS are the list and, for each entry, that of its task and target. Who was quicker took the head.
@@ -49,21 +47,23 @@ return count
 
 
 class OlderRecords:
-    """Every method raises ServiceError where Redis is out of reach."""
+    """Those of one store. Every method raises ServiceError where Redis is out of reach."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, store: str) -> None:
         self._client = client
+        self._store = store
+        self._order = store + "order"
         shared = resources.files(__package__).joinpath("records.lua").read_text()
         self._adopt = client.script(shared + _ADOPT)
 
     def count(self) -> int:
         """How many wait."""
-        return int(self._client.command("LLEN", _ORDER))
+        return int(self._client.command("LLEN", self._order))
 
     def lines(self, task: str, fingerprint: str) -> Iterator[str]:
         """Those of a task on a target that wait, in the order of addition. Two pairs of names may
         have joined to one key."""
-        digests = self._client.command("LRANGE", f"{_PREFIX}of:{task}:{fingerprint}", 0, -1)
+        digests = self._client.command("LRANGE", f"{self._store}of:{task}:{fingerprint}", 0, -1)
         for line in self._lines(digests):
             entry = RecordEntry.of_line(line)
             if (entry.task, entry.target) == (task, fingerprint):
@@ -71,16 +71,17 @@ class OlderRecords:
 
     def adopt(self) -> bool:
         """Takes the oldest `_ADOPTED_AT_ONCE` in; returns whether there were any."""
-        digests = self._client.command("LRANGE", _ORDER, 0, _ADOPTED_AT_ONCE - 1)
+        digests = self._client.command("LRANGE", self._order, 0, _ADOPTED_AT_ONCE - 1)
         entries = [RecordEntry.of_line(line) for line in self._lines(digests)]
         if not entries:
             return False
-        keys = [f"{_PREFIX}of:{one.task}:{one.target}" for one in entries]
-        self._adopt([_ORDER, *keys], [word for one in entries for word in one.words])
+        keys = [f"{self._store}of:{one.task}:{one.target}" for one in entries]
+        words = [word for one in entries for word in one.words]
+        self._adopt([self._order, *keys], [*words, self._store])
         return True
 
     def _lines(self, digests: list[str]) -> list[str]:
         if not digests:
             return []
-        found: list[str] = self._client.command("HMGET", _PREFIX + "lines", *digests)
+        found: list[str] = self._client.command("HMGET", self._store + "lines", *digests)
         return found

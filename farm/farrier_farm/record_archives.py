@@ -1,11 +1,11 @@
 """Records as blobs: each that was added is in one archive, which is written once and, where some of
 its records are removed, once more.
 
-farrier:records:archived-up-to   stream: an entry an archive, under the id of its last record in
-                                 `farrier:records:log`; it begins behind the archive before it
-farrier:records:archives-by-id   hash: id → the sha256 of the blob of JSON lines; refers to it
-farrier:records:stale            set: ids of archives that hold records which were removed
-farrier:records:waiting          how many records are in no archive
+<store>archived-up-to   stream: an entry an archive, under the id of its last record in the store's
+                        log; it begins behind the archive before it
+<store>archives-by-id   hash: id → the sha256 of the blob of JSON lines; refers to it
+<store>stale            set: ids of archives that hold records which were removed
+<store>waiting          how many records are in no archive
 
 Who is killed between a blob and its note leaves a blob that nothing refers to. An archive that is
 stale stays so until it is written anew, whoever does that.
@@ -18,13 +18,9 @@ from importlib import resources
 
 from farrier_farm.connection import Client
 from farrier_farm.content import ContentStore
+from farrier_farm.record_entry import SHARED, STORES
 from farrier_farm.references import REFERENCES
 
-_PREFIX = "farrier:records:"
-_LOG = _PREFIX + "log"
-_IDS = _PREFIX + "archived-up-to"
-ARCHIVES = _PREFIX + "archives-by-id"
-_STALE = _PREFIX + "stale"
 _PAGE = 500
 ARCHIVED_AT_ONCE = 256  # records that wait before they become a blob
 ARCHIVED_AT_MOST = 1000  # records in a blob
@@ -61,63 +57,76 @@ return 1
 """
 
 
-class RecordArchives:
-    """Every method raises ServiceError where Redis is out of reach, StorageError where there is no
-    room for a blob."""
+def all_archives(client: Client, blobs: ContentStore) -> Iterator[RecordArchives]:
+    """Those of each store: the shared one, and those of users. Raises ServiceError where Redis is
+    out of reach."""
+    stores = {SHARED, *client.command("SMEMBERS", STORES)}
+    return (RecordArchives(client, blobs, store) for store in sorted(stores))
 
-    def __init__(self, client: Client, blobs: ContentStore) -> None:
+
+class RecordArchives:
+    """Those of one store of records; `key` is what refers to their blobs. Every method raises
+    ServiceError where Redis is out of reach, StorageError where there is no room for a blob."""
+
+    def __init__(self, client: Client, blobs: ContentStore, store: str) -> None:
         self._client = client
         self._blobs = blobs
+        self._store = store
+        self._ids, self.key = store + "archived-up-to", store + "archives-by-id"
+        self._log, self._stale = store + "log", store + "stale"
         shared = resources.files(__package__).joinpath("records.lua").read_text()
         self._note = client.script(shared + _NOTE)
         self._replace = client.script(shared + _REPLACE)
 
     def are_due(self) -> bool:
         """Whether so many records wait that they are to become a blob."""
-        return int(self._client.command("GET", _PREFIX + "waiting") or 0) >= ARCHIVED_AT_ONCE
+        return int(self._client.command("GET", self._store + "waiting") or 0) >= ARCHIVED_AT_ONCE
 
     def write(self) -> str | None:
         """Writes records that wait, the oldest `ARCHIVED_AT_MOST`, into one blob and returns its
         sha256; None where there are none. Two callers at once make one archive."""
         last = self._neighbour("+")
-        found = self._client.command("XRANGE", _LOG, f"({last}", "+", "COUNT", ARCHIVED_AT_MOST)
+        found = self._client.command(
+            "XRANGE", self._log, f"({last}", "+", "COUNT", ARCHIVED_AT_MOST
+        )
         digest = self._stored([fields["digest"] for _, fields in found])
         if digest is None:
             return None
         noted = self._note(
-            [ARCHIVES, f"{REFERENCES}{digest}"], [last, found[-1][0], digest, len(found)]
+            [self.key, f"{REFERENCES}{digest}"],
+            [last, found[-1][0], digest, len(found), self._store],
         )
         return digest if noted else None
 
     def renew(self, most: int) -> bool:
         """Writes so many stale archives anew; returns whether any is left."""
-        for one in self._client.command("SRANDMEMBER", _STALE, most):
+        for one in self._client.command("SRANDMEMBER", self._stale, most):
             self._renew(one)
-        return bool(self._client.command("EXISTS", _STALE))
+        return bool(self._client.command("EXISTS", self._stale))
 
     def __iter__(self) -> Iterator[str]:
         """The sha256 of every archive, in order; together they hold every archived record once."""
         last = "-"
-        while found := self._client.command("XRANGE", _IDS, last, "+", "COUNT", _PAGE):
-            yield from self._client.command("HMGET", ARCHIVES, *(one for one, _ in found))
+        while found := self._client.command("XRANGE", self._ids, last, "+", "COUNT", _PAGE):
+            yield from self._client.command("HMGET", self.key, *(one for one, _ in found))
             last = f"({found[-1][0]}"
 
     def _renew(self, archive: str) -> None:
         first = self._neighbour(f"({archive}")
-        found = self._client.command("XRANGE", _LOG, f"({first}", archive)
-        old = self._client.command("HGET", ARCHIVES, archive) or ""
+        found = self._client.command("XRANGE", self._log, f"({first}", archive)
+        old = self._client.command("HGET", self.key, archive) or ""
         new = self._stored([fields["digest"] for _, fields in found]) or ""
-        keys = [ARCHIVES, f"{REFERENCES}{old}", f"{REFERENCES}{new}"]
-        self._replace(keys, [archive, old, new, first, len(found)])
+        keys = [self.key, f"{REFERENCES}{old}", f"{REFERENCES}{new}"]
+        self._replace(keys, [archive, old, new, first, len(found), self._store])
 
     def _stored(self, digests: Sequence[str]) -> str | None:
         """The blob with the lines of these records; None where there are none."""
         if not digests:
             return None
-        lines = self._client.command("HMGET", _PREFIX + "lines", *digests)
+        lines = self._client.command("HMGET", self._store + "lines", *digests)
         return self._blobs.put("".join(f"{line}\n" for line in lines if line).encode())
 
     def _neighbour(self, end: str) -> str:
         """The id of the last archive up to `end`; "0-0" where there is none."""
-        found = self._client.command("XREVRANGE", _IDS, end, "-", "COUNT", 1)
+        found = self._client.command("XREVRANGE", self._ids, end, "-", "COUNT", 1)
         return str(found[0][0]) if found else "0-0"

@@ -11,6 +11,11 @@ from typing import Any
 
 from farrier.records import TuningRecord
 
+SHARED = "farrier:records:"
+"""What the keys of the store of all users begin with."""
+STORES = "farrier:record-stores"
+"""The key that has these words of each store."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RecordEntry:

@@ -40,39 +40,43 @@ class RecordPruning:
     """Every method raises ServiceError where Redis is out of reach, StorageError where there is no
     room for an archive."""
 
-    def __init__(self, client: Client, records: Records) -> None:
-        self._records = records
+    def __init__(self, client: Client) -> None:
         shared = resources.files(__package__).joinpath("records.lua").read_text()
         self._remove = client.script(shared + _REMOVE)
 
-    def step(self, pruning: Pruning, *, after: str = "", is_dry: bool = False) -> Pruned:
-        """Looks at the next `LOOKED_AT` records, in the order of addition. What this version cannot
-        read stays."""
-        self._records.adopt()
-        page, following = self._records.log(after, None, LOOKED_AT)
-        doomed, removed = self._doomed(pruning, page), 0
+    def step(
+        self, records: Records, pruning: Pruning, *, after: str = "", is_dry: bool = False
+    ) -> Pruned:
+        """Looks at the next `LOOKED_AT` of a store's records, in the order of addition. What this
+        version cannot read stays."""
+        records.adopt()
+        page, following = records.log(after, None, LOOKED_AT)
+        doomed, removed = _doomed(records, pruning, page), 0
         if is_dry:
             ids = {one.id for one in doomed}
             return Pruned(sum(one.id in ids for one in page), following)
         while some := list(itertools.islice(doomed, _REMOVED_AT_ONCE)):
-            removed += self._removed(some)
-        if self._records.archives.renew(_RENEWED) and not following:
+            removed += self._removed(records, some)
+        if records.archives.renew(_RENEWED) and not following:
             following = page[-1].id if page else after or "0-0"
         return Pruned(removed, following)
 
-    def _doomed(self, pruning: Pruning, page: Sequence[StoredRecord]) -> Iterator[StoredRecord]:
-        """Those of the page; with a number to keep, all of each task of which there are some."""
-        if pruning.keep is None:
-            yield from _chosen(pruning, page)
-            return
-        records = [one.record for one in page if one.record is not None]
-        selected = [record for record in records if pruning.selection.admits(record)]
-        for task, target in dict.fromkeys((each.task, each.fingerprint) for each in selected):
-            yield from _chosen(pruning, self._records.stored(task, target))
-
-    def _removed(self, entries: Sequence[StoredRecord]) -> int:
+    def _removed(self, records: Records, entries: Sequence[StoredRecord]) -> int:
         words = [word for one in entries for word in RecordEntry.of_line(one.line).words]
-        return int(self._remove([one.id for one in entries], words))
+        return int(self._remove([one.id for one in entries], [*words, records.store]))
+
+
+def _doomed(
+    records: Records, pruning: Pruning, page: Sequence[StoredRecord]
+) -> Iterator[StoredRecord]:
+    """Those of the page; with a number to keep, all of each task of which there are some."""
+    if pruning.keep is None:
+        yield from _chosen(pruning, page)
+        return
+    known = [one.record for one in page if one.record is not None]
+    selected = [record for record in known if pruning.selection.admits(record)]
+    for task, target in dict.fromkeys((each.task, each.fingerprint) for each in selected):
+        yield from _chosen(pruning, records.stored(task, target))
 
 
 def _chosen(pruning: Pruning, stored: Iterable[StoredRecord]) -> Iterator[StoredRecord]:

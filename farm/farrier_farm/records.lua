@@ -1,10 +1,13 @@
 -- A record enters all of its indexes, or leaves them, at once (`records.py` lists the keys).
 -- An entry is nine words: digest, line, place, kind, class, task, target, created, failed.
+-- The last argument of a script is what the keys of its store begin with.
 
 local WORDS = 9
-local ARCHIVES, STALE = 'farrier:records:archived-up-to', 'farrier:records:stale'
+local STORE = table.remove(ARGV)
 
-local function key(name, of) return 'farrier:records:' .. name .. (of and ':' .. of or '') end
+local function key(name, of) return STORE .. name .. (of and ':' .. of or '') end
+
+local ARCHIVES, STALE = key('archived-up-to'), key('stale')
 
 local function enter_record(words, first)
   local digest, _, place, kind, class, task, target, created, failed =
@@ -18,6 +21,7 @@ local function enter_record(words, first)
   redis.call('HINCRBY', key('counts', class), task, 1)
   if failed == '1' then redis.call('HINCRBY', key('failed'), kind, 1) end
   redis.call('INCR', key('waiting'))
+  redis.call('SADD', 'farrier:record-stores', STORE)
 end
 
 local function add_record(words, first)

@@ -1,17 +1,19 @@
-"""Tuning records in the farm: the `RecordStore` that every worker shares.
+"""Tuning records in the farm: the `RecordStore` that every worker shares, and those that are one
+user's.
 
-farrier:records:lines             hash: digest of a line → the JSON line
-farrier:records:log               stream: an entry a record, with its `digest`, in the order of
-                                  addition
-farrier:records:on:<place>        stream: the same of one task on one target, under the same ids
-farrier:records:targets:<task>    set of the fingerprints of the targets for which there are some
-farrier:records:kinds             set of all pairs of device class, "" where none is told, and rule
-farrier:records:made:<kind>       sorted set: digests by when the records were made
-farrier:records:counts:<kind>     hash: task → how many records; the same of a <class>
-farrier:records:failed            hash: kind → how many of them have no time
+farrier:record-stores    set: what the keys of each store begin with, which is `<store>` here
+<store>lines             hash: digest of a line → the JSON line
+<store>log               stream: an entry a record, with its `digest`, in the order of addition
+<store>on:<place>        stream: the same of one task on one target, under the same ids
+<store>targets:<task>    set of the fingerprints of the targets for which there are some
+<store>kinds             set of all pairs of device class, "" where none is told, and rule
+<store>made:<kind>       sorted set: digests by when the records were made
+<store>counts:<kind>     hash: task → how many records; the same of a <class>
+<store>failed            hash: kind → how many of them have no time
 
-Places, kinds and classes are JSON, for names may be any text. `record_archives.py` and
-`older_records.py` have further keys."""
+A store is `farrier:records:`, which is shared, or `farrier:private-records:<user>:`. Places, kinds
+and classes are JSON, for names may be any text. `record_archives.py` and `older_records.py` have
+further keys."""
 
 from __future__ import annotations
 
@@ -27,11 +29,9 @@ from farrier_farm.connection import Client
 from farrier_farm.content import ContentStore
 from farrier_farm.older_records import OlderRecords
 from farrier_farm.record_archives import RecordArchives
-from farrier_farm.record_entry import RecordEntry, kind, place
+from farrier_farm.record_entry import SHARED, RecordEntry, kind, place
 from farrier_farm.trials import Trials
 
-_PREFIX = "farrier:records:"
-_LOG = _PREFIX + "log"
 _PAGE = 500
 _ADDED_AT_ONCE = 100
 _LOOKED_AT = 2000  # records, for a page of some of them
@@ -116,13 +116,19 @@ class StoredRecord:
 
 class Records:
     """Implements `farrier.records.RecordStore`: what `add` returned from survives `kill -9`. Raises
-    ServiceError where Redis is out of reach."""
+    ServiceError where Redis is out of reach.
 
-    def __init__(self, client: Client, blobs: ContentStore, trials: Trials) -> None:
+    They are those that all share, or the private ones of the user `owner`."""
+
+    def __init__(
+        self, client: Client, blobs: ContentStore, trials: Trials, owner: str = ""
+    ) -> None:
         self._client = client
         self._trials = trials
-        self.archives = RecordArchives(client, blobs)
-        self._older = OlderRecords(client)
+        self.store = f"farrier:private-records:{owner}:" if owner else SHARED
+        self._log = self.store + "log"
+        self.archives = RecordArchives(client, blobs, self.store)
+        self._older = OlderRecords(client, self.store)
         files = resources.files(__package__)
         names = ("curves.lua", "throughput.lua", "records.lua")
         parts = [files.joinpath(name).read_text() for name in names]
@@ -131,7 +137,7 @@ class Records:
     def add(self, record: TuningRecord, job: str = "") -> None:
         """Once, however often it is added, as a trial of the `job` that measured it."""
         keys, words = self._trials.trial(job, record) if job else ([], [])
-        self._add_script(keys, [*RecordEntry.of(record).words, *words])
+        self._add_script(keys, [*RecordEntry.of(record).words, *words, self.store])
         if self.archives.are_due():
             self.archives.write()
 
@@ -139,15 +145,16 @@ class Records:
         """Adds them as of no job; returns how many were new."""
         return self._add_entries([RecordEntry.of(record) for record in records])
 
-    def of_job(self, job: str) -> TrialRecords:
-        """The same store, what is added to which are trials of a job; "" is none."""
-        return TrialRecords(self, job)
+    def of_job(self, job: str, beside: Records | None = None) -> TrialRecords:
+        """The same store, what is added to which are trials of a job; "" is none. What is `beside`
+        it is found as well."""
+        return TrialRecords(self, job, beside)
 
     def lines(self, digests: Sequence[str]) -> list[str | None]:
         """The JSON lines of records by their digests; None for one that is not there."""
         if not digests:
             return []
-        found: list[str | None] = self._client.command("HMGET", _PREFIX + "lines", *digests)
+        found: list[str | None] = self._client.command("HMGET", self.store + "lines", *digests)
         return found
 
     def find(self, task: str, fingerprint: str) -> list[TuningRecord]:
@@ -159,7 +166,7 @@ class Records:
 
     def stored(self, task: str, fingerprint: str) -> list[StoredRecord]:
         """Those of the log, with their places in it."""
-        name = f"{_PREFIX}on:{place(task, fingerprint)}"
+        name = f"{self.store}on:{place(task, fingerprint)}"
         return list(self._read_log(name))
 
     def of_task(self, task: str) -> Iterator[TuningRecord]:
@@ -171,7 +178,7 @@ class Records:
     def newest(self, task: str, fingerprint: str, limit: int) -> list[TuningRecord]:
         """The last so many of a task on a target, in the order of addition, of those that are in
         the log."""
-        name = f"{_PREFIX}on:{place(task, fingerprint)}"
+        name = f"{self.store}on:{place(task, fingerprint)}"
         entries = self._client.command("XREVRANGE", name, "+", "-", "COUNT", limit)
         found = self._read_entries([(one, fields["digest"]) for one, fields in reversed(entries)])
         return [one.record for one in found if one.record is not None]
@@ -180,7 +187,7 @@ class Records:
         return (one.record for one in self._all() if one.record is not None)
 
     def count(self) -> int:
-        return int(self._client.command("XLEN", _LOG)) + self._older.count()
+        return int(self._client.command("XLEN", self._log)) + self._older.count()
 
     def export(self) -> Iterator[str]:
         """Every record as one JSON line (without the newline), in the order of addition."""
@@ -204,9 +211,9 @@ class Records:
     def log(self, after: str, task: str | None, limit: int) -> tuple[list[StoredRecord], str]:
         """The next so many records behind an id, of one task where it is given, and the id of the
         last of them; "" where there are no others."""
-        names = [_LOG]
+        names = [self._log]
         if task is not None:
-            names = [f"{_PREFIX}on:{place(task, target)}" for target in self._targets(task)]
+            names = [f"{self.store}on:{place(task, target)}" for target in self._targets(task)]
         pages = [self._entries(name, after, limit) for name in names]
         found = list(heapq.merge(*pages, key=lambda entry: _order(entry[0])))[:limit]
         return self._read_entries(found), found[-1][0] if len(found) == limit else ""
@@ -233,10 +240,10 @@ class Records:
     def classes(self) -> Sequence[RecordClass]:
         """How many records there are of each device class, by its id."""
         self.adopt()
-        kinds = sorted(map(json.loads, self._client.command("SMEMBERS", _PREFIX + "kinds")))
+        kinds = sorted(map(json.loads, self._client.command("SMEMBERS", self.store + "kinds")))
         rules = self._rules(kinds)
         ids = sorted({one.device_class for one in rules})
-        tasks = [("HLEN", f"{_PREFIX}counts:{json.dumps([one])}") for one in ids]
+        tasks = [("HLEN", f"{self.store}counts:{json.dumps([one])}") for one in ids]
         counts = self._client.commands(tasks) if ids else []
         return [
             _class(one, of_tasks, [rule for rule in rules if rule.device_class == one])
@@ -252,9 +259,9 @@ class Records:
         """Of each pair of class and rule, but those whose last record has just been removed."""
         words: list[Sequence[str | int]] = []
         for name in (kind(*one) for one in kinds):
-            made = f"{_PREFIX}made:{name}"
-            words += [("ZCARD", made), ("HLEN", f"{_PREFIX}counts:{name}")]
-            words += [("HGET", _PREFIX + "failed", name)]
+            made = f"{self.store}made:{name}"
+            words += [("ZCARD", made), ("HLEN", f"{self.store}counts:{name}")]
+            words += [("HGET", self.store + "failed", name)]
             words += [("ZRANGE", made, end, end, "WITHSCORES") for end in (0, -1)]
         found = iter(self._client.commands(words) if words else ())
         five = zip(found, found, found, found, found, strict=True)
@@ -268,17 +275,17 @@ class Records:
         new = 0
         for start in range(0, len(entries), _ADDED_AT_ONCE):
             words = [word for one in entries[start : start + _ADDED_AT_ONCE] for word in one.words]
-            new += int(self._add_script([], words))
+            new += int(self._add_script([], [*words, self.store]))
         while self.archives.are_due() and self.archives.write():
             pass
         return new
 
     def _targets(self, task: str) -> set[str]:
-        return set(self._client.command("SMEMBERS", f"{_PREFIX}targets:{task}"))
+        return set(self._client.command("SMEMBERS", f"{self.store}targets:{task}"))
 
     def _all(self) -> Iterator[StoredRecord]:
         self.adopt()
-        yield from self._read_log(_LOG)
+        yield from self._read_log(self._log)
 
     def _read_log(self, name: str) -> Iterator[StoredRecord]:
         """Those of one stream, page by page."""
@@ -307,21 +314,29 @@ class Records:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TrialRecords:
-    """All records; what is added is a trial of one job as well. Implements `RecordStore`."""
+    """The records of a store, and those `beside` it; what is added is a trial of one job as well.
+    Implements `RecordStore`."""
 
     records: Records
     job: str
+    beside: Records | None = None
 
     def add(self, record: TuningRecord) -> None:
         """As `Records.add`."""
         self.records.add(record, self.job)
 
     def find(self, task: str, fingerprint: str) -> list[TuningRecord]:
-        """As `Records.find`."""
-        return self.records.find(task, fingerprint)
+        """As `Records.find`; those of two stores by when they were made."""
+        found = self.records.find(task, fingerprint)
+        if self.beside is not None:
+            found += self.beside.find(task, fingerprint)
+            found.sort(key=lambda record: record.created)
+        return found
 
     def __iter__(self) -> Iterator[TuningRecord]:
-        return iter(self.records)
+        yield from self.records
+        if self.beside is not None:
+            yield from self.beside
 
 
 def _record(line: str) -> TuningRecord | None:

@@ -30,15 +30,18 @@ def file(tmp_path):
     return path
 
 
-@pytest.fixture(params=["a file", "a service"])
+@pytest.fixture(params=["a file", "a service", "a user's own"])
 def place(request, farrier, file):
-    """Runs a verb on a file or on a service, which have the same records."""
+    """Runs a verb on a file, on a service, or on a user's private records, which are the same."""
     if request.param == "a file":
         return lambda *words, **env: farrier("records", *words, "--file", file, **env)
     service = request.getfixturevalue("service")
-    service.farm.records.add_all(_records())
+    is_private = request.param == "a user's own"
+    store = service.farm.private_records("default") if is_private else service.farm.records
+    store.add_all(_records())
     environment = {"FARRIER_SERVER": service.url, "FARRIER_TOKEN": service.token}
-    return lambda *words: farrier("records", *words, **environment)
+    options = ["--private"] if is_private else []
+    return lambda *words: farrier("records", *words, *options, **environment)
 
 
 def _lines(path) -> list[TuningRecord]:
@@ -111,6 +114,9 @@ def test_what_cannot_be_read_or_written_is_told(farrier, file, tmp_path):
         assert done.returncode == 9, words
     assert not (tmp_path / "out.jsonl").exists()
     assert farrier("records", "export", "--since", "then", "-o", "x").returncode == 2
+    done = farrier("records", "import", file, "--into", "out.jsonl", "--private")
+    assert done.returncode == 2
+    assert "leave --private out" in done.stderr
     with file.open("a") as records:
         records.write('{"task":')
     done = farrier("records", "show", "--file", file)

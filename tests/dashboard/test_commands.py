@@ -21,6 +21,7 @@ REQUESTS = [
     {
         "name": 'it\'s $(a) \u202ename\\ of "many" words',
         "wait_for_device": True,
+        "private": True,
         "options": {
             "shapes": {"x": ["batch:1..8", 3, 13, 17]},
             "hot": [{"batch": 4}],
@@ -33,7 +34,7 @@ REQUESTS = [
     },
     {"options": {"shapes": {"x": ["?", 3, 13, 17]}, "hot": [], "verify": False}},
 ]
-SAME = ("name", "options", "target", "model", "wait_for_device", "against")
+SAME = ("name", "options", "target", "model", "wait_for_device", "against", "private")
 
 
 @pytest.fixture

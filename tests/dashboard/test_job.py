@@ -10,6 +10,8 @@ import pytest
 from playwright.sync_api import expect
 
 from farrier.errors import InvalidModelError
+from farrier.sdk.client import Client
+from farrier_farm.users import Users
 from tests.dashboard.conftest import SHAPES, Proxy
 from tests.dashboard.looks import settle
 
@@ -75,6 +77,19 @@ def test_one_that_is_deleted_while_watched_says_so(page, up, network, eventually
         page.watch.expect("console: .*404")
         client.delete(job)
     expect(page.get_by_text("This job is there no more.")).to_be_visible(timeout=SOON_MS)
+
+
+def test_another_users_private_one_shows_how_it_stands(page, up, network):
+    ann = Client(up.url, Users(up.home).add("ann-of-private-jobs"))
+    with ann:
+        job = ann.submit(network, shapes=SHAPES, name="of ann", private=True)
+        ann.wait(job.id)
+    page.watch.expect("console: .*403")  # the page asks for the curve before it knows
+    page.goto(f"/jobs/{job.id}")
+    expect(page.get_by_text("private to ann-of-private-jobs")).to_be_visible()
+    expect(page.locator(".state", has_text="succeeded").first).to_be_visible()
+    expect(page.get_by_role("link", name="Download")).to_have_count(0)
+    expect(page.get_by_role("tab", name="Trials")).to_have_count(0)
 
 
 def test_one_that_never_was_says_so(page):

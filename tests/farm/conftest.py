@@ -16,7 +16,7 @@ from farrier_farm.farm import Farm
 from farrier_farm.jobs import REFERS
 from farrier_farm.kinds import Kind
 from farrier_farm.leases import Lease, Leases
-from farrier_farm.record_archives import ARCHIVES
+from farrier_farm.record_archives import all_archives
 from farrier_farm.settings import Settings
 from tests.device_side import BlockingDeviceSide
 from tests.farm.indexes import check_indexes
@@ -117,8 +117,9 @@ def audit() -> Callable[..., None]:
             files = manifest["files"].values()
             for digest in [manifest["message"], *(file["sha256"] for file in files)]:
                 due.setdefault(digest, set()).add(key)
-        for digest in farm.records.archives:
-            due.setdefault(digest, set()).add(ARCHIVES)
+        for archives in all_archives(farm.client, farm.blobs):
+            for digest in archives:
+                due.setdefault(digest, set()).add(archives.key)
         keys = set(command("KEYS", "farrier:refs:*"))
         found = {key.rpartition(":")[2]: set(command("SMEMBERS", key)) for key in keys}
         assert found == due

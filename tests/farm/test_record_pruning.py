@@ -62,7 +62,7 @@ def prune(farm: Farm, pruning: Pruning, *, is_dry: bool = False) -> int:
     """Step by step, until nothing is left to do; returns how many went."""
     total, after = 0, ""
     while True:
-        done = farm.record_pruning.step(pruning, after=after, is_dry=is_dry)
+        done = farm.record_pruning.step(farm.records, pruning, after=after, is_dry=is_dry)
         total += done.records
         if not done.next:
             return total
@@ -167,7 +167,8 @@ PRUNES = """
     print(flush=True)
     after = ""
     while True:
-        done = farm.record_pruning.step(Pruning(Selection(failed=True), keep=1), after=after)
+        pruning = Pruning(Selection(failed=True), keep=1)
+        done = farm.record_pruning.step(farm.records, pruning, after=after)
         after = done.next
         if not after:
             break
@@ -200,7 +201,7 @@ def test_kill_9_at_any_moment_and_begun_again(farm: Farm, audit) -> None:
 def test_nothing_is_lost_where_redis_dies_too(installation) -> None:
     with contextlib.closing(Farm.open(installation.settings)) as farm:
         farm.records.add_all(records(40))
-        farm.record_pruning.step(Pruning(Selection(failed=True)))
+        farm.record_pruning.step(farm.records, Pruning(Selection(failed=True)))
         installation.kill_redis()
         installation.start_redis()
         check_records(farm)

@@ -163,7 +163,7 @@ def test_machines_with_equal_extensions_share_no_queue_search_or_record(broker, 
                 Model.of_bytes(model.SerializeToString()),
                 CompileOptions(target=admitted.target, trials=3),
                 runner=runner,
-                records=farm.job_records(admitted.place, runner),
+                records=farm.job_records(farm.records, admitted.place, runner),
             )
             assert artifact.report["verification"]["device"] == name
             assert [farm.devices.get(one).measured > 0 for one in names] == [True, turn == 2]

@@ -89,6 +89,22 @@ def test_tuning_leaves_records(farm: Farm, device, run_job) -> None:
     assert [TuningRecord.from_line(line) for line in lines] == list(farm.records)
 
 
+def test_a_private_job_leaves_nothing_to_others(farm: Farm, device, supervise, eventually) -> None:
+    private = farm.private_records("ann")
+    supervise(list(JOB_COMMAND))
+    for trials in (12, 20):
+        options = CompileOptions(target=TARGET, trials=trials)
+        model = farm.blobs.put(_model())
+        job = farm.jobs.submit(model, options, owner="ann", private=True)
+        job = eventually(lambda id=job.id: (j := farm.jobs.get(id)).state.final and j, 60)
+        assert job.state is State.SUCCEEDED, job.error
+        archived = "".join(farm.blobs.verified(one).read_text() for one in private.archives)
+        assert archived.splitlines() == list(private.export())
+    schedules = [(r.task, r.decisions) for r in private if r.context is Context.ALONE]
+    assert len(set(schedules)) == len(schedules) > 12  # the second job went on from the first
+    assert (list(farm.records), list(farm.definitions.newest(10))) == ([], [])
+
+
 def test_an_attempt_goes_on_from_the_records_of_the_one_before(
     farm: Farm, device, supervise, eventually
 ) -> None:

@@ -230,7 +230,7 @@ class Gateway:
                 self._answer(number, lambda: tuning.records.add(record))
             case {"define": list(lines)} if len(lines) <= _MOST_DEFINITIONS:
                 definitions = [*map(_definition, lines)]
-                self._answer(number, lambda: tuning.definitions.define(definitions))
+                self._answer(number, lambda: tuning.define(definitions))
             case {"find": [str(task), str(target)]}:
                 self._send_lines(number, lambda: tuning.records.find(task, target))
             case {"records": True}:
@@ -327,7 +327,7 @@ class Gateway:
         """Ends a job whose artifact has versions, once its records are in the blob store."""
         if not self._farm.jobs.get(self._lease.item).versions:
             raise MalformedError("an end without an artifact")
-        self._once_there_is_room(self._farm.records.archives.write)
+        self._once_there_is_room(self._farm.records_of(self._job).archives.write)
         self._farm.jobs.succeed_as_it_is(self._lease)
 
     def _stored(self, artifact: int) -> str:
@@ -336,7 +336,7 @@ class Gateway:
 
         def store() -> str:
             if self._tuning is not None:
-                self._farm.records.archives.write()
+                self._farm.records_of(self._job).archives.write()
             blobs.check_room(os.fstat(artifact).st_size)
             return blobs.put_stream(_pieces(artifact))
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from farrier.errors import NotFoundError, StorageError
 from farrier.options import CompileOptions
 from farrier.progress import Listener
-from farrier.records import RecordStore, TaskStore
+from farrier.records import RecordStore, TaskDefinition, TaskStore
 from farrier_farm.farm import Farm
 from farrier_farm.jobs import Job
 from farrier_farm.kinds import Kind
@@ -20,11 +20,16 @@ from farrier_farm.runner import FarmRunner
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tuning:
     """What a compilation may ask for: measurements, the farm's records, and the definitions of the
-    tasks that these name."""
+    tasks that these name; None where nobody is to learn from what it adds."""
 
     runner: FarmRunner
     records: RecordStore
-    definitions: TaskStore
+    definitions: TaskStore | None
+
+    def define(self, definitions: Sequence[TaskDefinition]) -> None:
+        """As `TaskStore.define`."""
+        if self.definitions is not None:
+            self.definitions.define(definitions)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -48,7 +53,8 @@ def _compile(farm: Farm, job: Job, lease: Lease, listener: Listener) -> Order:
         left = max(0.0, options.budget_s - job.used.tuned_s)
         options = dataclasses.replace(options, budget_s=left)
     runner = farm.runner(admitted.place, lease, listener)
-    tuning = Tuning(runner, farm.job_records(admitted.place, runner), farm.definitions)
+    records = farm.job_records(farm.records_of(job), admitted.place, runner)
+    tuning = Tuning(runner, records, None if job.private else farm.definitions)
     work = {"options": options.to_dict(), "against": list(job.against), "now": job.now}
     if job.versions:
         work["artifact"] = str(farm.blobs.verified(job.versions[-1].artifact))

@@ -47,6 +47,9 @@ ClassOption = Annotated[
     str | None, typer.Option("--device-class", help="Only those of the class with this id.")
 ]
 TaskOption = Annotated[str | None, typer.Option("--task", help="Only those of the task's key.")]
+PrivateOption = Annotated[
+    bool, typer.Option("--private", help="Those of your private jobs, not those of all users.")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -75,9 +78,11 @@ def show(
         int, typer.Option(min=1, max=1000, help="So many of each class and context, with --task.")
     ] = 10,
     file: FileOption = None,
+    private: PrivateOption = False,
     server: ServerOption = None,
 ) -> None:
     """List what is known by device class and rule, or the fastest schedules of a task."""
+    _check_store(file, private)
     if file is not None:
         found = _readable(file)
         if task is None:
@@ -87,9 +92,9 @@ def show(
         return
     with Client(server) as client:
         if task is None:
-            _print_rules(client.show_records())
+            _print_rules(client.show_records(private=private))
         else:
-            _print_schedules(client.fastest_schedules(task, limit))
+            _print_schedules(client.fastest_schedules(task, limit, private=private))
 
 
 def export(
@@ -100,9 +105,11 @@ def export(
         str | None, typer.Option(help="Only those made since this date: 2026-11-01, in UTC.")
     ] = None,
     file: FileOption = None,
+    private: PrivateOption = False,
     server: ServerOption = None,
 ) -> None:
     """Write records to a file, whole or not at all."""
+    _check_store(file, private)
     selection = Selection(
         device_class=device_class, task=task, since=None if since is None else _moment(since)
     )
@@ -111,7 +118,10 @@ def export(
         return
     with Client(server) as client:
         lines = client.export_records(
-            device_class=selection.device_class, task=selection.task, since=selection.since
+            device_class=selection.device_class,
+            task=selection.task,
+            since=selection.since,
+            private=private,
         )
         _write(output, lines)
 
@@ -121,14 +131,16 @@ def import_(
     into: Annotated[
         Path | None, typer.Option("--into", help="Into this file instead of the service.")
     ] = None,
+    private: PrivateOption = False,
     server: ServerOption = None,
 ) -> None:
     """Add the records of a file; those that are there already stay as they are."""
+    _check_store(into, private)
     if into is not None:
         imported = _import_into(FileRecords(into), source)
     else:
         with Client(server) as client:
-            imported = client.import_records(source)
+            imported = client.import_records(source, private=private)
     typer.echo(f"{imported.added} records added, {imported.known} were there already")
 
 
@@ -156,9 +168,11 @@ def prune(
         bool, typer.Option("--dry-run", help="Say how many would go, and remove none.")
     ] = False,
     file: FileOption = None,
+    private: PrivateOption = False,
     server: ServerOption = None,
 ) -> None:
     """Remove records for good: those for which all that is asked holds."""
+    _check_store(file, private)
     before = None if older_than is None else time.time() - _age(older_than)
     asked = Selection(device_class=device_class, before=before, failed=failed)
     if asked == ALL and not other_versions and keep is None:
@@ -177,8 +191,17 @@ def prune(
                 other_versions=other_versions,
                 keep=keep,
                 dry_run=dry_run,
+                private=private,
             )
     typer.echo(f"{pruned} records {'would go' if dry_run else 'removed'}")
+
+
+def _check_store(file: Path | None, private: bool) -> None:
+    if file is not None and private:
+        raise UsageError(
+            f"{file} is a file: which of its records are private, it does not say",
+            hint="leave --private out, or the file: then it is the service's",
+        )
 
 
 def _prune_file(

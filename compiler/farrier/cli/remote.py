@@ -86,6 +86,14 @@ def submit(
             "of it while the job tunes, within --budget or --trials.",
         ),
     ] = False,
+    private: Annotated[
+        bool,
+        typer.Option(
+            "--private",
+            help="Keep what the job measures and makes from other users: their jobs do not learn "
+            "from it.",
+        ),
+    ] = False,
     follow: Annotated[bool, typer.Option("--watch", help="Watch the job until it ends.")] = False,
     server: ServerOption = None,
 ) -> None:
@@ -109,6 +117,7 @@ def submit(
             wait_for_device=wait_for_device,
             against=against or (),
             now=now,
+            private=private,
             listener=view,
         )
     typer.echo(job.id)

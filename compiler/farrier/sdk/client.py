@@ -143,7 +143,6 @@ class Client(Closing):
             verify=_trust(ca or default_ca) if self.url.startswith("https://") else False,
             trust_env=False,  # a proxy of the environment must not see a token meant for loopback
         )
-        self._records = FarmRecords(self._call, patience_s=patience_s)
 
     def close(self) -> None:
         """Closes the connections."""
@@ -211,6 +210,7 @@ class Client(Closing):
         wait_for_device: bool = False,
         against: Sequence[str] = (),
         now: bool = False,
+        private: bool = False,
         listener: UploadListener | None = None,
     ) -> Job:
         """Uploads the model and queues its compilation; the options are `CompileOptions`.
@@ -229,6 +229,7 @@ class Client(Closing):
         how they did, and a warning where no device has. A job that is to have its artifact `now`
         has it as soon as the untuned model is verified, and tunes on; each better one becomes the
         next version of it (`Job.versions`). UsageError where there are neither trials nor a budget.
+        What a `private` one measures and makes is its user's alone (docs/records.md).
         `listener` is told how the upload goes; see `upload`.
         """
         if unknown := [engine for engine in against if engine not in NAMES]:
@@ -259,6 +260,8 @@ class Client(Closing):
             body["against"] = list(against)
         if now:
             body["now"] = True
+        if private:
+            body["private"] = True
         # With a key the request may be sent again after an answer was lost on the way.
         headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
         patience = Patience(self._patience_s)
@@ -549,14 +552,18 @@ class Client(Closing):
 
     # Tuning records
 
-    def show_records(self) -> list[RuleSummary]:
-        """How many there are, by device class and rule."""
-        return self._records.show()
+    # `private` ones are those of the user's private jobs, which are not among all others.
 
-    def fastest_schedules(self, task: str, limit: int = 10) -> list[KnownSchedule]:
+    def show_records(self, *, private: bool = False) -> list[RuleSummary]:
+        """How many there are, by device class and rule."""
+        return self._records(private).show()
+
+    def fastest_schedules(
+        self, task: str, limit: int = 10, *, private: bool = False
+    ) -> list[KnownSchedule]:
         """The fastest schedules of a task, by its key, on each device class: `limit` of those
         measured in a model and as many measured alone, whose times do not compare."""
-        return self._records.fastest(task, limit)
+        return self._records(private).fastest(task, limit)
 
     def export_records(
         self,
@@ -564,14 +571,20 @@ class Client(Closing):
         device_class: str | None = None,
         task: str | None = None,
         since: float | None = None,
+        private: bool = False,
     ) -> Iterator[str]:
         """Records as JSON lines, without their ends, in the order in which they were added; of one
         device class, of one task, or made since a time in Unix seconds, where given. Fetched page
         by page; raises ServiceError when the server stays away for `patience_s`."""
-        return self._records.export({"device_class": device_class, "task": task, "since": since})
+        chosen = {"device_class": device_class, "task": task, "since": since}
+        return self._records(private).export(chosen)
 
     def import_records(
-        self, path: str | os.PathLike[str], *, listener: Callable[[Imported], None] | None = None
+        self,
+        path: str | os.PathLike[str],
+        *,
+        private: bool = False,
+        listener: Callable[[Imported], None] | None = None,
     ) -> Imported:
         """Adds the JSON lines of a file, which is sent in parts; `listener` is told what is there
         after each. A record that the farm has is not added twice, so a file may be imported again.
@@ -580,7 +593,7 @@ class Client(Closing):
         nothing behind it. StorageError where the file cannot be read.
         """
         imported = Imported(0, 0)
-        for imported in self._records.load(numbered_lines(pathlib.Path(path))):
+        for imported in self._records(private).load(numbered_lines(pathlib.Path(path))):
             if listener is not None:
                 listener(imported)
         return imported
@@ -594,6 +607,7 @@ class Client(Closing):
         other_versions: bool = False,
         keep: int | None = None,
         dry_run: bool = False,
+        private: bool = False,
         listener: Callable[[int], None] | None = None,
     ) -> int:
         """Removes records for good, and returns how many: those that are of a device class, were
@@ -618,10 +632,13 @@ class Client(Closing):
             "dry_run": dry_run,
         }
         pruned = 0
-        for pruned in self._records.prune(request):
+        for pruned in self._records(private).prune(request):
             if listener is not None:
                 listener(pruned)
         return pruned
+
+    def _records(self, private: bool) -> FarmRecords:
+        return FarmRecords(self._call, patience_s=self._patience_s, private=private)
 
     # The cost model that tuning records train
 

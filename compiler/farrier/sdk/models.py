@@ -54,6 +54,7 @@ class Job:
     kind: str = "compile"  # or inspect, list: what is prepared to be shown
     against: tuple[str, ...] = ()  # engines that it is raced with
     now: bool = False  # its artifact is there before it is tuned, and has versions
+    private: bool = False  # what it measures and makes is its owner's alone
     versions: tuple[JobVersion, ...] = ()  # of the artifact, the oldest first
     version: int | None = None  # the one in use, which is the artifact
     version_is_kept: bool = False  # by a rollback, whatever versions are added

@@ -29,11 +29,13 @@ class Imported:
 
 
 class FarmRecords:
-    """Asks by `call`, again where a server that answered went away, for `patience_s`."""
+    """Asks by `call`, again where a server that answered went away, for `patience_s`. They are the
+    `private` ones of the caller, or those of all users."""
 
-    def __init__(self, call: Call, *, patience_s: float) -> None:
+    def __init__(self, call: Call, *, patience_s: float, private: bool) -> None:
         self._call = call
         self._patience_s = patience_s
+        self._store = {"private": True} if private else {}
 
     def show(self) -> list[RuleSummary]:
         """As `Client.show_records`."""
@@ -85,10 +87,10 @@ class FarmRecords:
         """Asks again what is safe to repeat, once something has been answered."""
         patience = Patience(self._patience_s)
 
-        def ask(method: str, path: str, **request: Any) -> Any:
+        def ask(method: str, path: str, params: Mapping[str, Any] = {}, **request: Any) -> Any:
             while True:
                 try:
-                    answer = self._call(method, path, **request)
+                    answer = self._call(method, path, params={**params, **self._store}, **request)
                 except ServiceError as error:
                     patience.sleep_or_raise(error)
                 else:

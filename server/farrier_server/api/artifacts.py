@@ -12,6 +12,7 @@ from farrier.errors import UsageError
 from farrier_farm.jobs import Job
 from farrier_farm.kinds import Kind
 from farrier_server.api.jobs import JobId
+from farrier_server.api.private import READABLE
 from farrier_server.context import FarmDep
 from farrier_server.problems import NotReadyError, RangeError, documented
 
@@ -19,7 +20,7 @@ Version = Annotated[
     int | None,
     Query(ge=1, description="of a job with versions: this one, and not the one in use"),
 ]
-router = APIRouter(prefix="/v1/jobs", tags=["artifacts"])
+router = APIRouter(prefix="/v1/jobs", tags=["artifacts"], dependencies=[READABLE])
 _RANGE = re.compile(r"bytes=(?:(\d{1,18})-(\d{0,18})|-(\d{1,18}))")
 _SUFFIXES = {Kind.COMPILE: ".farrier", Kind.INSPECT: ".json", Kind.LIST: ".listing"}
 
@@ -30,7 +31,7 @@ class ArtifactFile(FileResponse):
     media_type = "application/vnd.farrier"
 
 
-_RESPONSES = {206: {"description": "Partial Content"}, **documented(400, 404, 409, 416, 503)}
+_RESPONSES = {206: {"description": "Partial Content"}, **documented(400, 403, 404, 409, 416, 503)}
 
 
 @router.head("/{job_id}/artifact", response_class=ArtifactFile, responses=_RESPONSES)

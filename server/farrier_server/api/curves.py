@@ -10,10 +10,11 @@ from pydantic import BaseModel, Field
 
 from farrier_farm import curves
 from farrier_server.api.jobs import JobId
+from farrier_server.api.private import READABLE
 from farrier_server.context import FarmDep
 from farrier_server.problems import documented
 
-router = APIRouter(prefix="/v1/jobs", tags=["trials"])
+router = APIRouter(prefix="/v1/jobs", tags=["trials"], dependencies=[READABLE])
 _OF_A_TASK = 200  # points at most
 
 _SECONDS = Field(description="since the job began")
@@ -81,7 +82,7 @@ class CurveView(BaseModel):
         )
 
 
-@router.get("/{job_id}/curve", responses=documented(400, 404, 503))
+@router.get("/{job_id}/curve", responses=documented(400, 403, 404, 503))
 def get_curve(
     job_id: JobId,
     farm: FarmDep,

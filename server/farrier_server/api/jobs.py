@@ -139,6 +139,11 @@ class JobRequest(BaseModel):
         description="its artifact is there as soon as the untuned model is verified, while the job "
         "tunes on; each better one becomes the next version of it. Takes trials or a budget",
     )
+    private: bool = Field(
+        default=False,
+        description="what it measures and makes is its user's alone: other users see how the job "
+        "stands, their jobs do not find its records, and nothing is trained on them",
+    )
 
 
 class VersionView(BaseModel):
@@ -179,6 +184,7 @@ class JobView(BaseModel):
     best_ms: float | None = Field(description="estimated latency of the best code so far, in ms")
     seconds_left: float | None = Field(description="estimate")
     now: bool = Field(description="its artifact is there before it is tuned, and has versions")
+    private: bool = Field(description="what it measures and makes is its owner's alone")
     versions: list[VersionView] = Field(description="of the artifact, the oldest first")
     version: int | None = Field(description="the one in use, which is the artifact")
     version_is_kept: bool = Field(description="by a rollback, whatever versions are added")
@@ -216,6 +222,7 @@ class JobView(BaseModel):
             best_ms=finite(job.progress.best_ms),
             seconds_left=finite(job.progress.seconds_left),
             now=job.now,
+            private=job.private,
             versions=[
                 VersionView(
                     number=version.number,
@@ -274,6 +281,7 @@ def submit_job(
         "idempotency_key": idempotency_key,
         "against": against,
         "now": body.now,
+        "private": body.private,
     }
     if body.now:
         options.require_tuning()

@@ -23,11 +23,12 @@ from farrier_farm.kinds import Kind
 from farrier_farm.states import State
 from farrier_server.api.jobs import JobId
 from farrier_server.api.prepared import checked, malformed, path_of
+from farrier_server.api.private import READABLE
 from farrier_server.context import FarmDep
 from farrier_server.gate import OwnerDep
 from farrier_server.problems import Problem, documented, from_stored
 
-router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"], dependencies=[READABLE])
 _MOST = 10_000  # kernels and nodes
 _Text = Annotated[str, Field(max_length=1100)]
 _Count = Annotated[int, Field(ge=0, le=1 << 63)]
@@ -129,7 +130,7 @@ class KernelTexts(_Part):
     assembly: _Code = ""
 
 
-@router.post("/{job_id}/listing", status_code=201, responses=documented(404, 409, 429, 503))
+@router.post("/{job_id}/listing", status_code=201, responses=documented(403, 404, 409, 429, 503))
 def list_kernels(job_id: JobId, farm: FarmDep, owner: OwnerDep, response: Response) -> ListingView:
     """Queues the listing of a compiled model's kernels: 201. One that goes on, or has succeeded, is
     had again: 200; one that failed or was cancelled is done anew. 409 for a job that has no
@@ -140,7 +141,7 @@ def list_kernels(job_id: JobId, farm: FarmDep, owner: OwnerDep, response: Respon
     return ListingView.of(job, None)
 
 
-@router.get("/{job_id}/listing", responses=documented(404, 503))
+@router.get("/{job_id}/listing", responses=documented(403, 404, 503))
 def get_listing(job_id: JobId, farm: FarmDep) -> ListingView:
     """How far the listing of a job's kernels is, and what there is; all of it null where nobody has
     asked for one."""
@@ -151,7 +152,7 @@ def get_listing(job_id: JobId, farm: FarmDep) -> ListingView:
     return ListingView.of(job, checked(ListingDocument, found, job))
 
 
-@router.get("/{job_id}/listing/kernels/{kernel}", responses=documented(404, 503))
+@router.get("/{job_id}/listing/kernels/{kernel}", responses=documented(403, 404, 503))
 def get_kernel(
     job_id: JobId,
     kernel: Annotated[int, Path(ge=0, le=_MOST, description="its `id` in the listing")],

@@ -11,12 +11,13 @@ from pydantic import BaseModel, Field
 
 from farrier_farm.events import StoredEvent
 from farrier_server.api.jobs import JobId
+from farrier_server.api.private import READABLE
 from farrier_server.api.trials import After, Order
 from farrier_server.context import FarmDep
 from farrier_server.finite import finite
 from farrier_server.problems import Problem, documented, from_stored
 
-router = APIRouter(prefix="/v1/jobs", tags=["events"])
+router = APIRouter(prefix="/v1/jobs", tags=["events"], dependencies=[READABLE])
 
 
 class LogLine(BaseModel):
@@ -55,7 +56,7 @@ class LogPage(BaseModel):
     next: str = Field(description="`after` of the next page; empty on the last one")
 
 
-@router.get("/{job_id}/log", responses=documented(400, 404, 503))
+@router.get("/{job_id}/log", responses=documented(400, 403, 404, 503))
 def get_log(
     job_id: JobId,
     farm: FarmDep,

@@ -13,6 +13,7 @@ from farrier.records import KnownSchedule, Pruning, RuleId, RuleSummary, Selecti
 from farrier.targets import called
 from farrier_farm.farm import Farm
 from farrier_farm.records import RecordClass
+from farrier_server.api.private import RecordsDep
 from farrier_server.context import FarmDep
 from farrier_server.problems import documented
 
@@ -81,13 +82,13 @@ class RecordClassView(BaseModel):
 
 
 class RecordsView(BaseModel):
-    """What is known of all jobs together."""
+    """What is known of all jobs together, or of a user's private ones."""
 
     count: int = Field(description="records, of whatever class")
     classes: list[RecordClassView] = Field(description="by id")
     model: dict[str, Any] | None = Field(
-        description="the version of the cost model that they trained and that is in use: its "
-        "`version`, when it was `created`, and how many `records` taught it; null without one"
+        description="the version of the cost model that is in use, which shared records trained: "
+        "its `version`, when it was `created`, and how many `records` taught it; null without one"
     )
 
 
@@ -202,11 +203,11 @@ class PruneView(BaseModel):
 
 
 @router.get("", responses=documented(503))
-def get_records(farm: FarmDep) -> RecordsView:
+def get_records(farm: FarmDep, records: RecordsDep) -> RecordsView:
     """How many tuning records there are. They are kept until somebody prunes them: the next job
     that has a kernel of the same kind, on a device of the same class, begins with them."""
-    classes = [RecordClassView.of(farm, found) for found in farm.records.classes()]
-    return RecordsView(count=farm.records.count(), classes=classes, model=_model(farm))
+    classes = [RecordClassView.of(farm, found) for found in records.classes()]
+    return RecordsView(count=records.count(), classes=classes, model=_model(farm))
 
 
 def _model(farm: Farm) -> dict[str, Any] | None:
@@ -219,18 +220,18 @@ def _model(farm: Farm) -> dict[str, Any] | None:
 
 @router.get("/fastest", responses=documented(400, 503))
 def get_fastest(
-    farm: FarmDep,
+    records: RecordsDep,
     task: Annotated[str, Query(max_length=1000, description="key of the task")],
     limit: Annotated[int, Query(ge=1, le=1000, description="of each class and context")] = 10,
 ) -> FastestView:
     """The fastest schedules of a task on each device class; none of a task that is not known."""
-    found = fastest(farm.records.of_task(task), limit)
+    found = fastest(records.of_task(task), limit)
     return FastestView(schedules=[ScheduleView.of(one) for one in found])
 
 
 @router.get("/export", response_model=RecordLinesPage, responses=documented(400, 503))
 def export_records(
-    farm: FarmDep,
+    records: RecordsDep,
     device_class: DeviceClass = None,
     task: Annotated[str | None, Query(max_length=1000, description="only of this task")] = None,
     since: Annotated[
@@ -242,7 +243,7 @@ def export_records(
     """Tuning records, whole, in the order in which they were added. A page that is not the last may
     have fewer than `limit`, or none: it looks at so many records."""
     selection = Selection(device_class=device_class, task=task, since=since)
-    page = farm.records.page(selection, after=after, limit=limit)
+    page = records.page(selection, after=after, limit=limit)
     lines = ",".join(line for line in page.lines if _is_object(line))
     text = f'{{"records":[{lines}],"next":{json.dumps(page.next)}}}'
     return Response(text, media_type="application/json")  # as they are stored
@@ -260,7 +261,7 @@ def export_records(
 )
 async def import_records(
     request: Request,
-    farm: FarmDep,
+    records: RecordsDep,
     first: Annotated[
         int, Query(ge=1, le=1 << 60, description="number of the body's first line in its file")
     ] = 1,
@@ -269,15 +270,16 @@ async def import_records(
     may be sent again. 400 names a line that is no record: those before it are added, and nothing
     behind it was looked at."""
     lines = (await request.body()).split(b"\n")
-    added, known = await run_in_threadpool(farm.records.load, lines, first)
+    added, known = await run_in_threadpool(records.load, lines, first)
     return ImportView(added=added, known=known)
 
 
 @router.post("/prune", responses=documented(400, 503, 507))
-def prune_records(body: PruneRequest, farm: FarmDep) -> PruneView:
+def prune_records(body: PruneRequest, farm: FarmDep, records: RecordsDep) -> PruneView:
     """Removes records for good, in steps: ask again with `after` until `next` is empty. One that is
     begun again, after whatever happened, ends what was left."""
-    done = farm.record_pruning.step(body.pruning(), after=body.after, is_dry=body.dry_run)
+    pruning, after = body.pruning(), body.after
+    done = farm.record_pruning.step(records, pruning, after=after, is_dry=body.dry_run)
     return PruneView(pruned=done.records, next=done.next)
 
 

@@ -14,11 +14,12 @@ from farrier_farm.choices import Choices, choices
 from farrier_farm.farm import Farm
 from farrier_farm.trials import JobTask, Trial, TrialFilter, TrialOrder
 from farrier_server.api.jobs import JobId
+from farrier_server.api.private import READABLE
 from farrier_server.context import FarmDep
 from farrier_server.finite import finite
 from farrier_server.problems import documented
 
-router = APIRouter(prefix="/v1/jobs", tags=["trials"])
+router = APIRouter(prefix="/v1/jobs", tags=["trials"], dependencies=[READABLE])
 
 After = Annotated[
     str,
@@ -184,7 +185,7 @@ class ChoicesView(BaseModel):
         )
 
 
-@router.get("/{job_id}/tasks", responses=documented(400, 404, 503))
+@router.get("/{job_id}/tasks", responses=documented(400, 403, 404, 503))
 def list_tasks(
     job_id: JobId,
     farm: FarmDep,
@@ -198,7 +199,7 @@ def list_tasks(
     return TaskPage(tasks=[TaskView.of(task) for task in tasks], next=following)
 
 
-@router.get("/{job_id}/trials", responses=documented(400, 404, 503))
+@router.get("/{job_id}/trials", responses=documented(400, 403, 404, 503))
 def list_trials(
     job_id: JobId,
     farm: FarmDep,
@@ -217,7 +218,7 @@ def list_trials(
     return TrialPage(trials=[TrialView.of(*one) for one in found], next=following)
 
 
-@router.get("/{job_id}/records", responses=documented(400, 404, 503))
+@router.get("/{job_id}/records", responses=documented(400, 403, 404, 503))
 def list_records(
     job_id: JobId,
     farm: FarmDep,
@@ -234,7 +235,7 @@ def list_records(
     return RecordPage(records=[finite(record) for _, record in found], next=following)
 
 
-@router.get("/{job_id}/tasks/{task}/choices", responses=documented(404, 503))
+@router.get("/{job_id}/tasks/{task}/choices", responses=documented(403, 404, 503))
 def get_choices(
     job_id: JobId,
     farm: FarmDep,
@@ -242,8 +243,8 @@ def get_choices(
 ) -> ChoicesView:
     """What each choice brought: the times of the trials that made it, of the 1,000 fastest trials
     of the kernel in this job. Those alone count, or, where there are none, those in the model."""
-    farm.jobs.get(job_id)
-    return ChoicesView.of(choices(farm.trials, farm.records, job_id, task))
+    job = farm.jobs.get(job_id)
+    return ChoicesView.of(choices(farm.trials, farm.records_of(job), job_id, task))
 
 
 def _page(
@@ -251,11 +252,11 @@ def _page(
 ) -> tuple[list[tuple[Trial, dict[str, Any]]], str]:
     """Trials with their records, and the `after` of the next page. Raises NotFoundError,
     UsageError."""
-    farm.jobs.get(job_id)
+    records = farm.records_of(farm.jobs.get(job_id))
     trials, following = farm.trials.list(
         job_id, after=after, limit=limit, wanted=wanted, order=order
     )
-    lines = farm.records.lines([trial.record for trial in trials])
+    lines = records.lines([trial.record for trial in trials])
     known = zip(trials, lines, strict=True)
     found = [(trial, json.loads(line)) for trial, line in known if line is not None]
     return [(trial, record) for trial, record in found if wanted.admits(record)], following

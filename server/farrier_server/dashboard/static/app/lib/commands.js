@@ -8,7 +8,7 @@ const DEFAULTS = { threads: 0, seed: 0, max_layer_error: 3e-6, verify: true, pre
  * file. Options that have their default are left out.
  */
 export function commandLine(request, server = location.origin) {
-  const { options, file, name, waits, against } = parts(request);
+  const { options, file, name, waits, against, isPrivate } = parts(request);
   const words = [["--target", options.target ?? "host"]];
   for (const [input, dims] of Object.entries(options.shapes ?? {})) words.push(["--shape", `${input}=${dims.join(",")}`]);
   for (const sizes of hotOf(options)) words.push(["--hot", sizes]);
@@ -20,6 +20,7 @@ export function commandLine(request, server = location.origin) {
   for (const engine of against) words.push(["--against", engine]);
   if (name) words.push(["--name", name]);
   if (waits) words.push(["--wait-for-device"]);
+  if (isPrivate) words.push(["--private"]);
   if (server !== DEFAULT_SERVER) words.push(["--server", server]);
   const path = file.startsWith("-") ? `./${file}` : file;
   return [`farrier submit ${quoted(path)}`, ...words.map((word) => word.map(quoted).join(" "))].join(" \\\n  ");
@@ -27,7 +28,7 @@ export function commandLine(request, server = location.origin) {
 
 /** The Python that submits `request`, waits and downloads the artifact. */
 export function python(request, server = location.origin) {
-  const { options, file, name, waits, against } = parts(request);
+  const { options, file, name, waits, against, isPrivate } = parts(request);
   const given = [literal(file), `target=${literal(options.target ?? "host")}`];
   const add = (field, text) => given.push(`${field}=${text}`);
   if (hasAny(options.shapes)) add("shapes", dict(options.shapes, (dims) => tuple(dims)));
@@ -38,6 +39,7 @@ export function python(request, server = location.origin) {
   if (against.length) add("against", `[${against.map(literal).join(", ")}]`);
   if (name) add("name", literal(name));
   if (waits) add("wait_for_device", "True");
+  if (isPrivate) add("private", "True");
   const client = server === DEFAULT_SERVER ? "" : literal(server);
   const artifact = `${file.replace(/\.onnx$/, "")}.farrier`;
   return `import farrier
@@ -69,6 +71,7 @@ function parts(request) {
     name: isOwnName ? "" : name,
     waits: Boolean(request.wait_for_device),
     against: request.against ?? [],
+    isPrivate: Boolean(request.private),
   };
 }
 

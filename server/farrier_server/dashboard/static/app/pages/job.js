@@ -5,7 +5,7 @@ import { visible } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { setQuery } from "../lib/router.js";
 import { Tabs } from "../ui/controls.js";
-import { Loading, Problem } from "../ui/feedback.js";
+import { Loading, Notice, Problem } from "../ui/feedback.js";
 import { Facts } from "../ui/figures.js";
 import { PageHead } from "../ui/shell.js";
 import { Ago, Id, Name, Said, State } from "../ui/text.js";
@@ -24,12 +24,14 @@ import { Trials } from "./job/trials.js";
 const TABS = [["kernels", "Kernels"], ["trials", "Trials"], ["choices", "Choices"], ["log", "Log"], ["report", "Report"]];
 const KERNELS_MS = 5000;
 
-export function Job({ id, query }) {
+export function Job({ id, query, session }) {
   const live = useLiveJob(id);
   const { job, gone, link } = live;
   const isOver = isFinal(job) || Boolean(gone);
-  const found = useKernels(id, { curves: live.curve.tasks, every: isOver ? 0 : KERNELS_MS, enabled: Boolean(job) && !gone, renewed: `${job?.state} ${job?.attempts}` });
-  const log = useLog(id, `${live.said} ${job?.state}`, Boolean(job) && !gone);
+  const isClosed = Boolean(job?.private && job.owner !== session.owner);
+  const isShown = Boolean(job) && !gone && !isClosed;
+  const found = useKernels(id, { curves: live.curve.tasks, every: isOver ? 0 : KERNELS_MS, enabled: isShown, renewed: `${job?.state} ${job?.attempts}` });
+  const log = useLog(id, `${live.said} ${job?.state}`, isShown);
   const [failure, setFailure] = useState(null);
   const kernel = query.get("kernel") ?? "";
   const axis = query.get("axis") ?? "";
@@ -37,6 +39,7 @@ export function Job({ id, query }) {
     [live.curve.points, live.curve.tasks, live.curve.isKnown, live.curve.error, kernel, axis, isOver]);
 
   if (!job) return html`<${NoJob} id=${id} gone=${gone} live=${live} />`;
+  if (isClosed) return html`<${Closed} job=${job} gone=${gone} />`;
   const isStale = Boolean(gone) || link === "broken";
   return html`
     <${PageHead} title=${html`<${Name} text=${job.name} empty="A job without a name" />`} tab=${visible(job.name || "Job").slice(0, 100)}
@@ -51,6 +54,19 @@ export function Job({ id, query }) {
     <${JobFigures} job=${job} points=${live.curve.points} isStale=${isStale} />
     ${charts}
     <${Panels} job=${job} found=${found} log=${log} query=${query} kernel=${kernel} isOver=${isOver} />
+  `;
+}
+
+/** A private job of another user. */
+function Closed({ job, gone }) {
+  return html`
+    <${PageHead} title=${html`<${Name} text=${job.name} empty="A job without a name" />`} tab=${visible(job.name || "Job").slice(0, 100)}
+      above=${html`<a href="/jobs">Jobs</a> / <${Id} id=${job.id} length=${24} />`} />
+    <${About} job=${job} gone=${gone} link="over" />
+    <${Notice} tone="wait">
+      <p><strong>This job is private to <${Name} text=${job.owner} />.</strong> You see how it stands. What it measured and made is its owner's alone.</p>
+    <//>
+    <${JobFigures} job=${job} points=${[]} isStale=${Boolean(gone)} />
   `;
 }
 
@@ -69,7 +85,7 @@ function About({ job, gone, link }) {
   return html`<div class="about" aria-live="polite">
     <span>${gone ? html`<${State} state="gone" tone="off" />` : html`<${State} state=${job.state} />`}</span>
     ${!gone && link === "live" && html`<span class="quiet">live</span>`}
-    <span>by <${Name} text=${job.owner} /></span>
+    <span>by <${Name} text=${job.owner} />${job.private && ", private"}</span>
     <span title="target">for <${Name} text=${target} /></span>
     ${job.device ? html`<span>on <a href=${`/devices/${encodeURIComponent(job.device)}`}><${Name} text=${job.device} /></a></span>` : null}
     ${!job.device && job.device_class && html`<span>on the class <${Name} text=${job.device_class} /></span>`}

@@ -21,6 +21,7 @@ export function optionTexts(job) {
     ["Hot sizes", (options.hot ?? []).map((sizes) => sizesText(sizes) || "the typical sizes").join("; ") || "none"],
     ["Typical sizes", sizesText(options.typical)],
     ["Beside", (job.against ?? []).join(", ")],
+    ["Private", job.private ? "yes" : "no"],
     ["Waits for a device", job.wait_for_device ? "yes" : "no"],
     ["Model", job.model],
   ];

@@ -40,7 +40,7 @@ export function Report({ job }) {
 export function requestOf(job) {
   const isPlain = job.target !== "host" && !job.target.startsWith("{");
   const target = isPlain || !job.device_class ? job.target : `class:${job.device_class}`;
-  return { model: job.model, name: job.name, options: { ...job.options, target }, wait_for_device: job.wait_for_device, against: job.against };
+  return { model: job.model, name: job.name, options: { ...job.options, target }, wait_for_device: job.wait_for_device, against: job.against, private: job.private };
 }
 
 function Verification({ verified }) {

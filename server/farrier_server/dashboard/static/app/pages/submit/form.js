@@ -37,6 +37,7 @@ export function JobForm({ form, change, errors, farm, inspection, fileName }) {
     </div>
     <${Check} label="Verify the result against ONNX Runtime" isOn=${form.verify} onChange=${(verify) => change({ verify })} />
     <${Check} label="Wait in the queue where no such device is connected" isOn=${form.waits} onChange=${(waits) => change({ waits })} />
+    <${Check} label="Keep what it measures and makes from other users" isOn=${form.isPrivate} onChange=${(isPrivate) => change({ isPrivate })} />
     <${Against} form=${form} change=${change} farm=${farm} error=${errors.against} />
     <details class="more-fields" open=${Boolean(errors.max_layer_error || errors.seed) || undefined}>
       <summary>More</summary>

@@ -2,7 +2,7 @@
 
 /** What the form begins with. Figures are texts, as they are typed. */
 export const BLANK = {
-  target: "host", described: "", name: "", budget: "60s", trials: "", threads: "", precision: "f32", verify: true, waits: false,
+  target: "host", described: "", name: "", budget: "60s", trials: "", threads: "", precision: "f32", verify: true, waits: false, isPrivate: false,
   shapes: {}, typical: {}, hot: "typical", hotSizes: "", against: [], maxLayerError: "", seed: "",
 };
 export const DESCRIBED = "described"; // a target that no choice names
@@ -56,6 +56,7 @@ export function requestOf(form, model, connected) {
   if (!form.verify) options.verify = false;
   const request = { model, name: form.name.trim(), options, wait_for_device: form.waits };
   if (form.against.length) request.against = form.against;
+  if (form.isPrivate) request.private = true;
   return { request, errors };
 }
 
@@ -76,6 +77,7 @@ export function formOf(job) {
     precision: options.precision ?? "f32",
     verify: options.verify ?? true,
     waits: job.wait_for_device,
+    isPrivate: job.private ?? false,
     shapes: texts(options.shapes, (given) => given.join(", ")),
     typical: texts(options.typical, String),
     hot: !options.hot || isTypicalAlone ? "typical" : options.hot.length ? "given" : "none",
