@@ -77,7 +77,7 @@ class TrainingView(BaseModel):
         )
 
 
-class VersionView(BaseModel):
+class ModelVersionView(BaseModel):
     """A version that is kept."""
 
     number: int
@@ -86,7 +86,7 @@ class VersionView(BaseModel):
     training: TrainingView
 
     @classmethod
-    def of(cls, found: ModelVersion, state: CostModelState) -> VersionView:
+    def of(cls, found: ModelVersion, state: CostModelState) -> ModelVersionView:
         return cls(
             number=found.number,
             created=found.created,
@@ -99,7 +99,7 @@ class CostModelView(BaseModel):
     """What is known of the cost model that the farm's records train."""
 
     in_use: int = Field(description="version that jobs begin with; 0: the one that ships")
-    versions: list[VersionView] = Field(description="those kept, the oldest first")
+    versions: list[ModelVersionView] = Field(description="those kept, the oldest first")
     trained: float | None = Field(description="Unix seconds of the last training; null before it")
     last: TrainingView | None = Field(description="what came of that")
 
@@ -107,7 +107,7 @@ class CostModelView(BaseModel):
     def of(cls, state: CostModelState) -> CostModelView:
         return cls(
             in_use=0 if state.in_use is None else state.in_use.number,
-            versions=[VersionView.of(one, state) for one in state.versions],
+            versions=[ModelVersionView.of(one, state) for one in state.versions],
             trained=state.decided,
             last=None if state.outcome is None else TrainingView.of(state.outcome),
         )
