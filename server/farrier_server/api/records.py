@@ -13,6 +13,7 @@ from farrier.records import KnownSchedule, Pruning, RuleId, RuleSummary, Selecti
 from farrier.targets import called
 from farrier_farm.farm import Farm
 from farrier_farm.records import RecordClass
+from farrier_server.api.trials import ENTRY_ID
 from farrier_server.context import FarmDep
 from farrier_server.problems import documented
 
@@ -23,7 +24,7 @@ After = Annotated[
     str,
     Query(
         max_length=40,
-        pattern=r"^(\d{1,18}-\d{1,18})?$",
+        pattern=ENTRY_ID,
         description="`next` of the page before",
     ),
 ]
@@ -177,7 +178,7 @@ class PruneRequest(BaseModel):
     after: str = Field(
         default="",
         max_length=40,
-        pattern=r"^(\d{1,18}-\d{1,18})?$",
+        pattern=ENTRY_ID,
         description="`next` of the step before",
     )
 
