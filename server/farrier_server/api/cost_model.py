@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -45,6 +46,9 @@ class TrainingView(BaseModel):
     figures: dict[str, FiguresView] = Field(
         description="by ranking: `trained`, `analytic`, and what was to be beaten"
     )
+    unseen: dict[str, dict[str, FiguresView]] = Field(
+        description="by device class: of one `trained` without having seen it, and `analytic`"
+    )
     records: int = Field(description="that it learned from")
     tasks: int = Field(description="of which these are")
     held_out: int = Field(description="tasks that it was judged by")
@@ -67,7 +71,8 @@ class TrainingView(BaseModel):
         ]
         return cls(
             reason=found.reason,
-            figures={name: FiguresView.of(each) for name, each in found.of.items()},
+            figures=_by_ranking(found.of),
+            unseen={name: _by_ranking(each) for name, each in found.unseen.items()},
             records=found.records,
             tasks=found.tasks,
             held_out=found.held_out,
@@ -75,6 +80,10 @@ class TrainingView(BaseModel):
             shown=shown,
             damaged=dict(found.damaged),
         )
+
+
+def _by_ranking(found: Mapping[str, Figures]) -> dict[str, FiguresView]:
+    return {name: FiguresView.of(each) for name, each in found.items()}
 
 
 class ModelVersionView(BaseModel):
