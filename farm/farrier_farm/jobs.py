@@ -53,6 +53,7 @@ class Progress:
     planned: int | None = None
     best_ms: float | None = None
     seconds_left: float | None = None
+    cost_model: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -495,6 +496,8 @@ def _news(event: progress.Event) -> dict[str, Any]:
             return {"stage": stage}
         case progress.TasksFound(tasks=tasks):
             return {"tasks": tasks}
+        case progress.TuningStarted(cost_model=cost_model):
+            return {"cost_model": cost_model}
         case progress.TrialsMeasured():
             names = ("trials", "planned", "best_ms", "seconds_left")
             return {name: getattr(event, name) for name in names}

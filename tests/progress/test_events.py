@@ -18,6 +18,7 @@ SAID: list[progress.Event] = [
     progress.SizesSettled(["n: 1 to 8"], ["n < 9"]),
     progress.TasksFound(3, 4),
     progress.TasksScheduled([SCHEDULE], {"n": 4}),
+    progress.TuningStarted("version 3"),
     progress.TrialsMeasured(16, None, 1.5, 3.0, "conv", 1),
     progress.VariantsCompared("schedules", 3, 1),
     progress.TimeSpent(60.0, {"finals": 3.0}, {"compile": 2.0}),

@@ -78,6 +78,8 @@ class ProgressView:
                     self._print(f"assumed: {text}")
             case progress.TasksFound(tasks, kernels):
                 self._print(f"{kernels} kernels, {tasks} of them distinct")
+            case progress.TuningStarted(cost_model):
+                self._print(f"cost model: {cost_model}")
             case progress.TrialsMeasured():
                 self._trials(event)
             case progress.VariantsCompared(what, variants, changed):

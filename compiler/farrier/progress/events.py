@@ -79,6 +79,13 @@ class TasksScheduled:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class TuningStarted:
+    """Tuning begins, with a cost model that reports call so."""
+
+    cost_model: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class TrialsMeasured:
     """A batch of candidates came back. `best_ms` is the model's estimated latency: the sum over
     kernels of the best time known, measured or predicted; infinite while none is, and where the
@@ -166,6 +173,7 @@ Event: TypeAlias = (
     | SizesSettled
     | TasksFound
     | TasksScheduled
+    | TuningStarted
     | TrialsMeasured
     | VariantsCompared
     | TimeSpent
@@ -182,6 +190,7 @@ _KINDS: dict[str, type[Any]] = {
     "sizes-settled": SizesSettled,
     "tasks-found": TasksFound,
     "tasks-scheduled": TasksScheduled,
+    "tuning-started": TuningStarted,
     "trials-measured": TrialsMeasured,
     "variants-compared": VariantsCompared,
     "time-spent": TimeSpent,

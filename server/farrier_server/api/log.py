@@ -136,6 +136,7 @@ _SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "stage-finished": _finished,
     "sizes-settled": _sizes,
     "tasks-found": lambda data: f"{data['tasks']} distinct kernels in {data['kernels']} calls",
+    "tuning-started": lambda data: f"tuning begins, its cost model is {data['cost_model']}",
     "variants-compared": lambda data: (
         f"{data['variants']} variants ran in turns: {data['changed']} {data['what']} changed"
     ),
