@@ -25,6 +25,7 @@ SAID: list[progress.Event] = [
     progress.Verified(1e-6, 1.5, None, "local"),
     progress.Raced("onnxruntime", "1.2", "local", 2, {"median": 2.0}, {"median": 1.0}, 0.5, 1e-7),
     progress.VersionAdded(2, 1.5, None),
+    progress.RolledBack(1),
     progress.Warned("slow"),
 ]
 

@@ -39,6 +39,7 @@ SAID = {
     "version 2 of the artifact: 2.500 ms, untuned 7.000 ms": progress.VersionAdded(2, 2.5, 7.0),
     "version 1 of the artifact: 7.000 ms": progress.VersionAdded(1, 7.0, 7.0),
     "version 1 of the artifact": progress.VersionAdded(1, None, None),
+    "rolled back to version 1 of the artifact": progress.RolledBack(1),
     "<b>hot</b>\x00": progress.Warned("<b>hot</b>\x00"),
 }
 

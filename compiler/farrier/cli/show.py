@@ -106,6 +106,8 @@ class ProgressView:
                 self._print(raced(event))
             case progress.VersionAdded(version, median_ms, untuned_ms):
                 self._print(f"version {version}{_took(median_ms, untuned_ms)}", style="green")
+            case progress.RolledBack(version):
+                self._print(f"rolled back to version {version}")
             case progress.Warned(message):
                 self._print(f"warning: {message}", style="yellow")
             case _:

@@ -161,6 +161,13 @@ class VersionAdded:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class RolledBack:
+    """A user has gone back to a version of the artifact of a job, which stays in use."""
+
+    version: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Warned:
     """Something the user should know: a slow path taken, a device that throttles."""
 
@@ -180,6 +187,7 @@ Event: TypeAlias = (
     | Verified
     | Raced
     | VersionAdded
+    | RolledBack
     | Warned
 )
 Listener: TypeAlias = Callable[[Event], None]
@@ -197,6 +205,7 @@ _KINDS: dict[str, type[Any]] = {
     "verified": Verified,
     "raced": Raced,
     "version-added": VersionAdded,
+    "rolled-back": RolledBack,
     "warned": Warned,
 }
 _NAMES = {kind: name for name, kind in _KINDS.items()}

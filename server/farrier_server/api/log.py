@@ -144,5 +144,6 @@ _SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "verified": _verified,
     "raced": _raced,
     "version-added": _version,
+    "rolled-back": lambda data: f"rolled back to version {data['version']} of the artifact",
     "warned": lambda data: str(data["message"]),
 }

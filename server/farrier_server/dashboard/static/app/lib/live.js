@@ -7,8 +7,8 @@ const GATHERED_MS = 200; // events reach the page together, so a burst is one re
 const RETRY_MS = [1000, 2000, 5000, 10_000];
 const KINDS = [
   "state", "stage-started", "stage-finished", "sizes-settled", "tasks-found", "tuning-started",
-  "trials-measured", "variants-compared", "time-spent", "verified", "raced", "version-added", "warned",
-  "job", "device", "warning",
+  "trials-measured", "variants-compared", "time-spent", "verified", "raced", "version-added", "rolled-back",
+  "warned", "job", "device", "warning",
 ];
 
 /**
