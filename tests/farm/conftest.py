@@ -119,6 +119,9 @@ def audit() -> Callable[..., None]:
                 due.setdefault(digest, set()).add(key)
         for digest in farm.records.archives:
             due.setdefault(digest, set()).add(ARCHIVES)
+        for version in farm.cost_models.state().versions:
+            key = f"farrier:cost-model:version:{version.number}"
+            due.setdefault(version.blob, set()).add(key)
         keys = set(command("KEYS", "farrier:refs:*"))
         found = {key.rpartition(":")[2]: set(command("SMEMBERS", key)) for key in keys}
         assert found == due
