@@ -51,6 +51,7 @@ from farrier.progress import (
     StageStarted,
     TasksFound,
     TimeSpent,
+    TuningStarted,
     Verified,
     Warned,
     ignore,
@@ -399,6 +400,7 @@ class _Compilation:
         clock = Clock(options.budget_s)
         comparison = form.comparison.by(clock, racers=2 if form.in_use is form.default else 3)
         base = self.base or pretrained()
+        self.listener(TuningStarted(base.name))
         with self.steps("schedule") as step:
             variant = step.done(
                 tune_model(

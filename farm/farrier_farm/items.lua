@@ -52,6 +52,16 @@ local function say(id, json, is_logged)
   end
 end
 
+-- What is said by who holds no lease. No event follows the change to a final state; the log is kept for a
+-- while, and is not begun again then.
+local function note(id, json)
+  if is_final(get(id, 'state')) then
+    redis.call('XADD', log_key(id), 'NOMKSTREAM', 'MAXLEN', '~', POLICY.events, '*', 'data', json)
+  else
+    say(id, json, true)
+  end
+end
+
 -- A change of state is an event of the item, and of the farm where all are to hear of it (`news.py`).
 local function tell(id, event)
   say(id, cjson.encode(event), true)

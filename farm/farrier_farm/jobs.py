@@ -53,6 +53,7 @@ class Progress:
     planned: int | None = None
     best_ms: float | None = None
     seconds_left: float | None = None
+    cost_model: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -387,10 +388,11 @@ class Jobs:
 
     def roll_back(self, job_id: str, to: int) -> Job:
         """Has the job's artifact be the version with this number, and stay it: versions that are
-        added from now on are listed, and not put into use. Doing so again changes nothing. Raises
-        NotFoundError."""
+        added from now on are listed, and not put into use. Its log tells of it. Doing so again
+        changes nothing. Raises NotFoundError."""
         version = self.get(job_id).version(to)
-        self.leases_of(job_id).set(job_id, {KEPT: str(version.number)})
+        event = _to_json(progress.to_dict(progress.RolledBack(version.number)))
+        self.leases_of(job_id).set(job_id, {KEPT: str(version.number)}, event)
         return self.get(job_id)
 
     def fail(self, lease: Lease, error: FarrierError) -> None:
@@ -509,6 +511,8 @@ def _news(event: progress.Event) -> dict[str, Any]:
             return {"stage": stage}
         case progress.TasksFound(tasks=tasks):
             return {"tasks": tasks}
+        case progress.TuningStarted(cost_model=cost_model):
+            return {"cost_model": cost_model}
         case progress.TrialsMeasured():
             names = ("trials", "planned", "best_ms", "seconds_left")
             return {name: getattr(event, name) for name in names}

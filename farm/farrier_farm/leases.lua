@@ -226,11 +226,15 @@ function operations.renew()
   return {'ok'}
 end
 
--- id, then fields, whatever the state: ok | unknown
+-- id, event (a JSON object), then fields, whatever the state: ok | unknown
 function operations.set()
-  local id = ARGV[2]
+  local id, event, is_new = ARGV[2], ARGV[3], false
   if not get(id, 'state') then return {'unknown'} end
-  set_fields(id, 3)
+  for i = 4, #ARGV, 2 do is_new = is_new or get(id, ARGV[i]) ~= ARGV[i + 1] end
+  if is_new then
+    set_fields(id, 4)
+    note(id, event)
+  end
   return {'ok'}
 end
 

@@ -221,9 +221,11 @@ class Leases:
             self._stale(lease)
         return State(word)
 
-    def set(self, item: str, fields: Mapping[str, str]) -> None:
-        """Sets fields that no holder of a lease sets, in any state. Raises NotFoundError."""
-        if self._call("set", item, *flat(fields))[0] == "unknown":
+    def set(self, item: str, fields: Mapping[str, str], event: str) -> None:
+        """Sets fields that no holder of a lease sets, in any state, and tells of it by a JSON event
+        in the item's log; of one that has ended in the log alone, where it is kept still. Doing so
+        again changes nothing. Raises NotFoundError."""
+        if self._call("set", item, event, *flat(fields))[0] == "unknown":
             raise self.unknown(item)
 
     def cancel(self, item: str) -> State:

@@ -23,8 +23,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import resources
 
-from farrier.errors import UsageError
-from farrier.records import ALL, RuleSummary, Selection, TuningRecord, record_of
+from farrier.records import ALL, RuleSummary, Selection, TuningRecord, malformed, record_of
 from farrier_farm.connection import Client
 from farrier_farm.content import ContentStore
 from farrier_farm.older_records import OlderRecords
@@ -221,20 +220,17 @@ class Records:
     def load(self, lines: Iterable[bytes], first: int = 1) -> tuple[int, int]:
         """Adds exported records; returns how many were new, and how many there already. UsageError
         names a malformed line, counted from `first`; those before it are added."""
-        records, malformed = [], None
+        records, problem = [], None
         for number, line in enumerate(lines, start=first):
             try:
                 if line.strip():
                     records.append(record_of(line))
             except ValueError as error:
-                malformed = f"line {number} is no tuning record: {error}"
+                problem = malformed(f"line {number}", error)
                 break
         new = self.add_all(records)
-        if malformed is not None:
-            raise UsageError(
-                f"{malformed}; what comes before it is there, and nothing behind it was looked at",
-                hint="mend or remove the line and go on: what is there is not added twice",
-            )
+        if problem is not None:
+            raise problem
         return new, len(records) - new
 
     def classes(self) -> Sequence[RecordClass]:

@@ -1,5 +1,5 @@
-"""What `farrier doctor` checks on a server: Redis, blob store, broker, and a measurement on each
-device, through the queue that jobs' batches take."""
+"""What `farrier doctor` checks on a server: Redis, blob store, broker, what its trainer has made,
+and a measurement on each device, through the queue that jobs' batches take."""
 
 from __future__ import annotations
 
@@ -49,6 +49,7 @@ def of_farm(names: Collection[str], wait_s: float) -> Findings:
         for check in (_redis(farm.client), _blobs(farm), _broker(settings)):
             yield from check
         yield from _builders(farm)
+        yield from _trainer(farm)
         yield from _devices(farm, names, wait_s)
 
 
@@ -112,6 +113,31 @@ def _builders(farm: Farm) -> Findings:
     if found:
         detail = f"{', '.join(sorted(found))}: {sum(found.values())} builds at once"
         yield Finding("builders", True, detail)
+
+
+def _trainer(farm: Farm) -> Findings:
+    """Nothing where none has trained: a farm needs none."""
+    try:
+        state = farm.cost_models.state()
+    except FarrierError as error:
+        yield Finding.failed("trainer", error)
+        return
+    if state.outcome is None or state.decided is None:
+        return
+    ago = (time.time() - state.decided) / 60
+    last = f"it trained {ago:.0f} min ago: {state.outcome.reason}"
+    if state.in_use is None:
+        yield Finding("trainer", True, f"{last}; jobs begin with the cost model that ships")
+        return
+    version = f"version {state.in_use.number} of the cost model"
+    try:
+        farm.blobs.verified(state.in_use.blob)
+    except FarrierError as error:
+        detail = f"{version} is in use, and jobs begin with the one that ships: {error.message}"
+        hint = "`farrier cost-model rollback` uses the version before"
+        yield Finding("trainer", False, detail, hint)
+    else:
+        yield Finding("trainer", True, f"{last}; jobs begin with {version}")
 
 
 def _broker(settings: Settings) -> Findings:

@@ -5,13 +5,9 @@ process compiles by them: every kernel is there, and is the one that the job wou
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 import random
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -26,6 +22,7 @@ from farrier_farm.farm import Farm
 from farrier_farm.settings import Settings
 from farrier_farm.states import State
 from farrier_worker.remote import RemoteBuilders
+from tests.chaos.crew import Crew
 from tests.farm.conftest import audit  # noqa: F401
 from tests.kernels.conftest import THREADS, build_inputs, choices, target  # noqa: F401
 from tests.worker.test_remote import Served
@@ -34,47 +31,6 @@ pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
 SEED = int(os.environ.get("FARRIER_CHAOS_SEED", "18"))
 FAULTS = 24
-
-
-class Crew:
-    """Builders that are started again where they end, until the crew is closed."""
-
-    def __init__(self, settings: Settings, count: int) -> None:
-        self._environment = {**os.environ, **settings.to_environment()}
-        self._builders: list[subprocess.Popen[bytes]] = [self._start() for _ in range(count)]
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._look_after)
-        self._thread.start()
-
-    def victims(self) -> list[int]:
-        """The builders, and the processes that compile for them."""
-        builders = {builder.pid for builder in self._builders}
-        found = [*builders]
-        for entry in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):
-                words = (entry / "stat").read_text().rsplit(")", 1)[1].split()
-                if int(words[1]) in builders:
-                    found.append(int(entry.name))
-        return found
-
-    def close(self) -> None:
-        self._over.set()
-        self._thread.join()
-        for builder in self._builders:
-            builder.send_signal(signal.SIGCONT)
-            builder.terminate()
-        for builder in self._builders:
-            builder.wait(30)
-
-    def _start(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "farrier.cli", "builder", "--builds", "1"]
-        return subprocess.Popen(command, env=self._environment)
-
-    def _look_after(self) -> None:
-        while not self._over.wait(0.1):
-            for number, builder in enumerate(self._builders):
-                if builder.poll() is not None:
-                    self._builders[number] = self._start()
 
 
 class Counted(RemoteBuilders):
@@ -114,7 +70,9 @@ def test_builders_that_die_and_hang_cost_time_and_nothing_else(
         expected = nobody.build(build_inputs)
     assert not any(isinstance(one, CompilerError) for one in expected.values())
     served = Served(farm, tmp_path)
-    crew = Crew(dataclasses.replace(farm.settings, build_timeout_s=20.0), 2)
+    crew = Crew(
+        dataclasses.replace(farm.settings, build_timeout_s=20.0), ["builder", "--builds", "1"], 2
+    )
     over, wrong, rounds = threading.Event(), [], [0, 0]
     try:
         while len(farm.builds.builders()) < 2:
@@ -133,14 +91,7 @@ def test_builders_that_die_and_hang_cost_time_and_nothing_else(
                 thread.start()
             for _ in range(FAULTS):
                 time.sleep(generator.uniform(0.1, 1.5))
-                pid = generator.choice(crew.victims())
-                with contextlib.suppress(ProcessLookupError):
-                    if generator.random() < 0.6:
-                        os.kill(pid, signal.SIGKILL)
-                    else:
-                        os.kill(pid, signal.SIGSTOP)
-                        time.sleep(generator.uniform(0.2, 5.0))
-                        os.kill(pid, signal.SIGCONT)
+                crew.injure(generator)
             over.set()
             for thread in threads:
                 thread.join(120)

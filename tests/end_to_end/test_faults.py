@@ -17,6 +17,7 @@ import onnxruntime
 import pytest
 
 import farrier
+from farrier.cost_model import CostModel
 from farrier.errors import ServiceError
 from farrier.sdk.client import Client
 from farrier_farm.farm import Farm
@@ -37,6 +38,8 @@ VICTIMS = {
     "job": "farrier_worker.job",
     "builder": "farrier.cli builder",
     "compiling process": "farrier_worker.build",
+    "trainer": "farrier.cli trainer",
+    "training process": "farrier_worker.train",
     "agent": "-m farrier_device ",
     "measurement child": "import farrier_device.child",
     "Valkey": "valkey-server",
@@ -48,6 +51,8 @@ LENIENT = {
     "FARRIER_QUARANTINE_FAULTS": "1000",
     "FARRIER_ROLE_SILENCE_S": "8",
     "FARRIER_BUILDERS": "2",
+    "FARRIER_TRAIN_S": "1",
+    "FARRIER_TRAIN_RECORDS": "1",
 }
 END_S = 240.0
 
@@ -166,6 +171,9 @@ def test_twenty_faults_cost_time_and_nothing_else(
                 ids = [tuple(map(int, event.id.split("-"))) for event in events]
                 assert ids == sorted(set(ids))
         assert farm.records.count() >= seen[-1] > 0
+        assert farm.cost_models.state().decided is not None
+        for version in farm.cost_models.state().versions:
+            CostModel.load(farm.blobs.verified(version.blob).read_bytes())
         for leases in (farm.jobs.leases, farm.measurements.leases, farm.builds.leases):
             for state in (State.QUEUED, State.RUNNING):
                 eventually(lambda: not leases.members(state=state, limit=1))  # noqa: B023

@@ -74,7 +74,8 @@ def _command(role: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "roles", [["serve", "broker", "worker"], pytest.param(["device"], marks=pytest.mark.slow)]
+    "roles",
+    [["serve", "broker", "worker", "trainer"], pytest.param(["device"], marks=pytest.mark.slow)],
 )
 def test_roles_that_hang_are_replaced(hasty_up, roles, eventually):
     up = hasty_up
@@ -100,7 +101,8 @@ def test_a_builder_that_hangs_is_replaced(make_up, eventually):
 
 
 def test_roles_are_probed(up):
-    assert up.command("probe", "worker").stdout.startswith("worker is alive: process")
+    for role in ("worker", "trainer"):
+        assert up.command("probe", role).stdout.startswith(f"{role} is alive: process")
     state = up.home / "device"
     assert up.command("probe", "device", "--state", state).returncode == 0
     none = up.command("probe", "device", "--state", up.home)

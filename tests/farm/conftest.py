@@ -120,6 +120,9 @@ def audit() -> Callable[..., None]:
         for archives in all_archives(farm.client, farm.blobs):
             for digest in archives:
                 due.setdefault(digest, set()).add(archives.key)
+        for version in farm.cost_models.state().versions:
+            key = f"farrier:cost-model:version:{version.number}"
+            due.setdefault(version.blob, set()).add(key)
         keys = set(command("KEYS", "farrier:refs:*"))
         found = {key.rpartition(":")[2]: set(command("SMEMBERS", key)) for key in keys}
         assert found == due

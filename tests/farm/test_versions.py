@@ -86,6 +86,31 @@ def test_what_was_gone_back_to_stays_whatever_comes(farm: Farm, audit) -> None:
     audit(farm)
 
 
+def _told(farm: Farm, job_id: str) -> list[Any]:
+    """The versions that the log of the job goes back to, and its states, in order."""
+    lines, _ = farm.events.log(job_id)
+    known = {"rolled-back": "version", "state": "state"}
+    return [line.data[known[line.data["kind"]]] for line in lines if line.data["kind"] in known]
+
+
+def test_the_log_tells_of_each_going_back_once(farm: Farm) -> None:
+    job_id, lease = _running(farm)
+    for number in (1, 2):
+        farm.jobs.add_version(lease, number, _artifact(farm), _report(), 64)
+    for number in (1, 1, 2):
+        farm.jobs.roll_back(job_id, number)
+    farm.jobs.succeed_as_it_is(lease)
+    events = farm.events.read(job_id)
+    farm.jobs.roll_back(job_id, 1)
+    assert _told(farm, job_id) == ["queued", "running", 1, 2, "succeeded", 1]
+    assert farm.events.read(job_id) == events  # nothing follows the end
+    left = farm.client.command("TTL", f"farrier:job:log:{job_id}")
+    assert left > 0
+    farm.client.command("DEL", f"farrier:job:log:{job_id}")  # as it is a while after the end
+    assert farm.jobs.roll_back(job_id, 2).current == 2
+    assert farm.client.command("EXISTS", f"farrier:job:log:{job_id}") == 0
+
+
 @pytest.mark.parametrize("number", [-1, 0, 2])
 def test_there_is_no_such_version(farm: Farm, number: int) -> None:
     job_id, lease = _running(farm)

@@ -18,12 +18,14 @@ SAID: list[progress.Event] = [
     progress.SizesSettled(["n: 1 to 8"], ["n < 9"]),
     progress.TasksFound(3, 4),
     progress.TasksScheduled([SCHEDULE], {"n": 4}),
+    progress.TuningStarted("version 3"),
     progress.TrialsMeasured(16, None, 1.5, 3.0, "conv", 1),
     progress.VariantsCompared("schedules", 3, 1),
     progress.TimeSpent(60.0, {"finals": 3.0}, {"compile": 2.0}),
     progress.Verified(1e-6, 1.5, None, "local"),
     progress.Raced("onnxruntime", "1.2", "local", 2, {"median": 2.0}, {"median": 1.0}, 0.5, 1e-7),
     progress.VersionAdded(2, 1.5, None),
+    progress.RolledBack(1),
     progress.Warned("slow"),
 ]
 

@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 
 from farrier.errors import StorageError, UsageError
 from farrier.records import (
+    LONGEST_LINE,
     Context,
+    Damage,
     FileRecords,
     MemoryRecords,
     RuleId,
@@ -142,6 +144,17 @@ class TestFileRecords(LastingRecordStoreContract):
         assert list(again) == [a_record(), a_record(seed=6)]
         assert [d.line for d in again.damaged] == [2]
 
+    def test_a_line_that_is_too_long_is_damaged_and_stays(self, new_store):
+        store = new_store()
+        long = '{"trace":"' + "a" * LONGEST_LINE + '"}'
+        lines = [a_record().to_line(), long, a_record(seed=6).to_line()]
+        store.path.write_text("\n".join(lines))
+        again = self.reopen(store)
+        assert list(again) == [a_record(), a_record(seed=6)]
+        assert again.damaged == (Damage(2, f"it is longer than {LONGEST_LINE} bytes"),)
+        again.remove([a_record()])
+        assert store.path.read_text().split("\n") == lines[1:]
+
     def test_another_file_is_refused_and_stays_as_it_is(self, tmp_path):
         path = tmp_path / "records.jsonl"
         path.write_bytes(b"\x93NUMPY\n\x00")
@@ -264,6 +277,16 @@ class TestFilesThatChange:
         store.remove([a_record(seed=1), a_record(seed=9)])
         assert store.path.read_text().split("\n") == lines[1:]
         assert list(store) == list(FileRecords(store.path)) == [a_record()]
+
+    def test_a_line_ends_where_it_ends_for_who_reads_it(self, tmp_path):
+        path = tmp_path / "records.jsonl"
+        spaced = a_record(seed=1).to_line().replace(",", ",\r", 1)
+        damaged = f"not\r{a_record().to_line()}"
+        path.write_bytes(f"{spaced}\n{a_record().to_line()}\n{damaged}\n".encode())
+        store = FileRecords(path)
+        assert list(store) == [a_record(seed=1), a_record()]
+        store.remove(list(store))
+        assert path.read_bytes() == f"{damaged}\n".encode()
 
     def test_another_process_adds_while_the_file_is_replaced(self, tmp_path):
         path = tmp_path / "records.jsonl"

@@ -1,4 +1,4 @@
-"""The cost model over REST, and by the command: what is known of it, and the way back."""
+"""The cost model over REST: what is known of it, and the way back."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from farrier.errors import ConflictError, NotFoundError
 from farrier.records.outcome import Figures, Outcome, SetAside
 
 ASIDE = SetAside("t", "rule", (("tile", 4),), "class", "liar", "1 µs, where others take 10 µs")
+UNSEEN = {"trained": Figures(0.81, 0.2, 0.95), "analytic": Figures(0.72, 0.3, 0.91)}
 BETTER = Outcome(
     True,
     "it is better",
     {"trained": Figures(0.9, 0.1, 0.99)},
+    {"amd-epyc": UNSEEN},
     records=300,
     tasks=9,
     set_aside=1,
@@ -46,6 +48,7 @@ def test_versions_are_shown_and_rolled_back(service):
         ]
         training = found["versions"][2]["training"]
         assert training["figures"] == {"trained": {"pairs": 0.9, "regret": 0.1, "top5": 0.99}}
+        assert training["unseen"]["amd-epyc"]["trained"]["pairs"] == 0.81
         assert training["shown"][0]["decisions"] == {"tile": 4}
         assert sdk.roll_back_cost_model()["in_use"] == 2
         assert sdk.roll_back_cost_model(0)["in_use"] == 0

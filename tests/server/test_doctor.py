@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from farrier.records.outcome import Outcome
 from farrier.sdk.doctor import of_service
 from farrier_server.doctor import of_farm
 
@@ -84,6 +85,25 @@ def test_each_thing_that_is_wrong_is_named_with_the_way_out(examine, monkeypatch
     with wrong.client(patience_s=0) as client:
         findings = {finding.what: finding for finding in of_service(client, ())}
     assert [name for name, one in findings.items() if not one.ok] == ["token"]
+
+
+def test_what_the_trainer_has_made_is_told_and_read(examine):
+    farm = examine.service.farm
+    assert "trainer" not in examine()
+    worse, better = Outcome(False, "it is not better"), Outcome(True, "it is better")
+    assert farm.cost_models.decide(0, 9, worse) == 0
+    found = examine()["trainer"]
+    assert found.ok
+    assert "it is not better; jobs begin with the cost model that ships" in found.detail
+    assert farm.cost_models.decide(1, 9, better, b"a model") == 1
+    found = examine()["trainer"]
+    assert found.ok
+    assert found.detail.endswith("it is better; jobs begin with version 1 of the cost model")
+    farm.blobs.path(farm.cost_models.in_use().blob).write_bytes(b"damaged")
+    found = examine()["trainer"]
+    assert not found.ok
+    assert "version 1 of the cost model is in use, and jobs begin with the one" in found.detail
+    assert "rollback" in found.hint
 
 
 def test_a_stopped_farm_is_told_of(installation, monkeypatch):

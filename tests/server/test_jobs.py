@@ -14,7 +14,7 @@ import pytest
 
 from farrier.errors import VerificationError
 from farrier.options import CompileOptions
-from farrier.progress import StageStarted, TrialsMeasured
+from farrier.progress import StageStarted, TrialsMeasured, TuningStarted
 from farrier_device.describe import describe
 from farrier_farm.patience import PROMPT
 from farrier_farm.users import Users
@@ -67,9 +67,17 @@ def test_a_job_says_all_that_is_known(service, model):
     assert job["options"]["seed"] == 3
     lease = service.farm.jobs.lease("worker", 1)
     service.farm.jobs.say(lease, 1, StageStarted("tune"))
-    service.farm.jobs.say(lease, 2, TrialsMeasured(8, None, float("inf"), 3.5, "conv"))
+    service.farm.jobs.say(lease, 2, TuningStarted("version 3"))
+    service.farm.jobs.say(lease, 3, TrialsMeasured(8, None, float("inf"), 3.5, "conv"))
     job = http.get(f"/v1/jobs/{job['id']}").json()
-    known = {"state": "running", "stage": "tune", "trials": 8, "best_ms": None, "seconds_left": 3.5}
+    known = {
+        "state": "running",
+        "stage": "tune",
+        "cost_model": "version 3",
+        "trials": 8,
+        "best_ms": None,
+        "seconds_left": 3.5,
+    }
     assert {name: job[name] for name in known} == known
     service.farm.jobs.fail(lease, VerificationError("off by 3", hint="report it"))
     error = http.get(f"/v1/jobs/{job['id']}").json()["error"]

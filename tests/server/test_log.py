@@ -22,6 +22,7 @@ SAID = {
         ["batch"], ["batch < 9"]
     ),
     "3 distinct kernels in 5 calls": progress.TasksFound(3, 5),
+    "tuning begins, its cost model is version 3": progress.TuningStarted("version 3"),
     "4 variants ran in turns: 2 schedules changed": progress.VariantsCompared("schedules", 4, 2),
     "tuning is over: race 5 s, search 60 s": progress.TimeSpent(
         65.0, {"search": 60.0, "race": 5.0}, {}
@@ -38,6 +39,7 @@ SAID = {
     "version 2 of the artifact: 2.500 ms, untuned 7.000 ms": progress.VersionAdded(2, 2.5, 7.0),
     "version 1 of the artifact: 7.000 ms": progress.VersionAdded(1, 7.0, 7.0),
     "version 1 of the artifact": progress.VersionAdded(1, None, None),
+    "rolled back to version 1 of the artifact": progress.RolledBack(1),
     "<b>hot</b>\x00": progress.Warned("<b>hot</b>\x00"),
 }
 

@@ -29,7 +29,10 @@ def base_of_a_job(farm: Farm, device, supervise, program, eventually):
         job_id = farm.jobs.submit(farm.blobs.put(MODEL), options, name="net").id
         job = eventually(lambda: (j := farm.jobs.get(job_id)).state.final and j, 100)
         assert job.state is State.SUCCEEDED, job.error
-        return job.report["tuning"]["cost_model"]
+        kinds = [event.data["kind"] for event in farm.events.read(job_id)]
+        assert kinds.index("tuning-started") < kinds.index("trials-measured")
+        assert job.progress.cost_model == job.report["tuning"]["cost_model"]
+        return job.progress.cost_model
 
     return run
 

@@ -181,8 +181,7 @@ class Builder:
         process = BuildProcess(job, self._farm.settings, self._command)
         if process.level not in self._levels:
             self._levels.add(process.level)
-            log = _log.info if process.level == "seccomp+landlock" else _log.warning
-            log("compiling processes are enclosed by %s", process.level or "nothing")
+            process.log_level()
         return process
 
     def _stop_all(self, reason: str) -> None:
@@ -202,10 +201,7 @@ class Builder:
             with self._lock:
                 busy = [process for process in self._busy.values() if process is not None]
             for process in busy:
-                try:
-                    process.check()
-                except OSError as error:  # no more descriptors, say; it may pass
-                    _log.warning("what process %d holds cannot be seen: %s", process.pid, error)
+                process.check()
 
 
 def run(settings: Settings, *, command: Sequence[str] = BUILD_COMMAND) -> int:

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from farrier_device import denials, installation, landlock
 from farrier_device.landlock import Access
+
+ALL_WALLS = "seccomp+landlock"
+LEVELS = ("", "landlock", "seccomp", ALL_WALLS)
 
 _PR_SET_NO_NEW_PRIVS = 38
 
@@ -37,6 +41,8 @@ _PATHS = ("PYTHONPATH", "FARRIER_CRASHES")  # handed on, too: relative ones are 
 
 _SINK = "/dev/null"
 
+_log = logging.getLogger(__name__)
+
 
 def environment(scratch: Path, ours: Mapping[str, str]) -> dict[str, str]:
     """The environment of a job's process, whose temporary files lie in `scratch`; `ours` is that of
@@ -51,7 +57,7 @@ def environment(scratch: Path, ours: Mapping[str, str]) -> dict[str, str]:
 
 def enter(model: Iterable[Path], scratch: Path, secrets: Iterable[Path]) -> str:
     """Encloses the calling process, which must have one thread, and all that it starts, for good;
-    returns the level reached, such as "seccomp+landlock", or "" for none.
+    returns the level reached, one of `LEVELS`.
 
     It reads the files of the `model` and what the compiler is made of, but nothing at or below the
     paths of `secrets`; it writes below `scratch` alone.
@@ -68,6 +74,12 @@ def enter(model: Iterable[Path], scratch: Path, secrets: Iterable[Path]) -> str:
     if denials.restrict(libc):
         level.insert(0, "seccomp")
     return "+".join(level)
+
+
+def log_level(what: str, level: str) -> None:
+    """Says what encloses a process; as a warning where it has not all walls."""
+    how = logging.INFO if level == ALL_WALLS else logging.WARNING
+    _log.log(how, "%s is enclosed by %s", what, level or "nothing")
 
 
 def _writable(scratch: Path) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
@@ -18,11 +19,13 @@ from farrier_device.closing import Closing
 from farrier_device.sandbox import describe_exit
 from farrier_farm.children import bound_to_this_process
 from farrier_farm.settings import Settings
-from farrier_worker.confinement import environment
+from farrier_worker.confinement import environment, log_level
 from farrier_worker.memory import held_bytes
 
 _START_S = 30.0  # it imports the compiler, on a busy machine
 _END_S = 1.0  # for a process that hangs up to end by itself, so that it is known how
+
+_log = logging.getLogger(__name__)
 
 
 class ProcessEndedError(Exception):
@@ -47,9 +50,10 @@ class EnclosedProcess(Closing):
         reads: Sequence[Path] = (),
         nice: int = 0,
     ) -> None:
-        """`what` names it, in the names of files; `command` gets the descriptor of its socket
-        appended; it may read the files `reads`. Raises OSError where the process cannot start."""
+        """`what` names it, in the log and in names of files; `command` gets the descriptor of its
+        socket appended; it may read the files `reads`. Raises OSError where it cannot start."""
         self.level = ""  # of isolation
+        self._what = what
         self._settings = settings
         self._reads = reads
         self._deadline: tuple[float, float] | None = None  # when, and after how many seconds
@@ -98,6 +102,10 @@ class EnclosedProcess(Closing):
         options = os.WEXITED | os.WNOHANG | os.WNOWAIT
         return os.waitid(os.P_PID, self._process.pid, options) is not None
 
+    def log_level(self) -> None:
+        """Says what encloses it."""
+        log_level(f"a {self._what} process", self.level)
+
     def ask(
         self,
         message: dict[str, Any],
@@ -121,11 +129,11 @@ class EnclosedProcess(Closing):
 
     def check(self) -> None:
         """Ends the process where it is past a limit: of time, of memory. Safe to call from another
-        thread. Raises OSError where what it holds cannot be seen."""
+        thread."""
         deadline, most = self._deadline, self._settings.job_memory_bytes
         if deadline is not None and time.monotonic() > deadline[0]:
             self.abort(f"took longer than {deadline[1]:g} s", is_to_blame=True)
-        elif most and not self._is_reaped and held_bytes(self._process.pid, enough=most) > most:
+        elif most and self._holds_more_than(most):
             self.abort(f"held more than {most} bytes of memory", is_to_blame=True)
 
     def abort(self, how: str, *, is_to_blame: bool) -> None:
@@ -163,6 +171,15 @@ class EnclosedProcess(Closing):
         except (wire.ClosedError, wire.WireError) as error:
             raise OSError(f"a process within walls ended at its start {error}") from error
         self._sock.settimeout(None)
+
+    def _holds_more_than(self, most: int) -> bool:
+        if self._is_reaped:
+            return False
+        try:
+            return held_bytes(self.pid, enough=most) > most
+        except OSError as error:  # no more descriptors, say; it may pass
+            _log.warning("what process %d holds cannot be seen: %s", self.pid, error)
+            return False
 
     def _ended(self) -> ProcessEndedError:
         """How it ended by itself, or why it was ended."""

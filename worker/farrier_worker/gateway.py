@@ -36,6 +36,7 @@ from farrier_farm.farm import Farm
 from farrier_farm.leases import Lease
 from farrier_farm.runner import FarmRunner
 from farrier_farm.versions import times_of
+from farrier_worker import confinement
 from farrier_worker.clock import JobClock
 from farrier_worker.orders import Tuning, order_of
 from farrier_worker.room import once_there_is_room
@@ -187,10 +188,8 @@ class Gateway:
 
     def _log_level(self, message: dict[str, Any]) -> None:
         match message:
-            case {"ready": str(level)} if level in ("", "landlock", "seccomp", "seccomp+landlock"):
-                enough = level == "seccomp+landlock"
-                log = _log.info if enough else _log.warning
-                log("job %s is enclosed by %s", self._lease.item, level or "nothing")
+            case {"ready": str(level)} if level in confinement.LEVELS:
+                confinement.log_level(f"job {self._lease.item}", level)
             case _:
                 raise _malformed(message)
 

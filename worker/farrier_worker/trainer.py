@@ -124,10 +124,15 @@ class Trainer:
             return process.train()
 
     def _records(self, definition: TaskDefinition) -> list[TuningRecord]:
-        """What is learned from them: one time, and no schedule as text, which may be long. Jobs'
-        processes wrote them, so they are bounded all the same."""
+        """Those by as many threads as the definition has, and what is learned from them: one time,
+        and no schedule as text, which may be long. Jobs' processes wrote them, so they are bounded
+        all the same."""
         found = self._farm.records.newest(definition.task, definition.fingerprint, RECORDS)
-        return [_shortened(one) for one in found if len(one.decisions) <= _MOST_KNOBS]
+        return [
+            _shortened(one)
+            for one in found
+            if one.threads == definition.threads and len(one.decisions) <= _MOST_KNOBS
+        ]
 
     @contextlib.contextmanager
     def _watched(self, rivals: Mapping[str, Path]) -> Iterator[TrainProcess]:
@@ -138,8 +143,7 @@ class Trainer:
                 self._process = process
             if self._is_draining:
                 self._stop()
-            log = _log.info if process.level == "seccomp+landlock" else _log.warning
-            log("the training process is enclosed by %s", process.level or "nothing")
+            process.log_level()
             watch = threading.Thread(target=_watch, args=(process, done), name="limits")
             watch.start()
             try:
@@ -163,10 +167,7 @@ def _shortened(record: TuningRecord) -> TuningRecord:
 
 def _watch(process: TrainProcess, done: threading.Event) -> None:
     while not done.wait(_LOOK_S):
-        try:
-            process.check()
-        except OSError as error:  # no more descriptors, say; it may pass
-            _log.warning("what process %d holds cannot be seen: %s", process.pid, error)
+        process.check()
 
 
 def run(settings: Settings, *, command: Sequence[str] = TRAIN_COMMAND) -> int:

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
+from rich.table import Column, Table
+from rich.text import Text
 
 from farrier.cli.remote import PANEL, ServerOption
 from farrier.cli.show import print_table
@@ -34,15 +35,18 @@ def show(server: ServerOption = None) -> None:
 
 
 def rollback(
-    version: Annotated[
-        int | None, typer.Argument(min=0, help="To use; 0: the one that ships. [the one before]")
+    to: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="The version's number, 0 for what ships; without it, the one before."
+        ),
     ] = None,
     server: ServerOption = None,
 ) -> None:
     """Use an older version from the next job on; a later one has to beat what this goes back
     from."""
     with Client(server) as client:
-        _print(client.roll_back_cost_model(version))
+        _print(client.roll_back_cost_model(to))
 
 
 def _print(found: Mapping[str, Any]) -> None:
@@ -64,13 +68,34 @@ def _print(found: Mapping[str, Any]) -> None:
     if not found["in_use"]:
         typer.echo("jobs begin with the model that ships")
     last = found["last"]
+    for one in found["versions"]:
+        if one["in_use"] and one["training"] != last:
+            _print_unseen(f"version {one['number']}", one["training"]["unseen"])
     if last is None:
         typer.echo("nothing has been trained yet: `farrier trainer` does, and `farrier up` has one")
         return
     typer.echo(f"last training: {last['reason']}")
+    _print_unseen("the last training", last["unseen"])
     if last["set_aside"]:
         typer.echo(f"{last['set_aside']} records are set aside:")
     for one in last["shown"]:
         typer.echo(f"  {one['task']} on {one['device'] or 'this machine'}: {one['reason']}")
     for task, why in last["damaged"].items():
         typer.echo(f"  the definition of {task} cannot be read: {why}")
+
+
+def _print_unseen(what: str, unseen: Mapping[str, Any]) -> None:
+    """How models of a training did on classes of devices that they had not seen."""
+    if not unseen:
+        return
+    typer.echo(f"{what}, by a class of devices that was left out:")
+    table = Table(
+        Column("class", no_wrap=True), "ranking", "pairs in order", "regret", "top 5", box=None
+    )
+    for device_class, rankings in unseen.items():
+        for name, figures in rankings.items():
+            shares = (figures["pairs"], figures["regret"], figures["top5"])
+            table.add_row(
+                Text(device_class or "(none)"), Text(name), *(f"{share:.1%}" for share in shares)
+            )
+    print_table(table)

@@ -28,6 +28,7 @@ from farrier.records import (
     Selection,
     TuningRecord,
     fastest,
+    malformed,
     numbered_lines,
     read_lines,
     record_of,
@@ -269,11 +270,7 @@ def _import_into(store: FileRecords, source: Path) -> Imported:
             part.append(record_of(line))
         except ValueError as error:
             store.add_all(part)
-            raise UsageError(
-                f"line {number} of {source} is no tuning record: {error}; what comes before it is "
-                "there, and nothing behind it was looked at",
-                hint="mend or remove the line and go on: what is there is not added twice",
-            ) from None
+            raise malformed(f"line {number} of {source}", error) from None
         if len(part) == _ADDED_AT_ONCE:
             added, given = added + store.add_all(part), given + len(part)
             part.clear()

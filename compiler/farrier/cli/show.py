@@ -78,6 +78,8 @@ class ProgressView:
                     self._print(f"assumed: {text}")
             case progress.TasksFound(tasks, kernels):
                 self._print(f"{kernels} kernels, {tasks} of them distinct")
+            case progress.TuningStarted(cost_model):
+                self._print(f"cost model: {cost_model}")
             case progress.TrialsMeasured():
                 self._trials(event)
             case progress.VariantsCompared(what, variants, changed):
@@ -104,6 +106,8 @@ class ProgressView:
                 self._print(raced(event))
             case progress.VersionAdded(version, median_ms, untuned_ms):
                 self._print(f"version {version}{_took(median_ms, untuned_ms)}", style="green")
+            case progress.RolledBack(version):
+                self._print(f"rolled back to version {version}")
             case progress.Warned(message):
                 self._print(f"warning: {message}", style="yellow")
             case _:

@@ -79,6 +79,13 @@ class TasksScheduled:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class TuningStarted:
+    """Tuning begins, with a cost model that reports call so."""
+
+    cost_model: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class TrialsMeasured:
     """A batch of candidates came back. `best_ms` is the model's estimated latency: the sum over
     kernels of the best time known, measured or predicted; infinite while none is, and where the
@@ -154,6 +161,13 @@ class VersionAdded:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class RolledBack:
+    """A user has gone back to a version of the artifact of a job, which stays in use."""
+
+    version: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Warned:
     """Something the user should know: a slow path taken, a device that throttles."""
 
@@ -166,12 +180,14 @@ Event: TypeAlias = (
     | SizesSettled
     | TasksFound
     | TasksScheduled
+    | TuningStarted
     | TrialsMeasured
     | VariantsCompared
     | TimeSpent
     | Verified
     | Raced
     | VersionAdded
+    | RolledBack
     | Warned
 )
 Listener: TypeAlias = Callable[[Event], None]
@@ -182,12 +198,14 @@ _KINDS: dict[str, type[Any]] = {
     "sizes-settled": SizesSettled,
     "tasks-found": TasksFound,
     "tasks-scheduled": TasksScheduled,
+    "tuning-started": TuningStarted,
     "trials-measured": TrialsMeasured,
     "variants-compared": VariantsCompared,
     "time-spent": TimeSpent,
     "verified": Verified,
     "raced": Raced,
     "version-added": VersionAdded,
+    "rolled-back": RolledBack,
     "warned": Warned,
 }
 _NAMES = {kind: name for name, kind in _KINDS.items()}

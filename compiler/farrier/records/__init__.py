@@ -2,7 +2,14 @@
 
 from farrier.records.definition import TaskDefinition, TaskStore
 from farrier.records.file_store import FileRecords
-from farrier.records.lines import LONGEST_LINE, Damage, numbered_lines, read_lines, record_of
+from farrier.records.lines import (
+    LONGEST_LINE,
+    Damage,
+    malformed,
+    numbered_lines,
+    read_lines,
+    record_of,
+)
 from farrier.records.pruning import Pruning
 from farrier.records.record import Context, RuleId, TuningRecord
 from farrier.records.selection import ALL, Selection
@@ -28,6 +35,7 @@ __all__ = [
     "best",
     "fastest",
     "latest",
+    "malformed",
     "numbered_lines",
     "read_lines",
     "record_of",

@@ -11,7 +11,7 @@ from typing import IO
 
 from farrier.errors import StorageError, UsageError
 from farrier.files.atomic import write_atomically
-from farrier.records.lines import Damage
+from farrier.records.lines import Damage, numbered_lines, record_of
 from farrier.records.record import TuningRecord
 from farrier.records.store import MemoryRecords
 
@@ -20,8 +20,9 @@ class FileRecords:
     """A store in the file `path`, created when the first record is added.
 
     A record is on the disk when `add` returns. A line that a crash cut short, or that something
-    else damaged, is skipped and listed in `damaged`, and it stays. Several processes may append to
-    one file, also while `remove` replaces it; each sees the others' records when it opens the file.
+    else damaged, or that is longer than `LONGEST_LINE`, is skipped and listed in `damaged`, and it
+    stays. Several processes may append to one file, also while `remove` replaces it; each sees the
+    others' records when it opens the file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -30,24 +31,21 @@ class FileRecords:
         self.path = path
         self.damaged: tuple[Damage, ...] = ()
         self._records = MemoryRecords()
-        try:
-            data = path.read_bytes()
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise StorageError(f"cannot read the records in {path}: {error.strerror}") from error
         damaged = []
-        lines = data.split(b"\n")
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            try:
-                self._records.add(TuningRecord.from_line(line.decode()))
-            except ValueError as error:
-                damaged.append(Damage(number, str(error)))
+        is_ours = False
+        try:
+            for number, line in numbered_lines(path):
+                is_ours |= line.startswith(b"{")  # as does what a crash cut short
+                try:
+                    self._records.add(record_of(line))
+                except ValueError as error:
+                    damaged.append(Damage(number, str(error)))
+        except StorageError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return
+            raise
         self.damaged = tuple(damaged)
-        # What a crash cut short begins as a record does.
-        if damaged and not self._records and not any(line.startswith(b"{") for line in lines):
+        if damaged and not is_ours:
             raise UsageError(
                 f"{path} holds no tuning records: {damaged[0]}",
                 hint="name a file that --records made, or a new one",
@@ -78,9 +76,8 @@ class FileRecords:
         gone = set(records)
 
         def write_to(file: IO[bytes]) -> None:
-            for line in self.path.read_bytes().splitlines(keepends=True):
-                if not _is_one_of(line, gone):
-                    file.write(line)
+            with self.path.open("rb") as lines:
+                file.writelines(line for line in lines if not _is_one_of(line, gone))
 
         try:
             with self._locked():
@@ -133,6 +130,6 @@ class FileRecords:
 
 def _is_one_of(line: bytes, records: Collection[TuningRecord]) -> bool:
     try:
-        return TuningRecord.from_line(line.decode()) in records
+        return record_of(line.strip()) in records
     except ValueError:
         return False

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
-from farrier.errors import StorageError
+from farrier.errors import StorageError, UsageError
 from farrier.records.record import TuningRecord
 
 LONGEST_LINE = 256 << 10  # bytes; a record has some 1,500
@@ -53,3 +53,12 @@ def record_of(line: bytes) -> TuningRecord:
     if len(line) > LONGEST_LINE:
         raise ValueError(f"it is longer than {LONGEST_LINE} bytes")
     return TuningRecord.from_line(line.decode())
+
+
+def malformed(line: str, reason: ValueError) -> UsageError:
+    """What ends an import at a `line` that is no record, by its number and where it stands."""
+    return UsageError(
+        f"{line} is no tuning record: {reason}; what comes before it is there, and nothing behind "
+        "it was looked at",
+        hint="mend or remove the line and go on: what is there is not added twice",
+    )

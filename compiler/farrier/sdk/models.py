@@ -58,6 +58,7 @@ class Job:
     versions: tuple[JobVersion, ...] = ()  # of the artifact, the oldest first
     version: int | None = None  # the one in use, which is the artifact
     version_is_kept: bool = False  # by a rollback, whatever versions are added
+    cost_model: str | None = None  # that tuning began with
 
     @property
     def final(self) -> bool:

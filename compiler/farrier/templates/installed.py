@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import re
 
@@ -12,7 +11,7 @@ from farrier.plugins import TEMPLATES, Plugin, plugins
 from farrier.records import RuleId
 from farrier.space import JoinedSpace, Space
 from farrier.targets import Target
-from farrier.templates.errors import TemplateError
+from farrier.templates.asked import Asked
 from farrier.templates.problem import Problem
 from farrier.templates.space import TemplateSpace
 from farrier.templates.template import Template, rule_of
@@ -25,12 +24,11 @@ def beside(known: Space, program: TensorProgram, target: Target, threads: int) -
     `known` itself where none does. The default is the known one's, unless a template is preferred.
     Raises UsageError for a package, and TemplateError for a template, that is broken."""
     problem = Problem(program, target, threads)
-    found = [_Found(plugin, problem) for plugin in installed()]
-    asked = [one for one in found if one.applies]
-    if not asked:
+    found = [plugin for plugin in installed() if _applies(plugin, problem)]
+    if not found:
         return known
-    before = [one.space for one in asked if one.plugin.made.preferred]
-    after = [one.space for one in asked if not one.plugin.made.preferred]
+    before = [_space(plugin, problem) for plugin in found if plugin.made.preferred]
+    after = [_space(plugin, problem) for plugin in found if not plugin.made.preferred]
     for space in (*before, *after):
         space.program, space.describe = known.program, lambda: known.about
     return JoinedSpace([*before, known, *after], known)
@@ -61,28 +59,14 @@ def installed() -> tuple[Plugin[Template], ...]:
     return found
 
 
-@dataclasses.dataclass(frozen=True)
-class _Found:
-    """An installed template, and a kernel that it may apply to."""
+def _applies(plugin: Plugin[Template], problem: Problem) -> bool:
+    asked = Asked(_named(plugin), problem.program.name, plugin.way_out)
+    return asked.answer("whether it applies", lambda: bool(plugin.made.applies(problem)))
 
-    plugin: Plugin[Template]
-    problem: Problem
 
-    @property
-    def _named(self) -> str:
-        return f"{self.plugin}, called {self.plugin.made.name}"
+def _space(plugin: Plugin[Template], problem: Problem) -> Space:
+    return TemplateSpace(plugin.made, problem, _named(plugin), plugin.way_out)
 
-    @property
-    def applies(self) -> bool:
-        try:
-            return bool(self.plugin.made.applies(self.problem))
-        except Exception as error:  # a stranger's code
-            raise TemplateError(
-                f"{self._named}, asked about {self.problem.program.name}, fails to say whether it "
-                f"applies: {type(error).__name__}: {error}",
-                hint=self.plugin.way_out,
-            ) from error
 
-    @property
-    def space(self) -> Space:
-        return TemplateSpace(self.plugin.made, self.problem, self._named, self.plugin.way_out)
+def _named(plugin: Plugin[Template]) -> str:
+    return f"{plugin}, called {plugin.made.name}"

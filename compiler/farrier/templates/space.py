@@ -5,17 +5,17 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from farrier.errors import CompilerError, FarrierError
+from farrier.errors import CompilerError
 from farrier.ir.dim import typical
 from farrier.ir.work import arithmetic
 from farrier.schedule import Schedule
 from farrier.space.space import WHOLE, Columns, Decisions, Estimate, Knob, Population, Space
+from farrier.templates.asked import Asked, described
 from farrier.templates.errors import TemplateError
 from farrier.templates.problem import Problem
 from farrier.templates.template import Template, rule_of
@@ -23,7 +23,6 @@ from farrier.templates.template import Template, rule_of
 if TYPE_CHECKING:
     from farrier.ir.loop import Function
 
-T = TypeVar("T")
 _ABOVE_BOUND = 4.0  # what an unknown schedule takes, over what none can beat
 _SHUFFLED = 0  # seed of the order in which candidates without estimates are measured
 
@@ -35,10 +34,9 @@ class TemplateSpace(Space):
     def __init__(self, template: Template, problem: Problem, named: str, hint: str) -> None:
         self._template = template
         self._problem = problem
-        self._named = named
-        self._hint = hint
+        self._asked = Asked(named, problem.program.name, hint)
         self._estimates = type(template).estimate is not Template.estimate
-        knobs = self._asked("its knobs", lambda: tuple(template.knobs(problem)))
+        knobs = self._asked.answer("its knobs", lambda: tuple(template.knobs(problem)))
         self._check_knobs(knobs)
         self._plain = {f"{template.name}.{knob.name}": knob.name for knob in knobs}
         named_knobs = tuple(Knob(f"{template.name}.{k.name}", k.values, k.parts) for k in knobs)
@@ -54,7 +52,7 @@ class TemplateSpace(Space):
         except TemplateError:
             raise
         except CompilerError:
-            raise self._error(f"allows none of its {self.size} candidates") from None
+            raise self._asked.error(f"allows none of its {self.size} candidates") from None
         if self._estimates:
             return rows
         first = rows[0] if self.is_whole else self._first  # all rows are in the values' order
@@ -71,33 +69,21 @@ class TemplateSpace(Space):
         except CompilerError as error:
             raise self._failed(decisions, error) from error
 
-    def _error(self, why: str) -> TemplateError:
-        """What is wrong with the template, for this kernel."""
-        kernel = self._problem.program.name
-        return TemplateError(f"{self._named}, asked about {kernel}, {why}", hint=self._hint)
-
     def _failed(self, decisions: Decisions, error: Exception) -> TemplateError:
         listed = ", ".join(f"{self._plain[name]}={value}" for name, value in decisions.items())
-        return self._error(f"fails to schedule {listed}: {_described(error)}")
-
-    def _asked(self, what: str, ask: Callable[[], T]) -> T:
-        """What the template answers. Raises TemplateError for whatever it raises."""
-        try:
-            return ask()
-        except Exception as error:  # a stranger's code
-            raise self._error(f"fails to say {what}: {_described(error)}") from error
+        return self._asked.error(f"fails to schedule {listed}: {described(error)}")
 
     def _check_knobs(self, knobs: tuple[Knob, ...]) -> None:
         if not knobs:
-            raise self._error("has no knobs; one of a single value is enough")
+            raise self._asked.error("has no knobs; one of a single value is enough")
         for knob in knobs:
             if not isinstance(knob, Knob):
-                raise self._error(f"has a {type(knob).__name__} among its knobs")
+                raise self._asked.error(f"has a {type(knob).__name__} among its knobs")
             if not knob.values:
-                raise self._error(f"has no values for its knob {knob.name}")
+                raise self._asked.error(f"has no values for its knob {knob.name}")
         names = [knob.name for knob in knobs]
         if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise self._error(f"has several knobs {', '.join(twice)}")
+            raise self._asked.error(f"has several knobs {', '.join(twice)}")
 
     def _allows(self, columns: Columns) -> npt.NDArray[np.bool_]:
         names = [self._plain[name] for name in columns]
@@ -108,7 +94,7 @@ class TemplateSpace(Space):
 
     def _is_allowed(self, decisions: Decisions) -> bool:
         allowed = self._template.allowed
-        return self._asked(
+        return self._asked.answer(
             f"whether {dict(decisions)} is allowed",
             lambda: bool(allowed(self._problem, decisions)),
         )
@@ -131,19 +117,21 @@ class TemplateSpace(Space):
         if not self._estimates:
             return self._presumed(count)
         plain = {self._plain[name]: column for name, column in columns.items()}
-        found = self._asked("its estimate", lambda: self._template.estimate(self._problem, plain))
+        found = self._asked.answer(
+            "its estimate", lambda: self._template.estimate(self._problem, plain)
+        )
         if not isinstance(found, Estimate):
-            raise self._error(f"gives a {type(found).__name__} for an Estimate")
+            raise self._asked.error(f"gives a {type(found).__name__} for an Estimate")
         for name, numbers in (("seconds", found.seconds), *found.terms.items()):
             shape = np.shape(numbers)
             if shape != (count,):
-                raise self._error(
+                raise self._asked.error(
                     f"estimates {name} of shape {shape} for {count} candidates: ({count},) is right"
                 )
             if not np.isfinite(numbers).all():
-                raise self._error(f"estimates {name} that are not finite")
+                raise self._asked.error(f"estimates {name} that are not finite")
         if not (found.seconds > 0).all():
-            raise self._error("estimates seconds that are not positive")
+            raise self._asked.error("estimates seconds that are not positive")
         return found
 
     def _presumed(self, count: int) -> Estimate:
@@ -165,7 +153,3 @@ class TemplateSpace(Space):
         except Exception as error:  # a stranger's code
             raise self._failed(decisions, error) from error
         return schedule
-
-
-def _described(error: Exception) -> str:
-    return str(error) if isinstance(error, FarrierError) else f"{type(error).__name__}: {error}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -45,6 +46,9 @@ class TrainingView(BaseModel):
     figures: dict[str, FiguresView] = Field(
         description="by ranking: `trained`, `analytic`, and what was to be beaten"
     )
+    unseen: dict[str, dict[str, FiguresView]] = Field(
+        description="by device class: of one `trained` without having seen it, and `analytic`"
+    )
     records: int = Field(description="that it learned from")
     tasks: int = Field(description="of which these are")
     held_out: int = Field(description="tasks that it was judged by")
@@ -67,7 +71,8 @@ class TrainingView(BaseModel):
         ]
         return cls(
             reason=found.reason,
-            figures={name: FiguresView.of(each) for name, each in found.of.items()},
+            figures=_by_ranking(found.of),
+            unseen={name: _by_ranking(each) for name, each in found.unseen.items()},
             records=found.records,
             tasks=found.tasks,
             held_out=found.held_out,
@@ -77,7 +82,11 @@ class TrainingView(BaseModel):
         )
 
 
-class VersionView(BaseModel):
+def _by_ranking(found: Mapping[str, Figures]) -> dict[str, FiguresView]:
+    return {name: FiguresView.of(each) for name, each in found.items()}
+
+
+class ModelVersionView(BaseModel):
     """A version that is kept."""
 
     number: int
@@ -86,7 +95,7 @@ class VersionView(BaseModel):
     training: TrainingView
 
     @classmethod
-    def of(cls, found: ModelVersion, state: CostModelState) -> VersionView:
+    def of(cls, found: ModelVersion, state: CostModelState) -> ModelVersionView:
         return cls(
             number=found.number,
             created=found.created,
@@ -99,7 +108,7 @@ class CostModelView(BaseModel):
     """What is known of the cost model that the farm's records train."""
 
     in_use: int = Field(description="version that jobs begin with; 0: the one that ships")
-    versions: list[VersionView] = Field(description="those kept, the oldest first")
+    versions: list[ModelVersionView] = Field(description="those kept, the oldest first")
     trained: float | None = Field(description="Unix seconds of the last training; null before it")
     last: TrainingView | None = Field(description="what came of that")
 
@@ -107,7 +116,7 @@ class CostModelView(BaseModel):
     def of(cls, state: CostModelState) -> CostModelView:
         return cls(
             in_use=0 if state.in_use is None else state.in_use.number,
-            versions=[VersionView.of(one, state) for one in state.versions],
+            versions=[ModelVersionView.of(one, state) for one in state.versions],
             trained=state.decided,
             last=None if state.outcome is None else TrainingView.of(state.outcome),
         )

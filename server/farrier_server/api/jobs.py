@@ -179,6 +179,7 @@ class JobView(BaseModel):
     attempts: int = Field(description="how often a worker began it")
     stage: str | None = Field(description="step of the compiler that runs")
     tasks: int | None = Field(description="distinct kernels of the model")
+    cost_model: str | None = Field(description="that tuning began with")
     trials: int | None = Field(description="candidates measured so far")
     planned: int | None = Field(description="candidates to measure; null under a time budget")
     best_ms: float | None = Field(description="estimated latency of the best code so far, in ms")
@@ -217,6 +218,7 @@ class JobView(BaseModel):
             attempts=job.attempts,
             stage=job.progress.stage,
             tasks=job.progress.tasks,
+            cost_model=job.progress.cost_model,
             trials=job.progress.trials,
             planned=job.progress.planned,
             best_ms=finite(job.progress.best_ms),

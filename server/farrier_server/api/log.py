@@ -137,6 +137,7 @@ _SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "stage-finished": _finished,
     "sizes-settled": _sizes,
     "tasks-found": lambda data: f"{data['tasks']} distinct kernels in {data['kernels']} calls",
+    "tuning-started": lambda data: f"tuning begins, its cost model is {data['cost_model']}",
     "variants-compared": lambda data: (
         f"{data['variants']} variants ran in turns: {data['changed']} {data['what']} changed"
     ),
@@ -144,5 +145,6 @@ _SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "verified": _verified,
     "raced": _raced,
     "version-added": _version,
+    "rolled-back": lambda data: f"rolled back to version {data['version']} of the artifact",
     "warned": lambda data: str(data["message"]),
 }

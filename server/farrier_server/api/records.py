@@ -14,6 +14,7 @@ from farrier.targets import called
 from farrier_farm.farm import Farm
 from farrier_farm.records import RecordClass
 from farrier_server.api.private import RecordsDep
+from farrier_server.api.trials import ENTRY_ID
 from farrier_server.context import FarmDep
 from farrier_server.problems import documented
 
@@ -24,7 +25,7 @@ After = Annotated[
     str,
     Query(
         max_length=40,
-        pattern=r"^(\d{1,18}-\d{1,18})?$",
+        pattern=ENTRY_ID,
         description="`next` of the page before",
     ),
 ]
@@ -178,7 +179,7 @@ class PruneRequest(BaseModel):
     after: str = Field(
         default="",
         max_length=40,
-        pattern=r"^(\d{1,18}-\d{1,18})?$",
+        pattern=ENTRY_ID,
         description="`next` of the step before",
     )
 

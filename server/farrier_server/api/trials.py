@@ -21,11 +21,12 @@ from farrier_server.problems import documented
 
 router = APIRouter(prefix="/v1/jobs", tags=["trials"], dependencies=[READABLE])
 
+ENTRY_ID = r"^(\d{1,18}-\d{1,18})?$"  # of an entry of a log; empty: before the first
 After = Annotated[
     str,
     Query(
         max_length=40,
-        pattern=r"^(\d{1,18}-\d{1,18})?$",
+        pattern=ENTRY_ID,
         description="`next` of the page before, or the id of a trial: what came after it",
     ),
 ]

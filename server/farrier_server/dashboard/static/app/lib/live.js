@@ -6,9 +6,9 @@ import { get } from "./api.js";
 const GATHERED_MS = 200; // events reach the page together, so a burst is one rendering
 const RETRY_MS = [1000, 2000, 5000, 10_000];
 const KINDS = [
-  "state", "stage-started", "stage-finished", "sizes-settled", "tasks-found", "trials-measured",
-  "variants-compared", "time-spent", "verified", "raced", "version-added", "warned", "job", "device",
-  "warning",
+  "state", "stage-started", "stage-finished", "sizes-settled", "tasks-found", "tuning-started",
+  "trials-measured", "variants-compared", "time-spent", "verified", "raced", "version-added", "rolled-back",
+  "warned", "job", "device", "warning",
 ];
 
 /**

@@ -14,7 +14,7 @@ import { optionTexts } from "./options.js";
 export function Report({ job }) {
   const report = job.report;
   return html`
-    ${!report && html`<${Empty} title="There is no report yet."><p>It is made with the artifact, when the job has succeeded.</p><//>`}
+    ${!report && html`<${Empty} title="There is no report yet."><p>It is made with the artifact, and again with each version of it.</p><//>`}
     ${report &&
     html`<div class="columns">
       <${Section} title="Verification"><${Verification} verified=${report.verification} /><//>
