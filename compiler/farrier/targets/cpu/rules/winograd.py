@@ -60,6 +60,7 @@ _CHUNK_TILES = 24
 _SUM = "winograd_sum"
 _TILES = ("t", "")
 _ROOM = 0.9  # of a cache, for one chunk's products and what they are made of
+_WHOLE = 0.25  # of the second-level cache: larger chunks lose more and more of theirs, up to _ROOM
 _CACHE_WAY = 4096  # bytes that a way of a first-level cache holds
 _WAYS = 6  # that elements of one tile may take
 _SPREAD = 8  # tiles more to try
@@ -182,8 +183,9 @@ class _Kernel:
         scratch = 4.0 * squared * chunk * channels
         weights = 1.0 * width * squared * ic * channels
         room, last = _ROOM * machine.l2_bytes, _ROOM * machine.l3_bytes
-        spilt = np.where(scratch + np.where(fused, inputs, 0.0) > room, 2 * scratch * groups, 0.0)
-        spilt *= chunks
+        held = (scratch + np.where(fused, inputs, 0.0)) / machine.l2_bytes
+        lost = np.clip((held - _WHOLE) / (_ROOM - _WHOLE), 0.0, 1.0)
+        spilt = lost * 2 * scratch * groups * chunks
         again = chunks * (groups - 1)
         kept = np.where(fused, inputs + scratch + weights * chunks, scratch + weights) <= room
         spilt += np.where(kept, 0.0, weights * again)
