@@ -15,9 +15,10 @@ once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from math import gcd
-from typing import NamedTuple, TypeAlias
+from operator import attrgetter
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from farrier.ir.dim import (
     Dim,
@@ -71,6 +72,10 @@ _ARITHMETIC = frozenset(
 _NUMBERS = (Const, Size)
 TRUE = Const(True, DType.BOOL)
 FALSE = Const(False, DType.BOOL)
+
+
+T = TypeVar("T")
+Known: TypeAlias = dict[int, tuple[Expr, T]]  # by the identity of an expression, kept alive
 
 
 class Linear(NamedTuple):
@@ -135,12 +140,12 @@ class Simplifier:
         self.ranges = dict(ranges)
         self.facts = facts
         self.sums = sums
-        # Keyed by identity: hashing a tree costs more than reading it. The node is kept alive.
-        self._forms: dict[int, tuple[Expr, Linear]] = {}
-        self._simple: dict[int, tuple[Expr, Expr]] = {}
-        self._slacks: dict[int, tuple[Expr, Linear | None]] = {}
+        # Keyed by identity: hashing a tree costs more than reading it.
+        self._forms: Known[Linear] = {}
+        self._simple: Known[Expr] = {}
+        self._slacks: Known[Linear | None] = {}
         self._bounds: dict[Expr, Bounds] = {}
-        self._names: dict[int, tuple[Expr, set[str]]] = {}
+        self._names: Known[set[str]] = {}
         self._parent: Simplifier | None = None  # which knows as much of all but `_changed`
         self._changed: frozenset[str] = frozenset()
 
@@ -154,19 +159,21 @@ class Simplifier:
             return Linear({}, 0) if self.ranges.get(expr.name) == 1 else Linear({expr: 1}, 0)
         known = self._forms.get(id(expr))
         if known is None:
-            form = None if self._parent is None else self._inherited(expr)
-            if form is None:
-                form = self._settle(self.join(self._form(expr)))
-            known = self._forms[id(expr)] = (expr, form)
+            known = None if self._parent is None else self._inherited(expr, _FORMS)
+            if known is None:
+                known = expr, self._settle(self.join(self._form(expr)))
+            self._forms[id(expr)] = known
         return known[1]
 
-    def _inherited(self, expr: Expr) -> Linear | None:
-        """The form that `expr` had before the branch, if it had one that nothing here changes."""
+    def _inherited(
+        self, expr: Expr, what: Callable[[Simplifier], Known[T]]
+    ) -> tuple[Expr, T] | None:
+        """What was known of `expr` before the branch, if it was and nothing here changes it."""
         changed, before = self._changed, self._parent
         while before is not None:
-            known = before._forms.get(id(expr))
+            known = what(before).get(id(expr))
             if known is not None:
-                return known[1] if changed.isdisjoint(self._names_in(expr)) else None
+                return known if changed.isdisjoint(self._names_in(expr)) else None
             changed, before = changed | before._changed, before._parent
         return None
 
@@ -314,7 +321,10 @@ class Simplifier:
         else than which of two indices is larger."""
         known = self._slacks.get(id(condition))
         if known is None:
-            known = self._slacks[id(condition)] = (condition, self._slack(condition))
+            known = None if self._parent is None else self._inherited(condition, _SLACKS)
+            if known is None:
+                known = condition, self._slack(condition)
+            self._slacks[id(condition)] = known
         return known[1]
 
     def _slack(self, condition: Expr) -> Linear | None:
@@ -630,6 +640,10 @@ class Simplifier:
         if left is expr.left and right is expr.right:
             return expr
         return Binary(expr.op, left, right)
+
+
+_FORMS: Callable[[Simplifier], Known[Linear]] = attrgetter("_forms")
+_SLACKS: Callable[[Simplifier], Known[Linear | None]] = attrgetter("_slacks")
 
 
 def to_expr(form: Linear) -> Expr:

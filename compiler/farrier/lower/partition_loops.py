@@ -161,10 +161,11 @@ class _Specializer:
 
     def _cut(self, loop: For, found: list[Guard]) -> Extent | None:
         """Where to cut the loop so that a guard holds throughout one of the parts."""
+        at = Var(loop.var)
         for guard in found:
-            if list(guard.outer) != [Var(loop.var)]:
+            if len(guard.outer) != 1:
                 continue
-            factor = guard.outer[Var(loop.var)]
+            factor = guard.outer.get(at)
             if not isinstance(factor, int):
                 continue
             # Holds for all inner iterations from here on, or up to here; or else for none of them.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from farrier.ir.dim import Extent, bounds, typical
 from farrier.ir.loop import For, Function
-from farrier.ir.walk import walk
+from farrier.ir.statements import walk_stmts
 from farrier.schedule import Schedule
 
 _CHUNKS = 8  # iterations a thread should have to choose from, for balance
@@ -19,7 +19,7 @@ def loop_extents(function: Function) -> dict[str, int]:
 
 def exact_extents(function: Function) -> dict[str, Extent]:
     """The extent of every loop, by its variable."""
-    return {loop.var: loop.extent for loop in walk(function.body) if isinstance(loop, For)}
+    return {loop.var: loop.extent for loop in walk_stmts(function.body) if isinstance(loop, For)}
 
 
 def run_parallel(schedule: Schedule, loops: Sequence[str]) -> None:
