@@ -69,7 +69,6 @@ _ARITHMETIC = frozenset(
         BinaryOp.MAX,
     )
 )
-_NUMBERS = (Const, Size)
 TRUE = Const(True, DType.BOOL)
 FALSE = Const(False, DType.BOOL)
 
@@ -151,11 +150,11 @@ class Simplifier:
 
     def linear(self, expr: Expr) -> Linear:
         """The canonical linear form of an index expression."""
-        if isinstance(expr, Const):
+        if type(expr) is Const:
             return Linear({}, int(expr.value))
-        if isinstance(expr, Size):
+        if type(expr) is Size:
             return Linear({}, expr.extent)
-        if isinstance(expr, Var) and not self.facts and not self.sums:
+        if type(expr) is Var and not self.facts and not self.sums:
             return Linear({}, 0) if self.ranges.get(expr.name) == 1 else Linear({expr: 1}, 0)
         known = self._forms.get(id(expr))
         if known is None:
@@ -288,7 +287,7 @@ class Simplifier:
     def simplify(self, expr: Expr) -> Expr:
         """`expr` with every index and condition below it in canonical form; what it has twice the
         result has so."""
-        if isinstance(expr, _NUMBERS):
+        if type(expr) is Const or type(expr) is Size:
             return expr
         known = self._simple.get(id(expr))
         if known is None:
@@ -296,7 +295,7 @@ class Simplifier:
         return known[1]
 
     def _simplified(self, expr: Expr) -> Expr:
-        if isinstance(expr, Var):
+        if type(expr) is Var:
             return to_expr(self.linear(expr))
         if isinstance(expr, Binary):
             if expr.op in _ARITHMETIC:
@@ -369,7 +368,7 @@ class Simplifier:
         return expr
 
     def _form(self, expr: Expr) -> Linear:
-        if isinstance(expr, Var):
+        if type(expr) is Var:
             return Linear({}, 0) if self.ranges.get(expr.name) == 1 else self._atom(expr)
         if isinstance(expr, Binary) and expr.op in _ARITHMETIC:
             if expr.op is BinaryOp.ADD or expr.op is BinaryOp.SUB:

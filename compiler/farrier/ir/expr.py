@@ -20,10 +20,11 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import math
 import operator
 from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from typing import TypeAlias, final
 
 from farrier.ir.dim import Dim, Extent
 from farrier.ir.interned import Interned
@@ -69,6 +70,7 @@ class Axis:
     extent: Extent
 
 
+@final
 @dataclasses.dataclass(frozen=True, slots=True)
 class Const:
     value: int | float | bool
@@ -89,6 +91,7 @@ class Const:
         return hash(self.value) if self.value == self.value else 0
 
 
+@final
 @dataclasses.dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class Var(metaclass=Interned):
     """A loop variable: an i64."""
@@ -96,6 +99,7 @@ class Var(metaclass=Interned):
     name: str
 
 
+@final
 @dataclasses.dataclass(frozen=True, slots=True)
 class Size:
     """A size known when the kernel is called: an i64."""
@@ -278,8 +282,14 @@ Index: TypeAlias = Extent | Expr
 def index(value: Index) -> Expr:
     """An index expression: integers become i64 constants, dims sizes."""
     if isinstance(value, int):
-        return Const(value, DType.I64)
+        return _number(value)
     return Size(value) if isinstance(value, Dim) else value
+
+
+@functools.lru_cache(maxsize=4096)
+def _number(value: int) -> Const:
+    """An i64 constant; few numbers are asked for, and each of them often."""
+    return Const(value, DType.I64)
 
 
 def add(left: Index, right: Index) -> Expr:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -17,8 +16,7 @@ _AROUND_ONE = (Unary, Cast)
 _NO_LOOPS: dict[str, Extent] = {}
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Guard:
+class Guard(NamedTuple):
     """`outer + inner >= 0`, where `inner` lies in [low, high] within one iteration of a loop.
 
     `outer` are the terms bound outside that loop's body, `inner` those bound within; the ends of
@@ -72,7 +70,7 @@ class Guards:
             inside: dict[Expr, Extent] = {}
             linear = True
             for atom, factor in form.terms.items():
-                if isinstance(atom, Var):
+                if type(atom) is Var:
                     (inside if atom.name in inner else outer)[atom] = factor
                     continue
                 names = variables(atom)
