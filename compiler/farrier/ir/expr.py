@@ -286,7 +286,7 @@ def index(value: Index) -> Expr:
     return Size(value) if isinstance(value, Dim) else value
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=4096, typed=True)
 def _number(value: int) -> Const:
     """An i64 constant; few numbers are asked for, and each of them often."""
     return Const(value, DType.I64)
