@@ -106,8 +106,10 @@ def estimate(problem: Problem, tiles: Tiles, machine: Machine) -> Estimate:
     units, balance = _shares(problem, tiles, machine)
     busy = cycles / machine.hertz * balance / machine.threads
     memory = np.full(len(busy), problem.lane_bytes / machine.memory_bandwidth * problem.cold)
+    first = _first_panels(problem, tiles, machine) * memory
     exposed = _exposed(problem, tiles, machine)
-    seconds = np.maximum(busy, memory) + exposed * np.minimum(busy, memory)
+    rest = memory - first
+    seconds = first + np.maximum(busy, rest) + exposed * np.minimum(busy, rest)
     ahead = tiles.prefetch > 0
     if not problem.depthwise and problem.batch < machine.threads:
         lanes, points = problem.lane_bytes, problem.point_bytes
@@ -159,10 +161,24 @@ def _shares(problem: Problem, tiles: Tiles, machine: Machine) -> tuple[Floats, F
     return units, np.where(tiles.order == LoopOrder.PARTS, parts, pieces)
 
 
+def _panel_bytes(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
+    """Of one slice of a panel."""
+    panel: Floats = tiles.vectors * machine.lanes * problem.steps / tiles.slices * 4
+    return panel
+
+
+def _first_panels(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
+    """Of the weights, the share that each thread waits for before it computes."""
+    if problem.depthwise:
+        return np.zeros(len(tiles.vectors))
+    first = machine.threads * _panel_bytes(problem, tiles, machine)
+    share: Floats = np.minimum(first / problem.lane_bytes, 1.0)
+    return share
+
+
 def _exposed(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
     """Of the shorter of arithmetic and weight traffic, what shows."""
-    panel_bytes = tiles.vectors * machine.lanes * problem.steps / tiles.slices * 4
-    room = 2 * panel_bytes <= 0.8 * machine.l2_bytes
+    room = 2 * _panel_bytes(problem, tiles, machine) <= 0.8 * machine.l2_bytes
     ahead = np.where(room, _EXPOSED_AHEAD, _EXPOSED_CROWDED)
     return np.where(tiles.prefetch > 0, ahead, machine.exposed)
 
