@@ -42,5 +42,10 @@ def publish(draft: Path, path: Path) -> None:
     """Gives a synced file its final name, durably. The same bytes may be published twice."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft.replace(path)
+    sync_name(path)
+
+
+def sync_name(path: Path) -> None:
+    """Makes the name of a file durable, and that of its folder."""
     sync_directory(path.parent)
     sync_directory(path.parent.parent)
