@@ -27,13 +27,9 @@ _BEATEN = 16  # versions; an outcome holds the figures of 20 rankings
 _PREFIX = "farrier:cost-model:"
 _STATE, _VERSIONS, _VERSION = _PREFIX + "state", _PREFIX + "versions", _PREFIX + "version:"
 
-_NOW = """
+_DECIDE = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-"""
-_DECIDE = (
-    _NOW
-    + """
 local state, versions, version, refers = unpack(KEYS)
 local turn, records, outcome, kept, blob = unpack(ARGV)
 if (redis.call('HGET', state, 'turn') or '0') ~= turn then return -1 end
@@ -53,7 +49,6 @@ while redis.call('LLEN', versions) > tonumber(kept) do
 end
 return number
 """
-)
 _USE = """
 if (redis.call('HGET', KEYS[1], 'turn') or '0') ~= ARGV[1] then return 0 end
 redis.call('HINCRBY', KEYS[1], 'turn', 1)

@@ -11,8 +11,7 @@ from starlette.responses import FileResponse
 from farrier.errors import UsageError
 from farrier_farm.jobs import Job
 from farrier_farm.kinds import Kind
-from farrier_server.api.jobs import JobId
-from farrier_server.api.private import READABLE
+from farrier_server.api.private import READABLE, JobDep
 from farrier_server.context import FarmDep
 from farrier_server.problems import NotReadyError, RangeError, documented
 
@@ -35,14 +34,14 @@ _RESPONSES = {206: {"description": "Partial Content"}, **documented(400, 403, 40
 
 
 @router.head("/{job_id}/artifact", response_class=ArtifactFile, responses=_RESPONSES)
-def head_artifact(job_id: JobId, farm: FarmDep, version: Version = None) -> ArtifactFile:
+def head_artifact(job: JobDep, farm: FarmDep, version: Version = None) -> ArtifactFile:
     """Size and sha256 of the artifact, as Content-Length and ETag."""
-    return get_artifact(job_id, farm, version)
+    return get_artifact(job, farm, version)
 
 
 @router.get("/{job_id}/artifact", response_class=ArtifactFile, responses=_RESPONSES)
 def get_artifact(
-    job_id: JobId,
+    job: JobDep,
     farm: FarmDep,
     version: Version = None,
     range_: Annotated[
@@ -51,7 +50,6 @@ def get_artifact(
 ) -> ArtifactFile:
     """The artifact's bytes. The ETag is their sha256; `Range` resumes a download, of a job that
     still tunes with its `version`."""
-    job = farm.jobs.get(job_id)
     artifact = job.artifact if version is None else job.version(version).artifact
     if artifact is None:
         raise _not_ready(job)

@@ -21,9 +21,8 @@ from farrier_farm.farm import Farm
 from farrier_farm.jobs import Job
 from farrier_farm.kinds import Kind
 from farrier_farm.states import State
-from farrier_server.api.jobs import JobId
 from farrier_server.api.prepared import checked, malformed, path_of
-from farrier_server.api.private import READABLE
+from farrier_server.api.private import READABLE, JobDep
 from farrier_server.context import FarmDep
 from farrier_server.gate import OwnerDep
 from farrier_server.problems import Problem, documented, from_stored
@@ -131,57 +130,55 @@ class KernelTexts(_Part):
 
 
 @router.post("/{job_id}/listing", status_code=201, responses=documented(403, 404, 409, 429, 503))
-def list_kernels(job_id: JobId, farm: FarmDep, owner: OwnerDep, response: Response) -> ListingView:
+def list_kernels(job: JobDep, farm: FarmDep, owner: OwnerDep, response: Response) -> ListingView:
     """Queues the listing of a compiled model's kernels: 201. One that goes on, or has succeeded, is
     had again: 200; one that failed or was cancelled is done anew. 409 for a job that has no
     artifact."""
-    source = farm.jobs.get(job_id)
-    job, is_new = farm.jobs.list_kernels(source, owner=owner)
+    listing, is_new = farm.jobs.list_kernels(job, owner=owner)
     response.status_code = 201 if is_new else 200
-    return ListingView.of(job, None)
+    return ListingView.of(listing, None)
 
 
 @router.get("/{job_id}/listing", responses=documented(403, 404, 503))
-def get_listing(job_id: JobId, farm: FarmDep) -> ListingView:
+def get_listing(job: JobDep, farm: FarmDep) -> ListingView:
     """How far the listing of a job's kernels is, and what there is; all of it null where nobody has
     asked for one."""
-    job = _prepared(farm, job_id)
-    if job is None or job.artifact is None:
-        return ListingView.of(job, None)
-    found = _read(farm, job, archive.read_listing)
-    return ListingView.of(job, checked(ListingDocument, found, job))
+    listing = _prepared(farm, job)
+    if listing is None or listing.artifact is None:
+        return ListingView.of(listing, None)
+    found = _read(farm, listing, archive.read_listing)
+    return ListingView.of(listing, checked(ListingDocument, found, listing))
 
 
 @router.get("/{job_id}/listing/kernels/{kernel}", responses=documented(403, 404, 503))
 def get_kernel(
-    job_id: JobId,
+    job: JobDep,
     kernel: Annotated[int, Path(ge=0, le=_MOST, description="its `id` in the listing")],
     farm: FarmDep,
 ) -> KernelTexts:
     """The schedule, loops, LLVM text and assembly of a kernel; of what is longer than 2 Mi
     characters, the beginning. 404 for one whose texts found no room."""
-    job = _prepared(farm, job_id)
+    listing = _prepared(farm, job)
     unknown = NotFoundError(
-        f"the listing of job {job_id} has no texts of a kernel {kernel}",
-        hint=f"GET /v1/jobs/{job_id}/listing says what there is",
+        f"the listing of job {job.id} has no texts of a kernel {kernel}",
+        hint=f"GET /v1/jobs/{job.id}/listing says what there is",
     )
-    if job is None or job.artifact is None:
+    if listing is None or listing.artifact is None:
         raise unknown
     try:
-        found = _read(farm, job, lambda path: archive.read_texts(path, kernel))
+        found = _read(farm, listing, lambda path: archive.read_texts(path, kernel))
     except LookupError:
         raise unknown from None
     if found is None:
         raise unknown
-    return checked(KernelTexts, found, job)
+    return checked(KernelTexts, found, listing)
 
 
-def _prepared(farm: Farm, job_id: str) -> Job | None:
+def _prepared(farm: Farm, job: Job) -> Job | None:
     """The job that lists the kernels of this one; None where nobody has asked for it since the
     artifact is what it is."""
-    artifact = farm.jobs.get(job_id).artifact
-    found = farm.jobs.prepared(Kind.LIST, job_id)
-    return None if found is None or found.compiled != artifact else found
+    found = farm.jobs.prepared(Kind.LIST, job.id)
+    return None if found is None or found.compiled != job.artifact else found
 
 
 def _read(farm: Farm, job: Job, read: Any) -> Any:

@@ -12,9 +12,9 @@ from pydantic import BaseModel, Field
 from farrier_device.measurement import undisturbed
 from farrier_farm.choices import Choices, choices
 from farrier_farm.farm import Farm
+from farrier_farm.jobs import Job
 from farrier_farm.trials import JobTask, Trial, TrialFilter, TrialOrder
-from farrier_server.api.jobs import JobId
-from farrier_server.api.private import READABLE
+from farrier_server.api.private import READABLE, JobDep
 from farrier_server.context import FarmDep
 from farrier_server.finite import finite
 from farrier_server.problems import documented
@@ -188,21 +188,20 @@ class ChoicesView(BaseModel):
 
 @router.get("/{job_id}/tasks", responses=documented(400, 403, 404, 503))
 def list_tasks(
-    job_id: JobId,
+    job: JobDep,
     farm: FarmDep,
     first: Annotated[int, Query(ge=0, description="`next` of the page before")] = 0,
     limit: Limit = 200,
 ) -> TaskPage:
     """The job's tasks, with the schedules that they have by now. They are forgotten a while after
     the job's end, as its events are."""
-    farm.jobs.get(job_id)
-    tasks, following = farm.trials.tasks(job_id, first, limit)
+    tasks, following = farm.trials.tasks(job.id, first, limit)
     return TaskPage(tasks=[TaskView.of(task) for task in tasks], next=following)
 
 
 @router.get("/{job_id}/trials", responses=documented(400, 403, 404, 503))
 def list_trials(
-    job_id: JobId,
+    job: JobDep,
     farm: FarmDep,
     after: After = "",
     limit: Limit = 200,
@@ -215,13 +214,13 @@ def list_trials(
     its end; none of an emulated device. A page of some trials alone that is not the last may have
     fewer than `limit`."""
     wanted = TrialFilter(task, status, context)
-    found, following = _page(farm, job_id, after, limit, wanted, order)
+    found, following = _page(farm, job, after, limit, wanted, order)
     return TrialPage(trials=[TrialView.of(*one) for one in found], next=following)
 
 
 @router.get("/{job_id}/records", responses=documented(400, 403, 404, 503))
 def list_records(
-    job_id: JobId,
+    job: JobDep,
     farm: FarmDep,
     after: After = "",
     limit: Limit = 200,
@@ -232,32 +231,29 @@ def list_records(
 ) -> RecordPage:
     """The tuning records of the same trials, whole."""
     wanted = TrialFilter(task, status, context)
-    found, following = _page(farm, job_id, after, limit, wanted, order)
+    found, following = _page(farm, job, after, limit, wanted, order)
     return RecordPage(records=[finite(record) for _, record in found], next=following)
 
 
 @router.get("/{job_id}/tasks/{task}/choices", responses=documented(403, 404, 503))
 def get_choices(
-    job_id: JobId,
+    job: JobDep,
     farm: FarmDep,
     task: Annotated[str, Path(max_length=1000, description="key of the task")],
 ) -> ChoicesView:
     """What each choice brought: the times of the trials that made it, of the 1,000 fastest trials
     of the kernel in this job. Those alone count, or, where there are none, those in the model."""
-    job = farm.jobs.get(job_id)
-    return ChoicesView.of(choices(farm.trials, farm.records_of(job), job_id, task))
+    return ChoicesView.of(choices(farm.trials, farm.records_of(job), job.id, task))
 
 
 def _page(
-    farm: Farm, job_id: str, after: str, limit: int, wanted: TrialFilter, order: TrialOrder
+    farm: Farm, job: Job, after: str, limit: int, wanted: TrialFilter, order: TrialOrder
 ) -> tuple[list[tuple[Trial, dict[str, Any]]], str]:
-    """Trials with their records, and the `after` of the next page. Raises NotFoundError,
-    UsageError."""
-    records = farm.records_of(farm.jobs.get(job_id))
+    """Trials with their records, and the `after` of the next page. Raises UsageError."""
     trials, following = farm.trials.list(
-        job_id, after=after, limit=limit, wanted=wanted, order=order
+        job.id, after=after, limit=limit, wanted=wanted, order=order
     )
-    lines = records.lines([trial.record for trial in trials])
+    lines = farm.records_of(job).lines([trial.record for trial in trials])
     known = zip(trials, lines, strict=True)
     found = [(trial, json.loads(line)) for trial, line in known if line is not None]
     return [(trial, record) for trial, record in found if wanted.admits(record)], following
