@@ -121,6 +121,19 @@ def supervise(farm: Farm) -> Iterator[Callable[..., Supervisor]]:
 
 
 @pytest.fixture
+def acting(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], list[str]]:
+    """The command of a process as the module's PROCESS writes it, which does what is given."""
+
+    def write(act: str) -> list[str]:
+        path = tmp_path / "process.py"
+        body = textwrap.indent(textwrap.dedent(act).strip(), "    ").strip()
+        path.write_text(textwrap.dedent(request.module.PROCESS).replace("{act}", body))
+        return [sys.executable, str(path)]
+
+    return write
+
+
+@pytest.fixture
 def eventually() -> Callable[..., Any]:
     """Waits for a value that is true, and returns it."""
 

@@ -7,8 +7,6 @@ import contextlib
 import dataclasses
 import json
 import os
-import sys
-import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -40,17 +38,6 @@ PROCESS = """
     farrier.kernels.helper.build = act
     sys.exit(build.main(sys.argv[1:]))
 """
-
-
-@pytest.fixture
-def acting(tmp_path: Path) -> Callable[[str], list[str]]:
-    def write(act: str) -> list[str]:
-        path = tmp_path / "process.py"
-        body = textwrap.indent(textwrap.dedent(act).strip(), "    ").strip()
-        path.write_text(textwrap.dedent(PROCESS).replace("{act}", body))
-        return [sys.executable, str(path)]
-
-    return write
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 import threading
 
 import pytest
@@ -34,17 +33,6 @@ PROCESS = """
 @pytest.fixture(autouse=True)
 def _empty(farm: Farm) -> None:
     farm.client.command("FLUSHALL")
-
-
-@pytest.fixture
-def acting(tmp_path):
-    def write(act: str) -> list[str]:
-        path = tmp_path / "process.py"
-        body = textwrap.indent(textwrap.dedent(act).strip(), "    ").strip()
-        path.write_text(textwrap.dedent(PROCESS).replace("{act}", body))
-        return [sys.executable, str(path)]
-
-    return write
 
 
 def fill(farm: Farm, law=unlike, count: int = 16, seed: int = 0) -> int:
