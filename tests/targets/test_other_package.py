@@ -6,9 +6,6 @@ It compiles, measures, tunes and runs a model through the command, in processes 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -20,9 +17,9 @@ import farrier
 from farrier.errors import ArtifactError, UsageError
 from farrier.records import FileRecords
 from farrier.targets import parse_target
+from tests.packages import MAIN, install, run_python
 
 RNG = np.random.default_rng(3)
-MAIN = "from farrier.cli.main import main; main()"
 KERNEL = RNG.standard_normal((2, 3, 1, 1)).astype(np.float32)
 WEIGHTS = RNG.standard_normal((8, 6)).astype(np.float32)
 X = RNG.standard_normal((1, 3, 4, 8)).astype(np.float32)
@@ -42,11 +39,8 @@ def entry_point():
 @pytest.fixture
 def installed(tmp_path, entry_point):
     """The folders by which Python finds the package: its modules, and what `pip` writes of it."""
-    about = tmp_path / "site/abacus-1.0.dist-info"
-    about.mkdir(parents=True)
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: abacus\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text(f"[farrier.backends]\nabacus = {entry_point}\n")
-    return [str(Path(__file__).parent / "toy"), str(about.parent)]
+    points = {"farrier.backends": {"abacus": entry_point}}
+    return install(Path(__file__).parent / "toy", tmp_path / "site", "abacus", "1.0", points)
 
 
 @pytest.fixture
@@ -54,16 +48,7 @@ def command(installed, tmp_path):
     """Runs `farrier` where the package is installed; gives what it prints."""
 
     def run(*words, code=0):
-        done = subprocess.run(
-            [sys.executable, "-c", MAIN, *map(str, words)],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(installed)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == code, done.stderr
-        return done.stdout + done.stderr
+        return run_python(MAIN, *words, folders=installed, cwd=tmp_path, status=code)
 
     return run
 

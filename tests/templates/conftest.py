@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -13,24 +10,16 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.packages import install, run_python
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
-MAIN = "from farrier.cli.main import main; main()"
 
 
-def install(folder, site):
-    """Writes what `pip install` writes of the package in `folder`, whose modules stay there; gives
-    the folders by which Python finds it."""
+def installed(folder, site):
+    """The folders by which Python finds the package in `folder`, installed."""
     project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
-    about = site / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
-    about.mkdir(parents=True, exist_ok=True)
-    (about / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
-    )
-    lines = []
-    for group, points in project["entry-points"].items():
-        lines += [f"[{group}]", *(f"{name} = {value}" for name, value in points.items())]
-    (about / "entry_points.txt").write_text("".join(f"{line}\n" for line in lines))
-    return [str(folder), str(site)]
+    name, version, points = (project[key] for key in ("name", "version", "entry-points"))
+    return install(folder, site, name, version, points)
 
 
 @pytest.fixture
@@ -41,18 +30,9 @@ def python(tmp_path):
         folders = [
             path
             for at, folder in enumerate(packages)
-            for path in install(folder, tmp_path / f"site{at}")
+            for path in installed(folder, tmp_path / f"site{at}")
         ]
-        done = subprocess.run(
-            [sys.executable, "-c", code, *map(str, words)],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(folders)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == status, done.stdout + done.stderr
-        return done.stdout + done.stderr
+        return run_python(code, *words, folders=folders, cwd=tmp_path, status=status)
 
     return run
 

@@ -14,8 +14,9 @@ from farrier.targets.cpu.rules import for_program
 from farrier.targets.x86.intrinsics import BROADCASTS
 from farrier.templates import TemplateError, installed
 from farrier_device.measurement import Status
+from tests.packages import MAIN
 from tests.schedule.programs import matmul
-from tests.templates.conftest import EXAMPLES, MAIN, product
+from tests.templates.conftest import EXAMPLES, product
 
 PROJECT = """
 [project]

@@ -8,7 +8,8 @@ import pytest
 import farrier
 from farrier.records import Context, FileRecords
 from farrier.targets import parse_target
-from tests.templates.conftest import EXAMPLES, MAIN, product
+from tests.packages import MAIN
+from tests.templates.conftest import EXAMPLES, product
 
 MATMUL, INTRINSIC = EXAMPLES / "template_matmul", EXAMPLES / "template_intrinsic"
 needs_fma = pytest.mark.skipif(

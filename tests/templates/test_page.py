@@ -7,7 +7,7 @@ from pathlib import Path
 
 from farrier.records import FileRecords
 from farrier.templates import Template
-from tests.templates.conftest import MAIN
+from tests.packages import MAIN
 
 PAGE = (Path(__file__).parents[2] / "docs/templates.md").read_text()
 
