@@ -11,7 +11,8 @@ from farrier.ir.graph import Constant, Graph, Node, Value, attributes
 from farrier.ir.types import DType, TensorType
 from farrier.ops import run_graph
 from farrier.ops.verify import verify
-from farrier.passes.merge_groups import merge_groups, merging
+from farrier.passes.channel_blocks import merging
+from farrier.passes.merge_groups import merge_groups
 from farrier.passes.settings import Settings
 from farrier.targets import parse_target
 

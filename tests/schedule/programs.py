@@ -115,10 +115,12 @@ def conv_bias_relu(
     halo_out: int = 0,
     operands: tuple[DType, DType] = (F32, F32),
     planar: bool = False,
+    groups: int = 1,
 ) -> TensorProgram:
     """relu(conv(x, w) + b) in NCHW<block>c; the padding is the input's halo, or a Select if
     plain. What is multiplied is of `operands`, the rest of f32; the input lies in planes if
     `planar`."""
+    inputs, outputs = channels // groups, filters // groups  # of a group
     out = (size + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
 
     def blocked(halo: int) -> Layout | None:
@@ -129,7 +131,7 @@ def conv_bias_relu(
     left, right = operands
     wide = sum_of(*operands)
     x = Buffer("x", left, (1, channels, size, size), planes if planar else blocked(padding))
-    w = Buffer("w", right, (filters, channels, kernel, kernel), None, MemoryScope.CONSTANT)
+    w = Buffer("w", right, (filters, inputs, kernel, kernel), None, MemoryScope.CONSTANT)
     b = Buffer("b", F32, (filters,), None, MemoryScope.CONSTANT)
     conv = Buffer("conv", wide, (1, filters, out, out), blocked(0), MemoryScope.WORKSPACE)
     y = Buffer("y", F32, (1, filters, out, out), blocked(halo_out))
@@ -137,14 +139,15 @@ def conv_bias_relu(
         e.sub(e.add(e.mul(Var(o), stride), e.mul(Var(k), dilation)), padding)
         for o, k in (("oh", "kh"), ("ow", "kw"))
     )
-    read: e.Expr = Load(x, (Var("n"), Var("ic"), rows, cols))
+    first = e.mul(e.floordiv(Var("oc"), outputs), inputs) if groups > 1 else Const(0, DType.I64)
+    read: e.Expr = Load(x, (Var("n"), e.add(first, Var("ic")), rows, cols))
     if padding and not block:
         for at in (rows, cols):
             inside = e.both(e.less(-1, at), e.less(at, size))
             read = e.Select(inside, read, Const(0.0, F32))
     factors = read, load(w, "oc", "ic", "kh", "kw")
     product = times(*(factors if left is F32 else (e.Cast(wide, factor) for factor in factors)))
-    reduced = axes(ic=channels, kh=kernel, kw=kernel)
+    reduced = axes(ic=inputs, kh=kernel, kw=kernel)
     points = axes(n=1, oc=filters, oh=out, ow=out)
     stages = (
         Stage(conv, points, total(reduced, product)),

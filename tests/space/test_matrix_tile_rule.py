@@ -54,6 +54,9 @@ CONVOLUTIONS = {
     "steps of one tap": {**SMALL, "size": 7, "kernel": 1, "padding": 0, "stride": 2},
     "prime": {**SMALL, "size": 5, "kernel": 1, "padding": 0},
     "dilated": {**SMALL, "padding": 2, "dilation": 2},
+    "wide blocks": {**SMALL, "channels": 64, "filters": 32, "block": 32},
+    "groups": {**SMALL, "channels": 32, "filters": 64, "groups": 2, "block": 16},
+    "groups of two vectors": {**SMALL, "channels": 64, "filters": 64, "groups": 2, "block": 32},
     "planes": {**SMALL, "channels": 3, "size": 6, "kernel": 4, "stride": 2, "planar": True},
     "wide planes": {**SMALL, "channels": 3, "size": 10, "kernel": 8, "stride": 2, "planar": True},
 }
@@ -190,6 +193,30 @@ def test_other_operands_are_left_to_vectors(operands):
 def test_planes_of_few_taps_are_left_to_vectors():
     name, operands = NARROW
     program = conv_bias_relu(**CONVOLUTIONS[name], operands=operands)
+    assert matrix_tile.space(program, AMX, 1) is None
+
+
+@pytest.mark.parametrize(
+    ("layer", "wide"),
+    [
+        ({"filters": 96}, [1, 2, 3]),
+        ({"filters": 96, "groups": 2}, [1, 3]),
+        ({"filters": 64, "groups": 4}, [1]),
+        ({"filters": 48, "block": 32}, [2]),
+    ],
+)
+def test_panels_end_where_groups_do_and_fill_the_last_block(layer, wide):
+    program = conv_bias_relu(**{**SMALL, "channels": 64, **layer}, operands=BF16)
+    space = matrix_tile.space(program, AMX, 1)
+    assert np.unique(space.columns(space.candidates())["wide"]).tolist() == wide
+    _assert_right(program, AMX)
+
+
+@pytest.mark.parametrize(
+    "layer", [{"filters": 32, "groups": 4}, {"filters": 16, "block": 64}], ids=["groups", "blocks"]
+)
+def test_what_panels_do_not_cover_is_left_to_vectors(layer):
+    program = conv_bias_relu(**{**SMALL, "channels": 64, **layer}, operands=BF16)
     assert matrix_tile.space(program, AMX, 1) is None
 
 

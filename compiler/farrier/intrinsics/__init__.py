@@ -35,7 +35,6 @@ __all__ = [
     "physical_shape",
     "place",
     "table_lookup",
-    "tile_depth",
     "vector_axis",
 ]
 
@@ -78,9 +77,3 @@ def table_lookup(target: Target) -> TableLookup | None:
         if found.feature in target.required_features:
             return found
     return None
-
-
-def tile_depth(left: DType, right: DType, target: Target) -> int:
-    """How many neighbours of a row the target's best product of whole tiles of such operands
-    reduces; 0 where it has none."""
-    return backend_of(target).tile_depth(left, right, target)

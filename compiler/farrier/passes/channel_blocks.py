@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import math
+import dataclasses
 
-from farrier.intrinsics import Dot, dot_of, tile_depth
+from farrier.intrinsics import Dot, dot_of
 from farrier.ir.graph import Graph, Node
 from farrier.passes.layouts import CONVOLUTIONS
 from farrier.space.machine import Machine
-from farrier.targets import Target
+from farrier.targets import Target, backend_of
 
-NARROW_BLOCK = 16  # channels of less than 32 bits that products of tiles reduce at once, at most
+_MOST = 8  # groups in one: its products are as many times those of the model, and vectors of zeros
 
 
-def channel_block(graph: Graph, target: Target) -> int:
-    """As many as a vector has lanes; as many as a convolution's products make worth it, where the
-    channels that all others make fill such blocks: their tiles end where the channels do."""
+def channel_block(graph: Graph, target: Target, *, merges: bool = False) -> int:
+    """As many as a vector has lanes; or the most that a convolution's products make worth it, where
+    the channels of all others fill such blocks: their tiles end where the channels do. `merges`:
+    groups of channels may still be merged to fill them."""
     nodes = [node for node in graph.nodes if node.op in CONVOLUTIONS]
-    blocks = [_block(node, target) for node in nodes]
-    block = max((one for one in blocks if one), default=target.lanes)
-    others = [node for node, one in zip(nodes, blocks, strict=True) if not one]
-    fills = all(node.outputs[0].type.shape[1] % block == 0 for node in others)
-    return block if fills else target.lanes
+    blocks = [_blocks(node, target) for node in nodes]
+    for block in sorted(frozenset().union(*blocks), reverse=True):
+        pairs = zip(nodes, blocks, strict=True)
+        if all(block in suited or _fills(node, block, merges) for node, suited in pairs):
+            return block
+    return target.lanes
 
 
 def block_for(dot: Dot, target: Target) -> int:
@@ -30,15 +32,50 @@ def block_for(dot: Dot, target: Target) -> int:
     return target.lanes * dot.group if Machine.of(target, 1).by_lane else target.lanes
 
 
-def _block(node: Node, target: Target) -> int:
-    """The channels of a block that suits a convolution's products; 0 where none is better."""
+def _blocks(node: Node, target: Target) -> frozenset[int]:
+    """The channels of blocks that suit a convolution's products; none where none is better."""
     if node.op != "Conv" or node.attr("group", 1) != 1:
-        return 0
+        return frozenset()
     x, w = node.inputs[:2]
     if x is None or w is None:
-        return 0
-    operands = x.type.dtype, w.type.dtype
-    if (dot := dot_of(*operands, node.outputs[0].type.dtype, target)) is not None:
-        return block_for(dot, target)
-    depth = tile_depth(*operands, target)
-    return math.gcd(depth, NARROW_BLOCK) if depth and Machine.of(target, 1).by_lane else 0
+        return frozenset()
+    operands, outputs = (x.type.dtype, w.type.dtype), w.type.static_shape[0]
+    dot = dot_of(*operands, node.outputs[0].type.dtype, target)
+    of_dots = () if dot is None else (block_for(dot, target),)
+    of_tiles = backend_of(target).tile_blocks(*operands, target, outputs)
+    return frozenset((*of_dots, *of_tiles))
+
+
+def _fills(node: Node, block: int, merges: bool) -> bool:
+    """Whether a convolution's channels, and those of each group, fill blocks."""
+    outputs, group = node.outputs[0].type.shape[1], int(node.attr("group", 1))
+    if outputs % block:
+        return False
+    if node.op != "Conv" or group == 1 or node.inputs[1] is None:
+        return True
+    channels, inputs, *_ = node.inputs[1].type.static_shape
+    if inputs == channels // group == 1:  # depthwise
+        return True
+    found = merging(group, channels // group, inputs, block)
+    return found is not None and (merges or found.count == 1)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Merging:
+    """`count` neighbours of a convolution's groups become one; as many as `rest`, the last ones,
+    become a convolution of their own."""
+
+    count: int
+    rest: int
+
+
+def merging(group: int, outputs: int, inputs: int, block: int) -> Merging | None:
+    """How to merge the groups of a convolution, of so many outputs and inputs each, so that they
+    fill blocks of `block` channels, with none left over where that is possible; None where no few
+    groups fill blocks. `Merging(1, 0)` leaves a convolution as it is."""
+    fitting = [n for n in range(1, _MOST + 1) if n * outputs % block == n * inputs % block == 0]
+    even = [n for n in fitting if group % n == 0] + [group] * (group <= _MOST)
+    if even:
+        return Merging(min(even), 0)
+    fitting = [n for n in fitting if n < group]
+    return Merging(fitting[0], group % fitting[0]) if fitting else None

@@ -14,7 +14,7 @@ from farrier.ir.types import DType, TensorType
 from farrier.ops.filtering import FILTERINGS, TAPS, Filtering
 from farrier.ops.window import Window, window_of
 from farrier.passes.algorithm import Algorithm
-from farrier.passes.channel_blocks import NARROW_BLOCK
+from farrier.passes.channel_blocks import channel_block
 from farrier.passes.fold_constants import is_foldable
 from farrier.passes.rewriting import Rewriter
 from farrier.passes.settings import Settings
@@ -38,6 +38,7 @@ class Layer:
     target: Target
     machine: Machine
     max_error: float
+    block: int  # channels of an image that lie together
 
     @functools.cached_property
     def key(self) -> str:
@@ -95,9 +96,8 @@ class Layer:
         width = self.node.outputs[0].type.shape[3]
         if not isinstance(width, int):
             return 0.0
-        block = math.gcd(inputs, max(self.machine.lanes, NARROW_BLOCK))  # that lie together
-        backend = backend_of(self.target)
-        return backend.tile_rate(kind, kind, self.target, outputs, width, block)
+        backend, depth = backend_of(self.target), math.gcd(inputs, self.block)
+        return backend.tile_rate(kind, kind, self.target, outputs, width, depth)
 
     def filtering(self, way: Algorithm) -> Filtering:
         """The tiles of an algorithm for the strides of the layer."""
@@ -106,10 +106,10 @@ class Layer:
 
 def layers(graph: Graph, settings: Settings) -> list[Layer]:
     """The convolutions of a graph for which there is a choice, in the graph's order."""
-    rewriter = Rewriter(graph)
+    rewriter, block = Rewriter(graph), channel_block(graph, settings.target)
     found = []
     for node in graph.nodes:
-        found.append(_layer(node, rewriter, settings))
+        found.append(_layer(node, rewriter, settings, block))
         rewriter.emit(node)
     return [layer for layer in found if layer is not None]
 
@@ -145,10 +145,10 @@ def choose_algorithms(graph: Graph, settings: Settings) -> Graph:
             y: f32[1, 64, 56, 56] = WinogradConv(x, w_winograd, kernel_shape=(3, 3), pads=(1, 1, 1, 1), strides=(1, 1), tile=4)
             return y
     """  # noqa: E501
-    rewriter = Rewriter(graph)
+    rewriter, block = Rewriter(graph), channel_block(graph, settings.target)
     for original in graph.nodes:
         node = rewriter.resolve_inputs(original)
-        layer = _layer(node, rewriter, settings)
+        layer = _layer(node, rewriter, settings, block)
         way = Algorithm.DIRECT if layer is None else chosen(layer, settings)
         if layer is None or way is Algorithm.DIRECT:
             rewriter.emit(node)
@@ -163,7 +163,7 @@ def chosen(layer: Layer, settings: Settings) -> Algorithm:
     return known if known in layer.allowed else layer.fastest
 
 
-def _layer(node: Node, rewriter: Rewriter, settings: Settings) -> Layer | None:
+def _layer(node: Node, rewriter: Rewriter, settings: Settings, block: int) -> Layer | None:
     """The node as a convolution that Winograd's filtering could compute, else None."""
     if node.op != "Conv" or node.attr("group", 1) != 1:
         return None
@@ -184,7 +184,7 @@ def _layer(node: Node, rewriter: Rewriter, settings: Settings) -> Layer | None:
     if min(bounds(extent)[0] for extent in node.outputs[0].type.shape[2:]) < 1:
         return None
     machine = Machine.of(settings.target, settings.threads)
-    return Layer(node, windows, window, settings.target, machine, settings.max_layer_error)
+    return Layer(node, windows, window, settings.target, machine, settings.max_layer_error, block)
 
 
 def _windows(w: Value, rewriter: Rewriter) -> Value | None:

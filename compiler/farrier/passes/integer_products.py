@@ -14,8 +14,7 @@ from farrier.ir.graph import Attribute, Graph, Node, Value, attributes
 from farrier.ir.types import DType, TensorType
 from farrier.ops import Kind, lookup
 from farrier.ops.window import window_of
-from farrier.passes.channel_blocks import block_for
-from farrier.passes.merge_groups import merging
+from farrier.passes.channel_blocks import block_for, merging
 from farrier.passes.rewriting import Rewriter
 from farrier.passes.settings import Settings
 from farrier.targets import Target

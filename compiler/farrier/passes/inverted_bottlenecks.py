@@ -12,14 +12,13 @@ import math
 from collections.abc import Callable
 from typing import TypeAlias
 
-from farrier.intrinsics import tile_depth
 from farrier.ir.dim import typical
 from farrier.ir.graph import Graph, Node, Value
 from farrier.ir.types import DType
 from farrier.ops.window import Window, window_of
 from farrier.passes.layouts import FLOATS
 from farrier.passes.settings import Settings
-from farrier.targets import Target
+from farrier.targets import Target, backend_of
 
 Home: TypeAlias = Callable[[Node], Node | None]
 
@@ -62,7 +61,8 @@ def _operands(target: Target) -> frozenset[DType]:
     """What the images of such convolutions consist of: floats and bytes; nothing that tiles
     multiply."""
     weights = {kind: DType.I8 if kind in _BYTES else kind for kind in FLOATS | _BYTES}
-    return frozenset(kind for kind in weights if not tile_depth(kind, weights[kind], target))
+    has_tiles = backend_of(target).has_tiles
+    return frozenset(kind for kind in weights if not has_tiles(kind, weights[kind], target))
 
 
 class _Search:

@@ -10,7 +10,7 @@ import numpy as np
 
 from farrier.ir.graph import Constant, Graph, Node, Value, attributes
 from farrier.ir.types import TensorType
-from farrier.passes.channel_blocks import channel_block
+from farrier.passes.channel_blocks import channel_block, merging
 from farrier.passes.rewriting import Rewriter, derived
 from farrier.passes.settings import Settings
 
@@ -18,17 +18,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     Array: TypeAlias = npt.NDArray[Any]
-
-_MOST = 8  # groups in one: its products are as many times those of the model, and vectors of zeros
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Merging:
-    """`count` neighbours of a convolution's groups become one; as many as `rest`, the last ones,
-    become a convolution of their own."""
-
-    count: int
-    rest: int
 
 
 def merge_groups(graph: Graph, settings: Settings) -> Graph:
@@ -52,24 +41,12 @@ def merge_groups(graph: Graph, settings: Settings) -> Graph:
             y: f32[1, 4, 3, 3] = Conv(x, w_merged, group=1)
             return y
     """  # noqa: E501
-    rewriter, block = Rewriter(graph), channel_block(graph, settings.target)
+    rewriter, block = Rewriter(graph), channel_block(graph, settings.target, merges=True)
     for original in graph.nodes:
         node = rewriter.resolve_inputs(original)
         for made in _merged(node, rewriter, block, settings.max_layer_error > 0):
             rewriter.emit(made)
     return rewriter.finish()
-
-
-def merging(group: int, outputs: int, inputs: int, block: int) -> Merging | None:
-    """How to merge the groups of a convolution, of so many outputs and inputs each, so that they
-    fill blocks of `block` channels, with none left over where that is possible; None where no few
-    groups fill blocks. `Merging(1, 0)` leaves a convolution as it is."""
-    fitting = [n for n in range(1, _MOST + 1) if n * outputs % block == n * inputs % block == 0]
-    even = [n for n in fitting if group % n == 0] + [group] * (group <= _MOST)
-    if even:
-        return Merging(min(even), 0)
-    fitting = [n for n in fitting if n < group]
-    return Merging(fitting[0], group % fitting[0]) if fitting else None
 
 
 def _merged(node: Node, rewriter: Rewriter, block: int, floats: bool) -> tuple[Node, ...]:

@@ -197,10 +197,16 @@ class Backend(Protocol):
         """How its machines look bytes up in tables, the best first."""
         return ()
 
-    def tile_depth(self, left: DType, right: DType, target: Target) -> int:
-        """How many neighbours of a row the target's best product of whole tiles of such operands
-        reduces; 0 where it has none."""
-        return 0
+    def has_tiles(self, left: DType, right: DType, target: Target) -> bool:
+        """Whether the target has products of whole tiles of such operands."""
+        return False
+
+    def tile_blocks(
+        self, left: DType, right: DType, target: Target, outputs: int
+    ) -> tuple[int, ...]:
+        """Channels of blocks of images that suit those products, the best first, for a convolution
+        of so many outputs; () where there are none."""
+        return ()
 
     def tile_rate(
         self, left: DType, right: DType, target: Target, lanes: int, rows: int, depth: int

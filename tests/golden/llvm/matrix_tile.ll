@@ -22,50 +22,51 @@ entry:
   %v10 = load ptr, ptr %v9
   %v15 = getelementptr i8, ptr %ctx, i64 8
   %v16 = load ptr, ptr %v15
-  %v24 = alloca [512 x i8], align 64 ; matmul
-  %v33 = getelementptr i8, ptr %ctx, i64 16
-  %v34 = load ptr, ptr %v33
+  %v25 = alloca [512 x i8], align 64 ; matmul
+  %v34 = getelementptr i8, ptr %ctx, i64 16
+  %v35 = load ptr, ptr %v34
   br label %loop1
 loop1:
-  %i.panel_block.3 = phi i64 [ %begin, %entry ], [ %v40, %done26 ]
+  %i.panel_block.3 = phi i64 [ %begin, %entry ], [ %v41, %done27 ]
   %v11 = mul i64 %i.panel_block.3, 1024
   %v12 = getelementptr i8, ptr %v10, i64 %v11
-  %v35 = mul i64 %i.panel_block.3, 512
-  %v36 = getelementptr i8, ptr %v34, i64 %v35
+  %v36 = mul i64 %i.panel_block.3, 512
+  %v37 = getelementptr i8, ptr %v35, i64 %v36
   %v4 = call x86_amx @llvm.x86.tilezero.internal(i16 8, i16 64)
   br label %loop5
 loop5:
-  %acc8 = phi x86_amx [ %v4, %loop1 ], [ %v19, %loop5 ]
-  %at13 = phi ptr [ %v12, %loop1 ], [ %v20, %loop5 ]
-  %at17 = phi ptr [ %v16, %loop1 ], [ %v21, %loop5 ]
-  %i.step.7 = phi i64 [ 0, %loop1 ], [ %v22, %loop5 ]
+  %acc8 = phi x86_amx [ %v4, %loop1 ], [ %v20, %loop5 ]
+  %at13 = phi ptr [ %v12, %loop1 ], [ %v21, %loop5 ]
+  %at17 = phi ptr [ %v16, %loop1 ], [ %v22, %loop5 ]
+  %i.step.7 = phi i64 [ 0, %loop1 ], [ %v23, %loop5 ]
   %v14 = call x86_amx @llvm.x86.tileloadd64.internal(i16 8, i16 64, ptr %at13, i64 128)
   %v18 = call x86_amx @llvm.x86.tileloadd64.internal(i16 16, i16 64, ptr %at17, i64 64)
-  %v19 = call x86_amx @llvm.x86.tdpbf16ps.internal(i16 8, i16 64, i16 64, x86_amx %acc8, x86_amx %v14, x86_amx %v18)
-  %v20 = getelementptr i8, ptr %at13, i64 64
-  %v21 = getelementptr i8, ptr %at17, i64 1024
-  %v22 = add nuw nsw i64 %i.step.7, 1
-  %v23 = icmp slt i64 %v22, 2
-  br i1 %v23, label %loop5, label %done6
+  %v19 = call float asm sideeffect "vxorps $0, $0, $0\0A\09vaddss $0, $0, $0", "=x"()
+  %v20 = call x86_amx @llvm.x86.tdpbf16ps.internal(i16 8, i16 64, i16 64, x86_amx %acc8, x86_amx %v14, x86_amx %v18)
+  %v21 = getelementptr i8, ptr %at13, i64 64
+  %v22 = getelementptr i8, ptr %at17, i64 1024
+  %v23 = add nuw nsw i64 %i.step.7, 1
+  %v24 = icmp slt i64 %v23, 2
+  br i1 %v24, label %loop5, label %done6
 done6:
-  call void @llvm.x86.tilestored64.internal(i16 8, i16 64, ptr %v24, i64 64, x86_amx %v19)
-  br label %loop25
-loop25:
-  %i.in_block.27 = phi i64 [ 0, %done6 ], [ %v38, %loop25 ]
-  %v28 = mul i64 %i.in_block.27, 64
-  %v29 = getelementptr i8, ptr %v24, i64 %v28
-  %v37 = getelementptr i8, ptr %v36, i64 %v28
-  %v30 = load <16 x float>, ptr %v29, align 4
-  %v31 = fcmp ogt <16 x float> splat (float 0x0000000000000000), %v30
-  %v32 = select <16 x i1> %v31, <16 x float> splat (float 0x0000000000000000), <16 x float> %v30
-  store <16 x float> %v32, ptr %v37, align 4
-  %v38 = add nuw nsw i64 %i.in_block.27, 1
-  %v39 = icmp slt i64 %v38, 8
-  br i1 %v39, label %loop25, label %done26
-done26:
-  %v40 = add nuw nsw i64 %i.panel_block.3, 1
-  %v41 = icmp slt i64 %v40, %end
-  br i1 %v41, label %loop1, label %done2
+  call void @llvm.x86.tilestored64.internal(i16 8, i16 64, ptr %v25, i64 64, x86_amx %v20)
+  br label %loop26
+loop26:
+  %i.in_block.28 = phi i64 [ 0, %done6 ], [ %v39, %loop26 ]
+  %v29 = mul i64 %i.in_block.28, 64
+  %v30 = getelementptr i8, ptr %v25, i64 %v29
+  %v38 = getelementptr i8, ptr %v37, i64 %v29
+  %v31 = load <16 x float>, ptr %v30, align 4
+  %v32 = fcmp ogt <16 x float> splat (float 0x0000000000000000), %v31
+  %v33 = select <16 x i1> %v32, <16 x float> splat (float 0x0000000000000000), <16 x float> %v31
+  store <16 x float> %v33, ptr %v38, align 4
+  %v39 = add nuw nsw i64 %i.in_block.28, 1
+  %v40 = icmp slt i64 %v39, 8
+  br i1 %v40, label %loop26, label %done27
+done27:
+  %v41 = add nuw nsw i64 %i.panel_block.3, 1
+  %v42 = icmp slt i64 %v41, %end
+  br i1 %v42, label %loop1, label %done2
 done2:
   ret void
 }

@@ -12,6 +12,7 @@ from farrier.targets import Target
 from farrier.targets.arm.intrinsics import HALF_PRODUCT, MATRIX_PRODUCTS, REGISTER_BYTES, ROW_BYTES
 from farrier.targets.cpu.space.tile_unit import Cycles, Registers, TileUnit
 
+_BLOCK = 16  # channels that lie together, at most
 _PASSING = 3  # registers of operands that are used at once, and of the next
 # What adding a row of sums of half precision to totals of f32 takes, in multiply-adds: two FCVTL,
 # each of two operations on one pipe of Neoverse N1, and two FADD.
@@ -54,6 +55,7 @@ def _unit(
         product=product,
         registers=machine.registers,
         taken=taken,
+        blocks=(min(product.depths[0], _BLOCK),),
         sides=(1, 2, 3, 4, 6),
         by_lanes=True,
         cycles=cycles,

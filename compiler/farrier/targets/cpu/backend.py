@@ -57,11 +57,18 @@ class CpuBackend(Backend):
         """What multiplies tiles in registers of its machines."""
         return ()
 
-    def tile_depth(self, left: DType, right: DType, target: Target) -> int:
+    def has_tiles(self, left: DType, right: DType, target: Target) -> bool:
+        from farrier.targets.cpu.space.tile_unit import unit_of
+
+        return unit_of(left, right, target) is not None
+
+    def tile_blocks(
+        self, left: DType, right: DType, target: Target, outputs: int
+    ) -> tuple[int, ...]:
         from farrier.targets.cpu.space.tile_unit import unit_of
 
         unit = unit_of(left, right, target)
-        return 0 if unit is None else unit.product.depths[0]
+        return () if unit is None else unit.blocks_of(outputs, target.lanes)
 
     def tile_rate(
         self, left: DType, right: DType, target: Target, lanes: int, rows: int, depth: int

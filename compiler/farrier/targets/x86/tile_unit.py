@@ -27,6 +27,7 @@ UNITS = tuple(
         product=product,
         registers=8,
         taken=_taken,
+        blocks=tuple(depth for depth in product.depths if depth >= product.lanes),
         sides=(1, 2, 3),
         by_lanes=False,
         cycles=_cycles,

@@ -28,7 +28,6 @@ from farrier.intrinsics import TileProduct
 from farrier.ir.dim import typical
 from farrier.ir.expr import Binary, Cast, MemoryScope, Reduce, Var
 from farrier.ir.loop import Function
-from farrier.ir.substitute import variables
 from farrier.ir.tensor import TensorProgram
 from farrier.ir.types import Layout, PhysicalDim
 from farrier.lower.loops import to_loops
@@ -42,6 +41,7 @@ from farrier.targets.cpu.space.contraction import (
     Contraction,
     extent_of,
     find_contraction,
+    group_size,
     innermost_axis,
     is_constant,
     volume,
@@ -51,9 +51,9 @@ from farrier.targets.cpu.space.dot_products import neighbours
 from farrier.targets.cpu.space.epilogue import inline_once, keep_values, operations
 from farrier.targets.cpu.space.nests import loop_extents, run_parallel
 from farrier.targets.cpu.space.operands import accumulate, by_first_use, without_halos
-from farrier.targets.cpu.space.tile_unit import TileUnit, row_counts, unit_of
+from farrier.targets.cpu.space.tile_unit import TileUnit, panels_cover, row_counts, unit_of
 
-RULE = RuleId("matrix_tile", version=6)
+RULE = RuleId("matrix_tile", version=7)
 # Of the shorter of arithmetic and memory traffic, where the next panel is fetched ahead:
 _EXPOSED_AHEAD = 0.2
 
@@ -78,7 +78,7 @@ def space(program: TensorProgram, target: Target, threads: int) -> Space | None:
     made = find_contraction(program)
     assert made is not None  # what rewrites a contraction leaves a contraction
     kernel = _Kernel(program, made, unit, width, machine)
-    return Space.of(RULE, kernel) if kernel.rows else None
+    return Space.of(RULE, kernel) if kernel.rows and kernel.wide else None
 
 
 def _unit(found: Contraction, target: Target) -> TileUnit | None:
@@ -100,7 +100,7 @@ def _fits(found: Contraction, product: TileProduct, width: int) -> bool:
         return False
     is_left = isinstance(body.body, Binary) and body.body.left == Cast(product.total, point)
     whole = extent_of(found.stage, found.lane) % width == 0
-    return is_left and whole and not any(found.lane in variables(i) for i in point.indices)
+    return is_left and whole and group_size(point, found.lane) % width == 0
 
 
 def _tiled(found: Contraction) -> tuple[str, str]:
@@ -145,6 +145,11 @@ class _Kernel:
         return _tiled(self.contraction)
 
     @functools.cached_property
+    def group(self) -> int:
+        """Neighbours on the lane axis that read the same points; 0: all do."""
+        return group_size(self.contraction.broadcast_load, self.contraction.lane)
+
+    @functools.cached_property
     def depth(self) -> tuple[str, int]:
         """The reduced axis that instructions run along, and how far."""
         return _depth(self.contraction, self.product)
@@ -153,6 +158,14 @@ class _Kernel:
     def rows(self) -> tuple[int, ...]:
         """The counts of rows that a tile may have."""
         return row_counts(self.product, self._extent(self.tiled[1]))
+
+    @property
+    def wide(self) -> tuple[int, ...]:
+        """The counts of vectors that a panel of the weights may have."""
+        outputs, sides = self._extent(self.contraction.lane), np.array(self.unit.sides)
+        panels = sides * self.width
+        fits = panels_cover(panels, outputs, self._lanes) & (self.group % panels == 0)
+        return tuple(map(int, sides[fits]))
 
     def _extent(self, axis: str) -> int:
         return extent_of(self.contraction.stage, axis) if axis else 1
@@ -170,22 +183,18 @@ class _Kernel:
             Knob("rows", self.rows),
             Knob("high", self.unit.sides),
             Knob("lines", self.unit.sides if self.tiled[0] else (1,)),
-            Knob("wide", self.unit.sides),
+            Knob("wide", self.wide),
             Knob("order", (0, 1)),  # 1: all panels of a block of rows follow one another
             Knob("prefetch", (0, 1)),
         )
 
     def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
-        """The totals and one step's operands are registers; blocks divide the lanes evenly."""
-        high, lines, wide = columns["high"], columns["lines"], columns["wide"]
-        lanes = self.width * wide
+        """The totals and one step's operands are registers."""
+        high, lines = columns["high"], columns["lines"]
+        lanes = self.width * columns["wide"]
         fits = self._registers(columns) <= self.unit.registers
         fits &= columns["rows"] * high <= self._extent(self.tiled[1])
         fits &= lines <= self._extent(self.tiled[0])
-        fits &= self._lanes % lanes == 0
-        # Panels of the weights reach as far as the output's blocks do.
-        outputs = self._extent(self.contraction.lane)
-        fits &= np.ceil(outputs / lanes) * lanes >= self._lanes
         ahead = (columns["order"] == 0) & (lanes < self._lanes)
         fits &= (columns["prefetch"] == 0) | ahead
         return np.asarray(fits)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from farrier.intrinsics import TileProduct
 from farrier.ir.types import DType
@@ -28,6 +29,7 @@ class TileUnit:
     product: TileProduct
     registers: int  # that hold totals, and the operands of a step
     taken: Registers  # of these
+    blocks: tuple[int, ...]  # channels of an image that lie together, the best first
     sides: tuple[int, ...]  # rows of tiles, lines and vectors that a block may have
     by_lanes: bool  # whether a step holds its rows while one tile of lanes follows another
     cycles: Cycles
@@ -38,6 +40,16 @@ class TileUnit:
     store_cycles: float  # a tile, to the first-level cache
     finish_cycles: float  # a vector of results, from there to its place
     block_cycles: float  # around a block
+
+    def blocks_of(self, outputs: int, lanes: int) -> tuple[int, ...]:
+        """Those of `blocks` that so many outputs may lie in, where a vector has `lanes`."""
+        width = max(self.product.lanes, lanes)
+        panels = np.array(self.sides) * width
+        return tuple(
+            block
+            for block in self.blocks
+            if panels_cover(panels, outputs, -(-outputs // block) * block).any()
+        )
 
     def rate(self, lanes: int, rows: int, depth: int) -> float:
         """How many products a core adds up in a cycle, of `rows` rows with `lanes` lanes, where
@@ -59,6 +71,13 @@ def unit_of(left: DType, right: DType, target: Target) -> TileUnit | None:
         if (product.left, product.right) == (left, right):
             return unit if product.features <= set(target.required_features) else None
     return None
+
+
+def panels_cover(panels: Ints, outputs: int, lanes: int) -> npt.NDArray[np.bool_]:
+    """Whether panels of so many lanes each, as many as `outputs` take, cover `lanes`: the outputs
+    and what fills up their last block."""
+    reaches = -(-outputs // panels) * panels >= lanes
+    return np.asarray(reaches & (lanes % panels == 0))
 
 
 def row_counts(product: TileProduct, rows: int) -> tuple[int, ...]:
