@@ -19,14 +19,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from farrier.intrinsics import TileProduct
 from farrier.ir.dim import typical
-from farrier.ir.expr import Binary, Cast, MemoryScope, Reduce, Var
+from farrier.ir.expr import MemoryScope, Reduce, Var
 from farrier.ir.loop import Function
 from farrier.ir.tensor import TensorProgram
 from farrier.ir.types import Layout, PhysicalDim
@@ -47,11 +46,11 @@ from farrier.targets.cpu.space.contraction import (
     volume,
     window_along,
 )
-from farrier.targets.cpu.space.dot_products import neighbours
-from farrier.targets.cpu.space.epilogue import inline_once, keep_values, operations
+from farrier.targets.cpu.space.epilogue import inline_once, keep_values
 from farrier.targets.cpu.space.nests import loop_extents, run_parallel
 from farrier.targets.cpu.space.operands import accumulate, by_first_use, without_halos
-from farrier.targets.cpu.space.tile_unit import TileUnit, panels_cover, row_counts, unit_of
+from farrier.targets.cpu.space.tile_unit import TileUnit, panels_cover
+from farrier.targets.cpu.space.tiled_product import TiledProduct, find_unit
 
 RULE = RuleId("matrix_tile", version=7)
 # Of the shorter of arithmetic and memory traffic, where the next panel is fetched ahead:
@@ -65,60 +64,28 @@ def space(program: TensorProgram, target: Target, threads: int) -> Space | None:
         return None
     program = by_first_use(without_halos(program))
     found = find_contraction(program)
-    unit = None if found is None else _unit(found, target)
+    unit = None if found is None else find_unit(found, target)
     if found is None or unit is None:
         return None
     machine = Machine.of(target, threads)
     width = max(unit.product.lanes, machine.lanes)
-    if not _fits(found, unit.product, width):
+    if not _fits(found, width):
         return None
     program = accumulate(program)
     sums = (isinstance(stage.body, Reduce) for stage in program.stages)
     program = accumulate(program, list(sums).index(True))
     made = find_contraction(program)
     assert made is not None  # what rewrites a contraction leaves a contraction
-    kernel = _Kernel(program, made, unit, width, machine)
-    return Space.of(RULE, kernel) if kernel.rows and kernel.wide else None
+    kernel = _Kernel(program, TiledProduct(made, unit), width, machine)
+    return Space.of(RULE, kernel) if kernel.tiled_product.rows and kernel.wide else None
 
 
-def _unit(found: Contraction, target: Target) -> TileUnit | None:
-    """What multiplies tiles of the operands; None where the target has nothing for them."""
-    operands = found.broadcast_load.buffer.dtype, found.vector_load.buffer.dtype
-    unit = unit_of(*operands, target)
-    return unit if unit and found.stage.buffer.dtype is unit.product.total else None
-
-
-def _fits(found: Contraction, product: TileProduct, width: int) -> bool:
-    """Whether tiles of both operands are rows in memory, or can be made so, and the lanes whole
-    vectors of `width`."""
-    point, lane = found.broadcast_load, found.vector_load
-    body = found.stage.body
-    assert isinstance(body, Reduce)
-    if found.padded or found.depthwise or not is_constant(lane):
-        return False
-    if not _tiled(found)[1] or not _depth(found, product)[1]:
-        return False
-    is_left = isinstance(body.body, Binary) and body.body.left == Cast(product.total, point)
+def _fits(found: Contraction, width: int) -> bool:
+    """Whether the weights can be made to lie as tiles want them, and the lanes are whole vectors of
+    `width`."""
     whole = extent_of(found.stage, found.lane) % width == 0
-    return is_left and whole and group_size(point, found.lane) % width == 0
-
-
-def _tiled(found: Contraction) -> tuple[str, str]:
-    """The axes along which blocks have lines of tiles, and tiles their rows; "" where none will
-    do."""
-    points = [axis for axis in found.points if extent_of(found.stage, axis) > 1]
-    *others, row = points or [""]
-    return (others or [""])[-1], row if window_along(found, row) else ""
-
-
-def _depth(found: Contraction, product: TileProduct) -> tuple[str, int]:
-    """The reduced axis along which products go deep, and how many at once; ("", 0) where its
-    elements do not lie together."""
-    for depth in product.depths:
-        axis = neighbours(found, found.broadcast_load, depth)
-        if axis is not None and extent_of(found.stage, axis) % depth == 0:
-            return axis, depth if Var(axis) in found.vector_load.indices else 0
-    return "", 0
+    fits_group = group_size(found.broadcast_load, found.lane) % width == 0
+    return is_constant(found.vector_load) and whole and fits_group
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,8 +93,7 @@ class _Kernel:
     """One product: the sum in registers, its copy in memory, what follows."""
 
     program: TensorProgram
-    contraction: Contraction
-    unit: TileUnit
+    tiled_product: TiledProduct
     width: int  # lanes of a vector of results: one tile's, or several tiles'
     machine: Machine
 
@@ -136,28 +102,31 @@ class _Kernel:
         return to_loops(self.program)
 
     @property
+    def contraction(self) -> Contraction:
+        return self.tiled_product.contraction
+
+    @property
+    def unit(self) -> TileUnit:
+        return self.tiled_product.unit
+
+    @property
     def product(self) -> TileProduct:
         return self.unit.product
 
-    @functools.cached_property
+    @property
     def tiled(self) -> tuple[str, str]:
         """The axes of lines ("" for none) and rows."""
-        return _tiled(self.contraction)
+        return self.tiled_product.tiled
+
+    @property
+    def depth(self) -> tuple[str, int]:
+        """The reduced axis that instructions run along, and how far."""
+        return self.tiled_product.depth
 
     @functools.cached_property
     def group(self) -> int:
         """Neighbours on the lane axis that read the same points; 0: all do."""
         return group_size(self.contraction.broadcast_load, self.contraction.lane)
-
-    @functools.cached_property
-    def depth(self) -> tuple[str, int]:
-        """The reduced axis that instructions run along, and how far."""
-        return _depth(self.contraction, self.product)
-
-    @property
-    def rows(self) -> tuple[int, ...]:
-        """The counts of rows that a tile may have."""
-        return row_counts(self.product, self._extent(self.tiled[1]))
 
     @property
     def wide(self) -> tuple[int, ...]:
@@ -180,7 +149,7 @@ class _Kernel:
 
     def knobs(self) -> tuple[Knob, ...]:
         return (
-            Knob("rows", self.rows),
+            Knob("rows", self.tiled_product.rows),
             Knob("high", self.unit.sides),
             Knob("lines", self.unit.sides if self.tiled[0] else (1,)),
             Knob("wide", self.wide),
@@ -204,40 +173,27 @@ class _Kernel:
         """Tiles of a vector of results."""
         return self.width // self.product.lanes
 
-    @property
-    def _row_bytes(self) -> int:
-        """Of a row that one product reduces."""
-        return self.depth[1] * self.product.left.nbytes
-
     def _registers(self, columns: Columns) -> Ints:
         """Of a block's totals and of the operands of a step."""
         points, lanes = columns["high"] * columns["lines"], columns["wide"] * self._tiles
-        return self.unit.taken(columns["rows"], self._row_bytes, points, lanes)
+        return self.unit.taken(columns["rows"], self.tiled_product.row_bytes, points, lanes)
 
     def estimate(self, columns: Columns) -> Estimate:
         machine, found, unit = self.machine, self.contraction, self.unit
         names = ("high", "lines", "wide", "rows")
         high, lines, wide, rows = (columns[name].astype(np.float64) for name in names)
         tiles, lanes = high * lines, self._lanes
-        depth, reduced = self.depth[1], volume(found.stage, found.reduction)
+        reduced = volume(found.stage, found.reduction)
         others = volume(found.stage, tuple(a for a in found.points if a not in self.tiled))
         blocks = lanes / (self.width * wide) * others
         for axis, size in zip(self.tiled, (lines, rows * high), strict=True):
             blocks = blocks * np.ceil(self._extent(axis) / size)
-        row_bytes = self._row_bytes
-        multiply = wide * self._tiles * unit.cycles(rows, row_bytes) + unit.join_cycles * row_bytes
-        multiply = reduced / depth * tiles * multiply
-        lane_rows = wide * self._tiles * depth / self.product.group
-        point_rows = tiles * rows * -(-row_bytes // unit.load_bytes)
-        loads = reduced / depth * (point_rows + lane_rows) * unit.load_cycles
+        multiply, loads, finish = self.tiled_product.cycles(tiles, rows, wide, self._tiles)
         panel_bytes = reduced * self.width * wide * float(self.product.right.nbytes)
         point_bytes = self._point_bytes(lines, rows * high)
         near = panel_bytes + point_bytes <= 0.6 * machine.l1_bytes
         again = np.where(columns["order"] == 1, panel_bytes, point_bytes)
         l2 = np.where(near, again, panel_bytes + point_bytes) / unit.l2_bytes
-        vector = unit.finish_cycles + 0.5 * operations(found.epilogue)
-        finish = tiles * wide * (self._tiles * unit.store_cycles + rows * vector)
-        finish += unit.block_cycles
         cycles = np.maximum(np.maximum(multiply, loads), l2) + 0.1 * (loads + l2) + finish
         balance = np.ceil(blocks / machine.threads) / (blocks / machine.threads)
         busy = blocks * cycles * balance / machine.threads / machine.hertz
@@ -282,28 +238,12 @@ class _Kernel:
         follows to the copy."""
         schedule = Schedule(self.function)
         found = self.contraction
-        total, copy = found.stage.buffer.name, found.epilogue[0].buffer.name
-        rows, depth = decisions["rows"], self.depth[1]
         self._lay_out_weights(schedule, self.width * decisions["wide"])
         kept = inline_once(schedule, found.epilogue[1:])
         outer = self._tile_output(schedule, decisions)
         keep_values(schedule, kept, "vector", innermost_axis(found.stage))
-        for name in (copy, total):
-            schedule.compute_whole_at(name, outer[-1])
-            self._lay_out_lanes(schedule, name)
-        schedule.set_scope(total, MemoryScope.REGISTER)
-        steps, product = self._order_reduction(schedule, depth)
-        calls = {
-            self.product.zero_name(rows): self._tile(schedule, f"{total}_init", "zero", rows),
-            self.product.product_name(rows, depth): self._tile(
-                schedule, total, "sum", rows, steps, product
-            ),
-            self.product.store_name(rows): self._tile(schedule, copy, "copy", rows),
-        }
-        if decisions["prefetch"]:
-            schedule.prefetch(found.vector_load.buffer.name, "panel", steps[-1])
-        for intrinsic, loop in calls.items():
-            schedule.tensorize(loop, intrinsic)
+        panels = "panel" if decisions["prefetch"] else ""
+        self.tiled_product.place(schedule, outer[-1], decisions["rows"], self.width, panels)
         run_parallel(schedule, outer)
         return schedule
 
@@ -330,12 +270,6 @@ class _Kernel:
         )
         schedule.transform_layout(load.buffer.name, layout)
 
-    def _lay_out_lanes(self, schedule: Schedule, buffer: str) -> None:
-        """Lets the vectors of a block's results be rows in memory."""
-        lane, rank = innermost_axis(self.contraction.stage), len(self.contraction.stage.axes)
-        if lane != rank - 1:
-            schedule.transform_layout(buffer, Layout.blocked(rank, lane, self.width))
-
     def _tile_output(self, schedule: Schedule, decisions: Decisions) -> list[str]:
         """Splits the nest that writes the output; gives the loops around a block."""
         found = self.contraction
@@ -359,38 +293,3 @@ class _Kernel:
         schedule.vectorize("lane")
         schedule.unroll("vector")
         return outer
-
-    def _order_reduction(self, schedule: Schedule, depth: int) -> tuple[list[str], str]:
-        """Splits the reduction; gives the loops over its steps, outermost first, and that within an
-        instruction."""
-        prefix, axis = self.contraction.stage.buffer.name, self.depth[0]
-        step, product = schedule.split(f"{prefix}_{axis}", depth, "step", "product")
-        taps = [f"{prefix}_{tap}" for tap in self.contraction.reduction if tap != axis]
-        return [step, *taps], product
-
-    def _tile(
-        self,
-        schedule: Schedule,
-        prefix: str,
-        short: str,
-        rows: int,
-        steps: Sequence[str] = (),
-        product: str = "",
-    ) -> str:
-        """Splits one of the block's nests into tiles, with the loops `steps` around them and
-        `product` within; gives the loop that is a whole tile."""
-        found = self.contraction
-        line, row = self.tiled
-        axes = (axis.name for axis in found.stage.axes)
-        others = [f"{prefix}_{axis}" for axis in axes if axis not in (*self.tiled, found.lane)]
-        tiles = [f"{prefix}_{line}"] if line else []
-        split, in_tile = schedule.split(f"{prefix}_{row}", rows, f"{short}_tile", f"{short}_row")
-        vector, lane = schedule.split(
-            f"{prefix}_{found.lane}", self.product.lanes, f"{short}_vector", f"{short}_lane"
-        )
-        tiles = [vector, *tiles, split] if self.unit.by_lanes else [*tiles, split, vector]
-        within = [in_tile, lane, product] if product else [in_tile, lane]
-        schedule.reorder(*others, *steps, *tiles, *within)
-        for tile in tiles:
-            schedule.unroll(tile)
-        return in_tile

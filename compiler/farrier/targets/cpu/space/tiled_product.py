@@ -1,0 +1,179 @@
+"""A sum of products in tile registers: which tiles it takes, and how loops become them.
+
+The totals of a block of tiles are registers, which are stored to memory of the thread's own, where
+what follows reads them.
+
+    for each tile:                   sum[tile] = 0
+    for a step of the reduction:     sum[tile] += rows[k] x lanes[k], for each tile
+    for each tile:                   copy[tile] = sum[tile]
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+
+from farrier.intrinsics import TileProduct
+from farrier.ir.expr import Binary, Cast, MemoryScope, Reduce, Var
+from farrier.ir.types import Layout
+from farrier.schedule import Schedule
+from farrier.space.space import Floats
+from farrier.targets import Target
+from farrier.targets.cpu.space.contraction import (
+    Contraction,
+    extent_of,
+    innermost_axis,
+    volume,
+    window_along,
+)
+from farrier.targets.cpu.space.dot_products import neighbours
+from farrier.targets.cpu.space.epilogue import operations
+from farrier.targets.cpu.space.tile_unit import TileUnit, row_counts, unit_of
+
+
+def find_unit(found: Contraction, target: Target) -> TileUnit | None:
+    """What multiplies tiles of a contraction's operands; None where the target has nothing for
+    them, or where their rows are not such tiles'."""
+    point, lane = found.broadcast_load, found.vector_load
+    unit = unit_of(point.buffer.dtype, lane.buffer.dtype, target)
+    body = found.stage.body
+    assert isinstance(body, Reduce)
+    if unit is None or found.stage.buffer.dtype is not unit.product.total:
+        return None
+    is_left = isinstance(body.body, Binary) and body.body.left == Cast(unit.product.total, point)
+    if found.padded or found.depthwise or not is_left:
+        return None
+    return unit if tiled_axes(found)[1] and depth_of(found, unit.product)[1] else None
+
+
+def tiled_axes(found: Contraction) -> tuple[str, str]:
+    """The axes along which blocks have lines of tiles, and tiles their rows; "" where none will
+    do."""
+    points = [axis for axis in found.points if extent_of(found.stage, axis) > 1]
+    *others, row = points or [""]
+    return (others or [""])[-1], row if window_along(found, row) else ""
+
+
+def depth_of(found: Contraction, product: TileProduct) -> tuple[str, int]:
+    """The reduced axis along which products go deep, and how many at once; ("", 0) where its
+    elements do not lie together."""
+    for depth in product.depths:
+        axis = neighbours(found, found.broadcast_load, depth)
+        if axis is not None and extent_of(found.stage, axis) % depth == 0:
+            return axis, depth if Var(axis) in found.vector_load.indices else 0
+    return "", 0
+
+
+@dataclasses.dataclass(frozen=True)
+class TiledProduct:
+    """The sum of `contraction`, whose epilogue begins with its copy. The names of the loops that it
+    splits begin with `prefix`."""
+
+    contraction: Contraction
+    unit: TileUnit
+    prefix: str = ""
+
+    @property
+    def product(self) -> TileProduct:
+        return self.unit.product
+
+    @functools.cached_property
+    def tiled(self) -> tuple[str, str]:
+        """The axes of lines ("" for none) and rows."""
+        return tiled_axes(self.contraction)
+
+    @functools.cached_property
+    def depth(self) -> tuple[str, int]:
+        """The reduced axis that instructions run along, and how far."""
+        return depth_of(self.contraction, self.product)
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """The counts of rows that a tile may have."""
+        return row_counts(self.product, extent_of(self.contraction.stage, self.tiled[1]))
+
+    @property
+    def row_bytes(self) -> int:
+        """Of a row that one product reduces."""
+        return self.depth[1] * self.product.left.nbytes
+
+    def cycles(
+        self, points: Floats, rows: Floats, vectors: Floats, tiles: int = 1
+    ) -> tuple[Floats, Floats, Floats]:
+        """What a block takes of `points` tiles of so many rows by `vectors` of so many `tiles`: to
+        multiply, to load the operands from the first-level cache, and to finish."""
+        unit, depth, lanes = self.unit, self.depth[1], vectors * tiles
+        steps = volume(self.contraction.stage, self.contraction.reduction) / depth
+        join = unit.join_cycles * self.row_bytes
+        multiply = steps * points * (lanes * unit.cycles(rows, self.row_bytes) + join)
+        of_lanes = lanes * depth / self.product.group
+        of_points = points * rows * -(-self.row_bytes // unit.load_bytes)
+        loads = steps * (of_points + of_lanes) * unit.load_cycles
+        vector = unit.finish_cycles + 0.5 * operations(self.contraction.epilogue)
+        finish = points * vectors * (tiles * unit.store_cycles + rows * vector)
+        finish += unit.block_cycles
+        return multiply, loads, finish
+
+    def place(self, schedule: Schedule, loop: str, rows: int, width: int, panels: str = "") -> None:
+        """Computes sum and copy whole within `loop`, in tiles of `rows` rows, the copy in rows of
+        `width` lanes. Fetches the next of the lanes' `panels` ahead where that loop is given."""
+        total, copy = self.contraction.stage.buffer.name, self.contraction.epilogue[0].buffer.name
+        for name in (copy, total):
+            schedule.compute_whole_at(name, loop)
+            self._lay_out_lanes(schedule, name, width)
+        schedule.set_scope(total, MemoryScope.REGISTER)
+        steps, within = self._order_reduction(schedule)
+        depth = self.depth[1]
+        calls = {
+            self.product.zero_name(rows): self._tile(schedule, f"{total}_init", "zero", rows),
+            self.product.product_name(rows, depth): self._tile(
+                schedule, total, "sum", rows, steps, within
+            ),
+            self.product.store_name(rows): self._tile(schedule, copy, "copy", rows),
+        }
+        if panels:
+            schedule.prefetch(self.contraction.vector_load.buffer.name, panels, steps[-1])
+        for intrinsic, tile in calls.items():
+            schedule.tensorize(tile, intrinsic)
+
+    def _lay_out_lanes(self, schedule: Schedule, buffer: str, width: int) -> None:
+        """Lets the vectors of a block's results be rows in memory."""
+        lane, rank = innermost_axis(self.contraction.stage), len(self.contraction.stage.axes)
+        if lane != rank - 1:
+            schedule.transform_layout(buffer, Layout.blocked(rank, lane, width))
+
+    def _order_reduction(self, schedule: Schedule) -> tuple[list[str], str]:
+        """Splits the reduction; gives the loops over its steps, and that within an instruction."""
+        prefix, (axis, depth) = self.contraction.stage.buffer.name, self.depth
+        names = f"{self.prefix}step", f"{self.prefix}product"
+        step, within = schedule.split(f"{prefix}_{axis}", depth, *names)
+        taps = [f"{prefix}_{tap}" for tap in self.contraction.reduction if tap != axis]
+        return [step, *taps], within
+
+    def _tile(
+        self,
+        schedule: Schedule,
+        prefix: str,
+        short: str,
+        rows: int,
+        steps: Sequence[str] = (),
+        product: str = "",
+    ) -> str:
+        """Splits one of the block's nests into tiles, with the loops `steps` around them and
+        `product` within; gives the loop that is a whole tile."""
+        found, short = self.contraction, f"{self.prefix}{short}"
+        line, row = self.tiled
+        axes = (axis.name for axis in found.stage.axes)
+        others = [f"{prefix}_{axis}" for axis in axes if axis not in (*self.tiled, found.lane)]
+        tiles = [f"{prefix}_{line}"] if line else []
+        split, in_tile = schedule.split(f"{prefix}_{row}", rows, f"{short}_tile", f"{short}_row")
+        vector, lane = schedule.split(
+            f"{prefix}_{found.lane}", self.product.lanes, f"{short}_vector", f"{short}_lane"
+        )
+        tiles = [vector, *tiles, split] if self.unit.by_lanes else [*tiles, split, vector]
+        within = [in_tile, lane, product] if product else [in_tile, lane]
+        schedule.reorder(*others, *steps, *tiles, *within)
+        for tile in tiles:
+            schedule.unroll(tile)
+        return in_tile
