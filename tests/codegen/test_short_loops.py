@@ -16,7 +16,8 @@ from farrier.targets.cpu.codegen.short_loops import lengthen_iterations
 from tests.intrinsics.written_out import written_out
 from tests.space.golden_kernels import PATHS, GoldenKernel
 
-OF_ALL_CPUS = [path for path in PATHS if path.stem != "matrix_tile"]
+OF_TILES = ("attention_tile", "matrix_tile")
+OF_ALL_CPUS = [path for path in PATHS if path.stem not in OF_TILES]
 ZEROS = """
 @function
 def zeros(a: f32[{extent}, 4]):

@@ -3,6 +3,7 @@
     # target: x86-64-v3            one of TARGETS
     # constant: w, b               inputs whose content is known when the kernel is compiled
     # decisions: rows=2, unroll=1  of the space rule that the file is named after
+    # within: 1e-2                 if what is rounded on the way is off by more than f32 is
     @graph …
     # schedule
     the steps of the schedule, as the rule makes them
@@ -104,6 +105,11 @@ class GoldenKernel:
     def function(self) -> Function:
         """Scheduled and finalized."""
         return self.space.build(self.decisions)
+
+    @property
+    def within(self) -> float:
+        """What a result may be off by, beside its share."""
+        return float(self._line("within")) if "# within:" in self.given else 1e-5
 
     def inputs(self) -> dict[str, np.ndarray]:
         """Random arrays for the region's inputs, by name."""

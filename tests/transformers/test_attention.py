@@ -19,7 +19,7 @@ from farrier.partition import extract_tasks
 from farrier.passes import Settings, optimize
 from farrier.targets import host
 from farrier.targets.cpu.codegen.emit import emit_function
-from farrier.targets.cpu.rules import for_program
+from farrier.targets.cpu.rules import attention as attention_rule
 from tests.codegen.differential import run_compiled
 
 EXAMPLES = settings(
@@ -72,7 +72,7 @@ def attention(heads, queries, keys, depth, width, mask=None):
 
 def run_both(model, arrays, threads, precision="f32"):
     artifact = farrier.compile(model, threads=threads, verify=False, precision=precision)
-    assert "attention" in {kernel.rule for kernel in artifact.manifest.kernels}
+    assert {"attention", "attention_tile"} & {kernel.rule for kernel in artifact.manifest.kernels}
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
     (found,) = artifact.session(threads).run(arrays).values()
     (expected,) = session.run(None, arrays)
@@ -162,7 +162,8 @@ def test_blocks_of_keys(precision, heads, queries, keys, depth, width, pick):
     model = attention(heads, queries, keys, depth, width, mask)
     graph = optimize(import_model(model, {}).graph, chosen)
     (task,) = (t for t in extract_tasks(graph)[0].values() if "softmax" in t.name)
-    space = for_program(to_program(task.region, "kernel", task.constant_inputs), host(), 2)
+    program = to_program(task.region, "kernel", task.constant_inputs)
+    space = attention_rule.space(program, host(), 2)
     candidates = space.candidates()
     blocked = candidates[space.columns(candidates)["keys"] < keys]
     function = space.build(space.decisions(blocked[pick % len(blocked)]))
@@ -187,7 +188,7 @@ def test_groups_of_keys_and_values_are_stored_together():
     graph = optimize(import_model(attention(2, 33, 36, 16, 16), {}).graph, settings)
     (task,) = (t for t in extract_tasks(graph)[0].values() if "softmax" in t.name)
     program = to_program(task.region, "kernel", task.constant_inputs)
-    space = for_program(program, target, 2)
+    space = attention_rule.space(program, target, 2)
     text = emit_function(space.build(space.default()), target)
     assert "dpbf16ps" in text
     assert "store i16" not in text

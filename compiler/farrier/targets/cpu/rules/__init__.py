@@ -14,6 +14,7 @@ from farrier.space.space import Space
 from farrier.targets import Target
 from farrier.targets.cpu.rules import (
     attention,
+    attention_tile,
     bottleneck,
     elementwise,
     fallback,
@@ -30,6 +31,7 @@ RULES = (
     register_tile,
     bottleneck,
     winograd,
+    attention_tile,
     attention,
     rows,
     elementwise,

@@ -242,8 +242,11 @@ class _Kernel:
         kept = inline_once(schedule, found.epilogue[1:])
         outer = self._tile_output(schedule, decisions)
         keep_values(schedule, kept, "vector", innermost_axis(found.stage))
-        panels = "panel" if decisions["prefetch"] else ""
-        self.tiled_product.place(schedule, outer[-1], decisions["rows"], self.width, panels)
+        rows = decisions["rows"]
+        steps = self.tiled_product.place(schedule, outer[-1], rows, self.width)
+        if decisions["prefetch"]:
+            schedule.prefetch(found.vector_load.buffer.name, "panel", steps[-1])
+        self.tiled_product.tensorize(schedule, rows)
         run_parallel(schedule, outer)
         return schedule
 

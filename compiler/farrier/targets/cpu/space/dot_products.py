@@ -10,6 +10,7 @@ operand's layout is chosen to fit.
 from __future__ import annotations
 
 import dataclasses
+from typing import Protocol
 
 from farrier.intrinsics import Dot, dot_of
 from farrier.ir.affine import Simplifier
@@ -26,6 +27,20 @@ class Grouping:
 
     dot: Dot
     axis: str
+
+    @property
+    def group(self) -> int:
+        return self.dot.group
+
+
+class Neighbours(Protocol):
+    """Groups of elements along the reduced axis `axis` that lie together in a packed operand."""
+
+    @property
+    def axis(self) -> str: ...
+
+    @property
+    def group(self) -> int: ...
 
 
 def find_grouping(found: Contraction, target: Target) -> Grouping | None:

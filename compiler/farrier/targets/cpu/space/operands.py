@@ -31,7 +31,7 @@ from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import Layout, PhysicalDim, Shape
 from farrier.schedule import Schedule
 from farrier.targets.cpu.space.contraction import Contraction
-from farrier.targets.cpu.space.dot_products import Grouping
+from farrier.targets.cpu.space.dot_products import Neighbours
 from farrier.targets.cpu.space.epilogue import reads_of
 from farrier.targets.cpu.space.nests import loop_extents
 from farrier.targets.cpu.space.squares import SMALLEST, turn_squares
@@ -137,30 +137,32 @@ def pack(schedule: Schedule, stage: Stage, width: int) -> None:
     schedule.unroll(lanes)
 
 
-def pack_groups(schedule: Schedule, stage: Stage, width: int, grouping: Grouping) -> None:
+def pack_groups(schedule: Schedule, stage: Stage, width: int, grouping: Neighbours) -> None:
     """Puts the nest of an operand that is packed for dot products on vectors of `width` groups."""
     *others, along = (f"{stage.buffer.name}_{axis.name}" for axis in stage.axes)
     at = group_axis(stage, grouping)
     chunk, lanes = schedule.split(along, width)
-    others[at], group = schedule.split(others[at], grouping.dot.group)
+    others[at], group = schedule.split(others[at], grouping.group)
     schedule.reorder(chunk, *others, lanes, group)
     schedule.group(group)
     schedule.vectorize(lanes)
 
 
-def group_axis(stage: Stage, grouping: Grouping) -> int:
+def group_axis(stage: Stage, grouping: Neighbours) -> int:
     """The axis of a packed operand along which dot products take groups."""
     return [axis.name for axis in stage.axes].index(grouping.axis)
 
 
-def lay_out_packed(schedule: Schedule, stage: Stage, panel: int, grouping: Grouping | None) -> None:
+def lay_out_packed(
+    schedule: Schedule, stage: Stage, panel: int, grouping: Neighbours | None
+) -> None:
     """Panels of `panel` lanes of a packed operand, each in the order in which sums read it, groups
     of a dot product together; no panels where `panel` is 0."""
     *others, lane = range(len(stage.axes))
     dims = [PhysicalDim(axis) for axis in others]
     inner = [PhysicalDim(lane, 1, panel)]
     if grouping is not None:
-        at, group = group_axis(stage, grouping), grouping.dot.group
+        at, group = group_axis(stage, grouping), grouping.group
         dims[at] = PhysicalDim(at, group)
         inner.append(PhysicalDim(at, 1, group))
     if panel:

@@ -89,6 +89,16 @@ class TiledProduct:
         return depth_of(self.contraction, self.product)
 
     @property
+    def axis(self) -> str:
+        """The reduced axis whose neighbours lie together in tiles of lanes,"""
+        return self.depth[0]
+
+    @property
+    def group(self) -> int:
+        """and how many of them."""
+        return self.product.group
+
+    @property
     def rows(self) -> tuple[int, ...]:
         """The counts of rows that a tile may have."""
         return row_counts(self.product, extent_of(self.contraction.stage, self.tiled[1]))
@@ -115,27 +125,27 @@ class TiledProduct:
         finish += unit.block_cycles
         return multiply, loads, finish
 
-    def place(self, schedule: Schedule, loop: str, rows: int, width: int, panels: str = "") -> None:
-        """Computes sum and copy whole within `loop`, in tiles of `rows` rows, the copy in rows of
-        `width` lanes. Fetches the next of the lanes' `panels` ahead where that loop is given."""
+    def place(self, schedule: Schedule, loop: str, rows: int, width: int) -> list[str]:
+        """Computes sum and copy whole within `loop`, by tiles of `rows` rows, the copy in rows of
+        `width` lanes; gives the loops over the steps of the reduction, outermost first."""
         total, copy = self.contraction.stage.buffer.name, self.contraction.epilogue[0].buffer.name
         for name in (copy, total):
             schedule.compute_whole_at(name, loop)
             self._lay_out_lanes(schedule, name, width)
         schedule.set_scope(total, MemoryScope.REGISTER)
         steps, within = self._order_reduction(schedule)
-        depth = self.depth[1]
-        calls = {
-            self.product.zero_name(rows): self._tile(schedule, f"{total}_init", "zero", rows),
-            self.product.product_name(rows, depth): self._tile(
-                schedule, total, "sum", rows, steps, within
-            ),
-            self.product.store_name(rows): self._tile(schedule, copy, "copy", rows),
-        }
-        if panels:
-            schedule.prefetch(self.contraction.vector_load.buffer.name, panels, steps[-1])
-        for intrinsic, tile in calls.items():
-            schedule.tensorize(tile, intrinsic)
+        self._tile(schedule, f"{total}_init", "zero", rows)
+        self._tile(schedule, total, "sum", rows, steps, within)
+        self._tile(schedule, copy, "copy", rows)
+        return steps
+
+    def tensorize(self, schedule: Schedule, rows: int) -> None:
+        """Puts instructions in the place of the tiles that `place` made. What the operands are read
+        from has its layout and its place by then."""
+        product = self.product
+        schedule.tensorize(f"{self.prefix}zero_row", product.zero_name(rows))
+        schedule.tensorize(f"{self.prefix}sum_row", product.product_name(rows, self.depth[1]))
+        schedule.tensorize(f"{self.prefix}copy_row", product.store_name(rows))
 
     def _lay_out_lanes(self, schedule: Schedule, buffer: str, width: int) -> None:
         """Lets the vectors of a block's results be rows in memory."""
@@ -159,9 +169,9 @@ class TiledProduct:
         rows: int,
         steps: Sequence[str] = (),
         product: str = "",
-    ) -> str:
+    ) -> None:
         """Splits one of the block's nests into tiles, with the loops `steps` around them and
-        `product` within; gives the loop that is a whole tile."""
+        `product` within; the loop `short`_row is a whole tile."""
         found, short = self.contraction, f"{self.prefix}{short}"
         line, row = self.tiled
         axes = (axis.name for axis in found.stage.axes)
@@ -176,4 +186,3 @@ class TiledProduct:
         schedule.reorder(*others, *steps, *tiles, *within)
         for tile in tiles:
             schedule.unroll(tile)
-        return in_tile

@@ -1,0 +1,355 @@
+"""Attention whose products are taken in tile registers: see `attention` for what is computed when.
+
+    for part, head in parallel:                          a part of the query rows
+        packed keys and values, panels of lanes, groups of neighbours together
+        for block:                                   of query rows
+            for panel, row:  scores = tiles of queries x keys, copied, scaled, masked
+            high, weights, total                     on vectors, row by row
+            for panel, row:  context = tiles of weights x values, copied, divided
+
+A block of tiles is `score_high` by `score_vectors` of them for the scores, `high` by `vectors` for
+the context. Keys are filled up with zeros until they are whole vectors, and whole rows of weights.
+The totals go to memory and back, which dot products on vectors spare: where a tile's products are
+not several times theirs, the other rule stays.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from farrier.intrinsics import dot_of
+from farrier.ir.dim import typical
+from farrier.ir.expr import Reduce, ReduceOp
+from farrier.ir.loop import Function
+from farrier.ir.tensor import Stage, TensorProgram
+from farrier.lower.loops import to_loops
+from farrier.records import RuleId
+from farrier.schedule import Schedule
+from farrier.space.machine import Machine
+from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
+from farrier.targets import Target
+from farrier.targets.cpu.space.attention_costs import EXPOSED, softmax_cycles, traffic_cycles
+from farrier.targets.cpu.space.attention_nests import (
+    align_rows,
+    pack_panels,
+    part_rows,
+    put_on_lanes,
+)
+from farrier.targets.cpu.space.attention_program import (
+    VALUES,
+    in_whole_keys,
+    prepared,
+    product,
+    second,
+)
+from farrier.targets.cpu.space.contraction import (
+    Contraction,
+    contraction_of,
+    extent_of,
+    innermost_axis,
+    volume,
+)
+from farrier.targets.cpu.space.epilogue import inline_once, keep_values
+from farrier.targets.cpu.space.nests import run_parallel
+from farrier.targets.cpu.space.operands import (
+    PACKED,
+    accumulate,
+    pack_lane_operand,
+    without_halos,
+)
+from farrier.targets.cpu.space.tile_unit import TileUnit, unit_of
+from farrier.targets.cpu.space.tiled_product import TiledProduct, find_unit
+
+RULE = RuleId("attention_tile", version=1)
+_BLOCKS = (16, 32, 48, 64, 96, 128, 192, 256)  # query rows
+_PARTS = (1, 2, 4, 8, 16)
+_SHARES = 8  # of parts of heads, that a thread has at most to choose from
+_WORTH = 4.0  # times the products of vectors, that pay for the way of the totals
+_PACK_CYCLES = (1.2, 0.2)  # to turn one group of the keys, to put one of the values together
+
+
+def space(program: TensorProgram, target: Target, threads: int) -> Space | None:
+    """The space of an attention of static extents, whose operands tiles multiply much faster than
+    vectors do; None for any other program."""
+    kernel = _kernel(without_halos(program), Machine.of(target, threads), target)
+    return None if kernel is None else Space.of(RULE, kernel)
+
+
+def _kernel(program: TensorProgram, machine: Machine, target: Target) -> _Kernel | None:
+    """The program made ready, or None where it is something else."""
+    made = None if program.dims else prepared(program)
+    if made is None:
+        return None
+    keys = product(made.stages[0], ())
+    units = [_unit(found, machine, target) for found in (keys, second(made))]
+    if None in units:
+        return None
+    of_scores, of_context = (unit for unit in units if unit is not None)
+    made = accumulate(made, made.stages.index(second(made).stage))
+    made = accumulate(made, 0)
+    made = pack_lane_operand(made, product(made.stages[0], ()), PACKED)
+    made = pack_lane_operand(made, second(made), VALUES)
+    extent, deep = extent_of(keys.stage, keys.lane), of_context.product.depths
+    depth = next((size for size in reversed(deep) if size >= extent), deep[0])
+    step = math.lcm(depth, of_scores.product.lanes)
+    made = in_whole_keys(made, -(-extent // step) * step)
+    kernel = _Kernel(made, machine, of_scores, of_context)
+    fits = all(_fits(one, target) for one in (kernel.scores, kernel.context))
+    return kernel if fits and all(kernel.tile_rows) else None
+
+
+def _fits(tiled: TiledProduct, target: Target) -> bool:
+    """Whether operands and lanes of a product are whole tiles."""
+    found = tiled.contraction
+    whole = extent_of(found.stage, found.lane) % tiled.product.lanes == 0
+    return whole and find_unit(found, target) is tiled.unit
+
+
+def _unit(found: Contraction, machine: Machine, target: Target) -> TileUnit | None:
+    """What multiplies tiles of a product's operands several times as fast as vectors do."""
+    operands = found.broadcast_load.buffer.dtype, found.vector_load.buffer.dtype
+    unit = unit_of(*operands, target)
+    if unit is None or extent_of(found.stage, found.lane) < unit.product.lanes:
+        return None
+    dot = dot_of(*operands, found.stage.buffer.dtype, target)
+    of_vectors = machine.lanes * machine.fma_ports * (1 if dot is None else dot.group)
+    lanes, rows = unit.product.lanes, max(unit.product.rows)
+    rate = unit.rate(lanes, rows, unit.product.depths[0])
+    return unit if rate >= _WORTH * of_vectors else None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Kernel:
+    """Stages: packed keys, a product, its copy and epilogue, the rows', packed values, a product,
+    its copy and epilogue."""
+
+    program: TensorProgram
+    machine: Machine
+    of_scores: TileUnit
+    of_context: TileUnit
+
+    @functools.cached_property
+    def function(self) -> Function:
+        return to_loops(self.program)
+
+    @functools.cached_property
+    def _products(self) -> tuple[int, int]:
+        stages = self.program.stages
+        first, last = (at for at, s in enumerate(stages) if contraction_of(s) is not None)
+        return first, last
+
+    @functools.cached_property
+    def _high(self) -> int:
+        """The position of the rows' maximum."""
+        return next(
+            at
+            for at, s in enumerate(self.program.stages)
+            if isinstance(s.body, Reduce) and s.body.op is ReduceOp.MAX
+        )
+
+    @functools.cached_property
+    def scores(self) -> TiledProduct:
+        at, stages = self._products[0], self.program.stages
+        return TiledProduct(
+            product(stages[at], stages[at + 1 : self._high]), self.of_scores, "score_"
+        )
+
+    @functools.cached_property
+    def context(self) -> TiledProduct:
+        at, stages = self._products[1], self.program.stages
+        return TiledProduct(product(stages[at], stages[at + 1 :]), self.of_context)
+
+    @property
+    def row_stages(self) -> tuple[Stage, ...]:
+        between = self.program.stages[self._high : self._products[1]]
+        return tuple(stage for stage in between if stage.buffer.name != VALUES)
+
+    @property
+    def heads(self) -> int:
+        found = self.context.contraction
+        return volume(found.stage, found.batch)
+
+    @property
+    def rows(self) -> int:
+        """Queries of a head."""
+        found = self.context.contraction
+        return volume(found.stage, found.points)
+
+    @property
+    def keys(self) -> int:
+        """Keys of a head, without what fills them up."""
+        output = self.scores.contraction.output
+        return extent_of(output, output.axes[-1].name)
+
+    @functools.cached_property
+    def tile_rows(self) -> tuple[int, int]:
+        """The rows of a tile of either product; 0 where it has too few."""
+        first, last = (max(one.rows, default=0) for one in (self.scores, self.context))
+        return first, last
+
+    # -- decisions ------------------------------------------------------------------------------
+
+    def knobs(self) -> tuple[Knob, ...]:
+        blocks = (*(b for b in _BLOCKS if b < self.rows and self.rows % b == 0), self.rows)
+        most = max(_SHARES * self.machine.threads // self.heads, 1)
+        return (
+            Knob("score_vectors", self._sides(self.scores)),
+            Knob("score_high", self.of_scores.sides),
+            Knob("vectors", self._sides(self.context)),
+            Knob("high", self.of_context.sides),
+            Knob("block", blocks),
+            Knob("parts", tuple(p for p in _PARTS if p <= min(self.rows, most))),
+        )
+
+    def _sides(self, tiled: TiledProduct) -> tuple[int, ...]:
+        """The counts of vectors that divide the lanes evenly."""
+        found = tiled.contraction
+        vectors = extent_of(found.stage, found.lane) // tiled.product.lanes
+        return tuple(side for side in tiled.unit.sides if vectors % side == 0)
+
+    def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
+        """Both blocks of tiles fit the registers and divide the block of rows; every part has a
+        block; a block's scores and weights fit the second-level cache where any do."""
+        block, parts = columns["block"], columns["parts"]
+        fits: npt.NDArray[np.bool_] = part_rows(self.rows, block, parts) * (parts - 1) < self.rows
+        room = int(self.machine.l2_bytes * 0.6 / (self._row_bytes * self.keys))
+        fits &= block <= max(room, min(*_BLOCKS, self.rows))
+        for tiled, prefix, rows in self._tiled:
+            high, vectors = columns[f"{prefix}high"], columns[f"{prefix}vectors"]
+            taken = tiled.unit.taken(rows * np.ones_like(high), tiled.row_bytes, high, vectors)
+            fits &= taken <= tiled.unit.registers
+            fits &= (high * rows <= block) & ((block % (high * rows) == 0) | (block == self.rows))
+        return fits
+
+    @property
+    def _tiled(self) -> tuple[tuple[TiledProduct, str, int], ...]:
+        """Both products, the prefix of their knobs, the rows of a tile."""
+        first, last = self.tile_rows
+        return (self.scores, "score_", first), (self.context, "", last)
+
+    @property
+    def _row_bytes(self) -> int:
+        """What one key's score and weight take."""
+        score = self.scores.contraction.output.buffer.dtype
+        return score.nbytes + self.context.contraction.broadcast_load.buffer.dtype.nbytes
+
+    def estimate(self, columns: Columns) -> Estimate:
+        """Both products in tiles; the rows between them; packing; the caches from which each block
+        takes keys, values and its own scores."""
+        machine = self.machine
+        decided = {name: column.astype(np.float64) for name, column in columns.items()}
+        ones = np.ones(len(decided["block"]))
+        multiply, loads, finish = 0 * ones, 0 * ones, 0 * ones
+        for tiled, prefix, rows in self._tiled:
+            high, vectors = decided[f"{prefix}high"], decided[f"{prefix}vectors"]
+            found = tiled.contraction
+            lanes = extent_of(found.stage, found.lane) / (tiled.product.lanes * vectors)
+            blocks = self.heads * lanes * np.ceil(self.rows / (rows * high))
+            taken = tiled.cycles(high, rows * ones, vectors)
+            multiply = multiply + blocks * taken[0]
+            loads, finish = loads + blocks * taken[1], finish + blocks * taken[2]
+        units = self.heads * decided["parts"]
+        balance = np.ceil(units / machine.threads) / (units / machine.threads)
+        of_part = np.minimum(part_rows(self.rows, columns["block"], columns["parts"]), self.rows)
+        balance = balance * np.maximum(of_part * decided["parts"] / self.rows, 1.0)
+        softmax = self.heads * softmax_cycles(self.rows, self.keys, ones, machine)
+        packing = decided["parts"] * self._pack_cycles()
+        operands = (one.contraction.vector_load.buffer for one in (self.scores, self.context))
+        head_bytes = sum(typical(buffer.nbytes) for buffer in operands) / self.heads
+        score_bytes = self._row_bytes * decided["block"] * self.keys
+        beyond = traffic_cycles(head_bytes, score_bytes, ones, machine)
+        beyond = self.heads * np.ceil(self.rows / decided["block"]) * beyond
+        cycles = np.maximum(multiply, loads) + 0.1 * loads + finish
+        cycles = cycles + softmax + packing + EXPOSED * beyond
+        scratch = 4.0 * decided["block"] * self.keys * machine.threads / machine.memory_bandwidth
+        seconds = (cycles / machine.hertz / machine.threads + scratch) * balance
+        terms = {
+            "compute": multiply / machine.hertz,
+            "load": loads / machine.hertz,
+            "l2": beyond / machine.hertz,
+            "memory": scratch,
+            "overhead": machine.fork_join + (finish + softmax + packing) / machine.hertz,
+            "tiles": units,
+            "balance": balance,
+        }
+        return Estimate(seconds + machine.fork_join, terms)
+
+    def _pack_cycles(self) -> float:
+        """To pack keys and values of all heads once."""
+        pairs = zip(_PACK_CYCLES, (self.scores, self.context), strict=True)
+        return sum(
+            cycles * typical(one.contraction.vector_load.buffer.type.size) / one.group
+            for cycles, one in pairs
+        )
+
+    # -- the schedule ---------------------------------------------------------------------------
+
+    def schedule(self, decisions: Decisions) -> Schedule:
+        """Blocks of query rows outside; in each the context's tiles, and before them the rows'
+        stages and the scores' tiles."""
+        schedule = Schedule(self.function)
+        scores, context = self.scores.contraction, self.context.contraction
+        lanes, (score_rows, rows) = self.machine.lanes, self.tile_rows
+        scores_end = inline_once(schedule, scores.epilogue[1:])
+        kept = inline_once(schedule, context.epilogue[1:])
+        shared = self._tile_context(schedule, decisions)
+        keep_values(schedule, kept, "vector", innermost_axis(context.stage))
+        self.context.place(schedule, "row", rows, self.context.product.lanes)
+        for stage in reversed(self.row_stages):
+            schedule.compute_at(stage.buffer.name, "block")
+        for stage in self.row_stages:
+            put_on_lanes(schedule, stage, lanes)
+        schedule.compute_at(scores.output.buffer.name, "block")
+        self._tile_scores(schedule, decisions)
+        keep_values(schedule, scores_end, "score_vector", innermost_axis(scores.stage))
+        self.scores.place(schedule, "score_row", score_rows, self.scores.product.lanes)
+        for name, tiled, prefix in ((PACKED, self.scores, "score_"), (VALUES, self.context, "")):
+            panel = decisions[f"{prefix}vectors"] * tiled.product.lanes
+            pack_panels(schedule, self.program.stage(name), shared[-1], panel, lanes, tiled)
+        self.context.tensorize(schedule, rows)
+        self.scores.tensorize(schedule, score_rows)
+        align_rows(schedule, scores, self.row_stages, self.keys, lanes)
+        run_parallel(schedule, shared)
+        return schedule
+
+    def _tile_context(self, schedule: Schedule, decisions: Decisions) -> list[str]:
+        """Tiles the nest that writes the output; gives the loops over parts and heads."""
+        found = self.context.contraction
+        loops = _loops(found)
+        block, parts = np.array([decisions["block"]]), np.array([decisions["parts"]])
+        row, width = loops[found.points[0]], self.context.product.lanes
+        schedule.split(row, int(part_rows(self.rows, block, parts)[0]), "part", "in_part")
+        schedule.split("in_part", decisions["block"], "block", "in_block")
+        schedule.split("in_block", self.tile_rows[1] * decisions["high"], "row", "in_row")
+        schedule.split(loops[found.lane], decisions["vectors"] * width, "panel", "in_panel")
+        schedule.split("in_panel", width, "vector", "lane")
+        shared = ["part", *(loops[axis] for axis in found.batch)]
+        schedule.reorder(*shared, "block", "panel", "row", "in_row", "vector", "lane")
+        schedule.vectorize("lane")
+        schedule.unroll("vector")
+        return shared
+
+    def _tile_scores(self, schedule: Schedule, decisions: Decisions) -> None:
+        """Tiles the nest that writes the scores of a block."""
+        found, width = self.scores.contraction, self.scores.product.lanes
+        loops, rows = _loops(found), self.tile_rows[0] * decisions["score_high"]
+        schedule.split(loops[found.points[0]], rows, "score_row", "score_in_row")
+        panel = decisions["score_vectors"] * width
+        schedule.split(loops[found.lane], panel, "score_panel", "score_in_panel")
+        schedule.split("score_in_panel", width, "score_vector", "score_lane")
+        batch = (loops[axis] for axis in found.batch)
+        inner = ("score_in_row", "score_vector", "score_lane")
+        schedule.reorder(*batch, "score_panel", "score_row", *inner)
+        schedule.vectorize("score_lane")
+        schedule.unroll("score_vector")
+
+
+def _loops(found: Contraction) -> dict[str, str]:
+    """The loops of the output's nest, by the axes of the product."""
+    pairs = zip(found.stage.axes, found.output.axes, strict=True)
+    return {inner.name: f"{found.output.buffer.name}_{outer.name}" for inner, outer in pairs}
