@@ -9,10 +9,10 @@ Which operands there are products of, and how deep one goes, the target declares
 (`CpuBackend.tile_units`). Of AMX a row of the left one is 64 bytes of the reduction: 32 of bf16, 64
 of u8; of NEON it is up to 16 bytes of bf16 or integers, and up to 64 of f16. The rows are those of
 a matrix product, or the points along a line of an image, as far apart as a convolution's windows;
-the reduction then also runs over the taps. Of an image in blocks of 16 channels an instruction of
-AMX takes 16 of them, at half the rate in bf16, at a quarter in u8. The weights lie as the tiles
-want them: in panels, groups of the reduction beside each other. The last block of rows begins early
-enough to be whole. Where lanes do not divide evenly, the register tile of vectors remains.
+the reduction then also runs over the taps. An instruction takes no more channels than lie together:
+those of AMX are as fast for 16 as for 32 of bf16. The weights lie as the tiles want them: in
+panels, groups of the reduction beside each other. The last block of rows begins early enough to be
+whole. Where lanes do not divide evenly, the register tile of vectors remains.
 """
 
 from __future__ import annotations
