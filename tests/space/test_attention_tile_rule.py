@@ -31,6 +31,7 @@ SHAPES = {
     "uneven keys": (16, 33, 32, 32),
     "few keys": (16, 17, 32, 16),
     "prime": (19, 41, 40, 48),
+    "a last block of few rows": (33, 32, 32, 16),
 }
 of_shapes = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 of_masks = pytest.mark.parametrize("masked", [False, True], ids=["all", "masked"])
@@ -105,6 +106,15 @@ def test_compiled(shape, masked, threads):
     for decisions in spread(space, 3):
         (found,) = run_compiled(finalize(space.build(decisions)), inputs, threads).values()
         check(found, graph, inputs)
+
+
+@pytest.mark.parametrize("keys", [1, 17, 4099, 100_003])
+def test_scores_of_a_block_stay_near(keys):
+    """Of a prime number of queries, which no block of rows divides."""
+    space = space_of(attention(997, keys + 15, 32, 16))
+    block = space.columns(space.candidates())["block"].max()
+    row_bytes = (keys + 15) * (4 + 2)  # a score and a weight
+    assert block == 16 or block * row_bytes < AMX.l2_bytes
 
 
 def test_the_rule_comes_before_vectors():

@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from farrier.intrinsics import dot_of
 from farrier.ir.dim import typical
-from farrier.ir.expr import MemoryScope, Reduce, ReduceOp
+from farrier.ir.expr import MemoryScope
 from farrier.ir.loop import Function
 from farrier.ir.tensor import Stage, TensorProgram
 from farrier.lower.loops import to_loops
@@ -52,6 +52,7 @@ from farrier.targets.cpu.space.attention_nests import (
 )
 from farrier.targets.cpu.space.attention_program import (
     VALUES,
+    Parts,
     in_whole_groups,
     prepared,
     product,
@@ -59,7 +60,6 @@ from farrier.targets.cpu.space.attention_program import (
 )
 from farrier.targets.cpu.space.contraction import (
     Contraction,
-    contraction_of,
     extent_of,
     innermost_axis,
     is_direct,
@@ -132,34 +132,16 @@ class _Kernel:
         return to_loops(self.program)
 
     @functools.cached_property
-    def _products(self) -> tuple[int, int]:
-        stages = self.program.stages
-        first, second = (at for at, s in enumerate(stages) if contraction_of(s) is not None)
-        return first, second
-
-    @functools.cached_property
-    def _high(self) -> int:
-        """The position of the rows' maximum."""
-        return next(
-            at
-            for at, s in enumerate(self.program.stages)
-            if isinstance(s.body, Reduce) and s.body.op is ReduceOp.MAX
-        )
-
-    @functools.cached_property
-    def scores(self) -> Contraction:
-        at = self._products[0]
-        return product(self.program.stages[at], self.program.stages[at + 1 : self._high])
-
-    @functools.cached_property
-    def context(self) -> Contraction:
-        at = self._products[1]
-        return product(self.program.stages[at], self.program.stages[at + 1 :])
+    def parts(self) -> Parts:
+        return Parts.of(self.program)
 
     @property
-    def row_stages(self) -> tuple[Stage, ...]:
-        between = self.program.stages[self._high : self._products[1]]
-        return tuple(stage for stage in between if stage.buffer.name != VALUES)
+    def scores(self) -> Contraction:
+        return self.parts.scores
+
+    @property
+    def context(self) -> Contraction:
+        return self.parts.context
 
     @property
     def heads(self) -> int:
@@ -303,13 +285,13 @@ class _Kernel:
         shared = self._tile_context(schedule, decisions)
         keep_values(schedule, kept, "vector", innermost_axis(self.context.stage))
         self._sum_tile(schedule, self.context, "row")
-        for stage in reversed(self.row_stages):
+        for stage in reversed(self.parts.row_stages):
             schedule.compute_at(stage.buffer.name, "block")
-        for stage in self.row_stages:
+        for stage in self.parts.row_stages:
             put_on_lanes(schedule, stage, self.machine.lanes)
         self._place_scores(schedule, decisions, "block", scores_end)
         self._pack_operands(schedule, decisions, shared[-1])
-        self._align_rows(schedule, self.row_stages, self.keys)
+        self._align_rows(schedule, self.parts.row_stages, self.keys)
         run_parallel(schedule, shared)
         return schedule
 
@@ -317,7 +299,7 @@ class _Kernel:
         """Blocks of query rows outside; in each first the blocks of keys with the tiles of scores
         and context, then what joins them, row by row."""
         size = decisions["keys"]
-        made = in_key_blocks(self.program, size, self.row_stages, self.context.stage)
+        made = in_key_blocks(self.program, size, self.parts.row_stages, self.context.stage)
         found, name, width = (
             product(made.context, ()),
             made.partial.buffer.name,

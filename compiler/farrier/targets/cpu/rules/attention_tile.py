@@ -24,9 +24,8 @@ import numpy.typing as npt
 
 from farrier.intrinsics import dot_of
 from farrier.ir.dim import typical
-from farrier.ir.expr import Reduce, ReduceOp
 from farrier.ir.loop import Function
-from farrier.ir.tensor import Stage, TensorProgram
+from farrier.ir.tensor import TensorProgram
 from farrier.lower.loops import to_loops
 from farrier.records import RuleId
 from farrier.schedule import Schedule
@@ -42,6 +41,7 @@ from farrier.targets.cpu.space.attention_nests import (
 )
 from farrier.targets.cpu.space.attention_program import (
     VALUES,
+    Parts,
     in_whole_keys,
     prepared,
     product,
@@ -49,7 +49,6 @@ from farrier.targets.cpu.space.attention_program import (
 )
 from farrier.targets.cpu.space.contraction import (
     Contraction,
-    contraction_of,
     extent_of,
     innermost_axis,
     volume,
@@ -138,36 +137,16 @@ class _Kernel:
         return to_loops(self.program)
 
     @functools.cached_property
-    def _products(self) -> tuple[int, int]:
-        stages = self.program.stages
-        first, last = (at for at, s in enumerate(stages) if contraction_of(s) is not None)
-        return first, last
-
-    @functools.cached_property
-    def _high(self) -> int:
-        """The position of the rows' maximum."""
-        return next(
-            at
-            for at, s in enumerate(self.program.stages)
-            if isinstance(s.body, Reduce) and s.body.op is ReduceOp.MAX
-        )
+    def parts(self) -> Parts:
+        return Parts.of(self.program)
 
     @functools.cached_property
     def scores(self) -> TiledProduct:
-        at, stages = self._products[0], self.program.stages
-        return TiledProduct(
-            product(stages[at], stages[at + 1 : self._high]), self.of_scores, "score_"
-        )
+        return TiledProduct(self.parts.scores, self.of_scores, "score_")
 
     @functools.cached_property
     def context(self) -> TiledProduct:
-        at, stages = self._products[1], self.program.stages
-        return TiledProduct(product(stages[at], stages[at + 1 :]), self.of_context)
-
-    @property
-    def row_stages(self) -> tuple[Stage, ...]:
-        between = self.program.stages[self._high : self._products[1]]
-        return tuple(stage for stage in between if stage.buffer.name != VALUES)
+        return TiledProduct(self.parts.context, self.of_context)
 
     @property
     def heads(self) -> int:
@@ -182,7 +161,7 @@ class _Kernel:
 
     @property
     def keys(self) -> int:
-        """Keys of a head, without what fills them up."""
+        """Keys of a head, with what fills them up."""
         output = self.scores.contraction.output
         return extent_of(output, output.axes[-1].name)
 
@@ -195,7 +174,7 @@ class _Kernel:
     # -- decisions ------------------------------------------------------------------------------
 
     def knobs(self) -> tuple[Knob, ...]:
-        blocks = (*(b for b in _BLOCKS if b < self.rows and self.rows % b == 0), self.rows)
+        blocks = (*(b for b in _BLOCKS if b < self.rows), self.rows)
         most = max(_SHARES * self.machine.threads // self.heads, 1)
         return (
             Knob("score_vectors", self._sides(self.scores)),
@@ -300,9 +279,9 @@ class _Kernel:
         shared = self._tile_context(schedule, decisions)
         keep_values(schedule, kept, "vector", innermost_axis(context.stage))
         self.context.place(schedule, "row", rows, self.context.product.lanes)
-        for stage in reversed(self.row_stages):
+        for stage in reversed(self.parts.row_stages):
             schedule.compute_at(stage.buffer.name, "block")
-        for stage in self.row_stages:
+        for stage in self.parts.row_stages:
             put_on_lanes(schedule, stage, lanes)
         schedule.compute_at(scores.output.buffer.name, "block")
         self._tile_scores(schedule, decisions)
@@ -313,7 +292,7 @@ class _Kernel:
             pack_panels(schedule, self.program.stage(name), shared[-1], panel, lanes, tiled)
         self.context.tensorize(schedule, rows)
         self.scores.tensorize(schedule, score_rows)
-        align_rows(schedule, scores, self.row_stages, self.keys, lanes)
+        align_rows(schedule, scores, self.parts.row_stages, self.keys, lanes)
         run_parallel(schedule, shared)
         return schedule
 

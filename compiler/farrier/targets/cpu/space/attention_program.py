@@ -23,6 +23,30 @@ from farrier.targets.cpu.space.operands import PACKED, accumulate, factor_out
 VALUES = "packed_values"
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Parts:
+    """Both products, each with what follows it, and the stages of the rows between them."""
+
+    scores: Contraction
+    context: Contraction
+    row_stages: tuple[Stage, ...]
+
+    @classmethod
+    def of(cls, program: TensorProgram) -> Parts:
+        """Of a program of packed keys where they are packed, a product, its epilogue, the rows'
+        stages, packed values where they are packed, a product and its epilogue."""
+        stages = program.stages
+        first, last = (at for at, s in enumerate(stages) if contraction_of(s) is not None)
+        high = next(
+            at
+            for at, s in enumerate(stages)
+            if isinstance(s.body, Reduce) and s.body.op is ReduceOp.MAX
+        )
+        rows = (stage for stage in stages[high:last] if stage.buffer.name != VALUES)
+        scores, context = stages[first + 1 : high], stages[last + 1 :]
+        return cls(product(stages[first], scores), product(stages[last], context), tuple(rows))
+
+
 def prepared(program: TensorProgram) -> TensorProgram | None:
     """The program of a product, a softmax along its rows, and a product with those, elementwise
     stages after both: scores first, weights rounded, both sums apart from what follows. None for
