@@ -58,6 +58,29 @@ def test_its_artifact_is_downloaded(page, finished, api, tmp_path):
     assert download.value.suggested_filename.endswith(".farrier")
 
 
+def test_an_earlier_version_is_put_into_use(page, up, network, api):
+    with up.client() as client:
+        job = client.submit(network, shapes=SHAPES, trials=16, now=True, name="by versions").id
+        client.wait(job)
+    made = len(api.get(f"/v1/jobs/{job}").json()["versions"])
+    page.goto(f"/jobs/{job}?tab=report")
+    rows = page.get_by_role("region", name="Versions").get_by_role("row")
+    expect(rows).to_have_count(1 + made)
+    first = rows.last
+    if made > 1:
+        expect(first).not_to_contain_text("in use")
+        first.get_by_role("button", name="Use").click()
+    else:  # tuning brought nothing: keeping what is in use is another way to the same
+        assert api.post(f"/v1/jobs/{job}/rollback", json={"to": 1}).status_code == 200
+        page.reload()
+    expect(first).to_contain_text("kept in use")
+    with page.expect_download() as download:
+        first.get_by_role("link", name="Download").click()
+    artifact = api.get(f"/v1/jobs/{job}/artifact")
+    assert download.value.path().read_bytes() == artifact.content
+    assert api.get(f"/v1/jobs/{job}").json()["version_is_kept"]
+
+
 def test_it_is_deleted(page, up, network, api):
     with up.client() as client:
         job = client.submit(network, shapes=SHAPES, name="to be deleted").id

@@ -10,11 +10,13 @@ import { Section } from "../../ui/shell.js";
 import { Table } from "../../ui/table.js";
 import { Name, Share } from "../../ui/text.js";
 import { optionTexts } from "./options.js";
+import { Versions } from "./versions.js";
 
-export function Report({ job }) {
+export function Report({ job, onError, onChanged }) {
   const report = job.report;
   return html`
     ${!report && html`<${Empty} title="There is no report yet."><p>It is made with the artifact, and again with each version of it.</p><//>`}
+    ${job.versions.length > 0 && html`<${Versions} job=${job} onError=${onError} onChanged=${onChanged} />`}
     ${report &&
     html`<div class="columns">
       <${Section} title="Verification"><${Verification} verified=${report.verification} /><//>
