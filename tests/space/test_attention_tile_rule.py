@@ -27,11 +27,14 @@ needs_amx = pytest.mark.skipif(
 SHAPES = {
     "whole tiles": (32, 32, 32, 16),
     "few rows": (5, 32, 16, 16),
-    "uneven rows": (37, 32, 8, 16),
-    "uneven keys": (16, 33, 32, 32),
+    "uneven rows": (19, 32, 8, 16),
+    "uneven keys": (16, 33, 8, 16),
     "few keys": (16, 17, 32, 16),
+}
+LARGER = {
     "prime": (19, 41, 40, 48),
     "a last block of few rows": (33, 32, 32, 16),
+    "several blocks": (100, 197, 64, 64),
 }
 of_shapes = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 of_masks = pytest.mark.parametrize("masked", [False, True], ids=["all", "masked"])
@@ -97,7 +100,7 @@ def test_schedules_mean_attention(shape, masked):
 
 
 @needs_amx
-@of_shapes
+@pytest.mark.parametrize("shape", [*SHAPES.values(), *LARGER.values()], ids=[*SHAPES, *LARGER])
 @of_masks
 @pytest.mark.parametrize("threads", [1, 2])
 def test_compiled(shape, masked, threads):

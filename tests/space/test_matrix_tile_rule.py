@@ -56,7 +56,15 @@ CONVOLUTIONS = {
     "dilated": {**SMALL, "padding": 2, "dilation": 2},
     "wide blocks": {**SMALL, "channels": 64, "filters": 32, "block": 32},
     "groups": {**SMALL, "channels": 32, "filters": 64, "groups": 2, "block": 16},
-    "groups of two vectors": {**SMALL, "channels": 64, "filters": 64, "groups": 2, "block": 32},
+    "groups of two vectors": {
+        "channels": 64,
+        "filters": 64,
+        "groups": 2,
+        "block": 32,
+        "size": 3,
+        "kernel": 1,
+        "padding": 0,
+    },
     "planes": {**SMALL, "channels": 3, "size": 6, "kernel": 4, "stride": 2, "planar": True},
     "wide planes": {**SMALL, "channels": 3, "size": 10, "kernel": 8, "stride": 2, "planar": True},
 }
@@ -206,7 +214,8 @@ def test_planes_of_few_taps_are_left_to_vectors():
     ],
 )
 def test_panels_end_where_groups_do_and_fill_the_last_block(layer, wide):
-    program = conv_bias_relu(**{**SMALL, "channels": 64, **layer}, operands=BF16)
+    layer = {**SMALL, "channels": 64, "kernel": 1, "padding": 0, **layer}
+    program = conv_bias_relu(**layer, operands=BF16)
     space = matrix_tile.space(program, AMX, 1)
     assert np.unique(space.columns(space.candidates())["wide"]).tolist() == wide
     _assert_right(program, AMX)
