@@ -9,7 +9,10 @@ import pytest
 
 from farrier.ir.graph import Constant, Graph, Node, Value, attributes
 from farrier.ir.types import DType, TensorType
+from farrier.options.precision import Precision
 from farrier.passes.channel_blocks import channel_block
+from farrier.passes.lower_precision import lower_precision
+from farrier.passes.settings import Settings
 from farrier.targets import parse_target
 
 VECTORS = parse_target("x86-64-v4")
@@ -17,6 +20,7 @@ AMX = dataclasses.replace(
     VECTORS, features=("amx_bf16", "amx_int8", "amx_tile", "avx512_bf16", "avx512_vnni")
 )
 BF16, BYTES = (DType.BF16, DType.BF16, DType.F32), (DType.U8, DType.I8, DType.I32)
+F32 = (DType.F32, DType.F32, DType.F32)
 KINDS = {"bf16": BF16, "bytes": BYTES}
 
 
@@ -61,3 +65,17 @@ def test_groups_fill_blocks_once_they_are_merged():
     """Of 32 groups of 4 channels 8 are merged, at most."""
     graph = chain(BYTES, (64, 128, 1), (128, 128, 32), (128, 64, 1))
     assert [channel_block(graph, AMX, merges=merges) for merges in (True, False)] == [32, 16]
+
+
+@pytest.mark.parametrize(("floats", "together"), [(DType.F32, 16), (DType.BF16, 32)])
+def test_groups_fill_the_blocks_of_what_floats_are_rounded_to(floats, together):
+    graph = chain(F32, (64, 128, 1), (128, 128, 32), (128, 64, 1))
+    assert channel_block(graph, AMX, merges=True, floats=floats) == together
+
+
+@pytest.mark.parametrize(("group", "is_rounded"), [(2, True), (4, True), (8, False), (64, False)])
+def test_groups_that_fill_blocks_are_rounded(group, is_rounded):
+    graph = chain(F32, (64, 64, group))
+    lowered = lower_precision(graph, Settings(AMX, 1, precision=Precision.BF16))
+    (node,) = (node for node in lowered.nodes if node.op == "Conv")
+    assert (node.inputs[0].type.dtype is DType.BF16) == is_rounded

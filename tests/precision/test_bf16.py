@@ -22,6 +22,7 @@ needs_bf16 = pytest.mark.skipif(
 # name: (the model, the largest error as a share of the output's range)
 MODELS = {
     "resnet": (models.build("resnet18", size=64, classes=11), 2e-2),
+    "resnext": (models.build("resnext50", size=64, classes=11), 2e-2),
     "mobilenet": (models.build("mobilenet_v2", size=64, classes=11), 5e-2),
     "bert": (
         models.build("bert_base", layers=2, width=96, heads=3, tokens=38, vocabulary=50),

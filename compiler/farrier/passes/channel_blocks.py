@@ -6,6 +6,7 @@ import dataclasses
 
 from farrier.intrinsics import Dot, dot_of
 from farrier.ir.graph import Graph, Node
+from farrier.ir.types import DType
 from farrier.passes.layouts import CONVOLUTIONS
 from farrier.space.machine import Machine
 from farrier.targets import Target, backend_of
@@ -13,12 +14,15 @@ from farrier.targets import Target, backend_of
 _MOST = 8  # groups in one: its products are as many times those of the model, and vectors of zeros
 
 
-def channel_block(graph: Graph, target: Target, *, merges: bool = False) -> int:
+def channel_block(
+    graph: Graph, target: Target, *, merges: bool = False, floats: DType = DType.F32
+) -> int:
     """As many as a vector has lanes; or the most that a convolution's products make worth it, where
     the channels of all others fill such blocks: their tiles end where the channels do. `merges`:
-    groups of channels may still be merged to fill them."""
+    groups of channels may still be merged to fill them. `floats` is what f32 will be rounded to
+    before it is multiplied."""
     nodes = [node for node in graph.nodes if node.op in CONVOLUTIONS]
-    blocks = [_blocks(node, target) for node in nodes]
+    blocks = [_blocks(node, target, floats) for node in nodes]
     for block in sorted(frozenset().union(*blocks), reverse=True):
         pairs = zip(nodes, blocks, strict=True)
         if all(block in suited or _fills(node, block, merges) for node, suited in pairs):
@@ -32,17 +36,17 @@ def block_for(dot: Dot, target: Target) -> int:
     return target.lanes * dot.group if Machine.of(target, 1).by_lane else target.lanes
 
 
-def _blocks(node: Node, target: Target) -> frozenset[int]:
+def _blocks(node: Node, target: Target, floats: DType) -> frozenset[int]:
     """The channels of blocks that suit a convolution's products; none where none is better."""
     if node.op != "Conv" or node.attr("group", 1) != 1:
         return frozenset()
-    x, w = node.inputs[:2]
-    if x is None or w is None:
+    (x, w), y = node.inputs[:2], node.outputs[0].type
+    if x is None or w is None or not isinstance(y.shape[1], int):
         return frozenset()
-    operands, outputs = (x.type.dtype, w.type.dtype), w.type.static_shape[0]
-    dot = dot_of(*operands, node.outputs[0].type.dtype, target)
+    left, right = (floats if v.type.dtype is DType.F32 else v.type.dtype for v in (x, w))
+    dot = dot_of(left, right, y.dtype, target)
     of_dots = () if dot is None else (block_for(dot, target),)
-    of_tiles = backend_of(target).tile_blocks(*operands, target, outputs)
+    of_tiles = backend_of(target).tile_blocks(left, right, target, y.shape[1])
     return frozenset((*of_dots, *of_tiles))
 
 

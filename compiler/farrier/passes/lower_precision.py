@@ -18,6 +18,7 @@ from farrier.passes.attention import attention_regions
 from farrier.passes.layouts import halo_read
 from farrier.passes.rewriting import Rewriter
 from farrier.passes.settings import Settings
+from farrier.targets import Target, backend_of
 
 Inputs: TypeAlias = tuple[Value | None, ...]
 
@@ -45,10 +46,11 @@ def lower_precision(graph: Graph, settings: Settings) -> Graph:
     """Where the settings ask for bf16 or f16, gives convolutions and matrix products such operands,
     rounded to nearest even, and f32 sums. What only they, elementwise operators and those that move
     elements read is stored so, and so is a result that waits to be added to a later one;
-    everything else is computed in f32 as before. Grouped convolutions, odd sums but those of an
-    attention over its keys, and inputs and outputs of the model stay f32; so does the one row of a
-    product with constant weights, which takes the time of reading these. In f16 only products with
-    constant weights are taken, whose sums are of multiples of eight: those that tiles multiply.
+    everything else is computed in f32 as before. Convolutions in groups that fill no tiles, odd
+    sums but those of an attention over its keys, and inputs and outputs of the model stay f32; so
+    does the one row of a product with constant weights, which takes the time of reading these. In
+    f16 only products with constant weights are taken, whose sums are of multiples of eight: those
+    that tiles multiply.
 
     Images of few channels lie plane by plane, so that a dot product takes neighbours along a row: a
     window of odd width gets a column of zeros.
@@ -78,13 +80,14 @@ def lower_precision(graph: Graph, settings: Settings) -> Graph:
     """
     if settings.precision is Precision.F32:
         return graph
-    return _Lowering(graph, settings.precision.dtype).run()
+    return _Lowering(graph, settings.precision.dtype, settings.target).run()
 
 
 class _Lowering:
-    def __init__(self, graph: Graph, dtype: DType) -> None:
+    def __init__(self, graph: Graph, dtype: DType, target: Target) -> None:
         self._graph = graph
         self._dtype = dtype
+        self._target = target
         self._step = _STEPS[dtype]
         self._rewriter = Rewriter(graph)
         self._readers = graph.consumers()
@@ -128,7 +131,7 @@ class _Lowering:
 
     def _is_lowered_convolution(self, node: Node, x: Value, w: Value) -> bool:
         """Its padding must be zeros that lie in memory."""
-        if x.type.rank != 4 or node.attr("group", 1) != 1 or w.name not in self._constants:
+        if x.type.rank != 4 or w.name not in self._constants or not self._takes_groups(node, w):
             return False
         if w.type.static_shape[0] < _FEWEST_LANES:
             return False
@@ -137,7 +140,19 @@ class _Lowering:
         if self._is_planar(x) and self._dtype is not DType.F16:
             dense = all(step == 1 for step in node.attr("dilations", (1,)))
             return dense and w.type.shape[-1] > 1
-        return x.type.shape[1] % self._step == 0
+        return w.type.static_shape[1] % self._step == 0
+
+    def _takes_groups(self, node: Node, w: Value) -> bool:
+        """Whether a convolution has one group, or the channels of each fill blocks of which the
+        target multiplies whole tiles."""
+        group = int(node.attr("group", 1))
+        channels, inputs, *_ = w.type.static_shape
+        outputs = channels // group
+        blocks = backend_of(self._target).tile_blocks(
+            self._dtype, self._dtype, self._target, channels
+        )
+        fits = any(outputs % block == inputs % block == 0 for block in blocks)
+        return group == 1 or fits
 
     def _is_planar(self, x: Value) -> bool:
         """Whether an image has too few channels to lie in blocks of them."""

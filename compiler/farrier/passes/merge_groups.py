@@ -41,7 +41,8 @@ def merge_groups(graph: Graph, settings: Settings) -> Graph:
             y: f32[1, 4, 3, 3] = Conv(x, w_merged, group=1)
             return y
     """  # noqa: E501
-    rewriter, block = Rewriter(graph), channel_block(graph, settings.target, merges=True)
+    floats, rewriter = settings.precision.dtype, Rewriter(graph)
+    block = channel_block(graph, settings.target, merges=True, floats=floats)
     for original in graph.nodes:
         node = rewriter.resolve_inputs(original)
         for made in _merged(node, rewriter, block, settings.max_layer_error > 0):
