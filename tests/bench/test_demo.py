@@ -34,7 +34,7 @@ def test_the_demo_goes_from_an_upload_to_a_race(tmp_path):
 
 
 def test_the_demo_is_kept_up_until_a_signal(tmp_path):
-    """SIGTERM, which is treated as Ctrl-C is."""
+    """As `kill` sends it."""
     model = tmp_path / "net.onnx"
     model.write_bytes(models.build("mobilenet_v2", size=32, stages=1, classes=7))
     demo = subprocess.Popen(

@@ -79,3 +79,13 @@ def test_groups_that_fill_blocks_are_rounded(group, is_rounded):
     lowered = lower_precision(graph, Settings(AMX, 1, precision=Precision.BF16))
     (node,) = (node for node in lowered.nodes if node.op == "Conv")
     assert (node.inputs[0].type.dtype is DType.BF16) == is_rounded
+
+
+def test_images_that_are_joined_begin_with_a_block():
+    """Blocks of 32 would leave half a block of the first, and parts that end so lie plain."""
+    graph = chain(BF16, (64, 48, 1), (48, 64, 1))
+    sums = [node.outputs[0] for node in graph.nodes if node.op == "Conv"]
+    whole = Value("whole", TensorType(DType.F32, (1, 112, 5, 5)))
+    joined = Node("Concat", tuple(sums), (whole,), attributes(axis=1))
+    assert channel_block(graph, AMX) == 32
+    assert channel_block(dataclasses.replace(graph, nodes=(*graph.nodes, joined)), AMX) == 16

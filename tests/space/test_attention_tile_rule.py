@@ -127,8 +127,8 @@ def test_the_rule_comes_before_vectors():
 
 @pytest.mark.parametrize(
     "shape",
-    [(1, 32, 32, 16), (32, 8, 32, 16), (32, 32, 10, 16), (32, 32, 32, 24)],
-    ids=["one query", "few keys", "odd depth", "odd width"],
+    [(1, 32, 32, 16), (2, 32, 32, 16), (32, 8, 32, 16), (32, 32, 10, 16), (32, 32, 32, 24)],
+    ids=["one query", "two queries", "few keys", "odd depth", "odd width"],
 )
 def test_other_extents_are_left_to_vectors(shape):
     graph = attention(*shape)

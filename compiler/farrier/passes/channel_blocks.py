@@ -7,11 +7,13 @@ import dataclasses
 from farrier.intrinsics import Dot, dot_of
 from farrier.ir.graph import Graph, Node
 from farrier.ir.types import DType
-from farrier.passes.layouts import CONVOLUTIONS
+from farrier.passes.layouts import CONVOLUTIONS, is_image
 from farrier.space.machine import Machine
 from farrier.targets import Target, backend_of
 
-_MOST = 8  # groups in one: its products are as many times those of the model, and vectors of zeros
+_MOST_MERGED = (
+    8  # groups in one: its products are as many times those of the model, and vectors of zeros
+)
 
 
 def channel_block(
@@ -20,12 +22,15 @@ def channel_block(
     """As many as a vector has lanes; or the most that a convolution's products make worth it, where
     the channels of all others fill such blocks: their tiles end where the channels do. `merges`:
     groups of channels may still be merged to fill them. `floats` is what f32 will be rounded to
-    before it is multiplied."""
+    before it is multiplied. What joins or parts images along their channels takes no wider blocks
+    than it finds whole."""
     nodes = [node for node in graph.nodes if node.op in CONVOLUTIONS]
     blocks = [_blocks(node, target, floats) for node in nodes]
+    parts = _parts(graph, target.lanes)
     for block in sorted(frozenset().union(*blocks), reverse=True):
         pairs = zip(nodes, blocks, strict=True)
-        if all(block in suited or _fills(node, block, merges) for node, suited in pairs):
+        fills = all(block in suited or _fills(node, block, merges) for node, suited in pairs)
+        if fills and all(channels % block == 0 for channels in parts):
             return block
     return target.lanes
 
@@ -34,6 +39,17 @@ def block_for(dot: Dot, target: Target) -> int:
     """Channels of a block of which a dot product takes groups: where it takes a lane of a register
     as a factor, as many as fill the register, so that one load brings the groups of all lanes."""
     return target.lanes * dot.group if Machine.of(target, 1).by_lane else target.lanes
+
+
+def _parts(graph: Graph, lanes: int) -> list[int]:
+    """The channels of images that are joined, or that an image is parted into, where they fill
+    blocks of so many `lanes`: each image begins with a block."""
+    found = []
+    for node in graph.nodes:
+        images = {"Concat": node.inputs, "Split": node.outputs}.get(node.op, ())
+        if node.attr("axis", 0) % 4 == 1:
+            found += [image.type.shape[1] for image in images[:-1] if image and is_image(image)]
+    return [n for n in found if isinstance(n, int) and n % lanes == 0]
 
 
 def _blocks(node: Node, target: Target, floats: DType) -> frozenset[int]:
@@ -61,7 +77,7 @@ def _fills(node: Node, block: int, merges: bool) -> bool:
     if inputs == channels // group == 1:  # depthwise
         return True
     found = merging(group, channels // group, inputs, block)
-    return found is not None and (merges or found.count == 1)
+    return found is not None and not found.rest and (merges or found.count == 1)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -77,8 +93,10 @@ def merging(group: int, outputs: int, inputs: int, block: int) -> Merging | None
     """How to merge the groups of a convolution, of so many outputs and inputs each, so that they
     fill blocks of `block` channels, with none left over where that is possible; None where no few
     groups fill blocks. `Merging(1, 0)` leaves a convolution as it is."""
-    fitting = [n for n in range(1, _MOST + 1) if n * outputs % block == n * inputs % block == 0]
-    even = [n for n in fitting if group % n == 0] + [group] * (group <= _MOST)
+    fitting = [
+        n for n in range(1, _MOST_MERGED + 1) if n * outputs % block == n * inputs % block == 0
+    ]
+    even = [n for n in fitting if group % n == 0] + [group] * (group <= _MOST_MERGED)
     if even:
         return Merging(min(even), 0)
     fitting = [n for n in fitting if n < group]

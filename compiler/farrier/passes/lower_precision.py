@@ -146,13 +146,12 @@ class _Lowering:
         """Whether a convolution has one group, or the channels of each fill blocks of which the
         target multiplies whole tiles."""
         group = int(node.attr("group", 1))
+        if group == 1:
+            return True
         channels, inputs, *_ = w.type.static_shape
-        outputs = channels // group
-        blocks = backend_of(self._target).tile_blocks(
-            self._dtype, self._dtype, self._target, channels
-        )
-        fits = any(outputs % block == inputs % block == 0 for block in blocks)
-        return group == 1 or fits
+        kinds, outputs = (self._dtype, self._dtype), channels // group
+        blocks = backend_of(self._target).tile_blocks(*kinds, self._target, channels)
+        return any(outputs % block == inputs % block == 0 for block in blocks)
 
     def _is_planar(self, x: Value) -> bool:
         """Whether an image has too few channels to lie in blocks of them."""

@@ -204,8 +204,8 @@ class Backend(Protocol):
     def tile_blocks(
         self, left: DType, right: DType, target: Target, outputs: int
     ) -> tuple[int, ...]:
-        """Channels of blocks of images that suit those products, the best first, for a convolution
-        of so many outputs; () where there are none."""
+        """Channels of blocks of images that suit products of whole tiles of such operands, for a
+        convolution of so many outputs; () where there are none."""
         return ()
 
     def tile_rate(

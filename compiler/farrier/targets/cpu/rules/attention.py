@@ -83,7 +83,6 @@ _BLOCKS = (8, 12, 16, 24, 26, 32, 33, 48, 52, 64, 66, 72, 96, 104, 128, 192)  # 
 _PARTS = (1, 2, 4, 8, 16)
 _KEYS = (512, 256, 128)  # of a block
 _SHARES = 8  # of parts of heads, that a thread has at most to choose from
-_PARTIALS = 2  # vectors of partial results along a row
 
 _PACK_CYCLES = 0.3  # to turn one element of the keys
 _GROUP_CYCLES = (1.2, 0.2)  # to turn one group of the keys, to put one of the values together

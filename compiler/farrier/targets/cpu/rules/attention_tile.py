@@ -113,12 +113,13 @@ def _unit(found: Contraction, machine: Machine, target: Target) -> TileUnit | No
     """What multiplies tiles of a product's operands several times as fast as vectors do."""
     operands = found.broadcast_load.buffer.dtype, found.vector_load.buffer.dtype
     unit = unit_of(*operands, target)
-    if unit is None or extent_of(found.stage, found.lane) < unit.product.lanes:
+    lanes = extent_of(found.stage, found.lane)
+    if unit is None or not machine.lanes <= unit.product.lanes <= lanes:
         return None
     dot = dot_of(*operands, found.stage.buffer.dtype, target)
     of_vectors = machine.lanes * machine.fma_ports * (1 if dot is None else dot.group)
-    lanes, rows = unit.product.lanes, max(unit.product.rows)
-    rate = unit.rate(lanes, rows, unit.product.depths[0])
+    rows = min(volume(found.stage, found.points), max(unit.product.rows))
+    rate = unit.rate(unit.product.lanes, rows, unit.product.depths[0])
     return unit if rate >= _WORTH * of_vectors else None
 
 

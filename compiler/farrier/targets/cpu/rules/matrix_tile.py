@@ -10,7 +10,7 @@ Which operands there are products of, and how deep one goes, the target declares
 of u8; of NEON it is up to 16 bytes of bf16 or integers, and up to 64 of f16. The rows are those of
 a matrix product, or the points along a line of an image, as far apart as a convolution's windows;
 the reduction then also runs over the taps. An instruction takes no more channels than lie together:
-those of AMX are as fast for 16 as for 32 of bf16. The weights lie as the tiles want them: in
+those of AMX take as long for 16 of bf16 as for 32. The weights lie as the tiles want them: in
 panels, groups of the reduction beside each other. The last block of rows begins early enough to be
 whole. Where lanes do not divide evenly, the register tile of vectors remains.
 """

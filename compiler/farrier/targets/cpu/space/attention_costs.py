@@ -24,8 +24,8 @@ def softmax_cycles(rows: int, keys: int, key_blocks: Floats, machine: Machine) -
 def traffic_cycles(
     head_bytes: float, score_bytes: Floats, key_blocks: Floats, machine: Machine
 ) -> Floats:
-    """In which a block of rows takes keys and values, `head_bytes` of them, and its scores and
-    weights, `score_bytes` for each block of keys, from beyond the first-level cache."""
+    """The cycles in which a block of rows reads keys and values, `head_bytes` of them, and its
+    scores and weights, `score_bytes` for each block of keys, from beyond the first-level cache."""
     passes = np.where(score_bytes > 0.6 * machine.l1_bytes, _PASSES, 0) * key_blocks
 
     def rate(beside: Floats | float) -> Floats:

@@ -198,7 +198,8 @@ def in_whole_keys(program: TensorProgram, keys: int) -> TensorProgram:
         if made.buffer != stage.buffer:
             wide[name] = made.buffer
             if name in fills:
-                fill = Const(fills[name], made.buffer.dtype)
+                dtype = made.buffer.dtype
+                fill = Const(fills[name] if dtype.is_float else 0, dtype)
                 body = Select(e.less(Var(axis), given), body, fill)
         stages.append(dataclasses.replace(made, body=body))
     return dataclasses.replace(program, stages=tuple(stages))

@@ -138,7 +138,7 @@ def pack(schedule: Schedule, stage: Stage, width: int) -> None:
 
 
 def pack_groups(schedule: Schedule, stage: Stage, width: int, grouping: Neighbours) -> None:
-    """Puts the nest of an operand that is packed for dot products on vectors of `width` groups."""
+    """Puts the nest of an operand that is packed in groups on vectors of `width` groups."""
     *others, along = (f"{stage.buffer.name}_{axis.name}" for axis in stage.axes)
     at = group_axis(stage, grouping)
     chunk, lanes = schedule.split(along, width)
@@ -149,7 +149,7 @@ def pack_groups(schedule: Schedule, stage: Stage, width: int, grouping: Neighbou
 
 
 def group_axis(stage: Stage, grouping: Neighbours) -> int:
-    """The axis of a packed operand along which dot products take groups."""
+    """The axis of a packed operand along which groups lie together."""
     return [axis.name for axis in stage.axes].index(grouping.axis)
 
 
@@ -157,7 +157,7 @@ def lay_out_packed(
     schedule: Schedule, stage: Stage, panel: int, grouping: Neighbours | None
 ) -> None:
     """Panels of `panel` lanes of a packed operand, each in the order in which sums read it, groups
-    of a dot product together; no panels where `panel` is 0."""
+    of neighbours together; no panels where `panel` is 0."""
     *others, lane = range(len(stage.axes))
     dims = [PhysicalDim(axis) for axis in others]
     inner = [PhysicalDim(lane, 1, panel)]

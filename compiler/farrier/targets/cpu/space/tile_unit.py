@@ -29,7 +29,7 @@ class TileUnit:
     product: TileProduct
     registers: int  # that hold totals, and the operands of a step
     taken: Registers  # of these
-    blocks: tuple[int, ...]  # channels of an image that lie together, the best first
+    blocks: tuple[int, ...]  # channels of an image that lie together
     sides: tuple[int, ...]  # rows of tiles, lines and vectors that a block may have
     by_lanes: bool  # whether a step holds its rows while one tile of lanes follows another
     cycles: Cycles

@@ -90,12 +90,12 @@ class TiledProduct:
 
     @property
     def axis(self) -> str:
-        """The reduced axis whose neighbours lie together in tiles of lanes,"""
+        """The reduced axis whose neighbours lie together in tiles of lanes."""
         return self.depth[0]
 
     @property
     def group(self) -> int:
-        """and how many of them."""
+        """How many of those neighbours lie together."""
         return self.product.group
 
     @property
@@ -111,8 +111,8 @@ class TiledProduct:
     def cycles(
         self, points: Floats, rows: Floats, vectors: Floats, tiles: int = 1
     ) -> tuple[Floats, Floats, Floats]:
-        """What a block takes of `points` tiles of so many rows by `vectors` of so many `tiles`: to
-        multiply, to load the operands from the first-level cache, and to finish."""
+        """The cycles of a block: to multiply, to load the operands from the first-level cache, to
+        finish. It has `points` tiles of `rows` rows by `vectors` vectors of `tiles` tiles each."""
         unit, depth, lanes = self.unit, self.depth[1], vectors * tiles
         steps = volume(self.contraction.stage, self.contraction.reduction) / depth
         join = unit.join_cycles * self.row_bytes

@@ -53,7 +53,7 @@ export function Job({ id, query, session }) {
     <${Warnings} lines=${log.lines} />
     <${JobFigures} job=${job} points=${live.curve.points} isStale=${isStale} />
     ${charts}
-    <${Panels} job=${job} found=${found} log=${log} query=${query} kernel=${kernel} isOver=${isOver} onError=${setFailure} onChanged=${live.refresh} />
+    <${Panels} job=${job} found=${found} log=${log} query=${query} kernel=${kernel} isOver=${isOver} gone=${gone} onError=${setFailure} onChanged=${live.refresh} />
   `;
 }
 
@@ -106,7 +106,7 @@ function Warnings({ lines }) {
   </div>`;
 }
 
-function Panels({ job, found, log, query, kernel, isOver, onError, onChanged }) {
+function Panels({ job, found, log, query, kernel, isOver, gone, onError, onChanged }) {
   const asked = query.get("tab") ?? "";
   const tab = TABS.some(([id]) => id === asked) ? asked : "kernels";
   const order = query.get("order") ?? "newest";
@@ -120,9 +120,9 @@ function Panels({ job, found, log, query, kernel, isOver, onError, onChanged }) 
     }
     if (tab === "choices") return html`<${Choices} job=${job.id} found=${found} chosen=${kernel} isLive=${!isOver} />`;
     if (tab === "log") return html`<${Log} log=${log} job=${job} />`;
-    if (tab === "report") return html`<${Report} job=${job} onError=${onError} onChanged=${onChanged} />`;
+    if (tab === "report") return html`<${Report} job=${job} gone=${gone} onError=${onError} onChanged=${onChanged} />`;
     return html`<${Kernels} found=${found} chosen=${kernel} search=${query.get("search") ?? ""} by=${by} descending=${descending} />`;
-  }, [tab, text, isOver, found.kernels, found.error, found.isLoading, log, job.state, job.report, job.version, job.version_is_kept, job.versions.length]);
+  }, [tab, text, isOver, gone, found.kernels, found.error, found.isLoading, log, job.state, job.report, job.version, job.version_is_kept, job.versions.length]);
   return html`
     <${Tabs} label="Parts of the job" tabs=${TABS} chosen=${tab} onChoose=${(one) => setQuery({ tab: one === "kernels" ? "" : one })} />
     <div role="tabpanel" aria-label=${TABS.find(([id]) => id === tab)[1]}>${panel}</div>

@@ -4,6 +4,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { useEvents, useResource } from "../../lib/live.js";
 
 const FINAL = new Set(["succeeded", "failed", "cancelled", "dead"]);
+const CHANGES = new Set(["state", "version-added", "rolled-back"]); // events after which the job is read again
 const JOB_MS = 10_000;
 const CURVE_MS = 5000;
 const MOST_NEWS = 4000; // points since the last answer of /curve; there are so many only while it fails
@@ -50,7 +51,7 @@ export function useLiveJob(id) {
       }
       if (event.kind === "stage-started") fields.stage = event.stage;
       if (event.kind === "tasks-found") fields.tasks = event.tasks;
-      if (event.kind === "state") isChanged = true;
+      if (CHANGES.has(event.kind)) isChanged = true;
     }
     setNews((old) => ({ of: job, fields: { ...(old.of === job ? old.fields : {}), ...fields } }));
     if (points.length) setSince((old) => added(old, points, drawn?.trials ?? 0));

@@ -12,11 +12,11 @@ import { Name, Share } from "../../ui/text.js";
 import { optionTexts } from "./options.js";
 import { Versions } from "./versions.js";
 
-export function Report({ job, onError, onChanged }) {
+export function Report({ job, gone, onError, onChanged }) {
   const report = job.report;
   return html`
     ${!report && html`<${Empty} title="There is no report yet."><p>It is made with the artifact, and again with each version of it.</p><//>`}
-    ${job.versions.length > 0 && html`<${Versions} job=${job} onError=${onError} onChanged=${onChanged} />`}
+    ${job.versions.length > 0 && html`<${Versions} job=${job} gone=${gone} onError=${onError} onChanged=${onChanged} />`}
     ${report &&
     html`<div class="columns">
       <${Section} title="Verification"><${Verification} verified=${report.verification} /><//>
