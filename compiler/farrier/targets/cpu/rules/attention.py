@@ -41,18 +41,25 @@ from farrier.targets import Target
 from farrier.targets.cpu.space import microkernel
 from farrier.targets.cpu.space.attention_costs import (
     EXPOSED,
+    GROUP_CYCLES,
+    balance,
     softmax_cycles,
     traffic_cycles,
 )
 from farrier.targets.cpu.space.attention_nests import (
     align_rows,
+    output_loops,
     pack_panels,
+    part_choices,
     part_rows,
     put_on_lanes,
+    split_parts,
+    tile_context,
+    tile_scores,
 )
 from farrier.targets.cpu.space.attention_program import (
     VALUES,
-    Parts,
+    Stages,
     in_whole_groups,
     prepared,
     product,
@@ -80,12 +87,9 @@ RULE = RuleId("attention", version=6)
 _VECTORS = (1, 2, 3, 4, 6)
 _ROWS = (1, 2, 4, 6, 8, 11, 12, 13)
 _BLOCKS = (8, 12, 16, 24, 26, 32, 33, 48, 52, 64, 66, 72, 96, 104, 128, 192)  # query rows
-_PARTS = (1, 2, 4, 8, 16)
 _KEYS = (512, 256, 128)  # of a block
-_SHARES = 8  # of parts of heads, that a thread has at most to choose from
 
 _PACK_CYCLES = 0.3  # to turn one element of the keys
-_GROUP_CYCLES = (1.2, 0.2)  # to turn one group of the keys, to put one of the values together
 
 
 def space(program: TensorProgram, target: Target, threads: int) -> Space | None:
@@ -131,25 +135,25 @@ class _Kernel:
         return to_loops(self.program)
 
     @functools.cached_property
-    def parts(self) -> Parts:
-        return Parts.of(self.program)
+    def stages(self) -> Stages:
+        return Stages.of(self.program)
 
     @property
     def scores(self) -> Contraction:
-        return self.parts.scores
+        return self.stages.scores
 
     @property
     def context(self) -> Contraction:
-        return self.parts.context
+        return self.stages.context
 
     @property
     def heads(self) -> int:
-        return volume(self.context.stage, self.context.batch)
+        return self.stages.heads
 
     @property
     def rows(self) -> int:
         """Queries of a head."""
-        return volume(self.context.stage, self.context.points)
+        return self.stages.queries
 
     @property
     def keys(self) -> int:
@@ -163,14 +167,13 @@ class _Kernel:
         keys = -(-self.keys // self.machine.lanes)
         lanes = -(-extent_of(self.context.stage, self.context.lane) // self.machine.lanes)
         blocks = (*(b for b in _BLOCKS if b < self.rows), self.rows)
-        most = max(_SHARES * self.machine.threads // self.heads, 1)
         return (
             Knob("score_vectors", tuple(v for v in _VECTORS if v <= keys)),
             Knob("score_rows", rows),
             Knob("vectors", tuple(v for v in _VECTORS if v <= lanes)),
             Knob("rows", rows),
             Knob("block", blocks),
-            Knob("parts", tuple(p for p in _PARTS if p <= min(self.rows, most))),
+            Knob("parts", part_choices(self.rows, self.heads, self.machine.threads)),
             Knob("keys", tuple(sorted({self._key_block(), self.keys}))),
         )
 
@@ -216,10 +219,7 @@ class _Kernel:
             for found in (self.scores, self.context)
         )
         blocks = self.heads * np.ceil(self.rows / decided["block"])
-        units = self.heads * decided["parts"]
-        balance = np.ceil(units / machine.threads) / (units / machine.threads)
-        of_part = np.minimum(part_rows(self.rows, columns["block"], columns["parts"]), self.rows)
-        balance = balance * np.maximum(of_part * decided["parts"] / self.rows, 1.0)
+        uneven = balance(self.heads, self.rows, columns, machine.threads)
         key_blocks = self.keys / decided["keys"]
         rows = self.heads * softmax_cycles(self.rows, self.keys, key_blocks, machine)
         packing = decided["parts"] * self._pack_cycles()
@@ -230,11 +230,11 @@ class _Kernel:
         cycles = rows + packing + EXPOSED * beyond
         scratch = 4.0 * decided["block"] * decided["keys"] * machine.threads
         extra = cycles / machine.hertz / machine.threads + scratch / machine.memory_bandwidth
-        seconds = (first.seconds + second.seconds + extra) * balance - machine.fork_join
+        seconds = (first.seconds + second.seconds + extra) * uneven - machine.fork_join
         terms = {name: first.terms[name] + second.terms[name] for name in first.terms}
         terms["l2"] = terms["l2"] + beyond / machine.hertz
         terms["overhead"] = terms["overhead"] + (rows + packing) / machine.hertz
-        terms["tiles"], terms["balance"] = units, balance
+        terms["tiles"], terms["balance"] = self.heads * decided["parts"], uneven
         for name in ("registers", "waste"):
             terms[name] = np.maximum(first.terms[name], second.terms[name])
         return Estimate(seconds, terms)
@@ -245,7 +245,7 @@ class _Kernel:
         keys, values = (typical(buffer.nbytes) / 4 for buffer in operands)
         if self.grouping is None:
             return keys * _PACK_CYCLES * self.packs
-        turn, put = _GROUP_CYCLES
+        turn, put = GROUP_CYCLES
         return keys * (_PACK_CYCLES if self.score_grouping is None else turn) + values * put
 
     def _tiles(self, decided: dict[str, Floats], found: Contraction) -> microkernel.Tiles:
@@ -281,16 +281,18 @@ class _Kernel:
         schedule = Schedule(self.function)
         scores_end = inline_once(schedule, self.scores.epilogue)
         kept = inline_once(schedule, self.context.epilogue)
-        shared = self._tile_context(schedule, decisions)
+        lanes = self.machine.lanes
+        shared = tile_context(schedule, self.context, decisions, decisions["rows"], lanes)
+        schedule.unroll("in_row")
         keep_values(schedule, kept, "vector", innermost_axis(self.context.stage))
         self._sum_tile(schedule, self.context, "row")
-        for stage in reversed(self.parts.row_stages):
+        for stage in reversed(self.stages.row_stages):
             schedule.compute_at(stage.buffer.name, "block")
-        for stage in self.parts.row_stages:
+        for stage in self.stages.row_stages:
             put_on_lanes(schedule, stage, self.machine.lanes)
         self._place_scores(schedule, decisions, "block", scores_end)
         self._pack_operands(schedule, decisions, shared[-1])
-        self._align_rows(schedule, self.parts.row_stages, self.keys)
+        self._align_rows(schedule, self.stages.row_stages, self.keys)
         run_parallel(schedule, shared)
         return schedule
 
@@ -298,7 +300,7 @@ class _Kernel:
         """Blocks of query rows outside; in each first the blocks of keys with the tiles of scores
         and context, then what joins them, row by row."""
         size = decisions["keys"]
-        made = in_key_blocks(self.program, size, self.parts.row_stages, self.context.stage)
+        made = in_key_blocks(self.program, size, self.stages.row_stages, self.context.stage)
         found, name, width = (
             product(made.context, ()),
             made.partial.buffer.name,
@@ -345,13 +347,8 @@ class _Kernel:
 
     def _tile_rows(self, schedule: Schedule, decisions: Decisions) -> list[str]:
         """Walks the output in blocks of rows, one row at a time; gives the loops around a block."""
-        found, name = self.context, self.context.output.buffer.name
-        pairs = zip(found.stage.axes, found.output.axes, strict=True)
-        loops = {inner.name: f"{name}_{outer.name}" for inner, outer in pairs}
-        block, parts = np.array([decisions["block"]]), np.array([decisions["parts"]])
-        of_part = int(part_rows(self.rows, block, parts)[0])
-        schedule.split(loops[found.points[0]], of_part, "part", "in_part")
-        schedule.split("in_part", decisions["block"], "block", "row")
+        found, loops = self.context, output_loops(self.context)
+        split_parts(schedule, loops[found.points[0]], self.rows, decisions, "row")
         schedule.split(loops[found.lane], self.machine.lanes, "vector", "lane")
         shared = ["part", *(loops[axis] for axis in found.batch)]
         schedule.reorder(*shared, "block", "row", "vector", "lane")
@@ -375,7 +372,9 @@ class _Kernel:
     ) -> None:
         """Computes the scores that each iteration of `loop` reads, tile by tile."""
         schedule.compute_at(self.scores.output.buffer.name, loop)
-        self._tile_scores(schedule, decisions)
+        lanes = self.machine.lanes
+        tile_scores(schedule, self.scores, decisions, decisions["score_rows"], lanes)
+        schedule.unroll("score_in_row")
         keep_values(schedule, kept, "score_vector", innermost_axis(self.scores.stage))
         self._sum_tile(schedule, self.scores, "score_row")
 
@@ -388,42 +387,6 @@ class _Kernel:
         if self.grouping is not None:
             panel, values = decisions["vectors"] * self.machine.lanes, self.program.stage(VALUES)
             pack_panels(schedule, values, loop, panel, self.machine.lanes, self.grouping)
-
-    def _tile_context(self, schedule: Schedule, decisions: Decisions) -> list[str]:
-        """Tiles the nest that writes the output; gives the loops over parts and heads."""
-        found, name = self.context, self.context.output.buffer.name
-        pairs = zip(found.stage.axes, found.output.axes, strict=True)
-        loops = {inner.name: f"{name}_{outer.name}" for inner, outer in pairs}
-        row, width = loops[found.points[0]], self.machine.lanes
-        block, parts = np.array([decisions["block"]]), np.array([decisions["parts"]])
-        schedule.split(row, int(part_rows(self.rows, block, parts)[0]), "part", "in_part")
-        schedule.split("in_part", decisions["block"], "block", "in_block")
-        schedule.split("in_block", decisions["rows"], "row", "in_row")
-        schedule.split(loops[found.lane], decisions["vectors"] * width, "panel", "in_panel")
-        schedule.split("in_panel", width, "vector", "lane")
-        shared = ["part", *(loops[axis] for axis in found.batch)]
-        schedule.reorder(*shared, "block", "panel", "row", "in_row", "vector", "lane")
-        schedule.vectorize("lane")
-        schedule.unroll("vector")
-        schedule.unroll("in_row")
-        return shared
-
-    def _tile_scores(self, schedule: Schedule, decisions: Decisions) -> None:
-        """Tiles the nest that writes the scores of a block."""
-        found, name = self.scores, self.scores.output.buffer.name
-        pairs = zip(found.stage.axes, found.output.axes, strict=True)
-        loops = {inner.name: f"{name}_{outer.name}" for inner, outer in pairs}
-        width = self.machine.lanes
-        schedule.split(loops[found.points[0]], decisions["score_rows"], "score_row", "score_in_row")
-        panel = decisions["score_vectors"] * width
-        schedule.split(loops[found.lane], panel, "score_panel", "score_in_panel")
-        schedule.split("score_in_panel", width, "score_vector", "score_lane")
-        batch = (loops[axis] for axis in found.batch)
-        inner = ("score_in_row", "score_vector", "score_lane")
-        schedule.reorder(*batch, "score_panel", "score_row", *inner)
-        schedule.vectorize("score_lane")
-        schedule.unroll("score_vector")
-        schedule.unroll("score_in_row")
 
     def _sum(self, found: Contraction) -> TiledSum:
         first = found.stage is self.scores.stage

@@ -32,16 +32,25 @@ from farrier.schedule import Schedule
 from farrier.space.machine import Machine
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
 from farrier.targets import Target
-from farrier.targets.cpu.space.attention_costs import EXPOSED, softmax_cycles, traffic_cycles
+from farrier.targets.cpu.space.attention_costs import (
+    EXPOSED,
+    GROUP_CYCLES,
+    balance,
+    softmax_cycles,
+    traffic_cycles,
+)
 from farrier.targets.cpu.space.attention_nests import (
     align_rows,
     pack_panels,
+    part_choices,
     part_rows,
     put_on_lanes,
+    tile_context,
+    tile_scores,
 )
 from farrier.targets.cpu.space.attention_program import (
     VALUES,
-    Parts,
+    Stages,
     in_whole_keys,
     prepared,
     product,
@@ -66,10 +75,7 @@ from farrier.targets.cpu.space.tiled_product import TiledProduct, find_unit
 
 RULE = RuleId("attention_tile", version=1)
 _BLOCKS = (16, 32, 48, 64, 96, 128, 192, 256)  # query rows
-_PARTS = (1, 2, 4, 8, 16)
-_SHARES = 8  # of parts of heads, that a thread has at most to choose from
 _WORTH = 4.0  # times the products of vectors, that pay for the way of the totals
-_PACK_CYCLES = (1.2, 0.2)  # to turn one group of the keys, to put one of the values together
 
 
 def space(program: TensorProgram, target: Target, threads: int) -> Space | None:
@@ -84,8 +90,8 @@ def _kernel(program: TensorProgram, machine: Machine, target: Target) -> _Kernel
     made = None if program.dims else prepared(program)
     if made is None:
         return None
-    keys = product(made.stages[0], ())
-    units = [_unit(found, machine, target) for found in (keys, second(made))]
+    scores = product(made.stages[0], ())
+    units = [_unit(found, machine, target) for found in (scores, second(made))]
     if None in units:
         return None
     of_scores, of_context = (unit for unit in units if unit is not None)
@@ -93,7 +99,7 @@ def _kernel(program: TensorProgram, machine: Machine, target: Target) -> _Kernel
     made = accumulate(made, 0)
     made = pack_lane_operand(made, product(made.stages[0], ()), PACKED)
     made = pack_lane_operand(made, second(made), VALUES)
-    extent, deep = extent_of(keys.stage, keys.lane), of_context.product.depths
+    extent, deep = extent_of(scores.stage, scores.lane), of_context.product.depths
     depth = next((size for size in reversed(deep) if size >= extent), deep[0])
     step = math.lcm(depth, of_scores.product.lanes)
     made = in_whole_keys(made, -(-extent // step) * step)
@@ -138,27 +144,25 @@ class _Kernel:
         return to_loops(self.program)
 
     @functools.cached_property
-    def parts(self) -> Parts:
-        return Parts.of(self.program)
+    def stages(self) -> Stages:
+        return Stages.of(self.program)
 
     @functools.cached_property
     def scores(self) -> TiledProduct:
-        return TiledProduct(self.parts.scores, self.of_scores, "score_")
+        return TiledProduct(self.stages.scores, self.of_scores, "score_")
 
     @functools.cached_property
     def context(self) -> TiledProduct:
-        return TiledProduct(self.parts.context, self.of_context)
+        return TiledProduct(self.stages.context, self.of_context)
 
     @property
     def heads(self) -> int:
-        found = self.context.contraction
-        return volume(found.stage, found.batch)
+        return self.stages.heads
 
     @property
     def rows(self) -> int:
         """Queries of a head."""
-        found = self.context.contraction
-        return volume(found.stage, found.points)
+        return self.stages.queries
 
     @property
     def keys(self) -> int:
@@ -176,14 +180,13 @@ class _Kernel:
 
     def knobs(self) -> tuple[Knob, ...]:
         blocks = (*(b for b in _BLOCKS if b < self.rows), self.rows)
-        most = max(_SHARES * self.machine.threads // self.heads, 1)
         return (
             Knob("score_vectors", self._sides(self.scores)),
             Knob("score_high", self.of_scores.sides),
             Knob("vectors", self._sides(self.context)),
             Knob("high", self.of_context.sides),
             Knob("block", blocks),
-            Knob("parts", tuple(p for p in _PARTS if p <= min(self.rows, most))),
+            Knob("parts", part_choices(self.rows, self.heads, self.machine.threads)),
         )
 
     def _sides(self, tiled: TiledProduct) -> tuple[int, ...]:
@@ -233,10 +236,7 @@ class _Kernel:
             taken = tiled.cycles(high, rows * ones, vectors)
             multiply = multiply + blocks * taken[0]
             loads, finish = loads + blocks * taken[1], finish + blocks * taken[2]
-        units = self.heads * decided["parts"]
-        balance = np.ceil(units / machine.threads) / (units / machine.threads)
-        of_part = np.minimum(part_rows(self.rows, columns["block"], columns["parts"]), self.rows)
-        balance = balance * np.maximum(of_part * decided["parts"] / self.rows, 1.0)
+        uneven = balance(self.heads, self.rows, columns, machine.threads)
         softmax = self.heads * softmax_cycles(self.rows, self.keys, ones, machine)
         packing = decided["parts"] * self._pack_cycles()
         operands = (one.contraction.vector_load.buffer for one in (self.scores, self.context))
@@ -247,21 +247,21 @@ class _Kernel:
         cycles = np.maximum(multiply, loads) + 0.1 * loads + finish
         cycles = cycles + softmax + packing + EXPOSED * beyond
         scratch = 4.0 * decided["block"] * self.keys * machine.threads / machine.memory_bandwidth
-        seconds = (cycles / machine.hertz / machine.threads + scratch) * balance
+        seconds = (cycles / machine.hertz / machine.threads + scratch) * uneven
         terms = {
             "compute": multiply / machine.hertz,
             "load": loads / machine.hertz,
             "l2": beyond / machine.hertz,
             "memory": scratch,
             "overhead": machine.fork_join + (finish + softmax + packing) / machine.hertz,
-            "tiles": units,
-            "balance": balance,
+            "tiles": self.heads * decided["parts"],
+            "balance": uneven,
         }
         return Estimate(seconds + machine.fork_join, terms)
 
     def _pack_cycles(self) -> float:
         """To pack keys and values of all heads once."""
-        pairs = zip(_PACK_CYCLES, (self.scores, self.context), strict=True)
+        pairs = zip(GROUP_CYCLES, (self.scores, self.context), strict=True)
         return sum(
             cycles * typical(one.contraction.vector_load.buffer.type.size) / one.group
             for cycles, one in pairs
@@ -277,59 +277,24 @@ class _Kernel:
         lanes, (score_rows, rows) = self.machine.lanes, self.tile_rows
         scores_end = inline_once(schedule, scores.epilogue[1:])
         kept = inline_once(schedule, context.epilogue[1:])
-        shared = self._tile_context(schedule, decisions)
+        block_rows, width = rows * decisions["high"], self.context.product.lanes
+        shared = tile_context(schedule, context, decisions, block_rows, width)
         keep_values(schedule, kept, "vector", innermost_axis(context.stage))
-        self.context.place(schedule, "row", rows, self.context.product.lanes)
-        for stage in reversed(self.parts.row_stages):
+        self.context.place(schedule, "row", rows, width)
+        for stage in reversed(self.stages.row_stages):
             schedule.compute_at(stage.buffer.name, "block")
-        for stage in self.parts.row_stages:
+        for stage in self.stages.row_stages:
             put_on_lanes(schedule, stage, lanes)
         schedule.compute_at(scores.output.buffer.name, "block")
-        self._tile_scores(schedule, decisions)
+        block_rows, width = score_rows * decisions["score_high"], self.scores.product.lanes
+        tile_scores(schedule, scores, decisions, block_rows, width)
         keep_values(schedule, scores_end, "score_vector", innermost_axis(scores.stage))
-        self.scores.place(schedule, "score_row", score_rows, self.scores.product.lanes)
+        self.scores.place(schedule, "score_row", score_rows, width)
         for name, tiled, prefix in ((PACKED, self.scores, "score_"), (VALUES, self.context, "")):
             panel = decisions[f"{prefix}vectors"] * tiled.product.lanes
             pack_panels(schedule, self.program.stage(name), shared[-1], panel, lanes, tiled)
         self.context.tensorize(schedule, rows)
         self.scores.tensorize(schedule, score_rows)
-        align_rows(schedule, scores, self.parts.row_stages, self.keys, lanes)
+        align_rows(schedule, scores, self.stages.row_stages, self.keys, lanes)
         run_parallel(schedule, shared)
         return schedule
-
-    def _tile_context(self, schedule: Schedule, decisions: Decisions) -> list[str]:
-        """Tiles the nest that writes the output; gives the loops over parts and heads."""
-        found = self.context.contraction
-        loops = _loops(found)
-        block, parts = np.array([decisions["block"]]), np.array([decisions["parts"]])
-        row, width = loops[found.points[0]], self.context.product.lanes
-        schedule.split(row, int(part_rows(self.rows, block, parts)[0]), "part", "in_part")
-        schedule.split("in_part", decisions["block"], "block", "in_block")
-        schedule.split("in_block", self.tile_rows[1] * decisions["high"], "row", "in_row")
-        schedule.split(loops[found.lane], decisions["vectors"] * width, "panel", "in_panel")
-        schedule.split("in_panel", width, "vector", "lane")
-        shared = ["part", *(loops[axis] for axis in found.batch)]
-        schedule.reorder(*shared, "block", "panel", "row", "in_row", "vector", "lane")
-        schedule.vectorize("lane")
-        schedule.unroll("vector")
-        return shared
-
-    def _tile_scores(self, schedule: Schedule, decisions: Decisions) -> None:
-        """Tiles the nest that writes the scores of a block."""
-        found, width = self.scores.contraction, self.scores.product.lanes
-        loops, rows = _loops(found), self.tile_rows[0] * decisions["score_high"]
-        schedule.split(loops[found.points[0]], rows, "score_row", "score_in_row")
-        panel = decisions["score_vectors"] * width
-        schedule.split(loops[found.lane], panel, "score_panel", "score_in_panel")
-        schedule.split("score_in_panel", width, "score_vector", "score_lane")
-        batch = (loops[axis] for axis in found.batch)
-        inner = ("score_in_row", "score_vector", "score_lane")
-        schedule.reorder(*batch, "score_panel", "score_row", *inner)
-        schedule.vectorize("score_lane")
-        schedule.unroll("score_vector")
-
-
-def _loops(found: Contraction) -> dict[str, str]:
-    """The loops of the output's nest, by the axes of the product."""
-    pairs = zip(found.stage.axes, found.output.axes, strict=True)
-    return {inner.name: f"{found.output.buffer.name}_{outer.name}" for inner, outer in pairs}

@@ -5,13 +5,23 @@ from __future__ import annotations
 import numpy as np
 
 from farrier.space.machine import Machine
-from farrier.space.space import Floats
+from farrier.space.space import Columns, Floats
+from farrier.targets.cpu.space.attention_nests import part_rows
 
+GROUP_CYCLES = (1.2, 0.2)  # to turn one group of the keys, to put one of the values together
 EXPOSED = 0.15  # of the traffic beyond the first-level cache, what arithmetic does not hide
 _SOFTMAX = 13.0  # a vector of scores: its maximum, exponential and sum
 _ROW = 40.0  # to join the partial results of one row, twice
 _JOIN = 20.0  # to store what is known of a row and a block of keys, and to join it
 _PASSES = 5  # over the scores of a block: written, for the maximum, the exponential, its sum, read
+
+
+def balance(heads: int, rows: int, columns: Columns, threads: int) -> Floats:
+    """How much longer the busiest thread takes than an even share."""
+    units = heads * columns["parts"]
+    even: Floats = np.ceil(units / threads) / (units / threads)
+    of_part = np.minimum(part_rows(rows, columns["block"], columns["parts"]), rows)
+    return even * np.maximum(of_part * columns["parts"] / rows, 1.0)
 
 
 def softmax_cycles(rows: int, keys: int, key_blocks: Floats, machine: Machine) -> Floats:

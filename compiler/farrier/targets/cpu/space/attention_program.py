@@ -17,6 +17,7 @@ from farrier.targets.cpu.space.contraction import (
     is_direct,
     is_elementwise,
     is_permuted,
+    volume,
 )
 from farrier.targets.cpu.space.operands import PACKED, accumulate, factor_out
 
@@ -24,7 +25,7 @@ VALUES = "packed_values"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Parts:
+class Stages:
     """Both products, each with what follows it, and the stages of the rows between them."""
 
     scores: Contraction
@@ -32,7 +33,7 @@ class Parts:
     row_stages: tuple[Stage, ...]
 
     @classmethod
-    def of(cls, program: TensorProgram) -> Parts:
+    def of(cls, program: TensorProgram) -> Stages:
         """Of a program of packed keys where they are packed, a product, its epilogue, the rows'
         stages, packed values where they are packed, a product and its epilogue."""
         stages = program.stages
@@ -45,6 +46,15 @@ class Parts:
         rows = (stage for stage in stages[high:last] if stage.buffer.name != VALUES)
         scores, context = stages[first + 1 : high], stages[last + 1 :]
         return cls(product(stages[first], scores), product(stages[last], context), tuple(rows))
+
+    @property
+    def heads(self) -> int:
+        return volume(self.context.stage, self.context.batch)
+
+    @property
+    def queries(self) -> int:
+        """Query rows of a head."""
+        return volume(self.context.stage, self.context.points)
 
 
 def prepared(program: TensorProgram) -> TensorProgram | None:
