@@ -397,7 +397,14 @@ class _Emitter:
             phis.append(f"  {pointer} = phi ptr [ {start}, %{before} ], [ {moved}, %{b.block} ]")
         following = b.emit(f"add nuw nsw i64 %{variable}, 1")
         phis.append(f"  %{variable} = phi i64 [ {first}, %{before} ], [ {following}, %{b.block} ]")
-        more = b.emit(f"icmp slt i64 {following}, {end}")
+        if b.instructions.counts_loops and first == "0":
+            # Down to zero: the subtraction is the comparison.
+            left = f"%{b.fresh('left')}"
+            fewer = b.emit(f"add nsw i64 {left}, -1")
+            phis.append(f"  {left} = phi i64 [ {end}, %{before} ], [ {fewer}, %{b.block} ]")
+            more = b.emit(f"icmp ne i64 {fewer}, 0")
+        else:
+            more = b.emit(f"icmp slt i64 {following}, {end}")
         b.put(f"br i1 {more}, label %{label}, label %{done}")
         b.close_scope()
         del self.bindings.dynamic[loop.var]
