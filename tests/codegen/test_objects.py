@@ -26,3 +26,8 @@ def test_assembly_of_another_machine_is_refused():
     with pytest.raises(UsageError, match=f"code for {other} is not made on {here}") as refused:
         object_of(TEXT.format("nop"), machine(other))
     assert f"compile the model on {other}" in refused.value.hint
+
+
+def test_assembly_that_says_nothing_is_for_every_machine():
+    for arch in ("x86_64", "aarch64"):
+        assert object_of(TEXT.format(""), machine(arch))[:4] == b"\x7fELF"

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 import threading
 from typing import Any
 
 from farrier.errors import CompilerError, UsageError
 
 _FLAGS = ("-disable-lsr",)
+_ASSEMBLY = re.compile(r' asm (sideeffect )?"[^"]')  # none that says nothing to an assembler
 _emitting = threading.Lock()  # flags are the process's: no thread sets them while another emits
 
 
@@ -55,7 +57,7 @@ def assembly(text: str, machine: LLVMMachine) -> str:
 def _check_assembly(text: str, machine: LLVMMachine) -> None:
     arch, _, _ = machine.triple.partition("-")
     here, _, _ = initialized().get_process_triple().partition("-")
-    if arch != here and " asm " in text:
+    if arch != here and _ASSEMBLY.search(text):
         raise UsageError(
             f"code for {arch} is not made on {here}: it holds assembly, for which LLVM's assembler "
             "is only there on a machine of that kind",

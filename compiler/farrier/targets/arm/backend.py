@@ -89,6 +89,7 @@ class ArmBackend(CpuBackend):
             keeps_nan=True,
             counts_loops=True,
             takes_lanes=True,
+            pair_reach=63 * 16,  # LDP and STP of 128 bits
         )
 
     def support(self, target: Target) -> str:

@@ -15,6 +15,7 @@ from typing import TypeAlias
 from farrier.ir.dim import Extent
 from farrier.ir.types import DType
 from farrier.targets.cpu.codegen.text import Value, literal, suffix, type_of, vector
+from farrier.targets.cpu.codegen.vector_pairs import paired
 
 Lines: TypeAlias = list["str | Lines"]
 
@@ -52,6 +53,8 @@ class Instructions:
     between f32 and f16, `keeps_nan` whether there are a minimum and a maximum that are NaN where an
     operand is, `counts_loops` whether going round a loop that does little shows beside it,
     `takes_lanes` whether a dot product takes one lane of a register as factor for all its lanes.
+    `pair_reach` is how many bytes from its pointer two vectors may begin that one instruction loads
+    or stores, 0 where none does.
     """
 
     scale: Scale | None = None
@@ -61,6 +64,7 @@ class Instructions:
     keeps_nan: bool = False
     counts_loops: bool = False
     takes_lanes: bool = False
+    pair_reach: int = 0
 
 
 class Builder:
@@ -233,6 +237,8 @@ class Builder:
         parts: list[str] = []
         _flatten(self.scopes[0].head, parts)
         _flatten(self.root, parts)
+        if self.instructions.pair_reach:
+            parts = paired(parts, self.instructions.pair_reach)
         return "\n".join(parts)
 
 

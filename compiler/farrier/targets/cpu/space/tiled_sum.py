@@ -245,7 +245,10 @@ class TiledSum:
             line, tap = steps
             schedule.reorder(*first, line, *tile[:-1], vector, tap, *tile[-1:], lane)
         else:
-            schedule.reorder(*first, *steps, *tile, vector, lane, *products)
+            # Factors by lane are in registers already. Each of the others is read once and done
+            # with, so that two may come together.
+            places = (vector, *tile) if self.by_lane and unroll > 1 else (*tile, vector)
+            schedule.reorder(*first, *steps, *places, lane, *products)
         for product in products:
             schedule.dot(product)
         schedule.vectorize(init[1])
