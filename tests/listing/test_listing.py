@@ -90,7 +90,7 @@ def test_the_kernels_are_the_artifact_s_own(tmp_path, target, batch):
 
 
 def test_what_tuning_has_chosen_is_listed(tmp_path):
-    model, options = _model("n"), CompileOptions(target="host", trials=40, verify=False, seed=3)
+    model, options = _model("n"), CompileOptions(target="host", trials=16, verify=False, seed=3)
     artifact = load(compile_model(model, options).save(tmp_path / "m.farrier"))
     document, _ = read(tmp_path, list_kernels(model, options, artifact))
     assert document["is_same"] is True
