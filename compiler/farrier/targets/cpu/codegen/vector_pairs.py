@@ -80,7 +80,7 @@ def _read(lines: Sequence[str]) -> _Block:
         elif name := found["address"]:
             accessed.add(name)
             if found["vector"]:
-                _follow(number, addresses.get(name, _Address(0, 0, name, name)), alone, moves)
+                _follow(number, addresses.get(name, _Address(0, -1, name, name)), alone, moves)
         elif not found["reads"]:
             alone.clear()
     return _Block(addresses, accessed, moves)
