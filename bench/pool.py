@@ -1,6 +1,6 @@
 """`python -m bench.pool`: what the thread pool costs when busy, when idle, and beside a neighbour.
 
-    fork and join  of a region, on 2 hot threads: what it takes beyond half of what one thread takes
+    fork and join  of a region, on hot threads: what it takes beyond its share of what one takes
     idle           processor time of a session that nobody calls
     neighbour      a process that never sleeps, on any core or on one: what a model then takes with
                    2 threads, over what it takes with 1 and the machine to itself
@@ -82,30 +82,34 @@ done:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ForkJoin:
-    """Microseconds of a region on one thread and on two, medians."""
+    """Microseconds of a region on one thread and on several, medians."""
 
+    threads: int
     alone_us: float
     shared_us: float
 
     @property
     def cost_us(self) -> float:
-        return self.shared_us - self.alone_us / 2
+        return self.shared_us - self.alone_us / self.threads
 
 
-def fork_join(turns: int, items: int = 16) -> ForkJoin:
-    """Times regions of `items` times `turns`; the threads are bound where the machine allows."""
+def fork_join(turns: int, several: int = 2) -> ForkJoin:
+    """Times regions of 8 items a thread, of `turns` in all; the threads are bound where the machine
+    has as many cores."""
     target = host()
     library = link([compile_text(_LOOP, target), support_object(target)])
-    work = (ctypes.c_int64 * 3)(_REGIONS, turns, items)
+    items = 8 * several
+    work = (ctypes.c_int64 * 3)(_REGIONS, turns // items, items)
     args = pointers([ctypes.addressof(work)])
     cpus = tuple(sorted(os.sched_getaffinity(0)))
     found = []
     with Library.from_bytes(library) as loaded:
-        for threads in (1, 2):
-            with Pool(loaded, threads, cpus if len(cpus) == threads else ()) as pool:
+        for threads in (1, several):
+            pin = cpus[:threads] if 1 < threads <= len(cpus) else ()
+            with Pool(loaded, threads, pin) as pool:
                 samples = loaded.time(loaded.entry("regions"), args, pool, _SAMPLES)
             found.append(statistics.median(samples) / _REGIONS / 1e3)
-    return ForkJoin(*found)
+    return ForkJoin(several, *found)
 
 
 def idle_share(artifact: Artifact, seconds: float) -> float:
@@ -160,6 +164,15 @@ def neighbours(artifact: Artifact, seconds: float) -> dict[str, float]:
     return found
 
 
+def _doubled(most: int) -> Iterator[int]:
+    """2, 4, 8 and so on, and `most`."""
+    threads = 2
+    while threads < most:
+        yield threads
+        threads *= 2
+    yield most
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m bench.pool",
@@ -176,12 +189,13 @@ def main() -> int:
     except FarrierError as error:
         console.print(f"error: {error}", style="red", markup=False)
         return error.exit_code
-    for turns in (0, 100, 1000, 10_000):
-        found = fork_join(turns)
-        console.print(
-            f"fork and join: {found.cost_us:.2f} us; a region takes {found.alone_us:.2f} us on one "
-            f"thread, {found.shared_us:.2f} us on two"
-        )
+    for turns in (5_000, 20_000, 80_000):
+        for threads in _doubled(max(2, len(os.sched_getaffinity(0)))):
+            found = fork_join(turns, threads)
+            console.print(
+                f"fork and join of {threads} threads: {found.cost_us:.2f} us; a region takes "
+                f"{found.alone_us:.2f} us on one thread, {found.shared_us:.2f} us on {threads}"
+            )
     # A scheduler of its own would not share the cores with the neighbour.
     os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
     for artifact in artifacts:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import pytest
+
 import farrier
 from bench import pool
 from bench.pool import ForkJoin
 
 
-def test_the_cost_is_what_half_of_the_work_does_not_explain():
-    assert ForkJoin(alone_us=10.0, shared_us=5.25).cost_us == 0.25
+@pytest.mark.parametrize(("threads", "shared_us"), [(2, 5.25), (4, 2.75)])
+def test_the_cost_is_what_the_share_of_the_work_does_not_explain(threads, shared_us):
+    assert ForkJoin(threads, alone_us=10.0, shared_us=shared_us).cost_us == 0.25
 
 
-def test_regions_are_timed_on_one_thread_and_on_two():
-    found = pool.fork_join(turns=10)
+@pytest.mark.parametrize("threads", [2, 3])
+def test_regions_are_timed_on_one_thread_and_on_several(threads):
+    found = pool.fork_join(160, threads)
+    assert found.threads == threads
     assert 0 < found.alone_us < 1e5
     assert 0 < found.shared_us < 1e5
 

@@ -136,7 +136,7 @@ def load_neighbour(stop) -> None:
         sum(range(1000))
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3, 4])
+@pytest.mark.parametrize("threads", [1, 2, 3, 4, 16])
 @pytest.mark.parametrize("extent", [0, 1, 2, 3, 7, 31, 127, 1009])
 def test_every_iteration_runs_once_a_region(load, pool_of, threads, extent):
     library = load(BODY)

@@ -3,11 +3,13 @@
 ; One region of work is split statically: each worker owns a contiguous share, cut into a few chunks.
 ; Whoever is done with its own share claims chunks of the others', so that a thread that the system
 ; took away is helped. A chunk is claimed by a compare-and-swap of its owner's claim word, which holds
-; the region's number as well: a worker that wakes up late in another region claims nothing.
+; the region's number as well: a word of an earlier region says that nobody has begun the share, and a
+; worker that wakes up late in another region claims nothing.
 ;
-; What a region costs is lines that travel between cores. All that a helper needs to begin lies in one
-; line of its own, which the caller writes and the helper watches; there the helper also reports how
-; many chunks it ran, and the caller looks for that only when no chunk is left to be claimed.
+; What a region costs is lines that travel between cores, above all those that one core takes from
+; many, one after the other. So the caller writes one line, which all helpers watch: what to do, under
+; a number that is odd while the rest changes. Each helper works on a line of its own, and reports in
+; another how many chunks it ran, once. Only who has waited for a while looks at the lines of others.
 ;
 ; Where a neighbour takes a core, a helper that was stopped within a chunk holds up the caller until
 ; it runs again. So the caller keeps a debt: by how much regions took longer than they would have
@@ -25,19 +27,22 @@
 ;        20  i32 its process
 ;    64  i32 helpers asleep  68  i32 bell, the futex that they sleep on
 ;        72  i32 caller asleep, the futex that it sleeps on             (written for a sleep alone)
-;   128  i32 a region is running    132  i32 region number               (the caller's own line)
+;   128  i32 a region is running                                        (the caller's own line)
 ;        136  i64 ticks until which it works alone   144  i64 ticks of that rest
 ;        152  i64 debt in ticks, negative where others saved more
-;   192 + 64 * worker:
-;        i64 claim word = region << 32 | next chunk << 16 | end          (0 is the caller)
-;        8  ptr body, null to leave    16  ptr context    24  i64 extent    32  i64 chunks
-;        40  i64 report = region << 32 | chunks that the worker ran
-;        48  i64 its thread
-;        56  i32 the CPU it is bound to, -1: to none    60  i32 the system's number of its thread
+;   192  i32 region number, odd while what follows is written           (the caller's, which all read)
+;        200  ptr body, null to leave   208  ptr context   216  i64 extent   224  i64 chunks
+;   256 + 128 * worker:
+;        i64 claim word = region << 32 | next chunk                     (0 is the caller)
+;        8  i64 its thread
+;        16  i32 the CPU it is bound to, -1: to none    20  i32 the system's number of its thread
+;        64  i64 report = region << 32 | chunks that the worker ran
+
+%work = type { ptr, ptr, i64, i64 } ; a region: body, context, extent, chunks
 
 define i64 @farrier_pool_size(i64 %threads) nounwind {
-  %slots = mul i64 %threads, 64
-  %size = add i64 %slots, 192
+  %slots = mul i64 %threads, 128
+  %size = add i64 %slots, 256
   ret i64 %size
 }
 
@@ -74,7 +79,7 @@ read:
 placed:
   %cpu = phi i32 [ -1, %place ], [ %cpu.given, %read ]
   %slot = call ptr @slot(ptr %pool, i64 %worker)
-  %cpu.at = getelementptr i8, ptr %slot, i64 56
+  %cpu.at = getelementptr i8, ptr %slot, i64 16
   store i32 %cpu, ptr %cpu.at
   %worker.next = add i64 %worker, 1
   %others = icmp ult i64 %worker.next, %threads
@@ -85,17 +90,16 @@ done:
 
 ; The slot of a worker.
 define internal ptr @slot(ptr %pool, i64 %worker) nounwind {
-  %offset = mul i64 %worker, 64
-  %from = add i64 %offset, 192
+  %offset = mul i64 %worker, 128
+  %from = add i64 %offset, 256
   %slot = getelementptr i8, ptr %pool, i64 %from
   ret ptr %slot
 }
 
-; The number of the region that a worker's share is of.
-define internal i32 @region_of(ptr %slot) nounwind {
-  %claim = load atomic i64, ptr %slot acquire, align 8
-  %shifted = lshr i64 %claim, 32
-  %region = trunc i64 %shifted to i32
+; The number of the region that was begun last.
+define internal i32 @newest_region(ptr %pool) nounwind {
+  %region.at = getelementptr i8, ptr %pool, i64 192
+  %region = load atomic i32, ptr %region.at acquire, align 4
   ret i32 %region
 }
 
@@ -113,7 +117,7 @@ look:
   br i1 %none, label %done, label %other
 other:
   %slot = call ptr @slot(ptr %pool, i64 %worker)
-  %thread.at = getelementptr i8, ptr %slot, i64 48
+  %thread.at = getelementptr i8, ptr %slot, i64 8
   %thread = load atomic i64, ptr %thread.at acquire, align 8
   %found = icmp eq i64 %thread, %self
   br i1 %found, label %done, label %look
@@ -123,6 +127,7 @@ done:
 
 define internal void @parallel_for(ptr %pool, ptr %body, ptr %context, i64 %extent) nounwind {
 entry:
+  %work = alloca %work
   %empty = icmp sle i64 %extent, 0
   br i1 %empty, label %return, label %some
 some:
@@ -158,20 +163,31 @@ nested:
 fork:
   %wanted = mul i64 %threads, 8
   %enough = icmp ult i64 %extent, %wanted
-  %few = select i1 %enough, i64 %extent, i64 %wanted
-  %fits = icmp ult i64 %few, 65535
-  %chunks = select i1 %fits, i64 %few, i64 65535
-  %region = call i32 @deal(ptr %pool, ptr %body, ptr %context, i64 %extent, i64 %chunks)
+  %chunks = select i1 %enough, i64 %extent, i64 %wanted
+  store ptr %body, ptr %work
+  %context.at = getelementptr %work, ptr %work, i32 0, i32 1
+  store ptr %context, ptr %context.at
+  %extent.at = getelementptr %work, ptr %work, i32 0, i32 2
+  store i64 %extent, ptr %extent.at
+  %chunks.at = getelementptr %work, ptr %work, i32 0, i32 3
+  store i64 %chunks, ptr %chunks.at
+  %region = call i32 @publish(ptr %pool, ptr %work)
   ; Without a fence: what the caller wrote travels meanwhile, and only a helper that falls asleep at
   ; this moment can be missed, which is why the caller looks twice.
   call void @wake_sleepers(ptr %pool)
-  %own = call ptr @slot(ptr %pool, i64 0)
-  call void @run_chunk(ptr %own, i64 0, i64 0)
+  call void @run_chunk(ptr %work, i64 0, i64 0)
   call void @wake_sleepers(ptr %pool)
-  %ran = call i64 @take_part(ptr %pool, i32 %region, i64 0, i64 1)
+  %ran = call i64 @run_share(ptr %pool, i32 %region, ptr %work, i64 0, i64 0, i64 1)
   %worked = call i64 @clock()
   %missing = sub i64 %chunks, %ran
-  call void @join(ptr %pool, i32 %region, i64 %missing)
+  %waits = call i1 @is_finished_soon(ptr %pool, i32 %region, i64 %missing, i64 %worked)
+  br i1 %waits, label %finish, label %help
+help:
+  %helped = call i64 @help(ptr %pool, i32 %region, ptr %work, i64 0, i64 %ran)
+  %left = sub i64 %chunks, %helped
+  call void @join(ptr %pool, i32 %region, i64 %left)
+  br label %finish
+finish:
   call void @settle(ptr %pool, i64 %start, i64 %worked, i64 %chunks, i64 %ran)
   store atomic i32 0, ptr %busy.at release, align 4
   ret void
@@ -179,47 +195,64 @@ return:
   ret void
 }
 
-; Deals the chunks of a region, the first of them to the caller for good; returns its number.
-define internal i32 @deal(ptr %pool, ptr %body, ptr %context, i64 %extent, i64 %chunks) nounwind {
-entry:
-  %threads.at = getelementptr i8, ptr %pool, i64 8
-  %threads = load i64, ptr %threads.at
-  %region.at = getelementptr i8, ptr %pool, i64 132
+; Begins a region, the first chunk of which is the caller's for good; returns its number.
+define internal i32 @publish(ptr %pool, ptr %work) nounwind {
+  %region.at = getelementptr i8, ptr %pool, i64 192
   %region.old = load i32, ptr %region.at
-  %region = add i32 %region.old, 1
-  store i32 %region, ptr %region.at
+  %changing = add i32 %region.old, 1
+  %region = add i32 %region.old, 2
   %region.wide = zext i32 %region to i64
   %region.placed = shl i64 %region.wide, 32
-  %worker.most = sub i64 %threads, 1
-  br label %share
-share:
-  %last = phi i64 [ %threads, %entry ], [ %worker, %share.next ]
-  %end = phi i64 [ %chunks, %entry ], [ %begin, %share.next ]
-  %worker = sub i64 %last, 1
-  %before = mul i64 %chunks, %worker
-  %before.up = add i64 %before, %worker.most
-  %begin = udiv i64 %before.up, %threads
-  %slot = call ptr @slot(ptr %pool, i64 %worker)
-  %body.at = getelementptr i8, ptr %slot, i64 8
-  store atomic ptr %body, ptr %body.at monotonic, align 8
-  %context.at = getelementptr i8, ptr %slot, i64 16
-  store ptr %context, ptr %context.at
-  %extent.at = getelementptr i8, ptr %slot, i64 24
-  store i64 %extent, ptr %extent.at
-  %chunks.at = getelementptr i8, ptr %slot, i64 32
-  store i64 %chunks, ptr %chunks.at
-  %caller = icmp eq i64 %worker, 0
-  %first = zext i1 %caller to i64
-  %next = add i64 %begin, %first
-  %next.placed = shl i64 %next, 16
-  %range = or i64 %next.placed, %end
-  %claim = or i64 %region.placed, %range
-  store atomic i64 %claim, ptr %slot release, align 8
-  br i1 %caller, label %done, label %share.next
-share.next:
-  br label %share
+  %claim = or i64 %region.placed, 1
+  %own = call ptr @slot(ptr %pool, i64 0)
+  store atomic i64 %claim, ptr %own monotonic, align 8
+  store atomic i32 %changing, ptr %region.at monotonic, align 4
+  fence release
+  %shared = getelementptr i8, ptr %pool, i64 200
+  call void @copy_work(ptr %work, ptr %shared)
+  store atomic i32 %region, ptr %region.at release, align 4
+  ret i32 %region
+}
+
+; Reads the newest region into `work`; returns its number.
+define internal i32 @receive(ptr %pool, ptr %work) nounwind {
+entry:
+  %region.at = getelementptr i8, ptr %pool, i64 192
+  %shared = getelementptr i8, ptr %pool, i64 200
+  br label %read
+read:
+  %region = load atomic i32, ptr %region.at acquire, align 4
+  call void @copy_work(ptr %shared, ptr %work)
+  fence acquire
+  %after = load atomic i32, ptr %region.at monotonic, align 4
+  %same = icmp eq i32 %region, %after
+  %low = and i32 %region, 1
+  %settled = icmp eq i32 %low, 0
+  %whole = and i1 %same, %settled
+  br i1 %whole, label %done, label %again
+again:
+  call void @relax()
+  br label %read
 done:
   ret i32 %region
+}
+
+define internal void @copy_work(ptr %from, ptr %to) nounwind {
+  %body = load atomic ptr, ptr %from monotonic, align 8
+  store atomic ptr %body, ptr %to monotonic, align 8
+  %context.from = getelementptr %work, ptr %from, i32 0, i32 1
+  %context = load atomic ptr, ptr %context.from monotonic, align 8
+  %context.to = getelementptr %work, ptr %to, i32 0, i32 1
+  store atomic ptr %context, ptr %context.to monotonic, align 8
+  %extent.from = getelementptr %work, ptr %from, i32 0, i32 2
+  %extent = load atomic i64, ptr %extent.from monotonic, align 8
+  %extent.to = getelementptr %work, ptr %to, i32 0, i32 2
+  store atomic i64 %extent, ptr %extent.to monotonic, align 8
+  %chunks.from = getelementptr %work, ptr %from, i32 0, i32 3
+  %chunks = load atomic i64, ptr %chunks.from monotonic, align 8
+  %chunks.to = getelementptr %work, ptr %to, i32 0, i32 3
+  store atomic i64 %chunks, ptr %chunks.to monotonic, align 8
+  ret void
 }
 
 define internal void @wake_sleepers(ptr %pool) nounwind {
@@ -237,68 +270,132 @@ done:
   ret void
 }
 
-; Runs chunks of `region`, those of the worker's own share first, until none is unclaimed; a helper
-; reports after each share it was at. Returns how many chunks it ran, `begun` included.
-define internal i64 @take_part(ptr %pool, i32 %region, i64 %worker, i64 %begun) nounwind {
+; Runs chunks of `region` in the share of `owner` until none is unclaimed; a helper reports. Returns
+; how many chunks the worker ran, `before` included.
+define internal i64 @run_share(ptr %pool, i32 %region, ptr %work, i64 %worker, i64 %owner,
+                               i64 %before) nounwind {
 entry:
-  %threads.at = getelementptr i8, ptr %pool, i64 8
-  %threads = load i64, ptr %threads.at
   %own = call ptr @slot(ptr %pool, i64 %worker)
-  %helps = icmp ne i64 %worker, 0
-  br label %share
-share:
-  %owner = phi i64 [ %worker, %entry ], [ %owner.next, %next ]
-  %before = phi i64 [ %begun, %entry ], [ %ran, %next ]
   %slot = call ptr @slot(ptr %pool, i64 %owner)
+  %begin = call i64 @share_begin(ptr %pool, ptr %work, i64 %owner)
+  %owner.next = add i64 %owner, 1
+  %end = call i64 @share_begin(ptr %pool, ptr %work, i64 %owner.next)
+  %region.wide = zext i32 %region to i64
+  %region.placed = shl i64 %region.wide, 32
   br label %look
 look:
-  %ran = phi i64 [ %before, %share ], [ %ran, %try ], [ %ran.next, %run ]
+  %ran = phi i64 [ %before, %entry ], [ %ran, %try ], [ %ran.next, %run ]
   %claim = load atomic i64, ptr %slot acquire, align 8
   %claim.shifted = lshr i64 %claim, 32
   %claim.region = trunc i64 %claim.shifted to i32
-  %current = icmp eq i32 %claim.region, %region
-  %next.shifted = lshr i64 %claim, 16
-  %chunk = and i64 %next.shifted, 65535
-  %end = and i64 %claim, 65535
+  %age = sub i32 %region, %claim.region
+  %over = icmp slt i32 %age, 0
+  br i1 %over, label %leave, label %current
+current:
+  %begun = icmp eq i32 %age, 0
+  %claim.next = and i64 %claim, 4294967295
+  %chunk = select i1 %begun, i64 %claim.next, i64 %begin
   %left = icmp ult i64 %chunk, %end
-  %open = and i1 %current, %left
-  br i1 %open, label %try, label %leave
+  br i1 %left, label %try, label %leave
 try:
-  %claim.next = add i64 %claim, 65536
-  %swap = cmpxchg ptr %slot, i64 %claim, i64 %claim.next acq_rel monotonic
+  %next = add i64 %chunk, 1
+  %taken = or i64 %region.placed, %next
+  %swap = cmpxchg ptr %slot, i64 %claim, i64 %taken acq_rel monotonic
   %won = extractvalue { i64, i1 } %swap, 1
   br i1 %won, label %run, label %look
 run:
-  call void @run_chunk(ptr %own, i64 %chunk, i64 %worker)
+  call void @run_chunk(ptr %work, i64 %chunk, i64 %worker)
   %ran.next = add i64 %ran, 1
   br label %look
 leave:
+  %helps = icmp ne i64 %worker, 0
   %more.ran = icmp ne i64 %ran, %before
   %reports = and i1 %helps, %more.ran
-  br i1 %reports, label %report, label %next
+  br i1 %reports, label %report, label %done
 report:
   call void @report(ptr %pool, ptr %own, i32 %region, i64 %ran)
-  br label %next
-next:
-  %owner.ahead = add i64 %owner, 1
-  %wraps = icmp eq i64 %owner.ahead, %threads
-  %owner.next = select i1 %wraps, i64 0, i64 %owner.ahead
-  %around = icmp eq i64 %owner.next, %worker
-  br i1 %around, label %done, label %share
+  br label %done
 done:
   ret i64 %ran
 }
 
-; Runs a claimed chunk. The region cannot end before, so what the caller dealt stays as it is.
-define internal void @run_chunk(ptr %own, i64 %chunk, i64 %worker) nounwind {
+; The first chunk of a worker's share; of the worker after the last, the end of all.
+define internal i64 @share_begin(ptr %pool, ptr %work, i64 %worker) nounwind {
+  %threads.at = getelementptr i8, ptr %pool, i64 8
+  %threads = load i64, ptr %threads.at
+  %chunks.at = getelementptr %work, ptr %work, i32 0, i32 3
+  %chunks = load i64, ptr %chunks.at
+  %before = mul i64 %chunks, %worker
+  %worker.most = sub i64 %threads, 1
+  %before.up = add i64 %before, %worker.most
+  %begin = udiv i64 %before.up, %threads
+  ret i64 %begin
+}
+
+; Runs chunks of `region` in the shares of the others. Returns how many the worker ran, `before`
+; included.
+define internal i64 @help(ptr %pool, i32 %region, ptr %work, i64 %worker, i64 %before) nounwind {
 entry:
-  %body.at = getelementptr i8, ptr %own, i64 8
-  %body = load atomic ptr, ptr %body.at monotonic, align 8
-  %context.at = getelementptr i8, ptr %own, i64 16
+  %threads.at = getelementptr i8, ptr %pool, i64 8
+  %threads = load i64, ptr %threads.at
+  br label %next
+next:
+  %last = phi i64 [ %worker, %entry ], [ %owner, %share ]
+  %ran = phi i64 [ %before, %entry ], [ %ran.next, %share ]
+  %ahead = add i64 %last, 1
+  %wraps = icmp eq i64 %ahead, %threads
+  %owner = select i1 %wraps, i64 0, i64 %ahead
+  %around = icmp eq i64 %owner, %worker
+  br i1 %around, label %done, label %share
+share:
+  %ran.next = call i64 @run_share(ptr %pool, i32 %region, ptr %work, i64 %worker, i64 %owner,
+                                  i64 %ran)
+  br label %next
+done:
+  ret i64 %ran
+}
+
+; When a worker that is done with its own share at `done` looks for those of the others. Each look is
+; a line taken from whoever works on it, so the more threads there are, the longer it waits.
+define internal i64 @patient_until(ptr %pool, i64 %done) nounwind {
+  %threads.at = getelementptr i8, ptr %pool, i64 8
+  %threads = load i64, ptr %threads.at
+  %more = sub i64 %threads, 2
+  %budget = call i64 @spin_ticks()
+  %each = udiv i64 %budget, 1024 ; 50 ns
+  %patience = mul i64 %each, %more
+  %until = add i64 %done, %patience
+  ret i64 %until
+}
+
+; Whether the helpers report the `missing` chunks of `region` before the caller, done with its share at
+; `done`, would look for them.
+define internal i1 @is_finished_soon(ptr %pool, i32 %region, i64 %missing, i64 %done) nounwind {
+entry:
+  %until = call i64 @patient_until(ptr %pool, i64 %done)
+  br label %look
+look:
+  %finished = call i1 @is_finished(ptr %pool, i32 %region, i64 %missing)
+  br i1 %finished, label %return, label %wait
+wait:
+  call void @relax()
+  %now = call i64 @clock()
+  %late = icmp sge i64 %now, %until
+  br i1 %late, label %return, label %look
+return:
+  %soon = phi i1 [ true, %look ], [ false, %wait ]
+  ret i1 %soon
+}
+
+; Runs a claimed chunk. The region cannot end before.
+define internal void @run_chunk(ptr %work, i64 %chunk, i64 %worker) nounwind {
+entry:
+  %body = load ptr, ptr %work
+  %context.at = getelementptr %work, ptr %work, i32 0, i32 1
   %context = load ptr, ptr %context.at
-  %extent.at = getelementptr i8, ptr %own, i64 24
+  %extent.at = getelementptr %work, ptr %work, i32 0, i32 2
   %extent = load i64, ptr %extent.at
-  %chunks.at = getelementptr i8, ptr %own, i64 32
+  %chunks.at = getelementptr %work, ptr %work, i32 0, i32 3
   %chunks = load i64, ptr %chunks.at
   %chunk.next = add i64 %chunk, 1
   %single = icmp eq i64 %extent, %chunks
@@ -319,7 +416,7 @@ run:
 ; Reports that a helper ran `ran` chunks of `region` so far, and wakes the caller where it sleeps.
 define internal void @report(ptr %pool, ptr %own, i32 %region, i64 %ran) nounwind {
 entry:
-  %report.at = getelementptr i8, ptr %own, i64 40
+  %report.at = getelementptr i8, ptr %own, i64 64
   %region.wide = zext i32 %region to i64
   %region.placed = shl i64 %region.wide, 32
   %report = or i64 %region.placed, %ran
@@ -346,7 +443,7 @@ look:
   %worker = phi i64 [ 1, %entry ], [ %worker.next, %look ]
   %open = phi i64 [ %missing, %entry ], [ %open.next, %look ]
   %slot = call ptr @slot(ptr %pool, i64 %worker)
-  %report.at = getelementptr i8, ptr %slot, i64 40
+  %report.at = getelementptr i8, ptr %slot, i64 64
   %report = load atomic i64, ptr %report.at seq_cst, align 8
   %report.shifted = lshr i64 %report, 32
   %report.region = trunc i64 %report.shifted to i32
@@ -457,7 +554,7 @@ entry:
   %threads.at = getelementptr i8, ptr %pool, i64 8
   %threads = load i64, ptr %threads.at
   %caller = call ptr @slot(ptr %pool, i64 0)
-  %home.at = getelementptr i8, ptr %caller, i64 56
+  %home.at = getelementptr i8, ptr %caller, i64 16
   %home = load i32, ptr %home.at
   %here.at = alloca i32
   store i32 %home, ptr %here.at
@@ -472,7 +569,7 @@ entry:
 look:
   %worker = phi i64 [ 1, %entry ], [ %worker.next, %other ]
   %slot = call ptr @slot(ptr %pool, i64 %worker)
-  %cpu.at = getelementptr i8, ptr %slot, i64 56
+  %cpu.at = getelementptr i8, ptr %slot, i64 16
   %cpu = load atomic i32, ptr %cpu.at monotonic, align 4
   %meets = icmp eq i32 %cpu, %here
   br i1 %meets, label %move, label %other
@@ -483,7 +580,7 @@ other:
 move:
   store i32 %here, ptr %home.at
   store atomic i32 %home, ptr %cpu.at seq_cst, align 4
-  %thread.at = getelementptr i8, ptr %slot, i64 60
+  %thread.at = getelementptr i8, ptr %slot, i64 20
   %thread = load atomic i32, ptr %thread.at seq_cst, align 4
   %begun = icmp ne i32 %thread, 0
   br i1 %begun, label %check, label %done
@@ -507,9 +604,9 @@ entry:
   %number = load i64, ptr @gettid_number
   %thread.wide = call i64 @syscall(i64 %number, i64 0, i64 0, i64 0, i64 0)
   %thread = trunc i64 %thread.wide to i32
-  %thread.at = getelementptr i8, ptr %slot, i64 60
+  %thread.at = getelementptr i8, ptr %slot, i64 20
   store atomic i32 %thread, ptr %thread.at seq_cst, align 4
-  %cpu.at = getelementptr i8, ptr %slot, i64 56
+  %cpu.at = getelementptr i8, ptr %slot, i64 16
   br label %place
 place:
   %cpu = load atomic i32, ptr %cpu.at seq_cst, align 4
@@ -589,15 +686,16 @@ early:
 
 define void @farrier_pool_work(ptr %pool, i64 %worker) nounwind {
 entry:
+  %work = alloca %work
   %slot = call ptr @slot(ptr %pool, i64 %worker)
-  %self.at = getelementptr i8, ptr %slot, i64 48
+  %self.at = getelementptr i8, ptr %slot, i64 8
   %self = call i64 @thread_pointer()
   store atomic i64 %self, ptr %self.at release, align 8
   call void @settle_down(ptr %slot)
   br label %idle
 idle:
-  %seen = phi i32 [ 0, %entry ], [ %region, %work ]
-  %now = call i32 @region_of(ptr %slot)
+  %seen = phi i32 [ 0, %entry ], [ %region, %help ]
+  %now = call i32 @newest_region(ptr %pool)
   %called = icmp ne i32 %now, %seen
   br i1 %called, label %awake, label %begin
 begin:
@@ -606,9 +704,9 @@ begin:
 spin:
   %turn = phi i32 [ 0, %begin ], [ %turn.next, %again ]
   call void @relax()
-  %latest = call i32 @region_of(ptr %slot)
-  %dealt = icmp ne i32 %latest, %seen
-  br i1 %dealt, label %awake, label %again
+  %latest = call i32 @newest_region(ptr %pool)
+  %begun = icmp ne i32 %latest, %seen
+  br i1 %begun, label %awake, label %again
 again:
   %turn.next = add i32 %turn, 1
   %late = call i1 @is_past(i32 %turn.next, i64 %deadline)
@@ -620,10 +718,9 @@ drowse:
   br label %recheck
 recheck:
   %bell = load atomic i32, ptr %bell.at seq_cst, align 4
-  %claim = load atomic i64, ptr %slot seq_cst, align 8
-  %claim.shifted = lshr i64 %claim, 32
-  %claim.region = trunc i64 %claim.shifted to i32
-  %quiet = icmp eq i32 %claim.region, %seen
+  %region.at = getelementptr i8, ptr %pool, i64 192
+  %region.now = load atomic i32, ptr %region.at seq_cst, align 4
+  %quiet = icmp eq i32 %region.now, %seen
   br i1 %quiet, label %sleep, label %rise
 sleep:
   %bell.wide = zext i32 %bell to i64
@@ -633,37 +730,38 @@ rise:
   %after = atomicrmw sub ptr %asleep.at, i32 1 seq_cst
   br label %awake
 awake:
-  %region = call i32 @region_of(ptr %slot)
-  %body.at = getelementptr i8, ptr %slot, i64 8
-  %body = load atomic ptr, ptr %body.at monotonic, align 8
+  %region = call i32 @receive(ptr %pool, ptr %work)
+  %body = load ptr, ptr %work
   %over = icmp eq ptr %body, null
-  br i1 %over, label %leave, label %work
-work:
-  %ran = call i64 @take_part(ptr %pool, i32 %region, i64 %worker, i64 0)
+  br i1 %over, label %leave, label %take
+take:
+  %ran = call i64 @run_share(ptr %pool, i32 %region, ptr %work, i64 %worker, i64 %worker, i64 0)
+  %done = call i64 @clock()
+  %until = call i64 @patient_until(ptr %pool, i64 %done)
+  br label %patient
+patient:
+  %newest = call i32 @newest_region(ptr %pool)
+  %next = icmp ne i32 %newest, %region
+  br i1 %next, label %awake, label %wait
+wait:
+  %time = call i64 @clock()
+  %waited = icmp sge i64 %time, %until
+  br i1 %waited, label %help, label %rest
+rest:
+  call void @relax()
+  br label %patient
+help:
+  %helped = call i64 @help(ptr %pool, i32 %region, ptr %work, i64 %worker, i64 %ran)
   br label %idle
 leave:
   ret void
 }
 
 define void @farrier_pool_shutdown(ptr %pool) nounwind {
-entry:
-  %threads.at = getelementptr i8, ptr %pool, i64 8
-  %threads = load i64, ptr %threads.at
-  br label %tell
-tell:
-  %worker = phi i64 [ 0, %entry ], [ %worker.next, %tell ]
-  %slot = call ptr @slot(ptr %pool, i64 %worker)
-  %body.at = getelementptr i8, ptr %slot, i64 8
-  store atomic ptr null, ptr %body.at monotonic, align 8
-  %region = call i32 @region_of(ptr %slot)
-  %region.next = add i32 %region, 1
-  %region.wide = zext i32 %region.next to i64
-  %claim = shl i64 %region.wide, 32
-  %before = atomicrmw xchg ptr %slot, i64 %claim seq_cst
-  %worker.next = add i64 %worker, 1
-  %more = icmp ult i64 %worker.next, %threads
-  br i1 %more, label %tell, label %wake
-wake:
+  %work = alloca %work
+  store ptr null, ptr %work
+  %ignored = call i32 @publish(ptr %pool, ptr %work)
+  fence seq_cst ; a helper that falls asleep at this moment is woken
   call void @wake_sleepers(ptr %pool)
   ret void
 }
