@@ -25,6 +25,9 @@ _LATE = 0.7  # of what shows of traffic that is not fetched ahead (`Machine.expo
 _MARGIN = 0.85  # of the direct sum's time: what another algorithm must stay below
 # For one vector of a tile, by the tile: to load it, its sums, to store it.
 _TRANSFORM_CYCLES = {2: 4.0, 3: 4.0, 4: 4.0, 6: 8.0}
+_PANEL = (
+    2  # vectors of output channels that a thread takes at least, and twice as many by filtering
+)
 _ROUNDING_CYCLES = 1.0  # to round it to the dtype of the weights, where that is not f32
 
 
@@ -118,7 +121,8 @@ def choose_algorithms(graph: Graph, settings: Settings) -> Graph:
     """Computes a convolution by Winograd's filtering where that is clearly faster.
 
     A way takes as long as its arithmetic, or as its weights take from memory if that is longer, and
-    what of the shorter the longer does not hide: for 3x3 windows, tiles of 4 outputs take a quarter
+    what of the shorter the longer does not hide; threads divide the image or the channels, whichever
+    is faster. For 3x3 windows, tiles of 4 outputs take a quarter
     of the products and four times the weights, tiles of 2 four ninths and 16/9; where windows move
     by two, 9/16 and nine times, 25/36 and 25/9. So large images of few channels get tiles of 4,
     smaller ones tiles of 3 or 2, and the smallest the direct sum; open sizes count as typical. An
@@ -208,21 +212,34 @@ def _seconds(
 ) -> float:
     """How long a convolution takes by filtering, or by the direct sum, all threads together:
     operands of `kind`, `rate` products a cycle, of an image of typical size."""
-    assert node.inputs[1] is not None
+    x, w = node.inputs[:2]
+    assert x is not None
+    assert w is not None
     batch, outputs, height, width = map(typical, node.outputs[0].type.shape)
-    inputs = node.inputs[1].type.static_shape[1]
-    count, taps, transforms = batch * height * width, TAPS**2, 0.0
+    inputs = w.type.static_shape[1]
+    count, taps, panel = batch * height * width, TAPS**2, _PANEL * machine.lanes
+    transforms, made = 0.0, math.prod(map(typical, x.type.shape))
     if filtering is not None:
-        tile, taps = filtering.tile, filtering.points**2
+        tile, taps, panel = filtering.tile, filtering.points**2, 2 * panel
         count = batch * -(-height // tile) * -(-width // tile)
         transforms = _TRANSFORM_CYCLES[tile] * count * taps * (inputs + outputs) / machine.lanes
         is_rounded = kind is not DType.F32
         transforms += _ROUNDING_CYCLES * is_rounded * count * taps * inputs / machine.lanes
+        made = 2 * count * taps * inputs  # and taken back, to be written again
     products = count * taps * inputs * outputs / rate
     arithmetic = (products + transforms) / machine.hertz / machine.threads
-    traffic = kind.nbytes * taps * inputs * outputs / machine.memory_bandwidth
-    shown = _LATE * machine.exposed * min(arithmetic, traffic)
-    return max(arithmetic, traffic) + shown
+    weights = kind.nbytes * taps * inputs * outputs
+    # Threads divide the image, and each waits for all weights; or they divide the channels first,
+    # and each waits for a share of them, and for what the others have made of the image.
+    shares = min(max(outputs // panel, 1), machine.threads)
+    passed = kind.nbytes * made * (1 - 1 / machine.threads) * shares / machine.threads
+    by_image = _overlapped(arithmetic, machine.memory_seconds(weights, 1.0), machine)
+    by_channels = _overlapped(arithmetic, machine.memory_seconds(weights, 1 / shares), machine)
+    return min(by_image, by_channels + passed / machine.remote_bandwidth / machine.hertz)
+
+
+def _overlapped(arithmetic: float, traffic: float, machine: Machine) -> float:
+    return max(arithmetic, traffic) + _LATE * machine.exposed * min(arithmetic, traffic)
 
 
 def _emit_winograd(rewriter: Rewriter, layer: Layer, way: Algorithm) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TypeAlias
+from typing import TypeAlias, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -18,11 +18,13 @@ from farrier.ir.types import DType
 from farrier.targets import Target, backend_of
 
 Ints: TypeAlias = npt.NDArray[np.int64]
+Floats: TypeAlias = npt.NDArray[np.float64]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Machine:
-    """Costs of one core; `memory_bandwidth` is that of all cores together."""
+    """Costs of one core; `memory_bandwidth` is that of all cores together, `core_bandwidth` what
+    one of them has of it at most."""
 
     lanes: int  # f32 elements of a vector register
     registers: int
@@ -41,9 +43,9 @@ class Machine:
     miss: float = 0.0  # cycles that show of each scattered line beyond the first-level cache
     remote_bandwidth: float = 2.0  # bytes a cycle of what another core has just written
     memory_bandwidth: float = 33e9  # bytes a second
+    core_bandwidth: float = 43e9  # likewise
     unroll: int = 4  # steps of a sum in one iteration, at most
     exposed: float = 0.35  # of the time of memory traffic, what arithmetic does not hide
-    fork_join: float = 0.5e-6  # seconds that a parallel loop costs
     fused: bool = True  # whether one instruction multiplies floats and adds
     folds_loads: bool = True  # whether a multiply-add may take a factor from memory
     by_lane: bool = False  # whether it takes as factor one lane of a vector, for all lanes
@@ -54,6 +56,11 @@ class Machine:
         caches = target.l1_bytes, target.l2_bytes, target.l3_bytes
         sizes = target.lanes, target.registers, threads, *caches
         return cls(*sizes, **backend_of(target).figures(target))
+
+    @property
+    def fork_join(self) -> float:
+        """Seconds that a parallel loop costs (`bench/pool.py`)."""
+        return 0.4e-6 + 0.05e-6 * self.threads
 
     @property
     def peak(self) -> float:
@@ -84,6 +91,17 @@ class Machine:
         if self.registers <= 16 and self.fused and dtype.is_float:
             fits |= (live <= self.registers) & (vectors > 1) & (vectors <= points)
         return fits
+
+    @overload
+    def memory_seconds(self, nbytes: float, share: float) -> float: ...
+
+    @overload
+    def memory_seconds(self, nbytes: float, share: Floats) -> Floats: ...
+
+    def memory_seconds(self, nbytes: float, share: Floats | float) -> Floats | float:
+        """To read `nbytes` from memory, `share` of it by each thread: a core waits no less for what
+        others read as well."""
+        return nbytes * np.maximum(share / self.core_bandwidth, 1 / self.memory_bandwidth)
 
     def bandwidth(self, nbytes: int) -> float:
         """Bytes a cycle at which each core streams through its share of `nbytes`, from the

@@ -86,10 +86,18 @@ CORES = {
     "cortex-a77": Core(V8_2, {**_A76, "hertz": 2.6e9, "memory_bandwidth": 15e9}),
     "cortex-a78": Core(V8_2, {**_A76, "hertz": 2.2e9, "memory_bandwidth": 20e9}),
     "cortex-a78ae": Core(V8_2, {**_A76, "hertz": 2.2e9, "memory_bandwidth": 20e9}),
-    "neoverse-n1": Core(V8_2, {**_A76, "hertz": 2.5e9, "memory_bandwidth": 100e9}),
-    "neoverse-n2": Core(V8_4, {**_A76, "hertz": 2.7e9, "memory_bandwidth": 100e9}),
-    "neoverse-v1": Core(V8_4, {**_V1, "hertz": 2.6e9, "memory_bandwidth": 200e9}),
-    "neoverse-v2": Core(V8_4, {**_V1, "hertz": 2.8e9, "memory_bandwidth": 300e9}),
+    "neoverse-n1": Core(
+        V8_2, {**_A76, "hertz": 2.5e9, "memory_bandwidth": 100e9, "core_bandwidth": 15e9}
+    ),
+    "neoverse-n2": Core(
+        V8_4, {**_A76, "hertz": 2.7e9, "memory_bandwidth": 100e9, "core_bandwidth": 20e9}
+    ),
+    "neoverse-v1": Core(
+        V8_4, {**_V1, "hertz": 2.6e9, "memory_bandwidth": 200e9, "core_bandwidth": 25e9}
+    ),
+    "neoverse-v2": Core(
+        V8_4, {**_V1, "hertz": 2.8e9, "memory_bandwidth": 300e9, "core_bandwidth": 30e9}
+    ),
 }
 
 # Any other core is code for the first version of the architecture, and costs as one of these.

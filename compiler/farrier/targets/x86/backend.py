@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from farrier.errors import UsageError
 from farrier.targets.cpu.backend import CpuBackend
 from farrier.targets.target import Target
-from farrier.targets.x86.machines import EXTENSIONS, FIGURES, LEVELS, MACHINES, V2, V3, V4
+from farrier.targets.x86.machines import EXTENSIONS, LEVELS, MACHINES, V2, V3, V4, figures
 
 if TYPE_CHECKING:
     from farrier.intrinsics import Dot, TableLookup, TensorIntrinsic
@@ -76,7 +76,8 @@ class X86Backend(CpuBackend):
         return LEVELS.get(cpu, frozenset())
 
     def figures(self, target: Target) -> Mapping[str, Any]:
-        return {**FIGURES.get(target.tune, {}), "fused": "fma" in target.required_features}
+        known = figures(target.tune, target.cores)
+        return {**known, "fused": "fma" in target.required_features}
 
     def llvm(self, target: Target) -> LLVMMachine:
         from farrier.llvm import LLVMMachine

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from farrier.targets.backend import KnownMachine
@@ -61,8 +62,10 @@ MACHINES = {
     "x86-64-v4": _level("x86-64-v4", 1 << 20, 32 << 20, "psABI level; caches of AMD Zen 4"),
 }
 
-# Where figures differ from Zen 5's, by LLVM's name of the microarchitecture.
-FIGURES: dict[str, dict[str, Any]] = {
+# Where figures differ from Zen 5's, by LLVM's name of the microarchitecture ("": any other's), of a
+# machine of two cores.
+_FIGURES: dict[str, dict[str, Any]] = {
+    "": {"memory_bandwidth": 33e9},
     # A core of a virtual machine is a hyperthread here. The other one of its core, a stranger's,
     # leaves between 2.4 of 6 instructions a cycle and all, so tiles with few loads win; it leaves
     # multiply-adds in registers alone.
@@ -75,6 +78,7 @@ FIGURES: dict[str, dict[str, Any]] = {
         "remote_bandwidth": 3.0,
         "miss": 3.0,
         "memory_bandwidth": 20e9,
+        "core_bandwidth": 15e9,
         "exposed": 0.7,
         "unroll": 8,
     },
@@ -90,7 +94,21 @@ FIGURES: dict[str, dict[str, Any]] = {
         "remote_bandwidth": 4.4,
         "miss": 3.0,
         "memory_bandwidth": 36e9,
+        "core_bandwidth": 19e9,
         "exposed": 0.7,
         "unroll": 8,
     },
 }
+
+# The share of a server's memory that a virtual machine has grows with its cores: of Emerald Rapids
+# 20 GB/s of two, 120 of 16. Other processors may be desktops, of two channels.
+_GROWTH = 0.85
+_MOST_BANDWIDTH = {"sapphirerapids": 250e9}
+_TWO_CHANNELS = 64e9
+
+
+def figures(tune: str, cores: int) -> Mapping[str, Any]:
+    """What is known of a microarchitecture, where it has so many cores."""
+    known = _FIGURES.get(tune, _FIGURES[""])
+    grown = known["memory_bandwidth"] * (max(cores, 2) / 2) ** _GROWTH
+    return {**known, "memory_bandwidth": min(grown, _MOST_BANDWIDTH.get(tune, _TWO_CHANNELS))}

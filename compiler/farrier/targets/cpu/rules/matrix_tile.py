@@ -199,14 +199,17 @@ class _Kernel:
         busy = blocks * cycles * balance / machine.threads / machine.hertz
         cold = found.vector_load.buffer.scope is MemoryScope.CONSTANT
         lane_bytes = lanes * reduced * self.product.right.nbytes
-        memory = np.full(len(high), lane_bytes / machine.memory_bandwidth * cold)
+        # A thread's share of the lanes, and of the points.
+        own, whole = 1 / machine.threads, np.ones(len(high))
+        by_lanes = columns["order"] == 0
+        lane_share, point_share = np.where(by_lanes, own, whole), np.where(by_lanes, whole, own)
+        memory = cold * machine.memory_seconds(lane_bytes, lane_share)
         exposed = np.where(columns["prefetch"] > 0, _EXPOSED_AHEAD, machine.exposed)
         seconds = np.maximum(busy, memory) + exposed * np.minimum(busy, memory)
         seconds += microkernel.shared(
-            typical(found.broadcast_load.buffer.nbytes),
-            lane_bytes,
+            typical(found.broadcast_load.buffer.nbytes) * (point_share - own),
+            lane_bytes * (lane_share - own),
             columns["prefetch"] > 0,
-            columns["order"] == 0,
             machine,
         )
         terms = {

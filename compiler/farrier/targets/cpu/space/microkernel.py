@@ -105,15 +105,20 @@ def estimate(problem: Problem, tiles: Tiles, machine: Machine) -> Estimate:
     cycles += _copy_cycles(problem, tiles, machine)
     units, balance = _shares(problem, tiles, machine)
     busy = cycles / machine.hertz * balance / machine.threads
-    memory = np.full(len(busy), problem.lane_bytes / machine.memory_bandwidth * problem.cold)
+    lane_share, point_share = _needs(problem, tiles, machine)
+    memory = problem.cold * machine.memory_seconds(problem.lane_bytes, lane_share)
     first = _first_panels(problem, tiles, machine) * memory
     exposed = _exposed(problem, tiles, machine)
     rest = memory - first
     seconds = first + np.maximum(busy, rest) + exposed * np.minimum(busy, rest)
     ahead = tiles.prefetch > 0
     if not problem.depthwise and problem.batch < machine.threads:
-        lanes, points = problem.lane_bytes, problem.point_bytes
-        seconds += shared(points, lanes, ahead, tiles.order == LoopOrder.PANELS, machine)
+        seconds += shared(
+            problem.point_bytes * (point_share - 1 / machine.threads),
+            problem.lane_bytes * (lane_share - 1 / machine.threads),
+            ahead,
+            machine,
+        )
     paced = hints_a_line(problem.points, tiles, machine.threads) <= PACED
     hints = np.where(paced & (not problem.depthwise), _HINTS, _BURST)
     seconds += machine.fork_join + hints * ahead * busy
@@ -139,7 +144,7 @@ def estimate(problem: Problem, tiles: Tiles, machine: Machine) -> Estimate:
 
 def _copy_cycles(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
     """Cycles to copy panels and padded lines, on one core."""
-    row_tiles = np.ceil(problem.points[0] / tiles.rows)
+    row_tiles = _row_tiles(problem, tiles)
     lines = (tiles.rows - 1) * problem.strides[0] + problem.taps[0]
     copies = row_tiles * np.where(
         tiles.order == LoopOrder.ROWS, 1.0, _panels(problem, tiles, machine)
@@ -153,7 +158,7 @@ def _copy_cycles(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
 
 def _shares(problem: Problem, tiles: Tiles, machine: Machine) -> tuple[Floats, Floats]:
     """Pieces of work that threads take, and the work of the busiest over the mean."""
-    threads, row_tiles = machine.threads, np.ceil(problem.points[0] / tiles.rows)
+    threads, row_tiles = machine.threads, _row_tiles(problem, tiles)
     panels = problem.batch * _panels(problem, tiles, machine)
     units = panels * np.where(problem.packs | (tiles.slices > 1), 1.0, row_tiles)
     longest = np.ceil(row_tiles / threads) * tiles.rows * threads / problem.points[0]
@@ -188,6 +193,11 @@ def _panels(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
     return panels
 
 
+def _row_tiles(problem: Problem, tiles: Tiles) -> Floats:
+    count: Floats = np.ceil(problem.points[0] / tiles.rows)
+    return count
+
+
 def _covered(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
     """Results of one product that whole tiles compute."""
     lanes = _panels(problem, tiles, machine) * tiles.vectors * machine.lanes
@@ -205,17 +215,32 @@ def hints_a_line(points: tuple[int, int], tiles: Tiles, threads: int) -> Floats:
     return count / (tiles.unroll * tiles.vectors)
 
 
-def shared(
-    point_bytes: int, lane_bytes: int, ahead: Bools, panels: Bools, machine: Machine
-) -> Floats:
-    """Seconds that it takes to get what lies in the caches of other cores: where threads divide the
-    lanes (`panels`), the points that those wrote; where they divide the points, the lanes that
-    those read, be they fetched `ahead`."""
-    others = 1 - 1 / machine.threads
-    points = others * point_bytes / machine.remote_bandwidth
+def shared(points: Floats, lanes: Floats, ahead: Bools, machine: Machine) -> Floats:
+    """Seconds that it takes to get what lies in the caches of other cores: so many bytes of the
+    points, which those wrote, and of the lanes, which those read, be they fetched `ahead`."""
     again = np.where(ahead, _SHARED_AHEAD, 1.0)
-    lanes = again * others * lane_bytes / machine.shared_bandwidth
-    return np.where(panels, points, lanes) / machine.hertz
+    cycles: Floats = points / machine.remote_bandwidth + again * lanes / machine.shared_bandwidth
+    return cycles / machine.hertz
+
+
+def _needs(problem: Problem, tiles: Tiles, machine: Machine) -> tuple[Floats, Floats]:
+    """Of the lane operand and of the points, the share that one thread reads.
+
+    Where threads divide the lanes it reads its own and all points; where there are fewer panels
+    than threads, one panel and a part of the points. Where they divide the points, the other way
+    round.
+    """
+    threads, batch = machine.threads, problem.batch
+    if batch >= threads:
+        even = np.full(len(tiles.vectors), 1 / threads)
+        return even, even
+    by_lanes = tiles.order == LoopOrder.PANELS
+    units = np.where(by_lanes, _panels(problem, tiles, machine), _row_tiles(problem, tiles))
+    units = batch * np.where(tiles.order == LoopOrder.PARTS, threads, units)
+    divided, whole = 1 / np.minimum(units, threads), np.minimum(units / threads, 1.0)
+    lanes = np.where(by_lanes, divided, whole / (1 if problem.cold else batch))
+    points = np.where(by_lanes, whole / batch, divided)
+    return lanes, points
 
 
 def _tile_cycles(
@@ -328,10 +353,10 @@ def _traffic(
         streamed: Floats = point_bytes * (1 + 0.3 * (tiles.order == LoopOrder.ROWS))
         rate = machine.l3_bandwidth if is_far else machine.l2_bandwidth
         return streamed / rate, np.full(len(streamed), is_far)
-    readers = np.where(tiles.order == LoopOrder.PANELS, 1, machine.threads)
+    _, points = _needs(problem, tiles, machine)
     if problem.batch >= machine.threads:
-        readers = 1 + 0 * readers
-    share = problem.point_bytes / problem.batch / readers / tiles.slices
+        points = np.full(len(points), 1 / problem.batch)
+    share = points * problem.point_bytes / tiles.slices
     share += tiles.prefetch * panel_bytes
     whole = problem.lane_bytes / (1 if problem.cold else problem.batch)
     rows_bytes = point_bytes * np.ceil(problem.points[1] / tiles.columns)
