@@ -16,6 +16,7 @@ from farrier.targets.cpu.codegen.compile import assembly
 from farrier.targets.cpu.codegen.emit import emit_function
 from farrier.targets.cpu.rules import for_program
 from farrier.targets.cpu.space.epilogue import operations
+from farrier.targets.cpu.space.microkernel import LoopOrder
 
 AVX2 = Target("x86_64-unknown-linux-gnu", "x86-64-v3", (), 256, 16, 2, 48 << 10, 1 << 20, 1 << 25)
 SSE = dataclasses.replace(AVX2, cpu="x86-64-v2", vector_bits=128)
@@ -215,6 +216,41 @@ def test_waste_is_what_whole_tiles_compute_over_what_was_asked_for(make, shape):
 def test_cold_weights_bound_a_matrix_times_a_vector():
     space = matmul_space(1, 4096, 4096)
     assert space.cost(space.candidates()).min() >= 4096 * 4096 * 4 / 60e9
+
+
+# A virtual machine of 16 cores.
+XEON16 = dataclasses.replace(XEON, cores=16, l2_bytes=2 << 20, l3_bytes=300 << 20)
+
+
+@pytest.mark.parametrize(("inputs", "outputs"), [(768, 768), (768, 3072), (3072, 768)])
+def test_many_threads_divide_the_weights_and_not_the_rows(inputs, outputs):
+    """Each core waits for what it reads, whoever reads it as well."""
+    space = matmul_space(128, inputs, outputs, threads=16, target=XEON16)
+    assert space.default()["order"] == LoopOrder.PANELS
+    rows = space.candidates()
+    order = np.array([space.decisions(row)["order"] for row in rows])
+    best = {kind: float(space.cost(rows[order == kind]).min()) for kind in LoopOrder}
+    alone = inputs * outputs * 4 / Machine.of(XEON16, 16).core_bandwidth
+    assert best[LoopOrder.PARTS] >= alone > best[LoopOrder.PANELS] / 2
+
+
+def test_fewer_panels_than_threads_share_the_points():
+    """64 outputs are two panels or four: each of 16 threads reads one, and a part of the image."""
+    space = conv_space(64, 56, 64, threads=16, target=XEON16)
+    orders = {kind: tile_cost(space, order=kind) for kind in (LoopOrder.PANELS, LoopOrder.ROWS)}
+    assert orders[LoopOrder.PANELS] <= 1.2 * orders[LoopOrder.ROWS]
+
+
+def test_memory_grows_with_the_cores_and_a_core_draws_no_more():
+    def machine(cores, target=XEON):
+        return Machine.of(dataclasses.replace(target, cores=cores), cores)
+
+    assert machine(2).memory_bandwidth == machine(1).memory_bandwidth == 20e9
+    assert 90e9 < machine(16).memory_bandwidth < 130e9
+    assert machine(64, ZEN3).memory_bandwidth == 64e9
+    nbytes = 1e6
+    assert machine(16).memory_seconds(nbytes, 1.0) == nbytes / 15e9
+    assert machine(16).memory_seconds(nbytes, 1 / 16) == nbytes / machine(16).memory_bandwidth
 
 
 def pool_stages(pad):
