@@ -25,8 +25,8 @@ $(READY): pyproject.toml
 demo: $(READY)  ## The main job, end to end: serve, upload, tune, verify, download, compare. KEEP=1 leaves the service up.
 	$(BIN)/python -m bench.demo $(if $(KEEP),--keep)
 
-test: $(READY)  ## All tests but the slow ones.
-	$(BIN)/python -m pytest -n 2 -m "not slow and not browser"
+test: $(READY)  ## All tests but the slow ones; three at once, since many wait.
+	$(BIN)/python -m pytest -n 3 -m "not slow and not browser"
 
 check: $(READY)  ## Style, types, layering.
 	$(BIN)/ruff check .
