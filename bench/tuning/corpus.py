@@ -11,6 +11,7 @@ and keeps a lucky one from counting as the best known.
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -33,7 +34,7 @@ from farrier.measure.local import LocalDevice
 from farrier.records import FileRecords, TuningRecord, usable
 from farrier.records.record import pairs
 from farrier.schedule_search.evolution import EvolutionarySearch
-from farrier.schedule_search.trial import Trial
+from farrier.schedule_search.trial import DeviceFaultError, Trial
 from farrier.space import Features, Population, Space
 from farrier.space.space import Floats
 from farrier.targets import Target
@@ -134,7 +135,8 @@ class Corpus:
         say: Callable[[str], None],
     ) -> None:
         """Measures until there are `trials` of every task, or for `budget_s` seconds; a batch of
-        each task in turn. The second part, what is measured again, has a tenth of the budget."""
+        each task in turn. The second part, what is measured again, has a tenth of the budget. A
+        batch during which the machine changed is told to `say`, and measured anew."""
         self.folder.mkdir(parents=True, exist_ok=True)
         choices = {layer.name: layer.task(self.target, self.threads) for layer in layers}
         deadline = time.monotonic() + budget_s
@@ -153,10 +155,17 @@ class Corpus:
             ]
             open_ones = list(collectors)
             while open_ones and time.monotonic() < deadline - budget_s / 10:
-                open_ones = [one for one in open_ones if one.advance(trials)]
+                open_ones = [one for one in open_ones if self._goes_on(one, trials, say)]
                 say(f"{sum(one.trials for one in collectors)} trials")
             for one in collectors:
-                one.repeat(deadline)
+                with _told(say):
+                    one.repeat(deadline)
+
+    def _goes_on(self, one: _Collector, trials: int, say: Callable[[str], None]) -> bool:
+        """Whether a task has more to measure, after a batch of it."""
+        with _told(say):
+            return one.advance(trials)
+        return True
 
     def _usable(self, records: FileRecords, choice: ScheduledTask) -> list[TuningRecord]:
         found = usable(
@@ -246,6 +255,15 @@ class _Collector:
             fingerprint=self._corpus.target.fingerprint,
             threads=self._corpus.threads,
         )
+
+
+@contextlib.contextmanager
+def _told(say: Callable[[str], None]) -> Iterator[None]:
+    """Says where the device was at fault, and goes on."""
+    try:
+        yield
+    except DeviceFaultError as error:
+        say(str(error))
 
 
 def _paced(records: Sequence[TuningRecord]) -> Iterator[tuple[TuningRecord, float]]:

@@ -14,9 +14,12 @@ from bench.tuning.report import report, tables
 from bench.tuning.scores import mean, scores
 from bench.tuning.tasks import LAYERS
 from farrier.cost_model import CostModel
+from farrier.measure import TaskMeasurer
 from farrier.records import RuleId
+from farrier.schedule_search.trial import DeviceFaultError
 from farrier.space import Estimate, Knob, Space
 from farrier.targets import parse_target
+from farrier_device.measurement import DeviceFault
 
 
 def a_space(values=40):
@@ -103,6 +106,24 @@ def test_collecting_goes_on_where_it_was_and_measures_the_fastest_again(tmp_path
     json.dumps([row.to_dict() for row in found.rows])
     assert any("softmax" in line for line in tables(found))
     assert chart(found).count("<polyline") == len(found.rows[0].curves)
+
+
+def test_a_batch_at_whose_time_the_machine_changed_is_measured_anew(tmp_path, monkeypatch):
+    measure, drifts = TaskMeasurer.measure, iter([True, False, True])
+
+    def drifting(measurer, *batch):
+        if next(drifts, False):
+            raise DeviceFaultError(DeviceFault.DRIFTED, "as invented here")
+        return measure(measurer, *batch)
+
+    monkeypatch.setattr(TaskMeasurer, "measure", drifting)
+    layers = [layer for layer in LAYERS if layer.name == "softmax 197×771"]
+    corpus = Corpus.under(tmp_path, parse_target("host"), 1)
+    said: list[str] = []
+    corpus.collect(layers, 4, 60.0, said.append)
+    assert said.count("drifted: as invented here") == 2
+    (known,) = corpus.all_known(layers)
+    assert len(known.rows) == 4
 
 
 def test_random_rows_are_all_rows_in_one_order():
