@@ -152,6 +152,15 @@ def test_thousands_of_tiny_regions(load, pool_of, threads):
     np.testing.assert_array_equal(counts, 20_000)
 
 
+@pytest.mark.parametrize("threads", [2, 4, 16])
+def test_shares_that_lay_untouched_for_long(load, pool_of, threads):
+    library = load(BODY)
+    pool = pool_of(library, threads)
+    for extent in (2, 97, 1, 3, 1009):
+        counts, _ = run(library, pool, extent, 300)
+        np.testing.assert_array_equal(counts, 300)
+
+
 def test_chunks_are_spread_over_threads(load, pool_of):
     library = load(BODY)
     pool = pool_of(library, 2)
@@ -207,14 +216,16 @@ def test_nested_regions_run_inline_as_the_same_worker(load, pool_of, threads):
         np.testing.assert_array_equal(counts, 1)
 
 
-def test_helpers_that_never_start_are_replaced(load):
-    """The caller finishes shares of workers that never came."""
+@pytest.mark.parametrize("regions", [0, 2**31 - 2, 2**32 - 2, 2**46])
+def test_helpers_that_never_start_are_replaced(load, regions):
+    """The caller finishes shares of workers that never came, however many regions ago it was."""
     library = load(BODY)
     number, pointer = ctypes.c_int64, ctypes.c_void_p
     size = library.function("farrier_pool_size", number, number)(4)
     memory = np.zeros(size + 64, np.uint8)
     address = memory.ctypes.data + -memory.ctypes.data % 64
     library.function("farrier_pool_init", None, pointer, number, pointer)(address, 4, None)
+    ctypes.c_int64.from_address(address + REGION).value = regions
     counts = np.zeros(101, np.int32)
     context = np.array([counts.ctypes.data, 0, 0, 101, 50, 0], np.int64)
     assert library.entry("regions")(pointers([context.ctypes.data]), address) == 0
@@ -369,6 +380,7 @@ define i32 @stall(ptr %args, ptr %pool) {
 BEARABLE, MOST = 4 * 131072, 1280 * 131072  # ticks of debt, and of the longest rest
 ALONE_UNTIL, REST, DEBT = 136 // 8, 144 // 8, 152 // 8  # of the pool's memory, as i64
 ASLEEP = 64 // 4  # as i32
+REGION = 192  # bytes: the number of the newest
 
 
 def test_a_helper_that_holds_up_the_caller_earns_it_a_rest(load, pool_of):

@@ -13,7 +13,7 @@ LLVM IR text, freestanding (no libc, raw system calls), for Linux on x86-64 and 
 
 Where code needs registers that the kernel gives out, `farrier_pool_init` asks for them; the i32 at
 byte 16 of the pool is 0, or the error with which the kernel refused: no entry may be called then.
-`cpus` names one a worker, to which the helpers are bound, or is null.
+At most 8,191 threads a pool; `cpus` names one a worker, to which the helpers are bound, or is null.
 A parallel loop within a parallel loop runs inline, as the worker that met it. `dtype` is a code in
 8 bits and, above these, 0, or one more than the bits of those elements of `expected` that are not
 compared.

@@ -30,13 +30,14 @@
 ;   128  i32 a region is running                                        (the caller's own line)
 ;        136  i64 ticks until which it works alone   144  i64 ticks of that rest
 ;        152  i64 debt in ticks, negative where others saved more
-;   192  i32 region number, odd while what follows is written           (the caller's, which all read)
+;   192  i64 region number, odd while what follows is written           (the caller's, which all read)
 ;        200  ptr body, null to leave   208  ptr context   216  i64 extent   224  i64 chunks
 ;   256 + 128 * worker:
-;        i64 claim word = region << 32 | next chunk                     (0 is the caller)
+;        i64 claim word = region << 16 | next chunk                     (0 is the caller)
 ;        8  i64 its thread
 ;        16  i32 the CPU it is bound to, -1: to none    20  i32 the system's number of its thread
-;        64  i64 report = region << 32 | chunks that the worker ran
+;        64  i64 report = region << 16 | chunks that the worker ran
+; Numbers of regions are of 48 bits, so that none comes twice: a share may lie untouched for long.
 
 %work = type { ptr, ptr, i64, i64 } ; a region: body, context, extent, chunks
 
@@ -97,10 +98,10 @@ define internal ptr @slot(ptr %pool, i64 %worker) nounwind {
 }
 
 ; The number of the region that was begun last.
-define internal i32 @newest_region(ptr %pool) nounwind {
+define internal i64 @newest_region(ptr %pool) nounwind {
   %region.at = getelementptr i8, ptr %pool, i64 192
-  %region = load atomic i32, ptr %region.at acquire, align 4
-  ret i32 %region
+  %region = load atomic i64, ptr %region.at acquire, align 8
+  ret i64 %region
 }
 
 ; Which worker the running thread is: 0 for a thread that is none of the helpers.
@@ -171,21 +172,21 @@ fork:
   store i64 %extent, ptr %extent.at
   %chunks.at = getelementptr %work, ptr %work, i32 0, i32 3
   store i64 %chunks, ptr %chunks.at
-  %region = call i32 @publish(ptr %pool, ptr %work)
+  %region = call i64 @publish(ptr %pool, ptr %work)
   ; Without a fence: what the caller wrote travels meanwhile, and only a helper that falls asleep at
   ; this moment can be missed, which is why the caller looks twice.
   call void @wake_sleepers(ptr %pool)
   call void @run_chunk(ptr %work, i64 0, i64 0)
   call void @wake_sleepers(ptr %pool)
-  %ran = call i64 @run_share(ptr %pool, i32 %region, ptr %work, i64 0, i64 0, i64 1)
+  %ran = call i64 @run_share(ptr %pool, i64 %region, ptr %work, i64 0, i64 0, i64 1)
   %worked = call i64 @clock()
   %missing = sub i64 %chunks, %ran
-  %waits = call i1 @is_finished_soon(ptr %pool, i32 %region, i64 %missing, i64 %worked)
+  %waits = call i1 @is_finished_soon(ptr %pool, i64 %region, i64 %missing, i64 %worked)
   br i1 %waits, label %finish, label %help
 help:
-  %helped = call i64 @help(ptr %pool, i32 %region, ptr %work, i64 0, i64 %ran)
+  %helped = call i64 @help(ptr %pool, i64 %region, ptr %work, i64 0, i64 %ran)
   %left = sub i64 %chunks, %helped
-  call void @join(ptr %pool, i32 %region, i64 %left)
+  call void @join(ptr %pool, i64 %region, i64 %left)
   br label %finish
 finish:
   call void @settle(ptr %pool, i64 %start, i64 %worked, i64 %chunks, i64 %ran)
@@ -196,45 +197,44 @@ return:
 }
 
 ; Begins a region, the first chunk of which is the caller's for good; returns its number.
-define internal i32 @publish(ptr %pool, ptr %work) nounwind {
+define internal i64 @publish(ptr %pool, ptr %work) nounwind {
   %region.at = getelementptr i8, ptr %pool, i64 192
-  %region.old = load i32, ptr %region.at
-  %changing = add i32 %region.old, 1
-  %region = add i32 %region.old, 2
-  %region.wide = zext i32 %region to i64
-  %region.placed = shl i64 %region.wide, 32
+  %region.old = load i64, ptr %region.at
+  %changing = add i64 %region.old, 1
+  %region = add i64 %region.old, 2
+  %region.placed = shl i64 %region, 16
   %claim = or i64 %region.placed, 1
   %own = call ptr @slot(ptr %pool, i64 0)
   store atomic i64 %claim, ptr %own monotonic, align 8
-  store atomic i32 %changing, ptr %region.at monotonic, align 4
+  store atomic i64 %changing, ptr %region.at monotonic, align 8
   fence release
   %shared = getelementptr i8, ptr %pool, i64 200
   call void @copy_work(ptr %work, ptr %shared)
-  store atomic i32 %region, ptr %region.at release, align 4
-  ret i32 %region
+  store atomic i64 %region, ptr %region.at release, align 8
+  ret i64 %region
 }
 
 ; Reads the newest region into `work`; returns its number.
-define internal i32 @receive(ptr %pool, ptr %work) nounwind {
+define internal i64 @receive(ptr %pool, ptr %work) nounwind {
 entry:
   %region.at = getelementptr i8, ptr %pool, i64 192
   %shared = getelementptr i8, ptr %pool, i64 200
   br label %read
 read:
-  %region = load atomic i32, ptr %region.at acquire, align 4
+  %region = load atomic i64, ptr %region.at acquire, align 8
   call void @copy_work(ptr %shared, ptr %work)
   fence acquire
-  %after = load atomic i32, ptr %region.at monotonic, align 4
-  %same = icmp eq i32 %region, %after
-  %low = and i32 %region, 1
-  %settled = icmp eq i32 %low, 0
+  %after = load atomic i64, ptr %region.at monotonic, align 8
+  %same = icmp eq i64 %region, %after
+  %low = and i64 %region, 1
+  %settled = icmp eq i64 %low, 0
   %whole = and i1 %same, %settled
   br i1 %whole, label %done, label %again
 again:
   call void @relax()
   br label %read
 done:
-  ret i32 %region
+  ret i64 %region
 }
 
 define internal void @copy_work(ptr %from, ptr %to) nounwind {
@@ -272,7 +272,7 @@ done:
 
 ; Runs chunks of `region` in the share of `owner` until none is unclaimed; a helper reports. Returns
 ; how many chunks the worker ran, `before` included.
-define internal i64 @run_share(ptr %pool, i32 %region, ptr %work, i64 %worker, i64 %owner,
+define internal i64 @run_share(ptr %pool, i64 %region, ptr %work, i64 %worker, i64 %owner,
                                i64 %before) nounwind {
 entry:
   %own = call ptr @slot(ptr %pool, i64 %worker)
@@ -280,20 +280,17 @@ entry:
   %begin = call i64 @share_begin(ptr %pool, ptr %work, i64 %owner)
   %owner.next = add i64 %owner, 1
   %end = call i64 @share_begin(ptr %pool, ptr %work, i64 %owner.next)
-  %region.wide = zext i32 %region to i64
-  %region.placed = shl i64 %region.wide, 32
+  %region.placed = shl i64 %region, 16
   br label %look
 look:
   %ran = phi i64 [ %before, %entry ], [ %ran, %try ], [ %ran.next, %run ]
   %claim = load atomic i64, ptr %slot acquire, align 8
-  %claim.shifted = lshr i64 %claim, 32
-  %claim.region = trunc i64 %claim.shifted to i32
-  %age = sub i32 %region, %claim.region
-  %over = icmp slt i32 %age, 0
+  %claim.region = lshr i64 %claim, 16
+  %over = icmp ugt i64 %claim.region, %region
   br i1 %over, label %leave, label %current
 current:
-  %begun = icmp eq i32 %age, 0
-  %claim.next = and i64 %claim, 4294967295
+  %begun = icmp eq i64 %claim.region, %region
+  %claim.next = and i64 %claim, 65535
   %chunk = select i1 %begun, i64 %claim.next, i64 %begin
   %left = icmp ult i64 %chunk, %end
   br i1 %left, label %try, label %leave
@@ -313,7 +310,7 @@ leave:
   %reports = and i1 %helps, %more.ran
   br i1 %reports, label %report, label %done
 report:
-  call void @report(ptr %pool, ptr %own, i32 %region, i64 %ran)
+  call void @report(ptr %pool, ptr %own, i64 %region, i64 %ran)
   br label %done
 done:
   ret i64 %ran
@@ -334,7 +331,7 @@ define internal i64 @share_begin(ptr %pool, ptr %work, i64 %worker) nounwind {
 
 ; Runs chunks of `region` in the shares of the others. Returns how many the worker ran, `before`
 ; included.
-define internal i64 @help(ptr %pool, i32 %region, ptr %work, i64 %worker, i64 %before) nounwind {
+define internal i64 @help(ptr %pool, i64 %region, ptr %work, i64 %worker, i64 %before) nounwind {
 entry:
   %threads.at = getelementptr i8, ptr %pool, i64 8
   %threads = load i64, ptr %threads.at
@@ -348,7 +345,7 @@ next:
   %around = icmp eq i64 %owner, %worker
   br i1 %around, label %done, label %share
 share:
-  %ran.next = call i64 @run_share(ptr %pool, i32 %region, ptr %work, i64 %worker, i64 %owner,
+  %ran.next = call i64 @run_share(ptr %pool, i64 %region, ptr %work, i64 %worker, i64 %owner,
                                   i64 %ran)
   br label %next
 done:
@@ -370,12 +367,12 @@ define internal i64 @patient_until(ptr %pool, i64 %done) nounwind {
 
 ; Whether the helpers report the `missing` chunks of `region` before the caller, done with its share at
 ; `done`, would look for them.
-define internal i1 @is_finished_soon(ptr %pool, i32 %region, i64 %missing, i64 %done) nounwind {
+define internal i1 @is_finished_soon(ptr %pool, i64 %region, i64 %missing, i64 %done) nounwind {
 entry:
   %until = call i64 @patient_until(ptr %pool, i64 %done)
   br label %look
 look:
-  %finished = call i1 @is_finished(ptr %pool, i32 %region, i64 %missing)
+  %finished = call i1 @is_finished(ptr %pool, i64 %region, i64 %missing)
   br i1 %finished, label %return, label %wait
 wait:
   call void @relax()
@@ -414,11 +411,10 @@ run:
 }
 
 ; Reports that a helper ran `ran` chunks of `region` so far, and wakes the caller where it sleeps.
-define internal void @report(ptr %pool, ptr %own, i32 %region, i64 %ran) nounwind {
+define internal void @report(ptr %pool, ptr %own, i64 %region, i64 %ran) nounwind {
 entry:
   %report.at = getelementptr i8, ptr %own, i64 64
-  %region.wide = zext i32 %region to i64
-  %region.placed = shl i64 %region.wide, 32
+  %region.placed = shl i64 %region, 16
   %report = or i64 %region.placed, %ran
   %before = atomicrmw xchg ptr %report.at, i64 %report seq_cst
   %asleep.at = getelementptr i8, ptr %pool, i64 72
@@ -434,7 +430,7 @@ done:
 }
 
 ; Whether the helpers have reported `missing` chunks of `region`.
-define internal i1 @is_finished(ptr %pool, i32 %region, i64 %missing) nounwind {
+define internal i1 @is_finished(ptr %pool, i64 %region, i64 %missing) nounwind {
 entry:
   %threads.at = getelementptr i8, ptr %pool, i64 8
   %threads = load i64, ptr %threads.at
@@ -445,10 +441,9 @@ look:
   %slot = call ptr @slot(ptr %pool, i64 %worker)
   %report.at = getelementptr i8, ptr %slot, i64 64
   %report = load atomic i64, ptr %report.at seq_cst, align 8
-  %report.shifted = lshr i64 %report, 32
-  %report.region = trunc i64 %report.shifted to i32
-  %current = icmp eq i32 %report.region, %region
-  %count = and i64 %report, 4294967295
+  %report.region = lshr i64 %report, 16
+  %current = icmp eq i64 %report.region, %region
+  %count = and i64 %report, 65535
   %ran = select i1 %current, i64 %count, i64 0
   %open.next = sub i64 %open, %ran
   %worker.next = add i64 %worker, 1
@@ -460,12 +455,12 @@ done:
 }
 
 ; Waits until the helpers have run the `missing` chunks of `region`: spins, then sleeps.
-define internal void @join(ptr %pool, i32 %region, i64 %missing) nounwind {
+define internal void @join(ptr %pool, i64 %region, i64 %missing) nounwind {
 entry:
   %none = icmp eq i64 %missing, 0
   br i1 %none, label %done, label %first
 first:
-  %ready = call i1 @is_finished(ptr %pool, i32 %region, i64 %missing)
+  %ready = call i1 @is_finished(ptr %pool, i64 %region, i64 %missing)
   br i1 %ready, label %done, label %begin
 begin:
   %deadline = call i64 @spin_deadline()
@@ -473,7 +468,7 @@ begin:
 spin:
   %turn = phi i32 [ 0, %begin ], [ %turn.next, %again ]
   call void @relax()
-  %reported = call i1 @is_finished(ptr %pool, i32 %region, i64 %missing)
+  %reported = call i1 @is_finished(ptr %pool, i64 %region, i64 %missing)
   br i1 %reported, label %done, label %again
 again:
   %turn.next = add i32 %turn, 1
@@ -482,7 +477,7 @@ again:
 sleep:
   %asleep.at = getelementptr i8, ptr %pool, i64 72
   %ignored = atomicrmw xchg ptr %asleep.at, i32 1 seq_cst
-  %finished = call i1 @is_finished(ptr %pool, i32 %region, i64 %missing)
+  %finished = call i1 @is_finished(ptr %pool, i64 %region, i64 %missing)
   br i1 %finished, label %rise, label %wait
 wait:
   call void @futex(ptr %asleep.at, i64 128, i64 1)
@@ -694,9 +689,9 @@ entry:
   call void @settle_down(ptr %slot)
   br label %idle
 idle:
-  %seen = phi i32 [ 0, %entry ], [ %region, %help ]
-  %now = call i32 @newest_region(ptr %pool)
-  %called = icmp ne i32 %now, %seen
+  %seen = phi i64 [ 0, %entry ], [ %region, %help ]
+  %now = call i64 @newest_region(ptr %pool)
+  %called = icmp ne i64 %now, %seen
   br i1 %called, label %awake, label %begin
 begin:
   %deadline = call i64 @spin_deadline()
@@ -704,8 +699,8 @@ begin:
 spin:
   %turn = phi i32 [ 0, %begin ], [ %turn.next, %again ]
   call void @relax()
-  %latest = call i32 @newest_region(ptr %pool)
-  %begun = icmp ne i32 %latest, %seen
+  %latest = call i64 @newest_region(ptr %pool)
+  %begun = icmp ne i64 %latest, %seen
   br i1 %begun, label %awake, label %again
 again:
   %turn.next = add i32 %turn, 1
@@ -719,8 +714,8 @@ drowse:
 recheck:
   %bell = load atomic i32, ptr %bell.at seq_cst, align 4
   %region.at = getelementptr i8, ptr %pool, i64 192
-  %region.now = load atomic i32, ptr %region.at seq_cst, align 4
-  %quiet = icmp eq i32 %region.now, %seen
+  %region.now = load atomic i64, ptr %region.at seq_cst, align 8
+  %quiet = icmp eq i64 %region.now, %seen
   br i1 %quiet, label %sleep, label %rise
 sleep:
   %bell.wide = zext i32 %bell to i64
@@ -730,18 +725,18 @@ rise:
   %after = atomicrmw sub ptr %asleep.at, i32 1 seq_cst
   br label %awake
 awake:
-  %region = call i32 @receive(ptr %pool, ptr %work)
+  %region = call i64 @receive(ptr %pool, ptr %work)
   %body = load ptr, ptr %work
   %over = icmp eq ptr %body, null
   br i1 %over, label %leave, label %take
 take:
-  %ran = call i64 @run_share(ptr %pool, i32 %region, ptr %work, i64 %worker, i64 %worker, i64 0)
+  %ran = call i64 @run_share(ptr %pool, i64 %region, ptr %work, i64 %worker, i64 %worker, i64 0)
   %done = call i64 @clock()
   %until = call i64 @patient_until(ptr %pool, i64 %done)
   br label %patient
 patient:
-  %newest = call i32 @newest_region(ptr %pool)
-  %next = icmp ne i32 %newest, %region
+  %newest = call i64 @newest_region(ptr %pool)
+  %next = icmp ne i64 %newest, %region
   br i1 %next, label %awake, label %wait
 wait:
   %time = call i64 @clock()
@@ -751,7 +746,7 @@ rest:
   call void @relax()
   br label %patient
 help:
-  %helped = call i64 @help(ptr %pool, i32 %region, ptr %work, i64 %worker, i64 %ran)
+  %helped = call i64 @help(ptr %pool, i64 %region, ptr %work, i64 %worker, i64 %ran)
   br label %idle
 leave:
   ret void
@@ -760,7 +755,7 @@ leave:
 define void @farrier_pool_shutdown(ptr %pool) nounwind {
   %work = alloca %work
   store ptr null, ptr %work
-  %ignored = call i32 @publish(ptr %pool, ptr %work)
+  %ignored = call i64 @publish(ptr %pool, ptr %work)
   fence seq_cst ; a helper that falls asleep at this moment is woken
   call void @wake_sleepers(ptr %pool)
   ret void
