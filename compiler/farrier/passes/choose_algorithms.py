@@ -23,11 +23,10 @@ from farrier.targets import Target, backend_of
 
 _LATE = 0.7  # of what shows of traffic that is not fetched ahead (`Machine.exposed`)
 _MARGIN = 0.85  # of the direct sum's time: what another algorithm must stay below
+# Vectors of output channels that a thread takes at least; twice as many by filtering.
+_PANEL = 2
 # For one vector of a tile, by the tile: to load it, its sums, to store it.
 _TRANSFORM_CYCLES = {2: 4.0, 3: 4.0, 4: 4.0, 6: 8.0}
-_PANEL = (
-    2  # vectors of output channels that a thread takes at least, and twice as many by filtering
-)
 _ROUNDING_CYCLES = 1.0  # to round it to the dtype of the weights, where that is not f32
 
 

@@ -23,7 +23,7 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Machine:
-    """Costs of one core; `memory_bandwidth` is that of all cores together, `core_bandwidth` what
+    """Costs of one core; `memory_bandwidth` is that of all threads together, `core_bandwidth` what
     one of them has of it at most."""
 
     lanes: int  # f32 elements of a vector register
@@ -55,11 +55,13 @@ class Machine:
         """The part of `target` that a kernel with `threads` threads has."""
         caches = target.l1_bytes, target.l2_bytes, target.l3_bytes
         sizes = target.lanes, target.registers, threads, *caches
-        return cls(*sizes, **backend_of(target).figures(target))
+        found = cls(*sizes, **backend_of(target).figures(target))
+        drawn = min(found.memory_bandwidth, threads * found.core_bandwidth)
+        return dataclasses.replace(found, memory_bandwidth=drawn)
 
     @property
     def fork_join(self) -> float:
-        """Seconds that a parallel loop costs (`bench/pool.py`)."""
+        """Seconds that a parallel loop costs (`bench/pool.py`), late threads included."""
         return 0.4e-6 + 0.05e-6 * self.threads
 
     @property

@@ -301,6 +301,7 @@ class _Kernel:
             # What the windows read was written a moment ago.
             point_bytes=0 if window else typical(found.broadcast_load.buffer.nbytes),
             cold=True,
+            common=True,
             depthwise=window,
             epilogue=operations(found.epilogue),
             by_lane=self._sum(found).by_lane,

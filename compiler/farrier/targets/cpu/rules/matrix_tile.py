@@ -200,9 +200,11 @@ class _Kernel:
         cold = found.vector_load.buffer.scope is MemoryScope.CONSTANT
         lane_bytes = lanes * reduced * self.product.right.nbytes
         # A thread's share of the lanes, and of the points.
-        own, whole = 1 / machine.threads, np.ones(len(high))
-        by_lanes = columns["order"] == 0
-        lane_share, point_share = np.where(by_lanes, own, whole), np.where(by_lanes, whole, own)
+        own, by_lanes = 1 / machine.threads, columns["order"] == 0
+        panels = np.ceil(lanes / (self.width * wide))
+        divided, whole = 1 / np.minimum(panels, machine.threads), np.minimum(panels * own, 1.0)
+        lane_share = np.where(by_lanes, divided, 1.0)
+        point_share = np.where(by_lanes, whole, own)
         memory = cold * machine.memory_seconds(lane_bytes, lane_share)
         exposed = np.where(columns["prefetch"] > 0, _EXPOSED_AHEAD, machine.exposed)
         seconds = np.maximum(busy, memory) + exposed * np.minimum(busy, memory)

@@ -269,6 +269,7 @@ class _Kernel:
             lane_bytes=typical(found.vector_load.buffer.nbytes),
             point_bytes=typical(found.broadcast_load.buffer.nbytes),
             cold=found.vector_load.buffer.scope is MemoryScope.CONSTANT,
+            common=not self._has_lanes_of_its_own,
             depthwise=found.depthwise,
             packs=self.packs,
             padded=self._padded_line() if self.hoisted else 0,
@@ -277,6 +278,12 @@ class _Kernel:
             scattered=bool(self._sum.blocked) and not found.depthwise,
             by_lane=self._sum.by_lane,
         )
+
+    @property
+    def _has_lanes_of_its_own(self) -> bool:
+        """Whether the lane operand varies from product to product."""
+        axes = {name for index in self.contraction.vector_load.indices for name in variables(index)}
+        return bool(axes & {*self.contraction.batch, *self._outer_points})
 
     def _row_bytes(self) -> int:
         """From one row's points to the next's, where an index of the points is the row itself."""

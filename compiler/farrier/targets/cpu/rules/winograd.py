@@ -199,21 +199,24 @@ class _Kernel:
         even = np.where(fused, batch * tiles / chunk, units)
         balance = np.ceil(units / machine.threads) * machine.threads / even
         # A thread reads what the others have transformed, of all tiles where threads divide the
-        # channels alone, and they take it back to write it again.
+        # channels alone, and they take it back to write it again. The tiles that it multiplies are
+        # seldom those that it has transformed, so what it reads is counted twice.
         written = 2 * 1.0 * width * squared * batch * tiles * ic * (1 - 1 / machine.threads)
         read = np.minimum(2 * chunks / machine.threads, 1.0)
         remote = np.where(fused, 0.0, written * read / machine.remote_bandwidth)
         # It waits for all weights that it reads, whoever reads them as well.
         share = np.where(fused, 1.0, 1 / np.minimum(chunks, machine.threads))
-        cold = machine.memory_seconds(self._problem.lane_bytes, share) - products.terms["memory"]
+        late_weights = machine.memory_seconds(self._problem.lane_bytes, share)
+        late_weights = late_weights - products.terms["memory"]
         # The last panel of a chunk at one point does not fetch the first at the next.
         late = np.where(decided["panels"] > 1, decided["prefetch"] / decided["panels"], 0.0)
         extra = (transforms + spilt / machine.l3_bandwidth) / machine.threads
         seconds = (products.seconds + extra / machine.hertz) * balance
         seconds += remote / machine.hertz + machine.fork_join
         seconds += streamed / machine.memory_bandwidth
-        seconds += _LATE * late * products.terms["memory"] + cold
+        seconds += _LATE * late * products.terms["memory"] + late_weights
         terms = dict(products.terms)
+        terms["memory"] = terms["memory"] + late_weights
         terms["l2"] = terms["l2"] + spilt / machine.l3_bandwidth / machine.hertz
         terms["overhead"] = terms["overhead"] + transforms / machine.hertz
         terms["tiles"], terms["balance"] = units, balance

@@ -71,6 +71,7 @@ class Problem:
     lane_bytes: int  # of the lane operand, for all products
     point_bytes: int  # of the point operand, for all products
     cold: bool  # whether the lane operand comes from memory
+    common: bool = False  # whether all products have the same lane operand
     depthwise: bool = False  # the point operand is loaded as vectors too
     packs: bool = False  # the lane operand is copied, panel by panel, on the way
     padded: int = 0  # elements of one line of the point operand, where lines are copied; or 0
@@ -107,7 +108,7 @@ def estimate(problem: Problem, tiles: Tiles, machine: Machine) -> Estimate:
     busy = cycles / machine.hertz * balance / machine.threads
     lane_share, point_share = _needs(problem, tiles, machine)
     memory = problem.cold * machine.memory_seconds(problem.lane_bytes, lane_share)
-    first = _first_panels(problem, tiles, machine) * memory
+    first = _first_panels(problem, tiles, lane_share, machine) * memory
     exposed = _exposed(problem, tiles, machine)
     rest = memory - first
     seconds = first + np.maximum(busy, rest) + exposed * np.minimum(busy, rest)
@@ -172,12 +173,15 @@ def _panel_bytes(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
     return panel
 
 
-def _first_panels(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
-    """Of the weights, the share that each thread waits for before it computes."""
+def _first_panels(problem: Problem, tiles: Tiles, lane_share: Floats, machine: Machine) -> Floats:
+    """Of the weights that a thread reads, the share that it waits for before it computes."""
     if problem.depthwise:
         return np.zeros(len(tiles.vectors))
-    first = machine.threads * _panel_bytes(problem, tiles, machine)
-    share: Floats = np.minimum(first / problem.lane_bytes, 1.0)
+    first = _panel_bytes(problem, tiles, machine)
+    # Threads that read the same panels wait for each other: two do not, 16 do.
+    crowd = max(machine.threads / 2, 1.0)
+    first = first * np.where(tiles.order == LoopOrder.PANELS, 1.0, crowd)
+    share: Floats = np.minimum(first / (lane_share * problem.lane_bytes), 1.0)
     return share
 
 
@@ -226,21 +230,21 @@ def shared(points: Floats, lanes: Floats, ahead: Bools, machine: Machine) -> Flo
 def _needs(problem: Problem, tiles: Tiles, machine: Machine) -> tuple[Floats, Floats]:
     """Of the lane operand and of the points, the share that one thread reads.
 
-    Where threads divide the lanes it reads its own and all points; where there are fewer panels
-    than threads, one panel and a part of the points. Where they divide the points, the other way
-    round.
+    Threads divide the products first, then the lanes or the points. Of the lanes each has its own,
+    with all points; where there are fewer panels than threads, one panel and a part of the points.
+    Of the points, the other way round. Products may have one lane operand in common.
     """
-    threads, batch = machine.threads, problem.batch
-    if batch >= threads:
-        even = np.full(len(tiles.vectors), 1 / threads)
-        return even, even
+    products = min(problem.batch, machine.threads)
+    threads = machine.threads / products  # for each product
     by_lanes = tiles.order == LoopOrder.PANELS
-    units = np.where(by_lanes, _panels(problem, tiles, machine), _row_tiles(problem, tiles))
-    units = batch * np.where(tiles.order == LoopOrder.PARTS, threads, units)
+    panels = _panels(problem, tiles, machine)
+    units = np.where(by_lanes, panels, _row_tiles(problem, tiles))
+    units = np.where(tiles.order == LoopOrder.PARTS, machine.threads, units)
     divided, whole = 1 / np.minimum(units, threads), np.minimum(units / threads, 1.0)
-    lanes = np.where(by_lanes, divided, whole / (1 if problem.cold else batch))
-    points = np.where(by_lanes, whole / batch, divided)
-    return lanes, points
+    alone = by_lanes & (problem.packs | (tiles.slices > 1))  # threads divide panels alone
+    whole = np.where(alone, 1.0, whole)
+    lanes, points = np.where(by_lanes, (divided, whole), (whole, divided))
+    return lanes / (1 if problem.common else products), points / products
 
 
 def _tile_cycles(
@@ -354,9 +358,8 @@ def _traffic(
         rate = machine.l3_bandwidth if is_far else machine.l2_bandwidth
         return streamed / rate, np.full(len(streamed), is_far)
     _, points = _needs(problem, tiles, machine)
-    if problem.batch >= machine.threads:
-        points = np.full(len(points), 1 / problem.batch)
-    share = points * problem.point_bytes / tiles.slices
+    products = min(problem.batch, machine.threads)
+    share = points * products / problem.batch * problem.point_bytes / tiles.slices
     share += tiles.prefetch * panel_bytes
     whole = problem.lane_bytes / (1 if problem.cold else problem.batch)
     rows_bytes = point_bytes * np.ceil(problem.points[1] / tiles.columns)

@@ -8,8 +8,9 @@
 ;
 ; What a region costs is lines that travel between cores, above all those that one core takes from
 ; many, one after the other. So the caller writes one line, which all helpers watch: what to do, under
-; a number that is odd while the rest changes. Each helper works on a line of its own, and reports in
-; another how many chunks it ran, once. Only who has waited for a while looks at the lines of others.
+; a number that is odd while the rest changes. Each helper claims in a line of its own, and reports in
+; another how many chunks it ran, once a share. Only who has waited for a while looks at what others
+; have claimed.
 ;
 ; Where a neighbour takes a core, a helper that was stopped within a chunk holds up the caller until
 ; it runs again. So the caller keeps a debt: by how much regions took longer than they would have
@@ -329,8 +330,8 @@ define internal i64 @share_begin(ptr %pool, ptr %work, i64 %worker) nounwind {
   ret i64 %begin
 }
 
-; Runs chunks of `region` in the shares of the others. Returns how many the worker ran, `before`
-; included.
+; Runs chunks of `region` in the shares of the others, until another region begins. Returns how many
+; the worker ran, `before` included.
 define internal i64 @help(ptr %pool, i64 %region, ptr %work, i64 %worker, i64 %before) nounwind {
 entry:
   %threads.at = getelementptr i8, ptr %pool, i64 8
@@ -339,6 +340,10 @@ entry:
 next:
   %last = phi i64 [ %worker, %entry ], [ %owner, %share ]
   %ran = phi i64 [ %before, %entry ], [ %ran.next, %share ]
+  %newest = call i64 @newest_region(ptr %pool)
+  %current = icmp eq i64 %newest, %region
+  br i1 %current, label %find, label %done
+find:
   %ahead = add i64 %last, 1
   %wraps = icmp eq i64 %ahead, %threads
   %owner = select i1 %wraps, i64 0, i64 %ahead
@@ -489,8 +494,8 @@ done:
   ret void
 }
 
-; Settles a region in which the caller ran `ran` chunks from `start` to `worked`, and then waited: what
-; it took beyond the time of all chunks at that pace is debt, what it saved pays it back. More than all
+; Settles a region in which the caller ran `ran` chunks from `start` to `worked`, and then waited or
+; helped: what it took beyond the time of all chunks at that pace is debt, what it saved pays it back. More than all
 ; threads can do no region saved: the caller itself was stopped where its pace says so.
 define internal void @settle(ptr %pool, i64 %start, i64 %worked, i64 %chunks, i64 %ran) nounwind {
 entry:
