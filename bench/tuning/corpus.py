@@ -38,7 +38,7 @@ from farrier.schedule_search.trial import DeviceFaultError, Trial
 from farrier.space import Features, Population, Space
 from farrier.space.space import Floats
 from farrier.targets import Target
-from farrier_device.measurement import CandidateResult, TimingPolicy
+from farrier_device.measurement import CandidateResult, DeviceFault, TimingPolicy
 
 BATCH = 16
 FASTEST = 16  # of each task, that are measured again
@@ -259,10 +259,12 @@ class _Collector:
 
 @contextlib.contextmanager
 def _told(say: Callable[[str], None]) -> Iterator[None]:
-    """Says where the device was at fault, and goes on."""
+    """Says where the machine changed meanwhile, and goes on; other faults of a device last."""
     try:
         yield
     except DeviceFaultError as error:
+        if error.fault is not DeviceFault.DRIFTED:
+            raise
         say(str(error))
 
 

@@ -126,6 +126,17 @@ def test_a_batch_at_whose_time_the_machine_changed_is_measured_anew(tmp_path, mo
     assert len(known.rows) == 4
 
 
+def test_a_device_that_is_lost_ends_the_measurements(tmp_path, monkeypatch):
+    def lost(measurer, *batch):
+        raise DeviceFaultError(DeviceFault.LOST, "as invented here")
+
+    monkeypatch.setattr(TaskMeasurer, "measure", lost)
+    layers = [layer for layer in LAYERS if layer.name == "softmax 197×771"]
+    corpus = Corpus.under(tmp_path, parse_target("host"), 1)
+    with pytest.raises(DeviceFaultError, match="lost: as invented here"):
+        corpus.collect(layers, 4, 60.0, lambda text: None)
+
+
 def test_random_rows_are_all_rows_in_one_order():
     space = a_space()
     rows = random_rows(space)

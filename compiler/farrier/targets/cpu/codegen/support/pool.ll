@@ -182,8 +182,8 @@ fork:
   %ran = call i64 @run_share(ptr %pool, i64 %region, ptr %work, i64 0, i64 0, i64 1)
   %worked = call i64 @clock()
   %missing = sub i64 %chunks, %ran
-  %waits = call i1 @is_finished_soon(ptr %pool, i64 %region, i64 %missing, i64 %worked)
-  br i1 %waits, label %finish, label %help
+  %soon = call i1 @is_finished_soon(ptr %pool, i64 %region, i64 %missing, i64 %worked)
+  br i1 %soon, label %finish, label %help
 help:
   %helped = call i64 @help(ptr %pool, i64 %region, ptr %work, i64 0, i64 %ran)
   %left = sub i64 %chunks, %helped
