@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from farrier.ir.types import DType
+from farrier.space.space import Floats
 from farrier.targets import Target, backend_of
 
 Ints: TypeAlias = npt.NDArray[np.int64]
-Floats: TypeAlias = npt.NDArray[np.float64]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
