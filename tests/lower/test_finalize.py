@@ -239,6 +239,35 @@ def test_a_loop_of_work_that_decides_a_guard_by_itself_keeps_it():
         np.testing.assert_array_equal(run_loops(bound, {"a": a})["y"], a + np.float32(1))
 
 
+_PADDED_STRIPS = """
+@function
+def strips(a: f32[12, 40], y: f32[12, 40]):
+    for strip in %s(3):
+        with alloc(f32[6, 40] in local) as t:
+            for line in serial(6):
+                for i in serial(40):
+                    t[line, i] = 0.0
+                    if 0 <= strip * 4 + line - 1 and strip * 4 + line - 1 < 12:
+                        t[line, i] = a[strip * 4 + line - 1, i]
+            for row in serial(4):
+                for j in unrolled(40):
+                    y[strip * 4 + row, j] = t[row, j] + (t[row + 1, j] + t[row + 2, j])
+"""
+
+
+@pytest.mark.parametrize("kind", ["parallel", "serial"])
+@pytest.mark.parametrize(("width", "copies"), [(40, 3), (400, 1)])
+def test_much_work_is_not_copied_for_lines_that_decide_a_guard(kind, width, copies):
+    """Little work has a copy for the first strip and the last, whose lines lie partly outside."""
+    final = finalize(parse_ir(_PADDED_STRIPS.replace("40", str(width)) % kind))
+    stores = [s.buffer.name for s in walk_stmts(final.body) if isinstance(s, Store)]
+    assert stores.count("y") == copies
+    a = np.random.default_rng(0).integers(9, size=(12, width)).astype(np.float32)
+    padded = np.pad(a, ((1, 1), (0, 0)))
+    wanted = padded[:-2] + (padded[1:-1] + padded[2:])
+    np.testing.assert_array_equal(run_loops(final, {"a": a})["y"], wanted)
+
+
 _TILES = """
 @function(h=dim(1, 300, 100), tiles=(h + 11) // 12)
 def strips(a: f32[h, 40], y: f32[h, 40]):

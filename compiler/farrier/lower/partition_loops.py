@@ -11,8 +11,9 @@ A guard is a lower bound on a linear form, of an If or of a Select. Seen from th
 `v`, its terms are outer (bound here) or inner (of loops below). Where a bound on `v` alone makes it
 hold for all inner iterations, the loop is cut in two; where that takes another outer form (a digit
 of a fused loop), or the loop is parallel, the body gets an If. Cutting at every level from the
-outside in leaves tails whose guards have shortened the inner loops to constants. A symbolic guard
-shortens nothing: where a loop of work further in decides it by itself, it stays there.
+outside in leaves tails whose guards have shortened the inner loops to constants. Where a loop of
+work further in decides a guard by itself, it stays there: a symbolic one, which shortens nothing,
+and any that would cost a copy of much code.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ _EMPTY = Block(())
 _IDENTITIES = {op.binary: op for op in ReduceOp}
 _NOTHING: Mapping[str, Expr] = {}
 _SOFT_COPIES = 256  # stores, unrolled, that may be copied to free others from a Select
+_MUCH = 256  # stores, unrolled, that are not copied for a guard which a loop further in decides
 _TAIL_COPIES = 2048  # stores, unrolled, that tails of unknown length may have in narrower tiles
 
 
@@ -175,7 +177,11 @@ class _Specializer:
                     continue
                 if isinstance(cut, Dim) and loop.kind is not LoopKind.SERIAL:
                     continue
-                if _is_cut(cut, loop.extent) and self._may_copy(guard, loop.body):
+                if not _is_cut(cut, loop.extent):
+                    continue
+                if isinstance(cut, int) and _stays_within(guard, loop.body, False):
+                    continue
+                if self._may_copy(guard, loop.body):
                     return cut
         return None
 
@@ -235,7 +241,7 @@ class _Specializer:
                 continue
             if kind in (LoopKind.VECTORIZED, LoopKind.UNROLLED) and is_symbolic:
                 continue  # lanes are masked, and registers written in one branch alone are not set
-            if is_symbolic and _is_decided_within(guard, body):
+            if _stays_within(guard, body, is_symbolic):
                 continue
             cold = context.knowing(guard.outer, low, border - 1)
             is_all = is_symbolic and is_idle(body, cold)
@@ -354,17 +360,20 @@ def _is_cut(cut: Extent, extent: Extent) -> bool:
     return cut not in (0, extent) and is_less(-1, cut) and is_less(cut, extent + 1)
 
 
-def _is_decided_within(guard: Guard, body: Stmt) -> bool:
-    """Whether a serial loop in `body` is to decide a guard, be it for all of a tile: once for a
-    loop or a tile of work the test costs nothing, and here it costs a copy of all that stands
-    beside that loop."""
+def _stays_within(guard: Guard, body: Stmt, is_symbolic: bool) -> bool:
+    """Whether a serial loop in `body` is to decide a guard: once for a loop or a tile of work the
+    test costs nothing, and here it costs a copy of all that stands beside that loop. A symbolic
+    one may be decided for all of a tile there; another is left to the loop that it speaks of."""
     names = {name for atom in guard.inner for name in variables(atom)}
     loops = [loop for loop in _serial_loops(body) if loop.var in names]
     if len(loops) != 1:
         return False
     (loop,) = loops
+    copied = unrolled_size(body)
+    if not is_symbolic and (guard.soft or names != {loop.var} or copied < _MUCH):
+        return False
     size = unrolled_size(loop.body)
-    is_least = 2 * size < unrolled_size(body)
+    is_least = 2 * size < copied
     return is_least or size >= WORK or any(_serial_loops(loop.body))
 
 
