@@ -18,6 +18,7 @@ import numpy.typing as npt
 from farrier.ir.graph import Graph
 from farrier.ir.special import convert
 from farrier.ir.types import DType, Layout, TensorType
+from farrier.measure.blas import on_one_core
 from farrier.ops.run import run_graph
 from farrier.partition.extract import Task
 
@@ -45,7 +46,8 @@ def make_task_data(task: Task) -> TaskData:
     rng = np.random.default_rng(zlib.crc32(task.key.encode()))
     region = task.region
     arrays = {value.name: _random(value.type, region, rng) for value in region.inputs}
-    outputs = run_graph(region, arrays, wide=True)
+    with on_one_core():
+        outputs = run_graph(region, arrays, wide=True)
     inputs, expected, padding = [], [], []
     for value in region.inputs:
         inputs.append(_packed(value.type, arrays[value.name], _FILLERS.get(value.type.dtype)))
