@@ -15,6 +15,7 @@ from farrier.space import Features, Population, Space
 from farrier.space.space import Floats
 
 POOL = 2048  # candidates kept alive between generations
+LIKELY = 4096  # candidates of a whole space that are predicted; the best of 85 of 86 is among them
 GENERATIONS = 4
 EPSILON = 0.1  # share of a batch that is drawn at random
 LOCAL = 0.4  # share of a batch that is one knob away from the best measured, or the default
@@ -23,8 +24,9 @@ LOCAL = 0.4  # share of a batch that is one knob away from the best measured, or
 class EvolutionarySearch:
     """Proposes candidates of one task and learns from their results.
 
-    A space that can be enumerated is ranked whole; a larger one is searched by mutation and
-    crossover of what is predicted, and what was measured, to be fast. Nothing is proposed twice.
+    A space that can be enumerated is ranked, as far as the prior likes it; a larger one is searched
+    by mutation and crossover of what is predicted, and what was measured, to be fast. Nothing is
+    proposed twice.
     Equal seeds and equal results give equal proposals, also after a resume from records.
     """
 
@@ -172,11 +174,15 @@ class _Fresh:
             return
         self.rows = self.rows[kept]
         if self._described is not None:
-            features, costs = self._described
-            self._described = features[kept], costs[kept]
+            features, priors = self._described
+            self._described = features[kept], priors[kept]
 
     def predict(self, model: CostModel) -> Floats:
-        """Seconds of each row."""
+        """Seconds of each row; infinite for those that are not likely by the prior."""
         if self._described is None:
             self._described = self._describe(self.rows)
-        return model.predict(*self._described)
+        features, priors = self._described
+        predicted = np.full(len(priors), np.inf)
+        likely = np.sort(np.argsort(priors, kind="stable")[:LIKELY])
+        predicted[likely] = model.predict(features[likely], priors[likely])
+        return predicted

@@ -23,6 +23,7 @@ SMALLEST_BATCH = 4  # where there are more tasks than trials for whole batches
 BATCH_S = 4.0  # of a device that takes long for a candidate, a batch
 GRACE_S = 1.0  # for what is in flight when a budget is spent
 FINALISTS = 7  # of each task, beside the default
+NEWS = 1 / 8  # of all results, from which on the model is trained anew
 NEAR = 0.1  # slower than the default by this may still win in a model
 
 
@@ -90,7 +91,7 @@ class _Run:
         self._listener = listener
         self._model = model
         self._usual = BATCH  # candidates of a batch, where nothing keeps it small
-        self._has_news = False  # results that the model has not learned
+        self._learned = 0  # results that the model has learned
         self._searches = [EvolutionarySearch(t.key, t.space, self._model, seed) for t in tasks]
         self._errors: list[list[float]] = [[] for _ in tasks]  # of what was measured
         self._defaults = [task.space.default() for task in tasks]
@@ -114,7 +115,6 @@ class _Run:
             self._noise(index, search.trials)
             for end in range(BATCH, len(search.trials) + BATCH, BATCH):
                 self._scheduler.update(index, min(t.seconds for t in search.trials[:end]))
-        self._has_news = True
 
     def search(self, trials: int | None, deadline: float | None) -> str:
         """Measures batches until a limit is reached or nothing is left to gain, and says which. As
@@ -144,9 +144,9 @@ class _Run:
 
     def _begin(self, flight: InFlight, trials: int | None, deadline: float | None) -> bool:
         """Whether there was a batch that is worth its time, and is in flight now."""
-        if self._has_news:
+        if self._done - self._learned > NEWS * self._learned:
             self._model.fit()
-            self._has_news = False
+            self._learned = self._done
         while (index := self._scheduler.next()) is not None:
             size = self._size(flight, trials, deadline)
             if size <= 0:
@@ -193,7 +193,6 @@ class _Run:
         for trial in found:
             self._records.add(self._record(self._tasks[index], trial))
         self._scheduler.update(index, _best_seconds(search), part, self._noise(index, found))
-        self._has_news = True
         self._report(index, found, self._done, trials, deadline)
 
     def _noise(self, index: int, found: Sequence[Trial]) -> float:
