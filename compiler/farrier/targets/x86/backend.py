@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from farrier_device.describe import MachineDescription
 
 # The scheduler before register allocation hoists broadcasts until they spill; to shorten chains of
-# integer additions more values are kept than there are registers.
-_FLAGS = ("-enable-misched=false", "-x86-machine-combiner=false")
+# integer additions more values are kept than there are registers. CodeGenPrepare takes up to a
+# fifth of LLVM's time, and code runs as fast without it.
+_FLAGS = ("-enable-misched=false", "-x86-machine-combiner=false", "-disable-cgp=true")
 
 # LLVM's names of the ISA extensions whose names differ from the kernel's.
 _LLVM_NAMES = {
