@@ -13,7 +13,7 @@ hold for all inner iterations, the loop is cut in two; where that takes another 
 of a fused loop), or the loop is parallel, the body gets an If. Cutting at every level from the
 outside in leaves tails whose guards have shortened the inner loops to constants. Where a loop of
 work further in decides a guard by itself, it stays there: a symbolic one, which shortens nothing,
-and any that would cost a copy of much code.
+and any that would cost a copy of much code. Of a tile in such a loop, `partial_tiles` does.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from farrier.ir.expr import (
     Const,
     Expr,
     Load,
+    MemoryScope,
     ReduceOp,
     Var,
 )
@@ -51,13 +52,14 @@ from farrier.ir.substitute import Substitution, loads, variables
 from farrier.lower.code_size import WORK, unrolled_size
 from farrier.lower.guards import Guard, Guards
 from farrier.lower.narrow_tiles import Tiles, is_idle, narrow, rolled
+from farrier.lower.partial_tiles import is_left_to_tile, part_of_tile
 from farrier.lower.whole_tiles import whole_tile
 
 _EMPTY = Block(())
 _IDENTITIES = {op.binary: op for op in ReduceOp}
 _NOTHING: Mapping[str, Expr] = {}
 _SOFT_COPIES = 256  # stores, unrolled, that may be copied to free others from a Select
-_MUCH = 256  # stores, unrolled, that are not copied for a guard which a loop further in decides
+_MUCH = 64  # stores, unrolled, that are not copied for a guard which a loop further in decides
 _TAIL_COPIES = 2048  # stores, unrolled, that tails of unknown length may have in narrower tiles
 
 
@@ -78,6 +80,7 @@ class _Specializer:
         self._tails = 0  # stores in tails of narrower tiles
         self._loops: list[str] = []  # around what is looked at
         self._sunk: list[str] = []  # loops around whose guards are decided where a tile is made
+        self._left: list[str] = []  # loops around of known extent, of which the same holds
         self._settled: tuple[Linear, ...] = ()  # what was tested around
         self._around: dict[str, frozenset[str]] = {}  # loops around the last Alloc of each name
 
@@ -90,6 +93,9 @@ class _Specializer:
                 return _block([self.stmt(s, context) for s in statements])
             case Alloc(buffer, body):
                 self._around[buffer.name] = frozenset(self._loops)
+                decided = self._tile(stmt, context)
+                if decided is not None:
+                    return decided
                 inside = self.stmt(body, context)
                 if not _is_read(inside, buffer):
                     return _without_stores(inside, buffer)
@@ -109,6 +115,33 @@ class _Specializer:
                 )
                 return Intrinsic(name, tuple(tiles))
         assert_never(stmt)
+
+    def _tile(self, stmt: Alloc, context: Simplifier) -> Stmt | None:
+        """A register tile under what was left to it: whole, or as far as the one iteration uses it
+        that uses a part; None where nothing was left to it."""
+        if stmt.buffer.scope is not MemoryScope.REGISTER:
+            return None
+        for var in self._left:
+            for guard in self._guards.of(stmt, var, context):
+                test = Linear(guard.outer, guard.low)
+                part = None if test in self._settled else part_of_tile(guard, context)
+                if part is None:
+                    continue
+                outer = to_expr(Linear(guard.outer, 0))
+                copy = self._copy(stmt, {name: e.index(value) for name, value in part.at.items()})
+                rest = self.stmt(copy, context)
+                if part.least is not None:
+                    rest = If(context.simplify(e.less(part.least - 1, outer)), rest)
+                _, most = context.bounds_of(Linear(guard.outer, 0))
+                before = self._settled
+                self._settled = (*before, test)
+                whole = self.stmt(stmt, context.knowing(guard.outer, part.whole, most))
+                self._settled = before
+                condition = context.simplify(e.less(part.whole - 1, outer))
+                if isinstance(condition, Const):
+                    return whole if condition.value else rest
+                return If(condition, whole, rest)
+        return None
 
     def _if(self, stmt: If, context: Simplifier) -> Stmt:
         condition = context.simplify(stmt.condition)
@@ -134,7 +167,7 @@ class _Specializer:
                 loop = dataclasses.replace(loop, body=whole)
         if loop.kind is not LoopKind.PARALLEL:
             found = self._found(loop.body, loop.var, inside)
-            cut = self._cut(loop, found)
+            cut = self._cut(loop, found, inside)
             if cut is not None:
                 first = For(loop.var, cut, loop.kind, loop.body)
                 return _block(
@@ -161,7 +194,7 @@ class _Specializer:
                         found.append(guard)
         return found
 
-    def _cut(self, loop: For, found: list[Guard]) -> Extent | None:
+    def _cut(self, loop: For, found: list[Guard], context: Simplifier) -> Extent | None:
         """Where to cut the loop so that a guard holds throughout one of the parts."""
         at = Var(loop.var)
         for guard in found:
@@ -179,11 +212,20 @@ class _Specializer:
                     continue
                 if not _is_cut(cut, loop.extent):
                     continue
-                if isinstance(cut, int) and _stays_within(guard, loop.body, False):
+                if isinstance(cut, int) and (
+                    _is_decided_within(guard, loop.body, False)
+                    or self._is_left_to_tile(guard, loop.var, loop.body, context)
+                ):
                     continue
                 if self._may_copy(guard, loop.body):
                     return cut
         return None
+
+    def _is_left_to_tile(self, guard: Guard, var: str, body: Stmt, context: Simplifier) -> bool:
+        """Whether a guard of known numbers is decided where a tile is made, not in `var`'s loop."""
+        is_left = any(Var(outer) in guard.outer for outer in self._left)  # by a loop further out
+        beside = 0 if is_left else _MUCH
+        return is_left_to_tile(guard, var, body, context, self._guards, beside)
 
     def _may_copy(self, guard: Guard, body: Stmt) -> bool:
         """Whether to make another copy of `body` for a guard's sake."""
@@ -218,7 +260,7 @@ class _Specializer:
         """The body of `var`'s loop, an If around it for each guard that outer terms decide, and
         that is none of those already `tested` around it. Where `is_edge`, a symbolic guard does not
         hold, and there is no further copy but for narrower tiles."""
-        sunk = False
+        sunk = left = False
         for guard in found:
             test = Linear(guard.outer, guard.low)
             low, high = context.bounds_of(Linear(guard.outer, 0))
@@ -227,6 +269,9 @@ class _Specializer:
             is_symbolic = any(isinstance(end, Dim) for end in (low, high, guard.low, guard.high))
             if is_symbolic and self._tiles.is_beside_work(body, guard):
                 sunk = True
+                continue
+            if not is_symbolic and self._is_left_to_tile(guard, var, body, context):
+                left = True
                 continue
             if is_less(high, -guard.low):
                 narrowed = self._narrowed(var, kind, body, context, guard, tested)
@@ -241,7 +286,7 @@ class _Specializer:
                 continue
             if kind in (LoopKind.VECTORIZED, LoopKind.UNROLLED) and is_symbolic:
                 continue  # lanes are masked, and registers written in one branch alone are not set
-            if _stays_within(guard, body, is_symbolic):
+            if _is_decided_within(guard, body, is_symbolic):
                 continue
             cold = context.knowing(guard.outer, low, border - 1)
             is_all = is_symbolic and is_idle(body, cold)
@@ -267,7 +312,9 @@ class _Specializer:
         self._settled = (*before, *tested)
         self._loops.append(var)
         self._sunk += [var] * sunk
+        self._left += [var] * left
         stmt = self.stmt(body, context)
+        del self._left[len(self._left) - left :]
         del self._sunk[len(self._sunk) - sunk :]
         self._loops.pop()
         self._settled = before
@@ -360,7 +407,7 @@ def _is_cut(cut: Extent, extent: Extent) -> bool:
     return cut not in (0, extent) and is_less(-1, cut) and is_less(cut, extent + 1)
 
 
-def _stays_within(guard: Guard, body: Stmt, is_symbolic: bool) -> bool:
+def _is_decided_within(guard: Guard, body: Stmt, is_symbolic: bool) -> bool:
     """Whether a serial loop in `body` is to decide a guard: once for a loop or a tile of work the
     test costs nothing, and here it costs a copy of all that stands beside that loop. A symbolic
     one may be decided for all of a tile there; another is left to the loop that it speaks of."""

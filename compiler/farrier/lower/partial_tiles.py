@@ -1,0 +1,107 @@
+"""Register tiles that one iteration of the loops around uses in part.
+
+before:  for n in parallel(2):
+             …much work…
+             for o in serial(2):
+                 tile: for i in unrolled(13): if n*26 + o*13 + i < 49: …
+after:   for n in parallel(2):
+             …much work…
+             for o in serial(2):
+                 if n*26 + o*13 < 37: tile: for i in unrolled(13): …
+                 else:                tile: for i in unrolled(10): …
+
+Decided in the outer loop, the guard would cost a copy of all that stands beside the tile.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from farrier.ir.affine import Simplifier
+from farrier.ir.dim import product
+from farrier.ir.expr import MemoryScope, Var
+from farrier.ir.loop import Alloc, For, LoopKind, Stmt
+from farrier.ir.statements import below, walk_stmts
+from farrier.ir.substitute import variables
+from farrier.lower.code_size import unrolled_size
+from farrier.lower.guards import Guard, Guards
+
+_MOST = 4096  # iterations of the loops around, which are looked at one by one
+
+
+class Part(NamedTuple):
+    """Where a tile is used in part: `at` are the variables of the loops around. It is used whole
+    where a guard's outer terms add up to `whole` or more, and not at all below `least`; None where
+    that is nowhere."""
+
+    at: Mapping[str, int]
+    whole: int
+    least: int | None
+
+
+def part_of_tile(guard: Guard, context: Simplifier) -> Part | None:
+    """The one iteration of the loops around that uses a part of a tile, by a guard as it is seen
+    from the tile; None where there is none, or several."""
+    low, high = guard.low, guard.high
+    factors: dict[str, int] = {}
+    ranges: list[range] = []
+    for atom, factor in guard.outer.items():
+        first, last = context.bounds(atom)
+        if not (isinstance(atom, Var) and isinstance(factor, int)):
+            return None
+        if not (isinstance(first, int) and isinstance(last, int)):
+            return None
+        factors[atom.name] = factor
+        ranges.append(range(first, last + 1))
+    if not (isinstance(low, int) and isinstance(high, int)) or product(map(len, ranges)) > _MOST:
+        return None
+    parts: list[Mapping[str, int]] = []
+    is_ever_idle = False
+    for values in itertools.product(*ranges):
+        outer = sum(k * value for k, value in zip(factors.values(), values, strict=True))
+        if outer + high < 0:
+            is_ever_idle = True
+        elif outer + low < 0:
+            parts.append(dict(zip(factors, values, strict=True)))
+    if len(parts) != 1:
+        return None
+    return Part(parts[0], -low, -high if is_ever_idle else None)
+
+
+def is_left_to_tile(
+    guard: Guard, var: str, body: Stmt, context: Simplifier, guards: Guards, beside: int
+) -> bool:
+    """Whether to decide a guard where a register tile in the body of `var`'s loop is made, of which
+    it tells how much is used: `beside` stores or more, unrolled, stand beside that tile, and one
+    iteration of the loops around uses a part of it."""
+    names = {name for atom in guard.inner for name in variables(atom)}
+    own = [(tile, around) for tile, around in _tiles(body) if names & _unrolled(tile)]
+    if guard.soft or len(own) != 1:
+        return False
+    ((tile, around),) = own
+    if unrolled_size(body) - unrolled_size(tile) < beside:
+        return False
+    terms = {**guard.outer, **guard.inner}
+    here = context.over({loop.var: loop.extent for loop in around})
+    return any(
+        {**seen.outer, **seen.inner} == terms and part_of_tile(seen, here) is not None
+        for seen in guards.of(tile, var, here)
+    )
+
+
+def _tiles(stmt: Stmt, around: tuple[For, ...] = ()) -> Iterator[tuple[Alloc, tuple[For, ...]]]:
+    """The register tiles in a statement, outermost ones, and the loops around each."""
+    if isinstance(stmt, Alloc) and stmt.buffer.scope is MemoryScope.REGISTER:
+        yield stmt, around
+        return
+    inside = (*around, stmt) if isinstance(stmt, For) else around
+    for part in below(stmt):
+        yield from _tiles(part, inside)
+
+
+def _unrolled(tile: Alloc) -> set[str]:
+    """The variables of unrolled loops in a tile."""
+    loops = (stmt for stmt in walk_stmts(tile) if isinstance(stmt, For))
+    return {loop.var for loop in loops if loop.kind is LoopKind.UNROLLED}
