@@ -8,7 +8,7 @@ from toy_space import ToyMeasurer, ToySchedule, make_space
 
 from farrier.cost_model import CostModel
 from farrier.records import Context, RuleId
-from farrier.schedule_search import EvolutionarySearch, Trial
+from farrier.schedule_search import EvolutionarySearch, Trial, evolution
 from farrier.space import Estimate, Knob, Space
 from farrier_device.measurement import CandidateResult, Status
 
@@ -69,6 +69,25 @@ def test_a_small_space_is_exhausted_exactly_once():
     assert len(first) == 4
     assert len(second) == 1
     assert search.propose(4) == []
+
+
+def test_what_is_likely_is_predicted_and_the_rest_comes_last(monkeypatch):
+    monkeypatch.setattr(evolution, "LIKELY", 100)
+    space, model = make_space(), CostModel()
+    predicted: list[int] = []
+    predict = model.predict
+    monkeypatch.setattr(
+        model,
+        "predict",
+        lambda features, prior: predicted.append(len(prior)) or predict(features, prior),
+    )
+    search = EvolutionarySearch("t", space, model)
+    drive(search, ToyMeasurer({"t": (22, 8)}), 3)
+    assert max(predicted) == 100
+    count = len(space.candidates())
+    rest = search.propose(count)
+    assert len(rest) == count - 48
+    assert search.propose(1) == []
 
 
 def test_known_trials_are_not_proposed_and_foreign_ones_are_ignored():

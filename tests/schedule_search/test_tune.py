@@ -10,6 +10,7 @@ import time
 import pytest
 from toy_space import ToyMeasurer, ToySchedule, make_space
 
+from farrier.cost_model import CostModel
 from farrier.errors import CompilerError, NoDeviceError
 from farrier.progress import TrialsMeasured, Warned
 from farrier.records import Context, MemoryRecords
@@ -58,6 +59,22 @@ def test_equal_seeds_give_equal_records_and_winners(toy_task):
         return best, [(r.task, r.decisions) for r in records]
 
     assert run() == run()
+
+
+def test_the_model_is_trained_where_there_is_news(toy_task, monkeypatch):
+    """A batch of eight tells much at first, and later two do."""
+    learned: list[int] = []
+    fit = CostModel.fit
+
+    def noted(model):
+        learned.append(sum(len(s.seconds) for s in model._samples.values()))
+        fit(model)
+
+    monkeypatch.setattr(CostModel, "fit", noted)
+    tasks = [toy_task(name) for name in "abcdefghijklmnop"]
+    floors = {task.key: (22, 8) for task in tasks}
+    tune(tasks, "host", ToyMeasurer(floors), MemoryRecords(), trials=128)
+    assert learned == [8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112]
 
 
 def test_a_second_run_resumes_where_the_first_ended(toy_task):

@@ -144,13 +144,13 @@ class _Run:
 
     def _begin(self, flight: InFlight, trials: int | None, deadline: float | None) -> bool:
         """Whether there was a batch that is worth its time, and is in flight now."""
-        if self._done - self._learned > NEWS * self._learned:
-            self._model.fit()
-            self._learned = self._done
         while (index := self._scheduler.next()) is not None:
             size = self._size(flight, trials, deadline)
             if size <= 0:
                 return False
+            if self._done - self._learned > NEWS * self._learned:
+                self._model.fit()
+                self._learned = self._done
             search, task = self._searches[index], self._tasks[index]
             if batch := search.propose(size):
                 self._scheduler.begin(index, len(batch) / self._usual)
