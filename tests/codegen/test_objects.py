@@ -36,14 +36,31 @@ def test_assembly_that_says_nothing_is_for_every_machine():
         assert object_of(TEXT.format(""), machine(arch))[:4] == b"\x7fELF"
 
 
-DIVISION = "define i64 @f(i64 %a, i64 %b) {\n  %q = udiv i64 %a, %b\n  ret i64 %q\n}\n"
+ADDRESS = """
+define void @f(ptr %p, i64 %i, i64 %n) {
+entry:
+  %scaled = mul i64 %i, 4
+  %at = add i64 %scaled, 64
+  %a = getelementptr i8, ptr %p, i64 %at
+  %c = icmp sgt i64 %n, 0
+  br i1 %c, label %one, label %two
+one:
+  %x = load float, ptr %a
+  %y = fadd float %x, 1.0
+  store float %y, ptr %a
+  br label %two
+two:
+  %z = load float, ptr %a
+  store float %z, ptr %p
+  ret void
+}
+"""
 
 
-def test_codegenprepare_is_off_for_x86():
-    """It gives divisions of 64 bits a short way of 32 bits where a processor is slow at them."""
+def test_an_address_of_several_users_is_computed_once_on_x86():
+    """LLVM gives its sum to each of them where it asks all."""
     target = parse_target("x86-64-v3")
-    off = backend_of(target).llvm(target)
-    flags = [flag.replace("-disable-cgp=true", "-disable-cgp=false") for flag in off.flags]
-    on = dataclasses.replace(off, flags=tuple(flags))
-    assert "divl" in assembly(DIVISION, on)
-    assert "divl" not in assembly(DIVISION, off)
+    one = backend_of(target).llvm(target)
+    all_of_them = [f.replace("-to-scan=1", "-to-scan=100") for f in one.flags]
+    assert "leaq" not in assembly(ADDRESS, dataclasses.replace(one, flags=tuple(all_of_them)))
+    assert "leaq" in assembly(ADDRESS, one)
