@@ -76,9 +76,11 @@ def is_left_to_tile(
     """Whether to decide a guard where a register tile in the body of `var`'s loop is made, of which
     it tells how much is used: `beside` stores or more, unrolled, stand beside that tile, and one
     iteration of the loops around uses a part of it."""
+    if guard.soft:
+        return False
     names = {name for atom in guard.inner for name in variables(atom)}
     own = [(tile, around) for tile, around in _tiles(body) if names & _unrolled(tile)]
-    if guard.soft or len(own) != 1:
+    if len(own) != 1:
         return False
     ((tile, around),) = own
     if unrolled_size(body) - unrolled_size(tile) < beside:

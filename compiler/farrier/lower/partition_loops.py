@@ -308,6 +308,20 @@ class _Specializer:
             if then == otherwise == _EMPTY:
                 return _EMPTY
             return If(condition, then, None if otherwise == _EMPTY else otherwise)
+        return self._body(var, body, context, tested, sunk=sunk, left=left)
+
+    def _body(
+        self,
+        var: str,
+        body: Stmt,
+        context: Simplifier,
+        tested: tuple[Linear, ...],
+        *,
+        sunk: bool,
+        left: bool,
+    ) -> Stmt:
+        """The body of `var`'s loop, around which nothing more is decided: guards of that loop have
+        `sunk`, or are `left`, to where tiles are made in it."""
         before = self._settled
         self._settled = (*before, *tested)
         self._loops.append(var)

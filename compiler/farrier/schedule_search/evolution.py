@@ -183,6 +183,6 @@ class _Fresh:
             self._described = self._describe(self.rows)
         features, priors = self._described
         predicted = np.full(len(priors), np.inf)
-        likely = np.sort(np.argsort(priors, kind="stable")[:LIKELY])
+        likely = np.argsort(priors, kind="stable")[:LIKELY]
         predicted[likely] = model.predict(features[likely], priors[likely])
         return predicted
