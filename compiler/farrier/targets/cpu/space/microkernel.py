@@ -42,7 +42,10 @@ _JOIN_CYCLES = 1.0  # to add a vector of a slice's sums to those in memory
 _RESTART_CYCLES = 10.0  # of a tile, for each slice after the first
 _COPY_CYCLES = 1.0  # to copy one element of a panel
 _PAD_CYCLES = 0.35  # to copy one element of a padded row, vectors under a mask
-_WINDOW_REGISTERS = 18  # live values of a window's unrolled taps before they spill
+_WINDOW_REGISTERS = 18  # live values of a window's unrolled taps that 16 registers serve
+_WINDOW_SPARE = 4, 8  # of more registers, where weights stay in them, and where they do not
+_WINDOW_POINTS = 0.3  # of the points of a tile's lines, how many are live at once
+_WINDOW_LOADS = 0.5  # of the time of a window's loads, what shows
 _PAIR = 0.5  # operations that a vector takes beyond its own, loaded as one of a pair
 _LOOP = 7.0  # operations of one iteration: its pointers, its counter, its hint
 _SPILL = 0.08  # of the time, for each value more
@@ -290,21 +293,16 @@ def _one_tile(
     if problem.depthwise:
         # The chains of neighbouring tiles overlap: they are as short as the window.
         chain = chain / 4
-        reads = v * steps * (points + 1)
-        point_bytes = v * points * np.prod(problem.strides) * machine.lanes * 4.0
-        live, most = v * (points + 4 * np.minimum(r, c)), _WINDOW_REGISTERS
-        if not machine.folds_loads:  # a line is read once for all taps of a row
+        if machine.folds_loads:
+            reads = _window_reads(problem, tiles, machine, v, r, c)
+        else:  # a line is read once for all taps of a row
             line = (c - 1) * problem.strides[1] + problem.taps[1]
             reads = v * (problem.taps[0] * r * line + steps)
-            live, most = v * points + line + 1, machine.registers - 1
-        elif machine.registers > _WINDOW_REGISTERS and problem.strides == (1, 1):
-            # Where sums leave room, LLVM reads each point once for all taps.
-            has_room = v * points <= machine.registers - _WINDOW_REGISTERS
-            reads = np.where(has_room, v * (field + steps), reads)
-            live, most = v * points, machine.registers
+            spilt = np.maximum(v * points + line + 1 - (machine.registers - 1), 0)
+            multiply = multiply * (1 + _SPILL * spilt)
+        point_bytes = v * points * np.prod(problem.strides) * machine.lanes * 4.0
         loads = reads / machine.load_ports
         operations = steps * v * points + reads
-        multiply = multiply * (1 + _SPILL * np.maximum(live - most, 0))
         issue = operations / machine.issue
     else:
         broadcasts = points
@@ -334,17 +332,37 @@ def _one_tile(
         missed = near * (problem.taps == (1, 1)) + machine.miss * is_far
         core += point_bytes / _LINE * missed
     # What is not the bottleneck still takes issue slots and waits at times.
-    core += _LOADS * loads + _BEYOND * beyond
+    is_window = problem.depthwise and machine.folds_loads
+    core += (_WINDOW_LOADS if is_window else _LOADS) * loads + _BEYOND * beyond
     if problem.row_bytes:
         sets = _CACHE_WAY // math.gcd(problem.row_bytes, _CACHE_WAY)
         core = core * np.where(r > _WAYS * sets, 1 + _COMPETING, 1.0)
     loop = steps / tiles.unroll * (0.0 if problem.depthwise else 0.5)
     finish = v * points * (1.5 + 0.5 * problem.epilogue) + 20.0
+    if is_window:  # its stores and the next tile's loads overlap
+        finish = v * points * (0.5 + 0.25 * problem.epilogue) + 4.0
     vector = 4.0 * machine.lanes
     moved = 2 * vector * _per_byte(np.prod(problem.points) * tiles.vectors * vector, machine)
     join = v * points * (_JOIN_CYCLES + moved) + _RESTART_CYCLES
     cycles = tiles.slices * (core + loop) + (tiles.slices - 1) * join + finish
     return cycles, tiles.slices * chain, tiles.slices * loads, tiles.slices * beyond
+
+
+def _window_reads(
+    problem: Problem, tiles: Tiles, machine: Machine, v: Floats, r: Floats, c: Floats
+) -> Floats:
+    """Vectors that the taps of a tile's windows load, as LLVM has it: where the sums leave room,
+    weights stay in registers from tile to tile, and each point is read once for all taps; or else
+    each multiply-add reads its point from memory."""
+    sums, weights = v * r * c, v * problem.steps
+    line = (c - 1) * problem.strides[1] + problem.taps[1]
+    live = sums + _WINDOW_POINTS * v * r * line
+    held, bare = (machine.registers - spare for spare in _WINDOW_SPARE)
+    stay = (tiles.order != LoopOrder.ROWS) & (live + weights <= max(held, _WINDOW_REGISTERS))
+    once = stay | ((bare > _WINDOW_REGISTERS) & (live + v <= bare))
+    lines = (r - 1) * problem.strides[0] + problem.taps[0]
+    reads: Floats = np.where(once, v * lines * line, sums * problem.steps)
+    return reads + np.where(stay, 0.0, weights)
 
 
 def _traffic(
