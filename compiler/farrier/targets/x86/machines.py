@@ -65,7 +65,13 @@ MACHINES = {
 # Where figures differ from Zen 5's, by LLVM's name of the microarchitecture ("": any other's), of a
 # machine of two cores.
 _FIGURES: dict[str, dict[str, Any]] = {
-    "": {"memory_bandwidth": 33e9},
+    "": {
+        "hertz": 4.1e9,
+        "load_ports": 1.75,
+        "l2_bandwidth": 48.0,
+        "l3_bandwidth": 20.0,
+        "memory_bandwidth": 33e9,
+    },
     # A core of a virtual machine is a hyperthread here. The other one of its core, a stranger's,
     # leaves between 2.4 of 6 instructions a cycle and all, so tiles with few loads win; it leaves
     # multiply-adds in registers alone.
