@@ -293,13 +293,14 @@ def _one_tile(
     if problem.depthwise:
         # The chains of neighbouring tiles overlap: they are as short as the window.
         chain = chain / 4
+        live = v * points
         if machine.folds_loads:
             reads = _window_reads(problem, tiles, machine, v, r, c)
         else:  # a line is read once for all taps of a row
             line = (c - 1) * problem.strides[1] + problem.taps[1]
             reads = v * (problem.taps[0] * r * line + steps)
-            spilt = np.maximum(v * points + line + 1 - (machine.registers - 1), 0)
-            multiply = multiply * (1 + _SPILL * spilt)
+            live = live + line + 2
+        multiply = multiply * (1 + _SPILL * np.maximum(live - machine.registers, 0))
         point_bytes = v * points * np.prod(problem.strides) * machine.lanes * 4.0
         loads = reads / machine.load_ports
         operations = steps * v * points + reads
