@@ -9,14 +9,15 @@ from hypothesis import strategies as st
 
 from farrier.cost_model import CostModel
 from farrier.errors import CompilerError
-from farrier.records import RuleId
+from farrier.records import Context, RuleId
 from farrier.schedule_search import EvolutionarySearch, Trial
 from farrier.space import Estimate, JoinedSpace, Knob, Space
 from farrier_device.measurement import CandidateResult, Status
 
 
-def a_space(rule, knobs, limit, speed=1.0):
-    """Knobs by name whose sum must not exceed `limit`, and costs what it is."""
+def a_space(rule, knobs, limit, speed=1.0, beside=0.0):
+    """Knobs by name whose sum must not exceed `limit`, and costs what it is; `beside` is the share
+    that a kernel measured alone does not pay."""
 
     def total(columns):
         return sum(columns.values())
@@ -26,7 +27,9 @@ def a_space(rule, knobs, limit, speed=1.0):
         tuple(Knob(name, tuple(values)) for name, values in knobs.items()),
         lambda columns: total(columns) <= limit,
         lambda columns: Estimate(
-            (1.0 + total(columns)) / speed, {"compute": 0.5 + 0 * total(columns)}
+            (1.0 + total(columns)) / speed,
+            {"compute": 0.5 + 0 * total(columns)},
+            beside * (1.0 + total(columns)) / speed,
         ),
         lambda decisions: decisions,
     )
@@ -37,7 +40,8 @@ def built_in(limit=7):
 
 
 def beside(limit=9):
-    return a_space("mine", {"mine.rows": (1, 2, 3), "mine.depth": (3, 6)}, limit, speed=100.0)
+    knobs = {"mine.rows": (1, 2, 3), "mine.depth": (3, 6)}
+    return a_space("mine", knobs, limit, speed=100.0, beside=0.5)
 
 
 def joined():
@@ -89,11 +93,20 @@ def test_unmeasured_no_rule_is_ahead_of_the_known_one():
 def test_features_say_nothing_of_the_other_rule_s_knobs():
     space = joined()
     rows = space.candidates()[::-1]
-    features, seconds = space.described(rows)
+    features, seconds = space.described(rows, Context.MODEL)
     theirs = np.array(["mine.rows" in space.decisions(row) for row in rows])
     assert (np.isnan(features.column("knob.rows")) == theirs).all()
     assert (np.isnan(features.column("knob.mine.depth")) == ~theirs).all()
     assert (seconds == space.cost(rows)).all()
+
+
+def test_rules_compare_by_their_defaults_wherever_candidates_are_measured():
+    own, mine = built_in(), beside()
+    space = JoinedSpace([own, mine], own)
+    firsts = np.stack([space.row(one.default()) for one in (own, mine)])
+    for context in Context:
+        for costs in (space.cost(firsts, context), space.described(firsts, context)[1]):
+            assert costs == pytest.approx(own.cost(own.row(own.default())[None], context)[0])
 
 
 def test_what_no_candidate_can_beat_is_what_its_rule_says():

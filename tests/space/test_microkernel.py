@@ -10,6 +10,7 @@ import pytest
 from space_programs import Region, nchwc, tensor
 
 from farrier.ir.types import DType
+from farrier.records import Context
 from farrier.space.machine import Machine
 from farrier.targets import Target
 from farrier.targets.cpu.codegen.compile import assembly
@@ -23,19 +24,19 @@ SSE = dataclasses.replace(AVX2, cpu="x86-64-v2", vector_bits=128)
 AVX512 = Target("x86_64-unknown-linux-gnu", "x86-64-v4", (), 512, 32, 2, 48 << 10, 1 << 20, 1 << 25)
 
 
-def conv_space(channels, size, outputs, kernel=3, threads=2, target=AVX512):
+def conv_space(channels, size, outputs, kernel=3, threads=2, target=AVX512, group=1):
     pad = kernel // 2
     layout = nchwc(pad, target.lanes)
     x = tensor("x", 1, channels, size, size, layout=layout)
     region = Region(x).then(
         "Conv",
-        tensor("w", outputs, channels, kernel, kernel),
+        tensor("w", outputs, channels // group, kernel, kernel),
         shape=(1, outputs, size, size),
         kernel_shape=(kernel, kernel),
         strides=(1, 1),
         dilations=(1, 1),
         pads=(pad,) * 4,
-        group=1,
+        group=group,
     )
     return for_program(region.program, target, threads)
 
@@ -54,6 +55,10 @@ LAYERS = [
     (matmul_space, (128, 768, 768)),
     (matmul_space, (197, 768, 3072)),
 ]
+
+
+def window_space(channels, size, kernel, target):
+    return conv_space(channels, size, channels, kernel, target=target, group=channels)
 
 
 def tile_cost(space, **tile):
@@ -135,12 +140,12 @@ def test_a_short_loop_over_the_reduction_may_be_one_iteration(space, steps):
 
 
 def test_few_instructions_a_cycle_ask_for_tiles_of_few_loads():
-    def loads(target):
-        default = conv_space(256, 56, 64, 1, target=target).default()
-        points = default["rows"] * default["columns"]
-        return 1 / default["vectors"] + 1 / points
+    def gain(target):
+        space = conv_space(256, 56, 64, 1, target=target)
+        many = tile_cost(space, vectors=1, rows=1, columns=14)
+        return many / tile_cost(space, vectors=4, rows=1, columns=6)
 
-    assert loads(XEON) < loads(AVX512)
+    assert gain(XEON) > gain(AVX512)
 
 
 @pytest.mark.parametrize("size", [14, 9])
@@ -152,6 +157,28 @@ def test_what_is_fetched_ahead_is_the_next_block_of_the_tiles_points(size):
     # The hint names the last byte of the first one.
     wanted = {(size * size + y * size + x) * 64 + 3 for y in range(2) for x in range(3)}
     assert wanted <= {int(at) for at in re.findall(r"prefetcht0\t(\d+)\(", text)}
+
+
+@pytest.mark.parametrize(
+    ("target", "kernel", "within", "beyond"),
+    [(AVX512, 3, 12, 28), (AVX512, 5, 14, 28), (AVX2, 3, 6, 12)],
+)
+def test_windows_have_the_sums_beside_which_their_weights_or_points_stay(
+    target, kernel, within, beyond
+):
+    """More sums, and each multiply-add reads its point from memory."""
+    space = window_space(64, 56, kernel, target)
+    tile = {"vectors": 1, "rows": 1, "order": LoopOrder.PANELS, "prefetch": 0}
+    assert tile_cost(space, **tile, columns=within) < tile_cost(space, **tile, columns=beyond)
+    assert space.default()["rows"] * space.default()["columns"] <= within + 2
+
+
+def test_a_kernel_that_is_measured_alone_pays_for_no_other():
+    """Its points were written by nobody else, and what it fetches ahead is in nobody's way."""
+    space = matmul_space(128, 768, 768)
+    default = space.row(space.default())[None]
+    model, alone = (space.cost(default, context)[0] for context in (Context.MODEL, Context.ALONE))
+    assert 0.5 * model < alone < model
 
 
 def test_narrow_registers_get_smaller_tiles():

@@ -108,7 +108,7 @@ class EvolutionarySearch:
 
     def _described(self, population: Population, context: Context) -> tuple[Features, Floats]:
         """What the model learns of candidates, and what it says with nothing measured."""
-        features, analytic = self.space.described(population)
+        features, analytic = self.space.described(population, context)
         in_model = context is not Context.ALONE
         # What a base has learned of one rule does not compare with one that it has never seen.
         is_one_rule = len(self.space.rules) == 1

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from farrier.errors import CompilerError
-from farrier.records import RuleId
+from farrier.records import Context, RuleId
 from farrier.space.features import Features
 from farrier.space.space import (
     WHOLE,
@@ -91,12 +91,14 @@ class JoinedSpace(Space):
     def contains(self, decisions: Decisions) -> bool:
         return any(space.contains(decisions) for space in self.spaces)
 
-    def described(self, population: Population) -> tuple[Features, Floats]:
+    def described(
+        self, population: Population, context: Context = Context.ALONE
+    ) -> tuple[Features, Floats]:
         features, seconds, order = [], [], []
         for space, place, found in self._parts(population):
-            told, estimated = space.described(population[found][:, place])
+            told, estimated = space.described(population[found][:, place], context)
             features.append(told)
-            seconds.append(estimated * self._scales[space.rule])
+            seconds.append(estimated * self._scales[context][space.rule])
             order.append(np.flatnonzero(found))
         back = np.argsort(np.concatenate(order), kind="stable")
         return Features.joined(features)[back], np.concatenate(seconds)[back]
@@ -115,7 +117,7 @@ class JoinedSpace(Space):
         for space in self.spaces:
             found = space.first_with(knob, value)
             if found is not None:
-                return found[0], found[1] * self._scales[space.rule]
+                return found[0], found[1] * self._scales[Context.MODEL][space.rule]
         return None
 
     def build(self, decisions: Decisions) -> Function:
@@ -168,10 +170,15 @@ class JoinedSpace(Space):
         return parts
 
     @functools.cached_property
-    def _scales(self) -> dict[RuleId, float]:
-        """What makes the estimates of each rule compare with those of the known one."""
-        _, known = self._known._default
-        return {space.rule: known / space._default[1] for space in self.spaces}
+    def _scales(self) -> Mapping[Context, Mapping[RuleId, float]]:
+        """What makes the estimates of each rule compare with those of the known one, by where
+        candidates are measured."""
+        found = {}
+        for context in Context:
+            known = _first_seconds(self._known, context)
+            scales = {s.rule: known / _first_seconds(s, context) for s in self.spaces}
+            found[context] = scales
+        return found
 
     def _meets(self, columns: Columns) -> npt.NDArray[np.bool_]:
         rows = self._rows(columns)
@@ -183,8 +190,15 @@ class JoinedSpace(Space):
 
     def _estimated(self, columns: Columns) -> Estimate:
         rows = self._rows(columns)
-        seconds = np.full(len(rows), np.nan)
+        in_model, alone = np.full((2, len(rows)), np.nan)
         for space, place, found in self._parts(rows):
             if found.any():
-                seconds[found] = space.cost(rows[found][:, place]) * self._scales[space.rule]
-        return Estimate(seconds, {})
+                for seconds, context in ((in_model, Context.MODEL), (alone, Context.ALONE)):
+                    scale = self._scales[context][space.rule]
+                    seconds[found] = space.cost(rows[found][:, place], context) * scale
+        return Estimate(in_model, {}, beside=in_model - alone)
+
+
+def _first_seconds(space: Space, context: Context) -> float:
+    """Predicted seconds of a space's default, measured in `context`."""
+    return float(space.cost(space.row(space.default())[None], context)[0])

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from farrier.errors import CompilerError
-from farrier.records import RuleId
+from farrier.records import Context, RuleId
 from farrier.space.features import Features
 
 if TYPE_CHECKING:
@@ -49,11 +49,17 @@ class Estimate:
     """What the analytic model says of a population, each array [candidates].
 
     `terms` are what the seconds were made of, under the names of `TERMS`; the learned model sees
-    them as features, so they mean the same in every rule.
+    them as features, so they mean the same in every rule. `beside` are those of the seconds that
+    the kernels before it in a model cost it; measured alone, it takes so much less.
     """
 
     seconds: Floats
     terms: Mapping[str, Floats]
+    beside: Floats | float = 0.0
+
+    def of(self, context: Context) -> Floats:
+        """Seconds where a candidate is measured in this context."""
+        return self.seconds - self.beside if context is Context.ALONE else self.seconds
 
 
 # What rules may report. First times: seconds on one thread.
@@ -191,9 +197,9 @@ class Space:
             return False
         return bool(self.valid(self.row(decisions)[None])[0])
 
-    def cost(self, population: Population) -> Floats:
-        """Predicted seconds of one call, [candidates]."""
-        return self._estimate(self.columns(population)).seconds
+    def cost(self, population: Population, context: Context = Context.MODEL) -> Floats:
+        """Predicted seconds of one call where it is measured in `context`, [candidates]."""
+        return self._estimate(self.columns(population)).of(context)
 
     def bounds(self, population: Population) -> Floats:
         """Seconds on one thread that each candidate cannot beat, [candidates]: its own arithmetic
@@ -202,20 +208,24 @@ class Space:
         none = np.zeros(len(population))
         return np.maximum(terms.get("compute", none), terms.get("memory", none))
 
-    def described(self, population: Population) -> tuple[Features, Floats]:
-        """What the learned model sees of each candidate, and what `cost` gives, by one estimate.
+    def described(
+        self, population: Population, context: Context = Context.ALONE
+    ) -> tuple[Features, Floats]:
+        """What the learned model sees of each candidate, and the predicted seconds of a call where
+        it is measured in `context`, by one estimate.
 
         Features are logarithms, but for `about`: the analytic model's seconds; its times as shares
         of these, so that they compare between machines; its counts; and the knobs, part by part.
         """
         columns = self.columns(population)
         estimate = self._estimate(columns)
-        found = {"seconds": np.log2(estimate.seconds)}
+        seconds = estimate.of(context)
+        found = {"seconds": np.log2(seconds)}
         for name in TERMS:
             if name in estimate.terms:
                 term = estimate.terms[name]
                 if name in TIMES:
-                    term = term / estimate.seconds
+                    term = term / seconds
                 found[name] = np.log2(np.maximum(term, LEAST))
         for knob in self.knobs:
             values = columns[knob.name]
@@ -225,7 +235,7 @@ class Space:
                 found[name] = np.log2(1.0 + np.maximum(numbers, 0))
         for name, value in self.about.items():
             found[name] = np.full(len(population), value)
-        return Features.of(found), estimate.seconds
+        return Features.of(found), seconds
 
     def default(self) -> dict[str, int]:
         """The candidate that the analytic model ranks first: what is used with no measurement."""

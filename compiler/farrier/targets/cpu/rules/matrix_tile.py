@@ -208,7 +208,7 @@ class _Kernel:
         memory = cold * machine.memory_seconds(lane_bytes, lane_share)
         exposed = np.where(columns["prefetch"] > 0, _EXPOSED_AHEAD, machine.exposed)
         seconds = np.maximum(busy, memory) + exposed * np.minimum(busy, memory)
-        seconds += microkernel.shared(
+        beside = microkernel.shared(
             typical(found.broadcast_load.buffer.nbytes) * (point_share - own),
             lane_bytes * (lane_share - own),
             columns["prefetch"] > 0,
@@ -224,7 +224,7 @@ class _Kernel:
             "balance": balance,
             "registers": self._registers(columns) / unit.registers,
         }
-        return Estimate(seconds + machine.fork_join, terms)
+        return Estimate(seconds + machine.fork_join + beside, terms, beside)
 
     def _point_bytes(self, lines: Floats, rows: Floats) -> Floats:
         """What a block reads of the points, each element once: the windows overlap."""

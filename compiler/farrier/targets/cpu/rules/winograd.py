@@ -220,7 +220,7 @@ class _Kernel:
         terms["l2"] = terms["l2"] + spilt / machine.l3_bandwidth / machine.hertz
         terms["overhead"] = terms["overhead"] + transforms / machine.hertz
         terms["tiles"], terms["balance"] = units, balance
-        return Estimate(seconds, terms)
+        return Estimate(seconds, terms, products.beside * balance)
 
     @functools.cached_property
     def _problem(self) -> microkernel.Problem:
