@@ -1,11 +1,14 @@
 """The cost model that ships: trained on all that is known of tasks that are not held out.
 
-    python -m bench.tuning.pretrain [--trials 160] [--seconds 3600] [--targets host,x86-64-v3]
-                                    [--corpus build/tuning]
+    python -m bench.tuning.pretrain                              what made the file in the package
+    python -m bench.tuning.pretrain --targets host,x86-64-v3 [--trials 160] [--seconds 3600]
+                                    [--corpus build/tuning] [--keep]
 
-It measures candidates of the ruler's tasks and of layers of common models, for each target that
-this machine can run, as `make bench-tuning` does; `--seconds 0` measures nothing. Then it writes
-the model into the package and says how it ranks the held-out tasks.
+It is trained on what is known of machines that are gone (`bench/tuning/kept.py`), and of the
+targets, which this machine must be able to run: of these it measures candidates of the ruler's
+tasks and of layers of common models, as `make bench-tuning` does; `--seconds 0` measures nothing.
+`--keep` writes what is known of them to be kept. Then it writes the model into the package and says
+how it ranks the held-out tasks of each.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.tuning.corpus import Corpus, Known
+from bench.tuning.kept import KEPT, keep, kept
 from bench.tuning.options import measuring
 from bench.tuning.report import trained
 from bench.tuning.scores import mean, scores
@@ -32,11 +36,11 @@ from farrier_device.describe import cores
 def main() -> int:
     options = _parser().parse_args()
     try:
-        known = [one for target in options.targets.split(",") for one in _known(target, options)]
+        known = _all_known(options)
     except FarrierError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
-    taught = [one for one in known if not one.layer.held_out]
+    taught = [one for found in known.values() for one in found if not one.layer.held_out]
     if not taught:
         print("error: nothing is known; measure with --seconds", file=sys.stderr)
         return 2
@@ -45,18 +49,26 @@ def main() -> int:
     path.write_bytes(gzip.compress(_small(model), 9, mtime=0))
     count = sum(len(one.rows) for one in taught)
     print(f"{path}: {len(taught)} tasks, {count} candidates, {path.stat().st_size >> 10} KiB")
-    _say(known, model)
+    for name, found in known.items():
+        _say(name, found, model)
     return 0
 
 
-def _known(name: str, options: argparse.Namespace) -> list[Known]:
-    """What is known of a target's tasks, after measuring."""
-    target = parse_target(name)
-    corpus = Corpus.under(options.corpus, target, options.threads or cores())
+def _all_known(options: argparse.Namespace) -> dict[str, list[Known]]:
+    """What is known of each class of machines: of a target's what its corpus says, after
+    measuring."""
     layers = [*LAYERS, *OTHERS]
-    if options.seconds > 0:
-        corpus.collect(layers, options.trials, options.seconds, lambda text: print(name, text))
-    return corpus.all_known(layers)
+    found: dict[str, list[Known]] = {}
+    for name in filter(None, options.targets.split(",")):
+        corpus = Corpus.under(options.corpus, parse_target(name), options.threads or cores())
+        if options.seconds > 0:
+            corpus.collect(layers, options.trials, options.seconds, lambda text: print(text))
+        if options.keep:
+            print(keep(corpus, layers))
+        found[corpus.folder.name] = corpus.all_known(layers)
+    for path in sorted(KEPT.glob("*.json.gz")):
+        found.setdefault(path.name.removesuffix(".json.gz"), list(kept([path])))
+    return found
 
 
 def _small(model: cost_model.CostModel) -> bytes:
@@ -68,23 +80,23 @@ def _small(model: cost_model.CostModel) -> bytes:
     return json.dumps(saved, sort_keys=True, separators=(",", ":")).encode()
 
 
-def _say(known: Sequence[Known], model: cost_model.CostModel) -> None:
+def _say(name: str, known: Sequence[Known], model: cost_model.CostModel) -> None:
     """How it ranks what it has not seen, beside the analytic model."""
     held_out = [one for one in known if one.layer.held_out]
     if not held_out:
         return
-    for name, found in (
+    for ranking, found in (
         ("analytic", [scores(one, one.described[1]) for one in held_out]),
         ("learned", [scores(one, model.predict(*one.described)) for one in held_out]),
     ):
-        print(name, mean(found))
+        print(f"{name}, {ranking}: {mean(found)}")
 
 
 def _parser() -> argparse.ArgumentParser:
     found = measuring("bench.tuning.pretrain", __doc__ or "", trials=160)
-    found.add_argument(
-        "--targets", default="host", help="that this machine can run, by comma (host)"
-    )
+    add = found.add_argument
+    add("--targets", default="", help="that this machine can run, by comma (none)")
+    add("--keep", action="store_true", help="what is known of them, in the repository")
     return found
 
 

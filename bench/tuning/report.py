@@ -107,10 +107,10 @@ def _row(known: Known, model: CostModel) -> Row:
 
 
 def trained(corpus: Sequence[Known]) -> CostModel:
-    """A model that has seen all of these; a layer is one task, for however many targets."""
+    """A model that has seen all of these; a layer is a task on each machine."""
     model = CostModel()
-    for known in corpus:
-        model.add(known.layer.name, *known.described, known.seconds)
+    for number, known in enumerate(corpus):
+        model.add(f"{known.layer.name} {number}", *known.described, known.seconds)
     model.fit()
     return model
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 
 import numpy as np
 import pytest
 
-from bench.tuning import replay
+from bench.tuning import kept, replay
 from bench.tuning.chart import chart
 from bench.tuning.corpus import Corpus, Known, random_rows
 from bench.tuning.report import report, tables
@@ -106,6 +107,29 @@ def test_collecting_goes_on_where_it_was_and_measures_the_fastest_again(tmp_path
     json.dumps([row.to_dict() for row in found.rows])
     assert any("softmax" in line for line in tables(found))
     assert chart(found).count("<polyline") == len(found.rows[0].curves)
+
+
+def test_what_is_kept_is_what_the_corpus_knows(tmp_path, monkeypatch):
+    monkeypatch.setattr(kept, "KEPT", tmp_path / "kept")
+    layers = [layer for layer in LAYERS if layer.name == "softmax 197×771"]
+    corpus = Corpus.under(tmp_path / "corpus", parse_target("host"), 1)
+    corpus.collect(layers, 4, 60.0, lambda text: None)
+    (known,) = corpus.all_known(layers)
+    (found,) = kept.kept([kept.keep(corpus, layers)])
+    assert (found.layer, found.space.rule) == (known.layer, known.space.rule)
+    assert (found.rows == known.rows).all()
+    assert found.seconds == pytest.approx(known.seconds, rel=1e-3)
+    assert (found.is_random == known.is_random).all()
+    assert found.noise == pytest.approx(known.noise, rel=1e-3)
+
+
+@pytest.mark.parametrize("path", sorted(kept.KEPT.glob("*.json.gz")), ids=lambda path: path.name)
+def test_most_of_what_is_kept_is_of_spaces_that_there_are(path):
+    """A change of a rule's knobs takes what was known of it; with too little left nothing ships."""
+    tasks = len(json.loads(gzip.decompress(path.read_bytes()))["tasks"])
+    found = list(kept.kept([path]))
+    assert len(found) >= 0.8 * tasks > 50
+    assert all(len(one.rows) > 0 and (one.seconds > 0).all() for one in found)
 
 
 def test_a_batch_at_whose_time_the_machine_changed_is_measured_anew(tmp_path, monkeypatch):

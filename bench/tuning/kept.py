@@ -1,0 +1,84 @@
+"""What is known of machines that are gone: a file for each class of them, in the repository.
+
+A corpus has tens of megabytes of records, and lies on the machine that measured it. A file here has
+what training takes of them: of each task its definition, the candidates and the seconds of each. It
+is JSON, compressed:
+
+    from    where the seconds come from
+    tasks   of each layer: its name, the definition of its task, the names of the knobs, the value
+            of each knob by candidate, seconds, whether a candidate is one of a random sample, and
+            the noise, as of `Known`
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.tuning.corpus import Corpus, Known
+from bench.tuning.tasks import LAYERS, OTHERS, Layer
+from farrier.cost_model.samples import DefinitionError, space_of
+from farrier.records import TaskDefinition
+
+KEPT = Path(__file__).parent / "kept"
+MEASURED = "measured"
+_DIGITS = 4  # of seconds
+
+
+def keep(corpus: Corpus, layers: Sequence[Layer]) -> Path:
+    """Writes what a corpus knows of these layers to the file of its class."""
+    tasks = []
+    for layer in layers:
+        known = corpus.known(layer)
+        choice = layer.task(corpus.target, corpus.threads)
+        definition = choice.definition(corpus.target, corpus.threads)
+        if known is not None and definition is not None:
+            tasks.append(_written(known, definition))
+    path = KEPT / f"{corpus.folder.name}.json.gz"
+    body = json.dumps({"from": MEASURED, "tasks": tasks}, separators=(",", ":"))
+    KEPT.mkdir(exist_ok=True)
+    path.write_bytes(gzip.compress(body.encode(), 9, mtime=0))
+    return path
+
+
+def kept(paths: Iterable[Path]) -> Iterator[Known]:
+    """What files say of each task whose candidates there still are."""
+    layers = {layer.name: layer for layer in (*LAYERS, *OTHERS)}
+    for path in paths:
+        for task in json.loads(gzip.decompress(path.read_bytes()))["tasks"]:
+            found = _read(layers[task["layer"]], task) if task["layer"] in layers else None
+            if found is not None:
+                yield found
+
+
+def _written(known: Known, definition: TaskDefinition) -> dict[str, Any]:
+    return {
+        "layer": known.layer.name,
+        "definition": definition.to_line(),
+        "knobs": [knob.name for knob in known.space.knobs],
+        "values": known.rows.T.tolist(),
+        "seconds": [float(f"{one:.{_DIGITS}g}") for one in known.seconds.tolist()],
+        "random": known.is_random.astype(int).tolist(),
+        "noise": float(f"{known.noise:.{_DIGITS}g}"),
+    }
+
+
+def _read(layer: Layer, task: dict[str, Any]) -> Known | None:
+    """None where the compiler of today has another space for the task."""
+    try:
+        space = space_of(TaskDefinition.from_line(task["definition"]))
+    except DefinitionError:
+        return None
+    if [knob.name for knob in space.knobs] != task["knobs"]:
+        return None
+    rows = np.array(task["values"], np.int64).T
+    allowed = space.valid(rows)
+    if not allowed.any():
+        return None
+    seconds, is_random = np.array(task["seconds"]), np.array(task["random"], bool)
+    return Known(layer, space, rows[allowed], seconds[allowed], is_random[allowed], task["noise"])
