@@ -66,8 +66,6 @@ MACHINES = {
 # machine of two cores.
 _FIGURES: dict[str, dict[str, Any]] = {
     "": {
-        "load_ports": 1.75,
-        "l2_bandwidth": 48.0,
         "l3_bandwidth": 20.0,
         "memory_bandwidth": 33e9,
     },
