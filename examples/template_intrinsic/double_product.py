@@ -4,10 +4,9 @@ from collections.abc import Sequence
 
 from farrier.intrinsics import TensorIntrinsic
 from farrier.intrinsics.declare import Writer
-from farrier.ir.expr import Binary, BinaryOp, Buffer, Load, MemoryScope, Reduce, ReduceOp, Var
+from farrier.ir.expr import Binary, BinaryOp, Buffer, Load, MemoryScope, Var
 from farrier.ir.loop import For, Function, LoopKind, Store
-from farrier.ir.tensor import Stage
-from farrier.ir.types import DType, Layout, PhysicalDim
+from farrier.ir.types import DType
 from farrier.targets import Target
 from farrier.templates import Decisions, Knob, Problem, Schedule, Template, knob
 
@@ -43,52 +42,37 @@ class DoubleProduct(Template):
     preferred = True  # no built-in rule tiles f64
 
     def applies(self, problem: Problem) -> bool:
-        fma = best_of(problem.target)
-        match problem.program.stages:
-            case [
-                Stage(
-                    axes=[m, n],
-                    body=Reduce(ReduceOp.SUM, [k], Binary(BinaryOp.MUL, Load(x, a), Load(w, b))),
-                )
-            ]:
-                row, column, step = (Var(axis.name) for axis in (m, n, k))
-                is_product = a == (row, step) and b == (step, column)
-                is_f64 = x.dtype is w.dtype is DType.F64 and w.scope is MemoryScope.CONSTANT
-                is_known = is_product and is_f64 and not problem.program.dims
-                return is_known and fma is not None and n.extent % fma.lanes == 0
-        return False
+        product, fma = problem.product, best_of(problem.target)
+        if product is None or fma is None or not product.has_constant_weights:
+            return False
+        return product.dtype is DType.F64 and product.columns % fma.lanes == 0
 
     def knobs(self, problem: Problem) -> Sequence[Knob]:
-        rows, columns = (axis.extent for axis in problem.program.stages[0].axes)
-        vectors = columns // best_of(problem.target).lanes
+        product = problem.product
+        vectors = product.columns // best_of(problem.target).lanes
         return (
             knob("vectors", [count for count in (2, 3, 1, 4) if vectors % count == 0]),
-            knob("rows", [count for count in (6, 8, *range(1, 6)) if rows % count == 0]),
+            knob("rows", [count for count in (6, 8, *range(1, 6)) if product.rows % count == 0]),
         )
 
     def schedule(self, problem: Problem, schedule: Schedule, decisions: Decisions) -> None:
-        product, fma = problem.program.stages[0], best_of(problem.target)
-        (m, n), (k,), output = product.axes, product.body.axes, product.buffer.name
+        product, fma = problem.product, best_of(problem.target)
         panel = decisions["vectors"] * fma.lanes
-        packed = Layout((PhysicalDim(1, panel), PhysicalDim(0), PhysicalDim(1, 1, panel)))
-        schedule.transform_layout(product.body.body.right.buffer.name, packed)
-        schedule.cache_write(output, "sums")
-        schedule.split(f"{output}_{n.name}", panel, "panel", "in_panel")
+        product.pack(schedule, panel)
+        loops = product.loops(schedule)
+        schedule.split(loops.columns, panel, "panel", "in_panel")
         schedule.split("in_panel", fma.lanes, "vector", "lane")
-        schedule.split(f"{output}_{m.name}", decisions["rows"], "row", "in_row")
+        schedule.split(loops.rows, decisions["rows"], "row", "in_row")
         schedule.reorder("panel", "row", "in_row", "vector", "lane")
-        schedule.compute_at("sums", "row")
-        schedule.set_scope("sums", MemoryScope.REGISTER)
-        schedule.split(f"sums_init_{n.name}", fma.lanes, "init_vector", "init_lane")
-        schedule.split(f"sums_{n.name}", fma.lanes, "sum_vector", "sum_lane")
-        schedule.reorder(f"sums_{k.name}", f"sums_{m.name}", "sum_vector", "sum_lane")
+        schedule.compute_at(loops.sums, "row")
+        schedule.set_scope(loops.sums, MemoryScope.REGISTER)
+        schedule.split(loops.zero_columns, fma.lanes, "zero_vector", "zero_lane")
+        schedule.split(loops.sum_columns, fma.lanes, "sum_vector", "sum_lane")
+        schedule.reorder(loops.steps, loops.sum_rows, "sum_vector", "sum_lane")
         schedule.tensorize("sum_lane", fma.name)
-        schedule.vectorize("lane")
-        schedule.vectorize("init_lane")
-        for loop in ("in_row", "vector", f"sums_init_{m.name}", "init_vector"):
-            schedule.unroll(loop)
-        for loop in (f"sums_{m.name}", "sum_vector"):
-            schedule.unroll(loop)
+        schedule.vectorize("lane", "zero_lane")
+        schedule.unroll("in_row", "vector", loops.zero_rows, "zero_vector")
+        schedule.unroll(loops.sum_rows, "sum_vector")
         schedule.parallel(schedule.fuse("panel", "row", "tile"))
 
 

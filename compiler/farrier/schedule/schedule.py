@@ -67,11 +67,13 @@ class Schedule:
     def serialize(self, loop: str) -> None:
         self.apply("serialize", loop)
 
-    def vectorize(self, loop: str) -> None:
-        self.apply("vectorize", loop)
+    def vectorize(self, *loops: str) -> None:
+        for loop in loops:
+            self.apply("vectorize", loop)
 
-    def unroll(self, loop: str) -> None:
-        self.apply("unroll", loop)
+    def unroll(self, *loops: str) -> None:
+        for loop in loops:
+            self.apply("unroll", loop)
 
     def dot(self, loop: str) -> None:
         self.apply("dot", loop)

@@ -11,6 +11,7 @@ from farrier.lower.loops import to_loops
 from farrier.schedule import Schedule
 from farrier.space.machine import Machine
 from farrier.targets import Target
+from farrier.templates.product import Product
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,6 +26,11 @@ class Problem:
     def machine(self) -> Machine:
         """The target as figures: vector lanes and registers, sizes of caches, throughputs."""
         return Machine.of(self.target, self.threads)
+
+    @functools.cached_property
+    def product(self) -> Product | None:
+        """The kernel as a product of two matrices; None where it is anything else."""
+        return Product.of(self.program)
 
     @functools.cached_property
     def loops(self) -> Function:
