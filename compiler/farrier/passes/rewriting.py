@@ -39,6 +39,7 @@ class Rewriter:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._constants = {constant.value.name: constant for constant in graph.constants}
+        self._exact: dict[str, npt.NDArray[np.float64]] = {}
         self._producers: dict[str, Node] = {}
         self._replaced: dict[str, Value] = {}
         self._names = {value.name for value in graph.values()}
@@ -87,6 +88,21 @@ class Rewriter:
         at run time."""
         constant = self.constant_of(value)
         return constant.data if constant is not None else None
+
+    def rounded(self, exact: npt.NDArray[np.float64], dtype: npt.DTypeLike, hint: str) -> Value:
+        """A new constant of `dtype`, named after `hint`; the bits that the dtype lacks are kept for
+        constants that are computed of it."""
+        with np.errstate(all="ignore"):
+            value = self.constant(exact.astype(dtype), hint)
+        self._exact[value.name] = exact
+        return value
+
+    def exact(self, value: Value | None) -> npt.NDArray[np.float64] | None:
+        """The data of a constant of floats, in float64, as far as it is known."""
+        if value is not None and value.name in self._exact:
+            return self._exact[value.name]
+        data = self.data(value)
+        return None if data is None else data.astype(np.float64)
 
     def constant(self, content: npt.NDArray[Any] | Derived, hint: str) -> Value:
         """A new constant, named after `hint`; one with dims among its elements is i64."""

@@ -52,10 +52,10 @@ def multiply_by_reciprocal(node: Node, rewriter: Rewriter) -> Replacement | None
     if data is None or node.inputs[1] is None:
         return None
     with np.errstate(all="ignore"):
-        inverse = (1 / data.astype(np.float64)).astype(data.dtype)
-    if not _normal(inverse).all():
-        return None
-    factor = rewriter.constant(inverse, f"{node.inputs[1].name}_inverse")
+        inverse = 1 / data.astype(np.float64)
+        if not _normal(inverse.astype(data.dtype)).all():
+            return None
+    factor = rewriter.rounded(inverse, data.dtype, f"{node.inputs[1].name}_inverse")
     return (dataclasses.replace(node, op="Mul", inputs=(node.inputs[0], factor)),)
 
 
@@ -82,26 +82,25 @@ def expand_small_power(node: Node, rewriter: Rewriter) -> Replacement | None:
 
 def merge_constant_chain(node: Node, rewriter: Rewriter) -> Replacement | None:
     """`(x * a) * b` → `x * (a * b)` and `(x + a) + b` → `x + (a + b)` for floats, where the
-    constants neither overflow together nor lose bits that they have apart."""
+    constants neither overflow together nor lose bits that they have apart. What is merged is
+    rounded once: a third of x, times b, is x times b / 3."""
     if node.op not in ("Add", "Mul") or not node.outputs[0].type.dtype.is_float:
         return None
     inner = rewriter.producer(node.inputs[0])
-    second = rewriter.data(node.inputs[1])
-    if inner is None or inner.op != node.op or second is None or node.inputs[0] is None:
+    if inner is None or inner.op != node.op or not rewriter.single_use(inner.outputs[0]):
         return None
-    first = rewriter.data(inner.inputs[1])
-    if first is None or not rewriter.single_use(node.inputs[0]):
+    first, second = rewriter.exact(inner.inputs[1]), rewriter.exact(node.inputs[1])
+    if first is None or second is None:
         return None
-    x = inner.inputs[0]
-    if x is None or broadcast_shapes(first.shape, second.shape, x.type.shape) != (
-        node.outputs[0].type.shape
-    ):
+    x, y = inner.inputs[0], node.outputs[0]
+    if x is None or broadcast_shapes(first.shape, second.shape, x.type.shape) != y.type.shape:
         return None
     with np.errstate(all="ignore"):
-        merged = np.multiply(first, second) if node.op == "Mul" else np.add(first, second)
+        exact = np.asarray(first * second if node.op == "Mul" else first + second)
+        merged = exact.astype(y.type.dtype.numpy)
     if merged.size > max(first.size, second.size) or not _is_sound(node.op, merged, first, second):
         return None
-    constant = rewriter.constant(np.asarray(merged), f"{node.outputs[0].name}_constant")
+    constant = rewriter.rounded(exact, merged.dtype, f"{y.name}_constant")
     origin = join_origins((inner, node))
     return (dataclasses.replace(node, inputs=(x, constant), origin=origin),)
 
