@@ -32,7 +32,7 @@ from farrier.lower.loops import to_loops
 from farrier.records import RuleId
 from farrier.schedule import Schedule
 from farrier.space.machine import Machine
-from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
+from farrier.space.space import Columns, Decisions, Estimate, Floats, Knob, Space
 from farrier.targets import Target
 from farrier.targets.cpu.space import microkernel
 from farrier.targets.cpu.space.contraction import (
@@ -64,6 +64,7 @@ _ROWS = (1, 2, 3, 4)
 _COLUMNS = range(1, 33)
 _TILES = 6  # of each kind, that a space holds
 _ROOM = 0.7  # of the second-level cache, for what a strip keeps
+_TAIL = 0.02  # of the time, that a tile of another height for the last lines must gain
 _SIDES = {2: ("below", "bottom"), 3: ("inside", "right")}  # loops beyond the padding, by axis
 _SOURCE = "source"  # the first image within its padding, where that has no halo
 _SUMS = (DType.F32, DType.I32)
@@ -283,7 +284,15 @@ class _Kernel:
         terms["l2"] = terms["l2"] + spilt
         terms["overhead"] = machine.fork_join * one
         terms["tiles"], terms["balance"], terms["waste"] = units, balance, again
+        seconds *= 1 + _TAIL * self._tails(columns)
         return Estimate(seconds * balance + machine.fork_join, terms)
+
+    def _tails(self, columns: Columns) -> Floats:
+        """How many tiles of another height the code has for the last lines of a strip."""
+        lines, found = columns["lines"], np.zeros(len(columns["lines"]))
+        for name in ("window", *(() if self.project is None else ("project",))):
+            found += lines % parts(columns[name])[1] > 0
+        return found
 
     def _problem(self, found: Contraction) -> microkernel.Problem:
         batch, lanes, rows, columns = (typical(axis.extent) for axis in found.stage.axes)
