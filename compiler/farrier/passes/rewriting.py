@@ -89,14 +89,6 @@ class Rewriter:
         constant = self.constant_of(value)
         return constant.data if constant is not None else None
 
-    def rounded(self, exact: npt.NDArray[np.float64], dtype: npt.DTypeLike, hint: str) -> Value:
-        """A new constant of `dtype`, named after `hint`; the bits that the dtype lacks are kept for
-        constants that are computed of it."""
-        with np.errstate(all="ignore"):
-            value = self.constant(exact.astype(dtype), hint)
-        self._exact[value.name] = exact
-        return value
-
     def exact(self, value: Value | None) -> npt.NDArray[np.float64] | None:
         """The data of a constant of floats, in float64, as far as it is known."""
         if value is not None and value.name in self._exact:
@@ -104,8 +96,14 @@ class Rewriter:
         data = self.data(value)
         return None if data is None else data.astype(np.float64)
 
-    def constant(self, content: npt.NDArray[Any] | Derived, hint: str) -> Value:
-        """A new constant, named after `hint`; one with dims among its elements is i64."""
+    def constant(
+        self,
+        content: npt.NDArray[Any] | Derived,
+        hint: str,
+        exact: npt.NDArray[np.float64] | None = None,
+    ) -> Value:
+        """A new constant, named after `hint`; one with dims among its elements is i64. Constants
+        that are computed of it begin with what `exact` it was rounded from, if that is given."""
         if isinstance(content, Derived):
             type = content.type
         else:
@@ -113,6 +111,8 @@ class Rewriter:
             type = TensorType(dtype, content.shape)
         value = Value(self.fresh(hint), type)
         self.define(value, content)
+        if exact is not None:
+            self._exact[value.name] = exact
         return value
 
     def define(self, value: Value, content: npt.NDArray[Any] | Derived) -> None:

@@ -173,12 +173,15 @@ class JoinedSpace(Space):
     def _scales(self) -> Mapping[Context, Mapping[RuleId, float]]:
         """What makes the estimates of each rule compare with those of the known one, by where
         candidates are measured."""
-        found = {}
-        for context in Context:
-            known = _first_seconds(self._known, context)
-            scales = {s.rule: known / _first_seconds(s, context) for s in self.spaces}
-            found[context] = scales
-        return found
+        known = _of_default(self._known)
+        firsts = {space.rule: _of_default(space) for space in self.spaces}
+        return {
+            context: {
+                rule: float(known.of(context)[0] / first.of(context)[0])
+                for rule, first in firsts.items()
+            }
+            for context in Context
+        }
 
     def _meets(self, columns: Columns) -> npt.NDArray[np.bool_]:
         rows = self._rows(columns)
@@ -193,12 +196,12 @@ class JoinedSpace(Space):
         in_model, alone = np.full((2, len(rows)), np.nan)
         for space, place, found in self._parts(rows):
             if found.any():
+                estimate = space._estimate(space.columns(rows[found][:, place]))
                 for seconds, context in ((in_model, Context.MODEL), (alone, Context.ALONE)):
-                    scale = self._scales[context][space.rule]
-                    seconds[found] = space.cost(rows[found][:, place], context) * scale
+                    seconds[found] = estimate.of(context) * self._scales[context][space.rule]
         return Estimate(in_model, {}, beside=in_model - alone)
 
 
-def _first_seconds(space: Space, context: Context) -> float:
-    """Predicted seconds of a space's default, measured in `context`."""
-    return float(space.cost(space.row(space.default())[None], context)[0])
+def _of_default(space: Space) -> Estimate:
+    """The estimate of a space's default."""
+    return space._estimate(space.columns(space.row(space.default())[None]))

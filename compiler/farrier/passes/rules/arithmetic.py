@@ -52,10 +52,11 @@ def multiply_by_reciprocal(node: Node, rewriter: Rewriter) -> Replacement | None
     if data is None or node.inputs[1] is None:
         return None
     with np.errstate(all="ignore"):
-        inverse = 1 / data.astype(np.float64)
-        if not _normal(inverse.astype(data.dtype)).all():
-            return None
-    factor = rewriter.rounded(inverse, data.dtype, f"{node.inputs[1].name}_inverse")
+        exact = 1 / data.astype(np.float64)
+        inverse = exact.astype(data.dtype)
+    if not _normal(inverse).all():
+        return None
+    factor = rewriter.constant(inverse, f"{node.inputs[1].name}_inverse", exact)
     return (dataclasses.replace(node, op="Mul", inputs=(node.inputs[0], factor)),)
 
 
@@ -100,7 +101,7 @@ def merge_constant_chain(node: Node, rewriter: Rewriter) -> Replacement | None:
         merged = exact.astype(y.type.dtype.numpy)
     if merged.size > max(first.size, second.size) or not _is_sound(node.op, merged, first, second):
         return None
-    constant = rewriter.rounded(exact, merged.dtype, f"{y.name}_constant")
+    constant = rewriter.constant(merged, f"{y.name}_constant", exact)
     origin = join_origins((inner, node))
     return (dataclasses.replace(node, inputs=(x, constant), origin=origin),)
 
