@@ -274,7 +274,9 @@ class _Kernel:
         spilt += np.where(expanded + filtered > room, 2 * filtered * strips, 0.0)
         spilt /= machine.l3_bandwidth * machine.hertz
         units = strips * (panels if self.project is None else 1)
-        balance = np.ceil(units / machine.threads) / (units / machine.threads)
+        share = microkernel.vectors_of(channels, machine) / parts(columns["expand"])[0]
+        whole = strips * (share if self.project is None else 1)
+        balance = microkernel.busiest(units, whole, machine.threads)
         seconds = (expand.seconds - machine.fork_join) * again + spilt / machine.threads
         seconds += sum(other.seconds - machine.fork_join for other in others)
         terms = {

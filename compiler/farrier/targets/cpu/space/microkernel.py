@@ -170,10 +170,21 @@ def _shares(problem: Problem, tiles: Tiles, machine: Machine) -> tuple[Floats, F
     """Pieces of work that threads take, and the work of the busiest over the mean."""
     threads, row_tiles = machine.threads, _row_tiles(problem, tiles)
     panels = problem.batch * _panels(problem, tiles, machine)
-    units = panels * np.where(problem.packs | (tiles.slices > 1), 1.0, row_tiles)
+    alone = problem.packs | (tiles.slices > 1)
+    units = panels * np.where(alone, 1.0, row_tiles)
     longest = np.ceil(row_tiles / threads) * tiles.rows * threads / problem.points[0]
-    parts, pieces = np.maximum(longest, 1.0), np.ceil(units / threads) / (units / threads)
+    whole = problem.batch * vectors_of(problem.lanes, machine) / tiles.vectors
+    whole = whole * np.where(alone, 1.0, problem.points[0] / tiles.rows)
+    parts, pieces = np.maximum(longest, 1.0), busiest(units, whole, threads)
     return units, np.where(tiles.order == LoopOrder.PARTS, parts, pieces)
+
+
+def busiest(units: Floats, whole: Floats, threads: int) -> Floats:
+    """The work of the busiest thread over the mean, where threads take `units` pieces. The last of
+    a row are smaller: together they are as much as so many `whole` ones, of which a thread has one
+    at least."""
+    rounds: Floats = np.ceil(units / threads) / (units / threads)
+    return np.maximum(rounds, threads / whole)
 
 
 def _panel_bytes(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
@@ -202,8 +213,13 @@ def _exposed(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
 
 
 def _panels(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
-    panels: Floats = np.ceil(problem.lanes / (tiles.vectors * machine.lanes))
+    panels: Floats = np.ceil(vectors_of(problem.lanes, machine) / tiles.vectors)
     return panels
+
+
+def vectors_of(lanes: int, machine: Machine) -> int:
+    """How many vectors so many lanes fill, the last one maybe in part."""
+    return -(-lanes // machine.lanes)
 
 
 def _row_tiles(problem: Problem, tiles: Tiles) -> Floats:
@@ -261,7 +277,7 @@ def _tile_cycles(
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """Cycles of all tiles on one core; and those that latency, load ports and the second-level
     cache alone would take."""
-    lanes = _parts(np.ceil(problem.lanes / machine.lanes), tiles.vectors)
+    lanes = _parts(float(vectors_of(problem.lanes, machine)), tiles.vectors)
     rows = _parts(float(problem.points[0]), tiles.rows)
     columns = _parts(float(problem.points[1]), tiles.columns)
     found = []
