@@ -147,6 +147,8 @@ def test_every_way_to_fail_is_a_result(subject, device):
 
 def test_a_batch_of_nothing_but_failures_needs_no_device(subject, device):
     class NoDevice:
+        devices = None
+
         def measure(self, request, blobs, cancelled=None):
             raise AssertionError("there is nothing to measure")
 
@@ -161,6 +163,8 @@ def test_a_batch_of_nothing_but_failures_needs_no_device(subject, device):
 
 def test_a_fault_of_the_device_is_not_a_result(subject, device):
     class Drifting:
+        devices = None
+
         def measure(self, request, blobs, cancelled=None):
             return MeasureResult(fault=DeviceFault.DRIFTED, message="by 40%")
 
@@ -188,7 +192,7 @@ def test_tuning_on_this_machine_end_to_end(subject, measurer):
     assert all(map(subject.space.contains, best[subject.task.key]))
     assert len(records) == 32
     assert {record.status for record in records} == {Status.OK}
-    assert [type(event) for event in events] == [TrialsMeasured] * 2
+    assert {type(event) for event in events} == {TrialsMeasured}
 
 
 def test_the_reference_kernel_takes_its_time(subject, device):

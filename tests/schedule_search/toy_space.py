@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 
 from farrier.records import RuleId
@@ -57,6 +59,7 @@ class ToyMeasurer:
 
     capacity = 1
     candidate_s = 0.0
+    aside = staticmethod(contextlib.nullcontext)
 
     def measure(self, task, space, batch, called_off=None):
         results = []

@@ -13,12 +13,13 @@ import base64
 import contextlib
 import dataclasses
 import gc
+import itertools
 import json
 import os
 import socket
 import subprocess
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from farrier.errors import CompilerError
@@ -36,6 +37,7 @@ from farrier_device.python import command_of
 from farrier_device.sandbox import describe_exit
 
 _KERNELS_A_MODULE = 2  # LLVM's set-up costs a module 3 ms; few, so that work is shared evenly
+_ALONE = 2  # the last kernels, each in a module of its own, so that all end at about the same time
 _NODES_A_HELPER = 24  # of a model, for which it pays to start one more: that takes 0.7 s
 _MOST_HELPERS = 7
 
@@ -97,19 +99,21 @@ class Helpers(Closing):
             objects.append(one.content)
         return Kernels(interfaces, list(dict.fromkeys(objects)))
 
-    def build(self, build_inputs: Mapping[str, BuildInput]) -> Made:
-        """Every kernel that is asked for, or why there is none, in their order."""
-        return self._finished(self._started(build_inputs), build_inputs.keys())
+    def build(
+        self, build_inputs: Mapping[str, BuildInput], meanwhile: Callable[[], object] = lambda: None
+    ) -> Made:
+        """Every kernel that is asked for, or why there is none, in their order. This thread does
+        what is to be done `meanwhile` before it compiles as well."""
+        started = self._started(build_inputs)
+        meanwhile()
+        return self._finished(started, build_inputs.keys())
 
     def _started(self, build_inputs: Mapping[str, BuildInput]) -> Job:
         """Modules that others compile from now on."""
         items = list(build_inputs.items())
-        return self._queue.put(
-            [
-                dict(items[start : start + _KERNELS_A_MODULE])
-                for start in range(0, len(items), _KERNELS_A_MODULE)
-            ]
-        )
+        paired = max(0, len(items) - _ALONE)
+        starts = [*range(0, paired, _KERNELS_A_MODULE), *range(paired, len(items)), len(items)]
+        return self._queue.put([dict(items[a:b]) for a, b in itertools.pairwise(starts)])
 
     def _finished(self, job: Job, wanted: Collection[str]) -> Made:
         """What became of the kernels of every module of which all are `wanted`; an object with

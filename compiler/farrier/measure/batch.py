@@ -81,7 +81,7 @@ class BatchBuilder:
             f"candidate{number}": BuildInput(space, dict(decisions), f"candidate{number}")
             for number, decisions in enumerate(distinct)
         }
-        compiled = self._helpers.build(build_inputs)
+        compiled = self._helpers.build(build_inputs, meanwhile=self._data)
         built = {
             decisions: self._candidate(one, packers)
             for decisions, one in zip(distinct, compiled.values(), strict=True)

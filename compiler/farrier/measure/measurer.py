@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Mapping, Sequence
 
@@ -10,12 +11,11 @@ from farrier.measure.batch import Batch, BatchBuilder
 from farrier.measure.runner import Blobs, Runner, measure_by
 from farrier.partition.extract import Task
 from farrier.progress.clock import Clock
-from farrier.schedule_search.trial import DeviceFaultError
+from farrier.schedule_search.trial import A_DEVICE, DeviceFaultError
 from farrier.space import Decisions, Space
 from farrier.targets import Target
 from farrier_device.measurement import CandidateResult, DeviceFault, TimingPolicy
 
-_A_DEVICE = 2  # batches in flight: one that it measures, and one that waits for it
 _MOST = 48  # batches in flight
 _RECENT = 0.25  # weight of the newest batch in what a candidate takes
 
@@ -24,8 +24,8 @@ class TaskMeasurer:
     """Measures candidates of `tasks`, by task key (`farrier.schedule_search.Measurer`).
 
     Batches are built one after another, each by all who compile for this process, so the first is
-    ready soon; and measured side by side, as far as the runner has devices. A runner of this
-    machine has one batch at a time in flight: what is built beside a measurement spoils it.
+    ready soon; and measured side by side, as far as the runner has devices. On this machine nothing
+    is built and nobody computes `aside` while a batch is measured: that would spoil it.
     """
 
     def __init__(
@@ -46,14 +46,24 @@ class TaskMeasurer:
         self._helpers = helpers
         self._clock = clock or Clock()
         self._building = threading.Lock()
+        self._quiet = threading.Lock()  # held by what measures here, and by whoever computes aside
         self._builders: dict[str, BatchBuilder] = {}
         self._candidate_s = 0.0
 
     @property
     def capacity(self) -> int:
         """How many batches to have in flight."""
-        devices = self._runner.devices
-        return 1 if devices is None else min(max(devices, 1) * _A_DEVICE, _MOST)
+        devices = self._runner.devices or 1
+        return min(devices * A_DEVICE, _MOST)
+
+    @property
+    def _is_here(self) -> bool:
+        """Whether it is this machine that measures."""
+        return self._runner.devices is None
+
+    def aside(self) -> contextlib.AbstractContextManager[object]:
+        """Within it the caller computes, and this machine measures nothing."""
+        return self._quiet if self._is_here else contextlib.nullcontext()
 
     @property
     def candidate_s(self) -> float:
@@ -68,7 +78,16 @@ class TaskMeasurer:
         called_off: threading.Event | None = None,
     ) -> list[CandidateResult]:
         """One result a candidate; a batch that the device could not run raises DeviceFaultError."""
-        built = self._built(task, space, batch, called_off)
+        if self._is_here:
+            with self._building:
+                built = self._built(task, space, batch, called_off)
+                with self._quiet:
+                    return self._measured(built, called_off)
+        with self._building:
+            built = self._built(task, space, batch, called_off)
+        return self._measured(built, called_off)
+
+    def _measured(self, built: Batch, called_off: threading.Event | None) -> list[CandidateResult]:
         if built.request is None:
             return built.results([])
         measured = measure_by(self._clock, self._runner, built.request, self._blobs, called_off)
@@ -84,7 +103,7 @@ class TaskMeasurer:
         batch: Sequence[Decisions],
         called_off: threading.Event | None,
     ) -> Batch:
-        with self._building, self._clock.work("compile"):
+        with self._clock.work("compile"):
             if called_off is not None and called_off.is_set():
                 raise DeviceFaultError(DeviceFault.LOST, "the batch was called off")
             builder = self._builders.get(task)

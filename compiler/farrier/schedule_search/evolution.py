@@ -15,7 +15,7 @@ from farrier.space import Features, Population, Space
 from farrier.space.space import Floats
 
 POOL = 2048  # candidates kept alive between generations
-LIKELY = 4096  # candidates of a whole space that are predicted; the best of 85 of 86 is among them
+LIKELY = 4096  # candidates of a whole space that are predicted; the best is among them
 GENERATIONS = 4
 EPSILON = 0.1  # share of a batch that is drawn at random
 LOCAL = 0.4  # share of a batch that is one knob away from the best measured, or the default
@@ -24,9 +24,9 @@ LOCAL = 0.4  # share of a batch that is one knob away from the best measured, or
 class EvolutionarySearch:
     """Proposes candidates of one task and learns from their results.
 
-    A space that can be enumerated is ranked, as far as the prior likes it; a larger one is searched
-    by mutation and crossover of what is predicted, and what was measured, to be fast. Nothing is
-    proposed twice.
+    A space that can be enumerated is ranked, as far as the analytic model likes it; a larger one is
+    searched by mutation and crossover of what is predicted, and what was measured, to be fast.
+    Nothing is proposed twice.
     Equal seeds and equal results give equal proposals, also after a resume from records.
     """
 
@@ -49,7 +49,8 @@ class EvolutionarySearch:
         self._pool = space.candidates(seed=seed)
         is_ranked = len(self._pool) <= POOL or space.is_whole
         describe = functools.partial(self._described, context=context)
-        self._fresh = _Fresh(self._pool, describe) if is_ranked else None
+        cost = functools.partial(space.cost, context=context)
+        self._fresh = _Fresh(self._pool, cost, describe) if is_ranked else None
 
     @property
     def best(self) -> Trial | None:
@@ -152,14 +153,20 @@ class EvolutionarySearch:
 
 
 class _Fresh:
-    """The rows of a space that is ranked whole, but for those that were seen. How they are
-    `described` is found out once: from batch to batch the model alone changes."""
+    """The rows of a space that is ranked whole, but for those that were seen. Which of them are
+    likely by their analytic `cost`, and how these are `described`, is found out once: from batch to
+    batch the model alone changes."""
 
     def __init__(
-        self, rows: Population, describe: Callable[[Population], tuple[Features, Floats]]
+        self,
+        rows: Population,
+        cost: Callable[[Population], Floats],
+        describe: Callable[[Population], tuple[Features, Floats]],
     ) -> None:
         self.rows = rows
+        self._cost = cost
         self._describe = describe
+        self._is_likely = np.zeros(0, bool)  # of each row, once they are described
         self._described: tuple[Features, Floats] | None = None
 
     def drop(self, rows: Population) -> None:
@@ -175,14 +182,17 @@ class _Fresh:
         self.rows = self.rows[kept]
         if self._described is not None:
             features, priors = self._described
-            self._described = features[kept], priors[kept]
+            likely = kept[self._is_likely]
+            self._described = features[likely], priors[likely]
+            self._is_likely = self._is_likely[kept]
 
     def predict(self, model: CostModel) -> Floats:
-        """Seconds of each row; infinite for those that are not likely by the prior."""
+        """Seconds of each row; infinite for those that are not likely."""
         if self._described is None:
-            self._described = self._describe(self.rows)
-        features, priors = self._described
-        predicted = np.full(len(priors), np.inf)
-        likely = np.argsort(priors, kind="stable")[:LIKELY]
-        predicted[likely] = model.predict(features[likely], priors[likely])
+            order = np.argsort(self._cost(self.rows), kind="stable")
+            self._is_likely = np.zeros(len(self.rows), bool)
+            self._is_likely[order[:LIKELY]] = True
+            self._described = self._describe(self.rows[self._is_likely])
+        predicted = np.full(len(self.rows), np.inf)
+        predicted[self._is_likely] = model.predict(*self._described)
         return predicted

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import threading
 from collections.abc import Sequence
@@ -9,6 +10,8 @@ from typing import Protocol
 
 from farrier.space import Decisions, Space
 from farrier_device.measurement import CandidateResult, DeviceFault
+
+A_DEVICE = 2  # batches in flight: one that it measures, and one that is built or waits for it
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -37,13 +40,17 @@ class Measurer(Protocol):
 
     @property
     def capacity(self) -> int:
-        """How many batches to have in flight, those included that are being built: 1 where nothing
-        may be built while the device measures, as on this machine."""
+        """How many batches to have in flight, those included that are being built."""
         ...
 
     @property
     def candidate_s(self) -> float:
         """Seconds that a device takes for a candidate, as far as is known; 0.0 before the first."""
+        ...
+
+    def aside(self) -> contextlib.AbstractContextManager[object]:
+        """Within it the caller computes on this machine: what it would disturb waits, and the
+        other way round."""
         ...
 
     def measure(

@@ -14,7 +14,7 @@ from farrier.records import Context, RecordStore, TuningRecord, usable
 from farrier.schedule_search.evolution import EvolutionarySearch
 from farrier.schedule_search.in_flight import Finished, InFlight
 from farrier.schedule_search.scheduler import TaskScheduler
-from farrier.schedule_search.trial import Measurer, Trial
+from farrier.schedule_search.trial import A_DEVICE, Measurer, Trial
 from farrier.space import Space
 from farrier_device.measurement import CandidateResult, undisturbed
 
@@ -148,11 +148,13 @@ class _Run:
             size = self._size(flight, trials, deadline)
             if size <= 0:
                 return False
-            if self._done - self._learned > NEWS * self._learned:
-                self._model.fit()
-                self._learned = self._done
             search, task = self._searches[index], self._tasks[index]
-            if batch := search.propose(size):
+            with self._measurer.aside():
+                if self._done - self._learned > NEWS * self._learned:
+                    self._model.fit()
+                    self._learned = self._done
+                batch = search.propose(size)
+            if batch:
                 self._scheduler.begin(index, len(batch) / self._usual)
                 flight.begin(index, task.key, task.space, batch)
                 return True
@@ -160,8 +162,8 @@ class _Run:
         return False
 
     def _size(self, flight: InFlight, trials: int | None, deadline: float | None) -> int:
-        """Candidates of the next batch. Batches for several devices are so small that none has long
-        to wait for the last one."""
+        """Candidates of the next batch, which a device that is slow gets small. The last ones for
+        several devices are so small that none has long to wait."""
         size = self._usual
         capacity, candidate_s = self._measurer.capacity, self._measurer.candidate_s
         if capacity > 1:
@@ -169,13 +171,13 @@ class _Run:
             size = min(size, max(1, usual))
         if trials is not None:
             left = trials - self._done - flight.candidates
-            size = min(size, left if capacity == 1 else -(-left // capacity))
+            size = min(size, left if capacity <= A_DEVICE else -(-left // capacity))
         if deadline is not None:
             left_s = deadline - time.monotonic()
             if left_s <= 0:
                 return 0
-            if candidate_s:  # of several devices each has another batch before this one
-                size = min(size, int(left_s / candidate_s / min(capacity, 2)))
+            if candidate_s:  # a device may have another batch before this one
+                size = min(size, int(left_s / candidate_s / min(capacity, A_DEVICE)))
         return size
 
     def _take(self, finished: Finished, trials: int | None, deadline: float | None) -> None:
