@@ -46,7 +46,7 @@ _FEWEST = 8  # candidates that are worth a round
 _MOST = 10  # candidates of one kernel, a round
 _CANDIDATES = 150  # of all kernels
 _RUNS = 30  # of a variant
-_VARIANT_S = (0.1, 0.5)  # to measure a variant for: at least, at most
+_VARIANT_S = (0.08, 0.5)  # to measure a variant for: at least, at most
 _CONFIRMED = 2  # candidates of a kernel that run once more
 _LONGER = 3  # times as long
 _CHECK_S = 0.5  # to compare a kernel with its reference, until that is known
@@ -214,14 +214,13 @@ class CoordinateDescent:
             key: 0.0 if self._barren[key] >= _PATIENCE else total(choice) * _gap(choice, rivals[0])
             for key, choice in choices.items()
         }
-        whole = sum(gains.values()) or 1.0
         calls, devices = _calls(*rivals), self._comparison.devices or 1
+        most = {key: min(size.variants * calls[key] - 1, _MOST) * devices for key in choices}
+        counts = _shared_out(size.candidates, gains, most)
         candidates: dict[str, list[Decisions]] = {}
         for key in choices:
-            most = min(size.variants * calls[key] - 1, _MOST) * devices
-            count = min(round(size.candidates * gains[key] / whole), most)
             again = self._again.pop(key, [])
-            proposed = self._searches[key].propose(count) if count else []
+            proposed = self._searches[key].propose(counts[key]) if counts[key] else []
             candidates[key] = [*again, *proposed]
         self._comparison.compile(
             dataclasses.replace(choices[key], decisions=one)
@@ -392,6 +391,17 @@ def _gap(choice: ScheduledTask, variant: Variant) -> float:
     """The part of a kernel's time by which it may become faster."""
     bound = choice.space.bound / variant.settings.threads
     return max(1 - bound * choice.calls / total(choice), _LEAST_GAP)
+
+
+def _shared_out(count: int, gains: Mapping[str, float], most: Mapping[str, int]) -> dict[str, int]:
+    """Candidates of each kernel: its share of `count` by what it may gain, but so many at `most`;
+    what is beyond that is shared among the others."""
+    shares, whole = dict.fromkeys(gains, 0), sum(gains.values())
+    open_ones = [key for key, gain in gains.items() if gain > 0]
+    for key in sorted(open_ones, key=lambda key: most[key] / gains[key]):
+        shares[key] = min(round(count * gains[key] / whole), most[key])
+        count, whole = count - shares[key], whole - gains[key]
+    return shares
 
 
 def _as_before(variant: Variant, tried: _Candidates, found: Iterable[TuningRecord]) -> Variant:
