@@ -14,6 +14,7 @@ import math
 
 WINDOW = 3  # batches whose improvement is averaged
 OPTIMISM = 0.3  # share of the distance to the roofline that the next batch is hoped to close
+UNKNOWN = 2.0  # batches that count as much as one in flight, whose results are to come
 CONVERGED = 0.001  # of the model's latency: an expected gain not worth a batch
 PATIENCE = 4  # batches without improvement before a task rests
 
@@ -33,15 +34,19 @@ class _State:
     gains: list[tuple[float, float]] = dataclasses.field(default_factory=list)
 
     @property
-    def expected(self) -> float:
+    def is_tried(self) -> bool:
+        return self.batches + self.in_flight > 0
+
+    def expected(self, unknown: float = 1.0) -> float:
         """Seconds that the next batch should save, beside those in flight: of what a task has to
-        give they take their part first."""
+        give they take their part first, each as much as `unknown` batches that are measured."""
         if self.exhausted or self.barren >= PATIENCE:
             return 0.0
-        hope = OPTIMISM * (1.0 - self.bound / self.best) / (1 + self.batches + self.in_flight)
+        known = 1 + self.batches + unknown * self.in_flight
+        hope = OPTIMISM * (1.0 - self.bound / self.best) / known
         recent = self.gains[-WINDOW:]
         brought, tried = (sum(column) for column in zip((0.0, 0.0), *recent, strict=True))
-        trend = brought / tried / (1 + self.in_flight) if recent else 0.0
+        trend = brought / tried / (1 + unknown * self.in_flight) if recent else 0.0
         gain = max(hope, trend)
         if self.barren >= 1 and gain < self.noise:  # it would not be seen
             return 0.0
@@ -65,15 +70,15 @@ class TaskScheduler:
         return sum(task.weight * task.best for task in self._tasks)
 
     def next(self) -> int | None:
-        """The task to measure next; None where no batch is worth its time."""
-        gains = [task.expected for task in self._tasks]
-        index = max(range(len(gains)), key=gains.__getitem__, default=None)
-        if index is None or gains[index] <= 0:
-            return None
-        task = self._tasks[index]
-        if gains[index] < CONVERGED * self.latency and task.batches + task.in_flight:
-            return None
-        return index
+        """The task to measure next; None where no batch is worth its time. Of those that are worth
+        it, one with batches in flight waits for others: what they find may change what it tries."""
+        least = CONVERGED * self.latency
+        worth = [
+            index
+            for index, task in enumerate(self._tasks)
+            if task.expected() > 0 and (task.expected() >= least or not task.is_tried)
+        ]
+        return max(worth, key=lambda one: self._tasks[one].expected(UNKNOWN), default=None)
 
     def begin(self, index: int, part: float = 1.0) -> None:
         """A batch of the task is in flight, which is some part of a usual one."""
@@ -110,7 +115,7 @@ class TaskScheduler:
         if not open_tasks:
             return "every candidate is measured"
         if any(task.noise > 0 for task in open_tasks) and all(
-            task.expected == 0.0 for task in open_tasks
+            task.expected() == 0.0 for task in open_tasks
         ):
             return "nothing more is expected of any kernel than the noise of its measurements"
         return f"no batch is expected to bring {CONVERGED:.1%} of the model's time"
