@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -220,3 +223,49 @@ def test_kernels_that_do_not_compile_do_not_spoil_the_others(subject, measurer):
         subject.task.key, Sabotage(subject).space, [{"kind": 5}, {"kind": 0}]
     )
     assert [result.status for result in results] == [Status.REJECTED, Status.OK]
+
+
+def test_nobody_computes_aside_while_this_machine_measures(subject, device):
+    measuring, go_on = threading.Event(), threading.Event()
+
+    class Waiting:
+        devices = None
+
+        def measure(self, request, blobs, cancelled=None):
+            measuring.set()
+            assert go_on.wait(60)
+            return MeasureResult(fault=DeviceFault.LOST)
+
+    tasks = {subject.task.key: subject.task}
+    measurer = TaskMeasurer(tasks, subject.target, Waiting(), device.blobs, POLICY)
+    batch = sample(subject.space, 1)
+    order = []
+
+    def measure():
+        with contextlib.suppress(DeviceFaultError):
+            measurer.measure(subject.task.key, subject.space, batch)
+        order.append("measured")
+
+    def compute():
+        with measurer.aside():
+            order.append("computed")
+
+    with ThreadPoolExecutor(2) as pool:
+        pool.submit(measure)
+        assert measuring.wait(60)
+        computing = pool.submit(compute)
+        with pytest.raises(TimeoutError):
+            computing.result(0.1)
+        go_on.set()
+    assert sorted(order) == ["computed", "measured"]
+    assert measurer.capacity == 2
+
+
+def test_other_machines_measure_while_this_one_computes(subject, device):
+    class Remote:
+        devices = 3
+
+    measurer = TaskMeasurer({}, subject.target, Remote(), device.blobs, POLICY)
+    assert measurer.capacity == 6
+    with measurer.aside(), measurer.aside():
+        pass

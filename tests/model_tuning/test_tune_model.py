@@ -17,7 +17,7 @@ from farrier.importer import import_model
 from farrier.ir.parser import parse_ir
 from farrier.model_tuning.algorithms import algorithms_report
 from farrier.model_tuning.compare import CallTimes, ComparisonError, FailedVariant
-from farrier.model_tuning.coordinate_descent import CoordinateDescent
+from farrier.model_tuning.coordinate_descent import CoordinateDescent, shared_out
 from farrier.model_tuning.in_model_selection import InModelSelection
 from farrier.model_tuning.tune_model import known_variant, tune_model
 from farrier.model_tuning.variant import make_variant
@@ -648,3 +648,12 @@ def test_calls_take_their_kernels_finalists_in_turns():
     ]
     assert sorted(map(str, ran)) == sorted(map(str, 2 * finalists[found.task.key]))
     assert all(set(one.choices) == {call.task for call in one.calls} for one in contestants)
+
+
+def test_what_a_kernel_cannot_take_goes_to_the_others():
+    gains = {"large": 80.0, "small": 15.0, "tiny": 5.0, "resting": 0.0}
+    most = dict.fromkeys(gains, 10)
+    assert shared_out(10, gains, most) == {"large": 8, "small": 2, "tiny": 0, "resting": 0}
+    assert shared_out(18, gains, most) == {"large": 10, "small": 6, "tiny": 2, "resting": 0}
+    assert shared_out(99, gains, most) == {"large": 10, "small": 10, "tiny": 10, "resting": 0}
+    assert shared_out(9, dict.fromkeys(gains, 0.0), most) == dict.fromkeys(gains, 0)

@@ -94,3 +94,20 @@ def test_what_is_in_flight_counts_as_tried():
     for index in served:
         scheduler.end(index)
     assert scheduler.next() == 0
+
+
+def test_kernels_of_which_nothing_is_in_flight_come_first():
+    """One has twice the others' gain; by what is known it would get the first two batches."""
+    scheduler = TaskScheduler([1, 1, 1], [2.2e-3, 1e-3, 1e-3], [1e-5] * 3)
+    served = []
+    for _ in range(3):
+        served.append(scheduler.next())
+        scheduler.begin(served[-1])
+    assert served == [0, 1, 2]
+
+
+def test_a_kernel_in_flight_has_another_batch_where_no_other_is_worth_one():
+    scheduler = TaskScheduler([1, 1], [1e-3, 1e-3], [1e-5, 1e-3])
+    for _ in range(4):
+        assert scheduler.next() == 0
+        scheduler.begin(0)

@@ -151,7 +151,8 @@ def test_few_instructions_a_cycle_ask_for_tiles_of_few_loads():
 @pytest.mark.parametrize("size", [14, 9])
 def test_what_is_fetched_ahead_is_the_next_block_of_the_tiles_points(size):
     space = conv_space(64, size, 64, 1, target=XEON)
-    function = space.build({**space.default(), "vectors": 4, "rows": 2, "columns": 3, "ahead": 1})
+    tile = {"vectors": 4, "rows": 2, "columns": 3, "order": LoopOrder.PANELS, "prefetch": 0}
+    function = space.build({**space.default(), **tile, "ahead": 1})
     text = assembly(emit_function(function, XEON), XEON)
     # Blocks of 16 channels of f32: a point is 64 bytes, and the next block an image further.
     # The hint names the last byte of the first one.

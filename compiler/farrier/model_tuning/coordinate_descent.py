@@ -216,7 +216,7 @@ class CoordinateDescent:
         }
         calls, devices = _calls(*rivals), self._comparison.devices or 1
         most = {key: min(size.variants * calls[key] - 1, _MOST) * devices for key in choices}
-        counts = _shared_out(size.candidates, gains, most)
+        counts = shared_out(size.candidates, gains, most)
         candidates: dict[str, list[Decisions]] = {}
         for key in choices:
             again = self._again.pop(key, [])
@@ -393,7 +393,7 @@ def _gap(choice: ScheduledTask, variant: Variant) -> float:
     return max(1 - bound * choice.calls / total(choice), _LEAST_GAP)
 
 
-def _shared_out(count: int, gains: Mapping[str, float], most: Mapping[str, int]) -> dict[str, int]:
+def shared_out(count: int, gains: Mapping[str, float], most: Mapping[str, int]) -> dict[str, int]:
     """Candidates of each kernel: its share of `count` by what it may gain, but so many at `most`;
     what is beyond that is shared among the others."""
     shares, whole = dict.fromkeys(gains, 0), sum(gains.values())

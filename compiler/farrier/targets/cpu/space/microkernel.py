@@ -305,70 +305,106 @@ def _one_tile(
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """Cycles of one tile of v vectors by r x c points: all, latency, loads, beyond the first-level
     cache."""
-    points = r * c
     steps = problem.steps / tiles.slices
-    multiply = steps * v * points / machine.fma_ports
-    chain = steps * machine.fma_latency
-    field = ((r - 1) * problem.strides[0] + problem.taps[0]) * (
-        (c - 1) * problem.strides[1] + problem.taps[1]
-    )
-    if problem.depthwise:
-        # The chains of neighbouring tiles overlap: they are as short as the window.
-        chain = chain / 4
-        live = v * points
-        if machine.folds_loads:
-            reads = _window_reads(problem, tiles, machine, v, r, c)
-        else:  # a line is read once for all taps of a row
-            line = (c - 1) * problem.strides[1] + problem.taps[1]
-            reads = v * (problem.taps[0] * r * line + steps)
-            live = live + line + 2
-        multiply = multiply * (1 + _SPILL * np.maximum(live - machine.registers, 0))
-        point_bytes = v * points * np.prod(problem.strides) * machine.lanes * 4.0
-        loads = reads / machine.load_ports
-        operations = steps * v * points + reads
-        issue = operations / machine.issue
-    else:
-        broadcasts = points
-        if problem.by_lane:
-            lanes = np.minimum(tiles.unroll, machine.lanes)
-            broadcasts = np.where(lanes > 1, points / lanes, points)
-        loads = steps * (v + broadcasts) / machine.load_ports
-        operations = steps * (v + broadcasts + v * points)
-        if not machine.folds_loads:
-            operations += steps * (_PAIR * v + _LOOP / tiles.unroll)
-        issue = operations / machine.issue
-        if machine.by_lane and problem.group == 1:  # what is broadcast goes the way of arithmetic
-            multiply += steps * np.where(broadcasts < points, 0, points) / machine.fma_ports
-        point_bytes = field * steps / (problem.taps[0] * problem.taps[1]) * 4
+    parts = (_window if problem.depthwise else _product)(problem, tiles, machine, v, r, c)
     panel_bytes = steps * v * machine.lanes * 4
-    beyond, is_far = _traffic(problem, tiles, machine, panel_bytes, point_bytes)
+    beyond, is_far = _traffic(problem, tiles, machine, panel_bytes, parts.point_bytes)
     # With hardly enough accumulators the next one is not always ready: powers of 4 fit 4 to 26 of
     # them within 2%, with vectors of 8 lanes and of 16.
-    fourth = np.square(np.square(multiply)) + chain**4
+    fourth = np.square(np.square(parts.multiply)) + parts.chain**4
     if not machine.folds_loads and not problem.depthwise:  # loads take turns with arithmetic
-        fourth += np.square(np.square(issue))
-    core = np.maximum(np.sqrt(np.sqrt(fourth)), np.maximum(loads, beyond))
-    core = np.maximum(core, issue)
+        fourth += np.square(np.square(parts.issue))
+    core = np.maximum(np.sqrt(np.sqrt(fourth)), np.maximum(parts.loads, beyond))
+    core = np.maximum(core, parts.issue)
     if problem.scattered:
         # The hardware does not guess where the next block lies; the taps of a window read it again.
         near = np.where(tiles.ahead > 0, 1 / machine.issue, machine.miss)
         missed = near * (problem.taps == (1, 1)) + machine.miss * is_far
-        core += point_bytes / _LINE * missed
+        core += parts.point_bytes / _LINE * missed
     # What is not the bottleneck still takes issue slots and waits at times.
-    is_window = problem.depthwise and machine.folds_loads
-    core += (_WINDOW_LOADS if is_window else _LOADS) * loads + _BEYOND * beyond
+    core += parts.shown * parts.loads + _BEYOND * beyond
     if problem.row_bytes:
         sets = _CACHE_WAY // math.gcd(problem.row_bytes, _CACHE_WAY)
         core = core * np.where(r > _WAYS * sets, 1 + _COMPETING, 1.0)
-    loop = steps / tiles.unroll * (0.0 if problem.depthwise else 0.5)
-    finish = v * points * (1.5 + 0.5 * problem.epilogue) + 20.0
-    if is_window:  # its stores and the next tile's loads overlap
-        finish = v * points * (0.5 + 0.25 * problem.epilogue) + 4.0
     vector = 4.0 * machine.lanes
     moved = 2 * vector * _per_byte(np.prod(problem.points) * tiles.vectors * vector, machine)
-    join = v * points * (_JOIN_CYCLES + moved) + _RESTART_CYCLES
-    cycles = tiles.slices * (core + loop) + (tiles.slices - 1) * join + finish
-    return cycles, tiles.slices * chain, tiles.slices * loads, tiles.slices * beyond
+    join = v * r * c * (_JOIN_CYCLES + moved) + _RESTART_CYCLES
+    cycles = tiles.slices * (core + parts.loop) + (tiles.slices - 1) * join + parts.finish
+    slices = tiles.slices
+    return cycles, slices * parts.chain, slices * parts.loads, slices * beyond
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Parts:
+    """Cycles of one slice of a tile, as far as each resource goes, and the bytes of its points."""
+
+    multiply: Floats  # the multiply-add ports
+    chain: Floats  # the latency of an accumulator's multiply-adds
+    loads: Floats
+    issue: Floats
+    shown: float  # of the loads' time, what shows where they are not the bottleneck
+    loop: Floats | float  # counters and branches
+    finish: Floats  # the epilogue, of the last slice
+    point_bytes: Floats
+
+
+def _product(
+    problem: Problem, tiles: Tiles, machine: Machine, v: Floats, r: Floats, c: Floats
+) -> _Parts:
+    """A tile of a product or of a convolution over channels: points are broadcast."""
+    points, steps = r * c, problem.steps / tiles.slices
+    multiply = steps * v * points / machine.fma_ports
+    broadcasts = points
+    if problem.by_lane:
+        lanes = np.minimum(tiles.unroll, machine.lanes)
+        broadcasts = np.where(lanes > 1, points / lanes, points)
+    operations = steps * (v + broadcasts + v * points)
+    if not machine.folds_loads:
+        operations += steps * (_PAIR * v + _LOOP / tiles.unroll)
+    if machine.by_lane and problem.group == 1:  # what is broadcast goes the way of arithmetic
+        multiply += steps * np.where(broadcasts < points, 0, points) / machine.fma_ports
+    field = ((r - 1) * problem.strides[0] + problem.taps[0]) * (
+        (c - 1) * problem.strides[1] + problem.taps[1]
+    )
+    return _Parts(
+        multiply=multiply,
+        chain=steps * machine.fma_latency,
+        loads=steps * (v + broadcasts) / machine.load_ports,
+        issue=operations / machine.issue,
+        shown=_LOADS,
+        loop=steps / tiles.unroll * 0.5,
+        finish=v * points * (1.5 + 0.5 * problem.epilogue) + 20.0,
+        point_bytes=field * steps / (problem.taps[0] * problem.taps[1]) * 4,
+    )
+
+
+def _window(
+    problem: Problem, tiles: Tiles, machine: Machine, v: Floats, r: Floats, c: Floats
+) -> _Parts:
+    """A tile of a depthwise convolution: points are loaded as vectors, too. The chains of
+    neighbouring tiles overlap, for they are as short as the window."""
+    points, steps = r * c, problem.steps / tiles.slices
+    live = v * points
+    finish = v * points * (1.5 + 0.5 * problem.epilogue) + 20.0
+    if machine.folds_loads:
+        reads = _window_reads(problem, tiles, machine, v, r, c)
+        # Its stores and the next tile's loads overlap.
+        finish = v * points * (0.5 + 0.25 * problem.epilogue) + 4.0
+    else:  # a line is read once for all taps of a row
+        line = (c - 1) * problem.strides[1] + problem.taps[1]
+        reads = v * (problem.taps[0] * r * line + steps)
+        live = live + line + 2
+    spilt = 1 + _SPILL * np.maximum(live - machine.registers, 0)
+    return _Parts(
+        multiply=steps * v * points / machine.fma_ports * spilt,
+        chain=steps * machine.fma_latency / 4,
+        loads=reads / machine.load_ports,
+        issue=(steps * v * points + reads) / machine.issue,
+        shown=_WINDOW_LOADS if machine.folds_loads else _LOADS,
+        loop=0.0,
+        finish=finish,
+        point_bytes=v * points * np.prod(problem.strides) * machine.lanes * 4.0,
+    )
 
 
 def _window_reads(
