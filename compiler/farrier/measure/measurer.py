@@ -78,13 +78,11 @@ class TaskMeasurer:
         called_off: threading.Event | None = None,
     ) -> list[CandidateResult]:
         """One result a candidate; a batch that the device could not run raises DeviceFaultError."""
-        if self._is_here:
-            with self._building:
-                built = self._built(task, space, batch, called_off)
-                with self._quiet:
-                    return self._measured(built, called_off)
         with self._building:
             built = self._built(task, space, batch, called_off)
+            if self._is_here:  # the next batch is built when this one is measured
+                with self._quiet:
+                    return self._measured(built, called_off)
         return self._measured(built, called_off)
 
     def _measured(self, built: Batch, called_off: threading.Event | None) -> list[CandidateResult]:
