@@ -195,7 +195,7 @@ def test_tuning_on_this_machine_end_to_end(subject, measurer):
     assert all(map(subject.space.contains, best[subject.task.key]))
     assert len(records) == 32
     assert {record.status for record in records} == {Status.OK}
-    assert {type(event) for event in events} == {TrialsMeasured}
+    assert [type(event) for event in events] == [TrialsMeasured] * 2
 
 
 def test_the_reference_kernel_takes_its_time(subject, device):
@@ -258,7 +258,7 @@ def test_nobody_computes_aside_while_this_machine_measures(subject, device):
             computing.result(0.1)
         go_on.set()
     assert sorted(order) == ["computed", "measured"]
-    assert measurer.capacity == 2
+    assert measurer.devices is None
 
 
 def test_other_machines_measure_while_this_one_computes(subject, device):
@@ -266,6 +266,6 @@ def test_other_machines_measure_while_this_one_computes(subject, device):
         devices = 3
 
     measurer = TaskMeasurer({}, subject.target, Remote(), device.blobs, POLICY)
-    assert measurer.capacity == 6
+    assert measurer.devices == 3
     with measurer.aside(), measurer.aside():
         pass

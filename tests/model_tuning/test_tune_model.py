@@ -129,7 +129,7 @@ class Measurer:
     def __call__(self, tasks):
         return self
 
-    capacity = 1
+    devices = None
     candidate_s = 0.0
     aside = staticmethod(contextlib.nullcontext)
 

@@ -228,7 +228,7 @@ class Farm(ToyMeasurer):
 
     def __init__(self, floors, devices, seconds=0.01):
         super().__init__(floors)
-        self.capacity = 2 * devices
+        self.devices = devices
         self.candidate_s = seconds
         self.idle = threading.Semaphore(devices)
         self.lock = threading.Lock()

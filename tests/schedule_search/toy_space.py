@@ -57,7 +57,7 @@ class ToyMeasurer:
         columns = {name: np.array([value]) for name, value in decisions.items()}
         return float(valley(columns, *self.floors[task], self.scale)[0])
 
-    capacity = 1
+    devices = None
     candidate_s = 0.0
     aside = staticmethod(contextlib.nullcontext)
 

@@ -11,12 +11,11 @@ from farrier.measure.batch import Batch, BatchBuilder
 from farrier.measure.runner import Blobs, Runner, measure_by
 from farrier.partition.extract import Task
 from farrier.progress.clock import Clock
-from farrier.schedule_search.trial import A_DEVICE, DeviceFaultError
+from farrier.schedule_search.trial import DeviceFaultError
 from farrier.space import Decisions, Space
 from farrier.targets import Target
 from farrier_device.measurement import CandidateResult, DeviceFault, TimingPolicy
 
-_MOST = 48  # batches in flight
 _RECENT = 0.25  # weight of the newest batch in what a candidate takes
 
 
@@ -51,19 +50,13 @@ class TaskMeasurer:
         self._candidate_s = 0.0
 
     @property
-    def capacity(self) -> int:
-        """How many batches to have in flight."""
-        devices = self._runner.devices or 1
-        return min(devices * A_DEVICE, _MOST)
-
-    @property
-    def _is_here(self) -> bool:
-        """Whether it is this machine that measures."""
-        return self._runner.devices is None
+    def devices(self) -> int | None:
+        """How many devices measure now; None where it is this machine."""
+        return self._runner.devices
 
     def aside(self) -> contextlib.AbstractContextManager[object]:
         """Within it the caller computes, and this machine measures nothing."""
-        return self._quiet if self._is_here else contextlib.nullcontext()
+        return self._quiet if self.devices is None else contextlib.nullcontext()
 
     @property
     def candidate_s(self) -> float:
@@ -80,7 +73,7 @@ class TaskMeasurer:
         """One result a candidate; a batch that the device could not run raises DeviceFaultError."""
         with self._building:
             built = self._built(task, space, batch, called_off)
-            if self._is_here:  # the next batch is built when this one is measured
+            if self.devices is None:  # the next batch is built when this one is measured
                 with self._quiet:
                     return self._measured(built, called_off)
         return self._measured(built, called_off)

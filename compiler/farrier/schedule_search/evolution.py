@@ -189,9 +189,10 @@ class _Fresh:
     def predict(self, model: CostModel) -> Floats:
         """Seconds of each row; infinite for those that are not likely."""
         if self._described is None:
-            order = np.argsort(self._cost(self.rows), kind="stable")
-            self._is_likely = np.zeros(len(self.rows), bool)
-            self._is_likely[order[:LIKELY]] = True
+            self._is_likely = np.ones(len(self.rows), bool)
+            if len(self.rows) > LIKELY:
+                order = np.argsort(self._cost(self.rows), kind="stable")
+                self._is_likely[order[LIKELY:]] = False
             self._described = self._describe(self.rows[self._is_likely])
         predicted = np.full(len(self.rows), np.inf)
         predicted[self._is_likely] = model.predict(*self._described)

@@ -11,8 +11,6 @@ from typing import Protocol
 from farrier.space import Decisions, Space
 from farrier_device.measurement import CandidateResult, DeviceFault
 
-A_DEVICE = 2  # batches in flight: one that it measures, and one that is built or waits for it
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Trial:
@@ -39,8 +37,8 @@ class Measurer(Protocol):
     """Measures candidates of a task, on one device or on several."""
 
     @property
-    def capacity(self) -> int:
-        """How many batches to have in flight, those included that are being built."""
+    def devices(self) -> int | None:
+        """How many devices measure now; None where it is this machine."""
         ...
 
     @property

@@ -14,11 +14,13 @@ from farrier.records import Context, RecordStore, TuningRecord, usable
 from farrier.schedule_search.evolution import EvolutionarySearch
 from farrier.schedule_search.in_flight import Finished, InFlight
 from farrier.schedule_search.scheduler import TaskScheduler
-from farrier.schedule_search.trial import A_DEVICE, Measurer, Trial
+from farrier.schedule_search.trial import Measurer, Trial
 from farrier.space import Space
 from farrier_device.measurement import CandidateResult, undisturbed
 
 BATCH = 16
+A_DEVICE = 2  # batches in flight: one that it measures, and one that is built or waits for it
+MOST = 48  # batches in flight, of all devices
 SMALLEST_BATCH = 4  # where there are more tasks than trials for whole batches
 BATCH_S = 4.0  # of a device that takes long for a candidate, a batch
 GRACE_S = 1.0  # for what is in flight when a budget is spent
@@ -92,6 +94,7 @@ class _Run:
         self._model = model
         self._usual = BATCH  # candidates of a batch, where nothing keeps it small
         self._learned = 0  # results that the model has learned
+        self._given_up: set[int] = set()  # tasks that the devices could not measure
         self._searches = [EvolutionarySearch(t.key, t.space, self._model, seed) for t in tasks]
         self._errors: list[list[float]] = [[] for _ in tasks]  # of what was measured
         self._defaults = [task.space.default() for task in tasks]
@@ -117,13 +120,13 @@ class _Run:
                 self._scheduler.update(index, min(t.seconds for t in search.trials[:end]))
 
     def search(self, trials: int | None, deadline: float | None) -> str:
-        """Measures batches until a limit is reached or nothing is left to gain, and says which. As
-        many are in flight as the measurer has room for; what ends tells what to propose next."""
+        """Measures batches until a limit is reached or nothing is left to gain, and says which.
+        Several are in flight; what ends tells what to propose next."""
         share = BATCH if trials is None else trials // max(1, len(self._tasks))
         self._usual = max(SMALLEST_BATCH, min(BATCH, share))
         with InFlight(self._measurer) as flight:
             while True:
-                while flight.batches < self._measurer.capacity:
+                while flight.batches < self._room:
                     if not self._begin(flight, trials, deadline):
                         break
                 if not flight.batches:
@@ -133,6 +136,11 @@ class _Run:
                 if finished is None:
                     return self._why(trials, deadline)
                 self._take(finished, trials, deadline)
+
+    @property
+    def _room(self) -> int:
+        """How many batches to have in flight."""
+        return min((self._measurer.devices or 1) * A_DEVICE, MOST)
 
     def _why(self, trials: int | None, deadline: float | None) -> str:
         """What ended the search."""
@@ -162,22 +170,22 @@ class _Run:
         return False
 
     def _size(self, flight: InFlight, trials: int | None, deadline: float | None) -> int:
-        """Candidates of the next batch, which a device that is slow gets small. The last ones for
-        several devices are so small that none has long to wait."""
+        """Candidates of the next batch. Another machine that is slow gets a small one. The last
+        ones for several devices are so small that none has long to wait."""
         size = self._usual
-        capacity, candidate_s = self._measurer.capacity, self._measurer.candidate_s
-        if capacity > 1:
+        devices, candidate_s = self._measurer.devices, self._measurer.candidate_s
+        if devices is not None:
             usual = round(BATCH_S / candidate_s) if candidate_s else SMALLEST_BATCH
             size = min(size, max(1, usual))
         if trials is not None:
             left = trials - self._done - flight.candidates
-            size = min(size, left if capacity <= A_DEVICE else -(-left // capacity))
+            size = min(size, left if self._room <= A_DEVICE else -(-left // self._room))
         if deadline is not None:
             left_s = deadline - time.monotonic()
             if left_s <= 0:
                 return 0
             if candidate_s:  # a device may have another batch before this one
-                size = min(size, int(left_s / candidate_s / min(capacity, A_DEVICE)))
+                size = min(size, int(left_s / candidate_s / A_DEVICE))
         return size
 
     def _take(self, finished: Finished, trials: int | None, deadline: float | None) -> None:
@@ -185,7 +193,10 @@ class _Run:
         index, part = finished.task, len(finished.candidates) / self._usual
         self._scheduler.end(index, part)
         if finished.fault is not None:
-            self._listener(Warned(f"gave up measuring {self._tasks[index].name}: {finished.fault}"))
+            if index not in self._given_up:  # others of its batches may be in flight
+                name = self._tasks[index].name
+                self._listener(Warned(f"gave up measuring {name}: {finished.fault}"))
+            self._given_up.add(index)
             self._scheduler.exhaust(index)
             return
         pairs_of = zip(finished.candidates, finished.results, strict=True)

@@ -348,6 +348,11 @@ class _Parts:
     point_bytes: Floats
 
 
+def _finish(problem: Problem, sums: Floats) -> Floats:
+    """Cycles of the epilogue of a tile that nothing overlaps."""
+    return sums * (1.5 + 0.5 * problem.epilogue) + 20.0
+
+
 def _product(
     problem: Problem, tiles: Tiles, machine: Machine, v: Floats, r: Floats, c: Floats
 ) -> _Parts:
@@ -373,7 +378,7 @@ def _product(
         issue=operations / machine.issue,
         shown=_LOADS,
         loop=steps / tiles.unroll * 0.5,
-        finish=v * points * (1.5 + 0.5 * problem.epilogue) + 20.0,
+        finish=_finish(problem, v * points),
         point_bytes=field * steps / (problem.taps[0] * problem.taps[1]) * 4,
     )
 
@@ -385,7 +390,6 @@ def _window(
     neighbouring tiles overlap, for they are as short as the window."""
     points, steps = r * c, problem.steps / tiles.slices
     live = v * points
-    finish = v * points * (1.5 + 0.5 * problem.epilogue) + 20.0
     if machine.folds_loads:
         reads = _window_reads(problem, tiles, machine, v, r, c)
         # Its stores and the next tile's loads overlap.
@@ -394,6 +398,7 @@ def _window(
         line = (c - 1) * problem.strides[1] + problem.taps[1]
         reads = v * (problem.taps[0] * r * line + steps)
         live = live + line + 2
+        finish = _finish(problem, v * points)
     spilt = 1 + _SPILL * np.maximum(live - machine.registers, 0)
     return _Parts(
         multiply=steps * v * points / machine.fma_ports * spilt,
