@@ -4,7 +4,6 @@ A corpus has tens of megabytes of records, and lies on the machine that measured
 what training takes of them: of each task its definition, the candidates and the seconds of each. It
 is JSON, compressed:
 
-    from    where the seconds come from
     tasks   of each layer: its name, the definition of its task, the names of the knobs, the value
             of each knob by candidate, seconds, whether a candidate is one of a random sample, and
             the noise, as of `Known`
@@ -26,7 +25,6 @@ from farrier.cost_model.samples import DefinitionError, space_of
 from farrier.records import TaskDefinition
 
 KEPT = Path(__file__).parent / "kept"
-MEASURED = "measured"
 _DIGITS = 4  # of seconds
 
 
@@ -40,7 +38,7 @@ def keep(corpus: Corpus, layers: Sequence[Layer]) -> Path:
         if known is not None and definition is not None:
             tasks.append(_written(known, definition))
     path = KEPT / f"{corpus.folder.name}.json.gz"
-    body = json.dumps({"from": MEASURED, "tasks": tasks}, separators=(",", ":"))
+    body = json.dumps({"tasks": tasks}, separators=(",", ":"))
     KEPT.mkdir(exist_ok=True)
     path.write_bytes(gzip.compress(body.encode(), 9, mtime=0))
     return path
