@@ -74,12 +74,19 @@ def finished(up: Up, network: Path) -> tuple[str, str]:
 
 
 @pytest.fixture
-def running(up: Up, network: Path) -> Iterator[str]:
+def once_closed() -> Iterator[contextlib.ExitStack]:
+    """What is done when a test's pages are closed: an open one still asks for what it shows."""
+    with contextlib.ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def running(up: Up, network: Path, once_closed: contextlib.ExitStack) -> str:
     """The id of a job that tunes for as long as the test wants to watch it."""
-    with up.client() as client:
-        job = client.submit(network, shapes=SHAPES, trials=100_000, name="under way").id
-        yield job
-        client.delete(job)
+    client = once_closed.enter_context(up.client())
+    job = client.submit(network, shapes=SHAPES, trials=100_000, name="under way").id
+    once_closed.callback(client.delete, job)
+    return job
 
 
 @pytest.fixture(scope="session")
@@ -132,7 +139,7 @@ Visit = Callable[..., Any]
 
 
 @pytest.fixture
-def visit(browser: Any) -> Iterator[Visit]:
+def visit(browser: Any, once_closed: contextlib.ExitStack) -> Iterator[Visit]:
     """`visit(up, logged_in=True, **options)`: a page of a service, in a browser of its own; the
     options are those of Playwright's contexts. Nothing may go wrong behind it: see `page.watch`."""
     open_ones: list[tuple[Any, Watch]] = []

@@ -23,13 +23,13 @@ def model(tmp_path):
 
 
 @pytest.fixture(autouse=True)
-def job_of_the_test(page, up):
+def job_of_the_test(page, up, once_closed):
     """The job that the test has submitted is deleted, if there is one."""
     yield
     found = re.search(r"/jobs/([\w.:-]+)$", page.url)
     if found:
-        with up.client() as client:
-            client.delete(found[1])
+        client = once_closed.enter_context(up.client())
+        once_closed.callback(client.delete, found[1])
 
 
 def choose(page, path):
