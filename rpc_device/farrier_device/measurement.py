@@ -114,7 +114,7 @@ class TimingPolicy:
     One untimed call (checked against `expected`, as the last one is again), `warmup` more, then
     calls timed one by one until both `min_repeats` calls and `min_time_s` seconds (with the flushes
     between them) are reached, or `max_repeats` calls. Fewer if `timeout_s` would pass, but one; and
-    fewer of a candidate whose first calls take far longer than another's of which the same is
+    fewer of a candidate whose first calls are slower than those of another of which the same is
     expected.
     """
 

@@ -18,11 +18,10 @@ Steps: TypeAlias = Sequence[tuple[Entry, Pointers]]
 # and is not killed with none.
 _PLANNED = 0.9
 
-# A candidate that takes so many times as long as another that computes the same is timed no
-# further, once its first calls have shown it: a few, and of short ones as many as fill the time
-# until caches, branch predictors and the pool's threads have come to rest.
-_HOPELESS = 1.5
-_FIRST = 2
+# A candidate that after so many calls takes so many times as long as another that computes the same
+# is timed no further; but short ones fill the time until caches, branch predictors and the pool's
+# threads have come to rest.
+_RACE = ((2, 1.5), (16, 1.1), (32, 1.05))
 _SHOWN_S = 0.002
 
 
@@ -79,10 +78,10 @@ class Candidates:
     ) -> CandidateResult:
         flush = arguments.cold_ranges(candidate)
         expected = tuple(one.expected for one in candidate.args if one.expected)
-        bar = _HOPELESS * self._fastest[expected] if expected in self._fastest else math.inf
+        fastest = self._fastest.get(expected, math.inf)
         deadline = begin + _PLANNED * self._policy.timeout_s
         try:
-            each = self._sample(steps, flush, deadline, call_s, bar)
+            each = self._sample(steps, flush, deadline, call_s, fastest)
         except NativeError as failure:
             return CandidateResult(Status.CRASHED, message=f"{candidate.symbol} {failure}")
         # Once more: a kernel that counts on its outputs being zero is right the first time only.
@@ -92,7 +91,7 @@ class Candidates:
         if wrong is not None:
             return wrong
         if expected:
-            self._fastest[expected] = min(*samples, self._fastest.get(expected, math.inf))
+            self._fastest[expected] = min(*samples, fastest)
         parts = tuple(map(tuple, each)) if candidate.parts else ()
         return CandidateResult(Status.OK, samples, error, parts_ns=parts)
 
@@ -102,21 +101,21 @@ class Candidates:
         flush: list[tuple[int, int]],
         deadline: float,
         call_s: float,
-        bar: float,
+        fastest: float,
     ) -> list[list[int]]:
         """Nanoseconds of each step of each timed call, until the policy is content, the next call
-        would pass the deadline, or the first calls took more than `bar` nanoseconds each.
-        `min_time_s` counts the flushes between the calls too."""
+        would pass the deadline, or the race with the `fastest` candidate, whose fastest call took
+        so many nanoseconds, is lost. `min_time_s` counts the flushes between the calls too."""
         policy = self._policy
         warmup = min(policy.warmup, _affordable(deadline, call_s) - 1)
         if warmup > 0:
             self._time(steps, warmup, ())
         each: list[list[int]] = [[] for _ in steps]
+        done = 0
         begin = time.monotonic()
         repeats = min(policy.min_repeats, policy.max_repeats, max(_affordable(deadline, call_s), 1))
-        if bar < math.inf:
-            repeats = min(repeats, _FIRST)
         while repeats > 0:
+            repeats = min([repeats, *(calls - done for calls, _ in _RACE if calls > done)])
             for samples, more in zip(each, self._time(steps, repeats, flush), strict=True):
                 samples += more
             elapsed = time.monotonic() - begin
@@ -125,7 +124,8 @@ class Candidates:
             wanted = max(
                 policy.min_repeats - done, math.ceil((policy.min_time_s - elapsed) / call_s)
             )
-            if min(map(sum, zip(*each, strict=True))) > bar:
+            bar = min((times for calls, times in _RACE if calls <= done), default=math.inf)
+            if min(map(sum, zip(*each, strict=True))) > bar * fastest:
                 wanted = min(wanted, math.ceil((_SHOWN_S - elapsed) / call_s))
             repeats = min(wanted, policy.max_repeats - done, _affordable(deadline, call_s))
         return each

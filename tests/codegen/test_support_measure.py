@@ -6,6 +6,8 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from farrier.ir.types import DType
 from farrier.targets import Target
@@ -103,6 +105,24 @@ def test_max_error_of_special_values(load, got, wanted, error):
     out, expected = np.array([4.0, got], np.float32), np.array([4.0, wanted], np.float32)
     library = load(ENTRIES)
     assert library.max_error(out.ctypes.data, expected.ctypes.data, 8, "f32") == error
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data(), count=st.integers(0, 37))
+def test_max_error_of_any_f32(load, data, count):
+    values = st.lists(st.floats(width=32), min_size=count, max_size=count)
+    out, expected = (np.array(data.draw(values), np.float32) for _ in range(2))
+    same = data.draw(st.lists(st.booleans(), min_size=count, max_size=count))
+    out[same] = expected[same]
+    found = load(ENTRIES).max_error(out.ctypes.data, expected.ctypes.data, out.nbytes, "f32")
+    got, wanted = out.astype(np.float64), expected.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        off = np.abs(got - wanted)
+    off[(got == wanted) | (np.isnan(got) & np.isnan(wanted))] = 0
+    off[np.isnan(off)] = math.inf
+    sizes = np.abs(wanted[np.isfinite(wanted)])
+    scale = max(sizes.max(initial=0), float(np.finfo(np.float32).tiny))
+    assert found == off.max(initial=0) / scale
 
 
 def test_neighbouring_large_integers_differ(load):

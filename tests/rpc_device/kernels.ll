@@ -108,11 +108,11 @@ define internal i64 @now() {
   ret i64 %all
 }
 
-; 0.3 s a call on any machine.
-define i32 @slow(ptr %args, ptr %pool) {
+; So many nanoseconds a call on any machine.
+define internal i32 @right_after(ptr %args, i64 %nanoseconds) {
 entry:
   %start = call i64 @now()
-  %end = add i64 %start, 300000000
+  %end = add i64 %start, %nanoseconds
   br label %spin
 spin:
   %time = call i64 @now()
@@ -121,6 +121,26 @@ spin:
 done:
   call void @double_range(ptr %args, i64 0, i64 1009, i64 0)
   ret i32 0
+}
+
+define i32 @slow(ptr %args, ptr %pool) {
+  %code = call i32 @right_after(ptr %args, i64 300000000)
+  ret i32 %code
+}
+
+define i32 @takes_1000us(ptr %args, ptr %pool) {
+  %code = call i32 @right_after(ptr %args, i64 1000000)
+  ret i32 %code
+}
+
+define i32 @takes_1070us(ptr %args, ptr %pool) {
+  %code = call i32 @right_after(ptr %args, i64 1070000)
+  ret i32 %code
+}
+
+define i32 @takes_1200us(ptr %args, ptr %pool) {
+  %code = call i32 @right_after(ptr %args, i64 1200000)
+  ret i32 %code
 }
 
 ; 0.1 ms for each of its first 6 calls, and as `right` from then on.

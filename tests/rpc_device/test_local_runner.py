@@ -307,7 +307,7 @@ class TestLibrary:
 
 
 class TestRacing:
-    """A candidate far slower than another of which the same is expected gets few calls."""
+    """A candidate that is slower than another of which the same is expected gets fewer calls."""
 
     def test_who_comes_after_a_fast_one_is_given_up(self, runner, folder, library, doubling):
         policy = dataclasses.replace(QUICK, min_repeats=4, max_repeats=4, timeout_s=10.0)
@@ -316,6 +316,13 @@ class TestRacing:
         results = runner.measure(request, folder).results
         assert [len(one.samples_ns) for one in results] == [4, 4, 2, 4]
         assert {one.status for one in results} == {Status.OK}
+
+    def test_who_is_nearly_as_fast_is_given_up_later(self, runner, folder, library, doubling):
+        policy = dataclasses.replace(QUICK, min_repeats=40, max_repeats=40)
+        candidates = [doubling.candidate(f"takes_{us}us") for us in (1000, 1200, 1070, 1000)]
+        request = request_of(folder, library, *candidates, policy=policy)
+        results = runner.measure(request, folder).results
+        assert [len(one.samples_ns) for one in results] == [40, 16, 32, 40]
 
     def test_who_is_slow_for_a_few_short_calls_is_not(self, runner, folder, library, doubling):
         policy = dataclasses.replace(QUICK, min_repeats=200, max_repeats=200)
