@@ -7,7 +7,8 @@ much a task takes, and what the machine is worth, says nothing of how its candid
 model serves all tasks: features mean the same everywhere (`farrier.space.features`).
 
 A model may stand on a **base**, which others' measurements trained. What the base predicts takes
-the place of the analytic seconds; it stays as it is, and few measurements here bend it.
+the place of the analytic seconds; it stays as it is, and few measurements here bend it, in few and
+large steps: a search trains such a model again and again.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ import numpy.typing as npt
 from farrier.space import Features
 from farrier.space.space import Floats
 
-ROUNDS = 200
+ROUNDS, STEP = 200, 0.1  # trees, and by how much each corrects those before it
+ROUNDS_ON_BASE, STEP_ON_BASE = 50, 0.3
 ENOUGH = 8  # measurements before trees say anything
 SLOWEST = 3.0  # times the fastest of its task: what is slower, or failed, is all alike
 GRADES = 31  # between the fastest and those; a grade, 3.6% in time, is more than noise
@@ -33,7 +35,6 @@ _PARAMETERS = {
     "lambdarank_pair_method": "mean",
     "lambdarank_num_pair_per_sample": 8,
     "max_depth": 6,
-    "eta": 0.1,
     "colsample_bytree": 0.5,
     "lambda": 1.0,
     "tree_method": "hist",
@@ -57,7 +58,8 @@ class CostModel:
         """`threads` bounds the cores that training and prediction use."""
         self.name = ""  # what reports call it
         self._base = base
-        self._parameters = {**_PARAMETERS, "seed": seed, "nthread": threads}
+        self._rounds, step = (ROUNDS, STEP) if base is None else (ROUNDS_ON_BASE, STEP_ON_BASE)
+        self._parameters = {**_PARAMETERS, "eta": step, "seed": seed, "nthread": threads}
         self._samples: dict[str, _Samples] = {}
         self._names: tuple[str, ...] = ()  # of what the trees look at
         self._booster: Any = None
@@ -92,7 +94,7 @@ class CostModel:
             label=np.concatenate([_grades(samples.seconds) for samples in each]),
             qid=np.repeat(np.arange(len(each)), [len(samples.prior) for samples in each]),
         )
-        self._booster = xgboost.train(self._parameters, matrix, num_boost_round=ROUNDS)
+        self._booster = xgboost.train(self._parameters, matrix, num_boost_round=self._rounds)
 
     def predict(self, features: Features, prior: Floats) -> Floats:
         """Seconds of each candidate, [n], but for a factor that those of a task share; the prior
