@@ -28,6 +28,7 @@ import numpy as np
 from bench import models
 from bench.candidate_parts import OTHER, PARTS, Others, process_ns, serve, watch
 from bench.workloads import NAMES, workload
+from farrier.cost_model import pretrained
 from farrier.errors import FarrierError
 from farrier.importer import import_model
 from farrier.kernels import Helpers, helpers
@@ -140,9 +141,18 @@ def measure(name: str, trials: int, threads: int) -> Cost:
             helpers=processes,
         )
         records = FileRecords(Path(folder) / "records.jsonl")
+        base = pretrained()
         watched = watch()
         parts, began = Counter(watched.ns), process_ns()
-        tune(tasks, target.fingerprint, measurer, records, trials=trials, threads=threads)
+        tune(
+            tasks,
+            target.fingerprint,
+            measurer,
+            records,
+            trials=trials,
+            threads=threads,
+            base=base,
+        )
         spent = process_ns() - began
         parts = watched.ns - parts
         parts[OTHER] = spent - sum(parts.values())
