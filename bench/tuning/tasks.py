@@ -1,15 +1,16 @@
 """The tasks of the ruler: a layer each, as a model of its own.
 
 Half of them are held out: no model is trained on them, and no constant is chosen by them. `OTHERS`
-are no part of the ruler: they are layers of common models, to train on. Shapes are static: of a
-model with open dims, what is tuned are its hot sizes.
+are no part of the ruler: they are layers of common models, and layers drawn at random, to train on.
+Shapes are static: of a model with open dims, what is tuned are its hot sizes.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable
+import random
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
@@ -228,6 +229,62 @@ def _many(
     return [Layer(f"{kind} {'·'.join(map(str, one))}", make(*one)) for one in sizes]
 
 
+_MOST_OPERATIONS = 300_000_000  # of a layer that is drawn
+
+
+class _Drawn:
+    """Sizes drawn at random, of layers that no model has: half of all channels are no multiple of
+    8, and lines as often odd as even."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+
+    def layers(self, count: int) -> Iterator[Layer]:
+        """So many layers, of which no two are alike."""
+        kinds = (
+            ("conv", _conv, self._conv),
+            ("depthwise", _depthwise, self._depthwise),
+            ("inverted", _inverted_residual, self._inverted),
+            ("linear", _linear, self._linear),
+            ("attention", _attention, self._attention),
+        )
+        known = set[str]()
+        while len(known) < count:
+            [(name, make, draw)] = self._random.choices(kinds, (6, 5, 3, 4, 2))
+            [layer] = _many(f"drawn {name}", make, [draw()])
+            if layer.name not in known:
+                known.add(layer.name)
+                yield layer
+
+    def _size(self, least: int, most: int) -> int:
+        size = round(least * (most / least) ** self._random.random())
+        return size if self._random.random() < 0.5 else max(least, size // 8 * 8)
+
+    def _conv(self) -> tuple[int, ...]:
+        kernel = self._random.choice((1, 1, 3, 3, 5))
+        group = self._random.choice((1, 1, 1, 4, 16)) if kernel > 1 else 1
+        inputs, outputs = (-(-self._size(8, 384) // group) * group for _ in range(2))
+        points = _MOST_OPERATIONS / (2 * inputs * outputs // group * kernel**2)
+        line = self._random.randint(7, max(7, min(80, math.isqrt(int(points)))))
+        return inputs, outputs, line, kernel, self._random.choice((1, 1, 2)), group
+
+    def _depthwise(self) -> tuple[int, ...]:
+        kernel, stride = self._random.choice((3, 3, 5, 7)), self._random.choice((1, 1, 2))
+        return self._size(16, 1024), self._random.randint(7, 56), kernel, stride
+
+    def _inverted(self) -> tuple[int, ...]:
+        channels = self._size(16, 128)
+        return channels, channels * self._random.choice((3, 4, 6)), self._random.randint(7, 40)
+
+    def _linear(self) -> tuple[int, ...]:
+        inputs, outputs = self._size(32, 4096), self._size(16, 2048)
+        rows = min(512, _MOST_OPERATIONS // (2 * inputs * outputs))
+        return self._size(1, max(1, rows)), inputs, outputs
+
+    def _attention(self) -> tuple[int, ...]:
+        return self._random.randint(1, 16), self._random.randint(10, 256), self._size(16, 96)
+
+
 OTHERS = (
     *_many("conv", _conv, _CONVOLUTIONS),
     *_many("depthwise", _depthwise, _DEPTHWISE),
@@ -236,4 +293,5 @@ OTHERS = (
     *_many("attention", _attention, _ATTENTION),
     *_many("layer norm", _layer_norm, [(197, 384)]),
     *_many("softmax", _softmax, [(1536, 128)]),
+    *_Drawn(seed=0).layers(128),
 )
