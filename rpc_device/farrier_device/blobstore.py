@@ -33,11 +33,13 @@ class NoSpaceError(Exception):
 
 
 class BlobStore:
-    """The blobs under `root`, `max_bytes` of them at most (but for those that are held)."""
+    """The blobs under `root`, `max_bytes` of them at most (but for those that are held). A store
+    that `lasts` holds whole blobs after a power cut, too, for which each waits for the disk."""
 
-    def __init__(self, root: Path, max_bytes: int) -> None:
+    def __init__(self, root: Path, max_bytes: int, *, lasts: bool = True) -> None:
         self._root = root
         self._max_bytes = max_bytes
+        self._lasts = lasts
         self._held: list[frozenset[str]] = []
         self._lock = threading.RLock()
         root.mkdir(parents=True, exist_ok=True)
@@ -122,8 +124,9 @@ class BlobStore:
                         f"blob {part.stem} is larger than the store's {self._max_bytes} bytes"
                     )
                 file.write(chunk)
-            file.flush()
-            os.fsync(file.fileno())
+            if self._lasts:
+                file.flush()
+                os.fsync(file.fileno())
 
     def _evict(self, keep: str) -> None:
         kept = frozenset({keep}).union(*self._held)

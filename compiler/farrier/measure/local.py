@@ -16,10 +16,10 @@ _BLOB_BYTES = 2 << 30
 
 
 class _LocalBlobs(BlobStore):
-    """A full disk is the user's business."""
+    """Of a folder that goes with the process. A full disk is the user's business."""
 
     def __init__(self, root: Path, max_bytes: int) -> None:
-        super().__init__(root, max_bytes)
+        super().__init__(root, max_bytes, lasts=False)
         self._lent: dict[str, Path] = {}
 
     def lend(self, sha256: str, path: Path) -> None:
