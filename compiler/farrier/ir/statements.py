@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from farrier.ir.loop import Alloc, Block, For, If, Stmt, While
-
-_AROUND_ONE = (For, Alloc, While)
+from farrier.ir.loop import Alloc, Block, For, If, Stmt, Store, While
 
 
 def below(stmt: Stmt) -> tuple[Stmt, ...]:
     """The statements directly below."""
-    if isinstance(stmt, _AROUND_ONE):
+    # By their exact types, the commonest first: nests are walked again and again.
+    if type(stmt) is Store:
+        return ()
+    if type(stmt) is For or type(stmt) is Alloc or type(stmt) is While:
         return (stmt.body,)
-    if isinstance(stmt, Block):
+    if type(stmt) is Block:
         return stmt.statements
-    if isinstance(stmt, If):
+    if type(stmt) is If:
         return (stmt.then,) if stmt.otherwise is None else (stmt.then, stmt.otherwise)
     return ()
 
@@ -26,4 +27,9 @@ def walk_stmts(stmt: Stmt) -> Iterator[Stmt]:
     while stack:
         stmt = stack.pop()
         yield stmt
-        stack += reversed(below(stmt))
+        if type(stmt) is Store:
+            continue
+        if type(stmt) is For:
+            stack.append(stmt.body)
+        else:
+            stack += below(stmt)[::-1]

@@ -73,11 +73,13 @@ class NestView:
             while stack:
                 place = stack.pop()
                 stmt = place[0]
-                if isinstance(stmt, For):
+                if type(stmt) is For:
                     self._places[stmt.var] = place
                     stack.append((stmt.body, place))
-                elif not isinstance(stmt, Store):
-                    stack += [(child, place) for child in reversed(below(stmt))]
+                else:
+                    stack += [
+                        (child, place) for child in below(stmt)[::-1] if type(child) is not Store
+                    ]
         return self._places
 
     def path_to_alloc(self, name: str) -> Path:
