@@ -49,8 +49,8 @@ class EvolutionarySearch:
         self._pool = space.candidates(seed=seed)
         is_ranked = len(self._pool) <= POOL or space.is_whole
         describe = functools.partial(self._described, context=context)
-        cost = functools.partial(space.cost, context=context)
-        self._fresh = _Fresh(self._pool, cost, describe) if is_ranked else None
+        costs = functools.partial(space.costs, context)
+        self._fresh = _Fresh(self._pool, costs, describe) if is_ranked else None
 
     @property
     def best(self) -> Trial | None:
@@ -154,17 +154,18 @@ class EvolutionarySearch:
 
 class _Fresh:
     """The rows of a space that is ranked whole, but for those that were seen. Which of them are
-    likely by their analytic `cost`, and how these are `described`, is found out once: from batch to
-    batch the model alone changes."""
+    likely by the analytic `costs` of all, and how these are `described`, is found out once: from
+    batch to batch the model alone changes."""
 
     def __init__(
         self,
         rows: Population,
-        cost: Callable[[Population], Floats],
+        costs: Callable[[], Floats],
         describe: Callable[[Population], tuple[Features, Floats]],
     ) -> None:
         self.rows = rows
-        self._cost = cost
+        self._places = np.arange(len(rows))  # of the rows that are left, among all
+        self._costs = costs
         self._describe = describe
         self._is_likely = np.zeros(0, bool)  # of each row, once they are described
         self._described: tuple[Features, Floats] | None = None
@@ -179,7 +180,7 @@ class _Fresh:
             kept[equal] = False
         if kept.all():
             return
-        self.rows = self.rows[kept]
+        self.rows, self._places = self.rows[kept], self._places[kept]
         if self._described is not None:
             features, priors = self._described
             likely = kept[self._is_likely]
@@ -191,7 +192,7 @@ class _Fresh:
         if self._described is None:
             self._is_likely = np.ones(len(self.rows), bool)
             if len(self.rows) > LIKELY:
-                order = np.argsort(self._cost(self.rows), kind="stable")
+                order = np.argsort(self._costs()[self._places], kind="stable")
                 self._is_likely[order[LIKELY:]] = False
             self._described = self._describe(self.rows[self._is_likely])
         predicted = np.full(len(self.rows), np.inf)

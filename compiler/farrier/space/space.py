@@ -201,6 +201,10 @@ class Space:
         """Predicted seconds of one call where it is measured in `context`, [candidates]."""
         return self._estimate(self.columns(population)).of(context)
 
+    def costs(self, context: Context = Context.MODEL) -> Floats:
+        """The `cost` of each of the `candidates`; found out once."""
+        return self._ranked[1].of(context)
+
     def bounds(self, population: Population) -> Floats:
         """Seconds on one thread that each candidate cannot beat, [candidates]: its own arithmetic
         or traffic alone."""
@@ -251,25 +255,25 @@ class Space:
     @functools.cached_property
     def _default(self) -> tuple[dict[str, int], float]:
         """The candidate that is ranked first, and its predicted seconds."""
-        rows, costs, _ = self._ranked
+        rows, costs = self._ranked[0], self.costs()
         first = int(np.argmin(costs))
         return self.decisions(rows[first]), float(costs[first])
 
     @functools.cached_property
-    def _ranked(self) -> tuple[Population, Floats, float]:
-        """The candidates, the predicted seconds of each, and the bound of all."""
+    def _ranked(self) -> tuple[Population, Estimate, float]:
+        """The candidates, the estimate of each but for its terms, and the bound of all."""
         rows = self.candidates()
         estimate = self._estimate(self.columns(rows))
         terms = (estimate.terms.get(term) for term in ("compute", "memory"))
         bound = max((float(term.min()) for term in terms if term is not None), default=0.0)
-        return rows, estimate.seconds, bound
+        return rows, dataclasses.replace(estimate, terms={}), bound
 
     def first_with(self, knob: str, value: int) -> tuple[dict[str, int], float] | None:
         """The candidate that is ranked first of those with this value of a knob, and its predicted
         seconds; None where no candidate has it."""
         if knob not in (one.name for one in self.knobs):
             return None
-        rows, costs, _ = self._ranked
+        rows, costs = self._ranked[0], self.costs()
         listed = self.columns(rows)[knob] == value
         if not listed.any():
             return None
