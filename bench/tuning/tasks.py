@@ -233,8 +233,8 @@ _MOST_OPERATIONS = 300_000_000  # of a layer that is drawn
 
 
 class _Drawn:
-    """Layers of no model, whose sizes are drawn at random: few of half of the channels are multiples
-    of 8, and lines are as often odd as even."""
+    """Layers of no model, whose sizes are drawn at random: half of all channels are rounded to a
+    multiple of 8, and lines are as often odd as even."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
