@@ -27,9 +27,4 @@ def walk_stmts(stmt: Stmt) -> Iterator[Stmt]:
     while stack:
         stmt = stack.pop()
         yield stmt
-        if type(stmt) is Store:
-            continue
-        if type(stmt) is For:
-            stack.append(stmt.body)
-        else:
-            stack += below(stmt)[::-1]
+        stack += below(stmt)[::-1]
