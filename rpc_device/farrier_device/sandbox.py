@@ -31,6 +31,7 @@ _PR_SET_NO_NEW_PRIVS = 38
 
 _START_TIMEOUT_S = 30.0
 _STDERR_TAIL = 2000  # bytes
+_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _PACKAGE_ROOT = str(Path(__file__).parent.parent)
 _BOOTSTRAP = "import sys; sys.path.insert(0, sys.argv[1]); import {0}; {0}.main(sys.argv[2:])"
 
@@ -204,6 +205,12 @@ class SandboxedProcess:
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
         return describe_exit(self._process.returncode)
+
+
+def is_from_outside(code: int | None) -> bool:
+    """Whether an exit code of `subprocess` says that somebody else ended the process: an operator,
+    or the kernel, short of memory. What a process does itself never raises these signals."""
+    return code is not None and -code in _OUTSIDE
 
 
 def describe_exit(code: int) -> str:

@@ -155,3 +155,7 @@ class TestProcess:
         assert sandbox.describe_exit(-11) == "killed by SIGSEGV"
         assert sandbox.describe_exit(3) == "exited with 3"
         assert sandbox.describe_exit(-63) == "killed by signal 63"
+
+    def test_signals_from_outside(self):
+        codes = (None, 0, 1, 9, -6, -9, -11, -15)
+        assert [code for code in codes if sandbox.is_from_outside(code)] == [-9, -15]

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -146,6 +147,32 @@ def test_a_process_that_is_lost_costs_its_build_alone(
     start(command, build_timeout_s=timeout_s, job_memory_bytes=400 << 20)
     assert how in builders.build('{"lost": true}').crashed
     assert json.loads(builders.build('{"lost": false}').answer) == {"failed": "as told"}
+
+
+def test_a_process_that_something_outside_kills_costs_time_alone(
+    builders: RemoteBuilders, start, acting, patient
+) -> None:
+    """More often than a build may crash."""
+    builder = start(acting("time.sleep(0.5)\nreturn {'failed': 'as told'}"), job_crashes=2)
+    told: list[Built] = []
+    asking = threading.Thread(target=lambda: told.append(builders.build("{}")))
+    asking.start()
+    killed: set[int] = set()
+    while len(killed) < 4:
+        for process in [*builder._busy.values()]:
+            if process is not None and process.pid not in killed:
+                os.kill(process.pid, signal.SIGKILL)
+                killed.add(process.pid)
+        time.sleep(0.01)
+    asking.join(60)
+    assert [json.loads(built.answer) for built in told] == [{"failed": "as told"}]
+
+
+def test_a_process_that_is_killed_each_time_is_given_up(
+    builders: RemoteBuilders, start, acting, patient
+) -> None:
+    start(acting("os.kill(os.getpid(), signal.SIGKILL)"))
+    assert builders.build("{}").crashed == "killed by SIGKILL"
 
 
 def test_a_process_serves_one_job_alone(farm: Farm, start, acting, patient) -> None:

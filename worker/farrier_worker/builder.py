@@ -2,7 +2,8 @@
 them, stores the answers.
 
 A thread for each build at once leases and waits; one loop gives signs of life and renews the leases
-of all. A process that crashes, or hangs, costs its build and nothing else."""
+of all. A process that crashes, or hangs, costs its build and nothing else; one that something
+outside kills costs time alone, and its build goes back to the queue."""
 
 from __future__ import annotations
 
@@ -30,6 +31,7 @@ _TAKE_S = 1.0  # how long a thread waits for a build before it looks whether it 
 _LOOK_S = 0.25  # between two looks at whether processes keep to their limits
 _PAUSE_S = 0.5  # after a failure that may pass
 _STARTED_AGAIN_S = 5.0  # after a process that could not be started
+_MOST_ATTEMPTS = 10  # killed from outside as often: it may be what the kernel kills for its memory
 
 _log = logging.getLogger(__name__)
 
@@ -152,7 +154,7 @@ class Builder:
                 answer = process.build(build.message)
             except ProcessEndedError as end:
                 process.close()
-                if end.is_to_blame:
+                if end.is_to_blame or build.lease.attempt >= _MOST_ATTEMPTS:
                     _log.warning("build %s: its process %s", build.lease.item, end)
                     builds.crash(build, str(end))
                 else:

@@ -16,7 +16,7 @@ from typing import Any
 
 from farrier_device import wire
 from farrier_device.closing import Closing
-from farrier_device.sandbox import describe_exit
+from farrier_device.sandbox import describe_exit, is_from_outside
 from farrier_farm.children import bound_to_this_process
 from farrier_farm.settings import Settings
 from farrier_worker.confinement import environment, log_level
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 class ProcessEndedError(Exception):
     """A process ended before it had answered; the message says how. `is_to_blame`: by itself, or
-    past a limit."""
+    past a limit, and not by a signal from outside."""
 
     def __init__(self, how: str, *, is_to_blame: bool) -> None:
         super().__init__(how)
@@ -189,4 +189,5 @@ class EnclosedProcess(Closing):
         while not self.has_ended and time.monotonic() < until:
             time.sleep(0.01)
         self.close()
-        return ProcessEndedError(describe_exit(self._process.returncode), is_to_blame=True)
+        code = self._process.returncode
+        return ProcessEndedError(describe_exit(code), is_to_blame=not is_from_outside(code))

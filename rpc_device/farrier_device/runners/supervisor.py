@@ -5,7 +5,6 @@ from __future__ import annotations
 import concurrent.futures
 import dataclasses
 import select
-import signal
 import socket
 import threading
 import time
@@ -13,7 +12,7 @@ import time
 from farrier_device import measurement, wire
 from farrier_device.measurement import CandidateResult, MeasureRequest, Status
 from farrier_device.runners.files import BatchFiles
-from farrier_device.sandbox import Limits, SandboxedProcess
+from farrier_device.sandbox import Limits, SandboxedProcess, is_from_outside
 
 _CHILD = "farrier_device.child"
 _SETUP_TIMEOUT_S = 60.0  # to load a library, or to fill one candidate's arguments
@@ -23,9 +22,6 @@ _CLEAR_UP_S = 10.0  # to end the threads and unload the library, after the last 
 _WIRE_TIMEOUT_S = 10.0  # for the rest of a frame that has begun
 _GLANCE_S = 0.2  # how often to look whether the batch was cancelled
 _EXIT_S = 1.0  # from the end of the conversation to the end of the process
-
-# Nobody raises these from inside the sandbox: the operator or the kernel, short of memory, did.
-_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
 
 
 class CancelledError(Exception):
@@ -169,7 +165,7 @@ class Supervisor:
             code = child.wait(_EXIT_S)
             how = f"{child.said()}; " if code is not None and code > 0 else ""
             how += self._drop()
-            return _Ending(how, outside=code in _OUTSIDE, loaded=loaded, started=started)
+            return _Ending(how, outside=is_from_outside(code), loaded=loaded, started=started)
         except (wire.WireError, ValueError) as error:
             self._drop()
             return _Ending(f"answered with nonsense: {error}", loaded=loaded, started=started)
