@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import pytest
+
 from farrier.schedule_search import TaskScheduler
 
 
@@ -111,3 +113,18 @@ def test_a_kernel_in_flight_has_another_batch_where_no_other_is_worth_one():
     for _ in range(4):
         assert scheduler.next() == 0
         scheduler.begin(0)
+
+
+def test_small_batches_count_as_the_usual_ones_that_they_are_parts_of():
+    def expected(parts):
+        scheduler = TaskScheduler([1], [1.0], [0.0])
+        scheduler.update(0, 1.0)
+        best = 1.0
+        for gain in (0.4, 0.0):
+            best *= 1 - gain
+            scheduler.update(0, best, 1 / parts)
+            for _ in range(parts - 1):
+                scheduler.update(0, best, 1 / parts)
+        return scheduler._tasks[0].expected()
+
+    assert expected(4) == pytest.approx(expected(1))

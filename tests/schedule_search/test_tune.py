@@ -15,6 +15,7 @@ from farrier.errors import CompilerError, NoDeviceError
 from farrier.progress import TrialsMeasured, Warned
 from farrier.records import Context, MemoryRecords
 from farrier.schedule_search import TuningTask, tune
+from farrier.schedule_search.in_flight import InFlight
 from farrier.schedule_search.trial import DeviceFaultError
 from farrier_device.measurement import DeviceFault, Status
 
@@ -323,6 +324,22 @@ def test_batches_of_a_slow_candidate_are_small(toy_task):
     tune([toy_task()], "host", measurer, MemoryRecords(), trials=32)
     assert max(sizes) == 2
     assert sum(sizes) == 32
+
+
+def test_devices_with_nothing_to_do_share_a_batch(toy_task, monkeypatch):
+    sizes, begin = [], InFlight.begin
+
+    def watched(flight, task, key, space, batch):
+        sizes.append(len(batch))
+        begin(flight, task, key, space, batch)
+
+    monkeypatch.setattr(InFlight, "begin", watched)
+    measurer = Farm({"t": (22, 8)}, devices=4, seconds=1.0)
+    measurer.measure = lambda task, space, batch, _: ToyMeasurer.measure(
+        measurer, task, space, batch
+    )
+    tune([toy_task()], "host", measurer, MemoryRecords())
+    assert sizes[:8] == [1, 2, 2, 4, 4, 4, 4, 4]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
-WINDOW = 3  # batches whose improvement is averaged
+WINDOW = 3  # usual batches whose improvement is averaged
 OPTIMISM = 0.3  # share of the distance to the roofline that the next batch is hoped to close
 UNKNOWN = 2.0  # batches that count as much as one in flight, whose results are to come
 CONVERGED = 0.001  # of the model's latency: an expected gain not worth a batch
@@ -44,13 +44,21 @@ class _State:
             return 0.0
         known = 1 + self.batches + unknown * self.in_flight
         hope = OPTIMISM * (1.0 - self.bound / self.best) / known
-        recent = self.gains[-WINDOW:]
-        brought, tried = (sum(column) for column in zip((0.0, 0.0), *recent, strict=True))
-        trend = brought / tried / (1 + unknown * self.in_flight) if recent else 0.0
-        gain = max(hope, trend)
+        gain = max(hope, self._recent_gain() / (1 + unknown * self.in_flight))
         if self.barren >= 1 and gain < self.noise:  # it would not be seen
             return 0.0
         return self.weight * self.best * gain
+
+    def _recent_gain(self) -> float:
+        """What the last batches brought, relative, for each usual one; several small ones are
+        one."""
+        brought = tried = 0.0
+        for gain, part in reversed(self.gains):
+            if tried >= WINDOW:
+                break
+            brought += gain
+            tried += part
+        return brought / tried if tried else 0.0
 
 
 class TaskScheduler:

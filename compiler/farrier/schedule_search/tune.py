@@ -170,13 +170,16 @@ class _Run:
         return False
 
     def _size(self, flight: InFlight, trials: int | None, deadline: float | None) -> int:
-        """Candidates of the next batch. Another machine that is slow gets a small one. The last
-        ones for several devices are so small that none has long to wait."""
+        """Candidates of the next batch. Another machine that is slow gets a small one; devices that
+        have nothing to do share one, so that its results come sooner. The last ones for several
+        devices are so small that none has long to wait."""
         size = self._usual
         devices, candidate_s = self._measurer.devices, self._measurer.candidate_s
         if devices is not None:
             usual = round(BATCH_S / candidate_s) if candidate_s else SMALLEST_BATCH
             size = min(size, max(1, usual))
+            if devices > flight.batches:
+                size = -(-size // (devices - flight.batches))
         if trials is not None:
             left = trials - self._done - flight.candidates
             size = min(size, left if self._room <= A_DEVICE else -(-left // self._room))
