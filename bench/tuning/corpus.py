@@ -2,15 +2,15 @@
 
 A class of machines has a folder, and each task a file of tuning records in it. Measuring goes on
 from what is there. A task's batches are random rows, the analytic model's first ones and what the
-tuner's search proposes, in turn. Each batch begins and ends with one candidate that is always the
-same, the task's **anchor**: what it takes is the machine's pace at that moment, by which the times
-of the batch are divided. Last, the fastest are measured again: that says what measurements err by,
-and keeps a lucky one from counting as the best known.
+tuner's search proposes, in turn. Then all is measured once more, and once more again what may be
+the best and all of a task that is held out, by which rankings are judged: each time after the other
+tasks, minutes apart. What else happens on a machine only adds time, and for a while, so the least
+of the newest three times counts. The fastest by then are measured three times more: who is the best
+was luck in part, and its newest times are not.
 """
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import dataclasses
 import functools
@@ -18,8 +18,9 @@ import itertools
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -40,9 +41,13 @@ from farrier.space.space import Floats
 from farrier.targets import Target
 from farrier_device.measurement import CandidateResult, DeviceFault, TimingPolicy
 
+Pairs: TypeAlias = tuple[tuple[str, int], ...]  # decisions
+
 BATCH = 16
-FASTEST = 16  # of each task, that are measured again
-REPEATS = 3  # times
+TIMES = 3  # that candidates are measured where it matters what they take
+NEAR = 1.25  # times the best known: what may be the best
+FASTEST = 16  # of each task, that are measured so many times more
+_AGAIN = 1 / 3  # of the time, for measuring again
 _SAMPLES, _SAMPLED_S = 10, 0.02  # calls and seconds of each candidate, at least
 _RANDOM, _RANKED, _SEARCHED = range(3)
 _TURNS = (_RANDOM, _RANKED, _SEARCHED, _RANDOM, _SEARCHED)  # what a task's batches are
@@ -99,29 +104,27 @@ class Corpus:
         """What the records say of a task; None where they say nothing."""
         choice = layer.task(self.target, self.threads)
         space = choice.space
-        times: dict[tuple[tuple[str, int], ...], list[float]] = {}
+        times: dict[Pairs, list[float]] = {}
         tried = set[bytes]()
-        for record, seconds in _paced(self._usable(self.records(layer), choice)):
+        for record in self._usable(self.records(layer), choice):
             tried.add(space.row(record.knobs).tobytes())
-            if math.isfinite(seconds):
-                times.setdefault(record.decisions, []).append(seconds)
+            if math.isfinite(record.seconds):
+                times.setdefault(record.decisions, []).append(record.seconds)
         if not times:
             return None
         rows = np.stack([space.row(dict(decisions)) for decisions in times])
-        # The first time of what was chosen for being fast is lucky; the others are not.
-        fair = [found[1:] or found for found in times.values()]
-        of_rows = np.array([statistics.median(found) for found in fair])
-        repeated = np.array([len(found) > 1 for found in times.values()])
-        if repeated.any():  # what was fast once, and was not tried again, is no best
-            lucky = ~repeated & (of_rows < of_rows[repeated].min())
-            lucky[0] = False  # the anchor, which is in every batch
-            of_rows[lucky] = of_rows[repeated].min()
-        apart = [abs(one / other - 1) for found in fair for one, other in itertools.pairwise(found)]
+        newest = [sorted(found[-TIMES:]) for found in times.values()]
+        seconds = np.array([found[0] for found in newest])
+        most = max(map(len, times.values()))
+        tried_most = np.array([len(found) >= min(most, 2 * TIMES) for found in times.values()])
+        best = seconds[tried_most].min()
+        seconds[~tried_most & (seconds < best)] = best  # it was lucky, and was not tried again
+        apart = [found[1] / found[0] - 1 for found in newest if len(found) == TIMES]
         noise = statistics.median(apart) if apart else 0.0
         in_order = (row.tobytes() for row in random_rows(space))
         drawn = set(itertools.takewhile(tried.__contains__, in_order))
         is_random = np.array([row.tobytes() in drawn for row in rows])
-        return Known(layer, space, rows, of_rows, is_random, noise)
+        return Known(layer, space, rows, seconds, is_random, noise)
 
     def all_known(self, layers: Sequence[Layer]) -> list[Known]:
         """What the records say of each task of which they say anything."""
@@ -135,8 +138,8 @@ class Corpus:
         say: Callable[[str], None],
     ) -> None:
         """Measures until there are `trials` of every task, or for `budget_s` seconds; a batch of
-        each task in turn. The second part, what is measured again, has a tenth of the budget. A
-        batch during which the machine changed is told to `say`, and measured anew."""
+        each task in turn. What is measured again has a third of the time. A batch during which the
+        machine changed is told to `say`, and measured anew."""
         self.folder.mkdir(parents=True, exist_ok=True)
         choices = {layer.name: layer.task(self.target, self.threads) for layer in layers}
         deadline = time.monotonic() + budget_s
@@ -150,16 +153,17 @@ class Corpus:
                 tasks, self.target, device.runner, device.blobs, policy, helpers
             )
             collectors = [
-                _Collector(self, self.records(layer), choices[layer.name], measurer)
-                for layer in layers
+                _Collector(self, layer, choices[layer.name], measurer) for layer in layers
             ]
             open_ones = list(collectors)
-            while open_ones and time.monotonic() < deadline - budget_s / 10:
+            while open_ones and time.monotonic() < deadline - budget_s * _AGAIN:
                 open_ones = [one for one in open_ones if self._goes_on(one, trials, say)]
                 say(f"{sum(one.trials for one in collectors)} trials")
-            for one in collectors:
-                with _told(say):
-                    one.repeat(deadline)
+            for times, one in itertools.product(range(2, 2 * TIMES + 1), collectors):
+                for batch in one.again(times):
+                    if time.monotonic() < deadline:
+                        with _told(say):
+                            one.measure(batch)
 
     def _goes_on(self, one: _Collector, trials: int, say: Callable[[str], None]) -> bool:
         """Whether a task has more to measure, after a batch of it."""
@@ -178,20 +182,19 @@ class _Collector:
     """Measures candidates of one task into its records."""
 
     def __init__(
-        self, corpus: Corpus, records: FileRecords, choice: ScheduledTask, measurer: TaskMeasurer
+        self, corpus: Corpus, layer: Layer, choice: ScheduledTask, measurer: TaskMeasurer
     ) -> None:
-        self._corpus, self._records, self._choice = corpus, records, choice
+        self._corpus, self._layer, self._choice = corpus, layer, choice
+        self._records = corpus.records(layer)
         self._measurer = measurer
         self._model = CostModel()
         self._search = EvolutionarySearch(choice.task.key, choice.space, self._model)
-        self._times = collections.Counter[tuple[tuple[str, int], ...]]()  # that each was measured
-        measured = corpus._usable(records, choice)
-        self._anchor = measured[0].knobs if measured else choice.space.default()
-        for record in measured:
-            self._times[record.decisions] += 1
-            if self._times[record.decisions] == 1:
-                result = CandidateResult(record.status, record.samples_ns)
-                self._search.update([Trial(record.knobs, result)])
+        self._times: dict[Pairs, list[float]] = {}  # of each candidate, infinite where it failed
+        measured = corpus._usable(self._records, choice)
+        self._learn(
+            Trial(record.knobs, CandidateResult(record.status, record.samples_ns))
+            for record in measured
+        )
         self._random = random_rows(choice.space)
         rows = choice.space.candidates()
         self._ranked = rows[np.argsort(choice.space.cost(rows), kind="stable")]
@@ -203,48 +206,54 @@ class _Collector:
 
     def advance(self, trials: int) -> bool:
         """Measures a batch; False once nothing is left to measure."""
-        wanted = min(BATCH, trials - max(self.trials, 1))  # one is the anchor
+        wanted = min(BATCH, trials - self.trials)
         batch = self._batch(wanted) if wanted > 0 else []
         if batch:
-            self._measure(batch, is_new=True)
+            self.measure(batch)
         return bool(batch)
 
-    def repeat(self, deadline: float) -> None:
-        """Measures the fastest again, unless that was done; no longer than to the deadline."""
-        fastest = sorted(self._search.trials, key=lambda trial: trial.seconds)[:FASTEST]
-        ran = [trial.decisions for trial in fastest if math.isfinite(trial.seconds)]
-        for _ in range(REPEATS):
-            again = [one for one in ran if self._times[pairs(one)] <= REPEATS]
-            if again and time.monotonic() < deadline:
-                self._measure(again, is_new=False)
+    def again(self, times: int) -> Iterator[list[dict[str, int]]]:
+        """Batches of what is to be measured so many times in all, and was not."""
+        first = {one: min(found[:TIMES]) for one, found in self._times.items()}
+        ran = sorted((one for one in first if first[one] < math.inf), key=lambda one: first[one])
+        if times > TIMES:
+            wanted = ran[:FASTEST]
+        elif times == 2 or self._layer.held_out:
+            wanted = ran
+        else:
+            wanted = [one for one in ran if first[one] < NEAR * first[ran[0]]]
+        wanted = [one for one in wanted if len(self._times[one]) < times]
+        for start in range(0, len(wanted), BATCH):
+            yield [dict(one) for one in wanted[start : start + BATCH]]
+
+    def measure(self, batch: Sequence[dict[str, int]]) -> None:
+        """Measures candidates, and learns those that are new."""
+        key, space = self._choice.task.key, self._choice.space
+        results = self._measurer.measure(key, space, batch)
+        for decisions, result in zip(batch, results, strict=True):
+            self._records.add(self._record(decisions, result))
+        self._learn(map(Trial, batch, results))
 
     def _batch(self, wanted: int) -> list[dict[str, int]]:
         turn = _TURNS[self.trials // BATCH % len(_TURNS)]
         if turn == _SEARCHED:
             self._model.fit()
             return self._search.propose(wanted)
-        known = {pairs(self._anchor), *self._times}
         found: list[dict[str, int]] = []
         for row in self._random if turn == _RANDOM else self._ranked:
             decisions = self._choice.space.decisions(row)
-            if pairs(decisions) not in known:
+            if pairs(decisions) not in self._times:
                 found.append(decisions)
             if len(found) == wanted:
                 break
         return found
 
-    def _measure(self, batch: Sequence[dict[str, int]], *, is_new: bool) -> None:
-        """Measures candidates between two of the anchor; what is new is learned."""
-        key, space = self._choice.task.key, self._choice.space
-        others = [decisions for decisions in batch if decisions != self._anchor]
-        batch = [self._anchor, *others, self._anchor]
-        results = self._measurer.measure(key, space, batch)
-        for decisions, result in zip(batch, results, strict=True):
-            self._records.add(self._record(decisions, result))
-            self._times[pairs(decisions)] += 1
-        first = 1 if self._search.trials else 0  # the anchor is new once
-        if is_new:
-            self._search.update(map(Trial, batch[first:-1], results[first:-1]))
+    def _learn(self, trials: Iterable[Trial]) -> None:
+        for trial in trials:
+            found = self._times.setdefault(pairs(trial.decisions), [])
+            found.append(trial.seconds)
+            if len(found) == 1:
+                self._search.update([trial])
 
     def _record(self, decisions: dict[str, int], result: CandidateResult) -> TuningRecord:
         return TuningRecord.of(
@@ -266,24 +275,6 @@ def _told(say: Callable[[str], None]) -> Iterator[None]:
         if error.fault is not DeviceFault.DRIFTED:
             raise
         say(str(error))
-
-
-def _paced(records: Sequence[TuningRecord]) -> Iterator[tuple[TuningRecord, float]]:
-    """Each record with its seconds at the task's usual pace: those of a batch over what the anchor
-    took before or after it, times what the anchor takes typically. What else happens on a machine
-    only adds time, so the lesser of the two counts."""
-    if not records:
-        return
-    anchor = records[0].decisions
-    places = [place for place, record in enumerate(records) if record.decisions == anchor]
-    usual = statistics.median(records[place].seconds for place in places)
-    yield records[0], usual
-    for start, end in itertools.pairwise([*places, len(records)]):
-        around = [record.seconds for record in (records[start], *records[end : end + 1])]
-        taken = min(around)
-        pace = taken / usual if math.isfinite(taken) else 1.0
-        for record in records[start + 1 : end]:
-            yield record, record.seconds / pace
 
 
 def _file_name(text: str) -> str:
