@@ -23,9 +23,17 @@ from farrier_farm.classes import Place
 
 
 @pytest.fixture
-def farm(farm_settings, start_broker, start_service):
-    """A broker and a server, on which a device is lost after a second."""
-    settings = dataclasses.replace(farm_settings, device_expiry_s=1.0, quarantine_faults=2)
+def device_expiry_s() -> float:
+    """Until a device that is silent is lost. The devices of most tests never beat."""
+    return 120.0
+
+
+@pytest.fixture
+def farm(farm_settings, start_broker, start_service, device_expiry_s):
+    """A broker and a server."""
+    settings = dataclasses.replace(
+        farm_settings, device_expiry_s=device_expiry_s, quarantine_faults=2
+    )
     service = start_service(settings)
     return service, start_broker(settings)
 
@@ -92,6 +100,7 @@ def test_a_device_s_history(farm):
         assert [one.what for one in client.device_history("rack1")][-1] == "connected"
 
 
+@pytest.mark.parametrize("device_expiry_s", [1.0])
 def test_a_device_that_falls_silent_is_lost_and_one_that_beats_again_is_back(farm):
     service, broker = farm
     http, stub = service.http(), broker.stub()
@@ -106,6 +115,7 @@ def test_a_device_that_falls_silent_is_lost_and_one_that_beats_again_is_back(far
     assert service.farm.devices.beating() == 1
 
 
+@pytest.mark.parametrize("device_expiry_s", [1.0])
 def test_nobody_is_lost_for_what_nobody_could_see(farm):
     """Where no broker ran for a while, or Redis was away, each device has its time once more."""
     service, broker = farm
