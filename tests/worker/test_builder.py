@@ -23,6 +23,7 @@ from farrier_farm.farm import Farm
 from farrier_farm.tokens import TokenRole, load_token
 from farrier_worker.build_process import BUILD_COMMAND, BuildProcess
 from farrier_worker.builder import Builder
+from farrier_worker.enclosed_process import ProcessEndedError
 from farrier_worker.remote import RemoteBuilders
 from tests.here import TARGET
 from tests.kernels.conftest import THREADS, build_inputs, choices, target  # noqa: F401
@@ -158,14 +159,35 @@ def test_a_process_that_something_outside_kills_costs_time_alone(
     asking = threading.Thread(target=lambda: told.append(builders.build("{}")))
     asking.start()
     killed: set[int] = set()
-    while len(killed) < 4:
+    while len(killed) < 4 and asking.is_alive():
         for process in [*builder._busy.values()]:
             if process is not None and process.pid not in killed:
                 os.kill(process.pid, signal.SIGKILL)
                 killed.add(process.pid)
         time.sleep(0.01)
     asking.join(60)
+    assert len(killed) == 4
     assert [json.loads(built.answer) for built in told] == [{"failed": "as told"}]
+
+
+@pytest.mark.parametrize(
+    ("act", "is_to_blame"),
+    [
+        ("os.kill(os.getpid(), signal.SIGKILL)", False),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", True),
+        ("os.close(int(sys.argv[1])); time.sleep(60)", True),
+    ],
+    ids=["killed", "crashed", "hung up and stayed"],
+)
+def test_a_process_is_not_to_blame_for_what_was_done_to_it(
+    farm: Farm, acting, act: str, is_to_blame: bool
+) -> None:
+    with (
+        BuildProcess("job", farm.settings, acting(act)) as process,
+        pytest.raises(ProcessEndedError) as ended,
+    ):
+        process.build("{}")
+    assert ended.value.is_to_blame is is_to_blame
 
 
 def test_a_process_that_is_killed_each_time_is_given_up(

@@ -31,7 +31,7 @@ _TAKE_S = 1.0  # how long a thread waits for a build before it looks whether it 
 _LOOK_S = 0.25  # between two looks at whether processes keep to their limits
 _PAUSE_S = 0.5  # after a failure that may pass
 _STARTED_AGAIN_S = 5.0  # after a process that could not be started
-_MOST_ATTEMPTS = 10  # killed from outside as often: it may be what the kernel kills for its memory
+_MOST_ATTEMPTS = 10  # at a build: killed as often, its module may be what takes all memory
 
 _log = logging.getLogger(__name__)
 

@@ -183,11 +183,13 @@ class EnclosedProcess(Closing):
 
     def _ended(self) -> ProcessEndedError:
         """How it ended by itself, or why it was ended."""
+        until = time.monotonic() + _END_S
+        while not self._stopping and not self.has_ended and time.monotonic() < until:
+            time.sleep(0.01)
+        has_ended = self.has_ended  # or else it hung up and stayed, and is killed here
+        self.close()
         if self._stopping:
             return ProcessEndedError(self._stopping, is_to_blame=self._is_to_blame)
-        until = time.monotonic() + _END_S
-        while not self.has_ended and time.monotonic() < until:
-            time.sleep(0.01)
-        self.close()
         code = self._process.returncode
-        return ProcessEndedError(describe_exit(code), is_to_blame=not is_from_outside(code))
+        is_to_blame = not (has_ended and is_from_outside(code))
+        return ProcessEndedError(describe_exit(code), is_to_blame=is_to_blame)
