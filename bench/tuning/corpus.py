@@ -20,7 +20,6 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -33,15 +32,13 @@ from farrier.kernels.helpers import helpers_for
 from farrier.measure import TaskMeasurer
 from farrier.measure.local import LocalDevice
 from farrier.records import FileRecords, TuningRecord, usable
-from farrier.records.record import pairs
+from farrier.records.record import Pairs, pairs
 from farrier.schedule_search.evolution import EvolutionarySearch
 from farrier.schedule_search.trial import DeviceFaultError, Trial
 from farrier.space import Features, Population, Space
 from farrier.space.space import Floats
 from farrier.targets import Target
 from farrier_device.measurement import CandidateResult, DeviceFault, TimingPolicy
-
-Pairs: TypeAlias = tuple[tuple[str, int], ...]  # decisions
 
 BATCH = 16
 TIMES = 3  # that candidates are measured where it matters what they take
@@ -249,11 +246,13 @@ class _Collector:
         return found
 
     def _learn(self, trials: Iterable[Trial]) -> None:
+        new = []
         for trial in trials:
             found = self._times.setdefault(pairs(trial.decisions), [])
+            if not found:
+                new.append(trial)
             found.append(trial.seconds)
-            if len(found) == 1:
-                self._search.update([trial])
+        self._search.update(new)
 
     def _record(self, decisions: dict[str, int], result: CandidateResult) -> TuningRecord:
         return TuningRecord.of(

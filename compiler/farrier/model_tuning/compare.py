@@ -27,7 +27,7 @@ from farrier.measure import Blobs, Runner, measure_by, sizes_argument
 from farrier.model_tuning.variant import Variant
 from farrier.progress import Listener, Warned
 from farrier.progress.clock import Clock
-from farrier.records.record import pairs
+from farrier.records.record import Pairs, pairs
 from farrier.targets import Plan, Target, backend_of
 from farrier_device.measurement import (
     Argument,
@@ -58,7 +58,7 @@ _FAULTS = 3  # attempts at a device that is lost
 _COMPILE_S = 0.2  # of a kernel, until some have been compiled
 _TELLING = 8  # kernels whose compilation tells how long the next ones take
 
-_Key: TypeAlias = tuple[str, tuple[tuple[str, int], ...]]  # a task, and the decisions about it
+_Key: TypeAlias = tuple[str, Pairs]  # a task, and the decisions about it
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

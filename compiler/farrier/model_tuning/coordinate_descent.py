@@ -34,7 +34,7 @@ from farrier.model_tuning.variant import Variant
 from farrier.progress import Listener, TrialsMeasured, Warned, ignore
 from farrier.progress.clock import Clock
 from farrier.records import Context, MemoryRecords, RecordStore, TuningRecord, usable
-from farrier.records.record import pairs
+from farrier.records.record import Pairs, pairs
 from farrier.schedule_search import Measurer
 from farrier.schedule_search.evolution import EvolutionarySearch
 from farrier.schedule_search.trial import DeviceFaultError, Trial
@@ -58,7 +58,7 @@ _PATIENCE = 3  # rounds that leave a kernel as it is before it rests
 _LEAST_GAP = 0.1  # of a kernel's time, what better schedules may gain at least
 
 
-_Candidate: TypeAlias = tuple[str, tuple[tuple[str, int], ...]]  # a task, and decisions about it
+_Candidate: TypeAlias = tuple[str, Pairs]  # a task, and decisions about it
 _Candidates: TypeAlias = Mapping[str, Sequence[Decisions]]  # by task
 
 

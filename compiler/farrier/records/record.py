@@ -7,9 +7,11 @@ import enum
 import json
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from farrier_device.measurement import CandidateResult, Status, undisturbed
+
+Pairs: TypeAlias = tuple[tuple[str, int], ...]  # decisions, sorted by knob
 
 
 class Context(enum.StrEnum):
@@ -143,7 +145,7 @@ _LONGEST_NS = (1 << 63) - 1
 _ADDED = {"context": Context.ALONE.value, "device_class": "", "device": ""}
 
 
-def pairs(decisions: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+def pairs(decisions: Mapping[str, int]) -> Pairs:
     """Decisions in the canonical form of `TuningRecord.decisions`."""
     return tuple(sorted((name, int(value)) for name, value in decisions.items()))
 
@@ -181,7 +183,7 @@ def _integers(name: str, raw: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(values)
 
 
-def _decisions(name: str, raw: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
+def _decisions(name: str, raw: Mapping[str, Any]) -> Pairs:
     values = raw[name]
     try:
         found = dict(values)

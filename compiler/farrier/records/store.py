@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
-from farrier.records.record import Context, RuleId, TuningRecord
+from farrier.records.record import Context, Pairs, RuleId, TuningRecord
 
 
 class RecordStore(Protocol):
@@ -89,10 +89,10 @@ def best(
     return min(latest(in_model or ran).values(), key=lambda r: r.seconds, default=None)
 
 
-def latest(records: Iterable[TuningRecord]) -> dict[tuple[tuple[str, int], ...], TuningRecord]:
+def latest(records: Iterable[TuningRecord]) -> dict[Pairs, TuningRecord]:
     """The last record of each schedule, by its decisions, in the order in which they were made:
     the earlier ones of a schedule have no say in anything."""
-    found: dict[tuple[tuple[str, int], ...], TuningRecord] = {}
+    found: dict[Pairs, TuningRecord] = {}
     for record in sorted(records, key=lambda r: r.created):
         found.pop(record.decisions, None)
         found[record.decisions] = record

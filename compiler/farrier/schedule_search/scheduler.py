@@ -50,8 +50,8 @@ class _State:
         return self.weight * self.best * gain
 
     def _recent_gain(self) -> float:
-        """What the last batches brought, relative, for each usual one; several small ones are
-        one."""
+        """What the last batches brought, relative, for each usual one, of which small ones are
+        parts."""
         brought = tried = 0.0
         for gain, part in reversed(self.gains):
             if tried >= WINDOW:
