@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from farrier.ir.affine import Simplifier, affine, bounds, simplify
-from farrier.ir.dim import dim
+from farrier.ir.dim import dim, evaluate
 from farrier.ir.expr import (
     Binary,
     BinaryOp,
@@ -21,8 +21,10 @@ from farrier.ir.expr import (
     Unary,
     UnaryOp,
     Var,
+    extent_of,
     index,
 )
+from farrier.ir.substitute import variables
 from farrier.ir.types import DType
 
 A, B, C = Var("a"), Var("b"), Var("c")
@@ -131,6 +133,16 @@ def test_chunks_of_an_open_image_that_hold_rows_of_it():
     assert simplify(_e(walk, "//", width * 512), ranges) == _e(C, "//", width * 8)
     within = _e(A, "+", _e(_e(C, "%", width * 8), "*", 64))
     assert simplify(_e(walk, "%", width * 512), ranges) == within
+
+
+@given(st.sampled_from([1, 2, 4]), st.sampled_from([8, 16]), st.integers(1, 200), st.integers(0, 7))
+def test_behind_whole_blocks_of_an_open_extent_a_block_stays_in_its_panel(count, block, n, lane):
+    """The lanes of the last, partly filled block, which begins at a multiple of an open size."""
+    extent = dim("n", 1, 1 << 16, 128)
+    at = _e(_e(index(block * (extent // block)), "+", Var("a")), "//", count * block)
+    form = simplify(at, {"a": 8})
+    assert "a" not in variables(form)
+    assert evaluate(extent_of(form), {"n": n}) == (block * (n // block) + lane) // (count * block)
 
 
 def test_flattened_pixels_of_a_line_number_are_the_line_number():

@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from farrier.ir.loop import Alloc, If, LoopKind, Store
+from farrier.ir.expr import Const
+from farrier.ir.loop import Alloc, For, If, LoopKind, Store
 from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir
 from farrier.ir.run_loops import run_loops
 from farrier.ir.statements import walk_stmts
+from farrier.ir.types import DType
 from farrier.lower.finalize import finalize
 from farrier.ops.verify import verify_function
 from farrier.schedule.nest import loops
@@ -319,3 +321,87 @@ def test_a_sum_that_nothing_reads_is_not_computed():
     assert sum(isinstance(s, Alloc) for s in walk_stmts(final.body)) == 1
     stores = [s.buffer.name for s in walk_stmts(final.body) if isinstance(s, Store)]
     assert sorted(stores) == ["t", "t", "y", "y"]
+
+
+_BLOCKS = """
+@function(n=dim(1, 300, 100))
+def blocks(a: f32[n, 40], y: f32[n, 40]):
+    for part in parallel((n + 23) // 24):
+        for block in serial(4):
+            with alloc(f32[6, 40] in local) as t:
+                for row in serial(2):
+                    for i in serial(40):
+                        for in_row in unrolled(3):
+                            if part * 24 + block * 6 + (row * 3 + in_row) < n:
+                                t[row * 3 + in_row, i] = a[part * 24 + block * 6 + (row * 3 + in_row), i]
+                for again in serial(6):
+                    for j in unrolled(40):
+                        if part * 24 + block * 6 + again < n:
+                            y[part * 24 + block * 6 + again, j] = t[again, j] + 1.0
+"""  # noqa: E501
+
+
+def test_a_guard_of_several_loops_is_left_to_the_outermost_of_them():
+    """Seen from the parts or the blocks, all that they hold would be copied for those that reach
+    beyond the end."""
+    final = finalize(parse_ir(_BLOCKS))
+    stores = [s.buffer.name for s in walk_stmts(final.body) if isinstance(s, Store)]
+    assert stores == ["t", "t", "y"]  # where three rows are whole and where not
+    rng = np.random.default_rng(0)
+    for n in (1, 3, 5, 24, 25, 71, 300):
+        bound = bind(final, dict.fromkeys(final.dims, n))
+        a = rng.standard_normal((n, 40)).astype(np.float32)
+        np.testing.assert_array_equal(run_loops(bound, {"a": a})["y"], a + np.float32(1))
+
+
+_BORDERED = """
+@function(h=dim(1, 300, 100), w=dim(1, 300, 56))
+def bordered(a: f32[h, w, 3], y: f32[h + 2, w]):
+    for strip in parallel((h + 5) // 4):
+        for line in serial(4):
+            if strip * 4 + line < h + 2:
+                for column in serial((w + 7) // 8):
+                    with alloc(f32[8] in register) as t:
+                        for z in unrolled(8):
+                            t[z] = 0.0
+                        for k in serial(3):
+                            for i in unrolled(8):
+                                if column * 8 + i < w and 0 <= strip * 4 + line - 1 and strip * 4 + line - 1 < h:
+                                    t[i] = t[i] + a[strip * 4 + line - 1, column * 8 + i, k]
+                        for j in unrolled(8):
+                            if column * 8 + j < w:
+                                y[strip * 4 + line, column * 8 + j] = t[j] if 0 <= strip * 4 + line - 1 and strip * 4 + line - 1 < h else 0.0
+"""  # noqa: E501
+
+
+def test_lines_of_padding_are_filled_by_little_code():
+    """There is no sum above and below the image, so there are no tiles of it and no tails."""
+    final = finalize(parse_ir(_BORDERED))
+    fills = [
+        loop
+        for loop in walk_stmts(final.body)
+        if isinstance(loop, For)
+        and all(s.value == Const(0.0, DType.F32) for s in walk_stmts(loop) if isinstance(s, Store))
+        and any(isinstance(s, Store) and s.buffer.name == "y" for s in walk_stmts(loop))
+    ]
+    assert fills
+    assert all(loop.kind is LoopKind.SERIAL for loop in fills)
+    rng = np.random.default_rng(0)
+    for h, w in ((1, 1), (3, 8), (2, 7), (5, 57)):
+        bound = bind(final, {s: {"h": h, "w": w}[s.name] for s in final.dims})
+        a = rng.integers(9, size=(h, w, 3)).astype(np.float32)
+        wanted = np.pad(a.sum(-1), ((1, 1), (0, 0)))
+        np.testing.assert_array_equal(run_loops(bound, {"a": a})["y"], wanted)
+
+
+def test_a_condition_within_the_same_one_is_asked_once():
+    text = """
+@function(n=dim(1, 300, 100))
+def twice(a: f32[n], y: f32[n]):
+    for i in vectorized(16):
+        if i < n:
+            if i < n:
+                y[i] = a[i]
+"""
+    final = finalize(parse_ir(text))
+    assert sum(isinstance(s, If) for s in walk_stmts(final.body)) == 1

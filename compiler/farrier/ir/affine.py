@@ -476,17 +476,20 @@ class Simplifier:
     ) -> tuple[int, Linear, Linear] | None:
         """`rest + const` as `factor * inner + small` with 0 <= small < factor, factor | divisor."""
         factors = [k for k in rest.values() if isinstance(k, int)]
-        if isinstance(const, Dim) or len(factors) < len(rest):
+        if len(factors) < len(rest):
             return None
         number = common_factor((divisor,))
         for factor in sorted({gcd(k, number) for k in factors}, reverse=True):
             if factor == 1:
                 return None
-            small = Linear({a: k for a, k in rest.items() if k % factor}, const % factor)
+            whole, left = _divmod(const, factor)
+            if isinstance(left, Dim):
+                continue
+            small = Linear({a: k for a, k in rest.items() if k % factor}, left)
             low, high = self.bounds_of(small)
             if _is_within(low, high, factor):
                 inner = {a: k // factor for a, k in rest.items() if k % factor == 0}
-                return factor, Linear(inner, const // factor), small
+                return factor, Linear(inner, whole), small
         return None
 
     def _unnest(self, rest: dict[Expr, Extent], const: Extent) -> tuple[Linear, Extent] | None:

@@ -27,7 +27,6 @@ from farrier.ir.affine import Linear, Simplifier, to_expr
 from farrier.ir.dim import Dim, Extent, common_factor, is_less, number
 from farrier.ir.expr import (
     Binary,
-    Buffer,
     Const,
     Expr,
     Load,
@@ -48,14 +47,22 @@ from farrier.ir.loop import (
     While,
 )
 from farrier.ir.statements import walk_stmts
-from farrier.ir.substitute import Substitution, loads, variables
+from farrier.ir.substitute import Substitution, variables
 from farrier.lower.code_size import WORK, unrolled_size
 from farrier.lower.guards import Guard, Guards
 from farrier.lower.narrow_tiles import Tiles, is_idle, narrow, rolled
 from farrier.lower.partial_tiles import is_left_to_tile, part_of_tile
+from farrier.lower.pruning import (
+    EMPTY,
+    is_read,
+    joined,
+    loop_over,
+    pruned,
+    short_fill,
+    without_stores,
+)
 from farrier.lower.whole_tiles import whole_tile
 
-_EMPTY = Block(())
 _IDENTITIES = {op.binary: op for op in ReduceOp}
 _NOTHING: Mapping[str, Expr] = {}
 _SOFT_COPIES = 256  # stores, unrolled, that may be copied to free others from a Select
@@ -90,15 +97,15 @@ class _Specializer:
             case For():
                 return self._loop(stmt, context)
             case Block(statements):
-                return _block([self.stmt(s, context) for s in statements])
+                return joined([self.stmt(s, context) for s in statements])
             case Alloc(buffer, body):
                 self._around[buffer.name] = frozenset(self._loops)
                 decided = self._tile(stmt, context)
                 if decided is not None:
                     return decided
                 inside = self.stmt(body, context)
-                if not _is_read(inside, buffer):
-                    return _without_stores(inside, buffer)
+                if not is_read(inside, buffer):
+                    return without_stores(inside, buffer)
                 return Alloc(buffer, inside)
             case If():
                 return self._if(stmt, context)
@@ -106,7 +113,7 @@ class _Specializer:
                 return While(simplify(condition), self.stmt(body, context))
             case Store(buffer, indices, value):
                 store = Store(buffer, tuple(map(simplify, indices)), simplify(value))
-                return _EMPTY if _changes_nothing(store) else store
+                return EMPTY if _changes_nothing(store) else store
             case Prefetch(buffer, indices, level):
                 return Prefetch(buffer, tuple(map(simplify, indices)), level)
             case Intrinsic(name, operands):
@@ -147,16 +154,18 @@ class _Specializer:
         condition = context.simplify(stmt.condition)
         if isinstance(condition, Const):
             taken = stmt.then if condition.value else stmt.otherwise
-            return _EMPTY if taken is None else self.stmt(taken, context)
+            return EMPTY if taken is None else self.stmt(taken, context)
         then = self.stmt(stmt.then, context)
         otherwise = None if stmt.otherwise is None else self.stmt(stmt.otherwise, context)
-        if then == _EMPTY and otherwise in (None, _EMPTY):
-            return _EMPTY
+        if then == EMPTY and otherwise in (None, EMPTY):
+            return EMPTY
+        if isinstance(then, If) and (condition, otherwise) == (then.condition, then.otherwise):
+            return then  # asked twice
         return If(condition, then, otherwise)
 
     def _loop(self, loop: For, context: Simplifier) -> Stmt:
         if loop.extent == 0:
-            return _EMPTY
+            return EMPTY
         inside = context.over({loop.var: loop.extent})
         if loop.extent == 1:
             return self.stmt(loop.body, inside)
@@ -170,17 +179,17 @@ class _Specializer:
             cut = self._cut(loop, found, inside)
             if cut is not None:
                 first = For(loop.var, cut, loop.kind, loop.body)
-                return _block(
+                return joined(
                     [self._loop(first, context), self.stmt(self._rest(loop, cut), context)]
                 )
-            return _for(loop, self._branch(loop.var, loop.kind, loop.body, inside, found))
+            return loop_over(loop, self._branch(loop.var, loop.kind, loop.body, inside, found))
         # Nothing is gained by one condition for statements that have nothing in common.
         parts = loop.body.statements if isinstance(loop.body, Block) else (loop.body,)
         branches = [
             self._branch(loop.var, loop.kind, p, inside, self._found(p, loop.var, inside))
             for p in parts
         ]
-        return _for(loop, _block(branches))
+        return loop_over(loop, joined(branches))
 
     def _found(self, body: Stmt, var: str, context: Simplifier) -> list[Guard]:
         """The guards to decide in the body of `var`'s loop: those that mention it, and those of
@@ -265,7 +274,7 @@ class _Specializer:
             test = Linear(guard.outer, guard.low)
             low, high = context.bounds_of(Linear(guard.outer, 0))
             if is_less(high, low):
-                return _EMPTY  # no size brings anyone here
+                return EMPTY  # no size brings anyone here
             is_symbolic = any(isinstance(end, Dim) for end in (low, high, guard.low, guard.high))
             if is_symbolic and self._tiles.is_beside_work(body, guard):
                 sunk = True
@@ -298,16 +307,18 @@ class _Specializer:
             condition = context.simplify(e.less(border - 1, to_expr(Linear(guard.outer, 0))))
             hot = context.knowing(guard.outer, border, high)
             known = (*tested, test)
-            otherwise: Stmt = _EMPTY
+            otherwise: Stmt = EMPTY
             if not is_all:
                 copy = self._copy(body)
+                if is_symbolic:
+                    copy = short_fill(pruned(copy, cold))
                 inside = self._found(copy, var, cold)
                 otherwise = self._branch(var, kind, copy, cold, inside, known, is_symbolic)
             inside = self._found(body, var, hot)
             then = self._branch(var, kind, body, hot, inside, known, is_edge)
-            if then == otherwise == _EMPTY:
-                return _EMPTY
-            return If(condition, then, None if otherwise == _EMPTY else otherwise)
+            if then == otherwise == EMPTY:
+                return EMPTY
+            return If(condition, then, None if otherwise == EMPTY else otherwise)
         return self._body(var, body, context, tested, sunk=sunk, left=left)
 
     def _body(
@@ -368,7 +379,7 @@ class _Specializer:
             if is_less(most, low):
                 continue
             known = context.knowing(guard.outer, low, most)
-            tile = narrow(body, known, self._guards) if used else _EMPTY
+            tile = narrow(body, known, self._guards) if used else EMPTY
             if tile == body:
                 continue
             copy = self._copy(rolled(tile))
@@ -388,7 +399,7 @@ class _Specializer:
         same = (Linear(g.outer, g.low) for g in found if g.outer == guard.outer)
         stmt = self._branch(var, kind, body, rest, found, (*tested, *same))
         for condition, tile in reversed(branches):
-            stmt = If(condition, tile, None if stmt == _EMPTY else stmt)
+            stmt = If(condition, tile, None if stmt == EMPTY else stmt)
         return stmt
 
     def _copy(self, stmt: Stmt, variables: Mapping[str, Expr] = _NOTHING) -> Stmt:
@@ -427,9 +438,9 @@ def _is_decided_within(guard: Guard, body: Stmt, is_symbolic: bool) -> bool:
     one may be decided for all of a tile there; another is left to the loop that it speaks of."""
     names = {name for atom in guard.inner for name in variables(atom)}
     loops = [loop for loop in _serial_loops(body) if loop.var in names]
-    if len(loops) != 1:
+    if not loops or (len(loops) > 1 and not is_symbolic):
         return False
-    (loop,) = loops
+    loop = loops[0]  # the outermost; what it leaves open goes on to the others
     copied = unrolled_size(body)
     if not is_symbolic and (guard.soft or names != {loop.var} or copied < _MUCH):
         return False
@@ -453,60 +464,3 @@ def _changes_nothing(store: Store) -> bool:
             return same and term == _IDENTITIES[op].identity(term.dtype)
         case _:
             return False
-
-
-def _is_read(stmt: Stmt, buffer: Buffer) -> bool:
-    """Whether a statement does more with a buffer than fill it; sums that add to their own element
-    fill it."""
-    return any(_reads(s, buffer) for s in walk_stmts(stmt))
-
-
-def _reads(stmt: Stmt, buffer: Buffer) -> bool:
-    match stmt:
-        case Store(written, indices, value):
-            own = Load(buffer, indices) if written.name == buffer.name else None
-            read = (*loads(value), *(load for index in indices for load in loads(index)))
-            return any(load.buffer.name == buffer.name and load != own for load in read)
-        case If(condition, _, _) | While(condition, _):
-            return any(load.buffer.name == buffer.name for load in loads(condition))
-        case Prefetch(_, indices):
-            return any(load.buffer.name == buffer.name for i in indices for load in loads(i))
-        case Intrinsic(_, operands):
-            return any(tile.buffer.name == buffer.name for tile in operands)
-        case _:
-            return False
-
-
-def _without_stores(stmt: Stmt, buffer: Buffer) -> Stmt:
-    """The statement without what fills a buffer that nothing reads."""
-    match stmt:
-        case For(_, _, _, body):
-            return _for(stmt, _without_stores(body, buffer))
-        case Block(statements):
-            return _block([_without_stores(s, buffer) for s in statements])
-        case Alloc(other, body):
-            inside = _without_stores(body, buffer)
-            return inside if inside == _EMPTY else Alloc(other, inside)
-        case If(condition, then, otherwise):
-            then = _without_stores(then, buffer)
-            otherwise = _EMPTY if otherwise is None else _without_stores(otherwise, buffer)
-            if then == otherwise == _EMPTY:
-                return _EMPTY
-            return If(condition, then, None if otherwise == _EMPTY else otherwise)
-        case While(condition, body):
-            return While(condition, _without_stores(body, buffer))
-        case Store(touched, _, _) | Prefetch(touched, _, _) if touched.name == buffer.name:
-            return _EMPTY
-        case _:
-            return stmt
-
-
-def _for(loop: For, body: Stmt) -> Stmt:
-    return _EMPTY if body == _EMPTY else For(loop.var, loop.extent, loop.kind, body)
-
-
-def _block(statements: list[Stmt]) -> Stmt:
-    flat: list[Stmt] = []
-    for stmt in statements:
-        flat += stmt.statements if isinstance(stmt, Block) else (stmt,)
-    return flat[0] if len(flat) == 1 else Block(tuple(flat))
