@@ -10,7 +10,7 @@ from farrier.ir.graph import Graph, Node, Value, attributes
 from farrier.ir.types import DType, Layout, TensorType
 from farrier.lower.program import to_program
 from farrier.measure import LocalDevice
-from farrier.partition.extract import Task
+from farrier.partition.task import Task
 from farrier.space import Space
 from farrier.targets import Target, host
 from farrier.targets.cpu.rules import for_program

@@ -17,7 +17,7 @@ from farrier.ir.loop import Alloc, For, Function, LoopKind, Store
 from farrier.ir.types import DType, Layout, TensorType
 from farrier.lower.program import to_program
 from farrier.measure import BatchBuilder, TaskMeasurer
-from farrier.partition.extract import Task
+from farrier.partition.task import Task
 from farrier.progress import TrialsMeasured
 from farrier.records import MemoryRecords, RuleId
 from farrier.schedule_search import TuningTask, tune

@@ -9,7 +9,7 @@ from farrier.ir.graph import Graph, Node, Value, attributes
 from farrier.ir.types import DType, Layout, TensorType
 from farrier.measure.task_data import make_task_data
 from farrier.ops.run import run_graph
-from farrier.partition.extract import Task
+from farrier.partition.task import Task
 
 
 def test_inputs_and_outputs_lie_as_their_types_say(subject):

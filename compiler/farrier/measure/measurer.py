@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from farrier.kernels import Helpers
 from farrier.measure.batch import Batch, BatchBuilder
 from farrier.measure.runner import Blobs, Runner, measure_by
-from farrier.partition.extract import Task
+from farrier.partition.task import Task
 from farrier.progress.clock import Clock
 from farrier.schedule_search.trial import DeviceFaultError
 from farrier.space import Decisions, Space

@@ -20,7 +20,7 @@ from farrier.ir.special import convert
 from farrier.ir.types import DType, Layout, TensorType
 from farrier.measure.blas import on_one_core
 from farrier.ops.run import run_graph
-from farrier.partition.extract import Task
+from farrier.partition.task import Task
 
 Fillers: TypeAlias = Mapping[DType, "np.uint32 | np.uint16"]
 

@@ -1,9 +1,10 @@
 """Graph of kernels → distinct tasks, and the program that calls them."""
 
 from farrier.partition.canonical import canonical_region
-from farrier.partition.extract import Task, extract_tasks, task_key
+from farrier.partition.extract import extract_tasks
 from farrier.partition.naming import task_name
 from farrier.partition.program import Call, DriverProgram
+from farrier.partition.task import Task, task_key
 
 __all__ = [
     "Call",

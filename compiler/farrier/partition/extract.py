@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from farrier.errors import CompilerError
 from farrier.ir.control import FAIL, If, Loop, grown, joined
@@ -14,7 +12,7 @@ from farrier.ir.printer import print_ir
 from farrier.ops.operator import to_extents
 from farrier.partition.canonical import canonical_region
 from farrier.partition.dims import own_dims
-from farrier.partition.naming import task_name
+from farrier.partition.literals import share_literals
 from farrier.partition.program import (
     Bind,
     Branch,
@@ -28,43 +26,14 @@ from farrier.partition.program import (
     Step,
     outermost,
 )
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Task:
-    """One kernel to be scheduled, tuned and compiled, however often the model calls it.
-
-    `key` is 64 hex digits over everything that the kernel's code depends on, and nothing else: it
-    finds the task's records again in another model. `constant_inputs` names the inputs of `region`
-    whose content is known at compile time.
-    """
-
-    key: str
-    name: str
-    region: Graph
-    constant_inputs: frozenset[str]
-
-    @property
-    def symbol(self) -> str:
-        """A C identifier, unique among tasks."""
-        return f"{self.name}_{self.key[:8]}"
-
-    def printed(self) -> tuple[str, Graph]:
-        """The symbol, and what the kernel computes."""
-        return self.symbol, self.region
-
-
-def task_key(region: Graph, constant_inputs: Collection[str]) -> str:
-    """The key of the task of a canonical region."""
-    text = f"{print_ir(region)}constants: {' '.join(sorted(constant_inputs))}\n"
-    return hashlib.sha256(text.encode()).hexdigest()
+from farrier.partition.task import Task
 
 
 def extract_tasks(graph: Graph) -> tuple[dict[str, Task], DriverProgram]:
     """The tasks of an optimized graph by key, in the order of their first call, and the program
     that calls them. A view lies where its operand lies, the parts of an Adjoin lie where it does,
     and what a region returns lies where the results of its node do. What writes no elements is not
-    called.
+    called. Kernels that differ in literals alone are one.
 
     Raises CompilerError where that leaves a value two places; `fuse` sees to it that none has.
     """
@@ -77,7 +46,7 @@ def extract_tasks(graph: Graph) -> tuple[dict[str, Task], DriverProgram]:
         steps,
         {name: outermost(home, flattening.homes) for name, home in flattening.homes.items()},
     )
-    return flattening.tasks, program
+    return share_literals(flattening.tasks, program)
 
 
 class _Flattening:
@@ -127,10 +96,10 @@ class _Flattening:
             for inside, outside in zip(region.inputs, inputs, strict=True)
             if self._constant(outside) is not None
         )
-        key = task_key(region, known)
-        self.tasks.setdefault(key, Task(key, task_name(region), region, known))
+        task = Task.of(region, known)
+        self.tasks.setdefault(task.key, task)
         (count, *_) = (str(inner.attr("extent", "")) for inner in node.regions[0].nodes)
-        return Call(key, inputs, outputs, node.origin, runs, own.dims, own.needed, count)
+        return Call(task.key, inputs, outputs, node.origin, runs, own.dims, own.needed, count)
 
     def _bind(self, node: Node, inputs: Sequence[Value]) -> Bind:
         value, sizes = inputs

@@ -1,0 +1,39 @@
+"""Tasks that take the place of others in a program."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Protocol
+
+from farrier.ir.graph import Constant
+from farrier.partition.program import Call, DriverProgram
+from farrier.partition.task import Task
+
+
+class Replacement(Protocol):
+    """A task instead of another one."""
+
+    @property
+    def task(self) -> Task: ...
+
+    def call(self, call: Call, constants: dict[str, Constant]) -> Call:
+        """A call of it, for one of what it takes the place of; `constants` of the program, by name,
+        get those that the call reads on top."""
+
+
+def with_replacements(
+    tasks: Mapping[str, Task], program: DriverProgram, instead: Mapping[str, Replacement]
+) -> tuple[dict[str, Task], DriverProgram]:
+    """The tasks by key, in their order, and the program that calls them, with others `instead` of
+    some, by the keys of these."""
+    if not instead:
+        return dict(tasks), program
+    constants = {constant.value.name: constant for constant in program.constants}
+    calls = [
+        instead[call.task].call(call, constants) if call.task in instead else call
+        for call in program.calls
+    ]
+    found = (instead[key].task if key in instead else task for key, task in tasks.items())
+    program = dataclasses.replace(program, constants=tuple(constants.values()))
+    return {task.key: task for task in found}, program.with_calls(calls)
