@@ -28,7 +28,13 @@ from farrier.importer import import_model
 from farrier.kernels import BuildInput, lower
 from farrier.kernels.choose import ScheduledTask
 from farrier.model.file import model_of
-from farrier.model_tuning.hot import hot_sizes, shapes_at, with_shared_kernels, with_shared_panels
+from farrier.model_tuning.hot import (
+    for_any_size,
+    hot_sizes,
+    shapes_at,
+    with_shared_kernels,
+    with_shared_panels,
+)
 from farrier.model_tuning.variant import Variant, make_variant
 from farrier.options import TYPICAL_ALONE
 from farrier.options.precision import Precision
@@ -110,13 +116,15 @@ def _choices(
     model, target = model_of(data), case.target
     settings = Settings(target, target.cores, precision=case.precision)
     imported = import_model(model, shapes)
-    general = make_variant(prepare(imported.graph, settings), settings)
+    hot = hot_sizes(imported.dims, TYPICAL_ALONE) if imported.dims else []
+    shared = for_any_size(settings, hot)
+    general = make_variant(prepare(imported.graph, settings), shared)
     yield from general.choices.values()
-    for sizes in hot_sizes(imported.dims, TYPICAL_ALONE) if imported.dims else ():
+    for sizes in hot:
         one = import_model(model, shapes_at(imported, sizes))
-        hot: Variant = make_variant(prepare(one.graph, settings), settings)
-        hot = with_shared_kernels(with_shared_panels(hot, general), general, sizes)
-        yield from hot.choices.values()
+        own: Variant = make_variant(prepare(one.graph, settings), settings)
+        own = with_shared_kernels(with_shared_panels(own, general), general, sizes)
+        yield from own.choices.values()
 
 
 def code_of(content: bytes) -> bytes:

@@ -29,6 +29,7 @@ from farrier.model_tuning.algorithms import algorithms_report
 from farrier.model_tuning.compare import Comparison, Race, compared
 from farrier.model_tuning.hot import (
     check_hot,
+    for_any_size,
     hot_sizes,
     shapes_at,
     with_shared_kernels,
@@ -326,9 +327,15 @@ class _Compilation:
             raise ArtifactError(f"{since.manifest.name} was made with other options")
         reports = since.manifest.kernels
         return [
-            functools.partial(remade, settings=self.settings, given=given, reports=reports)
-            for given in since.schedules
+            functools.partial(
+                remade, settings=self.settings_for(sizes), given=given, reports=reports
+            )
+            for sizes, given in zip(({}, *self.hot), since.schedules, strict=True)
         ]
+
+    def settings_for(self, sizes: Mapping[str, int]) -> Settings:
+        """Those of the form for hot `sizes`; of that for any, where there are none."""
+        return self.settings if sizes else for_any_size(self.settings, self.hot)
 
     def improved(self, forms: Sequence[_Form], options: CompileOptions) -> list[_Form]:
         """Those of the forms that are tuned after one more round; the variant of one stays what it
@@ -347,13 +354,13 @@ class _Compilation:
     ) -> _Form:
         """Optimizes, partitions and schedules a graph, which is for the hot `sizes`, where it is
         for any; `remake` makes the variant that is in use."""
-        steps, settings = self.steps, self.settings
+        steps, settings = self.steps, self.settings_for(sizes)
         with steps("prepare") as step:
             prepared = step.done(prepare(imported, settings))
         with steps("optimize") as step:
             graph = step.done(finish(prepared, settings))
         with steps("partition") as step:
-            tasks, program = step.done(extract_tasks(graph))
+            tasks, program = step.done(extract_tasks(graph, share_channels=settings.beside_hot))
         self.listener(TasksFound(len(tasks), len(program.calls)))
         with steps("space") as step:
             choices = step.done(

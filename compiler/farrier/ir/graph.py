@@ -21,7 +21,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from farrier.files.mapped import release
-from farrier.ir.dim import Symbol, with_bounds
+from farrier.ir.dim import Extent, Symbol, with_bounds
 from farrier.ir.types import TensorType
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _LARGE = 1 << 16  # bytes of a constant that is not hashed where that can be avo
 
 K = TypeVar("K")
 Attribute: TypeAlias = (
-    int | float | str | bool | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
+    Extent | float | str | bool | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
 )
 
 

@@ -26,7 +26,7 @@ def bind(shape: Sequence[Extent], actual: Sequence[int], sizes: dict[str, int]) 
 
 
 def with_extents(graph: Graph, change: Callable[[Extent], Extent]) -> Graph:
-    """The graph with every extent of a type and every size in a constant changed."""
+    """The graph with every extent of a type, in a constant or an attribute changed."""
 
     def value(old: Value) -> Value:
         return value_with_extents(old, change)
@@ -36,7 +36,7 @@ def with_extents(graph: Graph, change: Callable[[Extent], Extent]) -> Graph:
             node.op,
             tuple(None if v is None else value(v) for v in node.inputs),
             tuple(map(value, node.outputs)),
-            node.attrs,
+            tuple((name, change(v) if isinstance(v, Dim) else v) for name, v in node.attrs),
             tuple(with_extents(region, change) for region in node.regions),
             node.origin,
         )

@@ -16,7 +16,7 @@ from farrier.importer import import_model
 from farrier.importer.build import ImportedModel
 from farrier.kernels import Helpers, helpers_for, lowered
 from farrier.model.file import Model
-from farrier.model_tuning.hot import hot_sizes, shapes_at, with_own_kernels
+from farrier.model_tuning.hot import for_any_size, hot_sizes, shapes_at, with_own_kernels
 from farrier.model_tuning.remade import remade
 from farrier.model_tuning.variant import Variant
 from farrier.options import CompileOptions
@@ -61,7 +61,8 @@ def rebuild(
         raise ArtifactError(f"{artifact.manifest.name} was made with other options")
     count = max(1, helpers_for(len(imported.graph.nodes), options.cores))
     with Helpers(count, settings.target, settings.threads) as helpers:
-        general = remade(prepare(imported.graph, settings), settings, schedules[0], reports)
+        shared = for_any_size(settings, hot)
+        general = remade(prepare(imported.graph, shared), shared, schedules[0], reports)
         variants = [general]
         for sizes, given in zip(hot, schedules[1:], strict=True):
             one = import_model(model, shapes_at(imported, sizes))

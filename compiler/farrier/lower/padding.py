@@ -13,11 +13,13 @@ from collections.abc import Mapping
 
 from farrier.ir.affine import Simplifier
 from farrier.ir.blocks import block_of, coverage
-from farrier.ir.dim import Extent, is_less
+from farrier.ir.dim import Extent, ceildiv, is_less, number
 from farrier.ir.expr import Buffer, MemoryScope, Reduce, Var
 from farrier.ir.substitute import loads, variables
 from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import Layout, Shape
+
+_MOST_POWER = 8  # of two, of a block that a constant's open axis may have
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ def _pad(
     """`plan` with `stage` computing `[0, whole)` of `axis`; None where a read leaves memory."""
     buffer = stage.buffer
     shape = plan.shapes.get(buffer.name, buffer.shape)
-    if not is_less(shape[axis], whole):
+    if is_less(whole - 1, shape[axis]):
         return plan
     shapes = {**plan.shapes, buffer.name: (*shape[:axis], whole, *shape[axis + 1 :])}
     found: Padding | None = Padding(shapes, plan.layouts)
@@ -83,19 +85,18 @@ def _extend(
     if buffer.name in plan.layouts:
         chosen = dataclasses.replace(buffer, layout=plan.layouts[buffer.name])
         return plan if is_less(whole - 1, coverage(chosen, axis)) else None
-    extent = buffer.shape[axis]
-    if not isinstance(extent, int) or not isinstance(whole, int):
+    block = _whole_block(buffer.shape[axis], whole)
+    if block is None:
         return None
-    block = _whole_block(extent, whole)
     layout = Layout.blocked(len(buffer.shape), axis, block)
     return Padding(plan.shapes, {**plan.layouts, buffer.name: layout})
 
 
-def _whole_block(extent: int, whole: int) -> int:
-    """The smallest power of two, or else `whole` itself, that rounds `extent` up to `whole`."""
-    block = 1
-    while block < whole:
-        if -(-extent // block) * block == whole:
+def _whole_block(extent: Extent, whole: Extent) -> int | None:
+    """The smallest power of two that rounds `extent` up to `whole`, or else `whole` itself, where
+    that is a number."""
+    for power in range(number(whole).bit_length() if isinstance(whole, int) else _MOST_POWER):
+        block = 1 << power
+        if ceildiv(extent, block) * block == whole:
             return block
-        block *= 2
-    return whole
+    return whole if isinstance(whole, int) else None

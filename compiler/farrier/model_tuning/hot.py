@@ -16,6 +16,7 @@ from farrier.kernels.choose import ScheduledTask
 from farrier.model_tuning.variant import Variant
 from farrier.options.shapes import Hot, NamedDim
 from farrier.partition import Call, Task, task_key
+from farrier.passes import Settings
 from farrier.space import PANEL
 
 _PANEL_COST = 1.04  # of a hot kernel's predicted time, at most, for weights that are packed once
@@ -61,6 +62,13 @@ def check_hot(model: ImportedModel, hot: Sequence[Hot], sizes: Sequence[Mapping[
                         f"{evaluate(extent, each)}",
                         hint="farrier compile -v says which operator needs that",
                     )
+
+
+def for_any_size(settings: Settings, hot: Sequence[Mapping[str, int]]) -> Settings:
+    """Those of a model's form for any size, where it has forms at `hot` sizes as well. A size at
+    which all open dims are 1, as a batch is, takes the general form's kernels."""
+    is_beside = any(size != 1 for sizes in hot for size in sizes.values())
+    return dataclasses.replace(settings, beside_hot=is_beside)
 
 
 def shapes_at(model: ImportedModel, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:

@@ -53,7 +53,7 @@ def make_variant(prepared: Graph, settings: Settings, like: Variant | None = Non
     """What `prepare` made of a model, with algorithms by `settings` and default schedules; kernels
     of the variant `like`, for the same target and threads, are known."""
     graph = finish(prepared, settings)
-    tasks, program = extract_tasks(graph)
+    tasks, program = extract_tasks(graph, share_channels=settings.beside_hot)
     known = None if like is None else like.choices
     choices = choose_defaults(
         tasks, program.calls, settings.target, settings.threads, ignore, known

@@ -12,10 +12,10 @@ from typing import TypeAlias
 import numpy as np
 
 from farrier.ir import expr as e
-from farrier.ir.dim import number
+from farrier.ir.dim import Dim, Extent, number
 from farrier.ir.expr import Buffer, Expr, Reduce
 from farrier.ir.graph import Node
-from farrier.ir.types import TensorType
+from farrier.ir.types import Shape, TensorType
 from farrier.ops.builder import Builder, attributes_of, total, without_halo
 from farrier.ops.operator import (
     Array,
@@ -30,7 +30,6 @@ from farrier.ops.operator import (
     Types,
     accumulator,
     differ,
-    int_attr,
     optional,
     present,
     required,
@@ -47,20 +46,31 @@ def checked_operands(types: Types) -> tuple[TensorType, TensorType]:
     x, w = required(types, 0), required(types, 1)
     if x.rank < 3 or w.rank != x.rank:
         raise Mismatch(f"input {x.shape} and weights {w.shape} must have one rank of at least 3")
-    if not w.is_static:
-        raise NotStatic(f"its weights have the shape {w.shape}, and need numbers")
+    _check_known(w, w.shape[2:])
     return x, w
 
 
-def check_bias(types: Types, channels: int) -> None:
+def check_known(types: Types) -> None:
+    """Raises NotStatic for weights of a model whose shape is not known. A kernel may leave the
+    channels open that it is called with."""
+    w = required(types, 1)
+    _check_known(w, w.shape)
+
+
+def _check_known(w: TensorType, extents: Shape) -> None:
+    if not all(isinstance(extent, int) for extent in extents):
+        raise NotStatic(f"its weights have the shape {w.shape}, and need numbers")
+
+
+def check_bias(types: Types, channels: Extent) -> None:
     bias = types[2] if len(types) > 2 else None
     if bias is not None and bias.shape != (channels,):
         raise Mismatch(f"bias has shape {bias.shape} for {channels} output channels")
 
 
-def group_of(attrs: Attrs) -> int:
-    group = int_attr(attrs, "group", 1)
-    if group < 1:
+def group_of(attrs: Attrs) -> Extent:
+    group = attrs.get("group", 1)
+    if not isinstance(group, int | Dim) or group < 1:
         raise Mismatch(f"group is {group}")
     return group
 
@@ -71,14 +81,15 @@ def _window(types: Types, attrs: Attrs) -> Window:
 
 
 def _explicit(types: Types, attrs: Attrs) -> Attrs:
+    check_known(types)
     return {**_window(types, attrs).explicit(attrs), "group": group_of(attrs)}
 
 
 def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
     x, w = checked_operands(types)
-    (batch, channels, *spatial), (outputs, per_group, *_) = x.shape, w.static_shape
+    (batch, channels, *spatial), (outputs, per_group, *_) = x.shape, w.shape
     group = group_of(attrs)
-    if differ(channels, per_group * group) or outputs % group:
+    if differ(channels, per_group * group) or outputs % group != 0:
         raise Mismatch(f"input {x.shape}, weights {w.shape} and group {group} do not fit together")
     check_bias(types, outputs)
     extents = _window(types, attrs).outputs(tuple(spatial))
@@ -88,7 +99,7 @@ def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType
 def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     x, w = (widened(present(arrays, position), attrs) for position in (0, 1))
     bias = optional(arrays, 2)
-    group, window = group_of(attrs), window_of(attrs, x.shape[2:], w.shape[2:])
+    group, window = number(group_of(attrs)), window_of(attrs, x.shape[2:], w.shape[2:])
     extents = window.outputs(x.shape[2:])
     source = padded(x, window, extents, 0)
     batch, outputs, per_group = len(x), len(w), w.shape[1]
@@ -110,7 +121,7 @@ def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...
     attrs = attributes_of(node)
     window = window_of(attrs, x.shape[2:], w.shape[2:])
     extents, dtype = node.outputs[0].type.shape[2:], node.outputs[0].type.dtype
-    group, outputs, per_group = group_of(attrs), number(w.shape[0]), number(w.shape[1])
+    group, outputs, per_group = group_of(attrs), *w.shape[:2]
     kernel = dict(zip(tap_names(window.rank, "k"), window.kernel, strict=True))
     ranges = {"ic": per_group, **kernel} if per_group > 1 or group == 1 else kernel
 

@@ -13,7 +13,7 @@ from farrier.ir.expr import Buffer, Expr, Reduce
 from farrier.ir.graph import Node
 from farrier.ir.types import DType, Shape, TensorType
 from farrier.ops.builder import Builder, Operand, attributes_of, total
-from farrier.ops.conv import check_bias, checked_operands, group_of, with_bias
+from farrier.ops.conv import check_bias, check_known, checked_operands, group_of, with_bias
 from farrier.ops.operator import (
     Array,
     Arrays,
@@ -68,6 +68,7 @@ def _window(types: Types, attrs: Attrs) -> tuple[Window, Shape]:
 
 
 def _explicit(types: Types, attrs: Attrs) -> Attrs:
+    check_known(types)
     window, extents = _window(types, attrs)
     spatial = required(types, 0).shape[2:]
     spare = tuple(
@@ -94,9 +95,9 @@ def _extents_of(attrs: Attrs, x: Array, w: Array) -> tuple[Window, tuple[int, ..
 def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
     x, w = checked_operands(types)
     group = group_of(attrs)
-    if differ(x.shape[1], w.shape[0]) or w.shape[0] % group:
+    if differ(x.shape[1], w.shape[0]) or w.shape[0] % group != 0:
         raise Mismatch(f"input {x.shape}, weights {w.shape} and group {group} do not fit together")
-    outputs = w.static_shape[1] * group
+    outputs = w.shape[1] * group
     check_bias(types, outputs)
     extents = _window(types, attrs)[1]
     return (TensorType(accumulator(x.dtype, w.dtype, attrs), (x.shape[0], outputs, *extents)),)
@@ -104,7 +105,7 @@ def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType
 
 def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     x, w, bias = present(arrays, 0), present(arrays, 1), optional(arrays, 2)
-    group = group_of(attrs)
+    group = number(group_of(attrs))
     window, extents = _extents_of(attrs, x, w)
     batch, channels, *spatial = x.shape
     outputs = w.shape[1] * group

@@ -12,6 +12,7 @@ from typing import assert_never
 
 from farrier.errors import CompilerError
 from farrier.ir.control import is_control
+from farrier.ir.dim import Dim
 from farrier.ir.graph import Constant, ConstantData, Derived, Graph, Node, Value
 from farrier.ir.loop import Function
 from farrier.ir.printer import print_ir, print_type
@@ -20,7 +21,7 @@ from farrier.ir.types import Layout, TensorType
 from farrier.ir.verify_kernel import verify_function, verify_program
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-_ATTRIBUTES = (int, float, str, bool)
+_ATTRIBUTES = (int, float, str, bool, Dim)
 
 
 def verify(node: Graph | TensorProgram | Function, before: Graph | None = None) -> None:
@@ -210,7 +211,7 @@ def _check_attributes(node: Node) -> None:
     for name, value in node.attrs:
         items = value if isinstance(value, tuple) else (value,)
         if not all(type(item) in _ATTRIBUTES for item in items):
-            raise _error(node, f"attribute {name} is {value!r}, no plain number or string")
+            raise _error(node, f"attribute {name} is {value!r}, no number, extent or string")
 
 
 def _show(value: Value) -> str:

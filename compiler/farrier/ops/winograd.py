@@ -117,7 +117,7 @@ def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType
     x, u, points = required(types, 0), required(types, 1), filtering_of(attrs).points
     if x.rank != 4 or u.rank != 4 or u.shape[:2] != (points, points) or u.shape[3] != x.shape[1]:
         raise Mismatch(f"input {x.shape} and transformed weights {u.shape} do not fit together")
-    outputs = u.static_shape[2]
+    outputs = u.shape[2]
     conv.check_bias(types, outputs)
     extents = _window(attrs, x.shape[2:]).outputs(x.shape[2:])
     return (TensorType(accumulator(x.dtype, u.dtype, attrs), (x.shape[0], outputs, *extents)),)

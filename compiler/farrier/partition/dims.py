@@ -13,7 +13,7 @@ after:   def kernel(x: f32[d0, 64, d1]) … v: f32[d0, 64, (d1 + 1) // 2], d0 = 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from farrier.ir.dim import (
     Atom,
@@ -29,7 +29,7 @@ from farrier.ir.dim import (
     symbols,
     typical,
 )
-from farrier.ir.graph import Graph, Node, Value
+from farrier.ir.graph import Constant, Graph, Node, Value
 from farrier.ir.sizes import constant_with_extents, value_with_extents, with_extents
 from farrier.ops import Mismatch, NotStatic, lookup
 
@@ -54,6 +54,9 @@ def own_dims(region: Graph) -> OwnDims:
     factors = _factors(region)
     names = _Names(own, factors)
     changed = _inferred(region, names)
+    if changed is None:  # a shape that follows from others may be an input's as well
+        names = _Names(own, factors)
+        changed = _inferred_as_met(region, names)
     if changed is None:  # the inputs' shapes do not settle the others: their symbols do
         names = _Names(own, factors)
         names.define(given)
@@ -121,29 +124,62 @@ def _inferred(region: Graph, names: _Names) -> Graph | None:
             left = (s for s in symbols(map(names.change, sizes)) if s.name not in names.meaning)
             names.define(list(left))
     constants = tuple(constant_with_extents(c, names.change) for c in region.constants)
-    data = {constant.value.name: constant.data for constant in constants}
     values = {value.name: value_with_extents(value, names.change) for value in region.inputs}
-    values |= {constant.value.name: constant.value for constant in constants}
+    return inferred(region, lambda value, known: values[value.name], constants, names.back)
+
+
+def _inferred_as_met(region: Graph, names: _Names) -> Graph | None:
+    """The same with names for what no operator has inferred by the time that an input is read."""
+    if any(constant.has_dims for constant in region.constants):
+        return None
+
+    def changed(value: Value, known: Mapping[Extent, Extent]) -> Value:
+        new = [extent for extent in value.type.shape if extent not in known]
+        names.define(atoms(new))
+        return value_with_extents(
+            value, lambda one: known[one] if one in known else names.change(one)
+        )
+
+    return inferred(region, changed, region.constants, names.back)
+
+
+def inferred(
+    region: Graph,
+    changed: Callable[[Value, Mapping[Extent, Extent]], Value],
+    constants: Sequence[Constant],
+    back: Callable[[Extent], Extent],
+) -> Graph | None:
+    """The region with inputs `changed`, each when it is first read, and what the operators infer
+    from these; None where that, taken `back`, is not what it has. What extents of inferred shapes
+    have become is known to `changed`."""
+    data = {constant.value.name: constant.data for constant in constants}
+    values = {constant.value.name: constant.value for constant in constants}
+    own = {value.name for value in region.inputs}
+    known: dict[Extent, Extent] = {}
     nodes: list[Node] = []
     for node in region.nodes:
+        for value in node.inputs:
+            if value is not None and value.name in own - values.keys():
+                values[value.name] = changed(value, known)
         inputs = tuple(None if value is None else values[value.name] for value in node.inputs)
-        known = {i: data[v.name] for i, v in enumerate(inputs) if v is not None and v.name in data}
+        told = {i: data[v.name] for i, v in enumerate(inputs) if v is not None and v.name in data}
         types = [None if value is None else value.type for value in inputs]
         try:
-            kinds = lookup(node.op).infer(types, known, dict(node.attrs))
+            kinds = lookup(node.op).infer(types, told, dict(node.attrs))
         except (Mismatch, NotStatic, Undecided):
             return None
         outputs = []
         for value, kind in zip(node.outputs, kinds, strict=True):
-            if tuple(map(names.back, kind.shape)) != value.type.shape:
+            if tuple(map(back, kind.shape)) != value.type.shape:
                 return None
             outputs.append(Value(value.name, dataclasses.replace(value.type, shape=kind.shape)))
             values[value.name] = outputs[-1]
+            known |= zip(value.type.shape, kind.shape, strict=True)
         nodes.append(dataclasses.replace(node, inputs=inputs, outputs=tuple(outputs)))
     return Graph(
         region.name,
         tuple(values[value.name] for value in region.inputs),
-        constants,
+        tuple(constants),
         tuple(nodes),
         tuple(values[value.name] for value in region.outputs),
     )

@@ -13,6 +13,7 @@ from farrier.ops.operator import to_extents
 from farrier.partition.canonical import canonical_region
 from farrier.partition.dims import own_dims
 from farrier.partition.literals import share_literals
+from farrier.partition.open_channels import with_open_channels
 from farrier.partition.program import (
     Bind,
     Branch,
@@ -29,11 +30,14 @@ from farrier.partition.program import (
 from farrier.partition.task import Task
 
 
-def extract_tasks(graph: Graph) -> tuple[dict[str, Task], DriverProgram]:
+def extract_tasks(
+    graph: Graph, *, share_channels: bool = False
+) -> tuple[dict[str, Task], DriverProgram]:
     """The tasks of an optimized graph by key, in the order of their first call, and the program
     that calls them. A view lies where its operand lies, the parts of an Adjoin lie where it does,
     and what a region returns lies where the results of its node do. What writes no elements is not
-    called. Kernels that differ in literals alone are one.
+    called. Kernels that differ in literals alone are one; so are those that differ in channel
+    counts alone, where they `share_channels`.
 
     Raises CompilerError where that leaves a value two places; `fuse` sees to it that none has.
     """
@@ -46,7 +50,8 @@ def extract_tasks(graph: Graph) -> tuple[dict[str, Task], DriverProgram]:
         steps,
         {name: outermost(home, flattening.homes) for name, home in flattening.homes.items()},
     )
-    return share_literals(flattening.tasks, program)
+    tasks, program = share_literals(flattening.tasks, program)
+    return with_open_channels(tasks, program) if share_channels else (tasks, program)
 
 
 class _Flattening:

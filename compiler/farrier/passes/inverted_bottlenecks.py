@@ -36,8 +36,11 @@ def inverted_bottlenecks(graph: Graph, home: Home, settings: Settings) -> dict[i
     not taken in by another and each thread can have a strip of lines of its own. `home` gives the
     node whose epilogue an elementwise node is part of, and of any other node that node itself.
     Where the target multiplies tiles of bf16 or bytes, kernels of their own do so several times as
-    fast, which is worth the way of the image.
+    fast, which is worth the way of the image. Beside code at hot sizes none is taken in: such a
+    kernel is as much code as four without, and these may serve several layers.
     """
+    if settings.beside_hot:
+        return {}
     threads, operands = settings.threads, _operands(settings.target)
     search = _Search(graph, home, operands, settings.target.lanes)
     found: dict[int, Node] = {}

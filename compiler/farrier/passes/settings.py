@@ -17,7 +17,8 @@ class Settings:
 
     `max_layer_error` and `precision` are as in `CompileOptions`. `algorithms` are those of
     convolutions for which the best is known from measuring, by the key of the layer
-    (`choose_algorithms.Layer`).
+    (`choose_algorithms.Layer`). `beside_hot` is the code for all sizes where hot ones have code of
+    their own: less of it is worth more than the last percents of its speed.
     """
 
     target: Target
@@ -25,3 +26,4 @@ class Settings:
     max_layer_error: float = MAX_LAYER_ERROR
     precision: Precision = Precision.F32
     algorithms: Mapping[str, Algorithm] = dataclasses.field(default_factory=dict)
+    beside_hot: bool = False

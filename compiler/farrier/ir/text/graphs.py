@@ -60,7 +60,7 @@ class GraphReader:
                     pass
                 case _:
                     raise Malformed(statement, "expected `name: type = Operator(…)`")
-            nodes.append(_node(call, tuple(declared), tuple(regions), scope))
+            nodes.append(self._node(call, tuple(declared), tuple(regions), scope))
             scope |= {value.name: value for value in declared}
             declared, regions = [], []
         outputs = tuple(look_up(scope, result) for result in results)
@@ -95,17 +95,46 @@ class GraphReader:
 
         items = content.elts if isinstance(content, ast.List) else [content]
         array = np.empty(len(items), object)
-        array[:] = [
-            read_extent(item, self._dims)
-            if _names(item) & self._dims.keys()
-            else read_literal(item)
-            for item in items
-        ]
+        array[:] = list(map(self._item, items))
         if array.size != type.size:
             raise Malformed(content, f"{array.size} elements for the shape {type.shape}")
         array = array.reshape(type.static_shape)
         array.flags.writeable = False
         return array
+
+    def _item(self, item: ast.expr) -> Any:
+        """A literal, or an extent of dims."""
+        if _names(item) & self._dims.keys():
+            return read_extent(item, self._dims)
+        return read_literal(item)
+
+    def _node(
+        self,
+        call: ast.expr,
+        outputs: tuple[Value, ...],
+        regions: tuple[Graph, ...],
+        scope: Mapping[str, Value],
+    ) -> Node:
+        if not isinstance(call, ast.Call):
+            raise Malformed(call, "expected Operator(…)")
+        function: ast.expr = call.func
+        names: list[str] = []
+        if isinstance(function, ast.Subscript):
+            names = read_names(function.slice)
+            function = function.value
+        if names != [region.name for region in regions]:
+            raise Malformed(
+                call,
+                f"the regions defined just before are {[r.name for r in regions]}, not {names}",
+            )
+        inputs = tuple(
+            None if isinstance(argument, ast.Constant) else look_up(scope, argument)
+            for argument in call.args
+        )
+        attrs: dict[str, Attribute] = {k.arg: self._item(k.value) for k in call.keywords if k.arg}
+        origin = str(attrs.pop("origin", ""))
+        ordered = tuple(sorted(attrs.items()))
+        return Node(ast.unparse(function), inputs, outputs, ordered, regions, origin)
 
 
 def _names(expression: ast.expr) -> set[str]:
@@ -131,30 +160,3 @@ def _array(type: TensorType, content: Any, place: ast.AST) -> npt.NDArray[Any]:
         raise Malformed(place, str(error)) from error
     array.flags.writeable = False
     return array
-
-
-def _node(
-    call: ast.expr,
-    outputs: tuple[Value, ...],
-    regions: tuple[Graph, ...],
-    scope: Mapping[str, Value],
-) -> Node:
-    if not isinstance(call, ast.Call):
-        raise Malformed(call, "expected Operator(…)")
-    function: ast.expr = call.func
-    names: list[str] = []
-    if isinstance(function, ast.Subscript):
-        names = read_names(function.slice)
-        function = function.value
-    if names != [region.name for region in regions]:
-        raise Malformed(
-            call, f"the regions defined just before are {[r.name for r in regions]}, not {names}"
-        )
-    inputs = tuple(
-        None if isinstance(argument, ast.Constant) else look_up(scope, argument)
-        for argument in call.args
-    )
-    attrs: dict[str, Attribute] = {k.arg: read_literal(k.value) for k in call.keywords if k.arg}
-    origin = str(attrs.pop("origin", ""))
-    ordered = tuple(sorted(attrs.items()))
-    return Node(ast.unparse(function), inputs, outputs, ordered, regions, origin)

@@ -43,13 +43,14 @@ from farrier.targets.cpu.space.contraction import (
     is_direct,
     is_permuted,
     volume,
+    whole_panels,
     window_along,
 )
 from farrier.targets.cpu.space.dot_products import Grouping, find_grouping
 from farrier.targets.cpu.space.epilogue import inline_once, keep_values, operations
 from farrier.targets.cpu.space.interleave import INTERLEAVED, PhaseAxis, find_phase_axes, take_apart
 from farrier.targets.cpu.space.microkernel import LoopOrder
-from farrier.targets.cpu.space.nests import loop_extents, run_parallel
+from farrier.targets.cpu.space.nests import exact_extents, loop_extents, run_parallel
 from farrier.targets.cpu.space.operands import (
     PACKED,
     PADDED,
@@ -175,14 +176,13 @@ class _Kernel:
     def knobs(self) -> tuple[Knob, ...]:
         limit = self.machine.registers
         rows, columns = (self.extent(axis) for axis in self.tiled)
-        vectors = -(-self.extents[self.contraction.lane] // self.machine.lanes)
         orders = [LoopOrder.PANELS]
         if rows > 1 and not self.packs:
             orders += (
                 [LoopOrder.ROWS, LoopOrder.PARTS] if self.machine.threads > 1 else [LoopOrder.ROWS]
             )
         return (
-            Knob("vectors", tuple(v for v in _VECTORS if v <= vectors)),
+            Knob("vectors", self._vectors),
             Knob("rows", tuple(range(1, min(rows, _ROWS if columns > 1 else limit) + 1))),
             Knob("columns", tuple(range(1, min(columns, limit) + 1))),
             Knob("unroll", self._sum.unrolls(self.machine.unroll)),
@@ -191,6 +191,13 @@ class _Kernel:
             Knob("ahead", (0, 1) if self._is_scattered else (0,)),
             Knob("slices", self._slices),
         )
+
+    @functools.cached_property
+    def _vectors(self) -> tuple[int, ...]:
+        """Of a panel."""
+        loop = f"{self.contraction.stage.buffer.name}_{self.contraction.lane}"
+        extent = exact_extents(self.function)[loop]
+        return whole_panels(extent, self.machine.lanes, _VECTORS)
 
     @functools.cached_property
     def _slices(self) -> tuple[int, ...]:

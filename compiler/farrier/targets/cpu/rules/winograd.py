@@ -41,13 +41,15 @@ from farrier.targets.cpu.space.contraction import (
     Contraction,
     contraction_of,
     extent_of,
+    factor_of,
     innermost_axis,
     is_elementwise,
+    whole_panels,
 )
 from farrier.targets.cpu.space.dot_products import Grouping, find_grouping
 from farrier.targets.cpu.space.epilogue import inline_once, keep_values, operations, reads_of
 from farrier.targets.cpu.space.microkernel import LoopOrder
-from farrier.targets.cpu.space.nests import run_parallel
+from farrier.targets.cpu.space.nests import exact_extents, run_parallel
 from farrier.targets.cpu.space.operands import by_first_use, without_halos
 from farrier.targets.cpu.space.tiled_sum import TiledSum
 
@@ -139,12 +141,23 @@ class _Kernel:
 
     # -- decisions ------------------------------------------------------------------------------
 
+    @functools.cached_property
+    def _vectors(self) -> tuple[int, ...]:
+        """Of a panel."""
+        loop = f"{self.products.stage.buffer.name}_oc"
+        return whole_panels(exact_extents(self.function)[loop], self.machine.lanes, _VECTORS)
+
+    @property
+    def _blocks(self) -> int:
+        """Vectors of output channels that there are a multiple of."""
+        return -(-factor_of(self.products.stage, "oc") // self.machine.lanes)
+
     def knobs(self) -> tuple[Knob, ...]:
         blocks = -(-self.extent("oc") // self.machine.lanes)
         tiles = self.extent("t")
         chunks = _CHUNKS + tuple(c for c in _MANY_CHUNKS if tiles >= c * _CHUNK_TILES)
         return (
-            Knob("vectors", tuple(v for v in _VECTORS if v <= blocks)),
+            Knob("vectors", self._vectors),
             Knob("rows", tuple(range(1, min(tiles, self.machine.registers) + 1))),
             Knob("unroll", self._sum.unrolls(self.machine.unroll)),
             Knob("panels", tuple(p for p in _PANELS if p <= blocks)),
@@ -161,8 +174,7 @@ class _Kernel:
         held = np.where((columns["unroll"] > 1) & self._sum.by_lane, columns["rows"], 1)
         fits = self.machine.fits(vectors, columns["rows"], held=held)
         fits &= columns["rows"] <= np.ceil(self.extent("t") / columns["chunks"])
-        blocks = -(-self.extent("oc") // self.machine.lanes)
-        fits &= (columns["panels"] == 1) | (blocks % (vectors * columns["panels"]) == 0)
+        fits &= (columns["panels"] == 1) | (self._blocks % (vectors * columns["panels"]) == 0)
         return fits
 
     def estimate(self, columns: Columns) -> Estimate:

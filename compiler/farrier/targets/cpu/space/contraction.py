@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterable
 
 from farrier.ir import expr as e
 from farrier.ir.affine import Simplifier
-from farrier.ir.dim import typical
+from farrier.ir.dim import Extent, common_factor, typical
 from farrier.ir.expr import (
     Axis,
     Binary,
@@ -115,6 +116,24 @@ def extent_of(stage: Stage, name: str) -> int:
         if axis.name == name:
             return max(typical(axis.extent), 1)
     raise KeyError(name)
+
+
+def factor_of(stage: Stage, name: str) -> int:
+    """What the logical extent of a stage's axis is known to be a multiple of, at all sizes: the
+    extent itself, where that is a number."""
+    reduced = stage.body.axes if isinstance(stage.body, Reduce) else ()
+    return common_factor(axis.extent for axis in (*stage.axes, *reduced) if axis.name == name)
+
+
+def whole_panels(extent: Extent, lanes: int, vectors: Iterable[int]) -> tuple[int, ...]:
+    """Those of `vectors`, of so many lanes each, that a panel may have of a loop over `extent`
+    lanes: no more than there are. Where the extent is open, but whole vectors at all sizes, those
+    by which it is whole panels."""
+    blocks, factor = -(-max(typical(extent), 1) // lanes), common_factor((extent,))
+    found = tuple(count for count in vectors if count <= blocks)
+    if isinstance(extent, int) or factor % lanes:
+        return found
+    return tuple(count for count in found if factor % (count * lanes) == 0)
 
 
 def volume(stage: Stage, names: tuple[str, ...]) -> int:

@@ -18,7 +18,7 @@ from farrier.ir.expr import Load, Reduce, Var
 from farrier.ir.substitute import variables
 from farrier.ir.types import Layout
 from farrier.targets import Target
-from farrier.targets.cpu.space.contraction import Contraction, extent_of
+from farrier.targets.cpu.space.contraction import Contraction, factor_of
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def find_grouping(found: Contraction, target: Target) -> Grouping | None:
     if dot is None or found.depthwise or found.padded:
         return None
     axis = neighbours(found, found.broadcast_load, dot.group)
-    if axis is None or extent_of(found.stage, axis) % dot.group:
+    if axis is None or factor_of(found.stage, axis) % dot.group:
         return None
     return Grouping(dot, axis) if Var(axis) in found.vector_load.indices else None
 

@@ -23,6 +23,7 @@ from farrier.targets import Target
 from farrier.targets.cpu.space.contraction import (
     Contraction,
     extent_of,
+    factor_of,
     innermost_axis,
     volume,
     window_along,
@@ -60,7 +61,7 @@ def depth_of(found: Contraction, product: TileProduct) -> tuple[str, int]:
     elements do not lie together."""
     for depth in product.depths:
         axis = neighbours(found, found.broadcast_load, depth)
-        if axis is not None and extent_of(found.stage, axis) % depth == 0:
+        if axis is not None and factor_of(found.stage, axis) % depth == 0:
             return axis, depth if Var(axis) in found.vector_load.indices else 0
     return "", 0
 

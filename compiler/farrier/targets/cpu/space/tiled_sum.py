@@ -20,7 +20,13 @@ from farrier.ir.substitute import variables
 from farrier.ir.types import Layout, PhysicalDim
 from farrier.schedule import Schedule
 from farrier.space.machine import Machine
-from farrier.targets.cpu.space.contraction import Contraction, extent_of, innermost_axis, volume
+from farrier.targets.cpu.space.contraction import (
+    Contraction,
+    extent_of,
+    factor_of,
+    innermost_axis,
+    volume,
+)
 from farrier.targets.cpu.space.dot_products import Grouping, neighbours
 from farrier.targets.cpu.space.partials import reduced_axes
 
@@ -87,9 +93,10 @@ class TiledSum:
             return (1,)
         inner = self.inner_steps
         choices = _UNROLL if self.blocked else (*_UNROLL, limit)
-        found = {steps for steps in choices if inner % steps == 0 and steps <= limit}
+        whole = inner if self.block else factor_of(self.contraction.stage, self._inner)
+        found = {steps for steps in choices if whole % steps == 0 and steps <= limit}
         two, stage = 2 * self.block, self.contraction.stage
-        if self.by_lane and two and extent_of(stage, self.blocked) % two == 0:
+        if self.by_lane and two and factor_of(stage, self.blocked) % two == 0:
             found |= {2 * inner} if 2 * inner <= limit else set()
         return tuple(sorted(found | ({inner} if inner <= _SHORT_LOOP else set())))
 
@@ -116,7 +123,7 @@ class TiledSum:
     def slice_choices(self, shortest: int) -> tuple[int, ...]:
         """Numbers of slices: 1, and powers of two that cut the axis into equal parts of whole
         blocks and groups, none of fewer than `shortest` steps."""
-        extent = extent_of(self.contraction.stage, self.sliced)
+        extent = factor_of(self.contraction.stage, self.sliced)
         whole = self.block or self.group
         steps = volume(self.contraction.stage, self.contraction.reduction) // self.group
         powers = (1 << power for power in range(1, (steps // shortest).bit_length()))
@@ -355,8 +362,8 @@ def reduced_block(found: Contraction) -> tuple[str, int]:
     for position, index in enumerate(load.indices):
         block = block_of(load.buffer.layout, position)
         for axis in variables(index) & set(found.reduction):
-            extent = extent_of(found.stage, axis)
-            block = block if extent % block == 0 else math.gcd(extent, block)
+            extent, factor = extent_of(found.stage, axis), factor_of(found.stage, axis)
+            block = block if factor % block == 0 else math.gcd(factor, block)
             if block >= _SMALLEST_BLOCK and extent > block:
                 return axis, block
     return "", 0
