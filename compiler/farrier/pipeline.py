@@ -17,6 +17,7 @@ from typing import Any
 from farrier.cost_model import CostModel, pretrained
 from farrier.errors import ArtifactError, UsageError
 from farrier.importer import ImportedModel, import_model
+from farrier.ir.collection import no_collection
 from farrier.ir.control import failures
 from farrier.ir.graph import Graph
 from farrier.kernels import Builders, Helpers, Kernels, helpers_for, lowered
@@ -101,20 +102,25 @@ def compile_model(
     cost model `base` has learned (None: the one that ships). Raises FarrierError; StoppedError
     after the step that `dump.until` names.
     """
-    with _compilation(
-        model_of(model),
-        options,
-        name=name,
-        runner=runner,
-        records=records,
-        listener=listener,
-        dump=dump,
-        as_floats=as_floats,
-        builders=builders,
-        definitions=definitions,
-        base=base,
-        tunes=options.tunes,
-    ) as compilation:
+    with contextlib.ExitStack() as stack:
+        if not options.tunes:  # which takes seconds, most of them with trees of IR
+            stack.enter_context(no_collection())
+        compilation = stack.enter_context(
+            _compilation(
+                model_of(model),
+                options,
+                name=name,
+                runner=runner,
+                records=records,
+                listener=listener,
+                dump=dump,
+                as_floats=as_floats,
+                builders=builders,
+                definitions=definitions,
+                base=base,
+                tunes=options.tunes,
+            )
+        )
         return compilation.finished(compilation.forms(), against)
 
 

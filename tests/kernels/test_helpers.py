@@ -143,15 +143,6 @@ def test_kernels_asked_for_first_are_compiled_first(build_inputs, target, monkey
     assert compiled == [f"{key} {job} {n}" for job in "ab" for n in (0, 2, 3)]
 
 
-def test_garbage_is_collected_again_when_the_last_thread_is_done():
-    outer, inner = helpers_module._no_collection(), helpers_module._no_collection()
-    with outer:
-        with inner:
-            assert not gc.isenabled()
-        assert not gc.isenabled()
-    assert gc.isenabled()
-
-
 def test_kernels_that_were_begun_are_those_that_are_asked_for(build_inputs, target):
     """One whose decisions change meanwhile is made anew, whoever shared its module."""
     key = next(key for key, one in build_inputs.items() if len(one.space.candidates()) > 1)

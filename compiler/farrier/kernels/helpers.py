@@ -12,17 +12,17 @@ from __future__ import annotations
 import base64
 import contextlib
 import dataclasses
-import gc
 import itertools
 import json
 import os
 import socket
 import subprocess
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from farrier.errors import CompilerError
+from farrier.ir.collection import no_collection
 from farrier.ir.loop import Function
 from farrier.ir.printer import print_ir
 from farrier.kernels.builders import Builders, Dispatcher
@@ -126,7 +126,7 @@ class Helpers(Closing):
         with self._queue.awaited(job, kept):
             while (taken := self._queue.take_here(job)) is not None:
                 try:
-                    with _no_collection():
+                    with no_collection():
                         made = _compiled(taken.module, self._target)
                     self._queue.answer(taken, made)
                 finally:
@@ -152,34 +152,6 @@ class Helpers(Closing):
 def _is_same(one: BuildInput, other: BuildInput | None) -> bool:
     """Whether both are one kernel, wherever it is lowered."""
     return other is not None and one.space is other.space and one.decisions == other.decisions
-
-
-class _NoCollection:
-    """Within it no cycles of garbage are looked for: IR is made of trees, of which there are so
-    many that looking takes a sixth of the time. Threads may be within it at once."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._within = 0
-        self._was_enabled = False
-
-    @contextlib.contextmanager
-    def __call__(self) -> Iterator[None]:
-        with self._lock:
-            if self._within == 0:
-                self._was_enabled = gc.isenabled()
-                gc.disable()
-            self._within += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._within -= 1
-                if self._within == 0 and self._was_enabled:
-                    gc.enable()
-
-
-_no_collection = _NoCollection()
 
 
 def _compiled(module: Module, target: Target) -> Made:
