@@ -62,11 +62,11 @@ from farrier.progress.clock import Clock
 from farrier.progress.steps import Dump, Steps, StoppedError
 from farrier.records import MemoryRecords, RecordStore, TaskStore
 from farrier.release.against import race as race_with
-from farrier.release.link import link
+from farrier.release.link import link, planned
 from farrier.release.package import package, specs
 from farrier.release.verify import Verification, Verifier
 from farrier.runtime.artifact import Artifact
-from farrier.targets import Target, backend_of, parse_target, why_not_here
+from farrier.targets import Plan, Target, backend_of, parse_target, why_not_here
 from farrier.targets.linked import LinkedModel
 from farrier_device.describe import cores
 from farrier_device.measurement import TimingPolicy
@@ -466,9 +466,9 @@ class _Compilation:
         be."""
         general, *hot = forms
         forms = [general, *(form.beside(general) for form in hot)]
-        kernels = self.kernels(forms)
+        kernels, first = self.kernels(forms)
         verifier = self.reference() if self.options.verify else None
-        linked = self.linked(forms, kernels)
+        linked = self.linked(forms, kernels, first)
         verified = None
         raced: Sequence[Raced] = ()
         if verifier is not None:
@@ -477,14 +477,23 @@ class _Compilation:
             raced = self.raced(verified, against)
         return self.packaged(forms, linked, verified, raced)
 
-    def kernels(self, forms: Sequence[_Form]) -> Kernels:
+    def kernels(self, forms: Sequence[_Form]) -> tuple[Kernels, Plan | None]:
         """The kernels of all forms, whatever they have their schedules from; helper processes go
-        these two steps kernel by kernel (`farrier.kernels.compile`)."""
+        these two steps kernel by kernel (`farrier.kernels.compile`). And the plan of the first
+        form, where its kernels were begun before those of others."""
+        first = forms[0].variant
+        plans: list[Plan] = []
+
+        def plan(begun: Kernels) -> None:
+            if first.choices.keys() <= begun.interfaces.keys():
+                plans.append(planned(first, begun))
+
         choices = {key: one for form in forms for key, one in form.variant.choices.items()}
         with self.steps("lower") as step:
             build_inputs = step.done(lowered(choices, here=step.is_read))
         with self.steps("codegen") as step:
-            return step.done(self.helpers.compile(build_inputs))
+            kernels = step.done(self.helpers.compile(build_inputs, plan))
+        return kernels, next(iter(plans), None)
 
     def reference(self) -> Verifier:
         """What the model should compute, found out before its parameters are packed: that holds
@@ -502,11 +511,17 @@ class _Compilation:
                 )
             )
 
-    def linked(self, forms: Sequence[_Form], kernels: Kernels) -> LinkedModel:
-        """One library of all forms: the code at hot sizes, and that at all others."""
+    def linked(self, forms: Sequence[_Form], kernels: Kernels, first: Plan | None) -> LinkedModel:
+        """One library of all forms: the code at hot sizes, and that at all others, planned already
+        where there is `first`."""
         with self.steps("link") as step:
             return step.done(
-                link([form.variant for form in forms], [form.sizes for form in forms], kernels)
+                link(
+                    [form.variant for form in forms],
+                    [form.sizes for form in forms],
+                    kernels,
+                    first,
+                )
             )
 
     def verified(self, verifier: Verifier, linked: LinkedModel) -> Verification:

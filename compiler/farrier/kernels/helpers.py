@@ -83,21 +83,28 @@ class Helpers(Closing):
         chosen. One whose schedule changes until then is compiled in vain."""
         self._begun.append((dict(build_inputs), self._started(build_inputs)))
 
-    def compile(self, build_inputs: Mapping[str, BuildInput]) -> Kernels:
-        """Every kernel that is asked for, by task key. Raises CompilerError."""
-        made: Made = {}
-        for begun, started in self._begun:
-            same = {key for key, one in begun.items() if _is_same(one, build_inputs.get(key))}
-            made |= self._finished(started, same)
+    def compile(
+        self,
+        build_inputs: Mapping[str, BuildInput],
+        meanwhile: Callable[[Kernels], object] = lambda begun: None,
+    ) -> Kernels:
+        """Every kernel that is asked for, by task key. Once those are there that were begun before,
+        this thread does what is to be done with them `meanwhile`, while others compile the rest.
+        Raises CompilerError."""
+        begun = [
+            (started, {k for k, one in inputs.items() if _is_same(one, build_inputs.get(k))})
+            for inputs, started in self._begun
+        ]
         self._begun.clear()
-        made |= self.build({key: one for key, one in build_inputs.items() if key not in made})
-        interfaces, objects = {}, []
-        for key, one in ((key, made[key]) for key in build_inputs):
-            if isinstance(one, CompilerError):
-                raise one
-            interfaces[key] = one.interface
-            objects.append(one.content)
-        return Kernels(interfaces, list(dict.fromkeys(objects)))
+        known = {key for started, same in begun for key in started.within(same)}
+        rest = {key: one for key, one in build_inputs.items() if key not in known}
+        job = self._started(rest)
+        made: Made = {}
+        for started, same in begun:
+            made |= self._finished(started, same)
+        meanwhile(_kernels(made))
+        made |= self._finished(job, rest.keys())
+        return _kernels({key: made[key] for key in build_inputs})
 
     def build(
         self, build_inputs: Mapping[str, BuildInput], meanwhile: Callable[[], object] = lambda: None
@@ -118,11 +125,7 @@ class Helpers(Closing):
     def _finished(self, job: Job, wanted: Collection[str]) -> Made:
         """What became of the kernels of every module of which all are `wanted`; an object with
         another would define a kernel twice."""
-        kept = [
-            number
-            for number, module in enumerate(job.modules)
-            if all(key in wanted for key in module)
-        ]
+        kept = job.numbers(wanted)
         with self._queue.awaited(job, kept):
             while (taken := self._queue.take_here(job)) is not None:
                 try:
@@ -147,6 +150,17 @@ class Helpers(Closing):
         self._queue.close()
         for helper in self._helpers:
             helper.close()
+
+
+def _kernels(made: Made) -> Kernels:
+    """Raises what there is instead of a kernel."""
+    interfaces, objects = {}, []
+    for key, one in made.items():
+        if isinstance(one, CompilerError):
+            raise one
+        interfaces[key] = one.interface
+        objects.append(one.content)
+    return Kernels(interfaces, list(dict.fromkeys(objects)))
 
 
 def _is_same(one: BuildInput, other: BuildInput | None) -> bool:

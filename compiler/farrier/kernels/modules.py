@@ -43,6 +43,16 @@ class Job:
     def is_done(self) -> bool:
         return len(self.made) == len(self.modules)
 
+    def numbers(self, wanted: Collection[str]) -> list[int]:
+        """Of the modules of which all kernels are `wanted`."""
+        modules = enumerate(self.modules)
+        return [number for number, module in modules if all(key in wanted for key in module)]
+
+    def within(self, wanted: Collection[str]) -> Iterator[str]:
+        """The keys of the kernels of those modules."""
+        for number in self.numbers(wanted):
+            yield from self.modules[number]
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Taken:

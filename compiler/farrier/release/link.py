@@ -10,20 +10,29 @@ from farrier.targets import Plan, backend_of
 from farrier.targets.linked import LinkedModel
 
 
+def planned(variant: Variant, kernels: Kernels, beside: Plan | None = None) -> Plan:
+    """Where everything of a variant lies, whose kernels are among these; beside what that of
+    another one has placed, if any."""
+    settings = variant.settings
+    backend = backend_of(settings.target)
+    told = kernels.interfaces
+    return backend.plan(variant.program, told, settings.target, settings.threads, beside)
+
+
 def link(
-    variants: Sequence[Variant], sizes: Sequence[Mapping[str, int]], kernels: Kernels
+    variants: Sequence[Variant],
+    sizes: Sequence[Mapping[str, int]],
+    kernels: Kernels,
+    first: Plan | None = None,
 ) -> LinkedModel:
-    """The first variant is the model at all its sizes, each other one that at hot ones: `sizes`, by
-    symbol, are of each."""
-    settings = variants[0].settings
-    target, threads = settings.target, settings.threads
-    backend = backend_of(target)
-    planned = backend.plan(variants[0].program, kernels.interfaces, target, threads)
+    """The first variant is the model at all its sizes, planned already where there is `first`, each
+    other one that at hot ones: `sizes`, by symbol, are of each."""
+    first = planned(variants[0], kernels) if first is None else first
     hot: dict[tuple[int, ...], Plan] = {}
     for variant, given in zip(variants[1:], sizes[1:], strict=True):
-        beside = next(reversed(hot.values()), planned)
-        instead = backend.plan(variant.program, kernels.interfaces, target, threads, beside)
+        instead = planned(variant, kernels, next(reversed(hot.values()), first))
         # One in which a size decides what others leave to the data would speak of other sizes.
-        if instead.stands_for(planned):
-            hot[planned.given(given)] = instead
-    return backend.assemble(planned, kernels.objects, target, hot)
+        if instead.stands_for(first):
+            hot[first.given(given)] = instead
+    target = variants[0].settings.target
+    return backend_of(target).assemble(first, kernels.objects, target, hot)
