@@ -9,8 +9,8 @@ alone. Both race at the typical sizes. Elsewhere, what is raced is made for each
     batch   the model with its batch alone open, at other batches
     sizes   the model with all open, at other heights, widths and lengths, batch 1
 
-`compile` is the seconds of the first over those of the second. The lines are geometric means over
-the models.
+`compile` is the seconds of the first over those of the second, medians of three in turns. The lines
+are geometric means over the models.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 Sizes = Mapping[str, int]  # of symbols
 _Drawn = Callable[[Manifest], Iterator[Sizes]]
 
+_COMPILATIONS = 3  # of each, in turns
 _BATCHES = (2, 5)
 _SHARES = (0.75, 1.25)  # of the typical height, width or length
 _MOST = {"typical": 1.05, "batch": 1.3, "sizes": 1.8, "compile": 1.6}
@@ -114,16 +115,21 @@ def measure(name: str, model: bytes, settings: Settings) -> Result:
     """Raises FarrierError where the model cannot be compiled."""
     with tempfile.TemporaryDirectory(prefix="farrier-opened-") as folder:
         bench = _Bench(name, model, settings, Path(folder))
-        opened, compile_s = bench.timed({})
+        opened, seconds = bench.timed({})
         manifest = opened.manifest
         usual = {dim.symbol: dim.typical for dim in manifest.dims}
-        static, static_s = bench.timed(_shapes(manifest, usual))
+        typical = _shapes(manifest, usual)
+        static, static_seconds = bench.timed(typical)
+        open_s, static_s = [seconds], [static_seconds]
+        for _ in range(_COMPILATIONS - 1):
+            open_s.append(bench.timed({})[1])
+            static_s.append(bench.timed(typical)[1])
         places = [bench.race("typical", opened, usual, static)]
         batch = _batch(manifest)
         if batch is not None:
             places += bench.elsewhere("batch", bench.batched(opened, batch), _batches)
         places += bench.elsewhere("sizes", opened, _other_sizes)
-    return Result(name, compile_s, static_s, tuple(places))
+    return Result(name, statistics.median(open_s), statistics.median(static_s), tuple(places))
 
 
 class _Bench:
