@@ -25,7 +25,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from farrier.ir.dim import typical
+from farrier.ir.dim import Dim, typical
 from farrier.ir.expr import MemoryScope
 from farrier.ir.loop import Function
 from farrier.ir.tensor import Stage, TensorProgram
@@ -54,6 +54,7 @@ from farrier.targets.cpu.space.operands import by_first_use, without_halos
 from farrier.targets.cpu.space.tiled_sum import TiledSum
 
 RULE = RuleId("winograd", version=6)
+_UNROLLED = 0.02  # that twice as many unrolled steps must gain where tiles have tails
 _VECTORS = (1, 2, 3, 4)
 _PANELS = (1, 2, 4, 8, 16)
 _CHUNKS = (1, 2, 3, 4, 6, 7, 8, 14, 16, 28, 32)
@@ -227,12 +228,20 @@ class _Kernel:
         seconds += remote / machine.hertz + machine.fork_join
         seconds += streamed / machine.memory_bandwidth
         seconds += _LATE * late * products.terms["memory"] + late_weights
+        if self._is_open:
+            seconds *= 1 + _UNROLLED * np.log2(decided["unroll"])
         terms = dict(products.terms)
         terms["memory"] = terms["memory"] + late_weights
         terms["l2"] = terms["l2"] + spilt / machine.l3_bandwidth / machine.hertz
         terms["overhead"] = terms["overhead"] + transforms / machine.hertz
         terms["tiles"], terms["balance"] = units, balance
         return Estimate(seconds, terms, products.beside * balance)
+
+    @property
+    def _is_open(self) -> bool:
+        """Whether the number of tiles is open: there are tails of any length then."""
+        axis = next(axis for axis in self.products.stage.axes if axis.name == "t")
+        return isinstance(axis.extent, Dim)
 
     @functools.cached_property
     def _problem(self) -> microkernel.Problem:
