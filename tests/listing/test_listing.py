@@ -28,7 +28,7 @@ def info(name, shape, kind=FLOAT):
     return helper.make_tensor_value_info(name, kind, shape)
 
 
-def _model(batch: int | str = 3) -> Model:
+def _model(batch: int | str = 3, sizes: tuple[int | str, ...] = (29, 31)) -> Model:
     """Two convolutions, the second by Winograd where that pays, their sum, and a product."""
     random = np.random.default_rng(7)
     weights = {
@@ -47,7 +47,7 @@ def _model(batch: int | str = 3) -> Model:
             node("MatMul", ["f", "w3"], ["y"], "product"),
         ],
         "net",
-        [info("x", [batch, 7, 29, 31])],
+        [info("x", [batch, 7, *sizes])],
         [info("y", None)],
         [numpy_helper.from_array(array.astype("f4"), name) for name, array in weights.items()],
     )
@@ -87,6 +87,14 @@ def test_the_kernels_are_the_artifact_s_own(tmp_path, target, batch):
     assert roofline["intensity"] == pytest.approx(conv["flops"] / conv["bytes"])
     # Not all arithmetic is multiply-adds, and times are predicted.
     assert 0 < roofline["achieved_gflops"] <= 1.5 * roofline["peak_gflops"]
+
+
+def test_code_beside_that_at_hot_sizes_is_the_artifact_s_own(tmp_path):
+    model, options = _model("n", ("h", "w")), CompileOptions(verify=False)
+    artifact = load(compile_model(model, options).save(tmp_path / "m.farrier"))
+    document, _ = read(tmp_path, list_kernels(model, options, artifact))
+    assert document["is_same"] is True
+    assert {one["task"] for one in document["kernels"]} >= artifact.schedules[1].decisions.keys()
 
 
 def test_what_tuning_has_chosen_is_listed(tmp_path):
