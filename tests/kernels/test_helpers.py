@@ -160,3 +160,15 @@ def test_kernels_that_were_begun_are_those_that_are_asked_for(build_inputs, targ
     link(
         made.objects, [build_input.name for build_input in build_inputs.values()]
     )  # none is there twice
+
+
+def test_what_was_begun_is_told_while_the_rest_compiles(build_inputs, target):
+    keys = list(build_inputs)
+    begun = {key: build_inputs[key] for key in keys[: len(keys) // 2]}
+    told = []
+    with Helpers(1, target, THREADS) as helpers:
+        helpers.begin(begun)
+        made = helpers.compile(build_inputs, lambda kernels: told.append(kernels.interfaces))
+    assert [one.keys() for one in told] == [begun.keys()]
+    assert made.interfaces.keys() == build_inputs.keys()
+    assert all(made.interfaces[key] == one for key, one in told[0].items())
