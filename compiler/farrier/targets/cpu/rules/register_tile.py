@@ -63,12 +63,11 @@ from farrier.targets.cpu.space.operands import (
     pack_lane_operand,
     without_halos,
 )
-from farrier.targets.cpu.space.tiled_sum import TiledSum
+from farrier.targets.cpu.space.tiled_sum import UNROLLED, TiledSum
 
 RULE = RuleId("register_tile", version=6)
 _VECTORS = (1, 2, 3, 4, 6, 8, 12)
 _COPY = 0.02  # of a kernel's time, that one more copy of its tile must gain
-_UNROLLED = 0.02  # that twice as many unrolled steps must gain where tiles have such copies
 _WIDTHS = 3.0  # of a tile along an open extent, about (`lower/narrow_tiles.py`)
 _ROWS = 8  # of a tile that has columns as well
 _LONG_SUM, _SLICE_STEPS = 1024, 256  # steps of what is cut into slices, and of a slice, at least
@@ -242,7 +241,7 @@ class _Kernel:
         found = microkernel.estimate(self._problem, _tiles(columns), self.machine)
         if not self._open:
             return found
-        code = _COPY * self._copies(columns) + _UNROLLED * np.log2(columns["unroll"])
+        code = _COPY * self._copies(columns) + UNROLLED * np.log2(columns["unroll"])
         return dataclasses.replace(found, seconds=found.seconds * (1 + code))
 
     def _copies(self, columns: Columns) -> npt.NDArray[np.float64]:

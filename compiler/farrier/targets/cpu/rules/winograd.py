@@ -51,10 +51,9 @@ from farrier.targets.cpu.space.epilogue import inline_once, keep_values, operati
 from farrier.targets.cpu.space.microkernel import LoopOrder
 from farrier.targets.cpu.space.nests import exact_extents, run_parallel
 from farrier.targets.cpu.space.operands import by_first_use, without_halos
-from farrier.targets.cpu.space.tiled_sum import TiledSum
+from farrier.targets.cpu.space.tiled_sum import UNROLLED, TiledSum
 
 RULE = RuleId("winograd", version=6)
-_UNROLLED = 0.02  # that twice as many unrolled steps must gain where tiles have tails
 _VECTORS = (1, 2, 3, 4)
 _PANELS = (1, 2, 4, 8, 16)
 _CHUNKS = (1, 2, 3, 4, 6, 7, 8, 14, 16, 28, 32)
@@ -229,7 +228,7 @@ class _Kernel:
         seconds += streamed / machine.memory_bandwidth
         seconds += _LATE * late * products.terms["memory"] + late_weights
         if self._is_open:
-            seconds *= 1 + _UNROLLED * np.log2(decided["unroll"])
+            seconds *= 1 + UNROLLED * np.log2(decided["unroll"])
         terms = dict(products.terms)
         terms["memory"] = terms["memory"] + late_weights
         terms["l2"] = terms["l2"] + spilt / machine.l3_bandwidth / machine.hertz

@@ -30,6 +30,7 @@ from farrier.targets.cpu.space.contraction import (
 from farrier.targets.cpu.space.dot_products import Grouping, neighbours
 from farrier.targets.cpu.space.partials import reduced_axes
 
+UNROLLED = 0.02  # of a kernel's time, that twice the unrolled steps must gain where sizes are open
 _WINDOW = 49  # a depthwise window of so many taps at most is unrolled whole
 _SMALLEST_BLOCK = 4  # of channels, worth a loop of its own
 _UNROLL = (1, 2, 4)  # steps in one iteration
