@@ -81,9 +81,13 @@ class TiledSum:
     @property
     def inner_steps(self) -> int:
         """The extent of the innermost loop over the reduction."""
-        extent = self.block or extent_of(self.contraction.stage, self._inner)
+        return (self.block or extent_of(self.contraction.stage, self._inner)) // self._inner_group
+
+    @property
+    def _inner_group(self) -> int:
+        """Products that one of its iterations adds to a lane."""
         grouped = self.grouping is not None and self.grouping.axis == self._inner
-        return extent // self.group if grouped else extent
+        return self.group if grouped else 1
 
     def unrolls(self, limit: int) -> tuple[int, ...]:
         """How many steps one iteration of the innermost loop may hold, rising: few; all of a short
@@ -94,12 +98,14 @@ class TiledSum:
             return (1,)
         inner = self.inner_steps
         choices = _UNROLL if self.blocked else (*_UNROLL, limit)
-        whole = inner if self.block else factor_of(self.contraction.stage, self._inner)
+        whole = self.block or factor_of(self.contraction.stage, self._inner)
+        whole //= self._inner_group
         found = {steps for steps in choices if whole % steps == 0 and steps <= limit}
         two, stage = 2 * self.block, self.contraction.stage
         if self.by_lane and two and factor_of(stage, self.blocked) % two == 0:
             found |= {2 * inner} if 2 * inner <= limit else set()
-        return tuple(sorted(found | ({inner} if inner <= _SHORT_LOOP else set())))
+        is_short = inner <= _SHORT_LOOP and whole % inner == 0
+        return tuple(sorted(found | ({inner} if is_short else set())))
 
     @property
     def block_loop(self) -> str:
