@@ -102,25 +102,25 @@ def compile_model(
     cost model `base` has learned (None: the one that ships). Raises FarrierError; StoppedError
     after the step that `dump.until` names.
     """
-    with contextlib.ExitStack() as stack:
-        if not options.tunes:  # which takes seconds, most of them with trees of IR
-            stack.enter_context(no_collection())
-        compilation = stack.enter_context(
-            _compilation(
-                model_of(model),
-                options,
-                name=name,
-                runner=runner,
-                records=records,
-                listener=listener,
-                dump=dump,
-                as_floats=as_floats,
-                builders=builders,
-                definitions=definitions,
-                base=base,
-                tunes=options.tunes,
-            )
-        )
+    # Without tuning it takes seconds, most of them with trees of IR.
+    collection = contextlib.nullcontext() if options.tunes else no_collection()
+    with (
+        collection,
+        _compilation(
+            model_of(model),
+            options,
+            name=name,
+            runner=runner,
+            records=records,
+            listener=listener,
+            dump=dump,
+            as_floats=as_floats,
+            builders=builders,
+            definitions=definitions,
+            base=base,
+            tunes=options.tunes,
+        ) as compilation,
+    ):
         return compilation.finished(compilation.forms(), against)
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from farrier.ir.dim import Dim, Extent, Symbol
+from farrier.ir.dim import Atom, Dim, Extent, Symbol, substitute
 from farrier.ir.graph import Constant, Graph, Node, Value
 from farrier.ir.types import DType
 
@@ -49,6 +49,11 @@ def with_extents(graph: Graph, change: Callable[[Extent], Extent]) -> Graph:
         tuple(nodes),
         tuple(map(value, graph.outputs)),
     )
+
+
+def substituted(graph: Graph, values: Mapping[Atom, Extent]) -> Graph:
+    """The graph with these extents for symbols."""
+    return with_extents(graph, lambda extent: substitute(extent, values))
 
 
 def value_with_extents(value: Value, change: Callable[[Extent], Extent]) -> Value:

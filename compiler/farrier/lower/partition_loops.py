@@ -54,12 +54,12 @@ from farrier.lower.narrow_tiles import Tiles, is_idle, narrow, rolled
 from farrier.lower.partial_tiles import is_left_to_tile, part_of_tile
 from farrier.lower.pruning import (
     EMPTY,
-    is_read,
+    allocated,
+    either,
     joined,
     loop_over,
     pruned,
     short_fill,
-    without_stores,
 )
 from farrier.lower.whole_tiles import whole_tile
 
@@ -103,10 +103,7 @@ class _Specializer:
                 decided = self._tile(stmt, context)
                 if decided is not None:
                     return decided
-                inside = self.stmt(body, context)
-                if not is_read(inside, buffer):
-                    return without_stores(inside, buffer)
-                return Alloc(buffer, inside)
+                return allocated(buffer, self.stmt(body, context))
             case If():
                 return self._if(stmt, context)
             case While(condition, body):
@@ -316,9 +313,7 @@ class _Specializer:
                 otherwise = self._branch(var, kind, copy, cold, inside, known, is_symbolic)
             inside = self._found(body, var, hot)
             then = self._branch(var, kind, body, hot, inside, known, is_edge)
-            if then == otherwise == EMPTY:
-                return EMPTY
-            return If(condition, then, None if otherwise == EMPTY else otherwise)
+            return either(condition, then, otherwise)
         return self._body(var, body, context, tested, sunk=sunk, left=left)
 
     def _body(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from farrier.ir.affine import Simplifier
-from farrier.ir.expr import Buffer, Const, Load
+from farrier.ir.expr import Buffer, Const, Expr, Load
 from farrier.ir.loop import (
     Alloc,
     Block,
@@ -35,6 +35,13 @@ def joined(statements: list[Stmt]) -> Stmt:
     return flat[0] if len(flat) == 1 else Block(tuple(flat))
 
 
+def either(condition: Expr, then: Stmt, otherwise: Stmt) -> Stmt:
+    """The one or the other; nothing where both are."""
+    if then == otherwise == EMPTY:
+        return EMPTY
+    return If(condition, then, None if otherwise == EMPTY else otherwise)
+
+
 def pruned(stmt: Stmt, context: Simplifier) -> Stmt:
     """What is left of a statement where more is known, without tiles that nothing reads any more:
     they need no tails."""
@@ -44,10 +51,7 @@ def pruned(stmt: Stmt, context: Simplifier) -> Stmt:
         case Block(statements):
             return joined([pruned(s, context) for s in statements])
         case Alloc(buffer, body):
-            inside = pruned(body, context)
-            if not is_read(inside, buffer):
-                return without_stores(inside, buffer)
-            return Alloc(buffer, inside)
+            return allocated(buffer, pruned(body, context))
         case If(condition, then, otherwise):
             truth = context.truth(condition)
             if truth is False:
@@ -62,7 +66,12 @@ def pruned(stmt: Stmt, context: Simplifier) -> Stmt:
             return stmt
 
 
-def is_read(stmt: Stmt, buffer: Buffer) -> bool:
+def allocated(buffer: Buffer, body: Stmt) -> Stmt:
+    """The body with memory for a buffer; without what fills it where nothing reads it."""
+    return Alloc(buffer, body) if _is_read(body, buffer) else _without_stores(body, buffer)
+
+
+def _is_read(stmt: Stmt, buffer: Buffer) -> bool:
     """Whether a statement does more with a buffer than fill it; sums that add to their own element
     fill it."""
     return any(_reads(s, buffer) for s in walk_stmts(stmt))
@@ -84,24 +93,22 @@ def _reads(stmt: Stmt, buffer: Buffer) -> bool:
             return False
 
 
-def without_stores(stmt: Stmt, buffer: Buffer) -> Stmt:
+def _without_stores(stmt: Stmt, buffer: Buffer) -> Stmt:
     """The statement without what fills a buffer that nothing reads."""
     match stmt:
         case For(_, _, _, body):
-            return loop_over(stmt, without_stores(body, buffer))
+            return loop_over(stmt, _without_stores(body, buffer))
         case Block(statements):
-            return joined([without_stores(s, buffer) for s in statements])
+            return joined([_without_stores(s, buffer) for s in statements])
         case Alloc(other, body):
-            inside = without_stores(body, buffer)
+            inside = _without_stores(body, buffer)
             return inside if inside == EMPTY else Alloc(other, inside)
         case If(condition, then, otherwise):
-            then = without_stores(then, buffer)
-            otherwise = EMPTY if otherwise is None else without_stores(otherwise, buffer)
-            if then == otherwise == EMPTY:
-                return EMPTY
-            return If(condition, then, None if otherwise == EMPTY else otherwise)
+            then = _without_stores(then, buffer)
+            otherwise = EMPTY if otherwise is None else _without_stores(otherwise, buffer)
+            return either(condition, then, otherwise)
         case While(condition, body):
-            return While(condition, without_stores(body, buffer))
+            return While(condition, _without_stores(body, buffer))
         case Store(touched, _, _) | Prefetch(touched, _, _) if touched.name == buffer.name:
             return EMPTY
         case _:

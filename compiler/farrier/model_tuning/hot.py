@@ -8,8 +8,8 @@ from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 
 from farrier.errors import UsageError
 from farrier.importer import ImportedModel
-from farrier.ir.dim import Atom, Extent, evaluate, substitute, symbols
-from farrier.ir.sizes import with_extents
+from farrier.ir.dim import Atom, Extent, evaluate, symbols
+from farrier.ir.sizes import substituted
 from farrier.ir.tensor import TensorProgram
 from farrier.ir.text.extents import parse_extent
 from farrier.kernels.choose import ScheduledTask
@@ -193,8 +193,4 @@ def _known_at(variant: Variant, sizes: Mapping[str, int]) -> dict[str, Call]:
 def _key_at(task: Task, dims: Sequence[Extent]) -> str:
     """The key of the task that one is where its dims have these values."""
     values: dict[Atom, Extent] = dict(zip(task.region.given_dims, dims, strict=True))
-
-    def change(extent: Extent) -> Extent:
-        return substitute(extent, values)
-
-    return task_key(with_extents(task.region, change), task.constant_inputs)
+    return task_key(substituted(task.region, values), task.constant_inputs)

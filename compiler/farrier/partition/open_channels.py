@@ -33,7 +33,7 @@ from farrier.ir.dim import (
 )
 from farrier.ir.graph import Constant, Graph, Node, Value
 from farrier.ir.printer import print_ir
-from farrier.ir.sizes import with_extents
+from farrier.ir.sizes import substituted
 from farrier.partition.dims import inferred
 from farrier.partition.literals import Told, linear_literals
 from farrier.partition.program import Call, DriverProgram
@@ -169,7 +169,7 @@ def _opened(task: Task) -> _Opened | None:
     return _Opened(
         task.key,
         told,
-        _substituted(found, alike),
+        substituted(found, alike),
         given,
         {name: value for name, value in values.items() if isinstance(value, int)},
         {name: value for name, value in values.items() if not isinstance(value, int)},
@@ -218,10 +218,6 @@ def _joined(members: Sequence[_Opened], units: Sequence[int]) -> dict[str, _Join
             ends = [bounds(one.sizes[name]) for one in members]
             low, high = min(low for low, _ in ends), max(high for _, high in ends)
             values[symbol] = dim(name, low, high, typical(members[usual].sizes[name]))
-    task = Task.of(_substituted(first.region, values), first.told.task.constant_inputs)
+    task = Task.of(substituted(first.region, values), first.told.task.constant_inputs)
     pairs = zip(members, told, strict=True)
     return {one.key: _Joined(task, one, counts) for one, counts in pairs}
-
-
-def _substituted(region: Graph, values: Mapping[Atom, Extent]) -> Graph:
-    return with_extents(region, lambda extent: substitute(extent, values))

@@ -39,6 +39,7 @@ from farrier.targets import Target
 from farrier.targets.cpu.space import microkernel
 from farrier.targets.cpu.space.contraction import (
     Contraction,
+    axis_extent,
     contraction_of,
     extent_of,
     factor_of,
@@ -239,8 +240,7 @@ class _Kernel:
     @property
     def _is_open(self) -> bool:
         """Whether the number of tiles is open: there are tails of any length then."""
-        axis = next(axis for axis in self.products.stage.axes if axis.name == "t")
-        return isinstance(axis.extent, Dim)
+        return isinstance(axis_extent(self.products.stage, "t"), Dim)
 
     @functools.cached_property
     def _problem(self) -> microkernel.Problem:

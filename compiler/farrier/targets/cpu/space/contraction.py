@@ -108,21 +108,25 @@ def innermost_axis(stage: Stage) -> int:
     return layout.dims[-1].axis if layout is not None else len(stage.axes) - 1
 
 
-def extent_of(stage: Stage, name: str) -> int:
-    """The logical extent of a stage's axis, spatial or reduced, where it is typical; 1 of one that
-    typically is empty."""
+def axis_extent(stage: Stage, name: str) -> Extent:
+    """The logical extent of a stage's axis, spatial or reduced."""
     reduced = stage.body.axes if isinstance(stage.body, Reduce) else ()
     for axis in (*stage.axes, *reduced):
         if axis.name == name:
-            return max(typical(axis.extent), 1)
+            return axis.extent
     raise KeyError(name)
+
+
+def extent_of(stage: Stage, name: str) -> int:
+    """The logical extent of a stage's axis, spatial or reduced, where it is typical; 1 of one that
+    typically is empty."""
+    return max(typical(axis_extent(stage, name)), 1)
 
 
 def factor_of(stage: Stage, name: str) -> int:
     """What the logical extent of a stage's axis is known to be a multiple of, at all sizes: the
     extent itself, where that is a number."""
-    reduced = stage.body.axes if isinstance(stage.body, Reduce) else ()
-    return common_factor(axis.extent for axis in (*stage.axes, *reduced) if axis.name == name)
+    return common_factor([axis_extent(stage, name)])
 
 
 def whole_panels(extent: Extent, lanes: int, vectors: Iterable[int]) -> tuple[int, ...]:
