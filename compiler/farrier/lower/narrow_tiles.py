@@ -9,16 +9,17 @@ Where few are left, a whole tile takes many times as long as they need: a decode
 row. The narrowest tile has as many sums as it takes to hide the latency of one, for fewer take as
 long; from there on widths double up to half of the tile. Each is a copy of the tile's code, so the
 loops over what is added up are not unrolled in them, and a guard that other work stands beside is
-decided further in, where the tile is made.
+decided further in, where the tile is made. What the guards in a tail let through is worked out
+once, for its widest tile; narrower ones are that with shorter loops.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from farrier.ir.affine import Linear, Simplifier
-from farrier.ir.dim import Extent, is_less, number, product
+from farrier.ir.dim import Extent, common_factor, is_less, number, product
 from farrier.ir.expr import MemoryScope, Var
 from farrier.ir.loop import Alloc, Block, For, If, LoopKind, Prefetch, Stmt, Store, While
 from farrier.ir.statements import below, walk_stmts
@@ -150,6 +151,62 @@ def narrow(stmt: Stmt, context: Simplifier, guards: Guards) -> Stmt:
             return alloc if agree else stmt
         case _:
             return stmt
+
+
+def parts_of_tail(
+    guard: Guard, widths: Iterable[int], low: Extent, high: Extent
+) -> tuple[Extent, Extent, list[Extent]]:
+    """What the outer terms of a guard may be in a tail, within `low` and `high`, and where each
+    part of it ends but the last: first that in which nothing is used, where it may be so, then
+    that for each width. What is used is multiples of what the terms are."""
+    step = common_factor((*guard.outer.values(), guard.high + 1))
+    whole = number(guard.high - guard.low) + 1
+    most = (used - 1 - guard.high for used in range(step, whole, step))
+    high = next((end for end in most if step > 1 and is_less(high, end + step)), high)
+    ends: list[Extent] = []
+    for used in dict.fromkeys(used // step * step for used in (0, *widths)):
+        end = used - 1 - guard.high
+        if is_less(high, end + step):
+            return low, end, ends
+        if not is_less(end, low):
+            ends.append(end)
+    return low, high, ends
+
+
+def shortened(stmt: Stmt, before: Stmt, after: Stmt, origins: Mapping[str, str]) -> Stmt | None:
+    """`stmt`, which partitioning made of `before`, as it would make it of `after`, whose loops are
+    shorter: its guards hold for any number of iterations. None where that takes it another time:
+    it cut one of these loops, or there is one iteration, of which it knows more. `origins` gives
+    what a loop is a copy of."""
+    lengths: dict[str, tuple[Extent, Extent]] = {}
+    for old, new in zip(walk_stmts(before), walk_stmts(after), strict=True):
+        if isinstance(old, For) and isinstance(new, For):
+            both = lengths.setdefault(origins.get(old.var, old.var), (old.extent, new.extent))
+            if both != (old.extent, new.extent) or (new.extent == 1 != old.extent):
+                return None
+    short = {var: new for var, (old, new) in lengths.items() if old != new}
+
+    def made(stmt: Stmt) -> Stmt:
+        match stmt:
+            case For(var, extent, kind, body):
+                length = short.get(origins.get(var, var), extent)
+                return For(var, length, kind, made(body))
+            case Block(statements):
+                return Block(tuple(map(made, statements)))
+            case Alloc(buffer, body):
+                return Alloc(buffer, made(body))
+            case If(condition, then, otherwise):
+                return If(condition, made(then), None if otherwise is None else made(otherwise))
+            case While(condition, body):
+                return While(condition, made(body))
+            case _:
+                return stmt
+
+    loops = [loop for loop in walk_stmts(stmt) if isinstance(loop, For)]
+    roots = [(origins.get(loop.var, loop.var), loop.extent) for loop in loops]
+    if any(root in short and extent != lengths[root][0] for root, extent in roots):
+        return None
+    return made(stmt)
 
 
 def rolled(stmt: Stmt) -> Stmt:

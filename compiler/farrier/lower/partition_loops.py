@@ -24,7 +24,7 @@ from typing import assert_never
 
 from farrier.ir import expr as e
 from farrier.ir.affine import Linear, Simplifier, to_expr
-from farrier.ir.dim import Dim, Extent, common_factor, is_less, number
+from farrier.ir.dim import Dim, Extent, is_less
 from farrier.ir.expr import (
     Binary,
     Const,
@@ -50,7 +50,14 @@ from farrier.ir.statements import walk_stmts
 from farrier.ir.substitute import Substitution, variables
 from farrier.lower.code_size import WORK, unrolled_size
 from farrier.lower.guards import Guard, Guards
-from farrier.lower.narrow_tiles import Tiles, is_idle, narrow, rolled
+from farrier.lower.narrow_tiles import (
+    Tiles,
+    is_idle,
+    narrow,
+    parts_of_tail,
+    rolled,
+    shortened,
+)
 from farrier.lower.partial_tiles import is_left_to_tile, part_of_tile
 from farrier.lower.pruning import (
     EMPTY,
@@ -83,6 +90,7 @@ class _Specializer:
         self._guards = Guards()
         self._tiles = Tiles()
         self._copies: dict[str, int] = {}  # of each loop, so far
+        self._origins: dict[str, str] = {}  # what a copied loop was before any copy, by name
         self._spent = 0  # stores copied for the sake of Selects
         self._tails = 0  # stores in tails of narrower tiles
         self._loops: list[str] = []  # around what is looked at
@@ -358,44 +366,50 @@ class _Specializer:
             return None
         tested = (*tested, test)
         low, high = context.bounds_of(Linear(guard.outer, 0))
-        branches: list[tuple[Expr, Stmt]] = []
-        step = common_factor((*guard.outer.values(), guard.high + 1))  # what is used is multiples
-        whole = number(guard.high - guard.low) + 1
-        ends = (used - 1 - guard.high for used in range(step, whole, step))
-        high = next((most for most in ends if step > 1 and is_less(high, most + step)), high)
-        reached = -1
-        for used in (0, *widths):
-            if reached == (reached := used // step):
-                continue  # no more than in a narrower tile
-            most = reached * step - 1 - guard.high  # of the outer terms, where no more are used
-            if is_less(high, most + step):
-                high = most
-                break
-            if is_less(most, low):
+        low, high, ends = parts_of_tail(guard, widths, low, high)
+        branches: list[tuple[Extent, Stmt]] = []
+        if ends and ends[0] == -1 - guard.high:
+            branches.append((ends.pop(0), EMPTY))
+            low = branches[0][0] + 1
+        known = context.knowing(guard.outer, low, high)
+        whole = rolled(narrow(body, known, self._guards))
+        stmt = self._tail(var, kind, whole, known, guard, tested)
+        made = stmt
+        for end in ends:
+            known = context.knowing(guard.outer, low, end)
+            tile = rolled(narrow(body, known, self._guards))
+            if tile == whole:
                 continue
-            known = context.knowing(guard.outer, low, most)
-            tile = narrow(body, known, self._guards) if used else EMPTY
-            if tile == body:
-                continue
-            copy = self._copy(rolled(tile))
-            size = unrolled_size(copy)
+            size = unrolled_size(tile)
             if self._tails + size > _TAIL_COPIES:
                 break
             self._tails += size
-            condition = context.simplify(e.less(to_expr(Linear(guard.outer, 0)), most + 1))
-            found = self._found(copy, var, known)
-            same = (Linear(g.outer, g.low) for g in found if g.outer == guard.outer)
-            tile = self._branch(var, kind, copy, known, found, (*tested, *same))
-            branches.append((condition, tile))
-            low = most + 1
-        rest = context.knowing(guard.outer, low, high)
-        body = rolled(narrow(body, rest, self._guards))
-        found = self._found(body, var, rest)
-        same = (Linear(g.outer, g.low) for g in found if g.outer == guard.outer)
-        stmt = self._branch(var, kind, body, rest, found, (*tested, *same))
-        for condition, tile in reversed(branches):
-            stmt = If(condition, tile, None if stmt == EMPTY else stmt)
+            part = shortened(made, whole, tile, self._origins)
+            if part is not None:
+                branches.append((end, self._copy(part)))
+            else:
+                part = self._copy(tile)
+                branches.append((end, self._tail(var, kind, part, known, guard, tested)))
+            low = end + 1
+        for end, part in reversed(branches):
+            condition = context.simplify(e.less(to_expr(Linear(guard.outer, 0)), end + 1))
+            stmt = If(condition, part, None if stmt == EMPTY else stmt)
         return stmt
+
+    def _tail(
+        self,
+        var: str,
+        kind: LoopKind,
+        body: Stmt,
+        context: Simplifier,
+        guard: Guard,
+        tested: tuple[Linear, ...],
+    ) -> Stmt:
+        """The body of `var`'s loop where a guard does not hold for all of a tile: no other of the
+        same outer terms is decided around it."""
+        found = self._found(body, var, context)
+        same = (Linear(g.outer, g.low) for g in found if g.outer == guard.outer)
+        return self._branch(var, kind, body, context, found, (*tested, *same))
 
     def _copy(self, stmt: Stmt, variables: Mapping[str, Expr] = _NOTHING) -> Stmt:
         """The statement with some variables replaced and new names for its loops."""
@@ -415,6 +429,7 @@ class _Specializer:
                 made = f"{base}_tail{count if count > 1 else ''}"
             self._copies[base] = count
             self._taken.add(made)
+            self._origins[made] = self._origins.get(name, name)
             new.append(made)
         return new
 
