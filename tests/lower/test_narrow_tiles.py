@@ -13,6 +13,7 @@ from farrier.ir.parser import parse_ir
 from farrier.ir.run_loops import run_loops
 from farrier.ir.statements import walk_stmts
 from farrier.lower.finalize import finalize
+from farrier.lower.narrow_tiles import shortened
 from farrier.ops.verify import verify_function
 from farrier.targets import Target
 from farrier.targets.cpu.rules import register_tile
@@ -181,3 +182,22 @@ def test_sums_of_tails_are_not_unrolled():
     assert kinds[LoopKind.UNROLLED]
     assert kinds[LoopKind.SERIAL]
     assert all("tail" in name for name in kinds[LoopKind.SERIAL])
+
+
+def filled(*extents):
+    """A loop for each extent, one after the other, each filling as much of `y`."""
+    loops = (
+        f"    for {name} in unrolled({extent}):\n        y[{name}] = 1.0"
+        for name, extent in zip(("i", "i_tail"), extents, strict=False)
+    )
+    return parse_ir("@function\ndef fill(y: f32[8]):\n" + "\n".join(loops)).body
+
+
+def test_a_partitioned_tile_is_shortened_in_all_copies_of_its_loop():
+    found = shortened(filled(7, 7), filled(7), filled(4), {"i_tail": "i"})
+    assert found == filled(4, 4)
+
+
+@pytest.mark.parametrize(("parts", "short"), [((7,), 1), ((3, 4), 5)])
+def test_one_iteration_and_a_loop_that_was_cut_are_partitioned_anew(parts, short):
+    assert shortened(filled(*parts), filled(7), filled(short), {"i_tail": "i"}) is None
