@@ -393,7 +393,7 @@ class _Specializer:
             low = end + 1
         for end, part in reversed(branches):
             condition = context.simplify(e.less(to_expr(Linear(guard.outer, 0)), end + 1))
-            stmt = If(condition, part, None if stmt == EMPTY else stmt)
+            stmt = either(condition, part, stmt)
         return stmt
 
     def _tail(
