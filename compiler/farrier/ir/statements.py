@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from farrier.ir.loop import Alloc, Block, For, If, Stmt, Store, While
 
@@ -28,3 +28,20 @@ def walk_stmts(stmt: Stmt) -> Iterator[Stmt]:
         stmt = stack.pop()
         yield stmt
         stack += below(stmt)[::-1]
+
+
+def rebuilt(stmt: Stmt, change: Callable[[Stmt], Stmt]) -> Stmt:
+    """The statement with `change` made of each directly below it."""
+    match stmt:
+        case For(var, extent, kind, body):
+            return For(var, extent, kind, change(body))
+        case Block(statements):
+            return Block(tuple(map(change, statements)))
+        case Alloc(buffer, body):
+            return Alloc(buffer, change(body))
+        case If(condition, then, otherwise):
+            return If(condition, change(then), None if otherwise is None else change(otherwise))
+        case While(condition, body):
+            return While(condition, change(body))
+        case _:
+            return stmt

@@ -22,7 +22,7 @@ from farrier.ir.affine import Linear, Simplifier
 from farrier.ir.dim import Extent, common_factor, is_less, number, product
 from farrier.ir.expr import MemoryScope, Var
 from farrier.ir.loop import Alloc, Block, For, If, LoopKind, Prefetch, Stmt, Store, While
-from farrier.ir.statements import below, walk_stmts
+from farrier.ir.statements import below, rebuilt, walk_stmts
 from farrier.ir.substitute import loads, variables
 from farrier.lower.code_size import unrolled_size
 from farrier.lower.guards import Guard, Guards
@@ -187,20 +187,10 @@ def shortened(stmt: Stmt, before: Stmt, after: Stmt, origins: Mapping[str, str])
     short = {var: new for var, (old, new) in lengths.items() if old != new}
 
     def made(stmt: Stmt) -> Stmt:
-        match stmt:
-            case For(var, extent, kind, body):
-                length = short.get(origins.get(var, var), extent)
-                return For(var, length, kind, made(body))
-            case Block(statements):
-                return Block(tuple(map(made, statements)))
-            case Alloc(buffer, body):
-                return Alloc(buffer, made(body))
-            case If(condition, then, otherwise):
-                return If(condition, made(then), None if otherwise is None else made(otherwise))
-            case While(condition, body):
-                return While(condition, made(body))
-            case _:
-                return stmt
+        if isinstance(stmt, For):
+            length = short.get(origins.get(stmt.var, stmt.var), stmt.extent)
+            stmt = For(stmt.var, length, stmt.kind, stmt.body)
+        return rebuilt(stmt, made)
 
     loops = [loop for loop in walk_stmts(stmt) if isinstance(loop, For)]
     roots = [(origins.get(loop.var, loop.var), loop.extent) for loop in loops]
@@ -216,18 +206,9 @@ def rolled(stmt: Stmt) -> Stmt:
     before:  for k in unrolled(4): for i in unrolled(8): t[i] = t[i] + a[i, k]
     after:   for k in serial(4): for i in unrolled(8): t[i] = t[i] + a[i, k]
     """
-    match stmt:
-        case For(var, extent, kind, body):
-            adds = kind is LoopKind.UNROLLED and _adds_over(var, body)
-            return For(var, extent, LoopKind.SERIAL if adds else kind, rolled(body))
-        case Block(statements):
-            return Block(tuple(map(rolled, statements)))
-        case Alloc(buffer, body):
-            return Alloc(buffer, rolled(body))
-        case If(condition, then, otherwise):
-            return If(condition, rolled(then), None if otherwise is None else rolled(otherwise))
-        case _:
-            return stmt
+    if isinstance(stmt, For) and stmt.kind is LoopKind.UNROLLED and _adds_over(stmt.var, stmt.body):
+        stmt = For(stmt.var, stmt.extent, LoopKind.SERIAL, stmt.body)
+    return rebuilt(stmt, rolled)
 
 
 def _adds_over(var: str, body: Stmt) -> bool:

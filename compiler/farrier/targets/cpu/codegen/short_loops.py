@@ -19,8 +19,8 @@ import dataclasses
 from farrier.ir import expr as e
 from farrier.ir.dim import number
 from farrier.ir.expr import MemoryScope, Var
-from farrier.ir.loop import Alloc, Block, For, Function, If, LoopKind, Stmt, Store, While
-from farrier.ir.statements import walk_stmts
+from farrier.ir.loop import Alloc, Block, For, Function, LoopKind, Stmt, Store
+from farrier.ir.statements import rebuilt, walk_stmts
 from farrier.ir.substitute import Substitution, loads
 
 _STEPS = 8  # in one iteration, at most
@@ -35,17 +35,10 @@ def lengthen_iterations(function: Function) -> Function:
 
 
 def _lengthened(stmt: Stmt, taken: set[str]) -> Stmt:
-    match stmt:
-        case Block(parts):
-            return Block(tuple(_lengthened(part, taken) for part in parts))
-        case Alloc() | While():
-            return dataclasses.replace(stmt, body=_lengthened(stmt.body, taken))
-        case If(condition, then, otherwise):
-            rest = None if otherwise is None else _lengthened(otherwise, taken)
-            return If(condition, _lengthened(then, taken), rest)
-        case For(kind=LoopKind.SERIAL | LoopKind.PARALLEL):
-            return _loop(stmt, taken)
-    return stmt
+    if isinstance(stmt, For):
+        has_steps = stmt.kind in (LoopKind.SERIAL, LoopKind.PARALLEL)
+        return _loop(stmt, taken) if has_steps else stmt
+    return rebuilt(stmt, lambda part: _lengthened(part, taken))
 
 
 def _loop(loop: For, taken: set[str]) -> For:
