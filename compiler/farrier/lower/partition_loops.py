@@ -374,7 +374,6 @@ class _Specializer:
         known = context.knowing(guard.outer, low, high)
         whole = rolled(narrow(body, known, self._guards))
         stmt = self._tail(var, kind, whole, known, guard, tested)
-        made = stmt
         for end in ends:
             known = context.knowing(guard.outer, low, end)
             tile = rolled(narrow(body, known, self._guards))
@@ -384,7 +383,7 @@ class _Specializer:
             if self._tails + size > _TAIL_COPIES:
                 break
             self._tails += size
-            part = shortened(made, whole, tile, self._origins)
+            part = shortened(stmt, whole, tile, self._origins)
             if part is not None:
                 branches.append((end, self._copy(part)))
             else:
