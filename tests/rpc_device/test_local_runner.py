@@ -326,7 +326,7 @@ class TestRacing:
 
     def test_who_is_slow_for_a_few_short_calls_is_not(self, runner, folder, library, doubling):
         policy = dataclasses.replace(QUICK, min_repeats=200, max_repeats=200)
-        candidates = map(doubling.candidate, ("right", "slow_at_first", "right"))
+        candidates = map(doubling.candidate, ("takes_50us", "slow_at_first", "takes_50us"))
         request = request_of(folder, library, *candidates, policy=policy)
         results = runner.measure(request, folder).results
         assert [len(one.samples_ns) for one in results] == [200, 200, 200]
