@@ -37,6 +37,7 @@ class Machine:
     load_ports: float = 2.0  # vector or scalar loads a cycle
     issue: float = 8.0  # instructions a cycle
     fma_latency: float = 4.0  # cycles from one multiply-add, or dot product, to the next
+    overlap: float = 100.0  # instructions that begin while what comes before them waits
     l2_bandwidth: float = 32.0  # bytes a cycle from the second-level cache
     l3_bandwidth: float = 14.0  # bytes a cycle from the last-level cache
     shared_bandwidth: float = 14.0  # bytes a cycle of what another core reads as well

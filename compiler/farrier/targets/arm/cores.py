@@ -2,7 +2,8 @@
 
 Throughputs and latencies are those of Arm's software optimization guides for the core; where LLVM's
 model is kinder than the silicon, as of the in-order cores, the slower figure counts. Bandwidths
-are estimates from the width of the paths between the caches. None is measured here.
+are estimates from the width of the paths between the caches, and so is `overlap`, from the size of
+the reorder buffer. None is measured here.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ _IN_ORDER = {
     "fma_ports": 1.0,
     "load_ports": 0.5,
     "fma_latency": 4.0,
+    "overlap": 0.0,
     "l2_bandwidth": 8.0,
     "l3_bandwidth": 3.0,
     "shared_bandwidth": 3.0,
@@ -44,6 +46,7 @@ _IN_ORDER = {
 _A76 = {
     "unroll": 8,
     "issue": 3.0,
+    "overlap": 30.0,
     "fma_ports": 2.0,
     "load_ports": 2.0,
     "l2_bandwidth": 16.0,
@@ -54,6 +57,7 @@ _A76 = {
 _V1 = {
     "unroll": 8,
     "issue": 8.0,
+    "overlap": 60.0,
     "fma_ports": 4.0,
     "load_ports": 3.0,
     "l2_bandwidth": 32.0,
@@ -64,6 +68,7 @@ _V1 = {
 _A72 = {
     "hertz": 1.5e9,
     "issue": 3.0,
+    "overlap": 30.0,
     "fma_ports": 1.0,
     "load_ports": 1.0,
     "l2_bandwidth": 12.0,
