@@ -379,13 +379,7 @@ class _Driver:
 
     def _repeat(self, loop: Repeat) -> None:
         number = next(self._count)
-        match loop.trips:
-            case None:
-                trips = None
-            case Value() as value:
-                trips = self._new(f"load i64, ptr {self._address(self._place(value))}, align 8")
-            case extent:
-                trips = self._extent(extent)
+        trips = self._trips(loop)
         starts = "true" if loop.condition is None else self._bool(loop.condition)
         initial = [self._address(self._place(one.initial)) for one in loop.carried]
         buffers = [
@@ -404,19 +398,9 @@ class _Driver:
         self._put(f"br label %loop{number}")
         self._open(f"loop{number}")
         heading = len(self.code)  # where the values that change stand, once their ends are known
-        i, goes = f"%i{number}", f"%goes{number}"
-        for position, one in enumerate(loop.carried):
-            self._pointers[one.current.name] = f"%current{number}.{position}"
-            self._pointers[one.next.name] = f"%next{number}.{position}"
-        for position, grown in enumerate(loop.grown):
-            self._bound.add(str(grown.symbol))
-            self._dims[str(grown.symbol)] = f"%size{number}.{position}"
-        ends = [] if trips is None else [trips]
-        if most is not None and self._usual is not None:
-            ends.append(self._extent(most.most))
-        for end in ends:
-            below = self._new(f"icmp slt i64 {i}, {end}")
-            goes = self._new(f"and i1 {goes}, {below}")
+        i = f"%i{number}"
+        self._name_what_changes(loop, number)
+        goes = self._goes_on(number, trips, most)
         self._put(f"br i1 {goes}, label %body{number}, label %done{number}")
         self._open(f"body{number}")
         if most is not None:
@@ -428,31 +412,58 @@ class _Driver:
             self._pointers[part.slice.name] = pointer
         self.steps(loop.body)
         again = "true" if loop.again is None else self._bool(loop.again)
-        following = self._new(f"add i64 {i}, 1")
-        after_sizes = [
-            self._checked(self._extent(one.next), limit)
-            for one, limit in zip(loop.grown, limits, strict=True)
+        changes = [
+            ("i64", i, "0", self._new(f"add i64 {i}, 1")),
+            ("i1", f"%goes{number}", starts, again),
         ]
+        for position, (grown, start) in enumerate(zip(loop.grown, sizes, strict=True)):
+            end = self._checked(self._extent(grown.next), limits[position])
+            changes.append(("i64", f"%size{number}.{position}", start, end))
         first = self._new(f"icmp eq i64 {i}, 0")
-        phis = [
-            f"{i} = phi i64 [ 0, %{before} ], [ {following}, %{self._block} ]",
-            f"%goes{number} = phi i1 [ {starts}, %{before} ], [ {again}, %{self._block} ]",
-        ]
         for position, (start, (even, odd)) in enumerate(zip(initial, buffers, strict=True)):
             current, after = f"%current{number}.{position}", f"%next{number}.{position}"
             free = self._new(f"select i1 {first}, ptr {odd}, ptr {current}")
-            phis.append(f"{current} = phi ptr [ {start}, %{before} ], [ {after}, %{self._block} ]")
-            phis.append(f"{after} = phi ptr [ {even}, %{before} ], [ {free}, %{self._block} ]")
-        for position, (start, end) in enumerate(zip(sizes, after_sizes, strict=True)):
-            size = f"%size{number}.{position}"
-            phis.append(f"{size} = phi i64 [ {start}, %{before} ], [ {end}, %{self._block} ]")
+            changes += [("ptr", current, start, after), ("ptr", after, even, free)]
         self._put(f"br label %loop{number}")
-        self.code[heading:heading] = [f"  {phi}" for phi in phis]
+        self.code[heading:heading] = [
+            f"  {name} = phi {kind} [ {start}, %{before} ], [ {end}, %{self._block} ]"
+            for kind, name, start, end in changes
+        ]
         self._open(f"done{number}")
         if loop.count is not None:
             self._define(loop.count.name, i)
         for grown in loop.grown:
             self._define(str(grown.result), self._dims[str(grown.symbol)])
+
+    def _trips(self, loop: Repeat) -> str | None:
+        """How often a loop runs, where something says that beforehand."""
+        match loop.trips:
+            case None:
+                return None
+            case Value() as value:
+                return self._new(f"load i64, ptr {self._address(self._place(value))}, align 8")
+            case extent:
+                return self._extent(extent)
+
+    def _name_what_changes(self, loop: Repeat, number: int) -> None:
+        """Tells the steps of a body under which names they find what its iterations change."""
+        for position, one in enumerate(loop.carried):
+            self._pointers[one.current.name] = f"%current{number}.{position}"
+            self._pointers[one.next.name] = f"%next{number}.{position}"
+        for position, grown in enumerate(loop.grown):
+            self._bound.add(str(grown.symbol))
+            self._dims[str(grown.symbol)] = f"%size{number}.{position}"
+
+    def _goes_on(self, number: int, trips: str | None, most: _Limit | None) -> str:
+        """Whether a loop runs once more."""
+        ends = [] if trips is None else [trips]
+        if most is not None and self._usual is not None:
+            ends.append(self._extent(most.most))
+        goes = f"%goes{number}"
+        for end in ends:
+            below = self._new(f"icmp slt i64 %i{number}, {end}")
+            goes = self._new(f"and i1 {goes}, {below}")
+        return goes
 
     def _most_trips(self, loop: Repeat) -> _Limit | None:
         """How often a loop may run, where no size says that."""
