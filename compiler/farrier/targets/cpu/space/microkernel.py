@@ -310,10 +310,8 @@ def _one_tile(
     panel_bytes = steps * v * machine.lanes * 4
     beyond, is_far = _traffic(problem, tiles, machine, panel_bytes, parts.point_bytes)
     # With hardly enough accumulators the next one is not always ready: powers of 4 fit 4 to 26 of
-    # them within 2%, with vectors of 8 lanes and of 16. Of a short sum less shows, since the next
-    # tile begins meanwhile.
-    chain = parts.chain * (1 - np.minimum(machine.overlap / (parts.issue * machine.issue), 1.0))
-    fourth = np.square(np.square(parts.multiply)) + chain**4
+    # them within 2%, with vectors of 8 lanes and of 16.
+    fourth = np.square(np.square(parts.multiply)) + parts.chain**4
     if not machine.folds_loads and not problem.depthwise:  # loads take turns with arithmetic
         fourth += np.square(np.square(parts.issue))
     core = np.maximum(np.sqrt(np.sqrt(fourth)), np.maximum(parts.loads, beyond))
@@ -333,7 +331,7 @@ def _one_tile(
     join = v * r * c * (_JOIN_CYCLES + moved) + _RESTART_CYCLES
     cycles = tiles.slices * (core + parts.loop) + (tiles.slices - 1) * join + parts.finish
     slices = tiles.slices
-    return cycles, slices * chain, slices * parts.loads, slices * beyond
+    return cycles, slices * parts.chain, slices * parts.loads, slices * beyond
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -375,7 +373,8 @@ def _product(
     )
     return _Parts(
         multiply=multiply,
-        chain=steps * machine.fma_latency,
+        # The next tile begins meanwhile: of a short sum nothing of the wait shows.
+        chain=steps * machine.fma_latency * (1 - np.minimum(machine.overlap / operations, 1.0)),
         loads=steps * (v + broadcasts) / machine.load_ports,
         issue=operations / machine.issue,
         shown=_LOADS,
