@@ -26,6 +26,11 @@ def test_the_command_can_say_what_is_missing_before_it_imports_anything():
     assert not _imported_by("import farrier.cli.main") & (HEAVY | {"numpy"})
 
 
+def test_a_verb_brings_what_it_needs_itself():
+    brought = _imported_by("from farrier.cli.app import build; build()")
+    assert not brought & ((HEAVY - {"typer", "rich"}) | {"numpy"})
+
+
 def test_the_agent_needs_grpc_and_nothing_else():
     brought = _imported_by("import farrier_device.agent")
     assert not brought & ((HEAVY - {"grpc"}) | {"numpy", "farrier"})
