@@ -119,9 +119,9 @@ def test_a_batch_is_measured_by_an_agent(broker, batch, tmp_path):
         assert right.undisturbed_ns > 0
         assert wrong.status is Status.WRONG
         assert result.device == "local"
-        assert broker.farm.devices.get("local").measured == 1
         process.send_signal(signal.SIGTERM)
         assert process.wait(10) == 0
+        assert broker.farm.devices.get("local").measured == 1
 
 
 def test_a_mute_device_loses_its_batch_to_another(farm_settings, start_broker, batch, tmp_path):
