@@ -6,7 +6,7 @@ import dataclasses
 
 from farrier.intrinsics import expand, lookup
 from farrier.ir.loop import Intrinsic
-from farrier.schedule.nest import map_children
+from farrier.ir.statements import map_children
 
 
 def written_out(function):

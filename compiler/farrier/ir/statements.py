@@ -30,7 +30,7 @@ def walk_stmts(stmt: Stmt) -> Iterator[Stmt]:
         stack += below(stmt)[::-1]
 
 
-def rebuilt(stmt: Stmt, change: Callable[[Stmt], Stmt]) -> Stmt:
+def map_children(stmt: Stmt, change: Callable[[Stmt], Stmt]) -> Stmt:
     """The statement with `change` made of each directly below it."""
     match stmt:
         case For(var, extent, kind, body):

@@ -22,7 +22,7 @@ from farrier.ir.affine import Linear, Simplifier
 from farrier.ir.dim import Extent, common_factor, is_less, number, product
 from farrier.ir.expr import MemoryScope, Var
 from farrier.ir.loop import Alloc, Block, For, If, LoopKind, Prefetch, Stmt, Store, While
-from farrier.ir.statements import below, rebuilt, walk_stmts
+from farrier.ir.statements import below, map_children, walk_stmts
 from farrier.ir.substitute import loads, variables
 from farrier.lower.code_size import unrolled_size
 from farrier.lower.guards import Guard, Guards
@@ -190,7 +190,7 @@ def shortened(stmt: Stmt, before: Stmt, after: Stmt, origins: Mapping[str, str])
         if isinstance(stmt, For):
             length = short.get(origins.get(stmt.var, stmt.var), stmt.extent)
             stmt = For(stmt.var, length, stmt.kind, stmt.body)
-        return rebuilt(stmt, made)
+        return map_children(stmt, made)
 
     loops = [loop for loop in walk_stmts(stmt) if isinstance(loop, For)]
     roots = [(origins.get(loop.var, loop.var), loop.extent) for loop in loops]
@@ -208,7 +208,7 @@ def rolled(stmt: Stmt) -> Stmt:
     """
     if isinstance(stmt, For) and stmt.kind is LoopKind.UNROLLED and _adds_over(stmt.var, stmt.body):
         stmt = For(stmt.var, stmt.extent, LoopKind.SERIAL, stmt.body)
-    return rebuilt(stmt, rolled)
+    return map_children(stmt, rolled)
 
 
 def _adds_over(var: str, body: Stmt) -> bool:

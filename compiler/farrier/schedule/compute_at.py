@@ -9,7 +9,7 @@ from farrier.ir.affine import Simplifier
 from farrier.ir.dim import Extent, is_less
 from farrier.ir.expr import Binary, BinaryOp, Buffer, Expr, MemoryScope, Var
 from farrier.ir.loop import Alloc, For, Function, Prefetch, Stmt
-from farrier.ir.statements import below, walk_stmts
+from farrier.ir.statements import below, map_children, walk_stmts
 from farrier.ir.substitute import Indices, Substitution
 from farrier.ir.types import Shape
 from farrier.schedule.accesses import changed_after, guarded_reads, touches, writes
@@ -21,7 +21,6 @@ from farrier.schedule.nest import (
     guarded,
     local_scope,
     loops,
-    map_children,
     outermost_block,
     replaced,
     stores,

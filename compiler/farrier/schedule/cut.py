@@ -7,9 +7,9 @@ from farrier.ir.affine import Simplifier
 from farrier.ir.dim import Extent, is_less
 from farrier.ir.expr import Var
 from farrier.ir.loop import For, Function, If, LoopKind, Stmt, Store
-from farrier.ir.statements import walk_stmts
+from farrier.ir.statements import map_children, walk_stmts
 from farrier.ir.substitute import Substitution
-from farrier.schedule.nest import NestView, Path, block, loops, map_children
+from farrier.schedule.nest import NestView, Path, block, loops
 
 
 def cut(function: Function, loop: str, at: int, rest: str) -> Function:

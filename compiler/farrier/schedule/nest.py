@@ -19,7 +19,7 @@ from farrier.ir.loop import (
     Store,
     While,
 )
-from farrier.ir.statements import below, walk_stmts
+from farrier.ir.statements import below, map_children, walk_stmts
 from farrier.schedule.errors import ScheduleError
 
 Path: TypeAlias = tuple[Stmt, ...]  # from the function's body down to one statement
@@ -126,22 +126,6 @@ def find(stmt: Stmt, wanted: Callable[[Stmt], bool]) -> Path | None:
         if path is not None:
             return (stmt, *path)
     return None
-
-
-def map_children(stmt: Stmt, change: Callable[[Stmt], Stmt]) -> Stmt:
-    """`stmt` with `change` applied to the statements directly below it."""
-    if isinstance(stmt, For):
-        return For(stmt.var, stmt.extent, stmt.kind, change(stmt.body))
-    if isinstance(stmt, Alloc):
-        return Alloc(stmt.buffer, change(stmt.body))
-    if isinstance(stmt, Block):
-        return Block(tuple(map(change, stmt.statements)))
-    if isinstance(stmt, If):
-        otherwise = None if stmt.otherwise is None else change(stmt.otherwise)
-        return If(stmt.condition, change(stmt.then), otherwise)
-    if isinstance(stmt, While):
-        return While(stmt.condition, change(stmt.body))
-    return stmt
 
 
 def loops(stmt: Stmt) -> list[For]:

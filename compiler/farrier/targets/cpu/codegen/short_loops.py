@@ -20,7 +20,7 @@ from farrier.ir import expr as e
 from farrier.ir.dim import number
 from farrier.ir.expr import MemoryScope, Var
 from farrier.ir.loop import Alloc, Block, For, Function, LoopKind, Stmt, Store
-from farrier.ir.statements import rebuilt, walk_stmts
+from farrier.ir.statements import map_children, walk_stmts
 from farrier.ir.substitute import Substitution, loads
 
 _STEPS = 8  # in one iteration, at most
@@ -38,7 +38,7 @@ def _lengthened(stmt: Stmt, taken: set[str]) -> Stmt:
     if isinstance(stmt, For):
         has_steps = stmt.kind in (LoopKind.SERIAL, LoopKind.PARALLEL)
         return _loop(stmt, taken) if has_steps else stmt
-    return rebuilt(stmt, lambda part: _lengthened(part, taken))
+    return map_children(stmt, lambda part: _lengthened(part, taken))
 
 
 def _loop(loop: For, taken: set[str]) -> For:
