@@ -45,3 +45,11 @@ def map_children(stmt: Stmt, change: Callable[[Stmt], Stmt]) -> Stmt:
             return While(condition, change(body))
         case _:
             return stmt
+
+
+def block(statements: list[Stmt]) -> Stmt:
+    """The statements as one, blocks within them flattened."""
+    flat: list[Stmt] = []
+    for stmt in statements:
+        flat += stmt.statements if isinstance(stmt, Block) else (stmt,)
+    return flat[0] if len(flat) == 1 else Block(tuple(flat))

@@ -46,7 +46,7 @@ from farrier.ir.loop import (
     Store,
     While,
 )
-from farrier.ir.statements import walk_stmts
+from farrier.ir.statements import block, walk_stmts
 from farrier.ir.substitute import Substitution, variables
 from farrier.lower.code_size import WORK, unrolled_size
 from farrier.lower.guards import Guard, Guards
@@ -63,7 +63,6 @@ from farrier.lower.pruning import (
     EMPTY,
     allocated,
     either,
-    joined,
     loop_over,
     pruned,
     short_fill,
@@ -105,7 +104,7 @@ class _Specializer:
             case For():
                 return self._loop(stmt, context)
             case Block(statements):
-                return joined([self.stmt(s, context) for s in statements])
+                return block([self.stmt(s, context) for s in statements])
             case Alloc(buffer, body):
                 self._around[buffer.name] = frozenset(self._loops)
                 decided = self._tile(stmt, context)
@@ -184,7 +183,7 @@ class _Specializer:
             cut = self._cut(loop, found, inside)
             if cut is not None:
                 first = For(loop.var, cut, loop.kind, loop.body)
-                return joined(
+                return block(
                     [self._loop(first, context), self.stmt(self._rest(loop, cut), context)]
                 )
             return loop_over(loop, self._branch(loop.var, loop.kind, loop.body, inside, found))
@@ -194,7 +193,7 @@ class _Specializer:
             self._branch(loop.var, loop.kind, p, inside, self._found(p, loop.var, inside))
             for p in parts
         ]
-        return loop_over(loop, joined(branches))
+        return loop_over(loop, block(branches))
 
     def _found(self, body: Stmt, var: str, context: Simplifier) -> list[Guard]:
         """The guards to decide in the body of `var`'s loop: those that mention it, and those of

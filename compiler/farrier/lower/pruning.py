@@ -16,7 +16,7 @@ from farrier.ir.loop import (
     Store,
     While,
 )
-from farrier.ir.statements import walk_stmts
+from farrier.ir.statements import block, walk_stmts
 from farrier.ir.substitute import loads
 
 EMPTY = Block(())
@@ -25,14 +25,6 @@ EMPTY = Block(())
 def loop_over(loop: For, body: Stmt) -> Stmt:
     """The loop with another body."""
     return EMPTY if body == EMPTY else For(loop.var, loop.extent, loop.kind, body)
-
-
-def joined(statements: list[Stmt]) -> Stmt:
-    """One after the other."""
-    flat: list[Stmt] = []
-    for stmt in statements:
-        flat += stmt.statements if isinstance(stmt, Block) else (stmt,)
-    return flat[0] if len(flat) == 1 else Block(tuple(flat))
 
 
 def either(condition: Expr, then: Stmt, otherwise: Stmt) -> Stmt:
@@ -49,7 +41,7 @@ def pruned(stmt: Stmt, context: Simplifier) -> Stmt:
         case For(var, extent, _, body):
             return loop_over(stmt, pruned(body, context.over({var: extent})))
         case Block(statements):
-            return joined([pruned(s, context) for s in statements])
+            return block([pruned(s, context) for s in statements])
         case Alloc(buffer, body):
             return allocated(buffer, pruned(body, context))
         case If(condition, then, otherwise):
@@ -99,7 +91,7 @@ def _without_stores(stmt: Stmt, buffer: Buffer) -> Stmt:
         case For(_, _, _, body):
             return loop_over(stmt, _without_stores(body, buffer))
         case Block(statements):
-            return joined([_without_stores(s, buffer) for s in statements])
+            return block([_without_stores(s, buffer) for s in statements])
         case Alloc(other, body):
             inside = _without_stores(body, buffer)
             return inside if inside == EMPTY else Alloc(other, inside)
@@ -131,7 +123,7 @@ def _with_loops(stmt: Stmt) -> Stmt:
         case For(_, _, _, body):
             return loop_over(stmt, _with_loops(body))
         case Block(statements):
-            return joined([_with_loops(s) for s in statements])
+            return block([_with_loops(s) for s in statements])
         case If(condition, then, otherwise):
             rest = None if otherwise is None else _with_loops(otherwise)
             return If(condition, _with_loops(then), rest)

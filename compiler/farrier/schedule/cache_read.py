@@ -8,12 +8,12 @@ from farrier.ir.blocks import coverage
 from farrier.ir.dim import is_less, minimum
 from farrier.ir.expr import Buffer, Load, Var
 from farrier.ir.loop import Alloc, For, Function, Stmt, Store
+from farrier.ir.statements import block
 from farrier.ir.substitute import Indices, Substitution
 from farrier.schedule.accesses import guarded_reads, writes
 from farrier.schedule.nest import (
     NestView,
     Path,
-    block,
     guarded,
     local_scope,
     loops,

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 
 from farrier.ir.expr import Buffer, Load, MemoryScope, Var
 from farrier.ir.loop import Alloc, Block, For, Function, If, Stmt, Store
-from farrier.ir.statements import walk_stmts
+from farrier.ir.statements import block, walk_stmts
 from farrier.ir.substitute import Substitution
 from farrier.schedule.accesses import accesses, reads_of, touches, writes
 from farrier.schedule.nest import (
     NestView,
     Path,
-    block,
     find,
     loops,
     nested,

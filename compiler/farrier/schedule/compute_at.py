@@ -9,14 +9,13 @@ from farrier.ir.affine import Simplifier
 from farrier.ir.dim import Extent, is_less
 from farrier.ir.expr import Binary, BinaryOp, Buffer, Expr, MemoryScope, Var
 from farrier.ir.loop import Alloc, For, Function, Prefetch, Stmt
-from farrier.ir.statements import below, map_children, walk_stmts
+from farrier.ir.statements import below, block, map_children, walk_stmts
 from farrier.ir.substitute import Indices, Substitution
 from farrier.ir.types import Shape
 from farrier.schedule.accesses import changed_after, guarded_reads, touches, writes
 from farrier.schedule.nest import (
     NestView,
     Path,
-    block,
     find,
     guarded,
     local_scope,

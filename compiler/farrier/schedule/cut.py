@@ -7,9 +7,9 @@ from farrier.ir.affine import Simplifier
 from farrier.ir.dim import Extent, is_less
 from farrier.ir.expr import Var
 from farrier.ir.loop import For, Function, If, LoopKind, Stmt, Store
-from farrier.ir.statements import map_children, walk_stmts
+from farrier.ir.statements import block, map_children, walk_stmts
 from farrier.ir.substitute import Substitution
-from farrier.schedule.nest import NestView, Path, block, loops
+from farrier.schedule.nest import NestView, Path, loops
 
 
 def cut(function: Function, loop: str, at: int, rest: str) -> Function:

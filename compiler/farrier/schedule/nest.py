@@ -19,7 +19,7 @@ from farrier.ir.loop import (
     Store,
     While,
 )
-from farrier.ir.statements import below, map_children, walk_stmts
+from farrier.ir.statements import below, block, map_children, walk_stmts
 from farrier.schedule.errors import ScheduleError
 
 Path: TypeAlias = tuple[Stmt, ...]  # from the function's body down to one statement
@@ -165,14 +165,6 @@ def nested(loop_list: Sequence[tuple[str, Extent]], body: Stmt) -> Stmt:
     for name, extent in reversed(loop_list):
         body = For(name, extent, LoopKind.SERIAL, body)
     return body
-
-
-def block(statements: list[Stmt]) -> Stmt:
-    """The statements as one, blocks within them flattened."""
-    flat: list[Stmt] = []
-    for stmt in statements:
-        flat += stmt.statements if isinstance(stmt, Block) else (stmt,)
-    return flat[0] if len(flat) == 1 else Block(tuple(flat))
 
 
 def guarded(stmt: Stmt, condition: Expr) -> Stmt:

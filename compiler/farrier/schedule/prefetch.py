@@ -9,10 +9,11 @@ from farrier.ir.affine import Simplifier
 from farrier.ir.dim import Extent, ceildiv, minimum, product, typical
 from farrier.ir.expr import Buffer, Expr, Var
 from farrier.ir.loop import For, Function, LoopKind, Prefetch, Stmt
+from farrier.ir.statements import block
 from farrier.ir.substitute import Substitution
 from farrier.ir.types import Layout
 from farrier.schedule.accesses import reads_of
-from farrier.schedule.nest import NestView, Path, block, find, loops
+from farrier.schedule.nest import NestView, Path, find, loops
 from farrier.schedule.region import Interval, everything, region
 
 _LINE = 64  # bytes
