@@ -77,7 +77,7 @@ def _store() -> Store:
     settings = CacheSettings.from_environment()
     if settings.folder is None:
         raise NotFoundError(f"there is no cache: FARRIER_CACHE is {OFF}", hint="unset it")
-    from farrier.cache.store import Store  # with NumPy, a third of what a verb without it takes
+    from farrier.cache.store import Store  # imports NumPy, which other verbs do without
 
     return Store(settings.folder, settings.limit_bytes)
 

@@ -416,12 +416,12 @@ class _Driver:
             ("i64", i, "0", self._new(f"add i64 {i}, 1")),
             ("i1", f"%goes{number}", starts, again),
         ]
-        for position, (grown, start) in enumerate(zip(loop.grown, sizes, strict=True)):
-            end = self._checked(self._extent(grown.next), limits[position])
-            changes.append(("i64", f"%size{number}.{position}", start, end))
+        for grown, start, limit in zip(loop.grown, sizes, limits, strict=True):
+            end = self._checked(self._extent(grown.next), limit)
+            changes.append(("i64", self._dims[str(grown.symbol)], start, end))
         first = self._new(f"icmp eq i64 {i}, 0")
-        for position, (start, (even, odd)) in enumerate(zip(initial, buffers, strict=True)):
-            current, after = f"%current{number}.{position}", f"%next{number}.{position}"
+        for one, start, (even, odd) in zip(loop.carried, initial, buffers, strict=True):
+            current, after = self._pointers[one.current.name], self._pointers[one.next.name]
             free = self._new(f"select i1 {first}, ptr {odd}, ptr {current}")
             changes += [("ptr", current, start, after), ("ptr", after, even, free)]
         self._put(f"br label %loop{number}")
