@@ -42,9 +42,8 @@ _JOIN_CYCLES = 1.0  # to add a vector of a slice's sums to those in memory
 _RESTART_CYCLES = 10.0  # of a tile, for each slice after the first
 _COPY_CYCLES = 1.0  # to copy one element of a panel
 _PAD_CYCLES = 0.35  # to copy one element of a padded row, vectors under a mask
-_WINDOW_REGISTERS = 18  # live values of a window's unrolled taps that 16 registers serve
-_WINDOW_SPARE = 4, 8  # of more registers, where weights stay in them, and where they do not
-_WINDOW_POINTS = 0.3  # of the points of a tile's lines, how many are live at once
+_SPARE_REGISTERS = 2  # of those that sums leave, what holds no operand of a window
+_FEWEST_HELD = 5  # operands that the emitter takes to be held, however many sums there are
 _WINDOW_LOADS = 0.5  # of the time of a window's loads, what shows
 _PAIR = 0.5  # operations that a vector takes beyond its own, loaded as one of a pair
 _LOOP = 7.0  # operations of one iteration: its pointers, its counter, its hint
@@ -125,12 +124,8 @@ def estimate(problem: Problem, tiles: Tiles, machine: Machine) -> Estimate:
             machine,
         )
     paced = hints_a_line(problem.points, tiles, machine.threads) <= PACED
-    hints = np.where(paced & (not problem.depthwise), _HINTS, _BURST)
-    hints = hints * ahead * busy
-    if problem.depthwise:
-        seconds += hints
-    else:  # alone, they hide behind arithmetic
-        beside += hints
+    # Alone, hints hide behind arithmetic.
+    beside += np.where(paced & (not problem.depthwise), _HINTS, _BURST) * ahead * busy
     seconds += machine.fork_join + beside
     if problem.depthwise and problem.cold:
         seconds += ~ahead * _panels(problem, tiles, machine) * _MISS_S / machine.threads
@@ -373,8 +368,7 @@ def _product(
     )
     return _Parts(
         multiply=multiply,
-        # The next tile begins meanwhile: of a short sum nothing of the wait shows.
-        chain=steps * machine.fma_latency * (1 - np.minimum(machine.overlap / operations, 1.0)),
+        chain=_wait(steps, operations, machine),
         loads=steps * (v + broadcasts) / machine.load_ports,
         issue=operations / machine.issue,
         shown=_LOADS,
@@ -384,15 +378,22 @@ def _product(
     )
 
 
+def _wait(steps: Floats, operations: Floats, machine: Machine) -> Floats:
+    """Cycles that a sum of so many steps waits for its own multiply-adds. The next tile begins
+    meanwhile, so of a tile of few operations nothing shows."""
+    shown = 1 - np.minimum(machine.overlap / operations, 1.0)
+    cycles: Floats = steps * machine.fma_latency * shown
+    return cycles
+
+
 def _window(
     problem: Problem, tiles: Tiles, machine: Machine, v: Floats, r: Floats, c: Floats
 ) -> _Parts:
-    """A tile of a depthwise convolution: points are loaded as vectors, too. The chains of
-    neighbouring tiles overlap, for they are as short as the window."""
+    """A tile of a depthwise convolution: points are loaded as vectors, too."""
     points, steps = r * c, problem.steps / tiles.slices
     live = v * points
     if machine.folds_loads:
-        reads = _window_reads(problem, tiles, machine, v, r, c)
+        reads = _window_reads(problem, machine, v, r, c)
         # Its stores and the next tile's loads overlap.
         finish = v * points * (0.5 + 0.25 * problem.epilogue) + 4.0
     else:  # a line is read once for all taps of a row
@@ -401,11 +402,12 @@ def _window(
         live = live + line + 2
         finish = _finish(problem, v * points)
     spilt = 1 + _SPILL * np.maximum(live - machine.registers, 0)
+    operations = steps * v * points + reads
     return _Parts(
         multiply=steps * v * points / machine.fma_ports * spilt,
-        chain=steps * machine.fma_latency / 4,
+        chain=_wait(steps, operations, machine),
         loads=reads / machine.load_ports,
-        issue=(steps * v * points + reads) / machine.issue,
+        issue=operations / machine.issue,
         shown=_WINDOW_LOADS if machine.folds_loads else _LOADS,
         loop=0.0,
         finish=finish,
@@ -413,21 +415,24 @@ def _window(
     )
 
 
-def _window_reads(
-    problem: Problem, tiles: Tiles, machine: Machine, v: Floats, r: Floats, c: Floats
-) -> Floats:
-    """Vectors that the taps of a tile's windows load, as LLVM has it: where the sums leave room,
-    weights stay in registers from tile to tile, and each point is read once for all taps; or else
-    each multiply-add reads its point from memory."""
-    sums, weights = v * r * c, v * problem.steps
-    line = (c - 1) * problem.strides[1] + problem.taps[1]
-    live = sums + _WINDOW_POINTS * v * r * line
-    held, bare = (machine.registers - spare for spare in _WINDOW_SPARE)
-    stay = (tiles.order != LoopOrder.ROWS) & (live + weights <= max(held, _WINDOW_REGISTERS))
-    once = stay | ((bare > _WINDOW_REGISTERS) & (live + v <= bare))
-    lines = (r - 1) * problem.strides[0] + problem.taps[0]
-    reads: Floats = np.where(once, v * lines * line, sums * problem.steps)
-    return reads + np.where(stay, 0.0, weights)
+def _window_reads(problem: Problem, machine: Machine, v: Floats, r: Floats, c: Floats) -> Floats:
+    """Vectors that the taps of a tile's windows load. Taps follow one another, each of all sums,
+    and what was read is held in the registers that the sums leave, the newest first
+    (`codegen.memory`): it is read again where too much comes between two uses of it."""
+    (down, along), (down_stride, along_stride) = problem.taps, problem.strides
+    sums, steps = v * r * c, problem.steps
+    held = np.maximum(machine.registers - sums - _SPARE_REGISTERS, _FEWEST_HELD)
+    line, lines = (c - 1) * along_stride + along, (r - 1) * down_stride + down
+    # The column to the left uses a point `along_stride` taps later.
+    by_columns = v * (along_stride * r * c + along_stride - 1) < held
+    # The row above uses it when its own row of taps comes, after those of this row that use it.
+    uses = c * along / line
+    apart = down_stride * along - along_stride * (uses - 1)
+    by_rows = by_columns & (v * apart * r * c < held)
+    points: Floats = np.where(by_columns, v * down * r * line, sums * steps)
+    points = np.where(by_rows, v * lines * line, points)
+    weights = np.where(2 * v <= held, v, sums) * steps
+    return np.minimum(points, sums * steps) + weights
 
 
 def _traffic(
