@@ -82,7 +82,7 @@ def test_known_good_tiles_are_near_the_front_and_bad_ones_far_behind(make, shape
     good = {"vectors": 2, "unroll": 4, "prefetch": 0, "order": 0}
     good |= {"rows": 3, "columns": 4} if "columns" in names else {"rows": 12}
     bad = {**good, "vectors": 1, "rows": 1, "columns": 1}
-    assert tile_cost(space, **good) <= 1.25 * best
+    assert tile_cost(space, **good) <= 1.3 * best
     assert tile_cost(space, **bad) >= 4 * best
 
 

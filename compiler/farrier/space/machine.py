@@ -38,6 +38,7 @@ class Machine:
     issue: float = 8.0  # instructions a cycle
     fma_latency: float = 4.0  # cycles from one multiply-add, or dot product, to the next
     overlap: float = 100.0  # instructions that begin while what comes before them waits
+    window: float = 448.0  # instructions that a core looks ahead while a load takes long
     l2_bandwidth: float = 32.0  # bytes a cycle from the second-level cache
     l3_bandwidth: float = 14.0  # bytes a cycle from the last-level cache
     shared_bandwidth: float = 14.0  # bytes a cycle of what another core reads as well
@@ -45,6 +46,7 @@ class Machine:
     remote_bandwidth: float = 2.0  # bytes a cycle of what another core has just written
     memory_bandwidth: float = 33e9  # bytes a second
     core_bandwidth: float = 43e9  # likewise
+    memory_latency: float = 0.09e-6  # seconds until a load from memory is there
     unroll: int = 4  # steps of a sum in one iteration, at most
     exposed: float = 0.35  # of the time of memory traffic, what arithmetic does not hide
     fused: bool = True  # whether one instruction multiplies floats and adds

@@ -111,10 +111,12 @@ def estimate(problem: Problem, tiles: Tiles, machine: Machine) -> Estimate:
     lane_share, point_share = _needs(problem, tiles, machine)
     memory = problem.cold * machine.memory_seconds(problem.lane_bytes, lane_share)
     first = _first_panels(problem, tiles, lane_share, machine) * memory
-    exposed = _exposed(problem, tiles, machine)
-    rest = memory - first
-    seconds = first + np.maximum(busy, rest) + exposed * np.minimum(busy, rest)
     ahead = tiles.prefetch > 0
+    fetched = first + _beside(busy, memory - first, _exposed(problem, tiles, machine))
+    late = np.maximum(memory, _late(problem, tiles, machine, lane_share))
+    reach = busy / _visits(problem, tiles, machine)
+    found = busy - reach + _beside(reach, late, machine.exposed)
+    seconds = np.where(ahead, fetched, found)
     beside = np.zeros(len(busy))
     if not problem.depthwise and problem.batch < machine.threads:
         beside += shared(
@@ -201,10 +203,38 @@ def _first_panels(problem: Problem, tiles: Tiles, lane_share: Floats, machine: M
 
 
 def _exposed(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
-    """Of the shorter of arithmetic and weight traffic, what shows."""
+    """Of the shorter of arithmetic and weights that are fetched ahead, what shows."""
     room = 2 * _panel_bytes(problem, tiles, machine) <= 0.8 * machine.l2_bytes
-    ahead = np.where(room, _EXPOSED_AHEAD, _EXPOSED_CROWDED)
-    return np.where(tiles.prefetch > 0, ahead, machine.exposed)
+    return np.where(room, _EXPOSED_AHEAD, _EXPOSED_CROWDED)
+
+
+def _beside(one: Floats, other: Floats, exposed: Floats | float) -> Floats:
+    """Seconds of two things at a time; of the shorter one that share shows."""
+    seconds: Floats = np.maximum(one, other) + exposed * np.minimum(one, other)
+    return seconds
+
+
+def _late(problem: Problem, tiles: Tiles, machine: Machine, lane_share: Floats) -> Floats:
+    """Seconds until a thread's weights come from memory that nothing fetches ahead. A core looks
+    so many instructions ahead: the more sums a tile has, the fewer of the next steps' weights are
+    among them, and as many come in the time that one takes."""
+    if problem.depthwise or not problem.cold:
+        return np.zeros(len(tiles.vectors))
+    points = tiles.rows * tiles.columns
+    step = tiles.vectors + points + tiles.vectors * points  # instructions
+    under_way = machine.window / step * tiles.vectors * machine.lanes * 4
+    seconds: Floats = lane_share * problem.lane_bytes / under_way * machine.memory_latency
+    return seconds
+
+
+def _visits(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
+    """How often a thread comes to a panel: its first tile finds the weights in memory, the others
+    near."""
+    if problem.depthwise:
+        return np.ones(len(tiles.vectors))
+    count = _row_tiles(problem, tiles) * np.ceil(problem.points[1] / tiles.columns)
+    shared_rows = np.maximum(np.ceil(count / machine.threads), 1.0)
+    return np.where(tiles.order == LoopOrder.PANELS, count, shared_rows)
 
 
 def _panels(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
@@ -429,10 +459,11 @@ def _window_reads(problem: Problem, machine: Machine, v: Floats, r: Floats, c: F
     uses = c * along / line
     apart = down_stride * along - along_stride * (uses - 1)
     by_rows = by_columns & (v * apart * r * c < held)
-    points: Floats = np.where(by_columns, v * down * r * line, sums * steps)
+    points = np.where(by_columns, v * down * r * line, sums * steps)
     points = np.where(by_rows, v * lines * line, points)
     weights = np.where(2 * v <= held, v, sums) * steps
-    return np.minimum(points, sums * steps) + weights
+    reads: Floats = np.minimum(points, sums * steps) + weights
+    return reads
 
 
 def _traffic(
