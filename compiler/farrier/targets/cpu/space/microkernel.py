@@ -423,7 +423,7 @@ def _window(
     points, steps = r * c, problem.steps / tiles.slices
     live = v * points
     if machine.folds_loads:
-        reads = _window_reads(problem, machine, v, r, c)
+        reads = window_reads(problem, machine, v, r, c)
         # Its stores and the next tile's loads overlap.
         finish = v * points * (0.5 + 0.25 * problem.epilogue) + 4.0
     else:  # a line is read once for all taps of a row
@@ -445,7 +445,7 @@ def _window(
     )
 
 
-def _window_reads(problem: Problem, machine: Machine, v: Floats, r: Floats, c: Floats) -> Floats:
+def window_reads(problem: Problem, machine: Machine, v: Floats, r: Floats, c: Floats) -> Floats:
     """Vectors that the taps of a tile's windows load. Taps follow one another, each of all sums,
     and what was read is held in the registers that the sums leave, the newest first
     (`codegen.memory`): it is read again where too much comes between two uses of it."""
