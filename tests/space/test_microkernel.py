@@ -142,7 +142,7 @@ def test_a_short_loop_over_the_reduction_may_be_one_iteration(space, steps):
 def test_few_instructions_a_cycle_ask_for_tiles_of_few_loads():
     def gain(target):
         space = conv_space(256, 56, 64, 1, target=target)
-        many = tile_cost(space, vectors=1, rows=1, columns=14)
+        many = tile_cost(space, vectors=2, rows=1, columns=7)
         return many / tile_cost(space, vectors=4, rows=1, columns=6)
 
     assert gain(XEON) > gain(AVX512)

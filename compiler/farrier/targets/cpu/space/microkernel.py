@@ -388,7 +388,9 @@ def _product(
     if problem.by_lane:
         lanes = np.minimum(tiles.unroll, machine.lanes)
         broadcasts = np.where(lanes > 1, points / lanes, points)
-    operations = steps * (v + broadcasts + v * points)
+    # Of a tile of one vector, each broadcast is part of the multiply-add that it is for.
+    folded = (v == 1) & machine.folds_loads
+    operations = steps * (v + np.where(folded, 0, broadcasts) + v * points)
     if not machine.folds_loads:
         operations += steps * (_PAIR * v + _LOOP / tiles.unroll)
     if machine.by_lane and problem.group == 1:  # what is broadcast goes the way of arithmetic
