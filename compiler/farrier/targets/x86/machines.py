@@ -91,7 +91,7 @@ _FIGURES: dict[str, dict[str, Any]] = {
         "hertz": 3.2e9,
         "issue": 4.0,
         "load_ports": 1.75,
-        "window": 128.0,
+        "window": 256.0,
         "l2_bandwidth": 30.0,
         "l3_bandwidth": 18.0,
         "shared_bandwidth": 18.0,
