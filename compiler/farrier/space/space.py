@@ -69,6 +69,7 @@ TIMES = (
     "load",  # load and store ports, data in the first-level cache
     "l2",  # traffic beyond the first-level cache
     "memory",  # traffic beyond the second-level cache, cold weights included
+    "late",  # of weights that nothing fetches ahead, until they are there
     "overhead",  # loops, tile prologues and epilogues, fork and join
 )
 TERMS = (

@@ -68,7 +68,7 @@ _TAIL = 0.02  # of the time, that a tile of another height for the last lines mu
 _SIDES = {2: ("below", "bottom"), 3: ("inside", "right")}  # loops beyond the padding, by axis
 _SOURCE = "source"  # the first image within its padding, where that has no halo
 _SUMS = (DType.F32, DType.I32)
-_TIMES = ("compute", "latency", "load", "l2", "memory")
+_TIMES = ("compute", "latency", "load", "l2", "memory", "late")
 
 
 def space(program: TensorProgram, target: Target, threads: int) -> Space | None:

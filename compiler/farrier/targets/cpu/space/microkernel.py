@@ -139,6 +139,7 @@ def estimate(problem: Problem, tiles: Tiles, machine: Machine) -> Estimate:
         "load": load / machine.hertz,
         "l2": l2 / machine.hertz,
         "memory": memory,
+        "late": np.where(ahead, 0.0, late),
         "overhead": np.full(len(busy), machine.fork_join),
         "tiles": units,
         "balance": balance,
