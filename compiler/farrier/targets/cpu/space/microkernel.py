@@ -234,8 +234,8 @@ def _visits(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
     if problem.depthwise:
         return np.ones(len(tiles.vectors))
     count = _row_tiles(problem, tiles) * np.ceil(problem.points[1] / tiles.columns)
-    shared_rows = np.maximum(np.ceil(count / machine.threads), 1.0)
-    return np.where(tiles.order == LoopOrder.PANELS, count, shared_rows)
+    own = np.maximum(np.ceil(count / machine.threads), 1.0)
+    return np.where(tiles.order == LoopOrder.PANELS, count, own)
 
 
 def _panels(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
