@@ -27,13 +27,8 @@ class Core:
     in_order: bool = False
 
 
-# Whatever lies in line in memory, their prefetchers bring in time, as far as anybody knows: no core
-# here has been measured.
-_WINDOW = 10_000.0
-
 # One FMLA of 128 bits a cycle, and a load of 128 bits blocks its port for two.
 _IN_ORDER = {
-    "window": _WINDOW,
     "issue": 2.0,
     "fma_ports": 1.0,
     "load_ports": 0.5,
@@ -49,7 +44,6 @@ _IN_ORDER = {
 # LLVM's model of neoverse-n1 dispatches three operations a cycle; a load of a pair of vectors is
 # three of them.
 _A76 = {
-    "window": _WINDOW,
     "unroll": 8,
     "issue": 3.0,
     "overlap": 30.0,
@@ -61,7 +55,6 @@ _A76 = {
     "exposed": 0.5,
 }
 _V1 = {
-    "window": _WINDOW,
     "unroll": 8,
     "issue": 8.0,
     "overlap": 60.0,
@@ -73,7 +66,6 @@ _V1 = {
     "exposed": 0.4,
 }
 _A72 = {
-    "window": _WINDOW,
     "hertz": 1.5e9,
     "issue": 3.0,
     "overlap": 30.0,

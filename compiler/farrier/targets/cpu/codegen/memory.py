@@ -22,11 +22,7 @@ from farrier.targets.cpu.codegen.builder import Builder
 from farrier.targets.cpu.codegen.indices import Bindings, Indices, Offset, Place
 from farrier.targets.cpu.codegen.text import Value, literal, memory_type, suffix, type_of, vector
 from farrier.targets.cpu.codegen.tiles import RowsOperand
-
-# Vector registers that are left to temporaries, besides register tiles and remembered loads.
-_SPARE_REGISTERS = 2
-# A step's three vectors, the broadcast in use, and the one before, which it takes the register of.
-_FEWEST_REMEMBERED = 5
+from farrier.targets.cpu.held_operands import FEWEST_HELD, SPARE_REGISTERS
 
 
 class Memory:
@@ -186,8 +182,8 @@ class Memory:
         vector that neighbours an earlier one, keep its value for all that time, and spill: a fence
         that costs no instruction stands between.
         """
-        room = self._registers - self.tile_vectors - _SPARE_REGISTERS
-        is_full = len(self._recent) >= max(room, _FEWEST_REMEMBERED)
+        room = self._registers - self.tile_vectors - SPARE_REGISTERS
+        is_full = len(self._recent) >= max(room, FEWEST_HELD)
         fenced = key in self._evicted or (is_full and spread)
         if is_full:
             oldest = next(iter(self._recent))

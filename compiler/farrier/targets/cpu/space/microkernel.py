@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from farrier.space.machine import Machine
 from farrier.space.space import Estimate, Floats
+from farrier.targets.cpu.held_operands import FEWEST_HELD, SPARE_REGISTERS
 
 Bools: TypeAlias = npt.NDArray[np.bool_]
 
@@ -42,8 +43,6 @@ _JOIN_CYCLES = 1.0  # to add a vector of a slice's sums to those in memory
 _RESTART_CYCLES = 10.0  # of a tile, for each slice after the first
 _COPY_CYCLES = 1.0  # to copy one element of a panel
 _PAD_CYCLES = 0.35  # to copy one element of a padded row, vectors under a mask
-_SPARE_REGISTERS = 2  # of those that sums leave, what holds no operand of a window
-_FEWEST_HELD = 5  # operands that the emitter takes to be held, however many sums there are
 _WINDOW_LOADS = 0.5  # of the time of a window's loads, what shows
 _PAIR = 0.5  # operations that a vector takes beyond its own, loaded as one of a pair
 _LOOP = 7.0  # operations of one iteration: its pointers, its counter, its hint
@@ -454,7 +453,7 @@ def window_reads(problem: Problem, machine: Machine, v: Floats, r: Floats, c: Fl
     (`codegen.memory`): it is read again where too much comes between two uses of it."""
     (down, along), (down_stride, along_stride) = problem.taps, problem.strides
     sums, steps = v * r * c, problem.steps
-    held = np.maximum(machine.registers - sums - _SPARE_REGISTERS, _FEWEST_HELD)
+    held = np.maximum(machine.registers - sums - SPARE_REGISTERS, FEWEST_HELD)
     line, lines = (c - 1) * along_stride + along, (r - 1) * down_stride + down
     # The column to the left uses a point `along_stride` taps later.
     by_columns = v * (along_stride * r * c + along_stride - 1) < held
