@@ -61,6 +61,13 @@ def window_space(channels, size, kernel, target):
     return conv_space(channels, size, channels, kernel, target=target, group=channels)
 
 
+def hot_block(space, target, **decisions):
+    """The basic block that multiplies most, of the default but for these decisions, as assembly."""
+    function = space.build({**space.default(), **decisions})
+    text = assembly(emit_function(function, target), target)
+    return max(re.split(r"\n\.LBB\w+:", text), key=lambda block: block.count("vfmadd"))
+
+
 def tile_cost(space, **tile):
     decisions = {**space.default(), **tile}
     return float(space.cost(space.row(decisions)[None])[0])
@@ -79,11 +86,12 @@ def test_known_good_tiles_are_near_the_front_and_bad_ones_far_behind(make, shape
     space = make(*shape)
     best = float(space.cost(space.candidates()).min())
     names = [knob.name for knob in space.knobs if len(knob.values) > 1]
-    good = {"vectors": 2, "unroll": 4, "prefetch": 0, "order": 0}
+    good = {"vectors": 2, "unroll": 4, "order": 0}
     good |= {"rows": 3, "columns": 4} if "columns" in names else {"rows": 12}
     bad = {**good, "vectors": 1, "rows": 1, "columns": 1}
-    assert tile_cost(space, **good) <= 1.3 * best
-    assert tile_cost(space, **bad) >= 4 * best
+    # Of 512 channels at 7² it takes 14% less with weights fetched ahead, measured.
+    assert min(tile_cost(space, **good, prefetch=ahead) for ahead in (0, 1)) <= 1.25 * best
+    assert tile_cost(space, **bad, prefetch=0) >= 4 * best
 
 
 @pytest.mark.parametrize(("make", "shape"), LAYERS)
@@ -118,8 +126,7 @@ def test_few_instructions_a_cycle_ask_for_longer_loops_over_whole_rows(plain, me
     space = matmul_space(128, 768, 768, target=measured)
     usual = matmul_space(128, 768, 768, target=plain).default()
     assert (space.default()["unroll"], usual["unroll"]) == (8, 4)
-    text = assembly(emit_function(space.build(space.default()), measured), measured)
-    loop = max(re.split(r"\n\.LBB\w+:", text), key=lambda block: block.count("vfmadd"))
+    loop = hot_block(space, measured)
     assert not re.findall(r"[yz]mm\d+.*\(%rsp\)|\(%rsp\).*[yz]mm\d+", loop)
 
 
@@ -176,10 +183,7 @@ def test_windows_have_the_sums_beside_which_their_weights_or_points_stay(
 
 def loads_of(space, target, tile):
     """Vectors that the code of a whole tile loads."""
-    order = {"order": LoopOrder.PANELS, "prefetch": 0}
-    function = space.build({**space.default(), **order, **tile})
-    text = assembly(emit_function(function, target), target)
-    block = max(re.split(r"\n\.LBB\w+:", text), key=lambda block: block.count("vfmadd"))
+    block = hot_block(space, target, **tile, order=LoopOrder.PANELS, prefetch=0)
     return len(re.findall(r"\tv\w+\t\S*\(%r", block))
 
 
@@ -241,9 +245,7 @@ def test_the_hot_loop_of_the_default_spills_nothing_and_steps_its_pointers(
     make, shape, target, unroll
 ):
     space = make(*shape, target=target)
-    function = space.build({**space.default(), "unroll": unroll})
-    text = assembly(emit_function(function, target), target)
-    loop = max(re.split(r"\n\.LBB\w+:", text), key=lambda block: block.count("vfmadd"))
+    loop = hot_block(space, target, unroll=unroll)
     assert loop.count("vfmadd") >= 8 * unroll
     assert not re.findall(r"[yz]mm\d+.*\(%rsp\)|\(%rsp\).*[yz]mm\d+", loop)
     assert not re.findall(r"imul|\(%r\w+,%r\w+", loop[: loop.rindex("vfmadd")])
@@ -253,8 +255,7 @@ def test_the_hot_loop_of_the_default_spills_nothing_and_steps_its_pointers(
 def test_tiles_of_3_by_4_load_each_operand_once_and_fill_16_registers(size):
     space = conv_space(96, size, 96, 1, target=AVX2)
     tile = {"vectors": 3, "rows": 1, "columns": 4, "unroll": 4, "prefetch": 0}
-    text = assembly(emit_function(space.build({**space.default(), **tile}), AVX2), AVX2)
-    loop = max(re.split(r"\n\.LBB\w+:", text), key=lambda block: block.count("vfmadd"))
+    loop = hot_block(space, AVX2, **tile)
     assert (loop.count("vfmadd"), loop.count("vbroadcastss")) == (48, 16)
     step = loop[: loop.rindex("vfmadd")]
     assert len(re.findall(r"\tv\w+\t\S*\(%r", step)) == 4 * (3 + 4)
