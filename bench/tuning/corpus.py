@@ -18,6 +18,7 @@ import itertools
 import math
 import statistics
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -156,11 +157,14 @@ class Corpus:
             while open_ones and time.monotonic() < deadline - budget_s * _AGAIN:
                 open_ones = [one for one in open_ones if self._goes_on(one, trials, say)]
                 say(f"{sum(one.trials for one in collectors)} trials")
-            for times, one in itertools.product(range(2, 2 * TIMES + 1), collectors):
-                for batch in one.again(times):
-                    if time.monotonic() < deadline:
-                        with _told(say):
-                            one.measure(batch)
+            for times in range(2, 2 * TIMES + 1):
+                left = deque((one, batch) for one in collectors for batch in one.again(times))
+                while left and time.monotonic() < deadline:
+                    one, batch = left.popleft()
+                    with _told(say):
+                        one.measure(batch)
+                        continue
+                    left.append((one, batch))
 
     def _goes_on(self, one: _Collector, trials: int, say: Callable[[str], None]) -> bool:
         """Whether a task has more to measure, after a batch of it."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import json
+import math
 
 import numpy as np
 import pytest
 
+from bench.tuning import corpus as collected
 from bench.tuning import kept, replay
 from bench.tuning.chart import chart
 from bench.tuning.corpus import Corpus, Known, random_rows
@@ -20,7 +23,14 @@ from farrier.records import RuleId, TuningRecord
 from farrier.schedule_search.trial import DeviceFaultError
 from farrier.space import Estimate, Knob, Space
 from farrier.targets import parse_target
-from farrier_device.measurement import CandidateResult, DeviceFault, Status
+from farrier_device.measurement import CandidateResult, DeviceFault, Status, TimingPolicy
+
+
+@pytest.fixture(autouse=True)
+def _a_steady_machine(monkeypatch):
+    """Nothing drifts but where a test says so: a busy machine is no fault of the code."""
+    policy = functools.partial(TimingPolicy, max_drift=math.inf)
+    monkeypatch.setattr(collected, "TimingPolicy", policy)
 
 
 def a_space(values=40):
@@ -172,6 +182,7 @@ def test_a_batch_at_whose_time_the_machine_changed_is_measured_anew(tmp_path, mo
     assert said.count("drifted: as invented here") == 2
     (known,) = corpus.all_known(layers)
     assert len(known.rows) == 4
+    assert len(corpus.records(layers[0])) == 24  # each six times, as ever
 
 
 def test_a_device_that_is_lost_ends_the_measurements(tmp_path, monkeypatch):
