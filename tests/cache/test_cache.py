@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib.metadata
 import os
 import re
@@ -514,8 +515,31 @@ def test_the_compiler_s_digest_is_that_of_its_files_contents(tmp_path, monkeypat
         os.utime(tmp_path / "code.py", (time_s, time_s))
         with monkeypatch.context() as patch:
             patch.setattr(farrier, "__path__", [str(tmp_path)])
-            digests.append(key.compiler_digest.__wrapped__())
+            digests.append(key._read_digest.__wrapped__())
     assert digests[0] == digests[1] != digests[2]
+
+
+def test_of_threads_that_ask_at_once_one_reads_the_compiler_s_files(monkeypatch):
+    readers, many = [], threading.Barrier(8)
+    files_of = key._files
+
+    def slowly(folder):
+        readers.append(folder)
+        time.sleep(0.05)
+        return files_of(folder)
+
+    def ask():
+        many.wait()
+        key.compiler_digest()
+
+    monkeypatch.setattr(key, "_read_digest", functools.cache(key._read_digest.__wrapped__))
+    monkeypatch.setattr(key, "_files", slowly)
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len([folder for folder in readers if os.path.basename(folder) == "farrier"]) == 1
 
 
 def test_the_compiler_s_stamp_changes_with_its_files(tmp_path, monkeypatch):

@@ -9,6 +9,7 @@ import hashlib
 import importlib.metadata
 import json
 import os
+import threading
 from collections.abc import Iterator, Mapping
 
 import farrier
@@ -19,6 +20,7 @@ from farrier.targets import parse_target
 
 # Distributions whose versions show in the code.
 _MAKERS = ("llvmlite", "ml_dtypes", "numpy", "onnx", "xgboost", "xgboost-cpu", "ziglang")
+_reading = threading.Lock()
 
 
 def entry_key(content: str, options: CompileOptions, sizes: Mapping[str, int]) -> str:
@@ -65,10 +67,15 @@ def _update_with_makers(state: hashlib._Hash) -> None:
         state.update(f"{line}\n".encode())
 
 
-@functools.cache
 def compiler_digest() -> str:
     """The same by the contents of the files, so that it is one on all machines with the same
-    compiler."""
+    compiler. Safe to ask from many threads, of which one reads the files."""
+    with _reading:
+        return _read_digest()
+
+
+@functools.cache
+def _read_digest() -> str:
     state = hashlib.sha256()
     for package in (farrier, farrier_device):
         root = package.__path__[0]
