@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -19,6 +23,7 @@ from farrier.options import CompileOptions
 from farrier_farm.errors import StaleLeaseError
 from farrier_farm.farm import Farm
 from farrier_farm.leases import Lease
+from farrier_farm.settings import Settings
 from farrier_farm.states import CHANGES, State
 from tests.here import TARGET
 
@@ -141,6 +146,13 @@ class JobMachine(RuleBasedStateMachine):
     def _to(self, state: State) -> None:
         assert state in CHANGES[self.state]
         self.state = state
+
+
+@pytest.fixture
+def farm(lease_settings: Settings) -> Iterator[Farm]:
+    """Whose leases end by `expire` alone: a busy machine takes less from one call to the next."""
+    with contextlib.closing(Farm.open(dataclasses.replace(lease_settings, lease_s=300.0))) as farm:
+        yield farm
 
 
 def test_any_order_of_calls(farm: Farm, expire: object, audit: object) -> None:

@@ -269,7 +269,7 @@ def test_an_event_stream_ends_with_what_opened_it(service, browser, monkeypatch,
 
 
 def test_the_document_describes_the_session(service, browser):
-    document = httpx.get(f"{service.url}/openapi.json").json()
+    document = service.http().get("/openapi.json").json()
     scheme = document["components"]["securitySchemes"]["Session"]
     log_in(browser, service.token)
     (name,) = dict(browser.cookies)
