@@ -74,7 +74,8 @@ def run_loops(
     source = "\n".join(["def run(memory):", *_Writer().function(function)])
     exec(compile(source, function.name, "exec"), namespace)
     try:
-        namespace["run"](memory)
+        with np.errstate(all="ignore"):
+            namespace["run"](memory)
     except IndexError as error:
         raise CompilerError(f"{function.name}: {error}") from error
     outputs = {}
@@ -114,12 +115,15 @@ def _wrap(value: int, bits: int, signed: bool) -> int:
 
 
 def _cast(dtype: DType, value: Any) -> Any:
+    if isinstance(value, float) and dtype is DType.F32:  # as nearly all are; these two are quick
+        return float(np.float32(value))
+    if type(value) is int and dtype.is_integer and dtype.bits >= 8:
+        return _wrap(value, dtype.bits, dtype.is_signed)
     return convert(np.array(value), dtype).item()
 
 
 def _divide(left: float, right: float) -> float:
-    with np.errstate(all="ignore"):
-        return float(np.float64(left) / np.float64(right))
+    return float(np.float64(left) / np.float64(right))
 
 
 def _nan_last(pick: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -129,16 +133,11 @@ def _nan_last(pick: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 def _power(left: float, right: float) -> float:
     if isinstance(left, int):
         return int(whole_power(np.array(left), np.array(right)))
-    with np.errstate(all="ignore"):
-        return float(np.float64(left) ** np.float64(right))
+    return float(np.float64(left) ** np.float64(right))
 
 
 def _float_function(function: Callable[[Any], Any]) -> Callable[[float], float]:
-    def call(value: float) -> float:
-        with np.errstate(all="ignore"):
-            return float(function(np.float64(value)))
-
-    return call
+    return lambda value: float(function(np.float64(value)))
 
 
 _RUNTIME: dict[str, Any] = {
