@@ -56,7 +56,7 @@ def model(tmp_path: Path) -> Path:
 def eventually() -> Callable[..., object]:
     """`eventually(look)`: what `look` returns once it is true."""
 
-    def wait(look: Callable[[], object], seconds: float = 30.0) -> object:
+    def wait(look: Callable[[], object], seconds: float = 120.0) -> object:
         deadline = time.monotonic() + seconds
         while not (value := look()):
             assert time.monotonic() < deadline, "it did not happen in time"

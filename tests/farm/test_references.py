@@ -105,9 +105,10 @@ BUSY = """
     from farrier_farm.settings import Settings
     here = DeviceClass.of(describe())
     farm = Farm.open(Settings(home=Path(sys.argv[1]), min_free_bytes=0))
-    print("busy", flush=True)
     for n in itertools.count():
         farm.jobs.submit(os.urandom(32).hex(), CompileOptions(target=here.to_text(), seed=n))
+        if n == 0:
+            print("busy", flush=True)
         job = farm.jobs.lease("w", 0)
         request = MeasureRequest(os.urandom(32).hex(), (Candidate("f", ()),))
         batch = farm.measurements.submit(request, Place(here.id), job)

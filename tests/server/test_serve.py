@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 
 import httpx
 import pytest
@@ -21,8 +20,9 @@ from tests.here import TARGET
 
 PROGRAM = """
 from farrier_farm.settings import Settings
-from farrier_server.serve import {0}
-{0}(Settings.from_environment(), port=0, ready=lambda where: print(where, flush=True))
+from farrier_server import serve
+serve.GRACE_S = 200  # longer than a test waits: streams do not end by it
+serve.{0}(Settings.from_environment(), port=0, ready=lambda where: print(where, flush=True))
 """
 
 
@@ -104,10 +104,8 @@ def test_a_signal_ends_streams_and_server(farm_settings, number):
         token = (farm_settings.home / "user.token").read_text().strip()
         watched = _watch_a_job(farm_settings, url, token)
         process.send_signal(number)
-        begun = time.monotonic()
-        assert process.wait(10) == 0
-        assert time.monotonic() - begun < 5
-        watched.join(5)
+        assert process.wait(60) == 0
+        watched.join(60)
         assert not watched.is_alive()
     finally:
         process.kill()

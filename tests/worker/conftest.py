@@ -137,7 +137,7 @@ def acting(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], li
 def eventually() -> Callable[..., Any]:
     """Waits for a value that is true, and returns it."""
 
-    def wait(look: Callable[[], Any], seconds: float = 15.0) -> Any:
+    def wait(look: Callable[[], Any], seconds: float = 60.0) -> Any:
         deadline = time.monotonic() + seconds
         while not (value := look()):
             assert time.monotonic() < deadline, "it did not happen in time"

@@ -58,7 +58,7 @@ def submit(farm: Farm):
 @pytest.fixture
 def ended(farm: Farm, eventually):
     def wait(job_id: str) -> Job:
-        return eventually(lambda: (j := farm.jobs.get(job_id)).state.final and j, 100)
+        return eventually(lambda: (j := farm.jobs.get(job_id)).state.final and j, 250)
 
     return wait
 
