@@ -115,7 +115,8 @@ def _wrap(value: int, bits: int, signed: bool) -> int:
 
 
 def _cast(dtype: DType, value: Any) -> Any:
-    if isinstance(value, float) and dtype is DType.F32:  # as nearly all are; these two are quick
+    # Nearly all casts are one of these two, which need no array.
+    if isinstance(value, float) and dtype is DType.F32:
         return float(np.float32(value))
     if type(value) is int and dtype.is_integer and dtype.bits >= 8:
         return _wrap(value, dtype.bits, dtype.is_signed)
