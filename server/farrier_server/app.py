@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.metadata
 from typing import Any
 
-from fastapi import Depends, FastAPI
+from fastapi import Depends, FastAPI, Request
 from fastapi.openapi.utils import get_openapi
+from fastapi.responses import JSONResponse
 
 from farrier_farm.farm import Farm
 from farrier_server import problems
@@ -53,6 +55,7 @@ def create_app(farm: Farm, token: str) -> FastAPI:
         title="Farrier",
         version=importlib.metadata.version("farrier"),
         description=_DESCRIPTION,
+        openapi_url=None,  # FastAPI's own route writes the document while all requests wait
         docs_url=None,
         redoc_url=None,
     )
@@ -87,7 +90,11 @@ def create_app(farm: Farm, token: str) -> FastAPI:
         metrics,
     ):
         app.include_router(resource.router, dependencies=[Depends(bearer_scheme), session])
-    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
+
+    async def document(_: Request) -> JSONResponse:
+        return JSONResponse(await asyncio.to_thread(_openapi, app))
+
+    app.add_route("/openapi.json", document, include_in_schema=False)
     return app
 
 

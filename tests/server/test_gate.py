@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 import socket
+import threading
 import urllib.parse
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
+from fastapi.openapi.utils import get_openapi
 
 from farrier_farm.users import Users
 from farrier_server.gate import LOGIN, OPEN_PATHS, WHO_AM_I
@@ -107,6 +110,25 @@ def test_defects_leak_no_traceback(service, monkeypatch):
     assert answer.headers["content-type"] == MEDIA_TYPE
     assert "secret" not in answer.text
     assert answer.json()["code"] == "internal"
+
+
+def test_the_api_answers_while_its_document_is_written(service, monkeypatch):
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slowly(**about):
+        begun.set()
+        assert go_on.wait(60)
+        return get_openapi(**about)
+
+    monkeypatch.setattr("farrier_server.app.get_openapi", slowly)
+    with ThreadPoolExecutor() as pool:
+        document = pool.submit(described, service)
+        try:
+            assert begun.wait(60)
+            assert httpx.get(f"{service.url}/healthz", timeout=20).status_code == 200
+        finally:
+            go_on.set()
+        assert document.result()["info"]["title"] == "Farrier"
 
 
 def test_documentation_says_of_every_route_whether_it_needs_a_token(service):
