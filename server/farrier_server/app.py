@@ -90,9 +90,11 @@ def create_app(farm: Farm, token: str) -> FastAPI:
         metrics,
     ):
         app.include_router(resource.router, dependencies=[Depends(bearer_scheme), session])
+    writing = asyncio.Lock()  # one request has the document written, for all that come meanwhile
 
     async def document(_: Request) -> JSONResponse:
-        return JSONResponse(await asyncio.to_thread(_openapi, app))
+        async with writing:
+            return JSONResponse(await asyncio.to_thread(_openapi, app))
 
     app.add_route("/openapi.json", document, include_in_schema=False)
     return app
