@@ -247,11 +247,21 @@ class Farm(ToyMeasurer):
                 return super().measure(task, space, batch)
 
 
+class ImprovingFarm(Farm):
+    """A farm on which every candidate is 2% faster than the one measured before it, so that a
+    search never ends for lack of improvement, in whatever order its batches end."""
+
+    def seconds(self, task, decisions):
+        return self.scale * 0.98 ** len(self.measured)
+
+
 def test_every_device_gets_batches_and_no_candidate_is_measured_twice(toy_task):
-    records, measurer = MemoryRecords(), Farm({"t": (22, 8)}, devices=4)
-    tune([toy_task()], "host", measurer, records, trials=200)
+    records, measurer = MemoryRecords(), ImprovingFarm({"t": (22, 8)}, devices=4)
+    reasons = []
+    tune([toy_task()], "host", measurer, records, trials=200, ended=reasons.append)
     assert measurer.most == 4
     assert len(records) == len({r.decisions for r in records}) == 200
+    assert reasons == ["200 trials are measured"]
 
 
 def test_several_devices_find_what_one_finds(toy_task):
