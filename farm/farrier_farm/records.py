@@ -72,6 +72,7 @@ if not ns then
   redis.call('HINCRBY', KEYS[3], task .. ' failed', 1)
 else
   local best = tonumber(redis.call('HGET', KEYS[3], task .. ' ' .. context))
+  redis.call('HSETNX', KEYS[3], task .. ' first ' .. context, ns_text)
   if not best or ns < best then
     redis.call('HSET', KEYS[3], task .. ' ' .. context, ns_text)
     if context == 'alone' then

@@ -5,8 +5,9 @@ farrier:job:trials:<id>  stream: an entry a measured candidate, with the digest 
                          roughly
 farrier:job:fastest:<id> sorted set: of each of these `<task> <ns> <id>` and ` <ns> <id>`, so those
                          of a task, or all, in the order of their times; what failed comes last
-farrier:job:found:<id>   hash: `<task> <what>` → a number: `trials`, `failed`, and the nanoseconds
-                         of the best, `alone` and in the `model`
+farrier:job:found:<id>   hash: `<task> <what>` → a number: `trials`, `failed`, the nanoseconds of
+                         the best, `alone` and in the `model`, and of the first that did not
+                         fail, `first alone` and `first model`
 farrier:job:rows:<id>    list of the rows of tasks, in the order of the model
 farrier:job:tasks:<id>   hash: row → its task and the schedule that it has by now, as JSON
 
@@ -29,6 +30,7 @@ from farrier_farm.connection import Client
 
 _PREFIX = "farrier:job:"
 _OF_A_TRIAL = ("item", "trials", "found", "curves", "fastest")
+_OF_A_TASK = ("trials", "failed", "first alone", "first model", "alone", "model")
 _LOOKED_AT = 1000  # entries, for a page of one task's trials
 
 _NOTE = """
@@ -84,12 +86,15 @@ ALL = TrialFilter()
 @dataclasses.dataclass(frozen=True, slots=True)
 class JobTask:
     """One task of a job. `schedule` has the fields of `farrier.progress.TaskSchedule`, perhaps
-    more, and `sizes`, the hot sizes that it is for, by symbol. Seconds are of the best of this
-    job's trials, alone and in the model."""
+    more, and `sizes`, the hot sizes that it is for, by symbol. Seconds are of the first and the
+    best of this job's trials that did not fail, alone and in the model; those of the first are
+    unknown for a job of an older version."""
 
     schedule: dict[str, Any]
     trials: int
     failed: int
+    first_alone_s: float | None
+    first_in_model_s: float | None
     best_alone_s: float | None
     best_in_model_s: float | None
 
@@ -128,11 +133,11 @@ class Trials:
         rows = self._client.command("LRANGE", f"{_PREFIX}rows:{job_id}", first, last)
         page = rows[:limit]
         schedules = [json.loads(text) for text in self._read("tasks", job_id, page) if text]
-        words = ("trials", "failed", "alone", "model")
-        names = [f"{one['task']} {word}" for one in schedules for word in words]
-        found = iter(self._read("found", job_id, names))
-        numbers = zip(found, found, found, found, strict=True)
-        tasks = [_task(one, *four) for one, four in zip(schedules, numbers, strict=True)]
+        names = [f"{schedule['task']} {word}" for schedule in schedules for word in _OF_A_TASK]
+        numbers = iter(self._read("found", job_id, names))
+        tasks = [
+            _task(schedule, dict(zip(_OF_A_TASK, numbers, strict=False))) for schedule in schedules
+        ]
         return tasks, last if len(rows) > limit else None
 
     def list(
@@ -199,17 +204,19 @@ class Trials:
         return found
 
 
-def _task(
-    schedule: Mapping[str, Any],
-    trials: str | None,
-    failed: str | None,
-    alone: str | None,
-    model: str | None,
-) -> JobTask:
+def _task(schedule: Mapping[str, Any], numbers: Mapping[str, str | None]) -> JobTask:
+    """The task with this schedule; `numbers` are what the hash has of it, by `_OF_A_TASK`."""
+
+    def seconds(name: str) -> float | None:
+        ns = numbers[name]
+        return None if ns is None else float(ns) * 1e-9
+
     return JobTask(
         schedule=dict(schedule),
-        trials=int(trials or 0),
-        failed=int(failed or 0),
-        best_alone_s=None if alone is None else float(alone) * 1e-9,
-        best_in_model_s=None if model is None else float(model) * 1e-9,
+        trials=int(numbers["trials"] or 0),
+        failed=int(numbers["failed"] or 0),
+        first_alone_s=seconds("first alone"),
+        first_in_model_s=seconds("first model"),
+        best_alone_s=seconds("alone"),
+        best_in_model_s=seconds("model"),
     )

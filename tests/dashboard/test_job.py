@@ -132,6 +132,38 @@ def test_one_that_failed_says_why(page, up, tmp_path):
     expect(page.get_by_role("alert").first).to_contain_text(failure.value.message)
 
 
+def test_the_figures_come_from_one_measurement(page, finished, api):
+    """The race's latency, ratio and baseline stand together, and each names the race."""
+    report = api.get(f"/v1/jobs/{finished[1]}").json()["report"]
+    ratio = report["untuned_ms"]["median"] / report["tuned_ms"]["median"]
+    page.goto(f"/jobs/{finished[1]}")
+    figures = page.get_by_label("The job's figures")
+    latency = figures.locator(".figure", has=page.get_by_text("Latency", exact=True))
+    expect(latency).to_contain_text("runs of the race")
+    gain = figures.locator(".figure", has=page.get_by_text("Against untuned", exact=True))
+    expect(gain).to_contain_text("in the race")
+    expect(gain).to_contain_text(f"{float(f'{ratio:.3g}'):g}")
+
+
+def test_kernels_tuned_in_the_model_have_a_first_trial_and_a_gain(page, finished, api):
+    tasks = api.get(f"/v1/jobs/{finished[1]}/tasks", params={"limit": 500}).json()["tasks"]
+    measured = [task for task in tasks if task["best_in_model_us"] is not None]
+    assert measured
+    assert all(task["first_in_model_us"] >= task["best_in_model_us"] for task in measured)
+    page.goto(f"/jobs/{finished[1]}?search={measured[0]['task']}")
+    row = page.get_by_role("table", name="Kernels").locator("tbody tr").first
+    expect(row.get_by_title("measured in the model")).to_have_count(2)
+    headers = page.get_by_role("table", name="Kernels").get_by_role("columnheader")
+    names = [text.strip().lower() for text in headers.all_text_contents()]
+    column = next(index for index, name in enumerate(names) if name.startswith("gain"))
+    assert re.match(r"\d", row.locator("td, th").nth(column).inner_text())
+
+
+def test_the_records_page_names_the_cost_model_in_use(page):
+    page.goto("/records")
+    expect(page.get_by_text("the one that ships with Farrier")).to_be_visible()
+
+
 def test_two_are_compared(page, finished):
     page.goto(f"/jobs/{finished[0]}")
     page.get_by_role("link", name="Compare").click()

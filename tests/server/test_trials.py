@@ -183,6 +183,8 @@ def test_tasks_have_the_schedules_of_now_and_the_best_of_their_trials(service, l
     assert (task["trials"], task["failed"]) == (5, 1)
     assert task["best_us"] == pytest.approx(4.0)
     assert task["best_in_model_us"] == pytest.approx(4.5)
+    assert task["first_us"] == pytest.approx(5.0)
+    assert task["first_in_model_us"] == pytest.approx(4.5)
     rest = http.get(path, params={"first": page["next"]}).json()
     assert [task["sizes"] for task in rest["tasks"]] == [{}, {}, {"n": 4}]
     assert rest["next"] is None

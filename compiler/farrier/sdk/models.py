@@ -138,6 +138,8 @@ class Task:
     failed: int
     best_us: float | None  # alone
     best_in_model_us: float | None
+    first_us: float | None = None  # of the first trial alone; None from an older server
+    first_in_model_us: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -66,8 +66,12 @@ class TaskView(BaseModel):
     measured_us: float | None = Field(description="of that schedule")
     trials: int = Field(description="of this job")
     failed: int = Field(description="of those")
-    best_us: float | None = Field(description="of this job's trials of the kernel alone")
-    best_in_model_us: float | None = Field(description="of those in the model")
+    first_us: float | None = Field(
+        description="of this job's first trial of the kernel alone that did not fail"
+    )
+    first_in_model_us: float | None = Field(description="of the first in the model")
+    best_us: float | None = Field(description="of the fastest trial of the kernel alone")
+    best_in_model_us: float | None = Field(description="of the fastest in the model")
 
     @classmethod
     def of(cls, task: JobTask) -> TaskView:
@@ -76,6 +80,8 @@ class TaskView(BaseModel):
             **finite(known),
             trials=task.trials,
             failed=task.failed,
+            first_us=_microseconds(task.first_alone_s),
+            first_in_model_us=_microseconds(task.first_in_model_s),
             best_us=_microseconds(task.best_alone_s),
             best_in_model_us=_microseconds(task.best_in_model_s),
         )

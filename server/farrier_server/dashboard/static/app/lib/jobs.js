@@ -26,11 +26,23 @@ export function targetOf({ target }) {
   }
 }
 
-/** The verified model's median latency in ms; null where none was measured, or by an emulator. */
-export const latencyOf = (job) => job.report?.verification?.latency_ms?.median ?? null;
-
-/** How many times as fast the tuned model ran as the untuned; null where they were not compared. */
-export function gainOf(job) {
-  const [untuned, tuned] = [job.report?.untuned_ms?.median, job.report?.tuned_ms?.median];
-  return untuned && tuned ? untuned / tuned : null;
+/**
+ * The times of the job's artifact, or null: `{ms, untuned, gain, source}`. All of them come from one measurement, which
+ * `source` names: the race of the tuned with the untuned model where there was one, otherwise the verification. `ms` is
+ * the distribution `{median, p10, p90, runs}` of the model that the artifact holds. `untuned`, a distribution too, and
+ * `gain`, the time of the untuned over that of the tuned model, are null without a race.
+ */
+export function measuredOf(job) {
+  const { untuned_ms: untuned, tuned_ms: tuned, tuned_is_faster: isFaster, verification } = job.report ?? {};
+  if (untuned && tuned) {
+    return { ms: isFaster ? tuned : untuned, untuned, gain: untuned.median / tuned.median, source: "race" };
+  }
+  const verified = verification?.latency_ms;
+  return verified ? { ms: verified, untuned: null, gain: null, source: "verification" } : null;
 }
+
+/** The median latency of the job's artifact in ms; null if nobody measured it, or only an emulator did. */
+export const latencyOf = (job) => measuredOf(job)?.ms.median ?? null;
+
+/** The time of the untuned model over that of the tuned one; null if they were not compared. */
+export const gainOf = (job) => measuredOf(job)?.gain ?? null;

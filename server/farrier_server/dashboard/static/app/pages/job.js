@@ -30,7 +30,7 @@ export function Job({ id, query, session }) {
   const isOver = isFinal(job) || Boolean(gone);
   const isClosed = Boolean(job?.private && job.owner !== session.owner);
   const isShown = Boolean(job) && !gone && !isClosed;
-  const found = useKernels(id, { curves: live.curve.tasks, every: isOver ? 0 : KERNELS_MS, enabled: isShown, renewed: `${job?.state} ${job?.attempts}` });
+  const found = useKernels(id, { every: isOver ? 0 : KERNELS_MS, enabled: isShown, renewed: `${job?.state} ${job?.attempts}` });
   const log = useLog(id, `${live.said} ${job?.state}`, isShown);
   const [failure, setFailure] = useState(null);
   const kernel = query.get("kernel") ?? "";

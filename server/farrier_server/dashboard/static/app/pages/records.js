@@ -1,6 +1,6 @@
-// What tuning has learned: the records, and the cost model that is made of them.
+// The tuning records of the farm, and the cost model that is trained on them.
 
-import { count, moment, visible } from "../lib/format.js";
+import { count, percent } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { useResource } from "../lib/live.js";
 import { Empty, Loaded } from "../ui/feedback.js";
@@ -34,8 +34,8 @@ export function Records() {
     <${Loaded} resource=${resource} what="Looking at the records">${(data) => html`
       <${Summary} data=${data} />
       <${Section} title="Tuning records"><${Classes} data=${data} /><//>
-      <${Section} title="Cost model"><${CostModel} model=${data.model} /><//>
     `}<//>
+    <${Section} title="Cost model"><${CostModel} /><//>
   `;
 }
 
@@ -68,23 +68,27 @@ function Classes({ data }) {
   `;
 }
 
-/** `model` is what is known of it, by name; null where nothing is. */
-function CostModel({ model }) {
-  if (!model) {
-    return html`<${Empty} title="The farm keeps no cost model">
-      <p>Each job ranks candidates by the analytic model of its machine, learns from what it measures, and keeps the records alone.</p>
-      <p>
-        What is missing: a model that is trained on the records of a class and serves all of its jobs. Its age, its size
-        and its error are shown here once there is one.
-      </p>
-    <//>`;
-  }
-  const rows = Object.entries(model).map(([name, value]) => [visible(name.replaceAll("_", " ")), text(name, value)]);
-  return html`<div class="panel"><${Facts} rows=${rows} /></div>`;
+/** The cost model that jobs begin with, and what the farm's trainer has made of the records. */
+function CostModel() {
+  const resource = useResource("/v1/cost-model", { every: ASKED_MS });
+  return html`<${Loaded} resource=${resource} what="Looking at the cost model">${(state) => html`
+    <div class="panel"><${Facts} rows=${costModelFacts(state)} /></div>
+    <p class="hint">A job begins with this model and learns from what it measures. <code>farrier trainer</code> trains a version of
+      it on the farm's records, which is taken into use if it ranks unseen kernels better.</p>
+  `}<//>`;
 }
 
-function text(name, value) {
-  if (value === null || value === undefined) return "–";
-  if (typeof value === "number") return /_at$|^(trained|oldest|newest)$/.test(name) ? moment(value) : count(value);
-  return visible(typeof value === "object" ? JSON.stringify(value) : value);
+function costModelFacts({ in_use: number, versions, trained, last }) {
+  const version = versions.find((one) => one.in_use);
+  const ranked = version?.training.figures.trained;
+  return [
+    ["In use", number ? `version ${number}, trained on the farm's records` : "the one that ships with Farrier"],
+    ["Made", version && html`<${Ago} at=${version.created} />`],
+    ["Records that taught it", version && count(version.training.records)],
+    ["Kernels that taught it", version && count(version.training.tasks)],
+    ["Pairs in the right order", ranked && `${percent(ranked.pairs)} of those of ${count(version.training.held_out)} unseen kernels`],
+    ["Versions kept", versions.length > 0 && count(versions.length)],
+    ["Last training", trained === null ? "none yet" : html`<${Ago} at=${trained} />`],
+    ["Its outcome", last && html`<${Name} text=${last.reason} />`],
+  ];
 }

@@ -2,6 +2,7 @@
 
 import { bytes, count, duration, milliseconds, number, ratio, visible } from "../../lib/format.js";
 import { html } from "../../lib/html.js";
+import { gainOf, measuredOf } from "../../lib/jobs.js";
 import { Table } from "../../ui/table.js";
 import { Name } from "../../ui/text.js";
 import { ENGINES } from "../job/report.js";
@@ -41,10 +42,10 @@ const spent = (job) => Object.values(job.report?.tuning?.seconds ?? {}).reduce((
 const took = (job) => (job.started && job.finished ? job.finished - job.started : null);
 
 const ROWS = [
-  ["Latency", (job) => job.report?.verification?.latency_ms, spread, true],
-  ["Latency, estimated", (job) => (job.report?.verification?.latency_ms ? null : job.best_ms), milliseconds, true],
-  ["Untuned", (job) => job.report?.untuned_ms, spread, true],
-  ["Gain of tuning", (job) => (job.report?.untuned_ms && job.report.tuned_ms ? job.report.untuned_ms.median / job.report.tuned_ms.median : null), ratio],
+  ["Latency", (job) => measuredOf(job)?.ms, spread, true],
+  ["Latency, estimated", (job) => (measuredOf(job) ? null : job.best_ms), milliseconds, true],
+  ["Untuned, in the same race", (job) => measuredOf(job)?.untuned, spread, true],
+  ["Gain of tuning", gainOf, ratio],
   ["Largest error", (job) => job.report?.verification?.max_error, number],
   ["Trials", (job) => job.trials, count],
   ["Kernels", (job) => job.tasks, count],

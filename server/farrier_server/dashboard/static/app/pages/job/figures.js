@@ -2,6 +2,7 @@
 
 import { count, duration, milliseconds, number, ratio } from "../../lib/format.js";
 import { html } from "../../lib/html.js";
+import { measuredOf } from "../../lib/jobs.js";
 import { Figure, Figures } from "../../ui/figures.js";
 import { useNow } from "../../ui/text.js";
 import { isFinal } from "./live.js";
@@ -23,23 +24,24 @@ export function JobFigures({ job, points, isStale }) {
 }
 
 function Latency({ job }) {
-  const measured = job.report?.verification?.latency_ms;
+  const measured = measuredOf(job);
   if (measured) {
-    const spread = `${milliseconds(measured.p10)} to ${milliseconds(measured.p90)}, ${count(measured.runs)} runs`;
-    return html`<${Figure} name="Latency" value=${milliseconds(measured.median)} detail=${spread} />`;
+    const { ms, source } = measured;
+    const spread = `${milliseconds(ms.p10)} to ${milliseconds(ms.p90)}, ${count(ms.runs)} runs of the ${source}`;
+    return html`<${Figure} name="Latency" value=${milliseconds(ms.median)} detail=${spread} />`;
   }
   if (!job.best_ms && job.state !== "running") return null;
   return html`<${Figure} name=${isFinal(job) ? "Best latency" : "Best latency so far"} value=${milliseconds(job.best_ms)} detail=${job.best_ms ? "estimated from its kernels" : ""} />`;
 }
 
-/** Measured side by side at the end; before that, as far as the estimate fell. */
+/** The tuned against the untuned model, raced side by side at the end; before that, how far the estimate fell. */
 function Gain({ job, points }) {
-  const untuned = job.report?.untuned_ms?.median;
-  const tuned = job.report?.tuned_ms?.median;
-  if (untuned && tuned) {
-    const isFaster = job.report.tuned_is_faster;
-    const detail = isFaster ? `untuned ${milliseconds(untuned)}` : `defaults kept: ${milliseconds(untuned)}`;
-    return html`<${Figure} name="Against untuned" value=${`${ratio(untuned / tuned)}`} detail=${detail} tone=${isFaster && untuned > tuned ? "good" : ""} />`;
+  const measured = measuredOf(job);
+  if (measured?.gain) {
+    const { tuned_ms: tuned, tuned_is_faster: isFaster } = job.report;
+    const times = `tuned ${milliseconds(tuned.median)}, untuned ${milliseconds(measured.untuned.median)} in the race`;
+    const detail = isFaster ? times : `defaults kept: ${times}`;
+    return html`<${Figure} name="Against untuned" value=${ratio(measured.gain)} detail=${detail} tone=${isFaster && measured.gain > 1 ? "good" : ""} />`;
   }
   const [first] = points;
   if (!first || !job.best_ms || isFinal(job) || first.ms <= job.best_ms) return null;

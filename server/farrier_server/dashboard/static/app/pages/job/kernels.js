@@ -30,8 +30,9 @@ export function Kernels({ found, chosen, search, by, descending }) {
     <${Table} caption="Kernels" columns=${columns} rows=${rows.slice(0, shown)} rowKey=${(row) => row.key}
       rowClass=${(row) => (row.task === chosen ? "chosen" : "")} order=${{ by, descending }}
       onOrder=${(order) => setQuery({ sort: order.by, rising: order.descending ? "" : "1" })} empty="No kernel has this in its name." />
-    <p class="hint">${count(rows.length)} kernels${found.hasMore ? ", and more than the page can hold" : ""}. The default's time is what the
-      analytic model predicts; * so is a best one that was not measured. The gain is that of its trials, from the first to the best.</p>
+    <p class="hint">${count(rows.length)} kernels${found.hasMore ? ", and more than the page can hold" : ""}. * marks a time that the
+      analytic model predicts. Trials are of the kernel in the model where it was measured there, otherwise alone; the gain is
+      the first trial's time over the best trial's.</p>
     ${rows.length > shown && html`<p class="more"><button type="button" onClick=${() => setShown(shown + A_PAGE)}>Show more</button></p>`}
   `;
 }
@@ -46,6 +47,13 @@ const choose = (row) => (event) => {
   document.getElementById(CURVES)?.scrollIntoView({ block: "nearest" });
 };
 
+const PREDICTED = html`<span class="quiet" title="predicted, not measured"> *</span>`;
+
+/** The time of a trial, whose context its title names. */
+function Trial({ us, context }) {
+  return html`<span title=${us === null ? "" : `measured ${context}`}>${microseconds(us)}</span>`;
+}
+
 const SIZES = { key: "sizes", label: "Sizes", sort: "sizesText", cell: (row) => html`<${Name} text=${row.sizesText} empty="all" />` };
 const COLUMNS = [
   {
@@ -58,9 +66,10 @@ const COLUMNS = [
   { key: "share", label: "Share of time", sort: "share", isNumber: true, cell: (row) => html`<${Share} value=${row.share} text=${percent(row.share)} />` },
   { key: "calls", label: "Calls", sort: "calls", isNumber: true, cell: (row) => count(row.calls) },
   { key: "source", label: "Schedule", sort: "source", cell: (row) => html`<span class="source source-${row.source}">${row.source}</span>` },
-  { key: "default", label: "Default", sort: "default_us", isNumber: true, cell: (row) => microseconds(row.default_us) },
-  { key: "first", label: "First trial", sort: "first_us", isNumber: true, cell: (row) => microseconds(row.first_us) },
-  { key: "now", label: "Best", sort: "now_us", isNumber: true, cell: (row) => html`${microseconds(row.now_us)}${!row.isMeasured && html`<span class="quiet" title="predicted, not measured"> *</span>`}` },
+  { key: "default", label: "Default, predicted", sort: "default_us", isNumber: true, cell: (row) => html`${microseconds(row.default_us)}${row.default_us !== null && PREDICTED}` },
+  { key: "first", label: "First trial", sort: "first", isNumber: true, cell: (row) => html`<${Trial} us=${row.first} context=${row.context} />` },
+  { key: "best", label: "Best trial", sort: "best", isNumber: true, cell: (row) => html`<${Trial} us=${row.best} context=${row.context} />` },
+  { key: "now", label: "In use", sort: "now_us", isNumber: true, cell: (row) => html`${microseconds(row.now_us)}${!row.isMeasured && PREDICTED}` },
   { key: "gain", label: "Gain", sort: "gain", isNumber: true, cell: (row) => ratio(row.gain) },
   { key: "trials", label: "Trials", sort: "trials", isNumber: true, cell: (row) => count(row.trials) },
   { key: "failed", label: "Failed", sort: "failed", isNumber: true, cell: (row) => (row.failed ? count(row.failed) : html`<span class="quiet">0</span>`) },

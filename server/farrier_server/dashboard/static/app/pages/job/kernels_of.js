@@ -8,10 +8,11 @@ const MOST = 2000;
 
 /**
  * `{kernels, hasMore, error, isLoading}` of the job `id`, asked again every `every` ms where given. A kernel is
- * a task of the API with `key`, which tells those of several hot sizes apart, the time `now_us` of its schedule, and,
- * from its curve among `curves`, `first_us` and what the trials gained on that. `renewed` is anything that changes when the job has ended.
+ * a task of the API with `key`, which tells those of several hot sizes apart, the time `now_us` of its schedule, and of
+ * its trials in one `context` ("alone" or "in the model") `first`, `best` and the `gain` of the best on the first.
+ * `renewed` is anything that changes when the job has ended.
  */
-export function useKernels(id, { curves = NONE, every = 0, enabled = true, renewed = "" }) {
+export function useKernels(id, { every = 0, enabled = true, renewed = "" }) {
   const [state, setState] = useState({ tasks: [], hasMore: false, error: null, isLoading: true });
   useEffect(() => {
     if (!enabled) return undefined;
@@ -35,14 +36,9 @@ export function useKernels(id, { curves = NONE, every = 0, enabled = true, renew
       clearTimeout(timer);
     };
   }, [id, every, enabled, renewed]);
-  const kernels = useMemo(() => {
-    const firsts = new Map(curves.map((curve) => [curve.task, curve.points[0]?.us]));
-    return state.tasks.map((task) => described(task, firsts.get(task.task) ?? null));
-  }, [state.tasks, curves]);
+  const kernels = useMemo(() => state.tasks.map(described), [state.tasks]);
   return { ...state, kernels };
 }
-
-const NONE = [];
 
 async function allOf(id, signal) {
   const tasks = [];
@@ -55,7 +51,7 @@ async function allOf(id, signal) {
   return { tasks, hasMore: first !== null };
 }
 
-function described(task, first) {
+function described(task) {
   const sizes = Object.entries(task.sizes ?? {}).map(([name, size]) => `${name}=${size}`).join(",");
   const now = task.measured_us ?? task.best_us ?? task.best_in_model_us ?? task.predicted_us;
   return {
@@ -63,8 +59,15 @@ function described(task, first) {
     sizesText: sizes,
     key: `${task.task}@${sizes}`,
     now_us: now,
-    isMeasured: now !== task.predicted_us || task.measured_us !== null || task.best_us !== null,
-    first_us: first,
-    gain: first && task.best_us ? first / task.best_us : null,
+    isMeasured: (task.measured_us ?? task.best_us ?? task.best_in_model_us) !== null,
+    ...trialsOf(task),
   };
+}
+
+/** The first and the best trial of a task, of one context: times alone and in the model do not compare. */
+function trialsOf(task) {
+  const isInModel = task.best_in_model_us !== null;
+  const first = isInModel ? task.first_in_model_us : task.first_us;
+  const best = isInModel ? task.best_in_model_us : task.best_us;
+  return { context: isInModel ? "in the model" : "alone", first, best, gain: first && best ? first / best : null };
 }
