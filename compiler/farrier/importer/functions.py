@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import onnx
 
@@ -32,13 +32,10 @@ def expand(
     versions = [entry.version for entry in body.opset_import if not entry.domain]
     attributes = {name: d.default_value for name, d in schema.attributes.items()}
     attributes |= {attribute.name: attribute for attribute in to_proto(node).attribute}
-    given = dict(zip(body.input, [*node.inputs, *[""] * len(body.input)], strict=False))
-    names = given | {o: n for o, n in zip(body.output, node.outputs, strict=False) if n}
-    for inner in body.node:
-        for output in inner.output:
-            if output and output not in names:
-                names[output] = fresh()
-    made = [_instance(inner, names, attributes) for inner in body.node]
+    values = dict(zip(body.input, [*node.inputs, *[""] * len(body.input)], strict=False))
+    values |= {o: n for o, n in zip(body.output, node.outputs, strict=False) if n}
+    names = Renaming(values, lambda name: fresh())
+    made = [instance(inner, names, attributes) for inner in body.node]
     for inner in made:
         inner.name = node.origin
     return made, int(versions[0]) if versions else opset
@@ -76,30 +73,50 @@ def _type(kind: TensorType | None) -> bytes:
     return bytes(proto.SerializeToString())
 
 
-def _instance(
-    node: onnx.NodeProto,
-    names: dict[str, str],
-    attributes: dict[str, onnx.AttributeProto],
+class Renaming(dict[str, str]):
+    """The names of a body's values → those in the graph of its call. A value that the call does not
+    name is internal, and gets a fresh name when it is looked up first."""
+
+    def __init__(self, values: Mapping[str, str], fresh: Callable[[str], str]) -> None:
+        super().__init__(values)
+        self._fresh = fresh
+
+    def __missing__(self, name: str) -> str:
+        self[name] = fresh = self._fresh(name) if name else ""
+        return fresh
+
+
+def instance(
+    node: onnx.NodeProto, names: Renaming, attributes: Mapping[str, onnx.AttributeProto]
 ) -> onnx.NodeProto:
     """A body's node under the caller's names, with the caller's attributes."""
-    made = onnx.NodeProto()
-    made.CopyFrom(node)
-    made.input[:] = [names.get(name, name) for name in node.input]
-    made.output[:] = [names.get(name, name) for name in node.output]
-    del made.attribute[:]
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    copy.input[:] = [names[name] for name in node.input]
+    copy.output[:] = [names[name] for name in node.output]
+    del copy.attribute[:]
     for attribute in node.attribute:
         if attribute.ref_attr_name:
             value = attributes.get(attribute.ref_attr_name)
             if value is not None and value.type != onnx.AttributeProto.UNDEFINED:
-                made.attribute.add().CopyFrom(value)
-                made.attribute[-1].name = attribute.name
+                copy.attribute.add().CopyFrom(value)
+                copy.attribute[-1].name = attribute.name
             continue
-        kept = made.attribute.add()
+        kept = copy.attribute.add()
         kept.CopyFrom(attribute)
-        if attribute.HasField("g"):
-            inner = [_instance(n, names, attributes) for n in attribute.g.node]
-            del kept.g.node[:]
-            kept.g.node.extend(inner)
-            for output in kept.g.output:
-                output.name = names.get(output.name, output.name)
-    return made
+        if attribute.type == onnx.AttributeProto.GRAPH:
+            _rename(kept.g, names, attributes)
+    return copy
+
+
+def _rename(
+    graph: onnx.GraphProto, names: Renaming, attributes: Mapping[str, onnx.AttributeProto]
+) -> None:
+    """Give a graph within a body the caller's names and attributes. Its own values are renamed as
+    well: the caller's may have their names."""
+    nodes = [instance(node, names, attributes) for node in graph.node]
+    graph.ClearField("node")
+    graph.node.extend(nodes)
+    sparse = (tensor.values for tensor in graph.sparse_initializer)
+    for named in (*graph.input, *graph.output, *graph.initializer, *sparse):
+        named.name = names[named.name]

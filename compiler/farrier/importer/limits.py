@@ -16,4 +16,5 @@ MAX_MADE_BYTES = 1 << 29  # one constant that a rewrite makes, in double
 MAX_INLINED_BYTES = 1 << 28  # that calls of the model's own functions add to it
 MAX_RANK = 64  # numpy's own
 MAX_NODES = 200_000  # in all graphs, loops unrolled and functions inlined
+MAX_GRAPH_DEPTH = 64  # of graphs in each other once functions are inlined; protobuf reads about 33
 MAX_UNROLLED = 1024  # iterations of a loop whose shapes change

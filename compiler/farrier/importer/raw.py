@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -56,6 +57,12 @@ def graphs_in(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
 def nodes_in(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
     """The nodes of a graph, and those of the graphs in them."""
     return (node for each in graphs_in(graph) for node in each.node)
+
+
+def nodes_of(function: onnx.FunctionProto) -> list[onnx.NodeProto]:
+    """The nodes of a function, and those of the graphs in them."""
+    inner = (nodes_in(graph) for node in function.node for graph in graphs_of(node))
+    return [*function.node, *itertools.chain.from_iterable(inner)]
 
 
 def names_read(nodes: Iterable[onnx.NodeProto]) -> Iterator[str]:
