@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import operator
 import sys
 from collections.abc import Callable
@@ -10,13 +11,15 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from farrier.ir.dim import (
     Dim,
     Extent,
+    Symbol,
     Undecided,
+    atoms,
     bounds,
     ceildiv,
     common_factor,
@@ -34,6 +37,7 @@ from farrier.targets.cpu.codegen.extents import emit_extent
 
 N, H, W = dim("n", 1, 8), dim("h", 1, 512, 224), dim("w", 3, 512, 224)
 K = dim("k", 0, N * 100)
+T, U = dim("t", 0, 9, 4), dim("u", 0, 9, 4)  # may be 0, as the lengths of sequences
 
 _VALUES = st.fixed_dictionaries({"n": st.integers(1, 8), "h": st.integers(1, 512)}).flatmap(
     lambda v: st.fixed_dictionaries(
@@ -91,6 +95,53 @@ def test_a_decided_order_holds(left: Any, right: Any, values: dict[str, int]) ->
         assert decided == compare(evaluate(one, values), evaluate(other, values))
 
 
+_CUT = st.recursive(
+    st.one_of(st.sampled_from([T, U]), st.integers(-4, 4)),
+    lambda inner: st.one_of(
+        st.tuples(
+            st.sampled_from([operator.add, operator.sub, minimum, maximum, minimum, maximum]),
+            inner,
+            inner,
+        ),
+        st.tuples(st.sampled_from([operator.mul, operator.floordiv]), inner, st.integers(1, 3)),
+        st.tuples(st.sampled_from([operator.mul]), inner, st.sampled_from([T, U])),
+    ),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=200)
+@given(tree=_CUT, other=_CUT)
+def test_lengths_of_what_is_cut_are_right_at_every_size(tree: Any, other: Any) -> None:
+    """Forms, bounds and decisions hold for all values of the symbols, 0 among them."""
+    extent, than = _build(tree), _build(other)
+    low, high = bounds(extent)
+    for t, u in itertools.product(range(10), repeat=2):
+        values = {"t": t, "u": u}
+        expected = _compute(tree, values)
+        assert evaluate(extent, values) == expected
+        assert low <= expected <= high
+        for compare in (operator.lt, operator.le, operator.eq):
+            try:
+                decided = compare(extent, than) if compare is not operator.eq else extent == than
+            except Undecided:
+                continue
+            if decided or compare is not operator.eq:
+                assert decided == compare(expected, _compute(other, values))
+
+
+@given(values=st.lists(_CUT, min_size=3, max_size=3), op=st.sampled_from([minimum, maximum]))
+def test_extremes_commute_and_move_with_what_is_added(values: list[Any], op: Any) -> None:
+    one, other, more = map(_build, values)
+    assert op(one, other) == op(other, one)
+    if not isinstance(one - other, Dim) or not any(map(_is_made, atoms((one, other, more)))):
+        assert op(one + more, other + more) == op(one, other) + more
+
+
+def _is_made(atom: Any) -> bool:
+    return not isinstance(atom, Symbol)
+
+
 @given(trees=st.lists(_TREES, max_size=3), values=_VALUES, factor=st.integers(1, 9))
 def test_a_common_factor_divides_whatever_the_symbols(
     trees: list[Any], values: dict[str, int], factor: int
@@ -131,6 +182,23 @@ def test_substitution_is_evaluation(tree: Any, values: dict[str, int]) -> None:
         ((H % W * N + H % W) % W, "(n*(h % w) + h) % w"),
         (minimum(H, 100), "min(100, h)"),
         (N - N, "0"),
+        (maximum(0, T - 2), "max(2, t) - 2"),
+        (T - minimum(2, T), "max(2, t) - 2"),
+        (minimum(T, maximum(0, T - 2)), "max(2, t) - 2"),
+        (-minimum(T, maximum(0, T - 2)) + maximum(0, T - 2), "0"),
+        (T - maximum(0, T - 2), "min(2, t)"),
+        (maximum(0, T - 2) + minimum(2, T), "t"),
+        (maximum(T, U) - minimum(T, U), "2*max(t, u) - u - t"),
+        (4 - maximum(2, T), "-max(2, t) + 4"),
+        (N * T - N * minimum(T, 2), "n*max(2, t) - 2*n"),
+        (maximum(N * T, N * 2), "n*max(2, t)"),
+        (maximum(maximum(2, T), U), "max(2, max(t, u))"),
+        (maximum(U, maximum(T, 2)), "max(2, max(t, u))"),
+        (minimum(T, maximum(U, 0)), "min(t, u)"),
+        (minimum(minimum(T, 9), 5), "min(5, t)"),
+        ((3 * H * W) % (6 * W), "3*w*(h % 2)"),
+        ((3 * H * W) // (6 * W), "h // 2"),
+        ((H * W * N + W) % (2 * W), "w*((h*n + 1) % 2)"),
     ],
 )
 def test_forms_are_canonical(extent: Extent, text: str) -> None:

@@ -14,6 +14,10 @@ a dim is never equal to a number.
 
     (2*h + 6) // 2   ->  h + 3              -(-h // 2)  ->  (h + 1) // 2
     n*h*w*64 // (h*w)  ->  64*n             (h // 2)*2 + h % 2  ->  h
+    3*h*w % (6*w)  ->  3*w*(h % 2)          h - min(h, 2)  ->  max(h, 2) - 2
+
+Minima and maxima are written without what their operands have in common, by the least number of
+terms, as max(a, b) == a + b - min(a, b), so that neighbours cut out of one axis have one length.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ import enum
 import functools
 import math
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
 from farrier.ir.interned import Interned
@@ -190,6 +194,9 @@ class Dim(metaclass=Interned):
             for end in (0, 1):
                 least, most = _bounds_from(self.terms, end)
                 low, high = max(low, least), min(high, most)
+        if len(self.terms) > 1 and (case := _by_case(self)) is not None:
+            choose, (one, other) = _CHOICE[case[0]], map(bounds, case[1:])
+            low, high = max(low, choose(one[0], other[0])), min(high, choose(one[1], other[1]))
         return low, high
 
 
@@ -338,7 +345,24 @@ def _terms(extent: Extent) -> _Terms:
 
 def _make(terms: _Terms) -> Extent:
     """The extent of a sum, its remainders and quotients joined; consumes `terms`."""
-    for monomial in [each for each in terms if _has_remainder(each)]:
+    kinds = 0
+    for monomial in terms:
+        kinds |= _kinds(monomial)
+    if kinds & _HAS_EXTREME:
+        terms = _turned(terms)
+    if kinds & _HAS_REMAINDER and (joined := _joined(terms)) is not None:
+        return joined
+    if not terms or (len(terms) == 1 and () in terms):
+        return terms.get((), 0)
+    if len(terms) == 1:
+        return Dim(tuple(terms.items()))
+    return Dim(tuple([(m, terms[m]) for m in sorted(terms, key=_order, reverse=True)]))
+
+
+def _joined(terms: _Terms) -> Extent | None:
+    """The extent of a sum whose first remainder that has its quotient beside it is joined with it;
+    None where there is no such pair."""
+    for monomial in [each for each in terms if _kinds(each) & _HAS_REMAINDER]:
         for place, atom in enumerate(monomial):
             match atom:
                 case Combined(DimOp.MOD, left, right) if monomial in terms:
@@ -349,16 +373,65 @@ def _make(terms: _Terms) -> Extent:
                         for m in (monomial, *whole):
                             del terms[m]
                         return _sum(_make(terms), _product(left, others), 1)
-    if not terms or (len(terms) == 1 and () in terms):
-        return terms.get((), 0)
-    if len(terms) == 1:
-        return Dim(tuple(terms.items()))
-    return Dim(tuple([(m, terms[m]) for m in sorted(terms, key=_order, reverse=True)]))
+    return None
+
+
+_HAS_REMAINDER, _HAS_EXTREME = 1, 2  # bits of `_kinds`
 
 
 @functools.lru_cache(maxsize=_REMEMBERED)
-def _has_remainder(monomial: Monomial) -> bool:
-    return any(isinstance(atom, Combined) and atom.op is DimOp.MOD for atom in monomial)
+def _kinds(monomial: Monomial) -> int:
+    """The kinds of atoms in a product that sums are searched for."""
+    operators = {atom.op for atom in monomial if isinstance(atom, Combined)}
+    has_extreme = DimOp.MIN in operators or DimOp.MAX in operators
+    return _HAS_REMAINDER * (DimOp.MOD in operators) + _HAS_EXTREME * has_extreme
+
+
+def _turned(terms: _Terms) -> _Terms:
+    """The sum with `a + b - min(a, b)` for `max(a, b)`, or the reverse, wherever that takes fewer
+    terms or, of as many, makes a positive factor. Of one pair a sum has the maximum alone."""
+    for monomial in [each for each in terms if _kinds(each) & _HAS_EXTREME]:
+        split = _only_extreme(monomial)
+        factor = terms.get(monomial)
+        if split is None or factor is None:
+            continue
+        extreme, others = split
+        if any(_is_extreme(atom) for atom in atoms((extreme.left, extreme.right))):
+            continue
+        opposite = Combined(_OPPOSITE[extreme.op], extreme.left, extreme.right)
+        twin = tuple(sorted((*others, opposite), key=_rank))
+        other = dict(terms)
+        del other[monomial]
+        _add(other, {twin: 1}, -factor)
+        both = _product(_make({others: 1}), _sum(extreme.left, extreme.right, 1))
+        _add(other, _terms(both), factor)
+        joins = twin in terms and extreme.op is DimOp.MIN
+        if joins or (twin not in terms and (len(other), factor > 0) < (len(terms), factor < 0)):
+            terms = other
+    return terms
+
+
+_OPPOSITE = {DimOp.MIN: DimOp.MAX, DimOp.MAX: DimOp.MIN}
+
+
+def _is_extreme(atom: Atom) -> bool:
+    return isinstance(atom, Combined) and atom.op in _OPPOSITE
+
+
+def _only_extreme(monomial: Monomial) -> tuple[Combined, Monomial] | None:
+    """The only minimum or maximum of a product, and the other atoms; None of none or several."""
+    extremes = [atom for atom in monomial if isinstance(atom, Combined) and atom.op in _OPPOSITE]
+    if len(extremes) != 1:
+        return None
+    return extremes[0], tuple(atom for atom in monomial if atom is not extremes[0])
+
+
+def _add(terms: _Terms, others: Mapping[Monomial, int], factor: int) -> None:
+    """Adds `factor * others` to the terms."""
+    for monomial, k in others.items():
+        total = terms.pop(monomial, 0) + factor * k
+        if total:
+            terms[monomial] = total
 
 
 @functools.lru_cache(maxsize=_REMEMBERED)
@@ -389,10 +462,7 @@ def _atom(atom: Atom) -> Dim:
 def _sum(left: Extent, right: Extent, factor: int) -> Extent:
     """`left + factor * right`."""
     terms = _terms(left)
-    for monomial, k in _terms(right).items():
-        total = terms.pop(monomial, 0) + factor * k
-        if total:
-            terms[monomial] = total
+    _add(terms, _terms(right), factor)
     return _make(terms)
 
 
@@ -517,17 +587,79 @@ def _reduced(rest: Extent, divisor: Extent) -> tuple[Extent, Extent]:
             whole = (rest - number) // common + number // common
             quotient, left = whole // (divisor // common), whole % (divisor // common)
             return quotient, left * common + number % common
+    if isinstance(divisor, Dim) and rest != 0 and (shared := _shared((rest, divisor))) != 1:
+        part, left_of_divisor = (_exact(extent, shared)[0] for extent in (rest, divisor))
+        if _least(left_of_divisor) > 0:  # g*x // (g*d) == x // d, as g is positive
+            times, remainder = _divmod(part, left_of_divisor)
+            return times, remainder * shared
     quotient = _atom(Combined(DimOp.FLOORDIV, rest, divisor))
     return quotient, _atom(Combined(DimOp.MOD, rest, divisor))
 
 
+def _shared(extents: Iterable[Extent]) -> Extent:
+    """The largest product of a number and atoms, none of which is negative, that divides every term
+    of some extents that are not 0."""
+    terms = [term for extent in extents for term in _terms(extent).items()]
+    shared: list[Atom] = []
+    for atom in dict.fromkeys(terms[0][0]):
+        if _atom_bounds(atom)[0] >= 0:
+            shared += [atom] * min(monomial.count(atom) for monomial, _ in terms)
+    return _make({tuple(shared): math.gcd(*(factor for _, factor in terms))})
+
+
+_MOST_OPERANDS = 6  # of nested minima or maxima that are compared pair by pair
+
+
+@functools.lru_cache(maxsize=_REMEMBERED)
 def _extreme(op: DimOp, left: Extent, right: Extent) -> Extent:
     if isinstance(left, int) and isinstance(right, int):
         return max(left, right) if op is DimOp.MAX else min(left, right)
-    for larger, smaller in ((left, right), (right, left)):
-        if _least(_sum(larger, smaller, -1)) >= 0:
-            return larger if op is DimOp.MAX else smaller
-    return _atom(Combined(op, *sorted((left, right), key=_extent_rank)))
+    if _is_settled(op, left, right):
+        return left
+    if _is_settled(op, right, left):
+        return right
+    operands = list(dict.fromkeys([*_operands(op, left), *_operands(op, right)]))
+    if 2 < len(operands) <= _MOST_OPERANDS:
+        for one in list(operands):
+            if any(other != one and _is_settled(op, other, one) for other in operands):
+                operands.remove(one)
+    elif len(operands) > 2:
+        operands = [left, right]
+    return _without_common(op, operands)
+
+
+def _is_settled(op: DimOp, chosen: Extent, other: Extent) -> bool:
+    """Whether the extreme of two extents is certainly the first."""
+    more, less = (chosen, other) if op is DimOp.MAX else (other, chosen)
+    return _least(_sum(more, less, -1)) >= 0
+
+
+def _operands(op: DimOp, extent: Extent) -> list[Extent]:
+    """The extents whose extreme an extent is, as `2*max(a, b) + c` is that of 2*a + c and
+    2*b + c."""
+    case = _by_case(extent) if isinstance(extent, Dim) else None
+    if case is None or case[0] is not op:
+        return [extent]
+    return [one for end in case[1:] for one in _operands(op, end)]
+
+
+def _without_common(op: DimOp, operands: Sequence[Extent]) -> Extent:
+    """The extreme of some extents: what they have in common, added and as a factor, is outside."""
+    sums = [_terms(extent) for extent in operands]
+    common: _Terms = {}
+    for monomial in dict.fromkeys(m for terms in sums for m in terms):
+        least = min(terms.get(monomial, 0) for terms in sums)
+        if least:
+            common[monomial] = least
+    for terms in sums:
+        _add(terms, common, -1)
+    parts = list(map(_make, sums))
+    factor = _shared(part for part in parts if part != 0)
+    parts = sorted((_exact(part, factor)[0] for part in parts), key=_extent_rank)
+    extreme = parts.pop()
+    while parts:
+        extreme = _atom(Combined(op, parts.pop(), extreme))
+    return _sum(_make(common), _product(factor, extreme), 1)
 
 
 # Bounds and order --------------------------------------------------------------------------------
@@ -644,10 +776,42 @@ def _exceeds(left: Extent, right: Extent) -> bool | None:
     return False if _least(-difference) >= 0 else None
 
 
-def _least(extent: Extent) -> int:
-    """A lower bound, which heeds how quotients, remainders and bounded symbols hang together with
-    the rest. Takes sums and no divisions, so that divisions can ask for it."""
+_CHOICE = {DimOp.MIN: min, DimOp.MAX: max}
+_MOST_CASES = 3  # minima and maxima of a sum of which either operand is looked at: 2**3 sums
+
+
+def _by_case(extent: Dim) -> tuple[DimOp, Extent, Extent] | None:
+    """A sum with a minimum or maximum in it as the extreme of two sums, one for each operand; None
+    where there is none, too many, or only in products whose sign is open."""
+    of: tuple[Combined, Monomial, int] | None = None
+    count = 0
+    for monomial, factor in extent.terms:
+        if _kinds(monomial) & _HAS_EXTREME:
+            count += 1
+            split = None if of else _only_extreme(monomial)
+            if split is not None and _product_bounds(split[1])[0] >= 0:
+                of = (*split, factor)
+    if of is None or count > _MOST_CASES:
+        return None
+    extreme, others, factor = of
+    monomial = tuple(sorted((*others, extreme), key=_rank))
+    one, other = (
+        _exchanged(extent, monomial, _product(_make({others: 1}), end))
+        for end in (extreme.left, extreme.right)
+    )
+    return (extreme.op if factor > 0 else _OPPOSITE[extreme.op]), one, other
+
+
+def _least(extent: Extent, cases: int = _MOST_CASES) -> int:
+    """A lower bound, which heeds how quotients, remainders, extremes and bounded symbols hang
+    together with the rest. Takes sums and no divisions, so that divisions can ask for it."""
     low = bounds(extent)[0]
+    if low > 0 or not isinstance(extent, Dim):
+        return low
+    case = _by_case(extent) if cases else None
+    if case is not None:
+        one, other = (_least(end, cases - 1) for end in case[1:])
+        return max(low, _CHOICE[case[0]](one, other))
     whole = 1  # what the extent is multiplied with by now
     for _ in range(_MOST_RELAXATIONS):
         if low > 0 or not isinstance(extent, Dim):
