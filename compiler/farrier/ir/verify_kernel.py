@@ -1,4 +1,5 @@
-"""The rules of tensor programs and loop functions: what is in scope, ranks, element types."""
+"""The rules of tensor programs and loop functions: what is in scope, ranks, element types, and that
+no extent is negative."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from collections.abc import Iterable
 from typing import assert_never
 
 from farrier.errors import CompilerError
-from farrier.ir.dim import Extent, symbols
+from farrier.ir.dim import Extent, is_less, symbols
 from farrier.ir.expr import (
     BYTES,
     Binary,
@@ -111,8 +112,14 @@ class _Checker:
         if buffer.name in self._buffers:
             raise self.error(f"two buffers are called {buffer.name}")
         for extent in buffer.shape:
-            self._known(extent)
+            self._size(extent, buffer.name)
         self._buffers[buffer.name] = buffer
+
+    def _size(self, extent: Extent, owner: str) -> None:
+        """Checks the extent of a buffer or loop: one that may be negative makes its loops empty."""
+        self._known(extent)
+        if not is_less(-1, extent):
+            raise self.error(f"the extent {extent} of {owner} may be negative")
 
     def _known(self, extent: Extent) -> None:
         for symbol in symbols((extent,)):
@@ -133,7 +140,7 @@ class _Checker:
                 for item in statements:
                     self.statement(item)
             case For(var, extent, kind, body):
-                self._known(extent)
+                self._size(extent, var)
                 if not isinstance(extent, int) and kind not in _OF_ANY_EXTENT:
                     raise self.error(f"the {kind} loop {var} runs over {extent}", node)
                 if var in self._used:

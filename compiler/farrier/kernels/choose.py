@@ -14,8 +14,10 @@ from farrier.ir.printer import print_ir
 from farrier.ir.tensor import TensorProgram
 from farrier.ir.work import arithmetic, factors, multiply_adds
 from farrier.lower.region import lower_region
+from farrier.ops.verify import verify
 from farrier.partition import Call, Task
 from farrier.progress import Listener, Warned
+from farrier.progress.debug import check_level
 from farrier.records import RecordStore, TaskDefinition, best, latest, usable
 from farrier.records.definition import MOST_CHARACTERS
 from farrier.records.record import pairs
@@ -95,6 +97,8 @@ def choose_defaults(
             )
             continue
         program = lower_region(task.region, task.symbol, task.constant_inputs, target, threads)
+        if check_level() > 0:
+            verify(program)
         space = backend_of(target).space(program, target, threads)
         if space.rule.name == _SLOW_RULE and space.cost(space.candidates()).min() > _SLOW_S:
             listener(Warned(f"no schedule rule knows {task.name}: it runs, slowly"))

@@ -1,10 +1,12 @@
 """The dims of one kernel, under names of its own.
 
 Kernels whose shapes differ only in which symbols they come from are one task. What the inputs'
-shapes are made of becomes d0, d1, …; the operators say what follows for the other shapes.
+shapes are made of becomes d0, d1, …; the operators say what follows for the other shapes. A name
+stands for a size: no dim is negative, and no extent of a kernel can be.
 
 A kernel is not called where it would write nothing, so what all of its outputs are multiples of is
-1 at least: divisions by it are safe, and no two of its elements lie at one place.
+1 at least: divisions by it are safe, and no two of its elements lie at one place. Symbols of the
+model whose small values this rules out have a narrower range in the kernel.
 
 before:  def kernel(x: f32[s0, 64, (s1 + 1) // 2]) … v: f32[s0, 64, (s1 + 3) // 4]
 after:   def kernel(x: f32[d0, 64, d1]) … v: f32[d0, 64, (d1 + 1) // 2], d0 = s0, d1 = (s1 + 1) // 2
@@ -13,10 +15,11 @@ after:   def kernel(x: f32[d0, 64, d1]) … v: f32[d0, 64, (d1 + 1) // 2], d0 = 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from farrier.ir.dim import (
     Atom,
+    Combined,
     Dim,
     Extent,
     Symbol,
@@ -25,12 +28,13 @@ from farrier.ir.dim import (
     atoms,
     bounds,
     dim,
+    is_less,
     substitute,
     symbols,
     typical,
 )
 from farrier.ir.graph import Constant, Graph, Node, Value
-from farrier.ir.sizes import constant_with_extents, value_with_extents, with_extents
+from farrier.ir.sizes import constant_with_extents, substituted, value_with_extents, with_extents
 from farrier.ops import Mismatch, NotStatic, lookup
 
 
@@ -47,63 +51,122 @@ class OwnDims:
 
 def own_dims(region: Graph) -> OwnDims:
     """The region with dims of its own."""
-    given = region.given_dims
-    if not given:
+    if not region.given_dims:
         return OwnDims(region)
-    own = [symbol for symbol in region.dims if symbol not in given]
-    factors = _factors(region)
-    names = _Names(own, factors)
-    changed = _inferred(region, names)
-    if changed is None:  # a shape that follows from others may be an input's as well
-        names = _Names(own, factors)
-        changed = _inferred_as_met(region, names)
-    if changed is None:  # the inputs' shapes do not settle the others: their symbols do
-        names = _Names(own, factors)
-        names.define(given)
-        changed = with_extents(region, names.change)
-    needed = (as_extent(atom) for atom in factors if bounds(as_extent(atom))[0] < 1)
+    needed = [factor for factor in _factors(region) if bounds(factor)[0] < 1]
+    narrow = _narrowed(region.given_dims, needed)
+    called = substituted(region, {old: new for old, new in narrow.items()}) if narrow else region
+    changed, names = _renamed(called)
+    whole: dict[Atom, Extent] = {
+        symbol: as_extent(old) for old, new in narrow.items() for symbol in symbols((new,))
+    }
+    meanings = (names.meaning[symbol.name] for symbol in changed.given_dims)
     return OwnDims(
-        changed, tuple(names.meaning[symbol.name] for symbol in changed.given_dims), tuple(needed)
+        changed, tuple(substitute(meaning, whole) for meaning in meanings), tuple(needed)
     )
 
 
-def _factors(region: Graph) -> tuple[Atom, ...]:
+def _renamed(region: Graph) -> tuple[Graph, _Names]:
+    """The region over new names, and what these stand for."""
+    given = region.given_dims
+    own = [symbol for symbol in region.dims if symbol not in given]
+    factors = _factors(region)
+    # Where shapes do not follow from the inputs', one that follows from others may be an input's.
+    for infer in (_inferred, _inferred_as_met):
+        names = _Names(own, factors)
+        changed = infer(region, names)
+        if changed is not None and all(map(_is_size, _extents(changed))):
+            return changed, names
+    # The inputs' shapes do not settle the others: their symbols do.
+    names = _Names(own, factors)
+    names.define(given)
+    return with_extents(region, names.change), names
+
+
+def _factors(region: Graph) -> tuple[Extent, ...]:
     """What all outputs have as a factor of an extent: where it is 0, they have no elements."""
-    found = [
-        {
-            atom: None
-            for extent in value.type.shape
-            if isinstance(extent, Dim) and len(extent.terms) == 1
-            for atom in extent.terms[0][0]
-        }
+    first, *others = (
+        dict.fromkeys(factor for extent in value.type.shape for factor in _parts(extent))
         for value in region.outputs
-    ]
-    return tuple(atom for atom in found[0] if all(atom in others for others in found))
+    )
+    return tuple(factor for factor in first if all(factor in other for other in others))
+
+
+def _parts(extent: Extent) -> Iterator[Extent]:
+    """The sizes that an extent is a product of, without its constant factor."""
+    match extent:
+        case Dim(terms=((monomial, factor),)) if factor > 0:
+            yield from map(as_extent, monomial)
+        case Dim(terms=(((atom,), _),)):
+            yield -as_extent(atom)
+        case Dim():
+            yield extent
+
+
+def _narrowed(given: Iterable[Symbol], needed: Sequence[Extent]) -> dict[Atom, Extent]:
+    """Narrower symbols for those of `given` whose least values leave one of `needed` below 1."""
+    narrow: dict[Atom, Extent] = {}
+    for symbol in given:
+        most = bounds(symbol.high)[1]
+        low = max((_least_value(symbol, size) for size in needed), default=symbol.low)
+        if symbol.low < low <= most:
+            narrow[symbol] = dim(symbol.name, low, symbol.high, symbol.typical)
+    return narrow
+
+
+def _least_value(symbol: Symbol, size: Extent) -> int:
+    """The least value of a symbol for which a size may be 1, by bisection of its range."""
+
+    def is_empty(most: int) -> bool:
+        """Whether the size is below 1 for all values of the symbol up to `most`."""
+        return is_less(substitute(size, {symbol: dim(symbol.name, symbol.low, most)}), 1)
+
+    low, high = symbol.low, bounds(symbol.high)[1]
+    if symbol not in symbols((size,)) or not is_empty(low) or is_empty(high):
+        return low
+    while high - low > 1:  # is_empty(low), and not is_empty(high)
+        middle = (low + high) // 2
+        low, high = (middle, high) if is_empty(middle) else (low, middle)
+    return high
+
+
+def _extents(graph: Graph) -> Iterator[Extent]:
+    yield from (extent for value in graph.inputs for extent in value.type.shape)
+    for node in graph.nodes:
+        yield from (extent for value in node.outputs for extent in value.type.shape)
+
+
+def _is_size(extent: Extent) -> bool:
+    """Whether an extent is 0 at least for certain."""
+    return is_less(-1, extent)
 
 
 class _Names:
     """New symbols for atoms, and what they stand for; those in `positive` are 1 at least."""
 
-    def __init__(self, kept: Iterable[Symbol], positive: Collection[Atom]) -> None:
+    def __init__(self, kept: Iterable[Symbol], positive: Collection[Extent]) -> None:
         self._positive = positive
         self._new: dict[Atom, Extent] = {}
         self._kept = {symbol.name: as_extent(symbol) for symbol in kept}
         self.meaning: dict[str, Extent] = {}
 
     def define(self, found: Iterable[Atom]) -> None:
-        """Names each atom that has no name and is not made of symbols that get one."""
+        """Names each atom that has no name and is not made of others that have one."""
         given = list(dict.fromkeys(found))
-        plain = {atom for atom in (*given, *self._new) if isinstance(atom, Symbol)}
+        named = {*given, *self._new}
         for atom in given:
-            whole = as_extent(atom)
-            made = isinstance(atom, Symbol) or not plain.issuperset(symbols((whole,)))
-            if made and atom not in self._new:
-                name = f"d{len(self.meaning)}"
-                low, high = bounds(whole)
-                if atom in self._positive:
-                    low, high = max(low, 1), max(high, 1)
-                self._new[atom] = dim(name, low, high, typical(whole))
-                self.meaning[name] = whole
+            if atom not in self._new and not _is_made_of(atom, named):
+                self._new[atom] = self._name(as_extent(atom))
+
+    def _name(self, whole: Extent) -> Extent:
+        """An atom over a new symbol, which is its negation where the atom is never positive."""
+        sign = -1 if is_less(whole, 1) else 1
+        size = sign * whole
+        name = f"d{len(self.meaning)}"
+        low, high = bounds(size)
+        least = 1 if size in self._positive else 0 if _is_size(size) else low
+        self.meaning[name] = size
+        return sign * dim(name, max(low, least), max(high, least), typical(size))
 
     def change(self, extent: Extent) -> Extent:
         return substitute(extent, self._new)
@@ -112,6 +175,13 @@ class _Names:
         """What an extent over the new symbols stands for."""
         known = self._kept | self.meaning
         return substitute(extent, {s: known[s.name] for s in symbols((extent,))})
+
+
+def _is_made_of(atom: Atom, named: Collection[Atom]) -> bool:
+    """Whether all that an atom is made of has a name."""
+    return isinstance(atom, Combined) and all(
+        part in named or _is_made_of(part, named) for part in atoms((atom.left, atom.right))
+    )
 
 
 def _inferred(region: Graph, names: _Names) -> Graph | None:
