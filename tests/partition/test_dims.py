@@ -46,8 +46,8 @@ def assert_same_sizes(region: Graph, own: OwnDims) -> None:
         }
         for symbol in own.region.given_dims:
             assert symbol.low <= dims[symbol.name] <= bounds(symbol.high)[1]
-        pairs = zip((*own.region.inputs, *own.region.outputs), (*region.inputs, *region.outputs))
-        for renamed, old in pairs:
+        renamed_values = (*own.region.inputs, *own.region.outputs)
+        for renamed, old in zip(renamed_values, (*region.inputs, *region.outputs), strict=True):
             assert [evaluate(extent, dims) for extent in renamed.type.shape] == [
                 evaluate(extent, sizes) for extent in old.type.shape
             ]

@@ -45,7 +45,7 @@ from farrier.ir.dim import product
 from farrier.ir.types import DType
 from farrier.ops import NotSupported
 from farrier.ops.conversion import saturates
-from farrier.ops.operator import Mismatch, normal_axis
+from farrier.ops.operator import Mismatch, extents_array, normal_axis
 
 
 def upgrade(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
@@ -230,12 +230,15 @@ def _group_normalization(node: RawNode, opset: int, scope: ImportScope) -> list[
     if opset < 21:
         channels, groups = scope.shape(node.inputs[0])[1], node.attrs["num_groups"]
         for position in (1, 2):
-            data = scope.data(node.inputs[position])
-            if data is None:
-                raise NotSupported("scale or bias that is computed at run time, before opset 21")
-            if data.shape != (groups,) or channels % groups:
-                raise Mismatch(f"parameters {data.shape} for {groups} groups, {channels} channels")
-            node.inputs[position] = scope.constant(np.repeat(data, channels // groups))
+            given = node.inputs[position]
+            if scope.shape(given) != (groups,) or channels % groups:
+                shape = scope.shape(given)
+                raise Mismatch(f"parameters {shape} for {groups} groups, {channels} channels")
+            column = scope.add("Unsqueeze", given, scope.constant(ints([1])))
+            table = scope.constant(extents_array([groups, channels // groups]))
+            repeated = scope.add("Expand", column, table)
+            whole = scope.constant(extents_array([channels]))
+            node.inputs[position] = scope.add("Reshape", repeated, whole)
     return [node]
 
 

@@ -808,6 +808,9 @@ def _least(extent: Extent, cases: int = _MOST_CASES) -> int:
     low = bounds(extent)[0]
     if low > 0 or not isinstance(extent, Dim):
         return low
+    shared = _shared_atoms(extent)
+    if shared:
+        return max(low, _least_product(extent, shared))
     case = _by_case(extent) if cases else None
     if case is not None:
         one, other = (_least(end, cases - 1) for end in case[1:])
@@ -822,6 +825,25 @@ def _least(extent: Extent, cases: int = _MOST_CASES) -> int:
         whole *= scale
         low = max(low, -(-bounds(extent)[0] // whole))
     return low
+
+
+def _shared_atoms(extent: Dim) -> Monomial:
+    """The atoms that all terms of a sum have, as often as all have them."""
+    (first, _), *others = extent.terms
+    return tuple(
+        atom
+        for atom in dict.fromkeys(first)
+        for _ in range(min(monomial.count(atom) for monomial, _ in extent.terms))
+        if others
+    )
+
+
+def _least_product(extent: Dim, shared: Monomial) -> int:
+    """A lower bound of a sum whose terms share some atoms: that of their product and the rest, as
+    in n*m - n*min(1, m)."""
+    rest = _make({_quotient(monomial, shared) or (): factor for monomial, factor in extent.terms})
+    (low, high), least = _product_bounds(shared), _least(rest)
+    return min(low * least, high * least) if low >= 0 else bounds(extent)[0]
 
 
 _MOST_RELAXATIONS = 4

@@ -129,8 +129,8 @@ def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...
     x, w = builder.operand(node, inputs, 0), builder.operand(node, inputs, 1)
     attrs = attributes_of(node)
     window, _ = _window([v.type if v else None for v in node.inputs], attrs)
-    group, per_group = group_of(attrs), number(w.shape[1])
-    channels = number(w.shape[0]) // group
+    group, per_group = group_of(attrs), w.shape[1]
+    channels = w.shape[0] // group
     # Without overlap every output has exactly one tap: o % stride, of input o // stride.
     apart = (
         window.kernel == window.strides

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from farrier.ir import expr as e
-from farrier.ir.dim import number, product
+from farrier.ir.dim import Extent, product
 from farrier.ir.expr import Buffer, Expr, Reduce
 from farrier.ir.graph import Node
 from farrier.ir.types import TensorType
@@ -146,7 +146,7 @@ def _instance_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Bu
     return (builder.output(node, body),)
 
 
-def _groups(attrs: Attrs, channels: int) -> int:
+def _groups(attrs: Attrs, channels: Extent) -> int:
     groups = int_attr(attrs, "num_groups")
     if groups < 1 or channels % groups:
         raise Mismatch(f"{channels} channels do not divide into {groups} groups")
@@ -155,7 +155,7 @@ def _groups(attrs: Attrs, channels: int) -> int:
 
 def _group_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
     result = _per_channel(2)(types, constants, attrs)
-    _groups(attrs, number(required(types, 0).shape[1]))
+    _groups(attrs, required(types, 0).shape[1])
     return result
 
 
@@ -170,10 +170,10 @@ def _group_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 def _group_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
     x, scale, bias = (builder.operand(node, inputs, i) for i in range(3))
     attrs = attributes_of(node)
-    channels = number(x.shape[1])
-    size = channels // _groups(attrs, channels)
+    groups = _groups(attrs, x.shape[1])
+    size = x.shape[1] // groups
     epsilon = float_attr(attrs, "epsilon", 1e-5)
-    shape = (x.shape[0], channels // size)
+    shape = (x.shape[0], groups)
     ranges = {"rc": size, **reduction_axes(x.shape, tuple(range(2, x.rank)))}
     count = product(ranges.values())
 

@@ -55,8 +55,7 @@ def own_dims(region: Graph) -> OwnDims:
         return OwnDims(region)
     needed = [factor for factor in _factors(region) if bounds(factor)[0] < 1]
     narrow = _narrowed(region.given_dims, needed)
-    called = substituted(region, {old: new for old, new in narrow.items()}) if narrow else region
-    changed, names = _renamed(called)
+    changed, names = _renamed(substituted(region, narrow) if narrow else region)
     whole: dict[Atom, Extent] = {
         symbol: as_extent(old) for old, new in narrow.items() for symbol in symbols((new,))
     }

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from farrier.ir.graph import Graph, Node, Value
-from farrier.ir.types import DType, Layout, TensorType
+from farrier.ir.types import DType, Layout, Shape, TensorType
+from farrier.ops.operator import to_extents
 from farrier.passes.channel_blocks import channel_block
 from farrier.passes.layouts import CONVOLUTIONS, ELEMENTS, Form, form_of, halo_read, is_image
 from farrier.passes.rewriting import Rewriter
@@ -67,7 +68,7 @@ class _Assignment:
     # Deciding -------------------------------------------------------------------------------------
 
     def _decide(self, position: int, node: Node) -> None:
-        form = form_of(node, self._is_blocked, self._ints, self._block)
+        form = form_of(node, self._is_blocked, self._extents, self._block)
         self._forms[position] = form
         if form in (Form.BLOCKED, Form.BLOCKED_OUTPUT):
             self._blocked |= {value.name for value in node.outputs if is_image(value)}
@@ -111,9 +112,9 @@ class _Assignment:
     def _is_blocked(self, value: Value) -> bool:
         return value.name in self._blocked
 
-    def _ints(self, value: Value | None) -> tuple[int, ...] | None:
+    def _extents(self, value: Value | None) -> Shape | None:
         data = self._rewriter.data(value)
-        return tuple(int(v) for v in data.reshape(-1)) if data is not None else None
+        return to_extents(data) if data is not None else None
 
     def _layout(self, name: str) -> Layout:
         around = self._halos.get(name, 0)

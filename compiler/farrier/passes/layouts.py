@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from farrier.ir.dim import Extent, is_less, typical
 from farrier.ir.graph import Node, Value
-from farrier.ir.types import DType
+from farrier.ir.types import DType, Shape
 from farrier.ops import Kind, lookup
 from farrier.ops.window import Window, window_of
 
@@ -53,10 +53,11 @@ def is_image(value: Value) -> bool:
 def form_of(
     node: Node,
     is_blocked: IsBlocked,
-    ints: Callable[[Value | None], tuple[int, ...] | None],
+    extents: Callable[[Value | None], Shape | None],
     lanes: int,
 ) -> Form:
-    """How `node` runs best, given how its inputs lie; `ints` gives the content of a constant."""
+    """How `node` runs best, given how its inputs lie; `extents` returns the content of a
+    constant, in which there may be dims."""
     x = node.inputs[0] if node.inputs else None
     if x is None:
         return Form.PLAIN
@@ -75,13 +76,13 @@ def form_of(
     if node.op == "DepthToSpace" and 2 * node.outputs[0].type.shape[1] < lanes:
         return Form.BLOCKED_INPUT
     if node.op.startswith("Reduce"):
-        axes = ints(node.inputs[1]) if len(node.inputs) > 1 else None
+        axes = extents(node.inputs[1]) if len(node.inputs) > 1 else None
         spatial = axes is not None and {axis % 4 for axis in axes} <= {2, 3}
         whole = spatial and axes is not None and len(axes) == 2
         if not spatial:
             return Form.PLAIN
         return Form.BLOCKED if node.attr("keepdims", 1) and not whole else Form.BLOCKED_INPUT
-    return Form.BLOCKED if _moves_whole_blocks(node, x, ints, lanes) else Form.PLAIN
+    return Form.BLOCKED if _moves_whole_blocks(node, x, extents, lanes) else Form.PLAIN
 
 
 def _is_wide_pool(node: Node, x: Value, lanes: int) -> bool:
@@ -137,7 +138,7 @@ def _concat(node: Node, is_blocked: IsBlocked, lanes: int) -> bool:
 def _moves_whole_blocks(
     node: Node,
     x: Value,
-    ints: Callable[[Value | None], tuple[int, ...] | None],
+    extents: Callable[[Value | None], Shape | None],
     lanes: int,
 ) -> bool:
     """Whether an operator that only moves elements leaves each within its place in a block."""
@@ -148,22 +149,22 @@ def _moves_whole_blocks(
         case "Resize":
             return channels == [x.type.shape[1]]
         case "Pad":
-            widths = ints(node.inputs[1])
+            widths = extents(node.inputs[1])
             given_axes = len(node.inputs) > 3 and node.inputs[3] is not None
             return not given_axes and widths is not None and widths[1] == widths[5] == 0
         case "Split":
             axis = node.attr("axis", 0) % 4
             return axis != 1 or all(count % lanes == 0 for count in channels[:-1])
         case "Slice":
-            return _slices_whole_blocks(node, ints, lanes)
+            return _slices_whole_blocks(node, extents, lanes)
     return False
 
 
 def _slices_whole_blocks(
-    node: Node, ints: Callable[[Value | None], tuple[int, ...] | None], lanes: int
+    node: Node, extents: Callable[[Value | None], Shape | None], lanes: int
 ) -> bool:
     inputs = (*node.inputs, None, None)[:5]
-    starts, axes, steps = ints(inputs[1]), ints(inputs[3]), ints(inputs[4])
+    starts, axes, steps = map(extents, (inputs[1], inputs[3], inputs[4]))
     if starts is None:
         return False
     axes = tuple(range(len(starts))) if inputs[3] is None else axes
@@ -171,7 +172,8 @@ def _slices_whole_blocks(
     if axes is None or steps is None:
         return False
     for start, axis, step in zip(starts, axes, steps, strict=True):
-        if axis % 4 == 1 and (start < 0 or start % lanes or step != 1):
+        whole = isinstance(start, int) and start >= 0 and start % lanes == 0 and step == 1
+        if axis % 4 == 1 and not whole:
             return False
     return True
 

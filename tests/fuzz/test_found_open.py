@@ -1,0 +1,119 @@
+"""What random models with open dims have found: each ended in an internal error or a wrong answer.
+
+Every model is compiled with no option, and run at several sizes."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from judged import is_close, small_model
+from onnx import helper
+
+import farrier
+
+node = helper.make_node
+RNG = np.random.default_rng(5)
+LAST = 2**63 - 1
+
+
+def normal(*shape):
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def assert_right_at(model: bytes, *shapes: tuple[int, ...]) -> None:
+    """Fails unless the model of one input x agrees with ONNX Runtime for x of these shapes."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(model, options)
+    artifact = farrier.compile(model)
+    names = [output.name for output in session.get_outputs()]
+    for shape in shapes:
+        feeds = {"x": normal(*shape)}
+        found = artifact.run(feeds)
+        for name, expected in zip(names, session.run(None, feeds), strict=True):
+            assert is_close(found[name], expected, steps=False, special=False), (name, shape)
+
+
+def sliced(start: int, end: int, axis: int, step: int, x: str = "x", y: str = "s"):
+    """A Slice of one axis, and its constants."""
+    numbers = {"start": start, "end": end, "axis": axis, "step": step}
+    constants = {f"{y}_{name}": np.array([number]) for name, number in numbers.items()}
+    return node("Slice", [x, *constants], [y]), constants
+
+
+@pytest.mark.parametrize("op", ["Softmax", "Exp", "Concat"])
+@pytest.mark.parametrize(("start", "end", "step"), [(-6, LAST, 3), (-2, -LAST, -3), (5, 1, -2)])
+def test_slices_by_steps(op, start, end, step):
+    cut, constants = sliced(start, end, 0, step)
+    inputs = ["s", "s"] if op == "Concat" else ["s"]
+    attrs = {} if op == "Exp" else {"axis": 0}
+    model = small_model([cut, node(op, inputs, ["y"], **attrs)], {"x": ("n",)}, constants=constants)
+    assert_right_at(model, (8,), (128,), (17,), (3,))
+
+
+def test_a_gate_on_all_but_the_last():
+    cut, constants = sliced(0, -1, 2, 1)
+    nodes = [
+        cut,
+        node("Split", ["s", "halves"], ["k", "g"], axis=1),
+        node("Sigmoid", ["g"], ["h"]),
+        node("Mul", ["k", "h"], ["y"]),
+    ]
+    constants["halves"] = np.array([2, 2])
+    model = small_model(nodes, {"x": ("b", 4, "t")}, constants=constants)
+    assert_right_at(model, (2, 4, 9), (1, 4, 2), (3, 4, 130))
+
+
+def test_transposed_convolutions_of_different_channels():
+    nodes = [
+        node("ConvTranspose", ["x", "v"], ["t"], strides=[2, 2]),
+        node("ConvTranspose", ["t", "w"], ["y"], strides=[2, 2]),
+    ]
+    weights = {"v": normal(32, 24, 2, 2), "w": normal(24, 16, 2, 2)}
+    model = small_model(nodes, {"x": (1, 32, "h", "w_")}, constants=weights)
+    assert_right_at(model, (1, 32, 4, 6), (1, 32, 1, 1))
+
+
+def test_rows_of_two_slices():
+    first, constants = sliced(-15, 4, 0, -1)
+    second, more = sliced(2, LAST, 1, 1, "s", "r")
+    nodes = [first, second, node("MatMul", ["r", "w"], ["y"])]
+    constants |= {**more, "w": normal(13, 8)}
+    model = small_model(nodes, {"x": ("p", "q", 2, 13)}, constants=constants)
+    assert_right_at(model, (33, 5, 2, 13), (20, 3, 2, 13))
+
+
+def test_a_pad_up_to_a_multiple_behind_a_convolution():
+    nodes = [
+        node("Conv", ["x", "w"], ["c"]),
+        node("Shape", ["c"], ["shape"], start=3),
+        node("Neg", ["shape"], ["negative"]),
+        node("Mod", ["negative", "four"], ["missing"]),
+        node("Concat", ["none", "missing"], ["pads"], axis=0),
+        node("Pad", ["c", "pads"], ["y"]),
+    ]
+    constants = {"w": normal(8, 3, 1, 1), "four": np.array([4]), "none": np.zeros(7, np.int64)}
+    model = small_model(nodes, {"x": (1, 3, "h", "w_")}, constants=constants)
+    assert_right_at(model, (1, 3, 5, 10), (1, 3, 5, 8), (1, 3, 1, 1))
+
+
+@pytest.mark.parametrize("opset", [18, 21])
+def test_group_normalization_of_open_channels(opset):
+    scale = {18: (4,), 21: ("c",)}[opset]
+    inputs = {"x": (2, "c", 3)} | ({"s": scale, "b": scale} if opset == 21 else {})
+    constants = {"s": normal(4), "b": normal(4)} if opset == 18 else {}
+    group = node("GroupNormalization", ["x", "s", "b"], ["y"], num_groups=4)
+    model = onnx.load_from_string(small_model([group], inputs, constants=constants))
+    model.opset_import[0].version = opset
+    artifact = farrier.compile(model, typical={"c": 8})
+    for channels in (4, 8, 24):
+        x = normal(2, channels, 3)
+        s, b = (constants.get(name, normal(channels)) for name in "sb")
+        fed = artifact.run({"x": x} if opset == 18 else {"x": x, "s": s, "b": b})
+        rows = x.reshape(2, 4, -1)
+        rows = (rows - rows.mean(-1, keepdims=True)) / np.sqrt(rows.var(-1, keepdims=True) + 1e-5)
+        s, b = (v.repeat(channels // 4) if opset == 18 else v for v in (s, b))
+        expected = rows.reshape(x.shape) * s[:, None] + b[:, None]
+        np.testing.assert_allclose(fed["y"], expected, rtol=1e-4, atol=1e-5)
