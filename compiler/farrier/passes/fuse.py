@@ -32,7 +32,10 @@ _ROWS = frozenset(
     ("Softmax", "LogSoftmax", "LayerNormalization", "RMSNormalization", "LpNormalization")
 )
 _ONCE = frozenset(
-    ("Transpose", "Slice", "Concat", "Split", "Pad", "Relayout", "DepthToSpace", "SpaceToDepth")
+    (
+        *("Transpose", "Slice", "Concat", "Split", "Pad", "Relayout"),
+        *("DepthToSpace", "SpaceToDepth", "PhasesToSpace"),
+    )
 )
 
 

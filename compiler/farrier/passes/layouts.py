@@ -24,6 +24,9 @@ ELEMENTS = FLOATS | {DType.F16, DType.I8, DType.U8, DType.I16, DType.I32}
 _CHANNELWISE = frozenset(("MaxPool", "AveragePool", "LpPool", "InstanceNormalization"))
 
 
+# Operators that move channels to points of an image.
+_SPREADS = frozenset(("DepthToSpace", "PhasesToSpace"))
+
 # A halo that makes an image larger than this many times costs more than checks for padding do: that
 # of a 3×3 window dilated by 12, for one.
 _MAX_GROWTH = 4
@@ -73,7 +76,7 @@ def form_of(
         return Form.BLOCKED
     if node.op.startswith("Global"):
         return Form.BLOCKED_INPUT
-    if node.op == "DepthToSpace" and 2 * node.outputs[0].type.shape[1] < lanes:
+    if node.op in _SPREADS and 2 * node.outputs[0].type.shape[1] < lanes:
         return Form.BLOCKED_INPUT
     if node.op.startswith("Reduce"):
         axes = extents(node.inputs[1]) if len(node.inputs) > 1 else None
@@ -157,6 +160,8 @@ def _moves_whole_blocks(
             return axis != 1 or all(count % lanes == 0 for count in channels[:-1])
         case "Slice":
             return _slices_whole_blocks(node, extents, lanes)
+        case "PhasesToSpace":
+            return channels[0] % lanes == 0
     return False
 
 

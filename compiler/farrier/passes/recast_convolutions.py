@@ -10,19 +10,21 @@ from farrier.passes.rules.points import (
     transposed_convolution_of_few_channels,
 )
 from farrier.passes.rules.rule import Rule, apply_rules
+from farrier.passes.rules.transposed import transposed_convolution_of_phases
 
 _RULES: tuple[Rule, ...] = (
     transposed_convolution_of_few_channels,
     grouped_point_convolution_as_matmul,
     line_convolution_as_image,
+    transposed_convolution_of_phases,
     sink_point_reshape,
 )
 
 
 def recast_convolutions(graph: Graph) -> Graph:
     """Convolutions that see one point at a time become matrix products or 1×1 convolutions whose
-    vectors are full, those of lines convolutions of images. It comes after fold-batch-norm, which
-    looks for convolutions.
+    vectors are full, those of lines convolutions of images, and transposed convolutions those of
+    the phases of their output. It comes after fold-batch-norm, which looks for convolutions.
 
     before:
         @graph

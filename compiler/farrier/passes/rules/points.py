@@ -95,8 +95,9 @@ def grouped_point_convolution_as_matmul(node: Node, rewriter: Rewriter) -> Repla
 
 
 def line_convolution_as_image(node: Node, rewriter: Rewriter) -> Replacement | None:
-    """A convolution along one axis → one on images of one line, whose channels lie in blocks."""
-    if node.op != "Conv":
+    """A convolution along one axis, transposed or not → one on images of one line, whose channels
+    lie in blocks."""
+    if node.op not in ("Conv", "ConvTranspose"):
         return None
     x, w, *bias = node.inputs
     if x is None or w is None or x.type.rank != 3:
@@ -108,6 +109,10 @@ def line_convolution_as_image(node: Node, rewriter: Rewriter) -> Replacement | N
     mode = dict(node.attrs).get("auto_pad", "NOTSET")  # left where the length decides the pads
     padding = {"pads": (0, before, 0, after)} if mode == "NOTSET" else {"auto_pad": mode}
     given = {name: value for name, value in node.attrs if name not in ("auto_pad", "pads")}
+    if node.op == "ConvTranspose":
+        if "output_shape" in given:
+            return None
+        given["output_padding"] = (0, *node.attr("output_padding", (0,)))
     lined = {
         "dilations": (1, *node.attr("dilations", (1,))),
         "kernel_shape": (1, weights.shape[2]),
@@ -124,7 +129,7 @@ def line_convolution_as_image(node: Node, rewriter: Rewriter) -> Replacement | N
     taps = rewriter.constant(np.expand_dims(weights, 2), w.name)
     return (
         reshape(x, image, rewriter, node.origin),
-        Node("Conv", (image, taps, *bias), (result,), attrs, origin=node.origin),
+        Node(node.op, (image, taps, *bias), (result,), attrs, origin=node.origin),
         reshape(result, y, rewriter, node.origin),
     )
 

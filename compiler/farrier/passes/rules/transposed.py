@@ -1,0 +1,235 @@
+"""Transposed convolutions whose taps overlap, as convolutions of the phases of their output."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from farrier.ir.dim import Extent, number
+from farrier.ir.graph import Constant, Node, Value, attributes
+from farrier.ops.operator import extents_array
+from farrier.passes.rewriting import Rewriter, derived
+from farrier.passes.rules.rule import Replacement
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Array: TypeAlias = npt.NDArray[Any]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Axis:
+    """One spatial axis of a transposed convolution, and how the points of a phase are computed.
+
+    The output without pads is y[t] = Σ w[k] · x[(t − k) / stride] over the taps k for which the
+    division is exact. At t = stride · q + phase these are the taps k = phase + stride · j, so a
+    phase is y[q] = Σ w[phase + stride · j] · x[q − j]: a convolution of stride 1 by the phase's
+    taps in reverse order. All phases are computed for the `points` q from `first` on.
+    """
+
+    kernel: int
+    stride: int
+    dilation: int
+    first: int
+    points: Extent
+    after: int  # zeros behind the last element of x that these points read
+    before_cut: int  # points of y before the first one that is kept, from phase 0 of q = first on
+
+    @classmethod
+    def of(
+        cls, kernel: int, stride: int, dilation: int, pads: tuple[int, int], extents: Sequence[Any]
+    ) -> _Axis | None:
+        """The axis of a node with these `pads`, which turns extents[0] into extents[1]; None if
+        some phase has no tap, or its taps are not a dilated window."""
+        if stride > kernel or (stride > 1 and dilation > 1):
+            return None
+        x, y = extents
+        fewest = kernel // stride  # taps of the last phase
+        # A convolution cannot begin beyond the first element of x by more than its own window.
+        first = min(pads[0] // stride, dilation * (fewest - 1))
+        # y ends `beyond` points after stride · (x − 1), the first point of the last element's taps.
+        beyond = y + pads[0] - stride * (x - 1)
+        if not isinstance(beyond, int):
+            return None
+        after = max(0, -(-beyond // stride) - 1)
+        cut = pads[0] - stride * first
+        return cls(kernel, stride, dilation, first, x + after - first, after, cut)
+
+    def taps(self, phase: int) -> range:
+        """The taps that phase `phase` reads, the last one first, as its convolution takes them."""
+        return range(phase, self.kernel, self.stride)[::-1]
+
+    def pads(self, taps: int) -> tuple[int, int]:
+        """The zeros around x for a convolution of `taps` taps, before and after."""
+        return self.dilation * (taps - 1) - self.first, self.after
+
+
+def transposed_convolution_of_phases(node: Node, rewriter: Rewriter) -> Replacement | None:
+    """A ConvTranspose whose windows overlap → a convolution for all phases of the output that read
+    equally many taps, with a channel for each phase; PhasesToSpace puts the phases in their places.
+
+    Nothing is multiplied that the transposed convolution does not multiply: an infinity stays
+    where it belongs. One convolution does where the stride divides the kernel, or is 1.
+    """
+    if node.op != "ConvTranspose" or node.attr("accumulator", None) is not None:
+        return None
+    x, w, bias = (*node.inputs, None)[:3]
+    if x is None or w is None or {"auto_pad", "output_shape"} & dict(node.attrs).keys():
+        return None
+    weights, offsets, axes = rewriter.constant_of(w), rewriter.data(bias), _axes(node, x, w)
+    if weights is None or axes is None or (bias is not None and offsets is None):
+        return None
+    return _Phases(node, rewriter, x, weights, offsets, axes).nodes()
+
+
+def _axes(node: Node, x: Value, w: Value) -> tuple[_Axis, ...] | None:
+    """The spatial axes, or None if a faster form of the node exists or one of them has no phases.
+    Windows that lie side by side are one tap a point, which schedules take as they stand."""
+    rank, y = x.type.rank - 2, node.outputs[0]
+    kernel = tuple(map(number, w.type.shape[2:]))
+    strides = tuple(node.attr("strides", (1,) * rank))
+    pads = tuple(node.attr("pads", (0,) * (2 * rank)))
+    dilations = tuple(node.attr("dilations", (1,) * rank))
+    if kernel == strides and not any(pads):
+        return None
+    axes = [
+        _Axis.of(
+            kernel[axis],
+            strides[axis],
+            dilations[axis],
+            (pads[axis], pads[rank + axis]),
+            (x.type.shape[2 + axis], y.type.shape[2 + axis]),
+        )
+        for axis in range(rank)
+    ]
+    return tuple(axis for axis in axes if axis is not None) if all(axes) else None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Phases:
+    """The nodes that take the place of one ConvTranspose."""
+
+    node: Node
+    rewriter: Rewriter
+    x: Value
+    weights: Constant  # [ic, oc/group, kernel…]
+    bias: Array | None
+    axes: tuple[_Axis, ...]
+
+    def nodes(self) -> tuple[Node, ...]:
+        """Return the convolutions, the Concat of several, PhasesToSpace, and a Slice, as far as
+        each is needed. The last one computes the node's output."""
+        nodes = [self._convolution(taps, phases) for taps, phases in self._parts()]
+        if len(nodes) > 1:
+            nodes.append(self._concat([node.outputs[0] for node in nodes]))
+        if any(axis.stride > 1 for axis in self.axes):
+            nodes.append(self._placed(nodes[-1].outputs[0]))
+        if nodes[-1].outputs[0].type.shape != self._y.type.shape:
+            nodes.append(self._cut(nodes[-1].outputs[0]))
+        nodes[-1] = dataclasses.replace(nodes[-1], outputs=self.node.outputs)
+        return tuple(nodes)
+
+    @property
+    def _y(self) -> Value:
+        return self.node.outputs[0]
+
+    @property
+    def _group(self) -> int:
+        return int(self.node.attr("group", 1))
+
+    @property
+    def _outputs(self) -> int:
+        """The channels of y."""
+        return number(self.weights.value.type.shape[1]) * self._group
+
+    def _parts(self) -> Iterator[tuple[tuple[int, ...], list[tuple[int, ...]]]]:
+        """Yield the taps of each axis, and the phases that one convolution computes with them. In
+        groups, the channels of several phases would not lie together."""
+        phases = itertools.product(*(range(axis.stride) for axis in self.axes))
+        for taps, members in itertools.groupby(phases, self._taps_of):
+            together = list(members)
+            yield from (
+                [(taps, [phase]) for phase in together] if self._group > 1 else [(taps, together)]
+            )
+
+    def _taps_of(self, phase: tuple[int, ...]) -> tuple[int, ...]:
+        pairs = zip(self.axes, phase, strict=True)
+        return tuple(len(axis.taps(at)) for axis, at in pairs)
+
+    def _convolution(self, taps: tuple[int, ...], phases: list[tuple[int, ...]]) -> Node:
+        """The convolution for phases that all read `taps` taps of each axis."""
+        channels = len(phases) * self._outputs
+        operands = [self.x, self._weights_of(taps, phases)]
+        if self.bias is not None:
+            repeated = np.tile(self.bias, len(phases))
+            operands.append(self.rewriter.constant(repeated, f"{self._y.name}_bias"))
+        pads = [axis.pads(count) for axis, count in zip(self.axes, taps, strict=True)]
+        attrs = attributes(
+            dilations=tuple(axis.dilation for axis in self.axes),
+            group=self._group,
+            kernel_shape=taps,
+            pads=(*(before for before, _ in pads), *(after for _, after in pads)),
+            strides=(1,) * len(taps),
+        )
+        result = self._value("phase", channels, *(axis.points for axis in self.axes))
+        return Node("Conv", tuple(operands), (result,), attrs, origin=self.node.origin)
+
+    def _weights_of(self, taps: tuple[int, ...], phases: list[tuple[int, ...]]) -> Value:
+        """The weights [phases · oc, ic/group, taps…] of one convolution."""
+        type = self.weights.value.type
+        inputs = number(type.shape[0]) // self._group
+        shape = (len(phases) * self._outputs, inputs, *taps)
+        places = [
+            tuple(axis.taps(at) for axis, at in zip(self.axes, phase, strict=True))
+            for phase in phases
+        ]
+        stacked = functools.partial(_stacked, places=places, group=self._group)
+        key = f"taps {places} of a transposed convolution in {self._group} groups"
+        content = derived(dataclasses.replace(type, shape=shape), (self.weights,), stacked, key)
+        return self.rewriter.constant(content, f"{self.weights.value.name}_phases")
+
+    def _concat(self, parts: Sequence[Value]) -> Node:
+        channels = sum(number(part.type.shape[1]) for part in parts)
+        joined = self._value("phases", channels, *parts[0].type.shape[2:])
+        attrs = attributes(axis=1)
+        return Node("Concat", tuple(parts), (joined,), attrs, origin=self.node.origin)
+
+    def _placed(self, phases: Value) -> Node:
+        extents = [axis.points * axis.stride for axis in self.axes]
+        whole = self._value("whole", self._outputs, *extents)
+        attrs = attributes(strides=tuple(axis.stride for axis in self.axes))
+        return Node("PhasesToSpace", (phases,), (whole,), attrs, origin=self.node.origin)
+
+    def _cut(self, whole: Value) -> Node:
+        """The points of y, of those that were computed."""
+        starts = [axis.before_cut for axis in self.axes]
+        ends = [
+            start + extent for start, extent in zip(starts, self._y.type.shape[2:], strict=True)
+        ]
+        axes = range(2, 2 + len(starts))
+        bounds = [
+            self.rewriter.constant(extents_array(numbers), f"{self._y.name}_{name}")
+            for name, numbers in (("starts", starts), ("ends", ends), ("axes", axes))
+        ]
+        return Node("Slice", (whole, *bounds), (self._y,), origin=self.node.origin)
+
+    def _value(self, hint: str, channels: int, *extents: Extent) -> Value:
+        type = self._y.type
+        shape = (type.shape[0], channels, *extents)
+        name = self.rewriter.fresh(f"{self._y.name}_{hint}")
+        return Value(name, dataclasses.replace(type, shape=shape))
+
+
+def _stacked(weights: Array, places: Sequence[Sequence[range]], group: int) -> Array:
+    """Return the taps at `places` of transposed weights, [ic, oc/group, kernel…] →
+    [places · oc, ic/group, taps…]."""
+    inputs, outputs, *kernel = weights.shape
+    grouped = weights.reshape(group, inputs // group, outputs, *kernel).swapaxes(1, 2)
+    whole = grouped.reshape(group * outputs, inputs // group, *kernel)
+    parts = [whole[np.ix_(*map(range, whole.shape[:2]), *taps)] for taps in places]
+    return np.concatenate(parts)
