@@ -9,7 +9,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import farrier
-from farrier.errors import InvalidModelError, UnsupportedOperatorError
+from farrier.errors import InvalidModelError
 from farrier.importer import import_model
 
 
@@ -127,10 +127,3 @@ def test_linear_models_and_scales(dtype):
     if dtype is np.float32:
         compare(classical("LinearRegressor", x, 1, targets=2, **attrs), x)
     compare(classical("Scaler", x, 1, offset=[1.0, 2.0, 3.0], scale=[0.5, 1.0, 2.0]), x)
-
-
-def test_a_transformation_that_is_not_read():
-    x = np.ones((1, 2), np.float32)
-    data = classical("LinearRegressor", x, 1, coefficients=[1.0, 1.0], post_transform="PROBIT")
-    with pytest.raises(UnsupportedOperatorError, match="PROBIT"):
-        import_model(data)

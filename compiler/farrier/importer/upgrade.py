@@ -17,6 +17,7 @@ from farrier.importer.rewrites import (
     branches,
     classical,
     columns,
+    forest_classifier,
     gradient,
     loops,
     microsoft,
@@ -38,7 +39,7 @@ from farrier.importer.rewrites import (
 from farrier.importer.scope import ImportScope, Regions, Upgrade, ints
 from farrier.importer.strings import operators as strings
 from farrier.importer.strings.codes import words
-from farrier.importer.strings.tables import label_encoder
+from farrier.importer.strings.tables import category_mapper, label_encoder
 from farrier.importer.symbolic import has_dims
 from farrier.importer.tensors import dtype_of
 from farrier.ir.dim import product
@@ -414,7 +415,14 @@ _UPGRADES: dict[str, Upgrade] = {
     "ai.onnx.ml:Binarizer": classical.binarizer,
     "ai.onnx.ml:Scaler": classical.scaler,
     "ai.onnx.ml:LinearRegressor": classical.linear_regressor,
+    "ai.onnx.ml:LinearClassifier": classical.linear_classifier,
+    "ai.onnx.ml:Normalizer": classical.normalizer,
+    "ai.onnx.ml:Imputer": classical.imputer,
+    "ai.onnx.ml:FeatureVectorizer": classical.feature_vectorizer,
+    "ai.onnx.ml:OneHotEncoder": classical.one_hot_encoder,
+    "ai.onnx.ml:CategoryMapper": category_mapper,
     "ai.onnx.ml:TreeEnsemble": trees.tree_ensemble,
+    "ai.onnx.ml:TreeEnsembleClassifier": forest_classifier.tree_ensemble_classifier,
     "ai.onnx.ml:TreeEnsembleRegressor": trees.tree_ensemble_regressor,
     "MaxPool": _max_pool,
     "Scatter": _scatter,

@@ -16,9 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from farrier.importer.raw import RawNode
-from farrier.importer.rewrites.classical import finished
+from farrier.importer.rewrites.scores import finished, rows_of
 from farrier.importer.scope import ImportScope
-from farrier.ir.dim import number
 from farrier.ir.types import DType
 from farrier.ops import Mismatch, NotSupported
 
@@ -78,6 +77,7 @@ def tree_ensemble(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode
     aggregate = _AGGREGATES[a.get("aggregate_function", 1)]
     transform = _TRANSFORMS[a.get("post_transform", 0)]
     count = a.get("n_targets", 1)
+    node.inputs[0] = rows_of(node.inputs[0], scope)
     made = _ensemble(node, scope, a["tree_roots"], questions, votes, aggregate, count)
     return finished(node, made, transform, scope)
 
@@ -85,11 +85,92 @@ def tree_ensemble(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode
 def tree_ensemble_regressor(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """Before 5: nodes and votes by the numbers of their tree and node; leaves are nodes."""
     a = node.attrs
-    places = list(zip(a["nodes_treeids"], a["nodes_nodeids"], strict=True))
-    at = {place: i for i, place in enumerate(places)}
-    if len(at) < len(places):
-        raise Mismatch("two nodes of a tree have one number")
-    modes = [mode.removeprefix("BRANCH_") for mode in a["nodes_modes"]]
+    forest = Forest.of(a, "target")
+    aggregate, count = a.get("aggregate_function", "SUM"), a.get("n_targets", 1)
+    node.inputs[0] = rows_of(node.inputs[0], scope)
+    made = forest.scores(node, scope, aggregate, count)
+    base = base_values(a)
+    if base:
+        made = scope.add("Add", made, scope.constant(np.array(base, scope.dtype(made).numpy)))
+    made = scope.add("Cast", made, to=str(DType.F32))
+    return finished(node, made, a.get("post_transform", "NONE"), scope)
+
+
+@dataclasses.dataclass(frozen=True)
+class Forest:
+    """The trees of an ensemble in the form before 5."""
+
+    roots: Sequence[Child]
+    questions: Sequence[_Question]
+    votes: Sequence[_Vote]
+
+    @staticmethod
+    def of(a: dict[str, Any], votes: str) -> Forest:
+        """Read the attributes; those of votes begin with `target` or `class`."""
+        places = list(zip(a["nodes_treeids"], a["nodes_nodeids"], strict=True))
+        at = {place: i for i, place in enumerate(places)}
+        if len(at) < len(places):
+            raise Mismatch("two nodes of a tree have the same number")
+        modes = [mode.removeprefix("BRANCH_") for mode in a["nodes_modes"]]
+        cast = [
+            _Vote(at[tree, leaf], target, weight)
+            for tree, leaf, target, weight in zip(
+                *(a[f"{votes}_{what}"] for what in ("treeids", "nodeids", "ids")),
+                _floats(a, f"{votes}_weights"),
+                strict=True,
+            )
+        ]
+        first: dict[int, int] = {}  # the root of a tree is its first node
+        for i, (tree, _) in enumerate(places):
+            first.setdefault(tree, i)
+        roots = [-1 - i if modes[i] == "LEAF" else i for i in first.values()]
+        return Forest(roots, _questions(a, places, at, modes), cast)
+
+    def scores(self, node: RawNode, scope: ImportScope, aggregate: str, count: int) -> str:
+        """Return the name of what the trees say, [examples, count], before base values."""
+        return _ensemble(node, scope, self.roots, self.questions, self.votes, aggregate, count)
+
+    def counts(self, node: RawNode, scope: ImportScope, count: int) -> str | None:
+        """Return the name of how many votes each class gets, or None where every example has votes
+        for every class."""
+        reached: dict[int, set[int]] = {leaf: set() for leaf in self._leaves()}
+        for vote in self.votes:
+            reached.setdefault(vote.leaf, set()).add(vote.target)
+        always: set[int] = set()
+        for root in self.roots:
+            always |= set.intersection(*(reached[leaf] for leaf in self._leaves_below(root)))
+        if len(always) == count:
+            return None
+        counted = [dataclasses.replace(vote, weight=1.0) for vote in self.votes]
+        return dataclasses.replace(self, votes=counted).scores(node, scope, "SUM", count)
+
+    def _leaves(self) -> set[int]:
+        found = {-1 - root for root in self.roots if root < 0}
+        for question in self.questions:
+            found.update(-1 - child for child in (question.yes, question.no) if child < 0)
+        return found
+
+    def _leaves_below(self, root: Child) -> set[int]:
+        """The leaves that a walk from a root may end at."""
+        waiting, seen, leaves = [root], {root}, set()
+        while waiting:
+            at = waiting.pop()
+            if at < 0:
+                leaves.add(-1 - at)
+                continue
+            children = {self.questions[at].yes, self.questions[at].no} - seen
+            seen |= children
+            waiting += children
+        return leaves
+
+
+def _questions(
+    a: dict[str, Any],
+    places: Sequence[tuple[int, int]],
+    at: dict[tuple[int, int], int],
+    modes: Sequence[str],
+) -> list[_Question]:
+    """The nodes of a forest; `at` is where the node of a tree of a number stands."""
     values = _floats(a, "nodes_values")
     missing = a.get("nodes_missing_value_tracks_true", (0,) * len(places))
 
@@ -97,7 +178,7 @@ def tree_ensemble_regressor(node: RawNode, opset: int, scope: ImportScope) -> li
         position = at[places[i][0], a[f"nodes_{way}nodeids"][i]]
         return -1 - position if modes[position] == "LEAF" else position
 
-    questions = [
+    return [
         _Question("LEQ", 0, (0.0,), False, -1 - i, -1 - i)
         if modes[i] == "LEAF"
         else _Question(
@@ -110,28 +191,11 @@ def tree_ensemble_regressor(node: RawNode, opset: int, scope: ImportScope) -> li
         )
         for i in range(len(places))
     ]
-    votes = [
-        _Vote(at[tree, leaf], target, weight)
-        for tree, leaf, target, weight in zip(
-            *(a[f"target_{what}"] for what in ("treeids", "nodeids", "ids")),
-            _floats(a, "target_weights"),
-            strict=True,
-        )
-    ]
-    first: dict[int, int] = {}  # the root of a tree is its first node
-    for i, (tree, _) in enumerate(places):
-        first.setdefault(tree, i)
-    roots = [-1 - i if modes[i] == "LEAF" else i for i in first.values()]
-    aggregate, count = a.get("aggregate_function", "SUM"), a.get("n_targets", 1)
-    dtype = scope.dtype(node.inputs[0])
-    if not dtype.is_float:
-        node.inputs[0] = scope.add("Cast", node.inputs[0], to=str(DType.F32))
-    made = _ensemble(node, scope, roots, questions, votes, aggregate, count)
-    base = _floats(a, "base_values") if {"base_values", "base_values_as_tensor"} & {*a} else []
-    if base:
-        made = scope.add("Add", made, scope.constant(np.array(base, scope.dtype(made).numpy)))
-    made = scope.add("Cast", made, to=str(DType.F32))
-    return finished(node, made, a.get("post_transform", "NONE"), scope)
+
+
+def base_values(a: dict[str, Any]) -> list[float]:
+    """What the scores start from, target by target; empty where the model does not say."""
+    return _floats(a, "base_values") if {"base_values", "base_values_as_tensor"} & {*a} else []
 
 
 def _floats(attrs: dict[str, Any], name: str) -> list[float]:
@@ -163,8 +227,9 @@ def _ensemble(
 ) -> str:
     """The name of what the trees say, before base values and transformations."""
     x = node.inputs[0]
-    dtype, features = scope.dtype(x), number(scope.shape(x)[-1])
-    if not all(0 <= question.feature < features for question in questions):
+    dtype, features = scope.dtype(x), scope.shape(x)[-1]
+    asked = [question.feature for question in questions]
+    if min(asked, default=0) < 0 or not max(asked, default=-1) < features:
         raise Mismatch(f"its nodes ask for features beyond the {features} of its input")
     if not all(0 <= vote.target < count for vote in votes):
         raise Mismatch(f"its leaves vote for targets beyond {count}")

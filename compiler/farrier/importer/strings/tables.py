@@ -50,6 +50,18 @@ def label_encoder(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
     return []
 
 
+def category_mapper(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
+    """A LabelEncoder of both ways: from strings to integers, or back."""
+    x, attrs = node.inputs[0], node.attrs
+    keys, values = ("strings", "int64s") if is_strings(scope, x) else ("int64s", "strings")
+    mapping = {f"keys_{keys}": attrs[f"cats_{keys}"], f"values_{values}": attrs[f"cats_{values}"]}
+    default = f"default_{values.removesuffix('s')}"
+    if default in attrs:
+        mapping[default] = attrs[default]
+    encoder = RawNode(node.op, node.inputs, node.outputs, mapping, node.origin)
+    return label_encoder(encoder, opset, scope)
+
+
 _KINDS: dict[str, tuple[Callable[[Any], Array], Any]] = {  # a list, and the default in its values
     "strings": (words, "_Unused"),
     "int64s": (functools.partial(np.array, dtype=np.int64), -1),

@@ -1,0 +1,67 @@
+"""TreeEnsembleClassifier of ai.onnx.ml: the scores of a forest, and the labels that they decide."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from farrier.importer.raw import RawNode
+from farrier.importer.rewrites.scores import (
+    above,
+    bind_labels,
+    bind_scores,
+    labels_of,
+    rows_of,
+    transformed,
+    two_columns,
+)
+from farrier.importer.rewrites.trees import Forest, base_values
+from farrier.importer.scope import Regions, ints
+from farrier.ops import Mismatch
+
+
+def tree_ensemble_classifier(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
+    """The label of the highest score. Where the trees vote for one of two classes alone, the label
+    depends on that score being above 0, or above ½ if no vote is negative: as in ONNX Runtime,
+    since the specification leaves it open."""
+    attrs, forest = node.attrs, Forest.of(node.attrs, "class")
+    labels = labels_of(attrs, "classlabels_int64s")
+    count, base = len(labels), base_values(attrs)
+    transform = attrs.get("post_transform", "NONE")
+    if len(base) not in (0, count) and (count, len(base)) != (2, 1):
+        raise Mismatch(f"{len(base)} base values for {count} labels")
+    node.inputs[0] = rows_of(node.inputs[0], scope)
+    scores = forest.scores(node, scope, "SUM", count)
+    voted = {vote.target for vote in forest.votes}
+    if base:
+        values = base if len(base) == count else [base[0] * (c in voted) for c in range(count)]
+        scores = scope.add(
+            "Add", scores, scope.constant(np.array(values, scope.dtype(scores).numpy))
+        )
+    if count == 2 and len(voted) == 1 and len(base) < 2:
+        _binary(node, forest, scores, voted.pop(), scope)
+        return []
+    ranked = scores
+    counts = None if base else forest.counts(node, scope, count)
+    if counts is not None:  # a class without votes is not chosen
+        zero, least = (
+            scope.constant(np.array(value, scope.dtype(scores).numpy))
+            for value in (0, np.finfo(scope.dtype(scores).numpy).min)
+        )
+        ranked = scope.add("Where", scope.add("Greater", counts, zero), scores, least)
+    bind_labels(node, scope.add("ArgMax", ranked, axis=1, keepdims=0), labels, scope)
+    bind_scores(node, transformed(scores, transform, scope), scope)
+    return []
+
+
+def _binary(node: RawNode, forest: Forest, scores: str, voted: int, scope: Regions) -> None:
+    """Bind the outputs of a forest that votes for the class `voted` of two alone. Votes for the
+    first class are the score of the second, whose opposite the first then has."""
+    transform = node.attrs.get("post_transform", "NONE")
+    is_share = all(vote.weight >= 0 for vote in forest.votes)
+    score = scope.add("Gather", scores, scope.constant(ints([voted])), axis=1)
+    labels = labels_of(node.attrs, "classlabels_int64s")
+    bind_labels(node, above(score, 0.5 if is_share else 0.0, scope), labels, scope)
+    if voted == 0:
+        bind_scores(node, two_columns(score, transform, is_share, scope), scope)
+    else:
+        bind_scores(node, transformed(scores, transform, scope), scope)

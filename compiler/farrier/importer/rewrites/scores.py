@@ -1,0 +1,133 @@
+"""Scores of ai.onnx.ml's models: their transformations, and the labels that they decide."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from farrier.importer.raw import RawNode
+from farrier.importer.scope import ImportScope, Regions, ints
+from farrier.importer.strings.codes import bind_strings, codes, words
+from farrier.ops import Mismatch, NotSupported
+
+_NEAR_ZERO = 1e-7  # scores up to it count as zeros of SOFTMAX_ZERO, as in ONNX Runtime
+_WINITZKI = 0.147  # the constant of his formula for the inverse of erf, which ONNX Runtime takes
+
+
+def transformed(scores: str, transform: str, scope: ImportScope) -> str:
+    """Return the name of the scores after a `post_transform`."""
+    match transform:
+        case "NONE":
+            return scores
+        case "LOGISTIC":
+            return scope.add("Sigmoid", scores)
+        case "SOFTMAX":
+            return scope.add("Softmax", scores, axis=-1)
+        case "SOFTMAX_ZERO":
+            return _softmax_zero(scores, scope)
+        case "PROBIT":
+            return _probit(scores, scope)
+    raise NotSupported(f"the post_transform {transform!r}")
+
+
+def finished(node: RawNode, scores: str, transform: str, scope: ImportScope) -> list[RawNode]:
+    """Return the node's output: the scores, transformed."""
+    result = transformed(scores, transform, scope)
+    return [RawNode("Identity", [result], node.outputs, {}, node.origin)]
+
+
+def _softmax_zero(scores: str, scope: ImportScope) -> str:
+    """A softmax whose sum leaves zeros out; they stay zeros."""
+    last = scope.constant(ints([-1]))
+    large = scope.add("Greater", scope.add("Abs", scores), _like(scores, _NEAR_ZERO, scope))
+    top = scope.add("ReduceMax", scores, last, keepdims=1)
+    powers = scope.add("Exp", scope.add("Sub", scores, top))
+    zero = _like(scores, 0, scope)
+    total = scope.add("ReduceSum", scope.add("Where", large, powers, zero), last, keepdims=1)
+    small = scope.add("Mul", scores, scope.add("Exp", scope.add("Neg", top)))
+    return scope.add("Div", scope.add("Where", large, powers, small), total)
+
+
+def _probit(scores: str, scope: ImportScope) -> str:
+    """√2 · erf⁻¹(2x − 1), by Winitzki's approximation."""
+
+    def c(value: float) -> str:
+        return _like(scores, value, scope)
+
+    x = scope.add("Sub", scope.add("Mul", scores, c(2)), c(1))
+    inner = scope.add("Mul", scope.add("Sub", c(1), x), scope.add("Add", c(1), x))
+    logarithm = scope.add("Log", inner)
+    half = scope.add("Mul", logarithm, c(0.5))
+    v = scope.add("Add", half, c(2 / (math.pi * _WINITZKI)))
+    square = scope.add("Sub", scope.add("Mul", v, v), scope.add("Mul", logarithm, c(1 / _WINITZKI)))
+    size = scope.add("Sqrt", scope.add("Sub", scope.add("Sqrt", square), v))
+    signed = scope.add("Where", scope.add("Less", x, c(0)), scope.add("Neg", size), size)
+    return scope.add("Mul", signed, c(math.sqrt(2)))
+
+
+def labels_of(attrs: dict[str, Any], integers: str) -> npt.NDArray[Any]:
+    """The labels of a classifier, as strings or as integers, which are the attribute `integers`.
+    Raises Mismatch where there are both, or neither."""
+    texts, numbers = attrs.get("classlabels_strings", ()), attrs.get(integers, ())
+    if bool(texts) == bool(numbers):
+        raise Mismatch("a classifier needs labels that are strings, or labels that are integers")
+    return words(texts) if texts else np.array(numbers, np.int64)
+
+
+def bind_labels(node: RawNode, positions: str, labels: npt.NDArray[Any], scope: Regions) -> None:
+    """Make the node's first output the labels at `positions`."""
+    if not node.outputs[0]:
+        return
+    table = scope.constant(labels)
+    if labels.dtype.kind == "U":
+        taken = scope.add("Gather", codes(scope, table), positions, axis=0)
+        bind_strings(scope, node.outputs[0], taken)
+    else:
+        taken = scope.add("Gather", table, positions, axis=0)
+        scope.bind(node.outputs[0], scope.entry(taken))
+
+
+def bind_scores(node: RawNode, scores: str, scope: Regions) -> None:
+    """Make the node's second output, where it has one, these scores as f32."""
+    if len(node.outputs) > 1 and node.outputs[1]:
+        scope.bind(node.outputs[1], scope.entry(scope.add("Cast", scores, to="f32")))
+
+
+def two_columns(score: str, transform: str, is_share: bool, scope: ImportScope) -> str:
+    """The scores of both classes where a column [N, 1] has that of the second alone. `is_share` is
+    true of shares, which add up to 1; others are opposite to each other. LOGISTIC alone counts of
+    the transformations, as in ONNX Runtime."""
+    if transform == "PROBIT":
+        raise NotSupported("PROBIT of a single score for two classes")
+    if is_share and transform != "LOGISTIC":
+        other = scope.add("Sub", _like(score, 1, scope), score)
+    else:
+        other = scope.add("Neg", score)
+    if transform == "LOGISTIC":
+        score, other = scope.add("Sigmoid", score), scope.add("Sigmoid", other)
+    return scope.add("Concat", other, score, axis=1)
+
+
+def above(score: str, threshold: float, scope: ImportScope) -> str:
+    """1 where a column [N, 1] is above a threshold, else 0: positions [N] of two labels."""
+    flat = scope.add("Reshape", score, scope.constant(ints([-1])))
+    return scope.add("Cast", scope.add("Greater", flat, _like(score, threshold, scope)), to="i64")
+
+
+def rows_of(x: str, scope: ImportScope, dtype: str = "f32") -> str:
+    """A matrix of examples; a vector is one row. Numbers that are not floats become `dtype`."""
+    if not scope.dtype(x).is_float:
+        x = scope.add("Cast", x, to=dtype)
+    rank = len(scope.shape(x))
+    if rank == 1:
+        return scope.add("Unsqueeze", x, scope.constant(ints([0])))
+    if rank != 2:
+        raise Mismatch(f"its input has {rank} axes, and must be a matrix [examples, features]")
+    return x
+
+
+def _like(name: str, value: float, scope: ImportScope) -> str:
+    return scope.constant(np.array(value, scope.dtype(name).numpy))
