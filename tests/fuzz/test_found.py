@@ -377,3 +377,12 @@ def test_a_point_reads_what_its_window_covers(special, image, kernel, attrs):
         every[(item, *spot)] = special
     model = small_model([node], {"x": every.shape}, constants=constants)
     assert_right(model, {"x": every}, special=True)
+
+
+def test_operators_of_hundreds_of_inputs():
+    names = RNG.choice(list("abc"), 300).tolist()
+    nodes = [helper.make_node(op, names, [op]) for op in ("Sum", "Max", "Min", "Mean")]
+    nodes += [helper.make_node("Concat", names, [f"axis{axis}"], axis=axis) for axis in (0, 1)]
+    shapes = dict.fromkeys("abc", (2, 3))
+    model = small_model(nodes, shapes, outputs=[n.output[0] for n in nodes])
+    assert_right(model, {name: normal(*shape) for name, shape in shapes.items()})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -29,6 +30,17 @@ from farrier.ops.scalar import (
     unequal,
     where,
 )
+
+_MOST_IN_A_ROW = 16  # operands that are combined one after the other
+
+
+def _combined(combine: Callable[[Scalar, Scalar], Scalar], operands: Sequence[Scalar]) -> Scalar:
+    """Some operands combined by an associative function: in order, or by halves where they are so
+    many that an expression of all in a row is too deep to be walked."""
+    if len(operands) <= _MOST_IN_A_ROW:
+        return functools.reduce(combine, operands)
+    middle = len(operands) // 2
+    return combine(_combined(combine, operands[:middle]), _combined(combine, operands[middle:]))
 
 
 def _safe_divisor(x: Scalar, y: Scalar) -> tuple[Scalar, Scalar | None, Scalar | None]:
@@ -143,22 +155,22 @@ OPERATORS: tuple[Operator, ...] = (
     pointwise("Pow", _pow, _np_pow, result=_base_dtype),
     pointwise(
         "Min",
-        lambda attrs, *xs: functools.reduce(minimum, xs),
+        lambda attrs, *xs: _combined(minimum, xs),
         lambda attrs, *xs: functools.reduce(np.minimum, xs),
     ),
     pointwise(
         "Max",
-        lambda attrs, *xs: functools.reduce(maximum, xs),
+        lambda attrs, *xs: _combined(maximum, xs),
         lambda attrs, *xs: functools.reduce(np.maximum, xs),
     ),
     pointwise(
         "Sum",
-        lambda attrs, *xs: functools.reduce(Scalar.__add__, xs),
+        lambda attrs, *xs: _combined(Scalar.__add__, xs),
         lambda attrs, *xs: functools.reduce(np.add, xs),
     ),
     pointwise(
         "Mean",
-        lambda attrs, *xs: functools.reduce(Scalar.__add__, xs) / len(xs),
+        lambda attrs, *xs: _combined(Scalar.__add__, xs) / len(xs),
         lambda attrs, *xs: functools.reduce(np.add, xs) / len(xs),
     ),
     pointwise(

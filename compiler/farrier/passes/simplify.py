@@ -28,12 +28,14 @@ from farrier.passes.rules.scatters import scatter_rows
 from farrier.passes.rules.shapes import (
     drop_idle,
     merge_transposes,
+    nest_concat,
     unit_axes_before_transpose,
     view_as_reshape,
 )
 
 _RULES: tuple[Rule, ...] = (
     drop_idle,
+    nest_concat,
     view_as_reshape,
     merge_transposes,
     unit_axes_before_transpose,

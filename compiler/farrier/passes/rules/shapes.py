@@ -34,6 +34,27 @@ def drop_idle(node: Node, rewriter: Rewriter) -> Replacement | None:
     return x if idle else None
 
 
+_MOST_PARTS = 64  # of one kernel, whose code grows with the square of their number
+
+
+def nest_concat(node: Node, rewriter: Rewriter) -> Replacement | None:
+    """Concat of hundreds of tensors → Concat of Concats of some each."""
+    if node.op != "Concat" or len(node.inputs) <= _MOST_PARTS:
+        return None
+    axis = node.attr("axis") % node.outputs[0].type.rank
+    groups = []
+    for start in range(0, len(node.inputs), _MOST_PARTS):
+        parts = [part for part in node.inputs[start : start + _MOST_PARTS] if part is not None]
+        shapes = [part.type.shape for part in parts]
+        whole = sum((shape[axis] for shape in shapes), start=0)
+        shape = (*shapes[0][:axis], whole, *shapes[0][axis + 1 :])
+        name = rewriter.fresh(f"{node.outputs[0].name}_group")
+        result = Value(name, dataclasses.replace(parts[0].type, shape=shape))
+        groups.append(dataclasses.replace(node, inputs=tuple(parts), outputs=(result,)))
+    joined = tuple(group.outputs[0] for group in groups)
+    return (*groups, dataclasses.replace(node, inputs=joined))
+
+
 def view_as_reshape(node: Node, rewriter: Rewriter) -> Replacement | None:
     """Flatten, Squeeze, Unsqueeze, and a Reshape whose shape is not written out → one Reshape with
     its shape; a Reshape of a Reshape reads the first's input. A View has a size of its own."""
