@@ -6,7 +6,6 @@ define constants, and replace the node by several.
 
 from __future__ import annotations
 
-import string
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from farrier.importer.rewrites import (
     branches,
     classical,
     columns,
+    einsum,
     forest_classifier,
     gradient,
     loops,
@@ -176,48 +176,6 @@ def _roi_align(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     return [node]
 
 
-def _einsum(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """An ellipsis stands for axes that have labels of their own here; one of extent 1 that others
-    broadcast against goes."""
-    equation = str(node.attrs["equation"]).replace(" ", "")
-    if "..." not in equation:
-        return [node]
-    left, arrow, right = equation.partition("->")
-    if not arrow:
-        once = (c for c in set(left) - set(",.") if left.count(c) == 1)
-        right = "..." + "".join(sorted(once))
-    free = [c for c in string.ascii_letters if c not in equation]
-    operands = left.split(",")
-    shapes = [scope.shape(name) for name in node.inputs]
-    counts = [len(s) - len(o.replace("...", "")) for s, o in zip(shapes, operands, strict=True)]
-    most = max(c for c, o in zip(counts, operands, strict=True) if "..." in o)
-    if most > len(free) or min(counts) < 0:
-        raise Mismatch(f"{equation!r} for operands of {shapes}")
-    labels = free[:most]
-    kept: set[str] = set()
-    for position, (operand, shape) in enumerate(zip(operands, shapes, strict=True)):
-        if "..." not in operand:
-            continue
-        start, own = operand.index("..."), labels[most - counts[position] :]
-        extents = shape[start : start + len(own)]
-        long = [label for label, extent in zip(own, extents, strict=True) if extent != 1]
-        single = [start + i for i, extent in enumerate(extents) if extent == 1]
-        if single:
-            axes = scope.constant(ints(single))
-            node.inputs[position] = scope.add("Squeeze", node.inputs[position], axes)
-        kept.update(long)
-        operands[position] = operand.replace("...", "".join(long))
-    gone = [label for label in labels if label not in kept]
-    wanted = right.replace("...", "".join(label for label in labels if label in kept))
-    node.attrs["equation"] = f"{','.join(operands)}->{wanted}"
-    if not gone:
-        return [node]
-    start = right.index("...") if "..." in right else 0
-    back = scope.constant(ints([start + labels.index(label) for label in gone]))
-    result = scope.add("Einsum", *node.inputs, **node.attrs)
-    return [RawNode("Unsqueeze", [result, back], node.outputs, {}, node.origin)]
-
-
 def _layer_normalization(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """With the mean or the deviation read, it is computed by its definition."""
     if not any(name and scope.is_read(name) for name in node.outputs[1:]):
@@ -373,7 +331,7 @@ _UPGRADES: dict[str, Upgrade] = {
     "BatchNormalization": training.batch_normalization,
     "LayerNormalization": _layer_normalization,
     "RoiAlign": _roi_align,
-    "Einsum": _einsum,
+    "Einsum": einsum.einsum,
     "GroupNormalization": _group_normalization,
     "Cast": _cast,
     "CastLike": _cast_like,

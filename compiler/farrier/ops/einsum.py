@@ -30,8 +30,8 @@ from farrier.ops.pointwise import first_dtype
 from farrier.ops.scalar import Scalar
 
 
-def _parse(equation: str) -> tuple[list[str], str]:
-    """The labels of each operand and of the output (implicitly: those that occur once)."""
+def parse_equation(equation: str) -> tuple[list[str], str]:
+    """Return the labels of each operand and of the output (implicitly: those that occur once)."""
     if "..." in equation:
         raise NotSupported(f"an ellipsis in the equation {equation!r}")
     left, arrow, right = equation.replace(" ", "").partition("->")
@@ -55,23 +55,25 @@ def _extents(operands: list[str], types: Types) -> dict[str, Extent]:
 
 
 def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
-    operands, output = _parse(str(attrs["equation"]))
+    operands, output = parse_equation(str(attrs["equation"]))
     extents = _extents(operands, types)
     unknown = set(output) - set(extents)
     if unknown:
         raise Mismatch(f"the output has labels {sorted(unknown)} that no input has")
+    if len(set(output)) < len(output):
+        raise Mismatch(f"the output's labels {output!r} repeat one")
     return (TensorType(first_dtype(types, attrs), tuple(extents[label] for label in output)),)
 
 
 def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
-    operands, output = _parse(str(attrs["equation"]))
+    operands, output = parse_equation(str(attrs["equation"]))
     given = [present(arrays, i) for i in range(len(arrays))]
     equation = f"{','.join(operands)}->{output}"
     return (np.asarray(np.einsum(equation, *given, optimize=True)),)
 
 
 def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
-    operands, output = _parse(str(node.attr("equation")))
+    operands, output = parse_equation(str(node.attr("equation")))
     extents = _extents(operands, [v.type if v else None for v in node.inputs])
     factors = [builder.operand(node, inputs, i) for i in range(len(operands))]
     summed = {f"r_{label}": extents[label] for label in extents if label not in output}
