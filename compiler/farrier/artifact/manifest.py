@@ -77,12 +77,14 @@ class Capacity:
 class SizeCheck:
     """A size that the entry finds out, for the ONNX node `node`: 0 to `most`, an extent in the dims
     and capacities; that exactly where it `is_exact`. For a `reason` it is no size: the run is in a
-    branch of that node which cannot be compiled, and ends."""
+    branch of that node which cannot be compiled, and ends. `needs` says what another node needs of
+    the size, where that is neither."""
 
     node: str
     most: int | str
     is_exact: bool = False
     reason: str = ""
+    needs: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -178,7 +180,9 @@ class Manifest:
         texts += tuple(text for spec in specs for text in (spec.name, spec.dtype))
         texts += tuple(text for dim in self.dims for text in (dim.name, dim.symbol))
         texts += tuple(one.symbol for one in self.capacities)
-        texts += tuple(text for check in self.checks for text in (check.node, check.reason))
+        texts += tuple(
+            text for check in self.checks for text in (check.node, check.reason, check.needs)
+        )
         sizes = [self.threads, self.max_threads, self.params_bytes, self.workspace_bytes]
         sizes += [extent for spec in specs for extent in spec.typical_shape]
         sizes += [n for dim in self.dims for n in (dim.low, dim.high, dim.typical, dim.step)]

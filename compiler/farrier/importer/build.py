@@ -6,6 +6,8 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import re
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +18,7 @@ import onnx
 from farrier.artifact.declaration import Declaration
 from farrier.errors import InvalidModelError, UnresolvedShapeError, UnsupportedOperatorError
 from farrier.files.mapped import pages_of
+from farrier.importer.data_dims import Defined
 from farrier.importer.declared import declaration
 from farrier.importer.functions import expand
 from farrier.importer.limits import (
@@ -25,7 +28,7 @@ from farrier.importer.limits import (
     MAX_TENSOR_BYTES,
     NEWEST_OPSET,
 )
-from farrier.importer.local_sizes import ImpliedSizes, LocalSizes, sizes_alone
+from farrier.importer.local_sizes import SIZES, ImpliedSizes, LocalSizes, sizes_alone
 from farrier.importer.names import Absent, Body, Entry, Names, Strings
 from farrier.importer.names import Sequence as Tensors
 from farrier.importer.order import in_order
@@ -39,19 +42,23 @@ from farrier.importer.strings.moves import on_codes
 from farrier.importer.symbolic import as_array, fold, has_dims, parts
 from farrier.importer.tensors import MisfitError, check_size
 from farrier.importer.upgrade import upgrade
+from farrier.ir.control import symbol_of
 from farrier.ir.dim import (
     Atom,
     Extent,
+    Question,
     Symbol,
     Undecided,
+    as_extent,
     dim,
     number,
     substitute,
+    symbols,
     typical,
 )
 from farrier.ir.graph import Attribute, Constant, Graph, Node, Value, attributes
 from farrier.ir.liveness import Liveness, defined
-from farrier.ir.sizes import array_with_extents
+from farrier.ir.sizes import Demand, array_with_extents
 from farrier.ir.strings import codes_of
 from farrier.ir.types import DType, Shape, TensorType
 from farrier.model.file import Model, model_of
@@ -125,17 +132,26 @@ class _Branch:
         graph: onnx.GraphProto,
         opset: int,
         before: Signature,
+        started: Mapping[str, int],
         signature: Signature,
     ) -> None:
         self._scope, self._graph, self._opset = scope, graph, opset
         self._sizes = LocalSizes(before, signature)
+        self._started = started
+        self._around = frozenset(symbol.name for symbol in symbols(before.types[SIZES].shape))
         self.where = ""
 
     def run(self) -> Region:
         try:
+            self._scope.restart(self._started)
             return self._scope.branch_at(self._graph, self._opset, self._sizes)
         finally:
             self.where = self._scope.where
+
+    @property
+    def defined(self) -> Mapping[str, Defined]:
+        """Those of the branch alone: what is defined around it is a dim of the branch."""
+        return {n: one for n, one in self._scope.defined.items() if n not in self._around}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -156,6 +172,9 @@ class _Import:
         self._reason = ""  # why a run may not go on that finds other sizes than are bound
         self._counter = itertools.count()
         self._symbols = itertools.count()
+        self.defined: dict[str, Defined] = {}  # the sizes that values decide, by symbol
+        self._places: Counter[str] = Counter()  # how many of them a node defined so far
+        self._dims: dict[str, Extent] = {}  # what the symbols of narrowed ones are, by name
         self._values = Names(self._hand_in)
         self._data: dict[str, npt.NDArray[Any]] = {}  # by Farrier's names
         self._sizes: dict[str, Value] = {}  # what computes constants that depend on sizes
@@ -199,6 +218,10 @@ class _Import:
     def where(self) -> str:
         """The node that was begun last, as messages name it."""
         return _where(self._begun)
+
+    def restart(self, places: Mapping[str, int]) -> None:
+        """A branch is imported anew, of whose nodes none has defined a size."""
+        self._places = Counter(places)
 
     def _outputs(self, name: str, entry: Entry) -> dict[str, Value]:
         """The tensors of an output: those of a sequence are `name.0`, `name.1`, …; an optional that
@@ -286,16 +309,26 @@ class _Import:
                 found.append(one)
         return found
 
-    def require(self, name: str, sizes: Sequence[Extent]) -> None:
+    def require(
+        self,
+        name: str,
+        sizes: Sequence[Extent],
+        demands: Demand = Demand.EXACT,
+        needs: str = "",
+    ) -> None:
         value = self._values[self.add("Cast", name, to="i64")]
         wanted = self.constant(as_array(list(sizes), DType.I64).reshape(value.type.static_shape))
         out = self._define("", value.type)
-        self.append(Node("Require", (value, self._values[wanted]), (out,), *self._check()))
+        more = {"demands": str(demands), "needs": needs} if needs else {}
+        self.append(Node("Require", (value, self._values[wanted]), (out,), *self._check(**more)))
 
-    def _check(self) -> tuple[tuple[tuple[str, Attribute], ...], tuple[Graph, ...], str]:
+    def _check(
+        self, **attrs: Attribute
+    ) -> tuple[tuple[tuple[str, Attribute], ...], tuple[Graph, ...], str]:
         """Attributes, regions and origin of a node that checks sizes."""
-        attrs = attributes(reason=self._reason) if self._reason else ()
-        return attrs, (), self._current.origin
+        if self._reason:
+            attrs["reason"] = self._reason
+        return attributes(**attrs), (), self._current.origin
 
     def unknown(self, name: str) -> str:
         return self.bind("", self.computed(self._values[name]))
@@ -324,10 +357,86 @@ class _Import:
         whole = value
         if value.type.dtype is not DType.I64:
             whole = self._values[self.add("Cast", self.bind("", value), to="i64")]
+        narrowed = [self._narrowed_symbol(size) for size in sizes]
+        if any(narrowed):
+            self._bind_each(value, whole, sizes)
+            return
         self._know(value, sizes)
         known = self._values[self.constant(self._data[value.name])]
         out = self._define("", whole.type)
         self.append(Node("Bind", (whole, known), (out,), *self._check()))
+
+    def _bind_each(self, value: Value, whole: Value, sizes: Sequence[Extent]) -> None:
+        """The same where operators narrow some of the symbols."""
+        flat = self.add("Reshape", self.bind("", whole), self.constant(np.array([-1])))
+        left = []
+        for place, size in enumerate(sizes):
+            name = self.add("Gather", flat, self.constant(np.array([place])), axis=0)
+            symbol = self._narrowed_symbol(size)
+            if symbol is None:
+                self._bind(self._values[name], [size])
+            else:
+                size = self._left_of(symbol, name)
+            left.append(size)
+        self._know(value, left)
+
+    def _narrowed_symbol(self, extent: Extent) -> Symbol | None:
+        """The symbol that the extent is where operators leave fewer values of it."""
+        symbol = symbol_of(extent)
+        one = None if symbol is None else self.defined.get(symbol.name)
+        narrowed = None if one is None else self._signature.data.get(one.key)
+        if symbol is None or narrowed is None or narrowed.named.symbol == symbol.name:
+            return None
+        return symbol
+
+    def _left_of(self, symbol: Symbol, name: str) -> Extent:
+        """What operators leave of a size, which is the one element of `name`; others end the
+        run."""
+        key = self.defined[symbol.name].key
+        narrowed = self._signature.data[key]
+        step, needs = narrowed.named.step, narrowed.needs
+        extent = narrowed.extent(symbol.high, self._dims)
+        for demands, limit in narrowed.demands(symbol.high, self._dims):
+            self.require(name, (limit,), demands, needs.get(demands, ""))
+        own = next((s for s in symbols((extent,)) if s.name == narrowed.named.symbol), None)
+        if own is not None:
+            self.defined[own.name] = Defined(key, own)
+            self._dims[own.name] = as_extent(own)
+            quotient = name
+            if step > 1:
+                quotient = self.add("Div", name, self.constant(np.array([step])))
+            self._bind(self._values[quotient], [as_extent(own)])
+        if own is None or step > 1:
+            self.require(name, (extent,), Demand.EXACT, needs.get(Demand.EXACT, ""))
+        return extent
+
+    def _held(self, entry: Entry) -> Entry:
+        """The entry in what operators leave of the sizes that values decide."""
+        if not self._signature.data or isinstance(entry, Absent):
+            return entry
+        match entry:
+            case Tensors(items):
+                return Tensors(tuple(map(self._held, items)))
+            case Strings(codes):
+                held = self._held(codes)
+                assert isinstance(held, Value)
+                return Strings(held)
+        body, instead = self._values.body, dict[Atom, Extent]()
+        for symbol in symbols(entry.type.shape):
+            if self._narrowed_symbol(as_extent(symbol)) is not None:
+                if symbol.name not in body.left:
+                    name = self.unknown(self.constant(ints([as_extent(symbol)])))
+                    body.left[symbol.name] = self._left_of(symbol, name)
+                instead[symbol] = body.left[symbol.name]
+        return self._view(entry, instead, body) if instead else entry
+
+    def _note(self, extent: Extent) -> None:
+        """Notes an extent that values decide, as the next one that the node at hand defines."""
+        symbol = symbol_of(extent)
+        if symbol is not None:
+            origin = self._current.origin
+            self.defined[symbol.name] = Defined((origin, self._places[origin]), symbol)
+            self._places[origin] += 1
 
     def _know(self, value: Value, extents: Sequence[Extent]) -> None:
         """Notes what the elements of a value are that is computed at run time."""
@@ -366,7 +475,7 @@ class _Import:
 
     def bind(self, name: str, entry: Entry) -> str:
         name = name or self.fresh()
-        self._values[name] = entry
+        self._values[name] = self._held(entry)
         return name
 
     def define(self, kind: TensorType) -> Value:
@@ -384,20 +493,23 @@ class _Import:
     def region(
         self,
         graph: onnx.GraphProto,
-        inputs: Iterable[tuple[str, TensorType]],
+        inputs: Sequence[tuple[str, TensorType]],
         constants: Mapping[str, npt.NDArray[Any]],
         opset: int,
     ) -> Region:
         with self._values.nested(Body(self._values.body)) as body, self._returning():
             given = tuple(self._define(name, kind) for name, kind in inputs)
+            for (name, _), value in zip(inputs, given, strict=True):
+                if name:
+                    self._values[name] = self._held(value)
             for name, data in constants.items():
                 self._add_constant(name, data)
             outputs = map(self._all_computed, self._import_graph(graph, opset))
             return Region(body, given, tuple(outputs))
 
     def branch(self, graph: onnx.GraphProto, opset: int) -> Region:
-        before = sizes_alone(self._signature)
-        begin = functools.partial(_Branch, self, graph, opset, before)
+        before = sizes_alone(self._signature, self.defined)
+        begin = functools.partial(_Branch, self, graph, opset, before, dict(self._places))
         return settled(before, begin, is_branch=True)
 
     def branch_at(self, graph: onnx.GraphProto, opset: int, sizes: LocalSizes) -> Region:
@@ -407,9 +519,13 @@ class _Import:
         mine = {one.name for one in self._whole.dims} - self._whole.pinned - self._whole.implied
         if implied and implied.keys() <= mine:
             raise ImpliedSizes(implied)
-        if not sizes.is_narrower:
-            return self.region(graph, [], {}, opset)
         around = self._signature
+        if not sizes.is_narrower:
+            self._signature = sizes.with_data(around)
+            try:
+                return self.region(graph, [], {}, opset)
+            finally:
+                self._signature = around
         with self._values.nested(Body(self._values.body)) as body, self._returning():
             own = self._own_sizes(sizes)
             body.sizes = sizes.given(own)
@@ -456,7 +572,9 @@ class _Import:
 
     def settles(self, error: UnresolvedShapeError) -> bool:
         asked = error.__cause__
-        return isinstance(asked, Undecided) and self._signature.settles(asked.question)
+        return isinstance(asked, Undecided) and self._signature.settles(
+            asked.question, self.defined
+        )
 
     def viewed(self, region: Region, value: Value, shape: Shape) -> Value:
         return self._shaped(value, shape, region.body)
@@ -500,7 +618,9 @@ class _Import:
             room = first_room(beside) if usual is None else usual
             bound = dim(f"c{next(self._symbols)}", 0, MAX_EXTENT, room)
         chosen = typical(bound) if usual is None else min(usual, typical(bound))
-        return dim(f"k{next(self._symbols)}", 0, bound, chosen)
+        extent = dim(f"k{next(self._symbols)}", 0, bound, chosen)
+        self._note(extent)
+        return extent
 
     def found_in(self, region: Region) -> frozenset[str]:
         nodes = region.body.nodes
@@ -606,22 +726,36 @@ class _Import:
             raise UnsupportedOperatorError(f"{where}: {error} is not supported") from error
         except NotStatic as error:
             raise UnresolvedShapeError(
-                f"{where}: {self._signature.text(str(error))}",
+                f"{where}: {self._text(str(error))}",
                 hint="make it a constant: values may decide how long an axis is, not what is done",
                 deciding=self._deciding(node, error),
             ) from error
         except Undecided as error:
             raise UnresolvedShapeError(
-                f"{where}: {self._signature.text(str(error))}",
-                hint="give --shape numbers, or ranges in which this does not change",
+                f"{where}: {self._text(str(error))}",
+                hint=self._hint(error.question),
                 deciding=self._inputs_behind(self._bound),
             ) from error
         except Mismatch as error:
-            raise MisfitError(f"{where}: {self._signature.text(str(error))}") from error
+            raise MisfitError(f"{where}: {self._text(str(error))}") from error
         except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
             # Attributes of wrong types and lengths surface as these: the model is at fault.
             reason = f"{type(error).__name__}: {error}"
             raise MisfitError(f"{where} is malformed: {reason}") from error
+
+    def _hint(self, question: Question) -> str:
+        """The way out for a question that nothing settles."""
+        nodes = {
+            self.defined[symbol.name].key[0]
+            for symbol in symbols((question.extent,))
+            if symbol.name in self.defined
+        }
+        if nodes:
+            which = " and ".join(repr(node) for node in sorted(nodes))
+            return (
+                f"have the size that {which} computes from values follow from shapes, or be fixed"
+            )
+        return "give --shape numbers, or ranges in which this does not change"
 
     def _deciding(self, node: RawNode, error: NotStatic) -> tuple[str, ...]:
         """The model's inputs that the operands which decide a shape are computed from."""
@@ -666,6 +800,10 @@ class _Import:
         if operator.counts:
             attrs = {**attrs, "extent": f"k{next(self._symbols)}"}
         kinds = operator.infer(types, constants, attrs)
+        if operator.counts:
+            counted = (s for kind in kinds for s in symbols(kind.shape))
+            symbol = next((s for s in counted if s.name == attrs["extent"]), None)
+            self._note(0 if symbol is None else as_extent(symbol))
         self._check_outputs(node, kinds)
         results = _folded(operator, inputs, data, kinds, attrs)
         if results is not None:
@@ -683,11 +821,20 @@ class _Import:
             twin = self._values.body.computed.get(key)
             if twin is not None:  # sizes that are computed alike are equal
                 for name, value in zip(names, twin.outputs, strict=False):
-                    self._values[name or self.fresh()] = value
+                    self.bind(name, value)
                 return
         outputs = tuple(self._define(name, kind) for name, kind in zip(names, kinds, strict=False))
         self.append(Node(node.op, tuple(inputs), outputs, made, (), node.origin))
         self._values.body.computed[key] = self._values.body.nodes[-1]
+        for name, value in zip(node.outputs, outputs, strict=False):
+            if name:
+                self.bind(name, value)
+
+    def _text(self, message: str) -> str:
+        """A message about symbols with names that say where they come from."""
+        names = {symbol: one.name for symbol, one in self.defined.items()}
+        told = self._signature.text(message)
+        return re.sub(r"\b[kd]\d+\b", lambda match: names.get(match[0], match[0]), told)
 
     def _identity(self, value: Value | None) -> Hashable:
         """What two values that are certainly equal share."""

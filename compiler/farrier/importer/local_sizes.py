@@ -13,6 +13,7 @@ import dataclasses
 import re
 from collections.abc import Mapping
 
+from farrier.importer.data_dims import Defined
 from farrier.importer.signature import Signature
 from farrier.ir.dim import (
     Atom,
@@ -30,7 +31,7 @@ from farrier.ir.dim import (
 from farrier.ir.types import DType, TensorType
 from farrier.options.shapes import NamedDim
 
-_SIZES = "sizes"  # of what a signature of sizes alone has one
+SIZES = "sizes"  # of what a signature of sizes alone has one
 
 
 class ImpliedSizes(Exception):
@@ -41,14 +42,18 @@ class ImpliedSizes(Exception):
         self.sizes = dict(sizes)
 
 
-def sizes_alone(signature: Signature) -> Signature:
-    """The signature of a graph that takes nothing but the dims of another, each as an extent."""
+def sizes_alone(signature: Signature, defined: Mapping[str, Defined]) -> Signature:
+    """The signature of a graph that takes nothing but the dims of another, and what values decide
+    there, each as an extent."""
     named = {one.symbol for one in signature.dims}
     extents = [extent for kind in signature.types.values() for extent in kind.shape]
     used = dict.fromkeys(symbol for symbol in symbols(extents) if symbol.name in named)
+    used |= dict.fromkeys(one.symbol for one in defined.values())
+    decided = (one.named(name) for name, one in defined.items() if name not in named)
     return dataclasses.replace(
         signature,
-        types={_SIZES: TensorType(DType.I64, tuple(map(as_extent, used)))},
+        types={SIZES: TensorType(DType.I64, tuple(map(as_extent, used)))},
+        dims=(*signature.dims, *decided),
         preconditions=(),
         limits=(),
     )
@@ -72,8 +77,8 @@ class LocalSizes:
 
     def __init__(self, before: Signature, after: Signature) -> None:
         self.reason = "; ".join(map(str, after.told()))
-        self._old = tuple(before.types[_SIZES].shape)
-        self._new = tuple(after.types[_SIZES].shape)
+        self._old = tuple(before.types[SIZES].shape)
+        self._new = tuple(after.types[SIZES].shape)
         self._before, self._after = before, after
         steps = {one.symbol: one.step for one in before.dims}
         olds = {symbol.name: symbol for symbol in symbols(self._old)}
@@ -90,6 +95,10 @@ class LocalSizes:
     @property
     def is_narrower(self) -> bool:
         return self._old != self._new
+
+    def with_data(self, signature: Signature) -> Signature:
+        """A signature with what the operators of the branch leave of the sizes defined in it."""
+        return dataclasses.replace(signature, data=self._after.data)
 
     def implied(self) -> dict[str, int]:
         """The typical sizes that are others than before, by the dims' names."""
@@ -131,7 +140,7 @@ class LocalSizes:
         text = re.sub(r"\bk\d+\b", lambda found: names.get(found[0], found[0]), question.text)
         if isinstance(extent, int):
             return None
-        return Undecided(Question(extent, question.relation, text))
+        return Undecided(dataclasses.replace(question, extent=extent, text=text))
 
     def around(self, own: Mapping[Symbol, Extent]) -> dict[Atom, Extent]:
         """What the symbols of the branch are in those of the graph around it."""
@@ -169,7 +178,7 @@ class LocalSizes:
         changed = tuple(extent for extent in mine if not isinstance(extent, int))
         return dataclasses.replace(
             self._after,
-            types={_SIZES: TensorType(DType.I64, changed)},
+            types={SIZES: TensorType(DType.I64, changed)},
             dims=(*kept, *made),
             preconditions=(),
             limits=(),

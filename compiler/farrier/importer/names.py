@@ -48,6 +48,7 @@ class Body:
         self.captured: dict[str, tuple[Value, Value]] = {}  # outside, inside; by the name outside
         self.computed: dict[Hashable, Node] = {}  # integers, by what computes them
         self.sizes: dict[Atom, Extent] = {}  # what symbols of the body around it are in this one
+        self.left: dict[str, Extent] = {}  # what operators leave of sizes, by the symbol's name
         self.viewed: dict[str, Value] = {}  # what is captured, in these sizes; by the name outside
 
 

@@ -26,6 +26,7 @@ from farrier.ir.dim import (
     common_factor,
     dim,
     evaluate,
+    minimum,
     substitute,
     symbols,
     typical,
@@ -65,7 +66,7 @@ class Narrowing:
         left = self.dims.get(symbol.name)
         high = symbol.high if isinstance(symbol.high, int) else self.change(symbol.high)
         if left is not None:
-            high = left.high if isinstance(high, int) else high
+            high = left.high if isinstance(high, int) else minimum(high, left.high)
             return dim(symbol.name, left.low, high, left.typical)
         return None if high == symbol.high else dim(symbol.name, symbol.low, high, symbol.typical)
 

@@ -17,9 +17,11 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol, TypeVar
 
 from farrier.errors import InvalidModelError, UnresolvedShapeError
+from farrier.importer.data_dims import DataDim, Defined, Key, adopted, in_order, is_causal
 from farrier.importer.local_sizes import ImpliedSizes
 from farrier.importer.narrowing import Narrowing, divisors, narrowings
 from farrier.importer.signature import Signature
@@ -43,6 +45,10 @@ class Importing(Protocol[T]):
     def where(self) -> str:
         """The node at hand, as messages name it."""
 
+    @property
+    def defined(self) -> Mapping[str, Defined]:
+        """The symbols that values decide, in the order of their definition, by name."""
+
 
 def settled(
     signature: Signature, begin: Callable[[Signature], Importing[T]], is_branch: bool = False
@@ -62,10 +68,12 @@ def settled(
             undecided = error.__cause__
             if not isinstance(undecided, Undecided):
                 raise
-            narrower = narrowed(signature, undecided.question, importing.where)
-            if narrower is None or narrower.types == signature.types:
+            question, where = undecided.question, importing.where
+            signature, question = _with_data(signature, question, importing.defined)
+            narrower = narrowed(signature, question, where, in_order(importing.defined))
+            if narrower is None:
                 raise
-            asked = (undecided.question, importing.where, signature)
+            asked = (question, where, signature)
             signature = narrower
         except InvalidModelError as error:
             refused = refused or error
@@ -91,18 +99,39 @@ def settled(
     )
 
 
-def narrowed(signature: Signature, question: Question, where: str) -> Signature | None:
+def _with_data(
+    signature: Signature, question: Question, defined: Mapping[str, Defined]
+) -> tuple[Signature, Question]:
+    """The signature with the sizes that a question is about, and the question about these."""
+    data, question = adopted(signature.data, question, defined)
+    return dataclasses.replace(signature, data=data), question
+
+
+def narrowed(
+    signature: Signature,
+    question: Question,
+    where: str,
+    places: Mapping[Key, int] = MappingProxyType({}),
+) -> Signature | None:
     """The signature for the sizes at which a question has the answer that it has at the typical
-    ones, as far as that can be told; None where it is not about dims of inputs alone."""
-    dims = {dim.symbol: dim for dim in signature.dims}
-    asked = {symbol.name: symbol for symbol in symbols((question.extent,))}
+    ones, as far as that can be told; `places` are the order in which values decide sizes. None
+    where other sizes do not settle it, and where it wants a number that values decide."""
     if not signature.settles(question):
         return None
+    order = {one.named.symbol: places.get(key, 0) for key, one in signature.data.items()}
+    dims = {dim.symbol: dim for dim in signature.open}
+    found = {symbol.name: symbol for symbol in symbols((question.extent,))}
+    if question.wants_number and any(map(order.get, found)):
+        return None
+    # Later sizes first: those are what a check can hold to earlier ones.
+    asked = {name: found[name] for name in sorted(found, key=lambda s: -order.get(s, 0))}
     answer = question.answer(typical(question.extent))
     of = [dims[name] for name in asked]
     for narrowing in narrowings(question, answer, of, asked):
-        if _decides(narrowing, question, answer):
-            return _applied(signature, narrowing, question, answer, where)
+        if is_causal(narrowing, question, order) and _decides(narrowing, question, answer):
+            narrower = _applied(signature, narrowing, question, answer, where)
+            is_same = narrower.types == signature.types and narrower.data == signature.data
+            return None if is_same else narrower
     return None
 
 
@@ -116,15 +145,8 @@ def _decides(narrowing: Narrowing, question: Question, answer: bool) -> bool:
 def _applied(
     signature: Signature, narrowing: Narrowing, question: Question, answer: bool, where: str
 ) -> Signature:
-    names = {dim.symbol: dim.name for dim in signature.dims}
+    names = {dim.symbol: dim.name for dim in signature.open}
     asked = dict.fromkeys(names[symbol.name] for symbol in symbols((question.extent,)))
-    made = Precondition(
-        where,
-        signature.text(question.text),
-        answer,
-        tuple(asked),
-        signature.text(narrowing.needs),
-    )
     types = {
         name: dataclasses.replace(kind, shape=tuple(map(narrowing.change, kind.shape)))
         for name, kind in signature.types.items()
@@ -132,13 +154,24 @@ def _applied(
     dims = tuple(
         left for dim in signature.dims if (left := narrowing.dims.get(dim.symbol, dim)) is not None
     )
-    limits = (*map(narrowing.change, signature.limits), narrowing.not_negative)
+    data = {
+        key: one.narrowed(narrowing, where, signature.text) for key, one in signature.data.items()
+    }
+    limits = tuple(map(narrowing.change, signature.limits))
+    narrower = dataclasses.replace(signature, types=types, dims=dims, data=data, limits=limits)
+    if types == signature.types:
+        return narrower
+    made = Precondition(
+        where,
+        signature.text(question.text),
+        answer,
+        tuple(asked),
+        signature.text(narrowing.needs),
+    )
     return dataclasses.replace(
-        signature,
-        types=types,
-        dims=dims,
+        narrower,
         preconditions=(*signature.preconditions, made),
-        limits=limits,
+        limits=(*limits, narrowing.not_negative),
     )
 
 
@@ -149,9 +182,12 @@ def _with_other_answer(
     fewer sizes, has the other answer: the nearest ones of one dim, or of all. Of several ways the
     one with the least sizes; None where there is none, or the user chose the sizes."""
     asked = {symbol.name for symbol in symbols((question.extent,))}
-    first = {dim.symbol: dim for dim in start.dims}
-    usual = {dim.symbol: dim.typical for dim in signature.dims}
-    free = [dim for dim in signature.dims if dim.symbol in asked and dim.name not in start.pinned]
+    # A size that values decide may be new with this question.
+    new = {key: DataDim(one.whole, one.whole) for key, one in signature.data.items()}
+    start = dataclasses.replace(start, data=new | dict(start.data))
+    first = {dim.symbol: dim for dim in start.open}
+    usual = {dim.symbol: dim.typical for dim in signature.open}
+    free = [dim for dim in signature.open if dim.symbol in asked and dim.name not in start.pinned]
     ways = [[dim] for dim in free] + ([free] if len(free) > 1 else [])
     found = []
     for together in ways:
@@ -160,7 +196,7 @@ def _with_other_answer(
             found.append({dim.symbol: size * dim.step for dim in together})
     if not found:
         return None
-    sizes = {dim.symbol: dim.typical * dim.step for dim in start.dims}
+    sizes = {dim.symbol: dim.typical * dim.step for dim in start.open}
     changed = min((sizes | one for one in found), key=lambda one: math.prod(one.values()))
     return _with_typical(start, {s: size // first[s].step for s, size in changed.items()})
 
@@ -205,13 +241,20 @@ def _near(dims: Sequence[NamedDim], relation: Relation) -> Iterator[int]:
 
 def _with_typical(signature: Signature, sizes: dict[str, int]) -> Signature:
     """The signature with other typical sizes, by symbol."""
-    dims = tuple(dataclasses.replace(dim, typical=sizes[dim.symbol]) for dim in signature.dims)
+
+    def usual(dim: NamedDim) -> NamedDim:
+        return dataclasses.replace(dim, typical=sizes.get(dim.symbol, dim.typical))
+
+    dims = tuple(map(usual, signature.dims))
+    data = {
+        key: dataclasses.replace(one, named=usual(one.named)) for key, one in signature.data.items()
+    }
     made = Narrowing({dim.symbol: dim for dim in dims}, "")
     types = {
         name: dataclasses.replace(kind, shape=tuple(map(made.change, kind.shape)))
         for name, kind in signature.types.items()
     }
-    return dataclasses.replace(signature, types=types, dims=dims)
+    return dataclasses.replace(signature, types=types, dims=dims, data=data)
 
 
 def _at_typical_sizes(error: InvalidModelError, signature: Signature) -> InvalidModelError:

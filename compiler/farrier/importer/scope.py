@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import numpy.typing as npt
@@ -107,7 +107,7 @@ class Regions(ImportScope, Protocol):
     def region(
         self,
         graph: onnx.GraphProto,
-        inputs: Iterable[tuple[str, TensorType]],
+        inputs: Sequence[tuple[str, TensorType]],
         constants: Mapping[str, npt.NDArray[Any]],
         opset: int,
     ) -> Region:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import onnx
 
 from farrier.errors import InvalidModelError, UnresolvedShapeError, UsageError
+from farrier.importer.data_dims import DataDim, Key
 from farrier.importer.tensors import dtype_of
 from farrier.ir.dim import Extent, Question, bounds, symbols
 from farrier.ir.types import DType, TensorType
@@ -69,6 +70,7 @@ class Signature:
     implied: frozenset[str] = frozenset()
     preconditions: tuple[Precondition, ...] = ()
     limits: tuple[Extent, ...] = ()  # for each precondition, what must not be negative
+    data: Mapping[Key, DataDim] = dataclasses.field(default_factory=dict)  # that operators narrow
 
     def told(self) -> tuple[Precondition, ...]:
         """The preconditions, with what must not be negative."""
@@ -77,18 +79,24 @@ class Signature:
             for one, limit in zip(self.preconditions, self.limits, strict=True)
         )
 
-    def settles(self, question: Question) -> bool:
-        """Whether a question is about these dims alone, so that fewer sizes of them answer it."""
-        named = {one.symbol for one in self.dims}
+    @property
+    def open(self) -> tuple[NamedDim, ...]:
+        """The dims, and the sizes that values decide and operators narrow."""
+        return (*self.dims, *(one.named for one in self.data.values()))
+
+    def settles(self, question: Question, also: Iterable[str] = ()) -> bool:
+        """Whether a question is about these dims alone, and symbols of the names `also`, so that
+        fewer sizes of them answer it."""
+        named = {one.symbol for one in self.open}.union(also)
         return all(symbol.name in named for symbol in symbols((question.extent,)))
 
     def text(self, message: str) -> str:
         """A message about symbols with the user's names for them."""
         names = {
             dim.symbol: dim.name if dim.step == 1 else f"({dim.name}/{dim.step})"
-            for dim in self.dims
+            for dim in self.open
         }
-        return re.sub(r"\b[sk]\d+\b", lambda found: names.get(found[0], found[0]), message)
+        return re.sub(r"\b[skd]\d+\b", lambda found: names.get(found[0], found[0]), message)
 
 
 def declared_inputs(graph: onnx.GraphProto) -> list[Declared]:

@@ -43,11 +43,13 @@ class Relation(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Question:
-    """Whether an extent is greater than 0, or is 0; `text` is how it was asked."""
+    """Whether an extent is greater than 0, or is 0; `text` is how it was asked. `wants_number`
+    where what asks can do nothing with a dim, so that the typical size is only a choice."""
 
     extent: Dim
     relation: Relation
     text: str
+    wants_number: bool = False
 
     def answer(self, extent: Extent) -> bool:
         """The answer where the extent is replaced by another; raises Undecided."""
@@ -228,7 +230,8 @@ def number(extent: Extent) -> int:
     if isinstance(extent, Dim):
         usual = typical(extent)
         text = f"{extent}, which must be a number, is {usual}"
-        raise Undecided(Question(as_dim(extent - usual), Relation.ZERO, text))
+        question = Question(as_dim(extent - usual), Relation.ZERO, text, wants_number=True)
+        raise Undecided(question)
     return extent
 
 

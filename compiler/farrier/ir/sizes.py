@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,23 @@ from farrier.ir.types import DType
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+
+class Demand(enum.StrEnum):
+    """The relation to an extent that a check demands of a size."""
+
+    EXACT = "exact"
+    LEAST = "least"
+    MOST = "most"
+
+    def is_met(self, size: int, extent: int) -> bool:
+        match self:
+            case Demand.EXACT:
+                return size == extent
+            case Demand.LEAST:
+                return size >= extent
+            case Demand.MOST:
+                return size <= extent
 
 
 def bind(shape: Sequence[Extent], actual: Sequence[int], sizes: dict[str, int]) -> None:

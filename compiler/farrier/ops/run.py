@@ -14,7 +14,7 @@ from farrier.files.mapped import release
 from farrier.ir.control import is_control
 from farrier.ir.dim import evaluate
 from farrier.ir.graph import Constant, Graph, Node, Value
-from farrier.ir.sizes import array_with_extents, bind
+from farrier.ir.sizes import Demand, array_with_extents, bind
 from farrier.ir.types import DType
 from farrier.ops.control import run_control
 from farrier.ops.operator import Array, to_extents
@@ -123,9 +123,11 @@ def _settle(node: Node, found: Array, extents: Array, known: dict[str, int]) -> 
         if min(sizes, default=0) < 0:
             raise ValueError(f"a size of {min(sizes)} ({node.origin})")
         bind(to_extents(extents), sizes, known)
+    demands = Demand(str(node.attr("demands", Demand.EXACT)))
     for size, extent in zip(sizes, to_extents(extents), strict=True):
-        if evaluate(extent, known) != size:
-            raise ValueError(f"a size of {size}, which must be {extent} ({node.origin})")
+        if not demands.is_met(size, evaluate(extent, known)):
+            told = f"{demands} {extent}" if demands is not Demand.EXACT else str(extent)
+            raise ValueError(f"a size of {size}, which must be {told} ({node.origin})")
 
 
 def _widen(array: Array) -> Array:

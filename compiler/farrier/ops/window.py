@@ -55,7 +55,8 @@ class Window:
                 extents.append(ceildiv(extent, stride))
                 continue
             room = extent + self.before[axis] + self.after[axis] - self.reach(axis)
-            if room < 0:
+            # Rounded up, a last window may lie partly behind the input and its padding.
+            if room + (stride - 1 if ceil else 0) < 0:
                 raise Mismatch(
                     f"a window of {self.reach(axis)} does not fit into {extent} elements padded by "
                     f"{self.before[axis]} and {self.after[axis]} (spatial axis {axis})"

@@ -9,6 +9,7 @@ from farrier.ir.control import FAIL, If, Loop, grown, joined
 from farrier.ir.dim import Extent, Symbol, symbols
 from farrier.ir.graph import Constant, Graph, Node, Value
 from farrier.ir.printer import print_ir
+from farrier.ir.sizes import Demand
 from farrier.ops.operator import to_extents
 from farrier.partition.canonical import canonical_region
 from farrier.partition.dims import own_dims
@@ -110,7 +111,16 @@ class _Flattening:
         value, sizes = inputs
         extents = to_extents(self.constants[sizes.name].data)
         reason = str(node.attr("reason", ""))
-        return Bind(value, extents, node.origin, is_check=node.op == "Require", reason=reason)
+        demands = Demand(str(node.attr("demands", Demand.EXACT)))
+        return Bind(
+            value,
+            extents,
+            node.origin,
+            is_check=node.op == "Require",
+            reason=reason,
+            demands=demands,
+            needs=str(node.attr("needs", "")),
+        )
 
     def _constant(self, value: Value) -> Constant | None:
         """The constant that a value is; None for one that is computed, or another's view."""

@@ -23,6 +23,7 @@ from typing import TypeAlias
 from farrier.ir.control import Grown, Joined
 from farrier.ir.dim import Extent, Symbol, as_extent, symbols, upper, with_bounds
 from farrier.ir.graph import Constant, Value
+from farrier.ir.sizes import Demand
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -49,13 +50,16 @@ class Bind:
     """The elements of an i64 value are these extents: one that is a symbol has its value from here
     on, within its bounds; another must be what it says, and where it `is_check`, all. `origin`
     names the ONNX node that asks for them; `reason` is why other sizes cannot be, where it is no
-    matter of memory."""
+    matter of memory. A check `demands` a relation to the extents, and `needs` says in words what
+    the size must be."""
 
     value: Value
     extents: tuple[Extent, ...]
     origin: str
     is_check: bool = False
     reason: str = ""
+    demands: Demand = Demand.EXACT
+    needs: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

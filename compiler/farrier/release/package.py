@@ -148,7 +148,7 @@ def _manifest(
         workspace=_text(linked.memory.workspace_bytes),
         preconditions=imported.preconditions,
         checks=tuple(
-            SizeCheck(c.origin, _text(c.most), c.is_exact, c.reason) for c in linked.checks
+            SizeCheck(c.origin, _text(c.most), c.is_exact, c.reason, c.needs) for c in linked.checks
         ),
         counted=tuple(CountedDim(s.name, _text(s.high)) for s in linked.counted),
         sizes=linked.sizes,

@@ -324,7 +324,7 @@ def random_inputs(specs: Sequence[TensorSpec], seed: int = 0, below: int = 2) ->
 def runnable_inputs(artifact: Artifact) -> Arrays:
     """Random inputs that lead to no branch that fails, as far as some are found."""
     inputs = random_inputs(artifact.manifest.inputs)
-    if not any(check.reason for check in artifact.manifest.checks):
+    if not any(check.reason or check.needs for check in artifact.manifest.checks):
         return inputs
     for seed in range(_SEEDS):
         drawn = random_inputs(artifact.manifest.inputs, seed)

@@ -161,6 +161,11 @@ class LoadedModel:
                 "that fit this one",
             )
         size = self._sizes[self._found_at]
+        if check.needs:
+            raise InputMismatchError(
+                f"node {check.node!r} of {self.manifest.name} gets the size {size} from the values "
+                f"of the inputs; {check.needs}"
+            )
         shown = () if limit is None else symbols((limit,))
         grown = [symbol.name for symbol in shown if symbol.name in self._capacities]
         told = self._given | self._capacities

@@ -38,9 +38,11 @@ class LinkedModel:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Check:
     """What the entry holds a size against that it finds out, and which ONNX node asks for it; or,
-    for a `reason`, that a run gets to a branch which cannot be compiled."""
+    for a `reason`, that a run gets to a branch which cannot be compiled; or, where an operator
+    `needs` sizes of a kind, what it needs."""
 
     most: Extent  # over `Plan.dims`
     is_exact: bool
     origin: str
     reason: str = ""
+    needs: str = ""

@@ -19,6 +19,7 @@ from typing import TypeAlias
 from farrier.ir.control import Grown, symbol_of
 from farrier.ir.dim import Extent, Symbol, symbols, upper
 from farrier.ir.graph import Value
+from farrier.ir.sizes import Demand
 from farrier.partition.program import (
     Bind,
     Branch,
@@ -199,12 +200,16 @@ def position_of(place: Place, inputs: int, outputs: int) -> int:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Limit:
-    """What a size found may be: `most` at most and not negative, or where it `is_exact`, that; else
-    check `number` fails."""
+    """The sizes that may be found: `most` at most and not negative, or where a check `demands` a
+    relation to it, those; else check `number` fails."""
 
     number: int
     most: Extent
-    is_exact: bool = False
+    demands: Demand | None = None
+
+
+# The comparison by which LLVM tells that a size is not what is demanded.
+_UNMET = {Demand.EXACT: "ne", Demand.LEAST: "slt", Demand.MOST: "sgt"}
 
 
 class _Driver:
@@ -311,22 +316,24 @@ class _Driver:
             place = dataclasses.replace(start, offset=offset)
             symbol = symbol_of(extent)
             if step.is_check or symbol is None or symbol.name in self._bound:
-                limit = self._limit(extent, step.origin, step.reason, is_exact=True)
+                limit = self._limit(extent, step, step.demands)
                 if self._usual is None:
                     self._checked(self._new(f"load i64, ptr {self._address(place)}"), limit)
             else:
-                limit = self._limit(symbol.high, step.origin, step.reason)
+                limit = self._limit(symbol.high, step)
                 value = self._checked(self._found(symbol.name, place), limit)
                 self._define(symbol.name, value)
 
-    def _limit(self, most: Extent, origin: str, reason: str = "", is_exact: bool = False) -> _Limit:
-        """A check of its own. What is no exact size is at most what there is room for, and what
-        sizes found before allow."""
+    def _limit(self, most: Extent, of: Bind | Repeat, demands: Demand | None = None) -> _Limit:
+        """A check of its own. A size of which nothing is demanded is at most what there is room
+        for, and what sizes found before allow."""
         room = most
-        if not is_exact:
+        if demands is None:
             room = upper(most, lambda symbol: symbol.name in self._told)
             most = upper(most, lambda symbol: symbol.name in self._bound)
-        return _Limit(self._check(Check(room, is_exact, origin, reason)), most, is_exact)
+        reason, needs = (of.reason, of.needs) if isinstance(of, Bind) else ("", "")
+        check = Check(room, demands is not None, of.origin, reason, needs)
+        return _Limit(self._check(check), most, demands)
 
     def _check(self, check: Check) -> int:
         """The number of a check that is made here."""
@@ -340,9 +347,9 @@ class _Driver:
             within = self._new(f"icmp slt i64 {value}, {most}")
             return self._new(f"select i1 {within}, i64 {value}, i64 {most}")
         number = next(self._count)
-        order = "ne" if limit.is_exact else "sgt"
+        order = _UNMET[limit.demands or Demand.MOST]
         bad = self._new(f"icmp {order} i64 {value}, {self._extent(limit.most)}")
-        if not limit.is_exact:
+        if limit.demands is None:
             negative = self._new(f"icmp slt i64 {value}, 0")
             bad = self._new(f"or i1 {bad}, {negative}")
         self._put(f"br i1 {bad}, label %beyond{number}, label %within{number}")
@@ -389,7 +396,7 @@ class _Driver:
         slices = (*loop.read, *loop.written)
         wholes = [self._address(self._place(one.whole)) for one in slices]
         most = self._most_trips(loop)
-        limits = [self._limit_of_grown(one, loop.origin) for one in loop.grown]
+        limits = [self._limit_of_grown(one, loop) for one in loop.grown]
         sizes = [
             self._checked(self._extent(one.initial), limit)
             for one, limit in zip(loop.grown, limits, strict=True)
@@ -471,12 +478,12 @@ class _Driver:
             return None
         most = upper(loop.count.high, lambda symbol: symbol.name in self._told)
         has_room = any(symbol in self._program.capacities for symbol in symbols((most,)))
-        return self._limit(most, loop.origin) if has_room else None
+        return self._limit(most, loop) if has_room else None
 
-    def _limit_of_grown(self, grown: Grown, origin: str) -> _Limit:
+    def _limit_of_grown(self, grown: Grown, loop: Repeat) -> _Limit:
         symbol = symbol_of(grown.symbol)
         assert symbol is not None
-        return self._limit(symbol.high, origin)
+        return self._limit(symbol.high, loop)
 
     def _condition(self, branch: Branch) -> str:
         if self._usual is not None:

@@ -1,0 +1,176 @@
+"""Sizes that values decide, and what operators ask of them.
+
+A question about such a size is answered as one about an input's dim is (`importer.preconditions`):
+the import begins again, and where the size is defined, a check ends a run that computes another.
+
+    s: f32[1, 4, k0], k0 in 0..9       and a convolution asks whether 3 > k0
+    ->  d0 in 3..9, and a run whose s is shorter ends with the names of both nodes
+
+Input dims come before all sizes that values decide, and those in the order of their definition: a
+size may be what earlier ones make of it, never the reverse.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeAlias
+
+from farrier.importer.narrowing import Narrowing
+from farrier.ir.dim import (
+    Atom,
+    Dim,
+    Extent,
+    Question,
+    Relation,
+    Symbol,
+    bounds,
+    dim,
+    minimum,
+    substitute,
+    symbols,
+    with_bounds,
+)
+from farrier.ir.sizes import Demand
+from farrier.options.shapes import NamedDim
+
+# The ONNX node that defines a size, and how many it defined before: the same in every import.
+Key: TypeAlias = tuple[str, int]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Defined:
+    """A symbol of an import that values decide."""
+
+    key: Key
+    symbol: Symbol
+
+    @property
+    def name(self) -> str:
+        """The size as messages name it."""
+        node, place = self.key
+        return f"size[{node}]" if place == 0 else f"size[{node}].{place}"
+
+    def named(self, symbol: str) -> NamedDim:
+        own = self.symbol
+        return NamedDim(self.name, symbol, own.low, bounds(own.high)[1], own.typical)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DataDim:
+    """The values that are left of a size: `named.step` times a symbol, at most `most`; or what
+    earlier sizes make of it, `same`. `needs` says for each check which node demands it."""
+
+    whole: NamedDim  # before any operator asked
+    named: NamedDim
+    most: Extent | None = None
+    same: Extent | None = None
+    needs: Mapping[Demand, str] = dataclasses.field(default_factory=dict)
+
+    def extent(self, bound: Extent, current: Mapping[str, Extent]) -> Extent:
+        """The size in an import in which it is at most `bound`, and earlier ones are `current`."""
+        if self.same is not None:
+            return _by_name(self.same, current)
+        high = bound // self.named.step
+        if self.named.high < bounds(high)[1]:
+            high = minimum(high, self.named.high)
+        if self.most is not None:
+            high = minimum(high, _by_name(self.most, current))
+        named = self.named
+        return named.step * dim(named.symbol, named.low, high, named.typical)
+
+    def demands(
+        self, bound: Extent, current: Mapping[str, Extent]
+    ) -> Iterator[tuple[Demand, Extent]]:
+        """The checks that come before a symbol has the size as its value."""
+        step = self.named.step
+        if self.named.low > 0:
+            yield Demand.LEAST, step * self.named.low
+        if step * self.named.high < bounds(bound)[1] // step * step:
+            yield Demand.MOST, step * self.named.high
+        if self.most is not None:
+            yield Demand.MOST, step * _by_name(self.most, current)
+
+    def narrowed(self, narrowing: Narrowing, where: str, text: Callable[[str], str]) -> DataDim:
+        """What a narrowing leaves, which the node `where` asks for."""
+        symbol = self.named.symbol
+        same, most = (
+            None if extent is None else narrowing.change(extent)
+            for extent in (self.same, self.most)
+        )
+        left = narrowing.dims.get(symbol, self.named)
+        instead = narrowing.instead.get(symbol)
+        needs = dict(self.needs)
+        if left is None:
+            assert instead is not None
+            same = self.named.step * instead
+            needs[Demand.EXACT] = f"{where} needs {text(str(same))}"
+            return dataclasses.replace(self, most=most, same=same, needs=needs)
+        if left.step != self.named.step:
+            needs[Demand.EXACT] = f"{where} needs a multiple of {left.step}"
+            if most is not None:
+                most = most // (left.step // self.named.step)
+        elif isinstance(instead, Dim) and not isinstance(high := _high(instead), int):
+            most = high if most is None else minimum(most, high)
+            needs[Demand.MOST] = f"{where} needs {text(str(left.step * high))} or less"
+        elif left.high < self.named.high:
+            needs[Demand.MOST] = f"{where} needs {left.high * left.step} or less"
+        if left.low * left.step > self.named.low * self.named.step:
+            needs[Demand.LEAST] = f"{where} needs {left.low * left.step} or more"
+        return DataDim(self.whole, left, most, same, needs)
+
+
+def _high(extent: Extent) -> Extent:
+    """The bound of an extent that is a symbol."""
+    (symbol,) = symbols((extent,))
+    return symbol.high
+
+
+def _by_name(extent: Extent, current: Mapping[str, Extent]) -> Extent:
+    """The extent with the symbols of the import at hand."""
+    known: dict[Atom, Extent] = {
+        symbol: current[symbol.name] for symbol in symbols((extent,)) if symbol.name in current
+    }
+    return substitute(extent, known) if known else extent
+
+
+def adopted(
+    data: Mapping[Key, DataDim], question: Question, defined: Mapping[str, Defined]
+) -> tuple[dict[Key, DataDim], Question]:
+    """The sizes with those that a question is about, and the question about these."""
+    known = dict(data)
+    instead: dict[Atom, Extent] = {}
+    for symbol in symbols((question.extent,)):
+        one = defined.get(symbol.name)
+        if one is None or (one.key in known and known[one.key].named.symbol == symbol.name):
+            continue
+        if one.key not in known:
+            whole = one.named(f"d{len(known)}")
+            known[one.key] = DataDim(whole, whole)
+        instead[symbol] = known[one.key].extent(symbol.high, {})
+    if not instead:
+        return known, question
+    extent = substitute(question.extent, instead)
+    if isinstance(extent, int):  # what is left of the sizes settles it, and still it was asked
+        return known, question
+    return known, dataclasses.replace(question, extent=extent)
+
+
+def is_causal(narrowing: Narrowing, question: Question, order: Mapping[str, int]) -> bool:
+    """Whether each dim is bounded by earlier ones alone, and no size that values decide is to be
+    one number but for a question whether it is that. `order` is 0 for dims of inputs."""
+    for name, extent in narrowing.instead.items():
+        place = order.get(name, 0)
+        if isinstance(extent, int):
+            alone = len({symbol.name for symbol in symbols((question.extent,))}) == 1
+            if place and not (alone and question.relation is Relation.ZERO):
+                return False
+        for symbol in with_bounds((extent,)):
+            if symbol.name != name and order.get(symbol.name, 0) > max(place - 1, 0):
+                return False
+    return True
+
+
+def in_order(defined: Mapping[str, Defined]) -> dict[Key, int]:
+    """The places of sizes in the order of their definition, from 1 on."""
+    return {one.key: place for place, one in reversed(list(enumerate(defined.values(), 1)))}
