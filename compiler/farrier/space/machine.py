@@ -62,6 +62,12 @@ class Machine:
         drawn = min(found.memory_bandwidth, threads * found.core_bandwidth)
         return dataclasses.replace(found, memory_bandwidth=drawn)
 
+    def for_elements(self, dtype: DType) -> Machine:
+        """The machine as a kernel sees it whose vectors hold elements of `dtype`, of 32 bits or
+        more: as many registers, of fewer lanes."""
+        lanes = max(1, self.lanes * 32 // max(dtype.bits, 32))
+        return self if lanes == self.lanes else dataclasses.replace(self, lanes=lanes)
+
     @property
     def fork_join(self) -> float:
         """Seconds that a parallel loop costs (`bench/pool.py`), late threads included."""

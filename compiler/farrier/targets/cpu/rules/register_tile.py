@@ -83,7 +83,10 @@ def space(program: TensorProgram, target: Target, threads: int) -> Space | None:
 def _kernel(program: TensorProgram, machine: Machine, target: Target) -> _Kernel | None:
     """The program made ready for tiling, or None where the rule does not apply."""
     found = find_contraction(program)
-    if found is None or 2 * _lane_extent(found) < machine.lanes:
+    if found is None:
+        return None
+    machine = machine.for_elements(found.stage.buffer.dtype)
+    if 2 * _lane_extent(found) < machine.lanes:
         return None
     group = 0 if found.depthwise else group_size(found.broadcast_load, found.lane)
     if group % machine.lanes:

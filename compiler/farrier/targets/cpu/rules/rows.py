@@ -41,7 +41,8 @@ from farrier.targets.cpu.space.operands import accumulate, without_halos
 from farrier.targets.cpu.space.partials import reduce_on_lanes, reduced_axes
 
 RULE = RuleId("rows", version=7)
-_SUMS = (DType.F32, DType.I32, DType.BF16)  # whose vectors have Machine.lanes elements, as values
+# What reductions are computed in. Registers hold bf16 as f32.
+_SUMS = (DType.F32, DType.I32, DType.BF16, DType.F64, DType.I64, DType.U64)
 _WORTH_SHARING = 30_000  # operations of a kernel before a second thread pays
 _STALL = 12.0  # cycles to join the lanes of one vector of partial results
 _WAIT = 40.0  # cycles until a row's result is there for the row's next stage
@@ -51,8 +52,8 @@ _TAPS = 16  # of a window, at most, that one iteration takes
 
 
 def space(program: TensorProgram, target: Target, threads: int) -> Space | None:
-    """The space of a program of reductions of 32 bits with one output, which may be converted; None
-    for any other."""
+    """The space of a program of reductions of 32 or 64 bits with one output, which may be
+    converted; None for any other."""
     made = without_halos(program)
     output = made.stages[-1] if made.stages else None
     if (
@@ -68,10 +69,9 @@ def space(program: TensorProgram, target: Target, threads: int) -> Space | None:
         stage.buffer.dtype not in _SUMS for stage in made.stages if isinstance(stage.body, Reduce)
     ):
         return None
-    if any(stage.buffer.dtype.bits > 32 for stage in made.stages):
-        return None
-    kernel = _Kernel(accumulate(made), Machine.of(target, threads))
-    return Space.of(RULE, kernel)
+    widest = max((stage.buffer.dtype for stage in made.stages), key=lambda dtype: dtype.bits)
+    machine = Machine.of(target, threads).for_elements(widest)
+    return Space.of(RULE, _Kernel(accumulate(made), machine))
 
 
 @dataclasses.dataclass(frozen=True)

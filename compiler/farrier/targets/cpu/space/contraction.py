@@ -36,7 +36,8 @@ from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import DType, Layout
 from farrier.targets.cpu.space.interleave import INTERLEAVED
 
-_SUMS = (DType.F32, DType.I32)  # what accumulators hold; Machine.lanes of them are a vector
+# The element types of accumulators.
+_SUMS = (DType.F32, DType.I32, DType.F64, DType.I64, DType.U64)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -65,9 +66,9 @@ class Contraction:
 
 
 def find_contraction(program: TensorProgram, leading: tuple[str, ...] = ()) -> Contraction | None:
-    """The contraction that `program` consists of, or None where it is something else: no sum of
-    products of 32 bits first (stages that write the buffers `leading` aside), or what follows it is
-    not elementwise."""
+    """Return the contraction that `program` consists of: a sum of products of 32 or 64 bits, first
+    of all stages but those that write the buffers `leading`, then elementwise stages. None if
+    `program` is anything else."""
     stages = [stage for stage in program.stages if stage.buffer.name not in leading]
     if not stages:
         return None
