@@ -1,0 +1,40 @@
+"""Operators of com.microsoft, as ONNX Runtime's optimizers and exporters write them → ONNX's own.
+
+Formulas are those of ONNX Runtime's ContribOperators.md. The passes fuse the parts again, in their
+own way: what comes out of an attention here is what they recognize as one. One theme a file.
+"""
+
+from __future__ import annotations
+
+from farrier.importer.limits import MICROSOFT
+from farrier.importer.rewrites.microsoft import (
+    activations,
+    attention,
+    block_weights,
+    channels_last,
+    group_query,
+    integers,
+    normalization,
+    products,
+    qlinear,
+    rotary,
+)
+from farrier.importer.scope import Upgrade
+
+_THEMES = (
+    activations,
+    attention,
+    block_weights,
+    channels_last,
+    group_query,
+    integers,
+    normalization,
+    products,
+    qlinear,
+    rotary,
+)
+RULES: dict[str, Upgrade] = {
+    **{f"{MICROSOFT}:{name}": rule for theme in _THEMES for name, rule in theme.RULES.items()},
+    # ONNX Runtime writes this one in ONNX's domain.
+    "SimplifiedLayerNormalization": normalization.simplified_layer_normalization,
+}

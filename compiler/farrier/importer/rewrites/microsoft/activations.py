@@ -1,0 +1,66 @@
+"""Activations and sums that ONNX Runtime fuses → their parts."""
+
+from __future__ import annotations
+
+from farrier.importer.raw import RawNode
+from farrier.importer.rewrites.microsoft.parts import Parts
+from farrier.importer.scope import ImportScope, Upgrade
+from farrier.ir.dim import number, product
+from farrier.ops.operator import normal_axis
+
+
+def gelu(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
+    """Gelu and BiasGelu by erf, FastGelu by tanh."""
+    p = Parts(node, scope)
+    how = "tanh" if node.op.endswith("FastGelu") else "none"
+    return p.results(p("Gelu", p.sum(p.input(0), p.input(1)), approximate=how))
+
+
+def quick_gelu(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
+    """x · sigmoid(alpha · x)."""
+    p = Parts(node, scope)
+    return p.results(swish(p, p.input(0), float(node.attrs.get("alpha", 1.702))))
+
+
+def swish(p: Parts, x: str, alpha: float = 1.0) -> str:
+    """x · sigmoid(alpha · x)."""
+    scaled = x if alpha == 1 else p("Mul", x, p.number(alpha))
+    return p("Mul", x, p("Sigmoid", scaled))
+
+
+def bias_split_gelu(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
+    """The left half of a sum, times the Gelu of its right half."""
+    p = Parts(node, scope)
+    total = p.sum(p.input(0), p.input(1))
+    width = number(scope.shape(total)[-1])
+    left, right = p.cut(total, 0, width // 2, -1), p.cut(total, width // 2, width, -1)
+    return p.results(p("Mul", left, p("Gelu", right, approximate="none")))
+
+
+def bias_add(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
+    """The sum of an image, a bias and what skips the layer."""
+    p = Parts(node, scope)
+    return p.results(p.sum(*node.inputs[:3]))
+
+
+def bias_softmax(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
+    """Softmax of a sum over all axes from `axis` on."""
+    p = Parts(node, scope)
+    total = p.sum(p.input(0), p.input(1))
+    shape = scope.shape(total)
+    axis = normal_axis(int(node.attrs.get("axis", 1)), len(shape))
+    if axis == len(shape) - 1:
+        return p.results(p("Softmax", total, axis=-1))
+    rows = p.reshape(total, product(shape[:axis]), product(shape[axis:]))
+    return p.results(p.reshape(p("Softmax", rows, axis=-1), *shape))
+
+
+RULES: dict[str, Upgrade] = {
+    "Gelu": gelu,
+    "FastGelu": gelu,
+    "BiasGelu": gelu,
+    "QuickGelu": quick_gelu,
+    "BiasSplitGelu": bias_split_gelu,
+    "BiasAdd": bias_add,
+    "BiasSoftmax": bias_softmax,
+}

@@ -1,0 +1,66 @@
+"""Products of dynamically quantized tensors → integer products."""
+
+from __future__ import annotations
+
+from farrier.importer.raw import RawNode
+from farrier.importer.rewrites import recurrence
+from farrier.importer.rewrites.quantized import (
+    as_float,
+    dynamically_quantized,
+    integer_product,
+    is_zero,
+    shaped,
+)
+from farrier.importer.scope import ImportScope, Upgrade, ints
+from farrier.ir.dim import number
+from farrier.ir.types import DType
+
+
+def dynamic_quantize_lstm(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
+    """An LSTM of quantized weights, whose axes are the other way round, in floats: what ONNX
+    Runtime quantizes on the way stays exact."""
+    inputs = [*node.inputs, *[""] * (12 - len(node.inputs))]
+    for position, scale, zero in ((1, 8, 9), (2, 10, 11)):
+        directions = number(scope.shape(inputs[position])[0])
+        shape = scope.constant(ints([directions, 1, -1]))
+        parameters = [scope.add("Reshape", inputs[scale], shape)]
+        if not is_zero(inputs[zero], scope):
+            parameters.append(scope.add("Reshape", inputs[zero], shape))
+        real = scope.add("DequantizeLinear", inputs[position], *parameters, to=str(DType.F32))
+        inputs[position] = scope.add("Transpose", real, perm=(0, 2, 1))
+    made = RawNode("LSTM", inputs[:8], node.outputs, node.attrs, node.origin)
+    return recurrence.expand(made, opset, scope)
+
+
+def matmul_integer_to_float(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
+    """The product of quantized matrices as floats, plus a bias."""
+    a, b, a_scale, b_scale = node.inputs[:4]
+    total = integer_product(a, b, node.input(4), node.input(5), scope)
+    return _scaled(node, total, a_scale, b_scale, node.input(6), scope)
+
+
+def _scaled(
+    node: RawNode, total: str, a_scale: str, b_scale: str, bias: str, scope: ImportScope
+) -> list[RawNode]:
+    """total · a · b + bias."""
+    scales = [shaped(a_scale, (-1, 1), scope), shaped(b_scale, (1, -1), scope)]
+    factor = scope.add("Mul", *scales)
+    if not bias:
+        return [RawNode("Mul", [as_float(total, scope), factor], node.outputs, {}, node.origin)]
+    product = scope.add("Mul", as_float(total, scope), factor)
+    return [RawNode("Add", [product, bias], node.outputs, {}, node.origin)]
+
+
+def dynamic_quantize_matmul(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
+    """The product of a matrix quantized on the way and a quantized one, as floats, plus a bias."""
+    a, b, b_scale = node.inputs[:3]
+    quantized, scale, zero = dynamically_quantized(a, scope)
+    total = integer_product(quantized, b, zero, node.input(3), scope)
+    return _scaled(node, total, scale, b_scale, node.input(4), scope)
+
+
+RULES: dict[str, Upgrade] = {
+    "DynamicQuantizeLSTM": dynamic_quantize_lstm,
+    "DynamicQuantizeMatMul": dynamic_quantize_matmul,
+    "MatMulIntegerToFloat": matmul_integer_to_float,
+}

@@ -1,0 +1,61 @@
+"""Matrix products and convolutions fused with what stands around them → their parts."""
+
+from __future__ import annotations
+
+from farrier.importer.raw import RawNode
+from farrier.importer.rewrites.microsoft.parts import Parts
+from farrier.importer.scope import ImportScope, Upgrade
+from farrier.ops import Mismatch
+
+
+def _factor(p: Parts, x: str, side: str) -> str:
+    """An operand of FusedMatMul as a matrix product takes it.
+
+    With `transBatch` the batch axes b and rows m lie as [m, b…, k]; after it, `trans` says that
+    the last two axes are to change places.
+    """
+    rank = len(p.shape(x))
+    order = list(range(rank))
+    is_turned = p.attrs.get(f"trans{side}", 0) and rank > 1
+    if p.attrs.get(f"transBatch{side}", 0):
+        if rank < 3:
+            raise Mismatch(f"transBatch{side} takes an operand of rank 3 or more, not {rank}")
+        order = [*range(1, rank - 1), 0, rank - 1]
+    if is_turned:
+        order[-2:] = reversed(order[-2:])
+    return x if order == sorted(order) else p.transpose(x, *order)
+
+
+def fused_matmul(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
+    """FusedMatMul: operands transposed, their product scaled by alpha, an activation."""
+    p = Parts(node, scope)
+    product = p("MatMul", _factor(p, p.input(0), "A"), _factor(p, p.input(1), "B"))
+    alpha = float(node.attrs.get("alpha", 1.0))
+    return p.results(p.activated(product if alpha == 1 else p("Mul", product, p.number(alpha))))
+
+
+def fused_gemm(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
+    """FusedGemm: an activation after Gemm."""
+    p = Parts(node, scope)
+    return p.results(p.activated(p("Gemm", *node.inputs, **_plain(node))))
+
+
+def fused_conv(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
+    """FusedConv: a sum after the convolution, then an activation."""
+    p = Parts(node, scope)
+    convolution = p("Conv", *node.inputs[:3], **_plain(node))
+    return p.results(p.activated(p.sum(convolution, p.input(3))))
+
+
+def _plain(node: RawNode) -> dict[str, object]:
+    """The attributes of the operator that others are fused with."""
+    return {k: v for k, v in node.attrs.items() if not k.startswith("activation")}
+
+
+RULES: dict[str, Upgrade] = {
+    "FusedMatMul": fused_matmul,
+    "TransposeMatMul": fused_matmul,
+    "FusedMatMulActivation": fused_matmul,
+    "FusedGemm": fused_gemm,
+    "FusedConv": fused_conv,
+}
