@@ -33,7 +33,7 @@ from farrier.importer.names import Absent, Body, Entry, Names, Strings
 from farrier.importer.names import Sequence as Tensors
 from farrier.importer.order import in_order
 from farrier.importer.preconditions import settled
-from farrier.importer.raw import RawNode, names_read, to_raw
+from farrier.importer.raw import RawNode, initialized, names_read, to_raw
 from farrier.importer.reading import Reading, reading_of
 from farrier.importer.schema import check_types
 from farrier.importer.scope import Region, first_room, ints
@@ -250,7 +250,7 @@ class _Import:
         made = {name for node in nodes for name in node.outputs if not self._values.is_local(name)}
         read = self._reading.names_read(graph, opset)
         known = [n for n in read if n in self._values and n not in made]
-        known += [info.name for info in graph.input] + [t.name for t in graph.initializer]
+        known += [*(info.name for info in graph.input), *initialized(graph)]
         outer = self._current
         for node in in_order(nodes, known):
             entries = [self._values.entry(name) if name else None for name in node.inputs]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx
 
 from farrier.artifact.declaration import Declaration, DeclaredSize, DeclaredValue
+from farrier.importer.raw import initialized
 
 _ELEMENTS = {"FLOAT": "float", "DOUBLE": "double"}  # the others are ONNX's own names in lower case
 
@@ -12,11 +13,11 @@ _ELEMENTS = {"FLOAT": "float", "DOUBLE": "double"}  # the others are ONNX's own 
 def declaration(model: onnx.ModelProto) -> Declaration:
     """The interface and the metadata of a model whose names are text."""
     graph = model.graph
-    initialized = {tensor.name for tensor in graph.initializer}
+    initializers = set(initialized(graph))
     return Declaration(
-        inputs=tuple(_value(info) for info in graph.input if info.name not in initialized),
+        inputs=tuple(_value(info) for info in graph.input if info.name not in initializers),
         outputs=tuple(map(_value, graph.output)),
-        defaults=tuple(info.name for info in graph.input if info.name in initialized),
+        defaults=tuple(info.name for info in graph.input if info.name in initializers),
         graph_name=graph.name,
         graph_description=graph.doc_string,
         producer=model.producer_name,

@@ -23,7 +23,14 @@ from farrier.importer.build import ImportedModel, import_model
 from farrier.importer.declared import declaration
 from farrier.importer.limits import DOMAINS
 from farrier.importer.parse import opset
-from farrier.importer.raw import describe, graphs_in, names_read, nodes_in, qualified_name
+from farrier.importer.raw import (
+    describe,
+    graphs_in,
+    initialized,
+    names_read,
+    nodes_in,
+    qualified_name,
+)
 from farrier.importer.reading import reading_of
 from farrier.importer.signature import declared_inputs, resolve
 from farrier.importer.tensors import dtype_of
@@ -180,8 +187,8 @@ def inspection(data: Model | bytes) -> Inspection:
 def _with_interface(whole: Inspection, proto: onnx.ModelProto) -> Inspection:
     """The document with inputs and outputs as declared, those that are no tensors as well."""
     declared = declaration(proto)
-    initialized = set(declared.defaults)
-    inputs = [info for info in proto.graph.input if info.name not in initialized]
+    defaults = set(declared.defaults)
+    inputs = [info for info in proto.graph.input if info.name not in defaults]
     return dataclasses.replace(
         whole,
         inputs=_declared(inputs, declared.inputs),
@@ -323,8 +330,8 @@ def _operators(opsets: Mapping[str, int], graph: onnx.GraphProto) -> tuple[Opera
 
 def _graph(graph: onnx.GraphProto) -> ModelGraph:
     """Inputs, then nodes in the file's order, then outputs; of what is too much, the first."""
-    initialized = {tensor.name for tensor in graph.initializer}
-    inputs = [info.name for info in graph.input if info.name not in initialized]
+    initializers = set(initialized(graph))
+    inputs = [info.name for info in graph.input if info.name not in initializers]
     outputs = [output.name for output in graph.output]
     total = len(inputs) + len(graph.node) + len(outputs)
     nodes: list[Node] = []

@@ -18,6 +18,7 @@ from farrier.importer.raw import (
     describe,
     graphs_in,
     graphs_of,
+    initialized,
     nodes_in,
     nodes_of,
     schema_of,
@@ -159,7 +160,7 @@ def _names_in(graph: onnx.GraphProto) -> Iterator[str]:
     """The names of all values in a graph and in the graphs of its nodes; they may repeat."""
     for each in graphs_in(graph):
         yield from (info.name for info in (*each.input, *each.output))
-        yield from (tensor.name for tensor in each.initializer)
+        yield from initialized(each)
         for node in each.node:
             yield from (*node.input, *node.output)
 

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 from farrier.errors import InvalidModelError
 from farrier.importer.inlining import inline
 from farrier.importer.limits import DOMAINS, NEWEST_OPSET, OLDEST_OPSET
-from farrier.importer.raw import graphs_in, graphs_of, nodes_in, nodes_of
+from farrier.importer.raw import graphs_of, initialized, nodes_in, nodes_of
 from farrier.importer.wire import split
 from farrier.model.file import MAX_BYTES, Model, model_of
 
@@ -48,8 +48,6 @@ def parse(model: Model | bytes) -> Parsed:
     for entry in _imports(proto):
         if not 0 <= entry.version < 1 << 31:
             raise InvalidModelError(f"the model uses opset {entry.version} of {entry.domain!r}")
-    for graph in graphs_in(proto.graph):
-        _refuse_sparse(graph)
     return Parsed(inline(proto), elements)
 
 
@@ -93,7 +91,7 @@ def _check_names(model: onnx.ModelProto) -> None:
         nodes += nodes_of(function)
     inner = itertools.chain.from_iterable(map(graphs_of, nodes))
     for graph in (model.graph, *inner):
-        names += [tensor.name for tensor in graph.initializer]
+        names += initialized(graph)
         for info in (*graph.input, *graph.output):
             names.append(info.name)
             names += [dim.dim_param for dim in info.type.tensor_type.shape.dim]
@@ -104,13 +102,3 @@ def _check_names(model: onnx.ModelProto) -> None:
     for name in names:
         if not isinstance(name, str):
             raise InvalidModelError(f"the name {name!r} is not UTF-8")
-
-
-def _refuse_sparse(graph: onnx.GraphProto) -> None:
-    if graph.sparse_initializer:
-        found = [tensor.values.name for tensor in graph.sparse_initializer]
-        raise InvalidModelError(
-            f"the model keeps {len(found)} tensors as sparse initializers "
-            f"({', '.join(map(repr, found[:3]))})",
-            hint="make them dense: onnx.numpy_helper, or export the model again",
-        )

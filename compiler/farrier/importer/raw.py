@@ -13,7 +13,7 @@ import onnx
 
 from farrier.errors import InvalidModelError
 from farrier.importer.limits import DOMAINS
-from farrier.importer.tensors import to_array
+from farrier.importer.tensors import dense_array, to_array
 from farrier.model.file import Model
 
 
@@ -74,9 +74,15 @@ def names_read(nodes: Iterable[onnx.NodeProto]) -> Iterator[str]:
             yield from (output.name for output in graph.output)
 
 
+def initialized(graph: onnx.GraphProto) -> Iterator[str]:
+    """The names of a graph's initializers, dense and sparse ones."""
+    yield from (tensor.name for tensor in graph.initializer)
+    yield from (tensor.values.name for tensor in graph.sparse_initializer)
+
+
 def free_names(graph: onnx.GraphProto) -> set[str]:
     """What a nested graph reads of the graphs around it."""
-    own = {info.name for info in graph.input} | {tensor.name for tensor in graph.initializer}
+    own = {info.name for info in graph.input} | set(initialized(graph))
     own.update(name for node in graph.node for name in node.output)
     read = {output.name for output in graph.output}
     for node in graph.node:
@@ -142,6 +148,8 @@ def _attribute(attribute: onnx.AttributeProto, what: str, files: Model | None) -
                 return tuple(text.decode() for text in attribute.strings)
             case kinds.TENSOR:
                 return to_array(attribute.t, what, files=files)
+            case kinds.SPARSE_TENSOR:
+                return dense_array(attribute.sparse_tensor, what, files)
             case kinds.GRAPH:
                 return attribute.g
             case kinds.TYPE_PROTO:

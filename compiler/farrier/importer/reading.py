@@ -18,7 +18,7 @@ import onnx
 from farrier.importer.parse import Parsed, opsets, parse
 from farrier.importer.raw import RawNode, names_read, to_raw
 from farrier.importer.schema import check_node
-from farrier.importer.tensors import to_array
+from farrier.importer.tensors import dense_array, to_array
 from farrier.importer.unknown import check_known, version_of
 from farrier.model.file import Model
 
@@ -81,6 +81,10 @@ class Reading:
                 to_array(tensor, f"initializer {tensor.name!r}", elements.get(tensor.name), files),
             )
             for tensor in graph.initializer
+        )
+        initializers += tuple(
+            (tensor.values.name, dense_array(tensor, f"initializer {tensor.values.name!r}", files))
+            for tensor in graph.sparse_initializer
         )
         for node in graph.node:
             check_node(node, version_of(node, {**self.opsets, "": opset}))

@@ -10,11 +10,20 @@ import onnx
 from farrier.errors import InvalidModelError
 from farrier.importer.limits import MICROSOFT
 from farrier.importer.raw import RawNode, describe, qualified_name, schema_of
+from farrier.importer.rewrites import experimental
 from farrier.importer.tensors import code_of
 from farrier.ir.types import DType
 
-# ONNX Runtime writes it in ONNX's own domain, which does not know it.
-_UNDECLARED = frozenset(("SimplifiedLayerNormalization",))
+# ONNX Runtime writes the first in ONNX's own domain, which does not know it. The last two were
+# experiments before ONNX declared them.
+_UNDECLARED = frozenset(
+    (
+        "SimplifiedLayerNormalization",
+        *experimental.RULES,
+        "ThresholdedRelu",
+        "MeanVarianceNormalization",
+    )
+)
 
 
 def check_node(node: onnx.NodeProto, opset: int) -> None:

@@ -11,6 +11,7 @@ import onnx
 
 from farrier.errors import InvalidModelError, UnresolvedShapeError, UsageError
 from farrier.importer.data_dims import DataDim, Key
+from farrier.importer.raw import initialized
 from farrier.importer.tensors import dtype_of
 from farrier.ir.dim import Extent, Question, bounds, symbols
 from farrier.ir.types import DType, TensorType
@@ -101,8 +102,8 @@ class Signature:
 
 def declared_inputs(graph: onnx.GraphProto) -> list[Declared]:
     """The inputs that a caller must give: those without an initializer."""
-    initialized = {tensor.name for tensor in graph.initializer}
-    return [_declare(info) for info in graph.input if info.name not in initialized]
+    initializers = set(initialized(graph))
+    return [_declare(info) for info in graph.input if info.name not in initializers]
 
 
 def _declare(info: onnx.ValueInfoProto) -> Declared:

@@ -11,7 +11,7 @@ import onnx
 
 from farrier.errors import InvalidModelError
 from farrier.importer.external import external_elements, is_external
-from farrier.importer.limits import MAX_RANK, MAX_TENSOR_BYTES
+from farrier.importer.limits import MAX_MADE_BYTES, MAX_RANK, MAX_TENSOR_BYTES
 from farrier.ir.dim import typical
 from farrier.ir.strings import codes_of, strings_of
 from farrier.ir.types import DType, TensorType
@@ -146,6 +146,31 @@ def to_array(
     array = array.reshape(shape)
     array.flags.writeable = False
     return array
+
+
+def dense_array(
+    tensor: onnx.SparseTensorProto, what: str, files: Model | None = None
+) -> npt.NDArray[Any]:
+    """A sparse tensor as a read-only array with zeros in it. Its indices are positions in the
+    flattened tensor, or have a column for each axis. Raises InvalidModelError."""
+    shape = tuple(tensor.dims)
+    values = to_array(tensor.values, what, files=files)
+    indices = to_array(tensor.indices, f"the indices of {what}", files=files)
+    if values.dtype.kind == "U" or values.ndim != 1:
+        raise InvalidModelError(f"{what} is sparse, and its values are not a vector of numbers")
+    dtype = DType.from_numpy(values.dtype)
+    check_size(TensorType(dtype, shape), what, MAX_MADE_BYTES)
+    columns = (len(values), len(shape)) if indices.ndim == 2 else (len(values),)
+    if indices.dtype != np.int64 or indices.shape != columns:
+        raise InvalidModelError(f"{what} has {len(values)} values and indices {indices.shape}")
+    dense = np.zeros(shape, values.dtype)
+    bounds = np.array(shape if indices.ndim == 2 else (dense.size,))
+    if np.any(indices < 0) or np.any(indices >= bounds):
+        raise InvalidModelError(f"{what} of shape {shape} has values beyond it")
+    positions = np.ravel_multi_index(tuple(indices.T), shape) if indices.ndim == 2 else indices
+    dense.reshape(-1)[positions] = values
+    dense.flags.writeable = False
+    return dense
 
 
 def _strings(tensor: onnx.TensorProto, what: str) -> npt.NDArray[np.str_]:

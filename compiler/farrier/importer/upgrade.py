@@ -17,6 +17,7 @@ from farrier.importer.rewrites import (
     classical,
     columns,
     einsum,
+    experimental,
     forest_classifier,
     gradient,
     loops,
@@ -258,6 +259,7 @@ def _constant(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """Constants are no nodes: the value takes the output's place as a constant of the graph."""
     forms: dict[str, Any] = {"value": np.asarray, "value_string": words, "value_strings": words}
     forms |= dict.fromkeys(("value_float", "value_floats"), np.float32)
+    forms["sparse_value"] = np.asarray  # dense already
     forms |= dict.fromkeys(("value_int", "value_ints"), np.int64)
     for name, value in node.attrs.items():
         if name in forms:
@@ -385,6 +387,8 @@ _UPGRADES: dict[str, Upgrade] = {
     "MaxPool": _max_pool,
     "Scatter": _scatter,
     "TopK": _top_k,
+    "MeanVarianceNormalization": experimental.mean_variance_normalization,
+    **experimental.RULES,
     **quantized.RULES,
     **microsoft.RULES,
 }

@@ -8,7 +8,7 @@ from farrier.importer.raw import RawNode
 from farrier.importer.rewrites.random import seed_of
 from farrier.importer.scope import ImportScope, ints
 from farrier.ir.types import DType
-from farrier.ops import NotStatic, NotSupported
+from farrier.ops import NotStatic
 
 
 def dropout(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
@@ -25,7 +25,10 @@ def dropout(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     nodes = [RawNode("Identity", [x], [y], {}, node.origin)]
     if mask and scope.is_read(mask[0]):
         shape = scope.constant(ints(scope.shape(x)))
-        attrs = {"value": 1, "dtype": str(DType.BOOL)}
+        # Before 10 the mask was of the type of the data, and before 12 its meaning was open: it
+        # is false, as in ONNX Runtime.
+        dtype = DType.BOOL if opset >= 10 else scope.dtype(x)
+        attrs = {"value": int(opset >= 12), "dtype": str(dtype)}
         nodes.append(RawNode("ConstantOfShape", [shape], mask, attrs, node.origin))
     return nodes
 
@@ -47,12 +50,22 @@ def _dropped(node: RawNode, scope: ImportScope) -> list[RawNode]:
     return nodes
 
 
+def _normalized_by_element(node: RawNode, scope: ImportScope) -> list[RawNode]:
+    """With `spatial=0`, before 9: statistics, scale and bias for each element of an example."""
+    x, scale, bias, mean, variance = node.inputs
+    epsilon = np.array(node.attrs.get("epsilon", 1e-5), scope.dtype(x).numpy)
+    deviation = scope.add("Sqrt", scope.add("Add", variance, scope.constant(epsilon)))
+    factor = scope.add("Div", scale, deviation)
+    scaled = scope.add("Mul", scope.add("Sub", x, mean), factor)
+    return [RawNode("Add", [scaled, bias], node.outputs[:1], {}, node.origin)]
+
+
 def batch_normalization(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """In training mode the batch's own mean and variance normalize it, and the running ones move
     towards them: running·momentum + batch·(1 − momentum)."""
     momentum = node.attrs.pop("momentum", 0.9)
     if not node.attrs.pop("spatial", 1):
-        raise NotSupported("spatial=0: statistics for each element")
+        return _normalized_by_element(node, scope)
     if not node.attrs.pop("training_mode", 0):
         return [node]
     x, scale, bias, *running = node.inputs

@@ -1,0 +1,111 @@
+"""Operators that ONNX had as experiments before opset 10, and that files of that time hold.
+
+ONNX declares them no more; ONNX Runtime runs most of them still, and their meaning is that there.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from farrier.importer.raw import RawNode
+from farrier.importer.scope import ImportScope, Upgrade, ints
+from farrier.importer.tensors import dtype_of
+from farrier.ir.dim import Extent
+from farrier.ops import Mismatch
+from farrier.ops.operator import to_extents
+
+
+def affine(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
+    """Affine is alpha · x + beta, and Scale is scale · x."""
+    factor = node.attrs.get("alpha", node.attrs.get("scale", 1.0))
+    scaled = _times(node.inputs[0], factor, scope)
+    offset = _number(node.inputs[0], node.attrs.get("beta", 0.0), scope)
+    return [RawNode("Add", [scaled, offset], node.outputs, {}, node.origin)]
+
+
+def parametric(function: str) -> Upgrade:
+    """The rule for alpha · function(beta · x)."""
+
+    def rule(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
+        inner = scope.add(function, _times(node.inputs[0], node.attrs.get("beta", 1.0), scope))
+        factor = _number(inner, node.attrs.get("alpha", 1.0), scope)
+        return [RawNode("Mul", [inner, factor], node.outputs, {}, node.origin)]
+
+    return rule
+
+
+def image_scaler(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
+    """scale · x + bias, with a bias for each channel of images [N, C, H, W]."""
+    x = node.inputs[0]
+    scaled = _times(x, node.attrs.get("scale", 1.0), scope)
+    bias = np.array(node.attrs.get("bias", (0.0,)), scope.dtype(x).numpy).reshape(-1, 1, 1)
+    return [RawNode("Add", [scaled, scope.constant(bias)], node.outputs, {}, node.origin)]
+
+
+def crop(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
+    """Images without a border (left, top, right, bottom), or `scale` (height, width) from its left
+    and its top."""
+    shape, border = scope.shape(node.inputs[0]), node.attrs.get("border", ())
+    if len(shape) != 4 or len(border) != 4 or min(border) < 0:
+        raise Mismatch(f"a border {tuple(border)} of images {shape}: it must be four sizes")
+    left, top, right, bottom = border
+    height, width = node.attrs.get("scale") or (shape[2] - bottom - top, shape[3] - right - left)
+    bounds: tuple[list[Extent], ...] = ([top, left], [top + height, left + width], [2, 3])
+    inputs = [node.inputs[0], *(scope.constant(ints(values)) for values in bounds)]
+    return [RawNode("Slice", inputs, node.outputs, {}, node.origin)]
+
+
+def constant_fill(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
+    """A tensor of one value: of the shape that an attribute, the input, or the input's shape has,
+    with further extents behind."""
+    attrs = node.attrs
+    if not node.inputs:
+        shape = list(attrs.get("shape", ()))
+    elif attrs.get("input_as_shape", 0):
+        shape = list(to_extents(scope.sizes(node.inputs[0])))
+    else:
+        shape = list(scope.shape(node.inputs[0]))
+    dtype = dtype_of(attrs.get("dtype", 1), f"the result of node {node.origin!r}")
+    value = scope.constant(np.array(attrs.get("value", 0.0)).astype(dtype.numpy))
+    extents = scope.constant(ints([*shape, *attrs.get("extra_shape", ())]))
+    return [RawNode("Expand", [value, extents], node.outputs, {}, node.origin)]
+
+
+def dynamic_slice(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
+    """A Slice whose bounds are inputs, before Slice itself had them."""
+    return [RawNode("Slice", node.inputs, node.outputs, {}, node.origin)]
+
+
+def mean_variance_normalization(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
+    """Before 9: all of the batch together, and its channels as well with `across_channels`; without
+    `normalize_variance` the mean alone is taken off."""
+    if opset >= 9:
+        return [node]
+    x = node.inputs[0]
+    rank, is_across = len(scope.shape(x)), bool(node.attrs.get("across_channels", 0))
+    axes = [axis for axis in range(rank) if is_across or axis != 1]
+    if node.attrs.get("normalize_variance", 1):
+        attrs = {"axes": tuple(axes)}
+        return [RawNode("MeanVarianceNormalization", [x], node.outputs, attrs, node.origin)]
+    mean = scope.add("ReduceMean", x, scope.constant(ints(axes)))
+    return [RawNode("Sub", [x, mean], node.outputs, {}, node.origin)]
+
+
+def _number(like: str, value: float, scope: ImportScope) -> str:
+    return scope.constant(np.array(value, scope.dtype(like).numpy))
+
+
+def _times(x: str, factor: float, scope: ImportScope) -> str:
+    return x if factor == 1 else scope.add("Mul", x, _number(x, factor, scope))
+
+
+RULES: dict[str, Upgrade] = {
+    "Affine": affine,
+    "Scale": affine,
+    "ParametricSoftplus": parametric("Softplus"),
+    "ScaledTanh": parametric("Tanh"),
+    "ImageScaler": image_scaler,
+    "Crop": crop,
+    "ConstantFill": constant_fill,
+    "DynamicSlice": dynamic_slice,
+}
