@@ -1,96 +1,233 @@
-"""Weights of a few bits, quantized in blocks → matrices."""
+"""Weights of a few bits, quantized in blocks → matrices, and tables whose rows are dequantized."""
 
 from __future__ import annotations
+
+import dataclasses
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from farrier.importer.raw import RawNode
-from farrier.importer.rewrites.quantized import dequantize
+from farrier.importer.rewrites.microsoft.parts import Parts
 from farrier.importer.scope import ImportScope, Upgrade
 from farrier.ir.dim import number
 from farrier.ir.types import DType
 from farrier.ops import Mismatch, NotSupported
 from farrier.ops.operator import normal_axis
 
+_PACKED = (2, 4, 8)  # bits of an element, of which a byte holds several
+
+# The 16 numbers that MatMulBnb4's codes stand for: floats of 4 bits, and the quantiles of a normal
+# distribution (Dettmers et al., QLoRA, appendix E). bitsandbytes defines both.
+_FP4 = (0, 1 / 192, 2 / 3, 1, 1 / 3, 1 / 2, 1 / 6, 1 / 4)
+_NF4 = (
+    -1.0,
+    -0.6961928009986877,
+    -0.5250730514526367,
+    -0.39491748809814453,
+    -0.28444138169288635,
+    -0.18477343022823334,
+    -0.09105003625154495,
+    0.0,
+    0.07958029955625534,
+    0.16093020141124725,
+    0.24611230194568634,
+    0.33791524171829224,
+    0.44070982933044434,
+    0.5626170039176941,
+    0.7229568362236023,
+    1.0,
+)
+_CODES = ((*_FP4, *(-value for value in _FP4)), _NF4)  # by quant_type
+
 
 def matmul_nbits(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """The product with weights of a few bits: B[n] holds the blocks of column n, packed, the first
-    element in the lowest bits; without zero points these are half of the range."""
-    attrs = node.attrs
-    rows, columns, block = (int(attrs[name]) for name in ("K", "N", "block_size"))
-    bits = int(attrs.get("bits", 4))
-    packed, scales = scope.data(node.inputs[1]), scope.data(node.inputs[2])
-    if packed is None or scales is None or node.input(4):
-        raise NotSupported("MatMulNBits of weights computed at run time, or with g_idx")
-    if bits not in (2, 4, 8):
+    """The product with weights of a few bits, and a bias."""
+    p = Parts(node, scope)
+    if node.attrs.get("weight_prepacked", 0):
+        raise NotSupported("weights that are packed for another execution provider")
+    if p.known(p.input(1), "weights").size:
+        matrix = p.array(nbits_matrix(p).astype(p.dtype.numpy))
+        product = p("MatMul", _as_multiplied(p), matrix)
+    else:  # an optional projection that is left out
+        shape = (*p.shape(p.input(0))[:-1], int(node.attrs["N"]))
+        product = p("Expand", p.number(0), p.ints(*shape))
+    return p.results(p.sum(product, p.input(5)))
+
+
+def nbits_matrix(p: Parts) -> npt.NDArray[np.float32]:
+    """The weights of MatMulNBits, [K, N]. B[n] holds the blocks of column n; the block of row k is
+    k // block_size, or what g_idx says. Without zero points these are half of the range."""
+    rows, columns, block, bits = (
+        int(p.attrs.get(name, 4)) for name in ("K", "N", "block_size", "bits")
+    )
+    if bits not in _PACKED:
         raise NotSupported(f"weights of {bits} bits")
     blocks = -(-rows // block)
-    weights = _unpacked(packed.reshape(columns, -1), bits)[:, : blocks * block]
-    zeros = np.full((columns, blocks), 1 << bits - 1, np.float32)
-    if node.input(3):
-        given = scope.data(node.input(3))
-        if given is None:
-            raise NotSupported("zero points computed at run time")
-        if given.dtype == np.uint8:
-            given = _unpacked(given.reshape(columns, -1), bits)[:, :blocks]
-        zeros = given.reshape(columns, blocks).astype(np.float32)
-    real = weights.reshape(columns, blocks, block).astype(np.float32) - zeros[..., None]
-    real *= scales.reshape(columns, blocks, 1).astype(np.float32)
-    dtype = scope.dtype(node.inputs[0])
-    matrix = real.reshape(columns, -1)[:, :rows].T.astype(dtype.numpy)
-    product = scope.add("MatMul", node.inputs[0], scope.constant(np.ascontiguousarray(matrix)))
-    if node.input(5):
-        return [RawNode("Add", [product, node.input(5)], node.outputs, {}, node.origin)]
-    return [RawNode("Identity", [product], node.outputs, {}, node.origin)]
+    packed = p.known(p.input(1), "weights").reshape(columns, -1)
+    weights = unpacked(packed, bits)[:, :rows].astype(np.float32)
+    scales = p.known(p.input(2), "scales").reshape(columns, blocks).astype(np.float32)
+    zeros: npt.NDArray[Any] = np.full((columns, blocks), 1 << bits - 1)
+    if p.input(3):
+        zeros = p.known(p.input(3), "zero points")
+        if zeros.dtype == np.uint8:
+            zeros = unpacked(zeros.reshape(columns, -1), bits)[:, :blocks]
+        zeros = zeros.reshape(columns, blocks)
+    chosen = np.arange(rows) // block
+    if p.input(4):
+        chosen = p.known(p.input(4), "g_idx").reshape(-1)[:rows]
+    weights -= zeros.astype(np.float32)[:, chosen]
+    weights *= scales[:, chosen]
+    return np.ascontiguousarray(weights.T)
 
 
-def _unpacked(packed: npt.NDArray[np.uint8], bits: int) -> npt.NDArray[np.uint8]:
+def _as_multiplied(p: Parts) -> str:
+    """The left operand of MatMulNBits. With accuracy_level 4 ONNX Runtime rounds each of its blocks
+    to int8, the greatest magnitude being 127; so the operand is what it multiplies by then."""
+    x, block = p.input(0), int(p.attrs["block_size"])
+    has_real_zeros = p.input(3) and p.scope.dtype(p.input(3)) is not DType.U8
+    is_rounded = int(p.attrs.get("accuracy_level", 0)) == 4 and not has_real_zeros
+    if int(p.attrs.get("bits", 4)) == 2:
+        is_rounded = is_rounded and block in (32, 64, 128)  # its kernels for weights of 2 bits
+    if not is_rounded or p.input(4):
+        return x
+    *lead, rows = p.shape(x)
+    missing = -number(rows) % block
+    wide = p.cast(x, DType.F32)
+    if missing:
+        wide = p("Pad", wide, p.ints(*(0,) * (2 * len(lead) + 1), missing))
+    parts = p.reshape(wide, *lead, -(-number(rows) // block), block)
+    high = p("ReduceMax", p("Abs", parts), p.ints(-1), keepdims=1)
+    # A block of zeros is zeros by any divisor.
+    divisor = p("Where", p("Equal", high, p.single(0)), p.single(1), high)
+    codes = p("Round", p("Mul", parts, p("Div", p.single(127), divisor)))
+    rounded = p("Mul", codes, p("Div", divisor, p.single(127)))
+    rounded = p.reshape(rounded, *lead, number(rows) + missing)
+    rounded = p.cut(rounded, 0, rows, len(lead)) if missing else rounded
+    return p.cast(rounded, p.dtype)
+
+
+def matmul_bnb4(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
+    """MatMulBnb4: codes of 4 bits, the first in the high ones, which stand for shares of the
+    greatest magnitude of their block; blocks run through [N, K]."""
+    p = Parts(node, scope)
+    kind = int(node.attrs["quant_type"])
+    if kind not in (0, 1):
+        raise Mismatch(f"quant_type {kind}")
+    rows, columns, block = (int(node.attrs[name]) for name in ("K", "N", "block_size"))
+    packed = p.known(p.input(1), "weights").reshape(-1)
+    codes = np.stack((packed >> 4, packed & 15), axis=-1).reshape(-1)[: columns * rows]
+    greatest = p.known(p.input(2), "scales").reshape(-1).astype(np.float32)
+    real = np.array(_CODES[kind], np.float32)[codes]
+    real *= greatest[np.arange(codes.size) // block]
+    matrix = real.reshape(columns, rows)
+    if node.attrs.get("transB", 1):
+        matrix = matrix.T
+    return p.results(p("MatMul", p.input(0), p.array(matrix.astype(p.dtype.numpy))))
+
+
+def unpacked(packed: npt.NDArray[np.uint8], bits: int) -> npt.NDArray[np.uint8]:
     """The elements of each row of bytes, the first in the lowest bits."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     parts = (packed[..., None] >> shifts) & np.uint8((1 << bits) - 1)
     return parts.reshape(*packed.shape[:-1], -1)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Table:
+    """What GatherBlockQuantized reads: elements, scales and zero points ("" for zero), of which
+    one scale counts for `block` elements along `axis`, all of them where it is 0."""
+
+    data: str
+    scales: str
+    zeros: str
+    gathered: int
+    axis: int
+    block: int
+
+
 def gather_block_quantized(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Rows of a table quantized in blocks, as floats."""
-    data, indices, scales = node.inputs[:3]
-    zeros, attrs = node.input(3), node.attrs
-    rank = len(scope.shape(data))
-    gathered = normal_axis(int(attrs.get("gather_axis", 0)), rank)
-    axis = normal_axis(int(attrs.get("quantize_axis", 1)), rank)
-    block = int(attrs.get("block_size", 128))
+    """Rows of a table quantized in blocks, as floats; zeros for an index out of range."""
+    p = Parts(node, scope)
+    rank = len(scope.shape(p.input(0)))
+    gathered = normal_axis(int(node.attrs.get("gather_axis", 0)), rank)
+    axis = normal_axis(int(node.attrs.get("quantize_axis", 1)), rank)
     if gathered == axis:
         raise Mismatch("gather_axis and quantize_axis are one")
-    if scope.dtype(data) is DType.U8 and attrs.get("bits", 4) == 4:
-        table = scope.data(data)
-        points = scope.data(zeros) if zeros else None
-        if table is None or axis != rank - 1 or (zeros and points is None):
-            raise NotSupported(
-                "packed bytes that are computed at run time, or not along the last axis"
-            )
-        data = scope.constant(_unpacked(table, 4).astype(DType.U4.numpy))
-        count = number(scope.shape(scales)[-1])
-        if points is None:
-            points = np.full([number(n) for n in scope.shape(scales)], 8)
-        else:
-            points = _unpacked(points, 4)[..., :count]
-        zeros = scope.constant(points.astype(DType.U4.numpy))
-    rows, parameters = scope.add("Gather", data, indices, axis=gathered), [scales]
-    parameters += [zeros] if zeros else []
-    parameters = [scope.add("Gather", name, indices, axis=gathered) for name in parameters]
-    moved = axis + len(scope.shape(indices)) - 1 if axis > gathered else axis
-    made = RawNode(
-        "DequantizeLinear",
-        [rows, *parameters],
-        node.outputs,
-        {"axis": moved, "block_size": block},
-        node.origin,
-    )
-    return dequantize(made, opset, scope)
+    block = int(node.attrs.get("block_size", 128))
+    table = _Table(p.input(0), p.input(2), p.input(3), gathered, axis, block)
+    if scope.dtype(table.data) is DType.U8:
+        table = _of_bytes(p, table, int(node.attrs.get("bits", 4)))
+    return p.results(_within(p, table, _rows(p, table)))
+
+
+def _of_bytes(p: Parts, table: _Table, bits: int) -> _Table:
+    """The table of the numbers that bytes hold, along the last axis where these are several;
+    without zero points these are half of the range."""
+    if bits not in _PACKED:
+        raise NotSupported(f"a table of {bits} bits")
+    kind = {2: DType.U2, 4: DType.U4, 8: DType.U8}[bits]
+    data, zeros = table.data, table.zeros
+    if bits < 8:
+        data = p.array(unpacked(p.known(data, "a packed table"), bits).astype(kind.numpy))
+    if not zeros:
+        zeros = p.array(np.array(1 << bits - 1, kind.numpy))
+    elif bits < 8:
+        last = number(p.shape(table.scales)[-1])
+        points = unpacked(p.known(zeros, "packed zero points"), bits)[..., :last]
+        zeros = p.array(points.astype(kind.numpy))
+    return dataclasses.replace(table, data=data, zeros=zeros)
+
+
+def _rows(p: Parts, table: _Table) -> str:
+    """The rows that the indices name, dequantized."""
+    indices, axis, block = p.input(1), table.axis, table.block
+    if axis > table.gathered:  # behind those of the indices
+        axis += len(p.shape(indices)) - 1
+    rows = p("Gather", table.data, indices, axis=table.gathered)
+    parameters = [
+        name if _is_shared(p, name, table) else p("Gather", name, indices, axis=table.gathered)
+        for name in filter(None, (table.scales, table.zeros))
+    ]
+    to = str(p.scope.dtype(table.scales))
+    shape = p.shape(rows)
+    if not block:
+        return p("DequantizeLinear", rows, *parameters, to=to)
+    length = number(shape[axis])
+    if length % block:
+        of_each = p.array(np.arange(length) // block)
+        parameters = [
+            p("Gather", name, of_each, axis=axis) if p.shape(name) else name for name in parameters
+        ]
+        return p("DequantizeLinear", rows, *parameters, to=to)
+    parts = p.reshape(rows, *shape[:axis], length // block, block, *shape[axis + 1 :])
+    parameters = [p.unsqueeze(name, axis + 1) if p.shape(name) else name for name in parameters]
+    return p.reshape(p("DequantizeLinear", parts, *parameters, to=to), *shape)
+
+
+def _is_shared(p: Parts, name: str, table: _Table) -> bool:
+    """Whether a parameter is the same for all rows, and so not gathered."""
+    shape, rows = p.shape(name), p.shape(table.data)[table.gathered]
+    return not shape or (shape[table.gathered] == 1 and rows != 1)
+
+
+def _within(p: Parts, table: _Table, rows: str) -> str:
+    """`rows`, and zeros for indices that name none."""
+    indices, count = p("Cast", p.input(1), to="i64"), number(p.shape(table.data)[table.gathered])
+    known = p.scope.data(p.input(1))
+    if known is not None and ((known >= -count) & (known < count)).all():
+        return rows
+    is_within = p("And", p("Less", indices, p.whole(count)),
+                  p("GreaterOrEqual", indices, p.whole(-count)))  # fmt: skip
+    behind = len(p.shape(table.data)) - table.gathered - 1
+    is_within = p.reshape(is_within, *p.shape(indices), *(1,) * behind)
+    zero = p.array(np.zeros((), p.scope.dtype(table.scales).numpy))
+    return p("Where", is_within, rows, zero)
 
 
 RULES: dict[str, Upgrade] = {
     "MatMulNBits": matmul_nbits,
+    "MatMulBnb4": matmul_bnb4,
     "GatherBlockQuantized": gather_block_quantized,
 }

@@ -53,7 +53,7 @@ class Parts:
         return self.scope.constant(np.array(value, np.float32))
 
     def array(self, data: npt.NDArray[Any]) -> str:
-        return self.scope.constant(np.ascontiguousarray(data))
+        return self.scope.constant(np.asarray(data, order="C"))
 
     def input(self, position: int) -> str:
         return self.node.input(position)
