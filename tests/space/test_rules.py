@@ -337,3 +337,10 @@ def test_a_global_pool_of_plain_rows_runs_along_the_row():
     space = rows.space(pool.program, TARGET, 2)
     for row in space.candidates():
         check(pool, space, space.decisions(row))
+        assert vectors_of(space.build(space.decisions(row)))
+
+
+def vectors_of(function):
+    """The loops that are lanes of vectors."""
+    loops = (loop for loop in walk(function) if isinstance(loop, For))
+    return [loop for loop in loops if loop.kind is LoopKind.VECTORIZED]

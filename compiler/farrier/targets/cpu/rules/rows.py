@@ -40,7 +40,7 @@ from farrier.targets.cpu.space.nests import exact_extents, share
 from farrier.targets.cpu.space.operands import accumulate, without_halos
 from farrier.targets.cpu.space.partials import reduce_on_lanes, reduced_axes
 
-RULE = RuleId("rows", version=7)
+RULE = RuleId("rows", version=8)
 # What reductions are computed in. Registers hold bf16 as f32.
 _SUMS = (DType.F32, DType.I32, DType.BF16, DType.F64, DType.I64, DType.U64)
 _WORTH_SHARING = 30_000  # operations of a kernel before a second thread pays
@@ -136,7 +136,14 @@ class _Kernel:
 
     @property
     def lanes_are_rows(self) -> bool:
-        return self.lane in self.rows
+        """Whether the lanes of a vector are neighbouring rows."""
+        return self.lane in self.rows and not self._has_single_lane
+
+    @functools.cached_property
+    def _has_single_lane(self) -> bool:
+        """Whether the contiguous axis has extent one, as a reduction leaves it that keeps its axes:
+        then there are no neighbouring rows, and lanes run along what is reduced."""
+        return any(axis.name == self.lane and axis.extent == 1 for axis in self.output.axes)
 
     # -- decisions ------------------------------------------------------------------------------
 
@@ -252,7 +259,9 @@ class _Kernel:
         return outer
 
     def _runs_along(self, stage: Stage) -> bool:
-        """Whether a stage has a value for each lane of the output."""
+        """Whether a stage has a value for each lane of the output, of several."""
+        if self._has_single_lane:
+            return False
         return any(index == Var(self.lane) for index in self.points[stage.buffer.name])
 
     def _put_on_lanes(self, schedule: Schedule, stage: Stage) -> None:
