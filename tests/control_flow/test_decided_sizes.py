@@ -294,3 +294,52 @@ def test_a_number_that_values_decide_is_a_refusal_that_names_its_node():
     with pytest.raises(UnresolvedShapeError, match=r"'y' \(GatherND\): .*size\[t\]") as refusal:
         farrier.compile(cut(nodes, {"i": np.array([0, 1, 2])}), threads=1, verify=False)
     assert "'t'" in (refusal.value.hint or "")
+
+
+def test_masks_that_are_computed_alike_count_alike():
+    """As exporters write `y[mask] = x[mask]`: the mask expanded to its own shape, counted twice."""
+    nodes = [
+        node("Greater", ["x", "zero"], ["mask"]),
+        node("Shape", ["x"], ["shape"]),
+        node("Expand", ["mask", "shape"], ["wide"]),
+        *(node("NonZero", [name], [f"{name}_at"]) for name in ("mask", "wide")),
+        *(node("Transpose", [f"{name}_at"], [f"{name}_rows"]) for name in ("mask", "wide")),
+        node("GatherND", ["x", "mask_rows"], ["taken"]),
+        node("Neg", ["x"], ["others"]),
+        node("ScatterND", ["others", "wide_rows", "taken"], ["y"]),
+    ]
+    data = model(
+        nodes, [info("x", FLOAT, ["rows", 3])], [info("y")], {"zero": np.float32(0)}, opset=18
+    )
+    artifact = farrier.compile(data, threads=1, verify=False)
+    assert not artifact.manifest.preconditions
+    for x in (normal(7, 3), -np.ones((2, 3), np.float32), np.ones((1, 3), np.float32)):
+        np.testing.assert_array_equal(artifact.run({"x": x})["y"], np.abs(x))
+
+
+def test_a_cut_that_shapes_decide_asks_for_the_sizes_that_make_it_a_formula():
+    """Relative positions as FastSpeech has them: the table's middle, and a shift that needs to know
+    how many there are."""
+    nodes = [
+        node("Shape", ["x"], ["t"], start=0, end=1),
+        node("Sub", ["middle", "t"], ["start"]),
+        node("Add", ["middle", "t"], ["end"]),
+        node("Slice", ["table", "start", "end"], ["near"]),
+        node("Slice", ["near", "one", "last"], ["later"]),
+        node("Slice", ["later", "zero", "t"], ["own"]),
+        node("Add", ["x", "own"], ["y"]),
+    ]
+    table = normal(40, 2)
+    data = model(
+        nodes,
+        [info("x", FLOAT, ["tokens", 2])],
+        [info("y")],
+        {"middle": [20], "table": table, "one": [1], "last": [99], "zero": [0]},
+    )
+    artifact = farrier.compile(data, threads=1, verify=False)
+    for tokens in (1, 9, 20):
+        x = normal(tokens, 2)
+        start = 20 - tokens + 1
+        np.testing.assert_allclose(
+            artifact.run({"x": x})["y"], x + table[start : start + tokens], rtol=1e-6
+        )

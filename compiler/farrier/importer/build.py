@@ -70,6 +70,7 @@ from farrier.options.shapes import MAX_EXTENT, GivenShape, Hot, NamedDim, Precon
 _SIZES = (DType.I64, DType.I32)
 _COUNTING = (*_SIZES, DType.BOOL)
 _UNSAID: Hot = {}
+_IDLE = frozenset(("Cast", "Expand", "Reshape"))  # where types are equal, so are values
 _FEW = 64  # elements of a constant that are compared with another's
 _SAME_ELEMENTS = frozenset(("Cast", "Reshape", "Squeeze", "Unsqueeze", "Identity", "Flatten"))
 
@@ -173,12 +174,14 @@ class _Import:
         self._counter = itertools.count()
         self._symbols = itertools.count()
         self.defined: dict[str, Defined] = {}  # the sizes that values decide, by symbol
+        self._deferred: Question | None = None  # what the node at hand would compute alike for
         self._places: Counter[str] = Counter()  # how many of them a node defined so far
         self._dims: dict[str, Extent] = {}  # what the symbols of narrowed ones are, by name
         self._values = Names(self._hand_in)
         self._data: dict[str, npt.NDArray[Any]] = {}  # by Farrier's names
         self._sizes: dict[str, Value] = {}  # what computes constants that depend on sizes
         self._made: dict[str, Node] = {}  # what computes a value, by the value's name
+        self._alike: dict[str, Value] = {}  # what was computed alike before, by the value's name
         self._bound: set[str] = set()  # names of values computed, but also known as dims
         self._constant_bytes = 0
         self._node_count = 0
@@ -330,6 +333,9 @@ class _Import:
             attrs["reason"] = self._reason
         return attributes(**attrs), (), self._current.origin
 
+    def defers(self, question: Question) -> None:
+        self._deferred = self._deferred or question
+
     def unknown(self, name: str) -> str:
         return self.bind("", self.computed(self._values[name]))
 
@@ -400,7 +406,7 @@ class _Import:
             self.require(name, (limit,), demands, needs.get(demands, ""))
         own = next((s for s in symbols((extent,)) if s.name == narrowed.named.symbol), None)
         if own is not None:
-            self.defined[own.name] = Defined(key, own)
+            self.defined[own.name] = dataclasses.replace(self.defined[symbol.name], symbol=own)
             self._dims[own.name] = as_extent(own)
             quotient = name
             if step > 1:
@@ -435,7 +441,8 @@ class _Import:
         symbol = symbol_of(extent)
         if symbol is not None:
             origin = self._current.origin
-            self.defined[symbol.name] = Defined((origin, self._places[origin]), symbol)
+            key = (origin, self._places[origin])
+            self.defined[symbol.name] = Defined(key, symbol, _where(self._current), self._deferred)
             self._places[origin] += 1
 
     def _know(self, value: Value, extents: Sequence[Extent]) -> None:
@@ -588,11 +595,16 @@ class _Import:
         """A value in another shape of the same sizes; itself where that is its own."""
         if shape == value.type.shape:
             return value
+        key = ("View", value, shape)
+        if key in body.computed:
+            return body.computed[key].outputs[0]
         target = Value(f"v{next(self._counter)}", TensorType(DType.I64, (len(shape),)))
         self._data[target.name] = ints(list(shape))
         body.constants[target.name] = target
         out = self._define("", dataclasses.replace(value.type, shape=shape))
-        body.nodes.append(Node("View", (value, target), (out,), (), (), self._current.origin))
+        node = Node("View", (value, target), (out,), (), (), self._current.origin)
+        body.nodes.append(node)
+        body.computed[key] = node
         return out
 
     @contextlib.contextmanager
@@ -714,6 +726,7 @@ class _Import:
     def _import_node(self, original: RawNode, opset: int) -> None:
         where = _where(original)
         self._current = self._begun = node = original
+        self._deferred = None
         try:
             moved = on_codes(original, self)
             for node in upgrade(moved or original, opset, self):
@@ -812,20 +825,29 @@ class _Import:
             return
         made = tuple(sorted(attrs.items()))
         key = (node.op, tuple(map(self._identity, inputs)), made)
+        if operator.counts:  # its symbol is new each time
+            key = (node.op, key[1], tuple(one for one in made if one[0] != "extent"))
         for position, value in enumerate(inputs):
             if value is not None:
                 is_static = position in operator.static
                 inputs[position] = self._constant(value) if is_static else self.computed(value)
         names = itertools.chain(node.outputs, itertools.repeat(""))
-        if all(kind.dtype in _COUNTING and kind.rank < 2 for kind in kinds):
-            twin = self._values.body.computed.get(key)
-            if twin is not None:  # sizes that are computed alike are equal
-                for name, value in zip(names, twin.outputs, strict=False):
-                    self.bind(name, value)
-                return
+        twin = self._values.body.computed.get(key)
+        are_sizes = all(kind.dtype in _COUNTING and kind.rank < 2 for kind in kinds)
+        if twin is not None and (are_sizes or operator.counts):
+            # Sizes that are computed alike are equal.
+            for name, value in zip(names, twin.outputs, strict=False):
+                self.bind(name, value)
+            return
         outputs = tuple(self._define(name, kind) for name, kind in zip(names, kinds, strict=False))
         self.append(Node(node.op, tuple(inputs), outputs, made, (), node.origin))
-        self._values.body.computed[key] = self._values.body.nodes[-1]
+        if node.op in _IDLE and inputs[0] is not None and kinds[0] == inputs[0].type:
+            self._alike[outputs[0].name] = self._alike.get(inputs[0].name, inputs[0])
+        elif twin is None:
+            self._values.body.computed[key] = self._values.body.nodes[-1]
+        else:
+            firsts = zip(outputs, twin.outputs, strict=False)
+            self._alike |= {value.name: first for value, first in firsts}
         for name, value in zip(node.outputs, outputs, strict=False):
             if name:
                 self.bind(name, value)
@@ -840,7 +862,7 @@ class _Import:
         """What two values that are certainly equal share."""
         data = None if value is None else self._data.get(value.name)
         if value is None or data is None or data.size > _FEW or value.name in self._bound:
-            return value
+            return None if value is None else self._alike.get(value.name, value)
         return (value.type, tuple(data.reshape(-1).tolist()))
 
     def _check_outputs(self, node: RawNode, kinds: tuple[TensorType, ...]) -> None:

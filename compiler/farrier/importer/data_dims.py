@@ -40,10 +40,13 @@ Key: TypeAlias = tuple[str, int]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Defined:
-    """A symbol of an import that values decide."""
+    """A symbol of an import that values decide, and the node that defines it. `question` is one
+    about dims for whose answer the size would follow from shapes."""
 
     key: Key
     symbol: Symbol
+    where: str
+    question: Question | None = None
 
     @property
     def name(self) -> str:
@@ -159,12 +162,13 @@ def adopted(
 def is_causal(narrowing: Narrowing, question: Question, order: Mapping[str, int]) -> bool:
     """Whether each dim is bounded by earlier ones alone, and no size that values decide is to be
     one number but for a question whether it is that. `order` is 0 for dims of inputs."""
+    if len(narrowing.dims) > 1 and any(order.get(name) for name in narrowing.dims):
+        return False  # the typical values of sizes that values decide say nothing of one another
+    is_equal = question.relation is Relation.ZERO and len(narrowing.instead) == 1
     for name, extent in narrowing.instead.items():
         place = order.get(name, 0)
-        if isinstance(extent, int):
-            alone = len({symbol.name for symbol in symbols((question.extent,))}) == 1
-            if place and not (alone and question.relation is Relation.ZERO):
-                return False
+        if isinstance(extent, int) and place and not is_equal:
+            return False
         for symbol in with_bounds((extent,)):
             if symbol.name != name and order.get(symbol.name, 0) > max(place - 1, 0):
                 return False

@@ -244,7 +244,10 @@ def _as_typical(extent: Extent) -> Iterator[Extent]:
         if isinstance(atom, Combined):
             if atom.op in (DimOp.MIN, DimOp.MAX):
                 more = atom.right - atom.left
-                yield (more if typical(more) >= 0 else -more) + 1
+                if typical(more) >= 0:
+                    yield more + 1
+                if typical(more) <= 0:
+                    yield -more + 1
             yield from _as_typical(atom.left)
             yield from _as_typical(atom.right)
 

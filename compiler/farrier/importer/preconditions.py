@@ -68,10 +68,12 @@ def settled(
             undecided = error.__cause__
             if not isinstance(undecided, Undecided):
                 raise
-            question, where = undecided.question, importing.where
-            signature, question = _with_data(signature, question, importing.defined)
-            narrower = narrowed(signature, question, where, in_order(importing.defined))
-            if narrower is None:
+            for question, where in _asked(undecided.question, importing):
+                signature, question = _with_data(signature, question, importing.defined)
+                narrower = narrowed(signature, question, where, in_order(importing.defined))
+                if narrower is not None:
+                    break
+            else:
                 raise
             asked = (question, where, signature)
             signature = narrower
@@ -97,6 +99,16 @@ def settled(
         f"the model asks more than {_MOST_QUESTIONS} questions about the sizes of its inputs",
         hint="give numbers with --shape",
     )
+
+
+def _asked(question: Question, importing: Importing[T]) -> Iterator[tuple[Question, str]]:
+    """The question with who asks it, and then those that were left open before, for which sizes in
+    it are computed when the model runs."""
+    yield question, importing.where
+    for symbol in symbols((question.extent,)):
+        one = importing.defined.get(symbol.name)
+        if one is not None and one.question is not None:
+            yield one.question, one.where
 
 
 def _with_data(

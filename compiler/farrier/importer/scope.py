@@ -13,7 +13,7 @@ from farrier.errors import UnresolvedShapeError
 from farrier.importer.names import Body, Entry
 from farrier.importer.raw import RawNode
 from farrier.importer.symbolic import as_array
-from farrier.ir.dim import Extent, substitute
+from farrier.ir.dim import Extent, Question, substitute
 from farrier.ir.graph import Graph, Node, Value
 from farrier.ir.types import DType, Shape, TensorType
 
@@ -59,6 +59,10 @@ class ImportScope(Protocol):
 
     def require(self, name: str, sizes: Sequence[Extent]) -> None:
         """The run ends where the elements of a tensor of i64 are not these."""
+
+    def defers(self, question: Question) -> None:
+        """The sizes that the node at hand defines would follow from shapes, were a question about
+        dims settled: it is asked where nothing else settles one about those sizes."""
 
     def unknown(self, name: str) -> str:
         """The value, computed at run time where it is a constant that depends on sizes."""

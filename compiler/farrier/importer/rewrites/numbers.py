@@ -26,7 +26,8 @@ class Numbers:
         names = [self.name(operand) for operand in operands]
         try:
             return self.scope.add(op, *names)
-        except Undecided:
+        except Undecided as undecided:
+            self.scope.defers(undecided.question)
             return self.scope.add(op, *map(self.scope.unknown, names))
 
     def known(self, value: Number) -> Extent | None:

@@ -31,27 +31,27 @@ class _Cut:
     end: Number
     step: Number
 
-    def taken(self, shape: Shape) -> Taken | None:
+    def taken(self, shape: Shape, scope: ImportScope) -> Taken | None:
         """What the operator Slice takes; None where a bound is not known, or which positions it
         stands for depends on the value of a symbol."""
         match self:
             case _Cut(axis, int() | Dim() as start, int() | Dim() as end, int() as step):
                 try:
                     return slices(shape, (start,), (end,), (axis,), (step,))[axis]
-                except Undecided:
-                    return None
+                except Undecided as undecided:
+                    scope.defers(undecided.question)
         return None
 
 
 def slice_(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     x, shape = node.inputs[0], scope.shape(node.inputs[0])
     cuts, numbers = _cuts(node, scope), Numbers(scope)
-    if all(cut.taken(shape) is not None for cut in cuts):
+    if all(cut.taken(shape, scope) is not None for cut in cuts):
         return [node]
     runs: list[_Cut] = []
     gathered: list[tuple[str, int]] = []  # places, axis
     for cut in cuts:
-        if cut.taken(shape) is not None:
+        if cut.taken(shape, scope) is not None:
             runs.append(cut)
             continue
         extent = shape[cut.axis]
