@@ -274,7 +274,17 @@ except ort.InvalidArgument as error:
     assert done.stdout == "InputMismatchError False\n", done.stderr
 
 
-def test_an_input_that_has_a_value_is_a_constant(sessions):
-    with pytest.raises(farrier.onnxruntime.NotImplemented, match="'b' has a value"):
-        sessions[0].run(None, {"x": X, "b": np.zeros(1, np.float32)})
+def test_a_call_may_override_an_initializer(sessions):
+    for feed in ({"b": np.full(1, 7, np.float32)}, {}, {"b": np.zeros(1, np.float32)}):
+        results = [session.run(None, {"x": X, **feed}) for session in sessions]
+        for one, other in zip(*results, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-6)
     assert sessions[0].get_overridable_initializers() == []
+
+
+def test_an_artifact_has_its_initializers_as_constants(tmp_path):
+    farrier.compile(MODEL, threads=1, verify=False).save(tmp_path / "m.farrier")
+    session = farrier.InferenceSession(tmp_path / "m.farrier")
+    with pytest.raises(farrier.onnxruntime.NotImplemented, match="'b' has a value") as caught:
+        session.run(None, {"x": X, "b": np.zeros(1, np.float32)})
+    assert "--shape b=" in caught.value.hint

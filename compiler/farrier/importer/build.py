@@ -37,7 +37,7 @@ from farrier.importer.raw import RawNode, initialized, names_read, to_raw
 from farrier.importer.reading import Reading, reading_of
 from farrier.importer.schema import check_types
 from farrier.importer.scope import Region, first_room, ints
-from farrier.importer.signature import Signature, declared_inputs, resolve
+from farrier.importer.signature import Signature, declared_inputs, overridden, resolve
 from farrier.importer.strings.moves import on_codes
 from farrier.importer.symbolic import as_array, fold, has_dims, parts
 from farrier.importer.tensors import MisfitError, check_size
@@ -103,14 +103,16 @@ def import_model(
 ) -> ImportedModel:
     """The model, typed; `shapes` gives the dims that it leaves open, by input name, and `hot` and
     `typical` sizes of those that stay open. What depends on them is what it is for the typical
-    sizes (`importer.preconditions`).
+    sizes (`importer.preconditions`). An initializer that the model lists among its inputs is a
+    constant, unless `shapes` names it: then it is an input.
 
     Raises InvalidModelError, UnsupportedOperatorError (with all unknown operators at once),
     UnresolvedShapeError, or UsageError for shapes that clash with the model.
     """
     files = model_of(data)
     reading = reading_of(files)
-    signature = resolve(declared_inputs(reading.model.graph), shapes or {}, hot, typical)
+    declared = declared_inputs(reading.model.graph, overridden(reading.model, shapes or {}))
+    signature = resolve(declared, shapes or {}, hot, typical)
     try:
         return settled(signature, functools.partial(_Import, reading, files))
     except RecursionError as error:
@@ -208,9 +210,9 @@ class _Import:
             outputs |= self._outputs(output.name, entry)
         return ImportedModel(
             self._pruned(self._values.body, "model", self._inputs, list(outputs.values())),
-            tuple(d.name for d in declared_inputs(graph)),
+            tuple(self._signature.types),
             tuple(outputs),
-            declaration(self._model),
+            declaration(self._model, self._signature.types),
             self._signature.dims,
             frozenset(self._strings),
             self._signature.told(),
@@ -245,7 +247,10 @@ class _Import:
 
     def _import_graph(self, graph: onnx.GraphProto, opset: int) -> list[Entry]:
         """What a graph's outputs are, its inputs being defined."""
+        inputs = self._whole.types if graph is self._model.graph else ()
         for name, array in self._reading.initializers(graph, opset):
+            if name in inputs:  # its initializer is overridden
+                continue
             if self._values.is_local(name):
                 raise InvalidModelError(f"two initializers or inputs are named {name!r}")
             self._add_constant(name, array)
@@ -788,8 +793,7 @@ class _Import:
             captures = body.captured.values()
             wanted.update(outside.name for outside, inside in captures if inside.name in wanted)
             body = body.parent
-        declared = (d.name for d in declared_inputs(self._model.graph))
-        pairs = zip(declared, self._inputs, strict=True)
+        pairs = zip(self._whole.types, self._inputs, strict=True)
         return tuple(name for name, value in pairs if value.name in wanted)
 
     def _emit(self, node: RawNode) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import onnx
 
 from farrier.artifact.declaration import Declaration, DeclaredSize, DeclaredValue
@@ -10,10 +12,11 @@ from farrier.importer.raw import initialized
 _ELEMENTS = {"FLOAT": "float", "DOUBLE": "double"}  # the others are ONNX's own names in lower case
 
 
-def declaration(model: onnx.ModelProto) -> Declaration:
-    """The interface and the metadata of a model whose names are text."""
+def declaration(model: onnx.ModelProto, overridden: Collection[str] = ()) -> Declaration:
+    """The interface and the metadata of a model whose names are text. Inputs whose initializers are
+    `overridden` are like any other."""
     graph = model.graph
-    initializers = set(initialized(graph))
+    initializers = set(initialized(graph)).difference(overridden)
     return Declaration(
         inputs=tuple(_value(info) for info in graph.input if info.name not in initializers),
         outputs=tuple(map(_value, graph.output)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import onnx
@@ -100,10 +100,28 @@ class Signature:
         return re.sub(r"\b[skd]\d+\b", lambda found: names.get(found[0], found[0]), message)
 
 
-def declared_inputs(graph: onnx.GraphProto) -> list[Declared]:
-    """The inputs that a caller must give: those without an initializer."""
-    initializers = set(initialized(graph))
-    return [_declare(info) for info in graph.input if info.name not in initializers]
+_OVERRIDABLE = 4  # the first IR version in which an input's initializer is a default of it
+
+
+def declared_inputs(graph: onnx.GraphProto, overridden: Collection[str] = ()) -> list[Declared]:
+    """The inputs that a caller must give: those without an initializer, and those whose initializer
+    is `overridden`."""
+    constants = set(initialized(graph)).difference(overridden)
+    return [_declare(info) for info in graph.input if info.name not in constants]
+
+
+def overridden(model: onnx.ModelProto, shapes: Collection[str]) -> set[str]:
+    """The initializers that are inputs because the user gives shapes for them. Raises UsageError
+    before IR version 4, when all initializers were inputs, and none could be overridden."""
+    names = set(initialized(model.graph)) & {info.name for info in model.graph.input}
+    names &= set(shapes)
+    if names and model.ir_version < _OVERRIDABLE:
+        raise UsageError(
+            f"{min(names)!r} is a constant: in a model of IR version {model.ir_version} no "
+            "initializer can be overridden",
+            hint=f"set its ir_version to {_OVERRIDABLE} or more, or remove the initializer",
+        )
+    return names
 
 
 def _declare(info: onnx.ValueInfoProto) -> Declared:

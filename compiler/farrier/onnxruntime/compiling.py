@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from farrier.cache.cache import Cache, Request
 from farrier.cache.settings import CacheSettings
@@ -21,12 +21,17 @@ if TYPE_CHECKING:
 ARTIFACT = ".farrier"  # the suffix of files that are compiled already
 
 
+def is_compiled(model: Path | bytes) -> TypeGuard[Path]:
+    """Return whether the model is the path of an artifact."""
+    return isinstance(model, Path) and model.suffix == ARTIFACT
+
+
 def artifact_of(
     model: Path | bytes, chosen: Chosen, sizes: Mapping[str, int], warn: Callable[[str], None]
 ) -> Artifact:
     """The model's artifact: loaded where the path is of one, else from the cache, else compiled and
     kept there. The compiler is imported where something is to be compiled. Raises FarrierError."""
-    if isinstance(model, Path) and model.suffix == ARTIFACT:
+    if is_compiled(model):
         if sizes or chosen.options != CompileOptions(threads=chosen.options.threads):
             warn(f"{model} is compiled already: options of the compiler and sizes do not apply")
         return load(model)

@@ -16,7 +16,7 @@ from farrier.onnxruntime.values import Array, OrtValue
 
 def check_names(feed: Mapping[str, Any], declaration: Declaration) -> None:
     """Raises ValueError for inputs that are missing, InvalidArgument for those that the model
-    lacks, NotImplemented for those that are constants of the compiled model."""
+    lacks, NotImplemented for those that are constants of an artifact that is compiled already."""
     names = {value.name for value in declaration.inputs}
     missing = sorted(names - set(feed))
     if missing:
@@ -31,7 +31,7 @@ def check_names(feed: Mapping[str, Any], declaration: Declaration) -> None:
                 InputMismatchError,
                 "NotImplemented",
                 f"the input {name!r} has a value in the model's file, which is compiled in",
-                "remove its initializer from the file, and give it in every call",
+                f"compile the model with a shape for it (--shape {name}=…): then it is an input",
             )
         if name not in names:
             raise refused(

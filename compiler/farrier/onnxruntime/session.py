@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import os
 import sys
 import threading
@@ -11,8 +13,10 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from farrier.errors import CancelledError, FarrierError, UsageError
-from farrier.onnxruntime.compiling import artifact_of
+from farrier.onnxruntime.compiling import artifact_of, is_compiled
 from farrier.onnxruntime.errors import as_onnxruntime_loads, as_onnxruntime_runs, refused
 from farrier.onnxruntime.feed import Taken, check_names, wanted
 from farrier.onnxruntime.metadata import (
@@ -62,8 +66,16 @@ class InferenceSession:
             self._warn(f"these options do not apply to Farrier: {'; '.join(ignored)}")
         model = _model(path_or_bytes)
         self._chosen = choose(providers, provider_options, _threads(self._options), self._warn)
+        self._sizes = fixed_sizes(sess_options)
+        self._load(model)
+        # What overrides initializers is compiled when it is called first.
+        self._model = model if self._declaration.defaults else None
+        self._variants: dict[frozenset[str], InferenceSession] = {}
+        self._lock = threading.Lock()
+
+    def _load(self, model: Path | bytes) -> None:
         with as_onnxruntime_loads(model):
-            artifact = artifact_of(model, self._chosen, fixed_sizes(sess_options), self._warn)
+            artifact = artifact_of(model, self._chosen, self._sizes, self._warn)
             self._session: Session = artifact.session(self._chosen.options.threads)
         manifest = artifact.manifest
         self._declaration = declaration_of(manifest)
@@ -82,9 +94,13 @@ class InferenceSession:
 
         `input_feed` has arrays, lists or OrtValues by name. Raises ValueError for an input that is
         missing, InvalidArgument for one of another name, dtype or shape and for an output that the
-        model lacks.
+        model lacks. The first call that gives a value for an initializer compiles the model with
+        that as an input.
         """
         if input_feed.keys() != self._inputs.keys():
+            variant = self._overriding(input_feed)
+            if variant is not self:
+                return variant.run(output_names, input_feed, run_options)
             check_names(input_feed, self._declaration)
         names = wanted(output_names, self._declaration) if output_names else [*self._outputs]
         return self._computed(names, input_feed, {}, run_options)
@@ -109,7 +125,7 @@ class InferenceSession:
     ) -> None:
         """As `run`, in a thread of its own, which calls `callback(outputs, user_data, error)`:
         `error` is "" where all went well, and `outputs` is empty where not, whatever it was."""
-        check_names(input_feed, self._declaration)
+        check_names(input_feed, self._overriding(input_feed)._declaration)
 
         def work() -> None:
             try:
@@ -192,6 +208,29 @@ class InferenceSession:
     def get_profiling_start_time_ns(self) -> int:
         return 0
 
+    def _overriding(self, feed: Mapping[str, Any]) -> InferenceSession:
+        """The session with the initializers as inputs that a call gives; this one for none. Raises
+        NotImplemented where the model's file is one that is compiled already."""
+        names = frozenset(feed).intersection(self._declaration.defaults)
+        if not names:
+            return self
+        model = self._model
+        if model is None or is_compiled(model):
+            check_names(feed, self._declaration)
+            return self
+        with self._lock:
+            if names not in self._variants:
+                own = {name: ("?",) * _rank(feed[name]) for name in sorted(names)}
+                options = self._chosen.options
+                shapes = {**options.shapes, **own}
+                variant = copy.copy(self)
+                variant._chosen = dataclasses.replace(
+                    self._chosen, options=dataclasses.replace(options, shapes=shapes)
+                )
+                variant._load(model)
+                self._variants[names] = variant
+            return self._variants[names]
+
     def _computed(
         self,
         names: Sequence[str],
@@ -230,6 +269,10 @@ def _frames_of_farrier() -> int:
 
 def _package(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__")).partition(".")[0]
+
+
+def _rank(value: Any) -> int:
+    return np.ndim(value.numpy() if isinstance(value, OrtValue) else value)
 
 
 def _as_object(array: Array) -> Array:

@@ -142,6 +142,14 @@ class Session:
     def _names_mismatch(self, inputs: Mapping[str, Any]) -> InputMismatchError:
         expected = ", ".join(sorted(self._names)) or "none"
         given = ", ".join(sorted(map(str, inputs))) or "none"
+        declared = self.manifest.declaration
+        constant = sorted(set(inputs).intersection(() if declared is None else declared.defaults))
+        hint = ""
+        if constant:
+            hint = (
+                f"{constant[0]} has a value in the model's file, which is compiled in; with a "
+                f"shape for it (--shape {constant[0]}=…) it is an input"
+            )
         return InputMismatchError(
-            f"{self.manifest.name} takes the inputs {expected}; given: {given}"
+            f"{self.manifest.name} takes the inputs {expected}; given: {given}", hint=hint
         )
