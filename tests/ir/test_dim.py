@@ -19,6 +19,7 @@ from farrier.ir.dim import (
     Extent,
     Symbol,
     Undecided,
+    as_extent,
     atoms,
     bounds,
     ceildiv,
@@ -33,6 +34,7 @@ from farrier.ir.dim import (
     typical,
     upper,
 )
+from farrier.ir.text.extents import parse_extent
 from farrier.targets.cpu.codegen.extents import emit_extent
 
 N, H, W = dim("n", 1, 8), dim("h", 1, 512, 224), dim("w", 3, 512, 224)
@@ -130,6 +132,17 @@ def test_lengths_of_what_is_cut_are_right_at_every_size(tree: Any, other: Any) -
                 assert decided == compare(expected, _compute(other, values))
 
 
+@settings(max_examples=200)
+@given(tree=_CUT)
+def test_what_is_made_of_the_same_parts_is_the_same(tree: Any) -> None:
+    """As a text that is read again, and as a dim whose symbols are replaced by themselves."""
+    extent = _build(tree)
+    assert parse_extent(str(extent), {"t": T, "u": U}) == extent
+    assert (
+        substitute(extent, {symbol: as_extent(symbol) for symbol in symbols((extent,))}) == extent
+    )
+
+
 @given(values=st.lists(_CUT, min_size=3, max_size=3), op=st.sampled_from([minimum, maximum]))
 def test_extremes_commute_and_move_with_what_is_added(values: list[Any], op: Any) -> None:
     one, other, more = map(_build, values)
@@ -196,6 +209,7 @@ def test_substitution_is_evaluation(tree: Any, values: dict[str, int]) -> None:
         (maximum(U, maximum(T, 2)), "max(2, max(t, u))"),
         (minimum(T, maximum(U, 0)), "min(t, u)"),
         (minimum(minimum(T, 9), 5), "min(5, t)"),
+        (maximum(0, 6 - maximum(4, T)), "max(6, t) - max(4, t)"),
         ((3 * H * W) % (6 * W), "3*w*(h % 2)"),
         ((3 * H * W) // (6 * W), "h // 2"),
         ((H * W * N + W) % (2 * W), "w*((h*n + 1) % 2)"),
@@ -330,6 +344,15 @@ def test_what_an_extent_holds_twice_is_visited_once(work: Callable[[Extent], obj
 
 def _apply(work: Callable[[Extent], object], name: str, steps: int) -> None:
     work(_nested(name, steps))
+
+
+@pytest.mark.parametrize("divisor", [2, 3, 6])
+@pytest.mark.parametrize(
+    "extent", [maximum(T, U) - T, minimum(6, T + U) - U, minimum(T, 2) - T * U, -minimum(5, T * 3)]
+)
+def test_quotients_of_a_sum_and_its_negation_are_one_form(extent: Extent, divisor: int) -> None:
+    """Loops are cut where a quotient says, and again where its other form would differ."""
+    assert extent // divisor == -((divisor - 1 - extent) // divisor)
 
 
 def test_quotients_of_one_value_are_one_extent():

@@ -317,6 +317,15 @@ def minimum(left: Extent, right: Extent) -> Extent:
     return _extreme(DimOp.MIN, left, right)
 
 
+def reduced(left: Extent, right: Extent) -> tuple[Extent, Extent]:
+    """A fraction of two extents without the factors that both have and that are never negative:
+    3*h*w / (6*w) is h / 2, also where w is 0."""
+    if left == 0 or right == 0:
+        return left, right
+    shared = _shared((left, right))
+    return _exact(left, shared)[0], _exact(right, shared)[0]
+
+
 def common_factor(extents: Iterable[Extent]) -> int:
     """The largest number known to divide all of some extents, whatever the symbols are; 1 of
     none."""
@@ -409,7 +418,9 @@ def _turned(terms: _Terms) -> _Terms:
         both = _product(_make({others: 1}), _sum(extreme.left, extreme.right, 1))
         _add(other, _terms(both), factor)
         joins = twin in terms and extreme.op is DimOp.MIN
-        if joins or (twin not in terms and (len(other), factor > 0) < (len(terms), factor < 0)):
+        # A constant does not count: sums that differ by a number have one form.
+        shorter = len(other.keys() - {()}), factor > 0
+        if joins or (twin not in terms and shorter < (len(terms.keys() - {()}), factor < 0)):
             terms = other
     return terms
 
@@ -484,7 +495,8 @@ def _product(left: Extent, right: Extent) -> Extent:
 @functools.lru_cache(maxsize=_REMEMBERED)
 def _divmod(left: Extent, right: Extent) -> tuple[Extent, Extent]:
     """Quotient, rounded down, and remainder. Raises ZeroDivisionError; Undecided for a divisor that
-    may be zero or less."""
+    may be zero or less, unless it divides as a factor of the sum: what that leaves is the quotient
+    at every other size, and is taken for it there."""
     if isinstance(left, int) and isinstance(right, int):
         return divmod(left, right)
     if right == 0:
@@ -492,9 +504,11 @@ def _divmod(left: Extent, right: Extent) -> tuple[Extent, Extent]:
     if isinstance(right, int) and right < 0:
         quotient, rest = _divmod(-left, -right)
         return quotient, -rest
+    whole, rest = _exact(left, right)
+    if rest == 0:
+        return whole, 0
     if _least(right) < 1:
         raise Undecided(Question(as_dim(right), Relation.POSITIVE, f"{right} is positive"))
-    whole, rest = _exact(left, right)
     plain = _without_remainders(rest)
     if plain != rest:  # x - x % d is a multiple of d
         more, left_over = _exact(plain, right)
@@ -575,7 +589,7 @@ def _is_within(rest: Extent, divisor: Extent) -> bool:
 def _reduced(rest: Extent, divisor: Extent) -> tuple[Extent, Extent]:
     """Quotient and remainder of what has no part that divides: atoms of a normal form."""
     if isinstance(rest, Dim) and isinstance(divisor, int):
-        if rest.terms[0][1] < 0:  # -x // d == -((x + d - 1) // d)
+        if _is_turned(rest, divisor):  # -x // d == -((x + d - 1) // d)
             quotient = -((divisor - 1 - rest) // divisor)
             return quotient, rest - quotient * divisor
         match rest.terms:
@@ -597,6 +611,19 @@ def _reduced(rest: Extent, divisor: Extent) -> tuple[Extent, Extent]:
             return times, remainder * shared
     quotient = _atom(Combined(DimOp.FLOORDIV, rest, divisor))
     return quotient, _atom(Combined(DimOp.MOD, rest, divisor))
+
+
+def _is_turned(rest: Dim, divisor: int) -> bool:
+    """Whether a quotient is written as that of the negated sum. It is so of a sum or its negation,
+    and not of both: where extremes leave both positive or neither, of the later one."""
+    is_negative = rest.terms[0][1] < 0
+    if not any(_kinds(monomial) & _HAS_EXTREME for monomial, _ in rest.terms):
+        return is_negative
+    negated = as_dim(divisor - 1 - rest)
+    if is_negative is not (negated.terms[0][1] < 0):
+        return is_negative
+    mine, other = ([term for term in one.terms if term[0]] for one in (rest, negated))
+    return _extent_rank(_make(dict(other))) < _extent_rank(_make(dict(mine)))
 
 
 def _shared(extents: Iterable[Extent]) -> Extent:
@@ -621,14 +648,36 @@ def _extreme(op: DimOp, left: Extent, right: Extent) -> Extent:
         return left
     if _is_settled(op, right, left):
         return right
-    operands = list(dict.fromkeys([*_operands(op, left), *_operands(op, right)]))
-    if 2 < len(operands) <= _MOST_OPERANDS:
-        for one in list(operands):
-            if any(other != one and _is_settled(op, other, one) for other in operands):
-                operands.remove(one)
-    elif len(operands) > 2:
-        operands = [left, right]
-    return _without_common(op, operands)
+    operands = [*_operands(op, left), *_operands(op, right)]
+    return _extreme_of(op, operands if len(operands) <= _MOST_OPERANDS else [left, right])
+
+
+def _extreme_of(op: DimOp, operands: Sequence[Extent]) -> Extent:
+    """The extreme of some extents: what they have in common, added and as a factor, is outside."""
+    needed = list(dict.fromkeys(operands))
+    for one in list(needed) if len(needed) > 2 else ():
+        if any(other != one and _is_settled(op, other, one) for other in needed):
+            needed.remove(one)
+    if len(needed) == 1:
+        return needed[0]
+    sums = [_terms(extent) for extent in needed]
+    common: _Terms = {}
+    for monomial in dict.fromkeys(m for terms in sums for m in terms):
+        least = min(terms.get(monomial, 0) for terms in sums)
+        if least:
+            common[monomial] = least
+    for terms in sums:
+        _add(terms, common, -1)
+    parts = list(map(_make, sums))
+    inner = [one for part in parts for one in _operands(op, part)]
+    if len(parts) < len(inner) <= _MOST_OPERANDS:  # they are extremes without what is common
+        return _sum(_make(common), _extreme_of(op, inner), 1)
+    factor = _shared(part for part in parts if part != 0)
+    parts = sorted((_exact(part, factor)[0] for part in parts), key=_extent_rank)
+    extreme = parts.pop()
+    while parts:
+        extreme = _atom(Combined(op, parts.pop(), extreme))
+    return _sum(_make(common), _product(factor, extreme), 1)
 
 
 def _is_settled(op: DimOp, chosen: Extent, other: Extent) -> bool:
@@ -644,25 +693,6 @@ def _operands(op: DimOp, extent: Extent) -> list[Extent]:
     if case is None or case[0] is not op:
         return [extent]
     return [one for end in case[1:] for one in _operands(op, end)]
-
-
-def _without_common(op: DimOp, operands: Sequence[Extent]) -> Extent:
-    """The extreme of some extents: what they have in common, added and as a factor, is outside."""
-    sums = [_terms(extent) for extent in operands]
-    common: _Terms = {}
-    for monomial in dict.fromkeys(m for terms in sums for m in terms):
-        least = min(terms.get(monomial, 0) for terms in sums)
-        if least:
-            common[monomial] = least
-    for terms in sums:
-        _add(terms, common, -1)
-    parts = list(map(_make, sums))
-    factor = _shared(part for part in parts if part != 0)
-    parts = sorted((_exact(part, factor)[0] for part in parts), key=_extent_rank)
-    extreme = parts.pop()
-    while parts:
-        extreme = _atom(Combined(op, parts.pop(), extreme))
-    return _sum(_make(common), _product(factor, extreme), 1)
 
 
 # Bounds and order --------------------------------------------------------------------------------
