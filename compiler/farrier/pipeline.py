@@ -63,6 +63,7 @@ from farrier.progress.steps import Dump, Steps, StoppedError
 from farrier.records import MemoryRecords, RecordStore, TaskStore
 from farrier.release.against import race as race_with
 from farrier.release.link import link, planned
+from farrier.release.onnxruntime import OnnxRuntime
 from farrier.release.package import package, specs
 from farrier.release.verify import Verification, Verifier
 from farrier.runtime.artifact import Artifact
@@ -466,13 +467,13 @@ class _Compilation:
         be."""
         general, *hot = forms
         forms = [general, *(form.beside(general) for form in hot)]
-        kernels, first = self.kernels(forms)
-        verifier = self.reference() if self.options.verify else None
-        linked = self.linked(forms, kernels, first)
-        verified = None
+        with self.engine() as engine:  # it starts while kernels are compiled
+            kernels, first = self.kernels(forms)
+            verifier = self.reference(engine) if self.options.verify else None
+            linked = self.linked(forms, kernels, first)
+            verified = None if verifier is None else self.verified(verifier, linked)
         raced: Sequence[Raced] = ()
-        if verifier is not None:
-            verified = self.verified(verifier, linked)
+        if verified is not None:
             self.listener(_said(verified, _shown(forms).race, self.device.is_emulated))
             raced = self.raced(verified, against)
         return self.packaged(forms, linked, verified, raced)
@@ -495,14 +496,21 @@ class _Compilation:
             kernels = step.done(self.helpers.compile(build_inputs, plan))
         return kernels, next(iter(plans), None)
 
-    def reference(self) -> Verifier:
+    def engine(self) -> contextlib.AbstractContextManager[OnnxRuntime | None]:
+        """ONNX Runtime's process, where it is installed and the model is verified."""
+        engine = None
+        if self.options.verify:
+            engine = OnnxRuntime.of(self.model, lambda message: self.listener(Warned(message)))
+        return contextlib.nullcontext() if engine is None else engine
+
+    def reference(self, engine: OnnxRuntime | None) -> Verifier:
         """What the model should compute, found out before its parameters are packed: that holds
         them once more."""
         with self.steps("reference") as step:
             inputs, outputs = specs(self.imported)
             return step.done(
                 Verifier(
-                    self.model,
+                    engine,
                     self.imported,
                     inputs,
                     outputs,

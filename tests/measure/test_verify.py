@@ -12,8 +12,10 @@ from farrier.errors import VerificationError
 from farrier.importer import import_model
 from farrier.kernels import Helpers, lowered
 from farrier.measure import LocalDevice
+from farrier.model.file import model_of as model_from
 from farrier.model_tuning.variant import make_variant
 from farrier.passes import Settings, prepare
+from farrier.release.onnxruntime import OnnxRuntime
 from farrier.release.package import specs
 from farrier.release.verify import Verifier, random_inputs
 from farrier.targets import parse_target
@@ -64,9 +66,9 @@ def normalized_rows():
 def verify(model, build):
     """Holds what was built of one model to what another says."""
     settings = Settings(TARGET, 1)
-    with LocalDevice() as local:
+    with LocalDevice() as local, OnnxRuntime(model_from(model), print) as engine:
         imported = import_model(model)
-        verifier = Verifier(model, imported, *specs(imported), local.blobs)
+        verifier = Verifier(engine, imported, *specs(imported), local.blobs)
         variant = make_variant(prepare(import_model(build).graph, settings), settings)
         with Helpers(0, TARGET, 1) as nobody:
             kernels = nobody.compile(lowered(variant.choices, here=False))

@@ -6,13 +6,14 @@ nothing is allocated that is much larger than the model itself before its size w
 
 from farrier.importer.build import ImportedModel, import_model
 from farrier.importer.document import Inspection, inspection
-from farrier.importer.external import relocated
+from farrier.importer.external import exposed, relocated
 from farrier.importer.inspect import ModelSummary, inspect
 
 __all__ = [
     "ImportedModel",
     "Inspection",
     "ModelSummary",
+    "exposed",
     "import_model",
     "inspect",
     "inspection",

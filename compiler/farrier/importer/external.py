@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hmac
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import onnx
@@ -77,6 +77,13 @@ def relocated(model: Model) -> tuple[bytes, Path]:
             if entry.key == "location":
                 entry.value = places[entry.value].relative_to(folder).as_posix()
     return bytes(proto.SerializeToString()), folder
+
+
+def exposed(message: bytes, names: Sequence[str]) -> bytes:
+    """The message of a model that returns, behind its outputs, the values of these names."""
+    proto = onnx.ModelProto.FromString(message)
+    proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    return bytes(proto.SerializeToString())
 
 
 def _tensors(message: Message) -> Iterator[onnx.TensorProto]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
+import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ from farrier.errors import (
     UnverifiableError,
     VerificationError,
 )
-from farrier.importer import ImportedModel, relocated
+from farrier.importer import ImportedModel
 from farrier.ir.control import failures
 from farrier.ir.dim import evaluate, typical, upper
 from farrier.ir.graph import Value
@@ -27,9 +27,9 @@ from farrier.ir.special import convert
 from farrier.ir.strings import codes_of, fitted, random_strings, strings_of
 from farrier.ir.types import DType
 from farrier.measure import Blobs, Runner, sizes_argument
-from farrier.model.file import Model, model_of
 from farrier.ops.run import run_graph
 from farrier.options.precision import Precision, rounding
+from farrier.release.onnxruntime import OnnxRuntime
 from farrier.runtime.artifact import Artifact
 from farrier.targets.linked import LinkedModel
 from farrier_device.measurement import (
@@ -91,10 +91,12 @@ class _Case:
     last are the operators in float64, which decide where a build differs from the first.
     """
 
-    def __init__(self, model: Model, imported: ImportedModel, arrays: Arrays) -> None:
+    def __init__(self, engine: OnnxRuntime | None, imported: ImportedModel, arrays: Arrays) -> None:
         self.arrays = arrays
         self._imported = imported
-        self._judges = [judge for judge in (_exact, _onnxruntime(model)) if judge is not None]
+        self._judges: list[Judge] = [_exact]
+        if engine is not None:
+            self._judges.append(functools.partial(_answer, engine))
         self._expected: list[tuple[str, list[Array]]] = []
 
     def judged(self, number: int) -> tuple[str, list[Array]] | None:
@@ -125,16 +127,17 @@ class Verifier:
 
     def __init__(
         self,
-        model: Model | bytes,
+        engine: OnnxRuntime | None,
         imported: ImportedModel,
         inputs: Sequence[TensorSpec],
         outputs: Sequence[TensorSpec],
         blobs: Blobs,
         precision: Precision = Precision.F32,
     ) -> None:
+        """`engine` runs the model; None: float64 alone decides. Raises UnverifiableError."""
         # Of a value that is rounded, others are computed.
         self._tolerance = max(precision.tolerance, _LAYERS * rounding(imported.graph))
-        self._model = model_of(model)
+        self._engine = engine
         self._imported = imported
         self._specs = inputs
         self._outputs = outputs
@@ -156,7 +159,7 @@ class Verifier:
                 name: codes_of(array) if name in self._imported.strings else array
                 for name, array in random_inputs(self._specs, seed, self._below).items()
             }
-            case = _Case(self._model, self._imported, arrays)
+            case = _Case(self._engine, self._imported, arrays)
             try:
                 case.judged(0)  # now, while there is memory for it
                 if failures(self._imported.graph):  # ONNX Runtime may take a branch that fails here
@@ -350,64 +353,28 @@ def _error(one: Array, other: Array) -> float:
     return off / span if span and math.isfinite(off) else math.inf
 
 
-def _onnxruntime(model: Model) -> Judge | None:
-    """ONNX Runtime as a judge; None where it is not installed.
-
-    Its session, which holds the weights once more, lives for one call.
-    """
-    if importlib.util.find_spec("onnxruntime") is None:
+def _answer(
+    engine: OnnxRuntime, imported: ImportedModel, inputs: Arrays
+) -> tuple[str, list[Array]] | None:
+    """The outputs by ONNX Runtime."""
+    given = {
+        name: strings_of(array) if name in imported.strings else array
+        for name, array in inputs.items()
+    }
+    answer = engine.run(given, imported.output_names)
+    if answer is None:
         return None
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.add_session_config_entry("session.disable_prepacking", "1")  # a third copy
-    if model.locations:  # it maps the data; what it makes of weights lives from node to node
-        level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        options.graph_optimization_level = level
-        options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED
-        options.enable_cpu_mem_arena = False
-
-    def judge(imported: ImportedModel, inputs: Arrays) -> tuple[str, list[Array]] | None:
-        try:
-            source = _source(model, options)
-            session = onnxruntime.InferenceSession(
-                source, options, providers=["CPUExecutionProvider"]
+    try:
+        return engine.name, [
+            fitted(codes_of(array), typical(value.type.shape[-1]))
+            if name in imported.strings
+            else array
+            for name, value, array in zip(
+                imported.output_names, imported.graph.outputs, answer, strict=True
             )
-            given = {
-                name: strings_of(array) if name in imported.strings else array
-                for name, array in inputs.items()
-            }
-            outputs = [
-                fitted(codes_of(array), typical(value.type.shape[-1]))
-                if name in imported.strings
-                else np.asarray(array)
-                for name, value, array in zip(
-                    imported.output_names,
-                    imported.graph.outputs,
-                    session.run(list(imported.output_names), given),
-                    strict=True,
-                )
-            ]
-        except Exception:  # its errors have no common base, and none of them is about Farrier
-            return None
-        return f"ONNX Runtime {onnxruntime.__version__}", outputs
-
-    return judge
-
-
-def _source(model: Model, options: Any) -> str | bytes:
-    """What ONNX Runtime reads a model from: its file, beside which it finds the data; or else the
-    message, with data in a folder that `options` name. Either way it maps the data."""
-    if model.has_folder:
-        return str(model.path)
-    if not model.locations:
-        return bytes(model.message)
-    message, folder = relocated(model)
-    options.add_session_config_entry(
-        "session.model_external_initializers_file_folder_path", str(folder)
-    )
-    return message
+        ]
+    except ValueError:  # a string that is longer than the output's may be
+        return None
 
 
 def _exact(imported: ImportedModel, inputs: Arrays) -> tuple[str, list[Array]]:
