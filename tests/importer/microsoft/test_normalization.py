@@ -66,3 +66,23 @@ def test_groups_of_channels_of_a_sum(skip):
     want = [group_norm(total, gamma, beta, 3, False), total]
     attrs = {"groups": 3, "activation": 0, "outputs": 2}
     check("SkipGroupNorm", [x, gamma, beta, more, bias], expected=want, **attrs)
+
+
+@pytest.mark.parametrize("has_segments", [False, True])
+@pytest.mark.parametrize("mask", [None, MASK])
+def test_quantized_embeddings(has_segments, mask):
+    tables = [NUMBERS.codes(np.uint8, *table.shape) for table in TABLES]
+    scales = [np.float32(NUMBERS.positive()) for _ in tables]
+    zeros = [NUMBERS.codes(np.uint8) for _ in tables]
+    inputs = [TOKENS, KINDS, *tables, mask, *scales, *zeros]
+    if not has_segments:
+        for position in (1, 4, 10, 15):
+            inputs[position] = None
+    fixed = (*range(2, 7), *range(8, 18))
+    op = "QEmbedLayerNormalization"
+    check(op, inputs, outputs=2, fixed=fixed, is_compiled=has_segments and mask is None)
+
+
+def test_rms_normalization_under_onnx_runtime_s_name():
+    inputs = [f32(3, 8), f32(8)]
+    check("SimplifiedLayerNormalization", inputs, domain="", axis=-1, epsilon=1e-3)

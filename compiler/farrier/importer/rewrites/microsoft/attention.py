@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 from farrier.importer.raw import RawNode
@@ -9,33 +10,110 @@ from farrier.importer.rewrites.microsoft.heads import (
     causal,
     context,
     join_heads,
+    lowest,
     padding,
     scores,
     split_heads,
     unpacked,
+    widened,
 )
+from farrier.importer.rewrites.microsoft.integers import in_floats
 from farrier.importer.rewrites.microsoft.parts import Parts
+from farrier.importer.rewrites.quantized import integer_product
+from farrier.importer.rewrites.sizes import places
 from farrier.importer.scope import ImportScope, Upgrade
-from farrier.ir.dim import number
+from farrier.ir.dim import Extent, number
 from farrier.ops import Mismatch, NotSupported
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Cache:
+    """Keys and values of the past, [batch, heads, slots, size], "" where there are none. `length`
+    is how many of the slots are in use, "" for all: then the past grows by concatenation, and else
+    the new ones go behind those in use."""
+
+    keys: str = ""
+    values: str = ""
+    length: str = ""
+
+    def size(self, p: Parts) -> Extent:
+        return p.shape(self.keys)[2] if self.keys else 0
+
+    def in_use(self, p: Parts) -> str:
+        """How many keys lie before the new ones, i64."""
+        if not self.length:
+            return p.whole(self.size(p))
+        return p("Cast", p.reshape(self.length), to="i64")
+
+    def appended(self, p: Parts, past: str, new: str) -> str:
+        """Past and new keys, or values."""
+        if not past:
+            return new
+        if not self.length:
+            return p("Concat", past, new, axis=2)
+        starts = p("Expand", self.in_use(p), p.ints(p.shape(past)[0]))
+        return p("TensorScatter", past, new, starts, axis=2, mode="linear")
+
+    def empty_slots(self, p: Parts, new: Extent) -> str:
+        """What is added to the scores of slots that are not in use, [slots]."""
+        if not self.length:
+            return ""
+        end = p("Add", self.in_use(p), p.whole(new))
+        is_used = p("Less", places(self.size(p), p.scope), end)
+        return p("Where", is_used, p.number(0), lowest(p))
+
+
+def _descended(p: Parts, sources: str, past: str, k: str) -> str:
+    """Keys, or values, of a beam search, of which the first `past` are those that a row descends
+    from. Rows are [batch · beams]; `sources`, [batch, beams, slots], names the beam that computed
+    each slot."""
+    rows, heads, slots, size = p.shape(k)
+    beams, last = p.shape(sources)[1:]
+    if last != slots:
+        raise Mismatch(f"{last} slots of cache_indirection for a buffer of {slots}")
+    own = places(rows, p.scope)
+    first = p("Sub", own, p("Mod", own, p.whole(beams)))  # of the same batch
+    source = p("Cast", p.reshape(sources, rows, slots), to="i64")
+    source = p("Add", source, p.unsqueeze(first, 1))
+    at = places(slots, p.scope)
+    source = p("Where", p("Less", at, past), source, p.unsqueeze(own, 1))
+    by_slot = p.reshape(p.transpose(k, 0, 2, 1, 3), rows * slots, heads, size)
+    slot = p("Add", p("Mul", source, p.whole(slots)), at)
+    return p.transpose(p("Gather", by_slot, slot, axis=0), 0, 2, 1, 3)
 
 
 def attention(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """Attention: one product computes queries, keys and values."""
     p = Parts(node, scope)
     projected = p.sum(p("MatMul", p.input(0), p.input(1)), p.input(2))
-    return self_attention(p, projected, p.input(3), p.input(4), p.input(5), p.input(6))
+    return _self_attention(p, projected, p.input(3), p.input(4), p.input(5), p.input(6))
 
 
-def self_attention(
-    p: Parts, projected: str, mask: str, past: str, bias: str, past_length: str
+def quantized_attention(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
+    """QAttention: Attention whose projection is a product of quantized matrices."""
+    p = Parts(node, scope)
+    p.dtype = scope.dtype(p.input(3))
+    product = integer_product(p.input(0), p.input(1), p.input(6), p.input(7), scope)
+    projected = in_floats(product, p.input(3), p.input(4), scope)
+    return _self_attention(p, p.sum(projected, p.input(2)), p.input(5), p.input(8), "", "")
+
+
+def masked_self_attention(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
+    """DecoderMaskedSelfAttention of a past that grows: Attention of one query, which sees all."""
+    p = Parts(node, scope)
+    if p.input(7) or p.input(8) or node.attrs.get("past_present_share_buffer", 0):
+        raise NotSupported("beams, or keys whose order is that of a GPU's buffer,")
+    projected = p.sum(p("MatMul", p.input(0), p.input(1)), p.input(2))
+    return _self_attention(p, projected, p.input(3), p.input(4), p.input(5), "")
+
+
+def _self_attention(
+    p: Parts, projected: str, mask: str, past: str, bias: str, length: str
 ) -> list[RawNode]:
     """The attention of [batch, length, queries' width + keys' + values'], and what is kept of it
     for the next call: keys and values, [2, batch, heads, keys, size]."""
     if p.attrs.get("do_rotary", 0):
         raise NotSupported("do_rotary")
-    if past_length or p.attrs.get("past_present_share_buffer", 0):
-        raise NotSupported("a buffer that past and present share")
     heads = int(p.attrs["num_heads"])
     width = number(p.shape(projected)[2])
     sizes = p.attrs.get("qkv_hidden_sizes") or (width // 3,) * 3
@@ -43,38 +121,79 @@ def self_attention(
         raise Mismatch(f"qkv_hidden_sizes {tuple(sizes)} for {width} columns and {heads} heads")
     bounds = itertools.pairwise(itertools.accumulate(sizes, initial=0))
     q, k, v = (split_heads(p, p.cut(projected, low, high, 2), heads) for low, high in bounds)
-    before = p.shape(past)[3] if past else 0
+    cache = _Cache()
     if past:
-        k, v = (p("Concat", p.pick(past, i, 0), x, axis=2) for i, x in enumerate((k, v)))
+        shared = length if p.attrs.get("past_present_share_buffer", 0) else ""
+        cache = _Cache(p.pick(past, 0, 0), p.pick(past, 1, 0), shared)
+    k, v = cache.appended(p, cache.keys, k), cache.appended(p, cache.values, v)
+    y, _ = _attended(p, (q, k, v), cache, mask, bias)
     present = ""
     if p.is_read(1):
         present = p("Concat", p.unsqueeze(k, 0), p.unsqueeze(v, 0), axis=0)
-    masks = (padding(p, mask, p.shape(q)[0], before, q, k), causal(p, q, k), bias)
-    return p.results(join_heads(p, context(p, q, k, v, p.sum(*masks))), present)
+    return p.results(y, present)
 
 
 def multi_head_attention(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """MultiHeadAttention: queries, keys and values as they are, or packed in one."""
     p, heads = Parts(node, scope), int(node.attrs["num_heads"])
-    if p.input(8) or p.input(9):
-        raise NotSupported("a buffer that past and present share, or beams")
     q, k, v = unpacked(p, heads, *(p.input(i) for i in range(4)))
-    before = scope.shape(p.input(6))[2] if p.input(6) else 0
-    if p.input(6):
-        k, v = (p("Concat", past, x, axis=2) for past, x in ((p.input(6), k), (p.input(7), v)))
-    mask = padding(p, p.input(4), scope.shape(q)[0], before, q, k)
-    return _attended(p, q, k, v, p.sum(mask, causal(p, q, k), p.input(5)))
+    cache = _Cache(*(p.input(i) for i in (6, 7, 8)))
+    return _with_past(p, (q, k, v), cache, p.input(4), p.input(5))
 
 
-def _attended(p: Parts, q: str, k: str, v: str, mask: str) -> list[RawNode]:
-    """The context, keys, values, and where that is read the softmax."""
+def masked_multi_head_attention(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
+    """DecoderMaskedMultiHeadAttention: that of one query, which sees all that came before."""
+    p, heads = Parts(node, scope), int(node.attrs["num_heads"])
+    operands = [p.input(i) for i in range(3)]
+    if not operands[1]:  # packed: [batch, 1, queries' width + keys' + values']
+        size = number(scope.shape(operands[0])[2]) // 3
+        operands = [p.cut(operands[0], low, low + size, 2) for low in (0, size, 2 * size)]
+    query, key, value = operands
+    q, k, v = unpacked(p, heads, query, key, value, p.input(10))
+    length = p.input(7) if node.attrs.get("past_present_share_buffer", 0) else ""
+    cache = _Cache(p.input(5), p.input(6), length)
+    return _with_past(p, (q, k, v), cache, p.input(3), p.input(4))
+
+
+def _with_past(
+    p: Parts, operands: tuple[str, str, str], cache: _Cache, mask: str, bias: str
+) -> list[RawNode]:
+    """The attention, the keys and values for the next call, and the scores. Input 9 may say where
+    the past of a beam lies."""
+    q, k, v = operands
+    k, v = cache.appended(p, cache.keys, k), cache.appended(p, cache.values, v)
+    seen_k, seen_v = k, v
+    if p.input(9):
+        if not cache.length:
+            raise NotSupported("cache_indirection without a buffer that past and present share")
+        seen_k, seen_v = (_descended(p, p.input(9), cache.in_use(p), x) for x in (k, v))
+    y, raw = _attended(p, (q, seen_k, seen_v), cache, mask, bias)
+    return p.results(y, k, v, raw)
+
+
+def _attended(
+    p: Parts, operands: tuple[str, str, str], cache: _Cache, mask: str, bias: str
+) -> tuple[str, str]:
+    """The context, [batch, queries, heads · size], and where that is read the masked scores."""
+    q, k, v = operands
+    keys = p.shape(k)[2]
+    terms = (
+        padding(p, mask, cache.size(p), q, k),
+        causal(p, q, k, cache.in_use(p)),
+        widened(p, bias, keys) if bias else "",
+        cache.empty_slots(p, p.shape(q)[2]),
+    )
+    added = p.sum(*terms)
     if not p.is_read(3):
-        return p.results(join_heads(p, context(p, q, k, v, mask)), k, v)
-    weights = p("Softmax", p.sum(scores(p, q, k), mask), axis=-1)
-    return p.results(join_heads(p, p("MatMul", weights, v)), k, v, weights)
+        return join_heads(p, context(p, q, k, v, added)), ""
+    raw = p.sum(scores(p, q, k), added)
+    return join_heads(p, p("MatMul", p("Softmax", raw, axis=-1), v)), raw
 
 
 RULES: dict[str, Upgrade] = {
     "Attention": attention,
+    "QAttention": quantized_attention,
     "MultiHeadAttention": multi_head_attention,
+    "DecoderMaskedSelfAttention": masked_self_attention,
+    "DecoderMaskedMultiHeadAttention": masked_multi_head_attention,
 }

@@ -51,25 +51,27 @@ def lowest(p: Parts) -> str:
     return p.number(float(np.finfo(np.float32).min) / 2 if p.dtype.bits >= 32 else -6e4)
 
 
-def padding(p: Parts, mask: str, batch: Extent, past: Extent, q: str, k: str) -> str:
+def padding(p: Parts, mask: str, past: Extent, q: str, k: str) -> str:
     """What a mask of the keys adds to the scores: 0 where it is 1, `mask_filter_value` where it
     is 0; "" where there is no mask. ONNX Runtime's forms of it:
 
         [batch]                    how many keys count
         [2 · batch]                the ends of those that count, then their beginnings
+        [3 · batch + 2]            how many keys count, then where rows begin in a packed form
         [batch, keys]              of each key
         [batch, queries, keys]     of each pair
         [batch, 1, most, most]     of each pair of positions, the past being the first ones
     """
     if not mask:
         return ""
-    queries, keys, shape = p.shape(q)[2], p.shape(k)[2], p.shape(mask)
+    batch, _, queries, _ = p.shape(q)
+    keys, shape = p.shape(k)[2], p.shape(mask)
     if len(shape) == 1:
         is_kept = _between(p, mask, batch, keys)
     else:
         if len(shape) == 4:
             mask = p.cut(p.cut(mask, past, past + queries, 2), 0, keys, 3)
-        is_kept = p("Cast", mask, to="bool")
+        is_kept = p("Cast", widened(p, mask, keys), to="bool")
     filtered = float(p.attrs.get("mask_filter_value", FILTERED))
     added = p("Where", is_kept, p.number(0), p.number(filtered))
     match len(p.shape(is_kept)):
@@ -80,12 +82,22 @@ def padding(p: Parts, mask: str, batch: Extent, past: Extent, q: str, k: str) ->
     return added
 
 
+def widened(p: Parts, x: str, keys: Extent) -> str:
+    """`x` with zeros behind its last axis, where it is shorter than a buffer of that many keys."""
+    missing = keys - p.shape(x)[-1]
+    if not x or missing == 0:
+        return x
+    return p("Pad", x, p.ints(*(0,) * (2 * len(p.shape(x)) - 1), missing))
+
+
 def _between(p: Parts, mask: str, batch: Extent, keys: Extent) -> str:
     """Which keys lie between the beginnings and ends that a mask holds, [batch, keys]."""
     bounds, at = p("Cast", mask, to="i64"), places(keys, p.scope)
     (count,) = p.shape(mask)
     if count == batch:
         return p("Less", at, p.unsqueeze(bounds, 1))
+    if count == product((3, batch)) + 2:
+        return p("Less", at, p.unsqueeze(p.cut(bounds, 0, batch, 0), 1))
     if count != product((2, batch)):
         raise NotSupported(f"a mask of shape ({count},) for {batch} rows")
     ends, starts = (p.unsqueeze(p.cut(bounds, low, high, 0), 1) for low, high in (
@@ -94,14 +106,13 @@ def _between(p: Parts, mask: str, batch: Extent, keys: Extent) -> str:
     return p("And", p("Less", at, ends), p("GreaterOrEqual", at, starts))
 
 
-def causal(p: Parts, q: str, k: str) -> str:
-    """What is added to the scores of keys that are later than the query, [queries, keys]; the last
-    query is as late as the last key. "" where the node is not unidirectional."""
+def causal(p: Parts, q: str, k: str, past: str) -> str:
+    """What is added to the scores of keys that are later than the query, [queries, keys], of which
+    `past` lie before the first query; "" where the node is not unidirectional."""
     if not p.attrs.get("unidirectional", 0):
         return ""
-    queries, keys = p.shape(q)[2], p.shape(k)[2]
-    own = p("Add", places(queries, p.scope), p.whole(keys - queries))
-    is_seen = p("LessOrEqual", places(keys, p.scope), p.unsqueeze(own, 1))
+    own = p("Add", places(p.shape(q)[2], p.scope), past)
+    is_seen = p("LessOrEqual", places(p.shape(k)[2], p.scope), p.unsqueeze(own, 1))
     return p("Where", is_seen, p.number(0), lowest(p))
 
 

@@ -43,12 +43,16 @@ def _scaled(
     node: RawNode, total: str, a_scale: str, b_scale: str, bias: str, scope: ImportScope
 ) -> list[RawNode]:
     """total · a · b + bias."""
-    scales = [shaped(a_scale, (-1, 1), scope), shaped(b_scale, (1, -1), scope)]
-    factor = scope.add("Mul", *scales)
+    product = in_floats(total, a_scale, b_scale, scope)
     if not bias:
-        return [RawNode("Mul", [as_float(total, scope), factor], node.outputs, {}, node.origin)]
-    product = scope.add("Mul", as_float(total, scope), factor)
+        return [RawNode("Identity", [product], node.outputs, {}, node.origin)]
     return [RawNode("Add", [product, bias], node.outputs, {}, node.origin)]
+
+
+def in_floats(total: str, a_scale: str, b_scale: str, scope: ImportScope) -> str:
+    """A product of integers, [.., rows, columns], times the scales of its operands."""
+    scales = [shaped(a_scale, (-1, 1), scope), shaped(b_scale, (1, -1), scope)]
+    return scope.add("Mul", as_float(total, scope), scope.add("Mul", *scales))
 
 
 def dynamic_quantize_matmul(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:

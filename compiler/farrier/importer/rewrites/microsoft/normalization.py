@@ -5,6 +5,7 @@ from __future__ import annotations
 from farrier.importer.raw import RawNode
 from farrier.importer.rewrites.microsoft.activations import swish
 from farrier.importer.rewrites.microsoft.parts import Parts
+from farrier.importer.rewrites.quantized import real
 from farrier.importer.scope import ImportScope, Upgrade
 from farrier.ir.dim import number, product
 from farrier.ir.types import DType
@@ -58,29 +59,41 @@ def embed_layer_normalization(node: RawNode, opset: int, scope: ImportScope) -> 
     p = Parts(node, scope)
     tokens, segments, words, positions, kinds, gamma, beta = (p.input(i) for i in range(7))
     epsilon = float(node.attrs.get("epsilon", _EPSILON))
-    total = embedded(p, (words, tokens), (kinds, segments), (positions, p.input(8)))
+    terms = _rows(p, (words, tokens), (positions, p.input(8)), (kinds, segments))
+    total = p.sum(*terms)
     normal = _normal(p, total, gamma, beta, epsilon)
-    return p.results(normal, counted_tokens(p, tokens, p.input(7)), total)
+    return p.results(normal, _counted_tokens(p, tokens, p.input(7)), total)
 
 
-def embedded(
-    p: Parts, words: tuple[str, str], kinds: tuple[str, str], positions: tuple[str, str]
-) -> str:
-    """The sum of rows of tables, each beside its indices: of tokens, of segments (may be omitted),
-    and of positions, which without indices are 0, 1, 2, …"""
-    table, places = positions
-    terms = [p("Gather", words[0], words[1], axis=0)]
-    if places:
-        terms.append(p("Gather", table, places, axis=0))
+def quantized_embed_layer_normalization(
+    node: RawNode, opset: int, scope: ImportScope
+) -> list[RawNode]:
+    """QEmbedLayerNormalization: the same of tables and parameters with one scale each."""
+    p = Parts(node, scope)
+    tokens, segments, words, positions, kinds, gamma, beta = (p.input(i) for i in range(7))
+    rows = _rows(p, (words, tokens), (positions, ""), (kinds, segments))
+    quantized = zip((*rows, gamma, beta), (0, 1, 2, 3, 4), strict=True)
+    *terms, gamma, beta = (
+        real(x, p.input(8 + at), p.input(13 + at), scope) if x else "" for x, at in quantized
+    )
+    epsilon = float(node.attrs.get("epsilon", _EPSILON))
+    normal = _normal(p, p.sum(*terms), gamma, beta, epsilon)
+    return p.results(normal, _counted_tokens(p, tokens, p.input(7)))
+
+
+def _rows(p: Parts, *tables: tuple[str, str]) -> tuple[str, str, str]:
+    """The rows of three tables, each beside its indices: of tokens, of positions, which without
+    indices are 0, 1, 2, …, and of segments, "" where these are omitted."""
+    (words, tokens), (table, positions), (kinds, segments) = tables
+    rows = p("Gather", words, tokens, axis=0)
+    if positions:
+        places = p("Gather", table, positions, axis=0)
     else:
-        length = p("Shape", words[1], start=1)
-        terms.append(p("Slice", table, p.ints(0), length, p.ints(0)))
-    if kinds[0] and kinds[1]:
-        terms.append(p("Gather", *kinds, axis=0))
-    return p.sum(*terms)
+        places = p("Slice", table, p.ints(0), p("Shape", tokens, start=1), p.ints(0))
+    return rows, places, p("Gather", kinds, segments, axis=0) if kinds and segments else ""
 
 
-def counted_tokens(p: Parts, tokens: str, mask: str) -> str:
+def _counted_tokens(p: Parts, tokens: str, mask: str) -> str:
     """How many tokens of each row a mask keeps, i32; 0 where there is no mask, as ONNX Runtime
     has it. "" where nothing reads it."""
     if not p.is_read(1):
@@ -126,6 +139,7 @@ RULES: dict[str, Upgrade] = {
     "SkipLayerNormalization": skip_layer_normalization,
     "SkipSimplifiedLayerNormalization": skip_layer_normalization,
     "EmbedLayerNormalization": embed_layer_normalization,
+    "QEmbedLayerNormalization": quantized_embed_layer_normalization,
     "GroupNorm": group_norm,
     "SkipGroupNorm": group_norm,
 }
