@@ -8,7 +8,15 @@ from farrier.ir.graph import Graph, Node, Value
 from farrier.ir.types import DType, Layout, Shape, TensorType
 from farrier.ops.operator import to_extents
 from farrier.passes.channel_blocks import channel_block
-from farrier.passes.layouts import CONVOLUTIONS, ELEMENTS, Form, form_of, halo_read, is_image
+from farrier.passes.layouts import (
+    CONVOLUTIONS,
+    ELEMENTS,
+    IMAGE_RANKS,
+    Form,
+    form_of,
+    halo_read,
+    is_image,
+)
 from farrier.passes.rewriting import Rewriter
 from farrier.passes.settings import Settings
 
@@ -116,10 +124,9 @@ class _Assignment:
         data = self._rewriter.data(value)
         return to_extents(data) if data is not None else None
 
-    def _layout(self, name: str) -> Layout:
-        around = self._halos.get(name, 0)
-        halo = ((0, 0), (0, 0), (around, around), (around, around)) if around else ()
-        return Layout.blocked(4, 1, self._block, halo)
+    def _layout(self, value: Value) -> Layout:
+        halo = _halo(value.type.rank, self._halos.get(value.name, 0))
+        return Layout.blocked(value.type.rank, 1, self._block, halo)
 
     # Rewriting ------------------------------------------------------------------------------------
 
@@ -135,10 +142,10 @@ class _Assignment:
         if value.name in self._blocked:
             returned = value.name in self._returned
             name = self._rewriter.fresh(f"{value.name}_blocked") if returned else value.name
-            written = Value(name, _with_layout(value.type, self._layout(value.name)))
+            written = Value(name, _with_layout(value.type, self._layout(value)))
         elif value.name in self._rims:
-            plain, rim = Layout.plain(4), self._rims[value.name]
-            halo = ((0, 0), (0, 0), (rim, rim), (rim, rim))
+            plain = Layout.plain(value.type.rank)
+            halo = _halo(value.type.rank, self._rims[value.name])
             written = Value(value.name, _with_layout(value.type, Layout(plain.dims, halo)))
         self._written_as[value.name] = written
         return written
@@ -166,7 +173,7 @@ class _Assignment:
         """`value` in the other layout, converted once for all its readers."""
         key = (value.name, blocked)
         if key not in self._copies:
-            layout = self._layout(value.name) if blocked else None
+            layout = self._layout(value) if blocked else None
             if value.name in self._returned and not blocked:
                 name = value.name
             else:
@@ -186,7 +193,7 @@ class _Assignment:
         is_bias = node.op in CONVOLUTIONS and position == 2
         if node.op in CONVOLUTIONS and not is_bias:
             return value  # the kernel's schedule packs the weights
-        axis = 0 if is_bias else len(shape) - 3
+        axis = 0 if is_bias else len(shape) - y.type.rank + 1
         if axis < 0 or shape[axis] != channels or value.type.dtype not in ELEMENTS:
             return value
         if channels % self._block == 0 and all(extent == 1 for extent in shape[axis + 1 :]):
@@ -202,13 +209,18 @@ class _Assignment:
         return self._copies[key]
 
 
+def _halo(rank: int, around: int) -> tuple[tuple[int, int], ...]:
+    """The halo of an image of `rank` axes: `around` zeros on each side of every spatial axis."""
+    return ((0, 0), (0, 0), *((around, around),) * (rank - 2)) if around else ()
+
+
 def _covers(value: Value, node: Node) -> bool:
     """Whether an operand has the channels and points of what the node computes from, so that it is
     read along with them and not broadcast."""
     if node.op in CONVOLUTIONS or node.op == "Concat":
         return True
     x, y = node.inputs[0], node.outputs[0]
-    reference = y if y.type.rank == 4 and len(node.inputs) > 1 else x
+    reference = y if y.type.rank in IMAGE_RANKS and len(node.inputs) > 1 else x
     return reference is not None and value.type.shape[1:] == reference.type.shape[1:]
 
 

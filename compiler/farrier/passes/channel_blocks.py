@@ -47,7 +47,7 @@ def _parts(graph: Graph, lanes: int) -> list[int]:
     found = []
     for node in graph.nodes:
         images = {"Concat": node.inputs, "Split": node.outputs}.get(node.op, ())
-        if node.attr("axis", 0) % 4 == 1:
+        if images and node.attr("axis", 0) % node.outputs[0].type.rank == 1:
             found += [image.type.shape[1] for image in images[:-1] if image and is_image(image)]
     return [n for n in found if isinstance(n, int) and n % lanes == 0]
 

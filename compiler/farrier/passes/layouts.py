@@ -15,6 +15,7 @@ from farrier.ops.window import Window, window_of
 # Whether a value lies in blocks of channels already, and the content of constants.
 IsBlocked = Callable[[Value], bool]
 
+IMAGE_RANKS = (4, 5)  # of images, and of volumes
 CONVOLUTIONS = frozenset(("Conv", "ConvTranspose", "WinogradConv"))
 FLOATS = frozenset((DType.F32, DType.BF16))
 # What an image may consist of. A block of channels is a vector of 32-bit sums of convolutions.
@@ -42,15 +43,15 @@ class Form(enum.Enum):
 
 
 def is_image(value: Value) -> bool:
-    """Whether `value` is a tensor [n, c, h, w] of more than one point, and of a known number of
-    channels, whose elements have 32 bits at most.
+    """Return whether `value` is a tensor [n, c, h, w] or [n, c, d, h, w] of more than one point and
+    of a known number of channels, whose elements have 32 bits at most.
 
     A single point lies the same way in blocks as without them.
     """
     type = value.type
-    if type.rank != 4 or type.dtype not in ELEMENTS:
+    if type.rank not in IMAGE_RANKS or type.dtype not in ELEMENTS:
         return False
-    return type.shape[2:] != (1, 1) and isinstance(type.shape[1], int)
+    return set(type.shape[2:]) != {1} and isinstance(type.shape[1], int)
 
 
 def form_of(
@@ -80,8 +81,9 @@ def form_of(
         return Form.BLOCKED_INPUT
     if node.op.startswith("Reduce"):
         axes = extents(node.inputs[1]) if len(node.inputs) > 1 else None
-        spatial = axes is not None and {axis % 4 for axis in axes} <= {2, 3}
-        whole = spatial and axes is not None and len(axes) == 2
+        rank = x.type.rank
+        spatial = axes is not None and {axis % rank for axis in axes} <= set(range(2, rank))
+        whole = spatial and axes is not None and len(axes) == rank - 2
         if not spatial:
             return Form.PLAIN
         return Form.BLOCKED if node.attr("keepdims", 1) and not whole else Form.BLOCKED_INPUT
@@ -99,7 +101,7 @@ def _convolution(node: Node, x: Value, blocked: bool, lanes: int) -> Form:
     """Vectors run over output channels and broadcast input elements, so inputs of few channels are
     read as they lie; a depthwise convolution reads vectors too."""
     y, group = node.outputs[0], int(node.attr("group", 1))
-    if not (x.type.rank == 4 and y.type.rank == 4 and y.type.dtype in _SUMS):
+    if not (x.type.rank == y.type.rank in IMAGE_RANKS and y.type.dtype in _SUMS):
         return Form.PLAIN
     channels, outputs = x.type.shape[1], y.type.shape[1]
     if not is_image(y):
@@ -120,10 +122,12 @@ def _convolution(node: Node, x: Value, blocked: bool, lanes: int) -> Form:
 def _elementwise(node: Node, is_blocked: IsBlocked) -> Form:
     """Blocked where an operand is, and the output keeps that operand's channels."""
     y = node.outputs[0]
-    if y.type.rank != 4:
+    if y.type.rank not in IMAGE_RANKS:
         return Form.PLAIN
     for value in node.inputs:
-        if value is not None and is_blocked(value) and value.type.shape[1] == y.type.shape[1]:
+        if value is None or value.type.rank != y.type.rank:
+            continue
+        if is_blocked(value) and value.type.shape[1] == y.type.shape[1]:
             return Form.BLOCKED if is_image(y) else Form.BLOCKED_INPUT
     return Form.PLAIN
 
@@ -133,7 +137,7 @@ def _concat(node: Node, is_blocked: IsBlocked, lanes: int) -> bool:
     parts = [value for value in node.inputs if value is not None]
     if not any(map(is_blocked, parts)) or not all(map(is_image, parts)):
         return False
-    if node.attr("axis") % 4 != 1:
+    if node.attr("axis") % node.outputs[0].type.rank != 1:
         return True
     return all(value.type.shape[1] % lanes == 0 for value in parts[:-1])
 
@@ -154,9 +158,11 @@ def _moves_whole_blocks(
         case "Pad":
             widths = extents(node.inputs[1])
             given_axes = len(node.inputs) > 3 and node.inputs[3] is not None
-            return not given_axes and widths is not None and widths[1] == widths[5] == 0
+            return (
+                not given_axes and widths is not None and widths[1] == widths[x.type.rank + 1] == 0
+            )
         case "Split":
-            axis = node.attr("axis", 0) % 4
+            axis = node.attr("axis", 0) % x.type.rank
             return axis != 1 or all(count % lanes == 0 for count in channels[:-1])
         case "Slice":
             return _slices_whole_blocks(node, extents, lanes)
@@ -178,7 +184,7 @@ def _slices_whole_blocks(
         return False
     for start, axis, step in zip(starts, axes, steps, strict=True):
         whole = isinstance(start, int) and start >= 0 and start % lanes == 0 and step == 1
-        if axis % 4 == 1 and not whole:
+        if axis % node.outputs[0].type.rank == 1 and not whole:
             return False
     return True
 
@@ -191,7 +197,7 @@ def halo_read(node: Node) -> int:
     reads them are written by one kernel.
     """
     x = node.inputs[0] if node.inputs else None
-    if x is None or x.type.rank != 4:
+    if x is None or x.type.rank not in IMAGE_RANKS:
         return 0
     attrs, spatial = dict(node.attrs), x.type.shape[2:]
     if node.op == "Conv" and node.inputs[1] is not None:
@@ -201,7 +207,7 @@ def halo_read(node: Node) -> int:
     else:
         return 0
     outputs = node.outputs[0].type.shape[2:]
-    halo = max(_reach(window, axis, spatial[axis], outputs[axis]) for axis in range(2))
+    halo = max(_reach(window, axis, spatial[axis], outputs[axis]) for axis in range(len(spatial)))
     around = math.prod(typical(extent) + 2 * halo for extent in spatial)
     return halo if around <= _MAX_GROWTH * math.prod(map(typical, spatial)) else 0
 
