@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import os
+import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from farrier.errors import InvalidModelError, not_installed
+from farrier.errors import InvalidModelError, VerificationWarning, not_installed
 from farrier.options import MAX_LAYER_ERROR, TYPICAL_ALONE, CompileOptions
 from farrier.options.shapes import GivenShape, Hot
 from farrier.runtime.artifact import Artifact
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     import onnx
 
     from farrier.model.file import Model
-    from farrier.progress import Listener
+    from farrier.progress import Event, Listener
 
 
 def compile(
@@ -57,10 +61,11 @@ def compile(
     on: it becomes each better version that is found, and its sessions go on with that code from
     their next call on. `Artifact.tuning` tells of it, stops it and goes back; docs/background.md
     says what to expect. `listener` hears of it in another thread.
-    Raises FarrierError.
+    What cannot be verified, or differs from ONNX Runtime's result beyond rounding, is warned of: to
+    `listener`, or as a `VerificationWarning`. Raises FarrierError.
     """
     try:
-        from farrier import pipeline, progress
+        from farrier import pipeline
     except ModuleNotFoundError as error:
         raise not_installed(error) from error
 
@@ -79,12 +84,20 @@ def compile(
         cores=cores,
     )
     given = _given(model, None if folder is None else Path(folder))
-    heard = listener or progress.ignore
+    heard = listener or _warn
     if background:
         from farrier.background import begin
 
         return begin(given, options, heard)
     return pipeline.compile_model(given, options, listener=heard)
+
+
+def _warn(event: Event) -> None:
+    """The listener of those who do not listen: what makes a result doubtful is a warning."""
+    from farrier.progress import VERIFICATION, Warned
+
+    if isinstance(event, Warned) and event.topic == VERIFICATION:
+        warnings.warn(event.message, VerificationWarning, stacklevel=frames_of_farrier())
 
 
 def _given(
@@ -108,3 +121,15 @@ def _given(
             "and pass that path",
         ) from error
     return Model.of_bytes(message, model.graph.name or "model", folder)
+
+
+def frames_of_farrier() -> int:
+    """The `stacklevel` of who called Farrier, so that the warning names that line."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and _package(frame) in ("farrier", "contextlib"):
+        frame, level = frame.f_back, level + 1
+    return level
+
+
+def _package(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__")).partition(".")[0]

@@ -125,6 +125,11 @@ class UnverifiableError(VerificationError):
     """The model has no result for any input that was tried, so there is nothing to compare."""
 
 
+class VerificationWarning(UserWarning):
+    """The compiled model's outputs could not be verified, or differ from ONNX Runtime's by more
+    than rounding explains, while Farrier's own reference confirms them."""
+
+
 class StorageError(FarrierError):
     """A disk is full, or a directory cannot be read or written."""
 

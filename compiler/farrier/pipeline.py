@@ -46,6 +46,7 @@ from farrier.partition import Task, extract_tasks
 from farrier.passes import Settings, finish, prepare
 from farrier.passes.float_form import float_form, has_pairs
 from farrier.progress import (
+    VERIFICATION,
     Listener,
     Raced,
     SizesSettled,
@@ -475,6 +476,8 @@ class _Compilation:
         raced: Sequence[Raced] = ()
         if verified is not None:
             self.listener(_said(verified, _shown(forms).race, self.device.is_emulated))
+            if verified.parting is not None:
+                self.listener(Warned(f"{self.name}: {verified.parting}", VERIFICATION))
             raced = self.raced(verified, against)
         return self.packaged(forms, linked, verified, raced)
 
@@ -500,7 +503,9 @@ class _Compilation:
         """ONNX Runtime's process, where it is installed and the model is verified."""
         engine = None
         if self.options.verify:
-            engine = OnnxRuntime.of(self.model, lambda message: self.listener(Warned(message)))
+            engine = OnnxRuntime.of(
+                self.model, lambda message: self.listener(Warned(message, VERIFICATION))
+            )
         return contextlib.nullcontext() if engine is None else engine
 
     def reference(self, engine: OnnxRuntime | None) -> Verifier:
@@ -511,6 +516,7 @@ class _Compilation:
             return step.done(
                 Verifier(
                     engine,
+                    self.model,
                     self.imported,
                     inputs,
                     outputs,
@@ -646,4 +652,5 @@ def _said(verified: Verification, race: Race | None, emulated: bool) -> Verified
         None if race is None else race.default_ms,
         verified.device,
         emulated,
+        "" if verified.parting is None else verified.parting.engine,
     )

@@ -66,9 +66,10 @@ def normalized_rows():
 def verify(model, build):
     """Holds what was built of one model to what another says."""
     settings = Settings(TARGET, 1)
-    with LocalDevice() as local, OnnxRuntime(model_from(model), print) as engine:
+    source = model_from(model)
+    with LocalDevice() as local, OnnxRuntime(source, print) as engine:
         imported = import_model(model)
-        verifier = Verifier(engine, imported, *specs(imported), local.blobs)
+        verifier = Verifier(engine, source, imported, *specs(imported), local.blobs)
         variant = make_variant(prepare(import_model(build).graph, settings), settings)
         with Helpers(0, TARGET, 1) as nobody:
             kernels = nobody.compile(lowered(variant.choices, here=False))

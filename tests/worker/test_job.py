@@ -58,6 +58,7 @@ def test_a_model_becomes_an_artifact(farm: Farm, device, run_job) -> None:
     job = run_job(_model(), CompileOptions(target=TARGET))
     assert job.state is State.SUCCEEDED, job.error
     assert device() > 0  # it was verified there
+    assert job.report["verification"]["reference"].startswith("ONNX Runtime")  # within walls
     artifact = farm.blobs.verified(job.artifact).read_bytes()
     assert artifact[:2] == b"PK"
     assert farm.jobs.leases.outlived(0.0, len(artifact) - 1, 10) == [job.id]

@@ -91,24 +91,15 @@ class ProgressView:
                     f"tuned in {sum(phases.values()):.0f} s{budget}: {_seconds(phases)}"
                     + (f" ({kinds})" if kinds else "")
                 )
-            case progress.Verified(max_error=max_error, device=device, emulated=True):
-                self._print(
-                    f"verified on {device}, which is emulated: error {max_error:.1e} of the "
-                    "output's range"
-                )
-            case progress.Verified(max_error, latency_ms, untuned_ms, device):
-                untuned = "" if untuned_ms is None else f", untuned {ms(untuned_ms)} ms"
-                self._print(
-                    f"verified on {device}: error {max_error:.1e} of the output's range, "
-                    f"{ms(latency_ms)} ms{untuned}"
-                )
+            case progress.Verified():
+                self._print(_verified(event))
             case progress.Raced():
                 self._print(raced(event))
             case progress.VersionAdded(version, median_ms, untuned_ms):
                 self._print(f"version {version}{_took(median_ms, untuned_ms)}", style="green")
             case progress.RolledBack(version):
                 self._print(f"rolled back to version {version}")
-            case progress.Warned(message):
+            case progress.Warned(message=message):
                 self._print(f"warning: {message}", style="yellow")
             case _:
                 assert_never(event)
@@ -226,3 +217,16 @@ def print_table(table: Table) -> None:
     if not console.is_terminal:
         console.width = 200
     console.print(table)
+
+
+def _verified(event: progress.Verified) -> str:
+    """How the whole model did, in one line."""
+    where = f"{event.device}, which is emulated" if event.emulated else event.device
+    error = f"error {event.max_error:.1e} of the output's range"
+    text = f"verified on {where}: {error}"
+    if event.differs_from:
+        text = f"run on {where}, not verified: it differs from {event.differs_from}, {error}"
+    if event.emulated:
+        return text
+    untuned = "" if event.untuned_ms is None else f", untuned {ms(event.untuned_ms)} ms"
+    return f"{text}, {ms(event.latency_ms)} ms{untuned}"

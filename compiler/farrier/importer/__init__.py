@@ -8,6 +8,7 @@ from farrier.importer.build import ImportedModel, import_model
 from farrier.importer.document import Inspection, inspection
 from farrier.importer.external import exposed, relocated
 from farrier.importer.inspect import ModelSummary, inspect
+from farrier.importer.reading import makers
 
 __all__ = [
     "ImportedModel",
@@ -17,5 +18,6 @@ __all__ = [
     "import_model",
     "inspect",
     "inspection",
+    "makers",
     "relocated",
 ]

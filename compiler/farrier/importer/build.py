@@ -83,7 +83,8 @@ class ImportedModel:
     `declaration` is what the file says of all that.
 
     `preconditions` are what was assumed of the dims; `axes` are the user's names of each input's
-    axes, "" for those that were numbers from the start."""
+    axes, "" for those that were numbers from the start. `values` leads from the model's names of
+    tensors to the graph's; some of those are constants, or were left out as nobody reads them."""
 
     graph: Graph
     input_names: tuple[str, ...]
@@ -93,6 +94,7 @@ class ImportedModel:
     strings: frozenset[str] = frozenset()
     preconditions: tuple[Precondition, ...] = ()
     axes: tuple[tuple[str, ...], ...] = ()
+    values: Mapping[str, str] = dataclasses.field(default_factory=dict, compare=False)
 
 
 def import_model(
@@ -217,6 +219,7 @@ class _Import:
             frozenset(self._strings),
             self._signature.told(),
             tuple(self._signature.names[name] for name in self._signature.types),
+            self._values.outermost,
         )
 
     @property

@@ -80,9 +80,12 @@ def relocated(model: Model) -> tuple[bytes, Path]:
 
 
 def exposed(message: bytes, names: Sequence[str]) -> bytes:
-    """The message of a model that returns, behind its outputs, the values of these names."""
+    """The message of a model that also returns the values of these names."""
     proto = onnx.ModelProto.FromString(message)
-    proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    returned = {output.name for output in proto.graph.output}
+    proto.graph.output.extend(
+        onnx.ValueInfoProto(name=name) for name in names if name not in returned
+    )
     return bytes(proto.SerializeToString())
 
 

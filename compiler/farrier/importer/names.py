@@ -83,6 +83,12 @@ class Names:
         finally:
             self._frames.pop()
 
+    @property
+    def outermost(self) -> dict[str, str]:
+        """The names of the model's own graph that are tensors of numbers, with their values'."""
+        entries = self._frames[0].names.items()
+        return {name: entry.name for name, entry in entries if isinstance(entry, Value)}
+
     def __contains__(self, name: object) -> bool:
         return any(name in frame.names for frame in self._frames)
 

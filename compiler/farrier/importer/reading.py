@@ -16,7 +16,7 @@ import numpy.typing as npt
 import onnx
 
 from farrier.importer.parse import Parsed, opsets, parse
-from farrier.importer.raw import RawNode, names_read, to_raw
+from farrier.importer.raw import RawNode, describe, names_read, qualified_name, to_raw
 from farrier.importer.schema import check_node
 from farrier.importer.tensors import dense_array, to_array
 from farrier.importer.unknown import check_known, version_of
@@ -102,3 +102,14 @@ def reading_of(files: Model) -> Reading:
     if found is None:
         found = _READ[files] = Reading(files, parse(files))
     return found
+
+
+def makers(files: Model) -> dict[str, str]:
+    """The nodes of the model's own graph, as messages name them, by what each computes, in order.
+    Raises InvalidModelError."""
+    return {
+        name: f"node {describe(node)!r} ({qualified_name(node)})"
+        for node in reading_of(files).model.graph.node
+        for name in node.output
+        if name
+    }

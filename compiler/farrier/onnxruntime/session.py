@@ -5,16 +5,15 @@ from __future__ import annotations
 import copy
 import dataclasses
 import os
-import sys
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from farrier.api import frames_of_farrier
 from farrier.errors import CancelledError, FarrierError, UsageError
 from farrier.onnxruntime.compiling import artifact_of, is_compiled
 from farrier.onnxruntime.errors import as_onnxruntime_loads, as_onnxruntime_runs, refused
@@ -256,19 +255,7 @@ class InferenceSession:
 
     def _warn(self, message: str) -> None:
         if not self._is_quiet:
-            warnings.warn(message, UserWarning, stacklevel=_frames_of_farrier())
-
-
-def _frames_of_farrier() -> int:
-    """The `stacklevel` of who called Farrier, so that the warning names that line."""
-    frame, level = sys._getframe(1), 1
-    while frame.f_back is not None and _package(frame) in ("farrier", "contextlib"):
-        frame, level = frame.f_back, level + 1
-    return level
-
-
-def _package(frame: FrameType) -> str:
-    return str(frame.f_globals.get("__name__")).partition(".")[0]
+            warnings.warn(message, UserWarning, stacklevel=frames_of_farrier())
 
 
 def _rank(value: Any) -> int:

@@ -6,7 +6,8 @@ Layouts are ignored (arrays are logical), so a graph runs alike before and after
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
@@ -19,6 +20,10 @@ from farrier.ir.types import DType
 from farrier.ops.control import run_control
 from farrier.ops.operator import Array, to_extents
 from farrier.ops.registry import lookup
+
+# A function of a node, an output of it and that output's array, which returns the array to go on
+# with.
+Seen: TypeAlias = Callable[[Node, Value, Array], Array]
 
 
 def run_node(
@@ -47,11 +52,14 @@ def run_graph(
     *,
     wide: bool = False,
     sizes: Mapping[str, int] | None = None,
+    seen: Seen | None = None,
 ) -> dict[str, Array]:
     """The graph's outputs by value name, in order. `inputs` are by value name, of shapes in the
     ranges of the graph's; `sizes` are the values of symbols, by name, that the shapes do not tell.
 
     `wide` computes every f32 tensor in float64, for a reference whose own rounding does not count.
+    `seen` is shown each value that a node of the graph itself computes, and returns what it is to
+    be.
     """
     # Constants are taken where they are read, and not kept: in double, all of them together may be
     # twice what the model has.
@@ -88,7 +96,8 @@ def run_graph(
         given = [None if value is None else read(value, node) for value in node.inputs]
         results = run_node(node, given, wide=wide, sizes=known)
         for value, result in zip(node.outputs, results, strict=False):
-            arrays[value.name] = _widen(result) if wide else result
+            result = _widen(result) if wide else result
+            arrays[value.name] = result if seen is None else seen(node, value, result)
             bind(value.type.shape, result.shape, known)
         del given, results  # before the next node's are made
         for value in node.inputs:  # free what nobody reads any more

@@ -54,8 +54,13 @@ def rounding(graph: Graph) -> float:
         for value in node.outputs:
             dtype = value.type.dtype
             if dtype.is_narrow_float or node.op == "QuantizeLinear":
-                shares.append(2.0 ** (1 - _significant_bits(dtype)))
+                shares.append(rounding_of(dtype))
     return max(shares)
+
+
+def rounding_of(dtype: DType) -> float:
+    """The distance of two numbers of a type that are next to each other, as a share of them."""
+    return 2.0 ** (1 - _significant_bits(dtype))
 
 
 def _significant_bits(dtype: DType) -> int:
@@ -63,5 +68,5 @@ def _significant_bits(dtype: DType) -> int:
         return dtype.bits
     from farrier.ir.narrow import FORMATS
 
-    others = {DType.BF16: 8, DType.F8E8M0: 1}
+    others = {DType.F64: 53, DType.F32: 24, DType.BF16: 8, DType.F8E8M0: 1}
     return others[dtype] if dtype in others else FORMATS[dtype].mantissa_bits + 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from farrier.progress.events import (
+    VERIFICATION,
     Event,
     Listener,
     Raced,
@@ -26,6 +27,7 @@ from farrier.progress.events import (
 )
 
 __all__ = [
+    "VERIFICATION",
     "Event",
     "Listener",
     "Raced",

@@ -123,13 +123,15 @@ class TimeSpent:
 class Verified:
     """The whole model ran on the device: outputs compared with the reference, then timed.
     `untuned_ms` is what the defaults took, where the model was compared with them. Times of an
-    `emulated` device are the emulator's."""
+    `emulated` device are the emulator's. Where outputs differ from those of the engine
+    `differs_from` by more than rounding explains, `max_error` is how far they do."""
 
     max_error: float
     latency_ms: float
     untuned_ms: float | None
     device: str
     emulated: bool = False
+    differs_from: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -169,9 +171,11 @@ class RolledBack:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Warned:
-    """Something the user should know: a slow path taken, a device that throttles."""
+    """Something the user should know: a slow path taken, a device that throttles. `topic` says
+    what it is about, where a program may ask: VERIFICATION."""
 
     message: str
+    topic: str = ""
 
 
 Event: TypeAlias = (
@@ -191,6 +195,8 @@ Event: TypeAlias = (
     | Warned
 )
 Listener: TypeAlias = Callable[[Event], None]
+
+VERIFICATION = "verification"  # the topic of a warning about what a result was compared with
 
 _KINDS: dict[str, type[Any]] = {
     "stage-started": StageStarted,
@@ -222,7 +228,8 @@ def from_dict(raw: dict[str, Any]) -> Event:
     kind = _KINDS.get(raw.get("kind", ""))
     if kind is None:
         raise ValueError(f"{raw.get('kind')!r} is no kind of event")
-    infinite = {"best_ms": math.inf} if raw.get("best_ms", 0) is None else {}
+    figures = ("max_error",) if kind is Verified else ("best_ms",)
+    infinite = {name: math.inf for name in figures if raw.get(name, 0) is None}
     event: Event = plain.read(kind, {**raw, **infinite})
     return event
 

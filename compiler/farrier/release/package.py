@@ -6,6 +6,7 @@ import dataclasses
 import importlib.metadata
 import itertools
 import json
+import math
 import platform
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
@@ -280,8 +281,15 @@ def _figures(
 ) -> dict[str, Any] | None:
     if verified is None:
         return None
+    parting = verified.parting
     return {
-        "max_error": verified.max_error,  # as a share of the output's range
+        "max_error": _finite(verified.max_error),  # as a share of the output's range
+        "differs": parting
+        and {
+            "engine": parting.engine,
+            "node": parting.node,
+            "node_error": _finite(parting.node_error),
+        },
         "tolerance": precision.tolerance,
         "reference": verified.reference,
         "device": verified.device,
@@ -289,6 +297,11 @@ def _figures(
         "emulated": emulated,
         "latency_ms": None if emulated else _latency(np.array(verified.samples_ms)),
     }
+
+
+def _finite(error: float | None) -> float | None:
+    """JSON knows no infinity: an error that has no bound is null."""
+    return error if error is not None and math.isfinite(error) else None
 
 
 def _latency(samples: npt.NDArray[np.float64]) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -27,9 +26,11 @@ from farrier.ir.special import convert
 from farrier.ir.strings import codes_of, fitted, random_strings, strings_of
 from farrier.ir.types import DType
 from farrier.measure import Blobs, Runner, sizes_argument
+from farrier.model.file import Model
 from farrier.ops.run import run_graph
 from farrier.options.precision import Precision, rounding
 from farrier.release.onnxruntime import OnnxRuntime
+from farrier.release.parting import Parting, error_of, parting
 from farrier.runtime.artifact import Artifact
 from farrier.targets.linked import LinkedModel
 from farrier_device.measurement import (
@@ -72,12 +73,15 @@ class Measured:
 class Verification:
     """How the whole model did on the device."""
 
-    max_error: float  # max |out - reference| over max |reference|, the worst output
+    # max |out - reference| over max |reference|, the worst output; of a `parting`, the one that
+    # Farrier's reference has, and the build with it.
+    max_error: float
     reference: str  # who computed the reference
     samples_ms: tuple[float, ...]
     device: str
     sandbox: str
     measured: Measured
+    parting: Parting | None = None  # how it differs from ONNX Runtime, beyond rounding
 
     @property
     def median_ms(self) -> float:
@@ -113,31 +117,35 @@ class _Case:
         answers = [judged[1] for judged in map(self.judged, range(2)) if judged is not None]
         if len(answers) < 2:
             return 0.0
-        return max(itertools.starmap(_error, zip(*answers, strict=True)), default=0.0)
+        return max(itertools.starmap(error_of, zip(*answers, strict=True)), default=0.0)
 
 
 class Verifier:
     """Holds one model's inputs and reference outputs, to verify any number of builds of it.
 
-    Where a build differs from ONNX Runtime by more than the tolerance, float64 decides which of the
-    two is off: on some models ONNX Runtime's own rounding is a hundred times larger. Where both
-    are, the model amplifies rounding on these inputs (a variance of values that are nearly equal),
-    and others are drawn, their integers from wider ranges.
+    Where a build differs from ONNX Runtime by more than the tolerance, float64 decides whether the
+    build is off: on some models ONNX Runtime's own rounding is a hundred times larger. But float64
+    runs the graph that the importer made, so what rounding does not explain is a `parting`, of
+    which the user is warned. Where the build differs from both, the model amplifies rounding on
+    these inputs (a variance of values that are nearly equal), and others are drawn, their integers
+    from wider ranges.
     """
 
     def __init__(
         self,
         engine: OnnxRuntime | None,
+        model: Model,
         imported: ImportedModel,
         inputs: Sequence[TensorSpec],
         outputs: Sequence[TensorSpec],
         blobs: Blobs,
         precision: Precision = Precision.F32,
     ) -> None:
-        """`engine` runs the model; None: float64 alone decides. Raises UnverifiableError."""
+        """`engine` runs the `model`; None: float64 alone decides. Raises UnverifiableError."""
         # Of a value that is rounded, others are computed.
         self._tolerance = max(precision.tolerance, _LAYERS * rounding(imported.graph))
         self._engine = engine
+        self._model = model
         self._imported = imported
         self._specs = inputs
         self._outputs = outputs
@@ -188,9 +196,21 @@ class Verifier:
         if one.status is not Status.OK:
             raise VerificationError(f"the compiled model {one.status.value}: {one.message}")
         samples = tuple(ns / 1e6 for ns in result.results[0].samples_ns)
+        error = one.max_error or 0.0
+        parting = self._parting() if verdicts else None
+        if parting is not None:
+            error, reference = max(error, parting.max_error), parting.engine
         return Verification(
-            one.max_error or 0.0, reference, samples, result.device, result.sandbox, measured
+            error, reference, samples, result.device, result.sandbox, measured, parting
         )
+
+    def _parting(self) -> Parting | None:
+        """How ONNX Runtime differs, beyond rounding, from the reference that a build agrees
+        with."""
+        if self._engine is None or self._imported.strings:
+            return None
+        arrays = self._case.arrays
+        return parting(self._engine, self._model, self._imported, arrays, self._tolerance)
 
     def _draw_wider(self) -> bool:
         """Draws integers from a wider range where rounding alone takes the outputs near the
@@ -337,20 +357,6 @@ def runnable_inputs(artifact: Artifact) -> Arrays:
             continue
         return drawn
     return inputs
-
-
-def _error(one: Array, other: Array) -> float:
-    """max |one - other| over max |other|; infinite where they are no numbers in different places,
-    or have different shapes."""
-    if one.shape != other.shape:
-        return math.inf
-    left, right = one.astype(np.float64), other.astype(np.float64)
-    same = (left == right) | (np.isnan(left) & np.isnan(right))
-    if same.all():
-        return 0.0
-    off = float(np.max(np.abs(left - right)[~same]))
-    span = float(np.max(np.abs(right), where=np.isfinite(right), initial=0.0))
-    return off / span if span and math.isfinite(off) else math.inf
 
 
 def _answer(

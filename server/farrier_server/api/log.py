@@ -104,12 +104,15 @@ def _sizes(data: Mapping[str, Any]) -> str:
 def _verified(data: Mapping[str, Any]) -> str:
     untuned = data.get("untuned_ms")
     beside = "" if untuned is None else f", untuned {untuned:.3f} ms"
+    where = f"{data['device']}, which is emulated" if data.get("emulated") else data["device"]
+    off = data["max_error"]  # null: it has no bound
+    error = "error inf" if off is None else f"error {off:.1e}"
+    text = f"verified on {where}: {error}"
+    if data.get("differs_from"):
+        text = f"run on {where}, not verified: it differs from {data['differs_from']}, {error}"
     if data.get("emulated"):
-        return f"verified on {data['device']}, which is emulated: error {data['max_error']:.1e}"
-    return (
-        f"verified on {data['device']}: error {data['max_error']:.1e} of the output's range, "
-        f"{data['latency_ms']:.3f} ms{beside}"
-    )
+        return text
+    return f"{text} of the output's range, {data['latency_ms']:.3f} ms{beside}"
 
 
 def _raced(data: Mapping[str, Any]) -> str:

@@ -60,6 +60,7 @@ function Correct({ job }) {
   const verified = job.report?.verification;
   if (!verified) return null;
   const detail = `of ${number(verified.tolerance)} allowed${verified.emulated ? ", emulated" : ""}`;
+  if (verified.differs) return html`<${Figure} name="Largest error" value=${number(verified.max_error, 2)} detail=${`differs from ${verified.differs.engine}`} tone="bad" />`;
   return html`<${Figure} name="Largest error" value=${number(verified.max_error, 2)} detail=${detail} tone="good" />`;
 }
 

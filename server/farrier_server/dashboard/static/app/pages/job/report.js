@@ -50,6 +50,7 @@ function Verification({ verified }) {
   return html`<div class="panel"><${Facts} rows=${[
     ["Largest error", `${number(verified.max_error)} of the output's range`],
     ["Allowed", number(verified.tolerance)],
+    ["Not verified", verified.differs ? html`it differs from ${verified.differs.engine}, first at <bdi>${visible(verified.differs.node || "no node that is known")}</bdi>` : ""],
     ["Reference", html`<${Name} text=${verified.reference} />`],
     ["Device", html`<a href=${`/devices/${encodeURIComponent(verified.device)}`}><${Name} text=${verified.device} /></a>`],
     ["Sandbox", verified.sandbox],
