@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from farrier.ir import expr as e
-from farrier.ir.dim import Extent, product
+from farrier.ir.dim import Extent, ceildiv, product
 from farrier.ir.expr import UnaryOp
 from farrier.ir.graph import Node
 from farrier.ir.types import DType, TensorType
@@ -47,6 +47,8 @@ from farrier.ops.scalar import (
 )
 
 _MODES = {"bilinear": "linear", "bicubic": "cubic"}  # before opset 20
+_TAPS = {"nearest": 1, "linear": 2, "cubic": 4}  # along an axis
+_CHUNK = 64  # points of a line, whose taps stay in the first-level cache for all channels
 _PADDINGS = ("zeros", "border", "reflection")
 
 
@@ -82,30 +84,59 @@ def _reflected(place: Scalar, low: Scalar, high: Scalar) -> Scalar:
 
 
 def _nest(nest: LoopBuilder, node: Node) -> None:
-    """Threads divide the lines of the outputs."""
+    """Threads divide the lines of the outputs. The taps of a chunk of a line, which are those of
+    all channels, are computed first; then each channel gathers its elements at them."""
     mode, padding, aligned = _modes(attributes_of(node))
-    x, grid, y = nest.input(0), nest.input(1), nest.output()
-    spatial, outs = x.shape[2:], y.shape[2:]
+    batch, channels, *spatial = nest.shape(0)
+    x = nest.input(0, (batch, channels, product(spatial)))
+    grid, y = nest.input(1), nest.output()
+    outs = y.shape[2:]
+    width = min(_CHUNK, outs[-1]) if isinstance(outs[-1], int) else _CHUNK
     kind = grid.dtype if grid.dtype is DType.F64 else DType.F32
     sums = x.dtype if x.dtype is DType.F64 else DType.F32
-    rows = product(outs[:-1])
-    with nest.parallel(*x.shape[:2], rows) as (n, c, row), nest.for_(outs[-1]) as i:
-        at = (*nest.unravel(row, outs[:-1]), i)
-        axes = []
-        for axis, extent in enumerate(spatial):
-            given = cast(grid[(n, *at, len(spatial) - 1 - axis)], kind)
-            place = nest.let(_place(given, extent, mode, padding, aligned), "place")
-            axes.append(_taps(nest, place, extent, mode, padding, aligned))
-        total = number(0, sums)
-        for taps in itertools.product(*axes):
-            element = cast(x[(n, c, *(index for index, _, _ in taps))], sums)
-            weights = [cast(weight, sums) for _, weight, _ in taps if weight is not None]
-            weighted = functools.reduce(Scalar.__mul__, weights, element)
-            masks = [mask for _, _, mask in taps if mask is not None]
-            if masks:
-                weighted = where(functools.reduce(both, masks), weighted, 0)
-            total = nest.let(total + weighted, "total")
-        y[(n, c, *at)] = cast(total, y.dtype)
+    count = _TAPS[mode] ** len(spatial)
+    with (
+        nest.parallel(batch, product(outs[:-1])) as (n, row),
+        nest.for_(ceildiv(outs[-1], max(width, 1)), "chunk") as chunk,
+    ):
+        line, first = nest.unravel(row, outs[:-1]), chunk * width
+        offsets = [nest.local("offset", (width,), DType.I64) for _ in range(count)]
+        weights = [nest.local("weight", (width,), sums) for _ in range(count)]
+        inside = [nest.local("inside", (width,), DType.BOOL) for _ in range(count)]
+        with nest.for_(width) as i:
+            at = minimum(first + i, outs[-1] - 1)  # behind the line stands its last point
+            axes = []
+            for axis, extent in enumerate(spatial):
+                given = cast(grid[(n, *line, at, len(spatial) - 1 - axis)], kind)
+                place = nest.let(_place(given, extent, mode, padding, aligned), "place")
+                axes.append(_taps(nest, place, extent, mode, padding, aligned))
+            for tap, taps in enumerate(itertools.product(*axes)):
+                offsets[tap][i] = _offset([index for index, _, _ in taps], spatial)
+                factors = [cast(weight, sums) for _, weight, _ in taps if weight is not None]
+                weights[tap][i] = functools.reduce(Scalar.__mul__, factors, number(1, sums))
+                masks = [mask for _, _, mask in taps if mask is not None]
+                if masks:
+                    inside[tap][i] = functools.reduce(both, masks)
+        with (
+            nest.for_(channels, "channel") as c,
+            nest.for_(width) as i,
+            nest.if_(first + i < outs[-1]),
+        ):
+            total = number(0, sums)
+            for tap in range(count):
+                element = nest.let(cast(x[n, c, offsets[tap][i]], sums), "element")
+                part = element * weights[tap][i]
+                total += where(inside[tap][i], part, 0) if padding == "zeros" else part
+            y[(n, c, *line, first + i)] = cast(total, y.dtype)
+
+
+def _offset(indices: Sequence[Scalar], shape: Sequence[Extent]) -> Scalar:
+    """The offset of an element in a row-major tensor of `shape`."""
+    return functools.reduce(
+        lambda outer, inner: outer * inner[1] + inner[0],
+        zip(indices[1:], shape[1:], strict=True),
+        indices[0],
+    )
 
 
 def _length(extent: Extent, dtype: DType) -> Scalar:
