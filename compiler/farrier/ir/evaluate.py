@@ -34,7 +34,7 @@ from farrier.ir.expr import (
     UnaryOp,
     Var,
 )
-from farrier.ir.special import convert, erf, exp_nonpositive, whole_power
+from farrier.ir.special import FUNCTIONS, convert, swish, whole_power
 from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import DType
 
@@ -188,18 +188,12 @@ def _power(left: Any, right: Any) -> Any:
 _UNARY: dict[UnaryOp, Callable[[Any], Any]] = {
     UnaryOp.NEG: np.negative,
     UnaryOp.ABS: np.abs,
-    UnaryOp.EXP: np.exp,
-    UnaryOp.EXP_NONPOSITIVE: exp_nonpositive,
-    UnaryOp.LOG: np.log,
     UnaryOp.SQRT: np.sqrt,
-    UnaryOp.ERF: erf,
-    UnaryOp.TANH: np.tanh,
     UnaryOp.FLOOR: np.floor,
     UnaryOp.CEIL: np.ceil,
     UnaryOp.ROUND: np.rint,
     UnaryOp.NOT: np.logical_not,
-    UnaryOp.SIN: np.sin,
-    UnaryOp.COS: np.cos,
+    **{UnaryOp(name): function for name, function in FUNCTIONS.items()},
 }
 _BINARY: dict[BinaryOp, Callable[[Any, Any], Any]] = {
     BinaryOp.ADD: np.add,
@@ -210,6 +204,7 @@ _BINARY: dict[BinaryOp, Callable[[Any, Any], Any]] = {
     BinaryOp.MIN: np.minimum,
     BinaryOp.MAX: np.maximum,
     BinaryOp.POW: _power,
+    BinaryOp.SWISH: swish,
     BinaryOp.LT: np.less,
     BinaryOp.LE: np.less_equal,
     BinaryOp.EQ: np.equal,

@@ -4,16 +4,20 @@
            | Unary(op, expr) | Binary(op, expr, expr) | Select(expr, expr, expr) | Cast(dtype, expr)
            | ByteTable(entries, dtype, expr)
            | Reduce(op, [axis], expr)                       (tensor grammar only, at a stage's root)
-    unary  = neg | abs | exp | exp_nonpositive | log | sqrt | erf | tanh | floor | ceil | round
-           | not | sin | cos
+    unary  = neg | abs | not | sqrt | floor | ceil | round
+           | exp | exp_nonpositive | expm1 | log | log1p | erf
+           | sin | cos | tan | asin | acos | atan | sinh | cosh | tanh | asinh | acosh | atanh
+           | sigmoid | gelu | gelu_tanh | mish
     binary = add | sub | mul | div | mod | min | max | pow | lt | le | eq | ne | and | or
+           | swish                                             (x * sigmoid(alpha * x))
            | bit_and | bit_or | bit_xor | shl | shr            (integers)
     buffer = name : dtype[extent, ...] [@layout] in scope
 
 Indices are expressions of dtype i64 over loop variables, logical axes of the buffer; `div` and
 `mod` on integers round towards negative infinity. `round` is half to even. min and max propagate
 NaN. `shr` of a signed integer copies its sign; by less than 0 or by the width and more, nothing of
-the operand is left: 0, or its sign.
+the operand is left: 0, or its sign. A function is an operator of its own where a composition of
+others would lose digits: each is within 4 units in the last place.
 """
 
 from __future__ import annotations
@@ -120,16 +124,31 @@ class UnaryOp(enum.StrEnum):
     EXP_NONPOSITIVE = (
         "exp_nonpositive"  # exp of what is at most 0, and 0 where that is no normal number
     )
+    EXPM1 = "expm1"
     LOG = "log"
+    LOG1P = "log1p"
     SQRT = "sqrt"
     ERF = "erf"
-    TANH = "tanh"
     FLOOR = "floor"
     CEIL = "ceil"
     ROUND = "round"
     NOT = "not"
     SIN = "sin"
     COS = "cos"
+    TAN = "tan"
+    ASIN = "asin"
+    ACOS = "acos"
+    ATAN = "atan"
+    SINH = "sinh"
+    COSH = "cosh"
+    TANH = "tanh"
+    ASINH = "asinh"
+    ACOSH = "acosh"
+    ATANH = "atanh"
+    SIGMOID = "sigmoid"
+    GELU = "gelu"
+    GELU_TANH = "gelu_tanh"
+    MISH = "mish"
 
 
 class BinaryOp(enum.StrEnum):
@@ -141,6 +160,7 @@ class BinaryOp(enum.StrEnum):
     MIN = "min"
     MAX = "max"
     POW = "pow"
+    SWISH = "swish"
     LT = "lt"
     LE = "le"
     EQ = "eq"

@@ -46,7 +46,7 @@ from farrier.ir.loop import (
     Store,
     While,
 )
-from farrier.ir.special import convert, exp_nonpositive, whole_power
+from farrier.ir.special import FUNCTIONS, convert, swish, whole_power
 from farrier.ir.types import DType, Layout
 
 
@@ -137,6 +137,10 @@ def _power(left: float, right: float) -> float:
     return float(np.float64(left) ** np.float64(right))
 
 
+def _swish(x: float, alpha: float) -> float:
+    return float(swish(np.array(x), np.array(alpha)))
+
+
 def _float_function(function: Callable[[Any], Any]) -> Callable[[float], float]:
     return lambda value: float(function(np.float64(value)))
 
@@ -153,17 +157,12 @@ _RUNTIME: dict[str, Any] = {
     "least": _nan_last(min),
     "most": _nan_last(max),
     "u_abs": abs,
-    "u_exp": _float_function(np.exp),
-    "u_exp_nonpositive": _float_function(exp_nonpositive),
-    "u_log": _float_function(np.log),
     "u_sqrt": _float_function(np.sqrt),
-    "u_erf": math.erf,
-    "u_tanh": math.tanh,
     "u_floor": _float_function(np.floor),
     "u_ceil": _float_function(np.ceil),
     "u_round": _float_function(np.rint),
-    "u_sin": _float_function(np.sin),
-    "u_cos": _float_function(np.cos),
+    **{f"u_{name}": _float_function(function) for name, function in FUNCTIONS.items()},
+    "swish": _swish,
     "fresh": _fresh,
     "bits": _bits,
 }
@@ -185,7 +184,12 @@ _BITS = {
     BinaryOp.SHL: np.left_shift,
     BinaryOp.SHR: np.right_shift,
 }
-_CALLS = {BinaryOp.MIN: "least", BinaryOp.MAX: "most", BinaryOp.POW: "power"}
+_CALLS = {
+    BinaryOp.MIN: "least",
+    BinaryOp.MAX: "most",
+    BinaryOp.POW: "power",
+    BinaryOp.SWISH: "swish",
+}
 
 
 class _Writer:

@@ -1,17 +1,20 @@
-"""Scalar semantics that numpy lacks: erf, powers of integers, and conversion between element
-types."""
+"""Scalar semantics that numpy lacks: erf and activations, powers of integers, and conversion
+between element types."""
 
 from __future__ import annotations
 
 import functools
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from farrier.ir.narrow import FORMATS
 from farrier.ir.types import DType
+
+Function: TypeAlias = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
 
 EXP_NONPOSITIVE_END = {
     True: -708.3964185322641,
@@ -20,19 +23,20 @@ EXP_NONPOSITIVE_END = {
 _ERF_ONE = 6.0  # erf(6) differs from 1 by 2e-17
 
 
-@functools.cache
-def _erf_series() -> tuple[np.polynomial.Chebyshev, np.polynomial.Chebyshev]:
-    """erf(√t)/√t for t in [0, 1], and erf on [1, 6], as Chebyshev interpolants."""
+# Of erf(x) / x in x², Taylor's: at 1 the first that is left out is 1e-19.
+_ERF_NEAR = [
+    2 / math.sqrt(math.pi) * (-1) ** k / (math.factorial(k) * (2 * k + 1)) for k in range(19)
+]
 
-    def near(t: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        roots = np.sqrt(np.maximum(t, 1e-300))
-        return np.array([math.erf(root) / root for root in roots])
+
+@functools.cache
+def _erf_far() -> np.polynomial.Chebyshev:
+    """erf on [1, 6], as a Chebyshev interpolant."""
 
     def far(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
         return np.array([math.erf(value) for value in x])
 
-    interpolate = np.polynomial.Chebyshev.interpolate
-    return interpolate(near, 16, domain=[0.0, 1.0]), interpolate(far, 45, domain=[1.0, _ERF_ONE])
+    return np.polynomial.Chebyshev.interpolate(far, 45, domain=[1.0, _ERF_ONE])
 
 
 def exp_nonpositive(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -48,13 +52,62 @@ def exp_nonpositive(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 def erf(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """The error function, elementwise, in the dtype of `x`; computed in float64."""
-    near, far = _erf_series()
     wide = x.astype(np.float64)
     magnitude = np.abs(wide)
-    small = wide * near(np.minimum(magnitude, 1.0) ** 2)
-    large = np.copysign(far(np.clip(magnitude, 1.0, _ERF_ONE)), wide)
+    small = wide * np.polynomial.polynomial.polyval(np.minimum(magnitude, 1.0) ** 2, _ERF_NEAR)
+    large = np.copysign(_erf_far()(np.clip(magnitude, 1.0, _ERF_ONE)), wide)
     result: npt.NDArray[Any] = np.where(magnitude < 1.0, small, large).astype(x.dtype)
     return result
+
+
+def _in_float64(function: Function) -> Function:
+    """The function, computed in float64 and rounded to the dtype of its operand."""
+
+    @functools.wraps(function)
+    def rounded(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        result: npt.NDArray[Any] = function(x.astype(np.float64)).astype(x.dtype)
+        return result
+
+    return rounded
+
+
+def _tail(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The weight of the standard normal distribution beyond |x|; it loses no digits."""
+    weights = np.frompyfunc(math.erfc, 1, 1)(np.abs(x) * math.sqrt(0.5))
+    return np.asarray(weights, np.float64) * 0.5
+
+
+@_in_float64
+def sigmoid(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """1 / (1 + e^-x), which does not overflow."""
+    decay = np.exp(-np.abs(x))
+    return np.asarray(np.where(x < 0, decay, 1) / (1 + decay))
+
+
+def swish(x: npt.NDArray[Any], alpha: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """x * sigmoid(alpha * x), in the dtype of `x`; computed in float64."""
+    wide = x.astype(np.float64)
+    result: npt.NDArray[Any] = np.asarray(wide * sigmoid(wide * alpha.astype(np.float64)))
+    return result.astype(x.dtype)
+
+
+@_in_float64
+def gelu(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """x times the weight of the standard normal distribution below it."""
+    return np.asarray(np.where(x < 0, x * _tail(x), x * (1 - _tail(x))))
+
+
+@_in_float64
+def gelu_tanh(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """x / 2 * (1 + tanh(u)) = x * sigmoid(2 u), u = sqrt(2 / pi) * (x + 0.044715 * x^3): an
+    approximation of `gelu` (D. Hendrycks, K. Gimpel, arXiv:1606.08415)."""
+    return np.asarray(x * sigmoid(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
+
+
+@_in_float64
+def mish(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """x * tanh(log(1 + e^x))."""
+    return np.asarray(x * np.tanh(np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))))
 
 
 def whole_power(base: npt.NDArray[Any], exponent: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -65,6 +118,33 @@ def whole_power(base: npt.NDArray[Any], exponent: npt.NDArray[Any]) -> npt.NDArr
     inverse = np.where(unit, np.power(base, exponent & 1), 0)
     result: npt.NDArray[Any] = np.where(exponent < 0, inverse, whole).astype(base.dtype)
     return result
+
+
+# By its name in the expression grammar, every function of floats that no instruction computes.
+FUNCTIONS: dict[str, Function] = {
+    "exp": np.exp,
+    "exp_nonpositive": exp_nonpositive,
+    "expm1": np.expm1,
+    "log": np.log,
+    "log1p": np.log1p,
+    "erf": erf,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tan": np.tan,
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "atan": np.arctan,
+    "sinh": np.sinh,
+    "cosh": np.cosh,
+    "tanh": np.tanh,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh,
+    "atanh": np.arctanh,
+    "sigmoid": sigmoid,
+    "gelu": gelu,
+    "gelu_tanh": gelu_tanh,
+    "mish": mish,
+}
 
 
 def convert(x: npt.NDArray[Any], dtype: DType) -> npt.NDArray[Any]:

@@ -1,56 +1,57 @@
-"""Activation functions: ONNX's formulas, in the stable form where there are several."""
+"""Activation functions: ONNX's formulas, in a form that loses no digits where one does."""
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
-from farrier.ir.special import erf as numpy_erf
+from farrier.ir import special
+from farrier.ir.expr import BinaryOp, UnaryOp
 from farrier.ir.types import DType
 from farrier.ops.operator import Array, Attrs, Mismatch, Operator, Types, float_attr
 from farrier.ops.pointwise import first_dtype, pointwise
 from farrier.ops.scalar import (
     Scalar,
-    erf,
+    binary,
     exp,
-    log,
+    expm1,
+    log1p,
     magnitude,
     maximum,
     minimum,
-    tanh,
+    sigmoid,
+    unary,
     where,
 )
 
 _SELU_ALPHA, _SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
-_TANH_GELU = math.sqrt(2 / math.pi)  # Hendrycks and Gimpel, arXiv:1606.08415
-
-
-def sigmoid(x: Scalar) -> Scalar:
-    return 1 / (1 + exp(-x))
-
-
-def _sigmoid(x: Array) -> Array:
-    return np.asarray(1 / (1 + np.exp(-x)))
+# ONNX's defaults are of f32, as all of its attributes.
+_HARD_ALPHA = 0.20000000298023224
+_LEAK = 0.009999999776482582
 
 
 def softplus(x: Scalar) -> Scalar:
-    """log(1 + e^x), which does not overflow."""
-    return maximum(x, 0) + log(1 + exp(-magnitude(x)))
+    """log(1 + e^x), which does not overflow, and keeps its digits where it is small."""
+    return maximum(x, 0) + log1p(exp(-magnitude(x)))
+
+
+def _np_softplus(x: Array) -> Array:
+    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
 
 
 def _hard_sigmoid(attrs: Attrs, x: Scalar) -> Scalar:
     return minimum(
-        maximum(x * float_attr(attrs, "alpha", 0.2) + float_attr(attrs, "beta", 0.5), 0), 1
+        maximum(x * float_attr(attrs, "alpha", _HARD_ALPHA) + float_attr(attrs, "beta", 0.5), 0), 1
     )
 
 
 def _np_hard_sigmoid(attrs: Attrs, x: Array) -> Array:
-    return np.clip(x * float_attr(attrs, "alpha", 0.2) + float_attr(attrs, "beta", 0.5), 0, 1)
+    return np.clip(
+        x * float_attr(attrs, "alpha", _HARD_ALPHA) + float_attr(attrs, "beta", 0.5), 0, 1
+    )
 
 
 def _elu(attrs: Attrs, x: Scalar) -> Scalar:
-    return where(x < 0, (exp(x) - 1) * float_attr(attrs, "alpha", 1.0), x)
+    return where(x < 0, expm1(x) * float_attr(attrs, "alpha", 1.0), x)
 
 
 def _np_elu(attrs: Attrs, x: Array) -> Array:
@@ -59,7 +60,7 @@ def _np_elu(attrs: Attrs, x: Array) -> Array:
 
 def _celu(attrs: Attrs, x: Scalar) -> Scalar:
     alpha = float_attr(attrs, "alpha", 1.0)
-    return maximum(x, 0) + minimum((exp(x / alpha) - 1) * alpha, 0)
+    return maximum(x, 0) + minimum(expm1(x / alpha) * alpha, 0)
 
 
 def _np_celu(attrs: Attrs, x: Array) -> Array:
@@ -69,7 +70,7 @@ def _np_celu(attrs: Attrs, x: Array) -> Array:
 
 def _selu(attrs: Attrs, x: Scalar) -> Scalar:
     alpha, gamma = float_attr(attrs, "alpha", _SELU_ALPHA), float_attr(attrs, "gamma", _SELU_GAMMA)
-    return where(x > 0, x, (exp(x) - 1) * alpha) * gamma
+    return where(x > 0, x, expm1(x) * alpha) * gamma
 
 
 def _np_selu(attrs: Attrs, x: Array) -> Array:
@@ -78,15 +79,29 @@ def _np_selu(attrs: Attrs, x: Array) -> Array:
 
 
 def _gelu(attrs: Attrs, x: Scalar) -> Scalar:
-    if attrs.get("approximate", "none") == "tanh":
-        return x * 0.5 * (1 + tanh((x + x * x * x * 0.044715) * _TANH_GELU))
-    return x * 0.5 * (1 + erf(x * math.sqrt(0.5)))
+    approximate = attrs.get("approximate", "none") == "tanh"
+    return unary(UnaryOp.GELU_TANH if approximate else UnaryOp.GELU, x)
 
 
 def _np_gelu(attrs: Attrs, x: Array) -> Array:
-    if attrs.get("approximate", "none") == "tanh":
-        return np.asarray(x * 0.5 * (1 + np.tanh((x + x**3 * 0.044715) * _TANH_GELU)))
-    return np.asarray(x * 0.5 * (1 + numpy_erf(x * x.dtype.type(math.sqrt(0.5)))))
+    return (special.gelu_tanh if attrs.get("approximate", "none") == "tanh" else special.gelu)(x)
+
+
+def _swish(attrs: Attrs, x: Scalar) -> Scalar:
+    return binary(BinaryOp.SWISH, x, float_attr(attrs, "alpha", 1.0))
+
+
+def _np_swish(attrs: Attrs, x: Array) -> Array:
+    return special.swish(x, np.asarray(float_attr(attrs, "alpha", 1.0), x.dtype))
+
+
+def _hard_swish(attrs: Attrs, x: Scalar) -> Scalar:
+    """x * clip(x / 6 + 1/2, 0, 1): the sum comes first, which is exact where it is near 0."""
+    return x * (minimum(maximum(x + 3, 0), 6) * (1 / 6))
+
+
+def _np_hard_swish(attrs: Attrs, x: Array) -> Array:
+    return np.asarray(x * (np.clip(x + 3, 0, 6) / 6))
 
 
 def _shrink(attrs: Attrs, x: Scalar) -> Scalar:
@@ -126,8 +141,8 @@ OPERATORS: tuple[Operator, ...] = (
     pointwise("Relu", lambda attrs, x: maximum(x, 0), lambda attrs, x: np.maximum(x, 0)),
     pointwise(
         "LeakyRelu",
-        lambda attrs, x: where(x < 0, x * float_attr(attrs, "alpha", 0.01), x),
-        lambda attrs, x: np.where(x < 0, x * x.dtype.type(float_attr(attrs, "alpha", 0.01)), x),
+        lambda attrs, x: where(x < 0, x * float_attr(attrs, "alpha", _LEAK), x),
+        lambda attrs, x: np.where(x < 0, x * x.dtype.type(float_attr(attrs, "alpha", _LEAK)), x),
     ),
     pointwise(
         "PRelu",
@@ -140,27 +155,15 @@ OPERATORS: tuple[Operator, ...] = (
         lambda attrs, x: where(x > float_attr(attrs, "alpha", 1.0), x, 0),
         lambda attrs, x: np.where(x > float_attr(attrs, "alpha", 1.0), x, x.dtype.type(0)),
     ),
-    pointwise("Sigmoid", lambda attrs, x: sigmoid(x), lambda attrs, x: _sigmoid(x)),
+    pointwise("Sigmoid", lambda attrs, x: sigmoid(x), lambda attrs, x: special.sigmoid(x)),
     pointwise("HardSigmoid", _hard_sigmoid, _np_hard_sigmoid),
-    pointwise(
-        "HardSwish",
-        lambda attrs, x: x * _hard_sigmoid({"alpha": 1 / 6}, x),
-        lambda attrs, x: x * _np_hard_sigmoid({"alpha": 1 / 6}, x),
-    ),
-    pointwise(
-        "Swish",
-        lambda attrs, x: x * sigmoid(x * float_attr(attrs, "alpha", 1.0)),
-        lambda attrs, x: x * _sigmoid(x * x.dtype.type(float_attr(attrs, "alpha", 1.0))),
-    ),
-    pointwise("Softplus", lambda attrs, x: softplus(x), lambda attrs, x: np.logaddexp(x, 0 * x)),
+    pointwise("HardSwish", _hard_swish, _np_hard_swish),
+    pointwise("Swish", _swish, _np_swish),
+    pointwise("Softplus", lambda attrs, x: softplus(x), lambda attrs, x: _np_softplus(x)),
     pointwise(
         "Softsign", lambda attrs, x: x / (1 + magnitude(x)), lambda attrs, x: x / (1 + np.abs(x))
     ),
-    pointwise(
-        "Mish",
-        lambda attrs, x: x * tanh(softplus(x)),
-        lambda attrs, x: x * np.tanh(np.logaddexp(x, 0 * x)),
-    ),
+    pointwise("Mish", lambda attrs, x: unary(UnaryOp.MISH, x), lambda attrs, x: special.mish(x)),
     pointwise("Elu", _elu, _np_elu),
     pointwise("Celu", _celu, _np_celu),
     pointwise("Selu", _selu, _np_selu),

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 
 from farrier.ir.expr import UnaryOp
-from farrier.ir.special import erf as numpy_erf
+from farrier.ir.special import erf
 from farrier.ops.operator import Array, Operator
 from farrier.ops.pointwise import pointwise
-from farrier.ops.scalar import Scalar, exp, number, unary, where
+from farrier.ops.scalar import Scalar, number, unary, where
 
 
 def _function(
@@ -32,13 +32,19 @@ OPERATORS: tuple[Operator, ...] = (
     _primitive("Floor", UnaryOp.FLOOR, np.floor),
     _primitive("Ceil", UnaryOp.CEIL, np.ceil),
     _primitive("Round", UnaryOp.ROUND, np.rint),
+    _primitive("Erf", UnaryOp.ERF, erf),
     _primitive("Sin", UnaryOp.SIN, np.sin),
     _primitive("Cos", UnaryOp.COS, np.cos),
-    _primitive("Erf", UnaryOp.ERF, numpy_erf),
+    _primitive("Tan", UnaryOp.TAN, np.tan),
+    _primitive("Asin", UnaryOp.ASIN, np.arcsin),
+    _primitive("Acos", UnaryOp.ACOS, np.arccos),
+    _primitive("Atan", UnaryOp.ATAN, np.arctan),
+    _primitive("Sinh", UnaryOp.SINH, np.sinh),
+    _primitive("Cosh", UnaryOp.COSH, np.cosh),
     _primitive("Tanh", UnaryOp.TANH, np.tanh),
-    _function("Tan", lambda x: unary(UnaryOp.SIN, x) / unary(UnaryOp.COS, x), np.tan),
-    _function("Sinh", lambda x: (exp(x) - exp(-x)) * 0.5, np.sinh),
-    _function("Cosh", lambda x: (exp(x) + exp(-x)) * 0.5, np.cosh),
+    _primitive("Asinh", UnaryOp.ASINH, np.arcsinh),
+    _primitive("Acosh", UnaryOp.ACOSH, np.arccosh),
+    _primitive("Atanh", UnaryOp.ATANH, np.arctanh),
     _function("Reciprocal", lambda x: 1 / x, np.reciprocal),
     # Zero and NaN are their own sign.
     _function(

@@ -21,11 +21,12 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from farrier.ir import special
 from farrier.ir.dim import Extent, ceildiv, product
 from farrier.ir.dim import number as number_of
 from farrier.ir.graph import Node
 from farrier.ir.types import DType, TensorType
-from farrier.ops.activation import sigmoid, softplus
+from farrier.ops.activation import softplus
 from farrier.ops.builder import attributes_of
 from farrier.ops.nest import LoopBuilder, Tensor
 from farrier.ops.operator import (
@@ -49,12 +50,13 @@ from farrier.ops.scalar import (
     Scalar,
     cast,
     equal,
-    exp,
+    expm1,
     magnitude,
     maximum,
     minimum,
     number,
     remainder,
+    sigmoid,
     tanh,
     where,
 )
@@ -79,7 +81,7 @@ class Activation:
 ACTIVATIONS = {
     "relu": Activation(lambda x, a, b: maximum(x, 0), lambda x, a, b: np.maximum(x, 0)),
     "tanh": Activation(lambda x, a, b: tanh(x), lambda x, a, b: np.tanh(x)),
-    "sigmoid": Activation(lambda x, a, b: sigmoid(x), lambda x, a, b: 1 / (1 + np.exp(-x))),
+    "sigmoid": Activation(lambda x, a, b: sigmoid(x), lambda x, a, b: special.sigmoid(x)),
     "softsign": Activation(
         lambda x, a, b: x / (1 + magnitude(x)), lambda x, a, b: x / (1 + abs(x))
     ),
@@ -101,7 +103,7 @@ ACTIVATIONS = {
         0.5,
     ),
     "elu": Activation(
-        lambda x, a, b: where(x < 0, (exp(x) - 1) * a, x),
+        lambda x, a, b: where(x < 0, expm1(x) * a, x),
         lambda x, a, b: np.where(x < 0, np.expm1(np.minimum(x, 0)) * a, x),
         1.0,
     ),

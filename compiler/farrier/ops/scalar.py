@@ -103,8 +103,18 @@ def exp_nonpositive(x: Scalar) -> Scalar:
     return unary(UnaryOp.EXP_NONPOSITIVE, x)
 
 
+def expm1(x: Scalar) -> Scalar:
+    """exp(x) - 1, which keeps its digits near 0."""
+    return unary(UnaryOp.EXPM1, x)
+
+
 def log(x: Scalar) -> Scalar:
     return unary(UnaryOp.LOG, x)
+
+
+def log1p(x: Scalar) -> Scalar:
+    """log(1 + x), which keeps its digits near 0."""
+    return unary(UnaryOp.LOG1P, x)
 
 
 def sqrt(x: Scalar) -> Scalar:
@@ -117,6 +127,10 @@ def tanh(x: Scalar) -> Scalar:
 
 def erf(x: Scalar) -> Scalar:
     return unary(UnaryOp.ERF, x)
+
+
+def sigmoid(x: Scalar) -> Scalar:
+    return unary(UnaryOp.SIGMOID, x)
 
 
 def magnitude(x: Scalar) -> Scalar:

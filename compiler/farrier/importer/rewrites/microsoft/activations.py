@@ -8,6 +8,8 @@ from farrier.importer.scope import ImportScope, Upgrade
 from farrier.ir.dim import number, product
 from farrier.ops.operator import normal_axis
 
+_QUICK_ALPHA = 1.7020000219345093  # ONNX Runtime's default, 1.702 in f32
+
 
 def gelu(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """Gelu and BiasGelu by erf, FastGelu by tanh."""
@@ -19,13 +21,12 @@ def gelu(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 def quick_gelu(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """x · sigmoid(alpha · x)."""
     p = Parts(node, scope)
-    return p.results(swish(p, p.input(0), float(node.attrs.get("alpha", 1.702))))
+    return p.results(swish(p, p.input(0), float(node.attrs.get("alpha", _QUICK_ALPHA))))
 
 
 def swish(p: Parts, x: str, alpha: float = 1.0) -> str:
     """x · sigmoid(alpha · x)."""
-    scaled = x if alpha == 1 else p("Mul", x, p.number(alpha))
-    return p("Mul", x, p("Sigmoid", scaled))
+    return p("Swish", x, alpha=alpha)
 
 
 def bias_split_gelu(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:

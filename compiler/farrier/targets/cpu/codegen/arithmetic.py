@@ -335,6 +335,8 @@ def _float_binary(b: Builder, op: BinaryOp, left: Value, right: Value) -> str:
         whole = b.overloaded("floor", kind, ratio)
         part = b.pure(f"fmul contract {kind} {whole}, {right.text}")
         return b.pure(f"fsub contract {kind} {left.text}, {part}")
+    if op is BinaryOp.SWISH:
+        return math_functions.swish(b, left, right)
     return math_functions.power(b, left, right)
 
 

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from farrier.ir.expr import Binary, ByteTable, Expr, Load, MemoryScope, Select, Unary, UnaryOp
+from farrier.ir.expr import (
+    Binary,
+    BinaryOp,
+    ByteTable,
+    Expr,
+    Load,
+    MemoryScope,
+    Select,
+    Unary,
+    UnaryOp,
+)
+from farrier.ir.special import FUNCTIONS
 from farrier.ir.tensor import Stage
 from farrier.ir.walk import children, walk
 from farrier.schedule import Schedule
 
-_SERIES = frozenset(
-    (
-        UnaryOp.EXP,
-        UnaryOp.EXP_NONPOSITIVE,
-        UnaryOp.LOG,
-        UnaryOp.ERF,
-        UnaryOp.TANH,
-        UnaryOp.SIN,
-        UnaryOp.COS,
-    )
-)
+_SERIES = frozenset(map(UnaryOp, FUNCTIONS))
 _SERIES_COST = 15  # a polynomial, in operations
 _DIVISION_COST = 4
 _TABLE_COST = 4  # of a machine that declares how it looks bytes up
@@ -71,6 +72,7 @@ def _operations(expr: Expr) -> int:
             own = _SERIES_COST if op in _SERIES else 1
         case Binary(op, _, _):
             own = _DIVISION_COST if op.value in ("div", "pow") else 1
+            own = _SERIES_COST if op is BinaryOp.SWISH else own
         case Select(condition, then, otherwise):
             own = 1 if any(isinstance(node, Load) for node in walk(condition)) else 0
             inner = [condition, then, otherwise] if own else [then, otherwise]

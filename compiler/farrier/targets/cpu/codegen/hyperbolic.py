@@ -1,0 +1,93 @@
+"""Hyperbolic functions and their inverses."""
+
+from __future__ import annotations
+
+import math
+
+from farrier.targets.cpu.codegen.exponentials import exp
+from farrier.targets.cpu.codegen.float_code import FloatCode
+from farrier.targets.cpu.codegen.logarithms import log1p
+
+# (tanh(x) - x) / x^3 in x^2 <= 0.4, its Chebyshev interpolant
+_TANH = (-0.33333333149373706, 0.1333330014615991, -0.05395846162426815,
+         0.02176250289236752, -0.008323187026469735, 0.00226950165917333)  # fmt: skip
+_EXPM1_F64 = tuple(1 / math.factorial(k + 2) for k in range(17))  # Taylor's: 0.69^18 / 19! < 2^-66
+# (sinh(x) - x) / x^3 in x^2 on |x| <= 1, to 2^-34 and to 2^-63
+_SINH = (0.16666666497562013, 0.008333350059964988, 0.0001983615929752717, 2.816954276296634e-06)
+_SINH_F64 = (0.16666666666666669, 0.008333333333333148, 0.00019841269841431748,
+             2.755731915710553e-06, 2.5052123132053817e-08, 1.605726009291927e-10,
+             7.758739888362032e-13)  # fmt: skip
+
+
+def tanh(c: FloatCode, x: str) -> str:
+    """An odd polynomial near zero, 1 - 2 / (exp(2 |x|) + 1) elsewhere."""
+    size = c.abs(x)
+    twice = c.add(size, size)
+    if c.double:
+        small = c.fma(c.mul(twice, twice), c.polynomial(twice, _EXPM1_F64), twice)
+        near = c.div(small, c.add(small, 2.0))
+        is_near = c.less(twice, 0.69)
+    else:
+        square = c.mul(x, x)
+        near = c.fma(c.mul(size, square), c.polynomial(square, _TANH), size)
+        is_near = c.less(size, 0.625)
+    far = c.sub(1.0, c.div(2.0, c.add(exp(c, twice), 1.0)))
+    return c.signed_as(c.select(is_near, near, far), x)
+
+
+def sinh(c: FloatCode, x: str) -> str:
+    """An odd polynomial up to 1, a difference of exponentials beyond."""
+    size = c.abs(x)
+    square = c.mul(size, size)
+    series = c.polynomial(square, _SINH_F64 if c.double else _SINH)
+    near = c.fma(c.mul(size, square), series, size)
+    grown, decayed = _quarters(c, size)
+    far = c.sub(grown, decayed)
+    return c.signed_as(c.select(c.less(size, 1.0), near, c.add(far, far)), x)
+
+
+def cosh(c: FloatCode, x: str) -> str:
+    """A sum of exponentials."""
+    grown, decayed = _quarters(c, c.abs(x))
+    total = c.add(grown, decayed)
+    return c.add(total, total)
+
+
+def _quarters(c: FloatCode, size: str) -> tuple[str, str]:
+    """e^x / 4 and e^-x / 4: twice their sum is a cosine also where e^x has no number. Beyond the
+    bound they are infinite and 0."""
+    parts = c.reduced(c.at_most(size, c.of(90.0, 711.0)))
+    grown = c.mul(parts.mantissa, c.power_of_two(parts.exponent(-2)))
+    return grown, c.div(0.0625, grown)
+
+
+def asinh(c: FloatCode, x: str) -> str:
+    """log1p(|x| + x^2 / (1 + sqrt(1 + x^2))); of large numbers log(|x|) + ln 2, to which
+    1 / (4 x^2) would be added."""
+    size = c.abs(x)
+    square = c.mul(size, size)
+    root = c.intrinsic("sqrt", c.add(square, 1.0))
+    near = c.add(size, c.div(square, c.add(root, 1.0)))
+    return c.signed_as(_log_of_sum(c, size, near), x)
+
+
+def acosh(c: FloatCode, x: str) -> str:
+    """log1p(t + sqrt(t^2 + 2 t)) with t = x - 1, of large numbers log(x) + ln 2."""
+    above = c.sub(x, 1.0)
+    near = c.add(above, c.intrinsic("sqrt", c.mul(above, c.add(above, 2.0))))
+    valid = c.b.pure(f"fcmp oge {c.kind} {x}, {c.const(1.0)}")
+    return c.select(valid, _log_of_sum(c, x, near), math.nan)
+
+
+def _log_of_sum(c: FloatCode, size: str, near: str) -> str:
+    """log1p(near), or log(2 size) where the square of `size` hides a 1 beside it."""
+    is_large = c.less(c.of(2.0**13, 2.0**28), size)
+    value = log1p(c, c.select(is_large, c.sub(size, 1.0), near))
+    return c.add(value, c.select(is_large, math.log(2), 0.0))
+
+
+def atanh(c: FloatCode, x: str) -> str:
+    """log1p(2 |x| / (1 - |x|)) / 2."""
+    size = c.abs(x)
+    ratio = c.div(c.add(size, size), c.sub(1.0, size))
+    return c.signed_as(c.mul(log1p(c, ratio), 0.5), x)

@@ -1,0 +1,153 @@
+"""Trigonometric functions and their inverses.
+
+An angle is reduced to a quadrant and what is left of it, at most pi / 4, in f64: by pi / 2 in three
+parts as long as that is exact, and where a vector has a larger angle, in a function of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from farrier.targets.cpu.codegen.builder import Builder
+from farrier.targets.cpu.codegen.far_angles import far_angles
+from farrier.targets.cpu.codegen.float_code import FloatCode
+
+# Taylor's series on |r| <= pi / 4: r^19 / 19! and r^20 / 20! are left, below 2^-62.
+_SIN = tuple((-1) ** (k + 1) / math.factorial(2 * k + 3) for k in range(8))
+_COS = tuple((-1) ** k / math.factorial(2 * k) for k in range(10))
+# pi / 2 in parts of 33 bits, so that a product with an integer of 20 bits is exact
+_HALF_PI = (1.5707963267341256, 6.077100506303966e-11, 2.0222662487111665e-21)
+_NEAR = 2.0**20  # angles with such an integer
+# (atan(t) - t) / t^3 in t^2 on |t| <= tan(pi / 8), to 2^-30 and to 2^-59
+_ATAN = (-0.33333315222383114, 0.19998471320436695, -0.1424350339376068, 0.10593450688925743,
+         -0.06077018263844818)  # fmt: skip
+_ATAN_F64 = (
+    -0.333333333333332, 0.19999999999953635, -0.1428571428018822, 0.11111110782644948,
+    -0.09090897726739426, 0.07692059568942987, -0.06663095901922055, 0.05847825434381598,
+    -0.0503900015308233, 0.03805646973540337, -0.017898021569655292,
+)  # fmt: skip
+# (asin(t) - t) / t^3 in t^2 on |t| <= 1/2, to 2^-27.6 and to 2^-59
+_ASIN = (0.16666752047402125, 0.07495312255825998, 0.04546882075245202, 0.024186098886712273,
+         0.0421566174579592)  # fmt: skip
+_ASIN_F64 = (
+    0.16666666666666757, 0.07499999999971313, 0.04464285717420883, 0.030381942724445537,
+    0.022372214571549857, 0.017351618767866946, 0.013980746345499203, 0.01139947457235368,
+    0.010777308644909908, 0.0037168678567061713, 0.02168337585796995, -0.020966684760505012,
+    0.0326092986538815,
+)  # fmt: skip
+# pi / 2 as a number of the type and the rest
+_RIGHT_ANGLE = {True: 1.5707963267948966, False: 1.57079637050628662}
+_RIGHT_ANGLE_REST = {True: 6.123233995736766e-17, False: -4.371139000186241e-08}
+
+
+def sine(quadrants: int) -> Callable[[FloatCode, str], str]:
+    """The sine of an angle so many quadrants ahead: for 0 sin, for 1 cos."""
+
+    def expand(c: FloatCode, x: str) -> str:
+        if not c.double:
+            wide = c.as_double()
+            return c.truncated(wide, expand(wide, c.extended(x)))
+        r, quadrant = _reduced(c, x)
+        sine, cosine = _both(c, r)
+        number = c.int_op("add", quadrant, quadrants)
+        value = c.select(c.bit(number, 1), cosine, sine)
+        value = c.select(c.bit(number, 2), c.neg(value), value)
+        return value if quadrants else c.select(c.equal(x, 0.0), x, value)  # the sign of a zero
+
+    return expand
+
+
+def tan(c: FloatCode, x: str) -> str:
+    """The quotient of sine and cosine, in odd quadrants the negative inverse."""
+    if not c.double:
+        wide = c.as_double()
+        return c.truncated(wide, tan(wide, c.extended(x)))
+    r, quadrant = _reduced(c, x)
+    sine, cosine = _both(c, r)
+    odd = c.bit(quadrant, 1)
+    over = c.select(odd, c.neg(cosine), sine)
+    value = c.div(over, c.select(odd, sine, cosine))
+    return c.select(c.equal(x, 0.0), x, value)
+
+
+def _both(c: FloatCode, r: str) -> tuple[str, str]:
+    square = c.mul(r, r)
+    sine = c.fma(c.mul(square, r), c.polynomial(square, _SIN), r)
+    return sine, c.polynomial(square, _COS)
+
+
+def _reduced(c: FloatCode, x: str) -> tuple[str, str]:
+    """The distance of an angle from the nearest multiple of pi / 2, and the multiple in the low
+    bits of an integer. NaN of an infinite one."""
+    turns, bits = c.round(c.mul(x, 2 / math.pi))
+    r = x
+    for part in _HALF_PI:
+        r = c.fma(turns, -part, r)
+    b = c.b
+    is_far = b.pure(f"fcmp oge {c.kind} {c.abs(x)}, {c.const(_NEAR)}")
+    any_far = is_far if c.lanes == 1 else _any(b, is_far, c.lanes)
+    near, far, joined = b.block, b.fresh("far"), b.fresh("near")
+    b.put(f"br i1 {any_far}, label %{far}, label %{joined}")
+    b.start_block(far)
+    both = f"{{ {c.kind}, {c.bits} }}"
+    function = far_angles(b, c, _NEAR)
+    text = f"call {both} {function}({c.kind} {x}, {c.kind} {r}, {c.bits} {bits})"
+    angles = b.emit(text)
+    far_r, far_bits = (b.emit(f"extractvalue {both} {angles}, {at}") for at in (0, 1))
+    b.put(f"br label %{joined}")
+    b.start_block(joined)
+    r = b.emit(f"phi {c.kind} [ {r}, %{near} ], [ {far_r}, %{far} ]")
+    return r, b.emit(f"phi {c.bits} [ {bits}, %{near} ], [ {far_bits}, %{far} ]")
+
+
+def _any(b: Builder, mask: str, lanes: int) -> str:
+    whole = b.pure(f"bitcast <{lanes} x i1> {mask} to i{lanes}")
+    return b.pure(f"icmp ne i{lanes} {whole}, 0")
+
+
+def atan(c: FloatCode, x: str) -> str:
+    """Of |x| beyond tan(pi / 8), the angle from pi / 4, and beyond its inverse that from pi / 2."""
+    size = c.abs(x)
+    is_middle, is_far = c.less(math.tan(math.pi / 8), size), c.less(1 / math.tan(math.pi / 8), size)
+    over = c.select(is_far, -1.0, c.select(is_middle, c.sub(size, 1.0), size))
+    under = c.select(is_far, size, c.select(is_middle, c.add(size, 1.0), 1.0))
+    t = c.div(over, under)
+    angle = _odd(c, t, c.mul(t, t), _ATAN_F64 if c.double else _ATAN)
+    right, rest = _RIGHT_ANGLE[c.double], _RIGHT_ANGLE_REST[c.double]
+    base = c.select(is_far, right, c.select(is_middle, right / 2, 0.0))
+    low = c.select(is_far, rest, c.select(is_middle, rest / 2, 0.0))
+    return c.signed_as(c.add(base, c.add(angle, low)), x)
+
+
+def asin(c: FloatCode, x: str) -> str:
+    """Of |x| from 1/2 on, pi / 2 minus twice the arcsine of sqrt((1 - |x|) / 2)."""
+    is_near, angle = _arc(c, x)
+    right, rest = _RIGHT_ANGLE[c.double], _RIGHT_ANGLE_REST[c.double]
+    far = c.add(c.fma(angle, -2.0, right), rest)
+    return c.signed_as(c.select(is_near, angle, far), x)
+
+
+def acos(c: FloatCode, x: str) -> str:
+    """pi / 2 minus the arcsine; of |x| from 1/2 on, twice that of sqrt((1 - |x|) / 2), or pi minus
+    it."""
+    is_near, angle = _arc(c, x)
+    right, rest = _RIGHT_ANGLE[c.double], _RIGHT_ANGLE_REST[c.double]
+    near = c.sub(right, c.sub(c.signed_as(angle, x), rest))
+    twice = c.add(angle, angle)
+    mirrored = c.add(c.sub(2 * right, twice), 2 * rest)
+    return c.select(is_near, near, c.select(c.less(x, 0.0), mirrored, twice))
+
+
+def _arc(c: FloatCode, x: str) -> tuple[str, str]:
+    """Whether |x| is below 1/2, and the arcsine of |x| or of sqrt((1 - |x|) / 2)."""
+    size = c.abs(x)
+    is_near = c.less(size, 0.5)
+    square = c.select(is_near, c.mul(size, size), c.mul(c.sub(1.0, size), 0.5))
+    root = c.select(is_near, size, c.intrinsic("sqrt", square))
+    return is_near, _odd(c, root, square, _ASIN_F64 if c.double else _ASIN)
+
+
+def _odd(c: FloatCode, t: str, square: str, series: tuple[float, ...]) -> str:
+    """t + t^3 times a polynomial of t^2."""
+    return c.fma(c.mul(t, square), c.polynomial(square, series), t)

@@ -1,0 +1,224 @@
+"""Every function of one number, and Pow, in units in the last place over all exponents."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import farrier
+from farrier.importer import import_model
+from farrier.ops import run_graph
+
+Array = np.ndarray
+Wide = np.longdouble  # 64 bits of mantissa on x86-64, 113 on aarch64
+MICROSOFT = "com.microsoft"
+KINDS = {np.dtype(np.float32): TensorProto.FLOAT, np.dtype(np.float64): TensorProto.DOUBLE}
+LN2 = np.log(Wide(2))
+
+
+def below(x: Array) -> Array:
+    """The standard normal distribution's weight below x: its tails by Laplace's continued fraction,
+    the middle by the series of the error function."""
+    size = np.minimum(np.abs(x), 60)
+    middle = np.minimum(size, 2.5)
+    term = total = middle
+    for k in range(1, 60):
+        term = -term * middle * middle * (2 * k - 1) / (2 * k * (2 * k + 1))
+        total = total + term
+    root = np.sqrt(2 * np.arccos(Wide(-1)))
+    fraction = far = np.maximum(size, 2.5)
+    for k in range(300, 0, -1):
+        fraction = far + k / fraction
+    tail = np.exp(-far * far / 2) / root / fraction
+    tail = np.where(size < 2.5, Wide(0.5) - total / root, np.where(np.isinf(x), 0, tail))
+    return np.where(x < 0, tail, 1 - tail)
+
+
+def sigmoid(x: Array) -> Array:
+    decay = np.exp(-np.abs(x))
+    return np.where(x < 0, decay, 1) / (1 + decay)
+
+
+def softplus(x: Array) -> Array:
+    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
+
+
+def erf(x: Array) -> Array:
+    """By its series near 0, which 2 * below(...) - 1 loses."""
+    total = term = np.clip(x, -1, 1)
+    for k in range(1, 40):
+        term = -term * np.clip(x, -1, 1) ** 2 / k
+        total = total + term / (2 * k + 1)
+    near = 2 / np.sqrt(np.arccos(Wide(-1))) * total
+    return np.where(
+        np.abs(x) < 1, near, np.sign(x) * (1 - 2 * below(-np.abs(x) * np.sqrt(Wide(2))))
+    )
+
+
+def gelu_tanh(x: Array) -> Array:
+    slope = 2 * np.sqrt(2 / np.arccos(Wide(-1)))
+    return x * sigmoid(slope * (x + Wide("0.044715") * x * x * x))
+
+
+def single(value: float) -> Wide:
+    """An attribute, which is an f32."""
+    return Wide(np.float32(value))
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    op: str
+    exact: Callable[..., Array]
+    attrs: dict[str, object] = dataclasses.field(default_factory=dict)
+    bound: float = 4.0  # units in the last place; the formula may lose more than 4
+    domain: str = ""
+    only: type | None = None
+
+
+ALPHA, GAMMA = single(1.7), single(1.1)
+CASES = [
+    *(
+        Case(op, getattr(np, name))
+        for op, name in {
+            "Exp": "exp", "Log": "log", "Sqrt": "sqrt", "Sin": "sin", "Cos": "cos", "Tan": "tan",
+            "Asin": "arcsin", "Acos": "arccos", "Atan": "arctan", "Sinh": "sinh", "Cosh": "cosh",
+            "Tanh": "tanh", "Asinh": "arcsinh", "Acosh": "arccosh", "Atanh": "arctanh",
+            "Reciprocal": "reciprocal", "Abs": "abs", "Neg": "negative", "Floor": "floor",
+            "Ceil": "ceil", "Round": "rint",
+        }.items()
+    ),
+    Case("Erf", erf),
+    Case("Sigmoid", sigmoid),
+    Case("Softplus", softplus),
+    Case("Softsign", lambda x: x / (1 + np.abs(x))),
+    Case("Relu", lambda x: np.maximum(x, 0)),
+    Case("LeakyRelu", lambda x: np.where(x < 0, x * ALPHA, x), {"alpha": 1.7}),
+    Case("Elu", lambda x: np.where(x < 0, np.expm1(x) * ALPHA, x), {"alpha": 1.7}),
+    Case(
+        "Celu",
+        lambda x: np.maximum(x, 0) + np.minimum(np.expm1(x / ALPHA) * ALPHA, 0),
+        {"alpha": 1.7},
+        only=np.float32,
+    ),
+    Case(
+        "Selu",
+        lambda x: np.where(x > 0, x, np.expm1(x) * ALPHA) * GAMMA,
+        {"alpha": 1.7, "gamma": 1.1},
+    ),
+    Case("Mish", lambda x: x * np.tanh(softplus(x))),
+    Case("Gelu", lambda x: x * below(x), bound=8),
+    Case("Gelu", gelu_tanh, {"approximate": "tanh"}),
+    Case("Swish", lambda x: x * sigmoid(x)),
+    Case("Swish", lambda x: x * sigmoid(x * -ALPHA), {"alpha": -1.7}),
+    Case("HardSwish", lambda x: x * np.clip(x + 3, 0, 6) / 6),
+    Case(
+        "HardSigmoid",
+        lambda x: np.clip(x * single(0.2) + single(0.5), 0, 1),
+    ),
+    Case("Gelu", lambda x: x * below(x), bound=8, domain=MICROSOFT, only=np.float32),
+    Case("FastGelu", gelu_tanh, domain=MICROSOFT, only=np.float32),
+    Case(
+        "QuickGelu",
+        lambda x: x * sigmoid(x * single(1.702)),
+        domain=MICROSOFT,
+        only=np.float32,
+    ),
+]  # fmt: skip
+
+
+def cases_of(dtype: type) -> list[Case]:
+    return [case for case in CASES if case.only in (None, dtype)]
+
+
+def model(dtype: type) -> bytes:
+    """All functions of one input, and a power of two."""
+    kind = KINDS[np.dtype(dtype)]
+    nodes = [
+        helper.make_node(case.op, ["x"], [f"y{i}"], domain=case.domain, **case.attrs)
+        for i, case in enumerate(cases_of(dtype))
+    ]
+    nodes.append(helper.make_node("Pow", ["x", "e"], ["power"]))
+    inputs = [helper.make_tensor_value_info(name, kind, ["n"]) for name in ("x", "e")]
+    outputs = [onnx.ValueInfoProto(name=node.output[0]) for node in nodes]
+    graph = helper.make_graph(nodes, "functions", inputs, outputs)
+    opsets = [helper.make_opsetid("", 24), helper.make_opsetid(MICROSOFT, 1)]
+    made = helper.make_model(graph, opset_imports=opsets)
+    made.ir_version = 10
+    return bytes(made.SerializeToString())
+
+
+def points(dtype: type, seed: int) -> Array:
+    """Numbers of every exponent and both signs, those where functions bend, and special ones."""
+    random = np.random.default_rng(seed)
+    info, bits = np.finfo(dtype), np.dtype(f"u{np.dtype(dtype).itemsize}").type
+    exponents = np.repeat(np.arange((1 << info.nexp) - 1), 4096 // (1 << info.nexp) or 1)
+    mantissas = random.integers(0, 1 << info.nmant, exponents.size)
+    wide = ((exponents << info.nmant) | mantissas).astype(bits).view(dtype)
+    most = np.log(info.max)
+    ranges = [(-1, 1), (-6, 6), (-40, 12), (-1.1 * most, 1.01 * most)]
+    bent = [random.uniform(low, high, 700).astype(dtype) for low, high in ranges]
+    special = [0.0, 1.0, 0.5, 2.0, 3.0, np.inf, info.max, info.tiny, info.smallest_subnormal]
+    made = np.concatenate([wide, -wide, *bent, special, np.negative(special), [np.nan]])
+    return made.astype(dtype)
+
+
+def exponents(x: Array, seed: int) -> Array:
+    """An exponent for each base, whose power is mostly a number; a quarter of them whole."""
+    random = np.random.default_rng(seed)
+    most = float(np.log(np.finfo(x.dtype).max))
+    with np.errstate(all="ignore"):
+        fitting = random.uniform(-1.1 * most, 1.1 * most, x.size) / np.log(np.abs(x))
+    whole = np.rint(random.uniform(-40, 40, x.size))
+    chosen = np.where(random.random(x.size) < 0.25, whole, fitting)
+    chosen[-40:] = random.choice([0.0, 1.0, -1.0, 3.0, -3.0, 0.5, np.inf, -np.inf, np.nan], 40)
+    return chosen.astype(x.dtype)
+
+
+def units(found: Array, exact: Array) -> Array:
+    """Errors in units in the last place; infinite where one is no number, or not the infinity."""
+    rounded = exact.astype(found.dtype)
+    info = np.finfo(found.dtype)
+    place = np.spacing(np.clip(np.abs(rounded), info.tiny, info.max)).astype(Wide)
+    error = np.abs(found.astype(Wide) - exact) / place
+    same = (found == rounded) | (np.isnan(found) & np.isnan(rounded))
+    error = np.where(np.isnan(error) | (np.isinf(rounded) != np.isinf(found)), np.inf, error)
+    return np.where(same, 0, error).astype(np.float64)
+
+
+@np.errstate(all="ignore")
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_functions_are_within_4_units_in_the_last_place(dtype):
+    if dtype is np.float64 and np.finfo(Wide).nmant < 60:
+        pytest.skip("this machine has no wider type to compare f64 with")
+    x = points(dtype, 3)
+    e = exponents(x, 5)
+    data = model(dtype)
+    results = farrier.compile(data, verify=False, threads=1).run({"x": x, "e": e})
+    imported = import_model(data)
+    values = dict(zip([v.name for v in imported.graph.inputs], (x, e), strict=True))
+    references = list(run_graph(imported.graph, values).values())
+    wrong = []
+    cases = [*cases_of(dtype), Case("Pow", lambda x: np.power(x, e.astype(Wide)))]
+    for case, found, reference in zip(cases, results.values(), references, strict=True):
+        exact = case.exact(x.astype(Wide))
+        error = units(found, exact)
+        worst = int(np.argmax(error))
+        if error[worst] > case.bound:
+            wrong.append(f"{case.op}({x[worst]!r}) = {found[worst]!r}: {error[worst]:.3g} ulp")
+        if dtype is np.float64:
+            assert_reference(case.op, reference, exact)
+    assert not wrong, "\n".join(wrong)
+
+
+def assert_reference(op: str, reference: Array, exact: Array) -> None:
+    """Verification runs the references in f64 beside kernels of f32: 12 digits are enough, of small
+    results as well. HardSigmoid rounds twice where it begins."""
+    normal = ~(np.abs(exact) < 1e-300)
+    atol = 1e-15 if op == "HardSigmoid" else 0.0
+    wanted = exact[normal].astype(np.float64)
+    np.testing.assert_allclose(reference[normal], wanted, 1e-12, atol, err_msg=op)
