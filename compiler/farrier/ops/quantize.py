@@ -17,12 +17,15 @@ from farrier.ops.scalar import Scalar, cast, unary
 
 
 def _quantize(attrs: Attrs, x: Scalar, scale: Scalar, zero: Scalar | None = None) -> Scalar:
-    """saturate(round(x / scale) + zero); the quotient is rounded to `precision`."""
+    """saturate(round(x / scale) + zero), or saturate(round(x / scale + zero)) with `zero_first`,
+    which only the importer sets; the quotient is rounded to `precision`."""
     to, precision = DType(str(attrs["to"])), DType(str(attrs["precision"]))
     ratio = cast(x, DType.F32)
     if not isinstance(scale.expr, Const) or scale.expr.value != 1:
         ratio = ratio / cast(scale, DType.F32)
     ratio = cast(cast(ratio, precision), DType.F32)
+    if zero is not None and attrs.get("zero_first"):
+        ratio, zero = ratio + cast(zero, DType.F32), None
     if to.is_integer:
         ratio = unary(UnaryOp.ROUND, ratio)
     if zero is not None:
@@ -34,6 +37,8 @@ def _np_quantize(attrs: Attrs, x: Array, scale: Array, zero: Array | None = None
     to, precision = DType(str(attrs["to"])), DType(str(attrs["precision"]))
     ratio = _f32(x) / _f32(scale)
     ratio = convert(convert(ratio, precision), DType.F32)
+    if zero is not None and attrs.get("zero_first"):
+        ratio, zero = ratio + _f32(zero), None
     if to.is_integer:
         ratio = np.rint(ratio)
     if zero is not None:

@@ -42,7 +42,7 @@ def i32(*values):
     return np.array(values, np.int32)
 
 
-def one_node(op, inputs, outputs=1, fixed=(), dims=None, domain=MICROSOFT, opset=17, **attrs):
+def one_node(op, inputs, outputs=1, fixed=(), dims=None, domain=MICROSOFT, version=17, **attrs):
     """The bytes of a model of one node, and what it is fed with. Inputs are arrays, or None where
     omitted; those at positions `fixed` are initializers; `dims` holds shapes with names of open
     dims by position. `outputs` is a number, or a list with 0 for what is omitted."""
@@ -63,7 +63,7 @@ def one_node(op, inputs, outputs=1, fixed=(), dims=None, domain=MICROSOFT, opset
     weights = [numpy_helper.from_array(named[name], name) for name in sorted(kept)]
     values = [onnx.ValueInfoProto(name=name) for name in results if name]
     graph = helper.make_graph([node], "g", infos, values, weights)
-    imports = [helper.make_opsetid("", opset), helper.make_opsetid(MICROSOFT, 1)]
+    imports = [helper.make_opsetid("", version), helper.make_opsetid(MICROSOFT, 1)]
     model = helper.make_model(graph, opset_imports=imports, ir_version=9)
     return model.SerializeToString(), {n: a for n, a in named.items() if n not in kept}
 

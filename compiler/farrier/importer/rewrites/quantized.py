@@ -196,7 +196,7 @@ def qlinear_matmul(node: RawNode, opset: int, scope: ImportScope) -> list[RawNod
     return requantized(node, total, factor, scale, zero, scope.dtype(a), scope)
 
 
-def _centred(name: str, zero: str, shape: tuple[int, ...], scope: ImportScope) -> str:
+def centred(name: str, zero: str, shape: tuple[int, ...], scope: ImportScope) -> str:
     """A quantized tensor less its zero point, in i16."""
     if is_zero(zero, scope):
         return name
@@ -218,7 +218,7 @@ def _convolution(
     weights = _as_signed_bytes(w, w_zero, scope)
     if scope.dtype(x) not in (DType.I8, DType.U8) or not weights:
         channels = (-1, *(1,) * (rank - 1))
-        x, weights = _centred(x, x_zero, (), scope), _centred(w, w_zero, channels, scope)
+        x, weights = centred(x, x_zero, (), scope), centred(w, w_zero, channels, scope)
     elif not is_zero(x_zero, scope):
         zero = shaped(x_zero, (), scope)
         window = window_of(attrs, scope.shape(x)[2:], scope.shape(w)[2:])

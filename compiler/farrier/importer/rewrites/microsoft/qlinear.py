@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterable
+
+import numpy as np
+
 from farrier.importer.raw import RawNode
 from farrier.importer.rewrites.quantized import (
     as_float,
+    centred,
     dequantize,
     integer_product,
     is_zero,
@@ -14,36 +20,108 @@ from farrier.importer.rewrites.quantized import (
     real,
     requantized,
     shaped,
+    sums,
 )
 from farrier.importer.scope import ImportScope, Upgrade, ints
-from farrier.ir.types import DType, Shape
-from farrier.ops import Mismatch, NotSupported
+from farrier.ir.dim import product
+from farrier.ir.types import DType
+from farrier.ops import Mismatch
 from farrier.ops.operator import normal_axis
+
+_LEAST = float(np.finfo(np.float32).min)
 
 
 def _quantized(
-    node: RawNode, value: str, scale: str, zero: str, like: DType, scope: ImportScope
+    node: RawNode, value: str, scale: str, zero: str, like: DType, scope: ImportScope, **how: int
 ) -> RawNode:
-    """The node that quantizes a value with one scale, in the dtype of the operands."""
-    to = scope.dtype(zero) if zero else like
-    if to is not like:
-        raise Mismatch(f"an operand is {like}, and the zero point of the result {to}")
+    """The node that quantizes a value with one scale, in the dtype of the operands; `how` are
+    further attributes of it."""
+    to = _dtype_of_result(zero, like, scope)
     zeros = [] if is_zero(zero, scope) else [shaped(zero, (), scope)]
-    attrs = {"to": str(to), "precision": str(DType.F32), "saturate": 1}
+    attrs = {"to": str(to), "precision": str(DType.F32), "saturate": 1, **how}
     inputs = [value, shaped(scale, (), scope), *zeros]
     return RawNode("QuantizeLinear", inputs, node.outputs, attrs, node.origin)
 
 
-def _qlinear_binary(op: str) -> Upgrade:
-    """Two operands dequantized, the operator, the result quantized."""
+def _dtype_of_result(zero: str, like: DType, scope: ImportScope) -> DType:
+    """The dtype of a result, which is that of the operands."""
+    to = scope.dtype(zero) if zero else like
+    if to is not like:
+        raise Mismatch(f"an operand is {like}, and the zero point of the result {to}")
+    return to
 
-    def rule(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-        a, a_scale, a_zero, b, b_scale, b_zero, y_scale = node.inputs[:7]
-        operands = (real(a, a_scale, a_zero, scope), real(b, b_scale, b_zero, scope))
-        value = scope.add(op, *operands)
-        return [_quantized(node, value, y_scale, node.input(7), scope.dtype(a), scope)]
 
-    return rule
+def _rounded(node: RawNode, value: str, zero: str, like: DType, scope: ImportScope) -> RawNode:
+    """The node that rounds a value to which the zero point is added before, as ONNX Runtime does
+    where it adds, multiplies and pools: ties go to even sums."""
+    return _quantized(node, value, number_of(1, scope), zero, like, scope, zero_first=1)
+
+
+def _apart(product: str, scope: ImportScope) -> str:
+    """A product that is rounded before it is added, as in ONNX Runtime: a comparison keeps the two
+    from becoming one operation, which would round once."""
+    return scope.add("Max", product, number_of(_LEAST, scope))
+
+
+def _scalars(names: Iterable[str], scope: ImportScope) -> list[str]:
+    """Scales and zero points as scalars; zero points that are omitted stay so."""
+    return [shaped(name, (), scope) if name else "" for name in names]
+
+
+def qlinear_add(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
+    """a (α/γ) + (b (β/γ) + (c₀ − a₀ α/γ − b₀ β/γ)), rounded, for scales α, β, γ."""
+    a, a_scale, a_zero, b, b_scale, b_zero, scale = node.inputs[:7]
+    a_scale, b_scale, scale = _scalars((a_scale, b_scale, scale), scope)
+    left, right = (scope.add("Div", own, scale) for own in (a_scale, b_scale))
+    _dtype_of_result(node.input(7), scope.dtype(a), scope)
+    own, *others = (
+        as_float(shaped(zero, (), scope), scope) if zero else number_of(0, scope)
+        for zero in (node.input(7), a_zero, b_zero)
+    )
+    moved = scope.add("Add", *(map(functools.partial(scope.add, "Mul"), (left, right), others)))
+    terms = [scope.add("Mul", as_float(x, scope), ratio) for x, ratio in ((a, left), (b, right))]
+    rest = scope.add("Add", terms[1], scope.add("Sub", own, moved))
+    return [_rounded(node, scope.add("Add", terms[0], rest), "", scope.dtype(a), scope)]
+
+
+def qlinear_mul(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
+    """(a − a₀) (b − b₀) (α β / γ) + c₀, rounded, for scales α, β, γ."""
+    a, a_scale, a_zero, b, b_scale, b_zero, scale = node.inputs[:7]
+    a_scale, b_scale, scale = _scalars((a_scale, b_scale, scale), scope)
+    factors = [
+        as_float(centred(x, zero, (), scope), scope) for x, zero in ((a, a_zero), (b, b_zero))
+    ]
+    ratio = scope.add("Div", scope.add("Mul", a_scale, b_scale), scale)
+    value = scope.add("Mul", scope.add("Mul", *factors), ratio)
+    return [_rounded(node, _apart(value, scope), node.input(7), scope.dtype(a), scope)]
+
+
+def qlinear_average_pool(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
+    """The mean of a window of a dequantized image, by the scale, rounded."""
+    x, x_scale, x_zero, scale = node.inputs[:4]
+    attrs, rank = dict(node.attrs), len(scope.shape(x))
+    is_last = attrs.pop("channels_last", 0)
+    value = _apart(real(x, x_scale, x_zero, scope), scope)
+    if is_last:
+        value = scope.add("Transpose", value, perm=(0, rank - 1, *range(1, rank - 1)))
+    value = scope.add("AveragePool", value, **attrs)
+    if is_last:
+        value = scope.add("Transpose", value, perm=(0, *range(2, rank), 1))
+    return [_quantized(node, value, scale, node.input(4), scope.dtype(x), scope, zero_first=1)]
+
+
+def qlinear_global_average_pool(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
+    """The sum of an image in i32, less its zero points, times one factor; the zero point of the
+    result is added after rounding."""
+    x, x_scale, x_zero, scale = node.inputs[:4]
+    shape, is_last = scope.shape(x), node.attrs.get("channels_last", 0)
+    axes = range(1, len(shape) - 1) if is_last else range(2, len(shape))
+    total = sums(centred(x, x_zero, (), scope), axes, 1, scope)
+    count = as_float(scope.constant(ints(product(shape[axis] for axis in axes))), scope)
+    x_scale, scale = _scalars((x_scale, scale), scope)
+    factor = scope.add("Div", x_scale, scope.add("Mul", scale, count))
+    value = scope.add("Mul", as_float(total, scope), factor)
+    return [_quantized(node, value, number_of(1, scope), node.input(4), scope.dtype(x), scope)]
 
 
 def _qlinear_unary(op: str) -> Upgrade:
@@ -51,29 +129,26 @@ def _qlinear_unary(op: str) -> Upgrade:
 
     def rule(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
         x, x_scale, x_zero, y_scale = node.inputs[:4]
-        attrs, shape = dict(node.attrs), scope.shape(x)
-        last = attrs.pop("channels_last", 0)
-        if op == "Softmax":
-            _since_thirteen(attrs, shape)
-        value = real(x, x_scale, x_zero, scope)
-        if last:
-            value = scope.add(
-                "Transpose", value, perm=(0, len(shape) - 1, *range(1, len(shape) - 1))
-            )
-        value = scope.add(op, value, **attrs)
-        if last:
-            value = scope.add("Transpose", value, perm=(0, *range(2, len(shape)), 1))
+        value = scope.add(op, real(x, x_scale, x_zero, scope), **node.attrs)
         return [_quantized(node, value, y_scale, node.input(4), scope.dtype(x), scope)]
 
     return rule
 
 
-def _since_thirteen(attrs: dict[str, object], shape: Shape) -> None:
-    """Refuses what Softmax meant before opset 13, where that differs: whole rows of a matrix."""
-    version = attrs.pop("opset", 13)
-    axis = normal_axis(int(str(attrs.get("axis", -1))), len(shape))
-    if int(str(version)) < 13 and any(n != 1 for n in shape[axis + 1 :]):
-        raise NotSupported("softmax of opset 12 over several axes")
+def qlinear_softmax(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
+    """Softmax of a dequantized tensor, along one axis, or as before opset 13 over all from one on;
+    its attribute says which of the two."""
+    x, x_scale, x_zero, y_scale = node.inputs[:4]
+    shape, version = scope.shape(x), int(node.attrs.get("opset", 13))
+    axis = normal_axis(int(node.attrs.get("axis", -1)), len(shape))
+    value = real(x, x_scale, x_zero, scope)
+    if version >= 13:
+        value = scope.add("Softmax", value, axis=axis)
+    else:
+        rows = scope.constant(ints([product(shape[:axis]), product(shape[axis:])]))
+        value = scope.add("Softmax", scope.add("Reshape", value, rows), axis=-1)
+        value = scope.add("Reshape", value, scope.constant(ints(shape)))
+    return [_quantized(node, value, y_scale, node.input(4), scope.dtype(x), scope)]
 
 
 def qlinear_where(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
@@ -128,13 +203,13 @@ RULES: dict[str, Upgrade] = {
     "QuantizeLinear": quantize,
     "DequantizeLinear": dequantize,
     "QLinearConv": qlinear_conv,
-    "QLinearAdd": _qlinear_binary("Add"),
-    "QLinearMul": _qlinear_binary("Mul"),
+    "QLinearAdd": qlinear_add,
+    "QLinearMul": qlinear_mul,
     "QLinearLeakyRelu": _qlinear_unary("LeakyRelu"),
     "QLinearSigmoid": _qlinear_unary("Sigmoid"),
-    "QLinearSoftmax": _qlinear_unary("Softmax"),
-    "QLinearAveragePool": _qlinear_unary("AveragePool"),
-    "QLinearGlobalAveragePool": _qlinear_unary("GlobalAveragePool"),
+    "QLinearSoftmax": qlinear_softmax,
+    "QLinearAveragePool": qlinear_average_pool,
+    "QLinearGlobalAveragePool": qlinear_global_average_pool,
     "QLinearReduceMean": qlinear_reduce_mean,
     "QLinearWhere": qlinear_where,
     "QLinearConcat": qlinear_concat,
