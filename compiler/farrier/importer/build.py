@@ -468,6 +468,9 @@ class _Import:
         self._emit(node) if op in names() else self.expand(node, NEWEST_OPSET)
         return result
 
+    def emit(self, node: RawNode) -> None:
+        self._emit(node)
+
     def expand(self, node: RawNode, opset: int) -> None:
         types = [self._values[name].type if name else None for name in node.inputs]
         found = expand(node, self._version_of(node.op, opset), types, self.fresh)

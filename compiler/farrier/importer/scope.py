@@ -73,6 +73,9 @@ class ImportScope(Protocol):
     def add(self, op: str, *inputs: str, **attrs: Any) -> str:
         """Imports a node in the newest opset's form before the one at hand; gives its output."""
 
+    def emit(self, node: RawNode) -> None:
+        """Imports a node of several outputs in the newest opset's form before the one at hand."""
+
     def expand(self, node: RawNode, opset: int) -> None:
         """Imports the nodes by which ONNX defines this one; NotSupported where it does not."""
 
