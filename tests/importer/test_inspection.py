@@ -48,7 +48,7 @@ def test_a_model_that_compiles():
         ("MatMul", 1, True),
         ("Relu", 1, True),
     ]
-    assert found.open_dims == (OpenDim("n", 1, 65536, 1),)
+    assert found.open_dims == (OpenDim("n", 0, 65536, 1),)
     names = [(one.kind, one.op, one.name) for one in found.graph.nodes]
     assert names == [
         ("input", "", "x"),

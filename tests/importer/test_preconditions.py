@@ -142,7 +142,7 @@ def test_an_operator_implies_the_typical_size(model):
     data = model(nodes, {"x": ["n", 3, "h", "w2"]}, constants={"w": np.ones((48, 5), np.float32)})
     imported = import_model(data)
     assert [(d.name, d.low, d.high, d.typical) for d in imported.dims] == [
-        ("n", 1, 65536, 1), ("h", 32, 39, 32), ("w2", 32, 39, 32)
+        ("n", 0, 65536, 1), ("h", 32, 39, 32), ("w2", 32, 39, 32)
     ]  # fmt: skip
     with pytest.raises(InvalidModelError, match="differ in their inner extent") as caught:
         import_model(data, typical={"h": 64, "w2": 64})
@@ -163,7 +163,7 @@ def test_a_branch_narrows_its_own_sizes_alone(model):
     nodes = [node("If", ["c"], ["h"], **branches), node("ReduceMax", ["h"], ["y"])]
     data = model(nodes, {"x": [1, 1, "n"], "c": []}, dtypes={"c": onnx.TensorProto.BOOL})
     artifact = farrier.compile(data, typical={"n": 150})
-    assert [(dim.low, dim.high) for dim in artifact.manifest.dims] == [(1, 1 << 20)]
+    assert [(dim.low, dim.high) for dim in artifact.manifest.dims] == [(0, 1 << 20)]
     reference = onnxruntime.InferenceSession(data)
     for size, branch in ((150, True), (150, False), (700, True), (50, False), (7, False)):
         feed = {"x": np.random.default_rng(0).standard_normal((1, 1, size)).astype(np.float32)}
@@ -196,7 +196,8 @@ def test_bounds_follow_the_dims_that_they_are_made_of(model):
         "image": np.array([1, 1, -1]),
     }
     data = model(nodes, {"p": ["a"], "x": ["b"]}, constants=constants)
-    artifact = farrier.compile(data, typical={"a": 12, "b": 8})
+    sizes = {"p": ("a:1..100",), "x": ("b:1..100",)}
+    artifact = farrier.compile(data, shapes=sizes, typical={"a": 12, "b": 8})
     reference = onnxruntime.InferenceSession(data)
     for a, b in ((12, 8), (2, 38), (36, 4), (2, 3)):
         feed = {"p": np.ones(a, np.float32), "x": np.zeros(b, np.float32)}

@@ -19,7 +19,7 @@ ADD = [node("Add", ["x", "z"], ["y"])]
 def test_what_is_left_open_stays_open(model):
     imported = import_model(model(ADD, {"x": ["n", 3, None], "z": [1]}))
     assert [str(value.type.shape) for value in imported.graph.inputs] == ["(s0, 3, s1)", "(1,)"]
-    assert [(d.name, d.low, d.typical) for d in imported.dims] == [("n", 1, 1), ("x[2]", 1, 128)]
+    assert [(d.name, d.low, d.typical) for d in imported.dims] == [("n", 0, 1), ("x[2]", 0, 128)]
     assert imported.axes == (("n", "", "x[2]"), ("",))
 
 
@@ -109,10 +109,10 @@ def test_open_dims_are_symbols_and_keep_their_names(model):
     imported = import_model(data, {"x": ("batch:2..8", 3, "?")}, ({"batch": 4},))
     batch, free = imported.graph.inputs[0].type.shape[0], imported.graph.inputs[0].type.shape[2]
     assert [str(batch), bounds(batch), typical(batch)] == ["s0", (2, 8), 4]
-    assert [str(free), bounds(free)] == ["s1", (1, 1 << 20)]
+    assert [str(free), bounds(free)] == ["s1", (0, 1 << 20)]
     assert imported.graph.inputs[1].type.shape == (batch, 1, 1)
     assert [(d.name, d.symbol, d.low, d.high) for d in imported.dims] == [
-        ("batch", "s0", 2, 8), ("x[2]", "s1", 1, 1 << 20)
+        ("batch", "s0", 2, 8), ("x[2]", "s1", 0, 1 << 20)
     ]  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from farrier.errors import InvalidModelError, UnresolvedShapeError, UnsupportedO
 from farrier.files.mapped import pages_of
 from farrier.importer.data_dims import Defined
 from farrier.importer.declared import declaration
+from farrier.importer.emptiness import shortfall
 from farrier.importer.functions import expand
 from farrier.importer.limits import (
     MAX_CONSTANT_BYTES,
@@ -51,6 +52,7 @@ from farrier.ir.dim import (
     Undecided,
     as_extent,
     dim,
+    minimum,
     number,
     substitute,
     symbols,
@@ -828,6 +830,8 @@ class _Import:
             symbol = next((s for s in counted if s.name == attrs["extent"]), None)
             self._note(0 if symbol is None else as_extent(symbol))
         self._check_outputs(node, kinds)
+        for extent, enough in shortfall(node.op, types, kinds, attrs):
+            self._check_elements(extent, enough)
         results = _folded(operator, inputs, data, kinds, attrs)
         if results is not None:
             for name, result, kind in zip(node.outputs, results, kinds, strict=False):
@@ -867,6 +871,21 @@ class _Import:
         names = {symbol: one.name for symbol, one in self.defined.items()}
         told = self._signature.text(message)
         return re.sub(r"\b[kd]\d+\b", lambda match: names.get(match[0], match[0]), told)
+
+    def _check_elements(self, extent: Extent, enough: Extent) -> None:
+        """Checks that there is an element of an axis from which one is taken. Raises Undecided
+        where fewer sizes of one dim answer that; otherwise `enough` is checked when the model
+        runs."""
+        if enough == 0:
+            raise Mismatch("an element is taken from an axis of 0")
+        if enough == minimum(extent, 1) and len(set(symbols((extent,)))) == 1:
+            try:
+                if extent > 0:
+                    return
+            except Undecided as asked:
+                if self._signature.settles(asked.question):
+                    raise
+        self.require(self.unknown(self.constant(ints([enough]))), [1])
 
     def _identity(self, value: Value | None) -> Hashable:
         """What two values that are certainly equal share."""

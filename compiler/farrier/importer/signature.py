@@ -308,8 +308,8 @@ def _symbols(
                 one, other = (_range_text(*found) for found in (ranges[size.name], size.range))
                 raise UsageError(f"{size.name!r} has two ranges, {one} and {other}")
     usual = _usual_sizes(inputs, shapes)
-    for name, (_, most) in usual.items():
-        ranges.setdefault(name, (1, most, 1))
+    for name, kind in usual.items():
+        ranges.setdefault(name, (kind.least, kind.most, 1))
     chosen: dict[str, int] = {}
     for name, number in (item for one in hot for item in one.items()):
         if name not in first_axis:
@@ -328,7 +328,7 @@ def _symbols(
     extents: dict[str, Extent] = {}
     for name in first_axis:
         low, high, step = ranges[name]
-        size = chosen.get(name, min(max(usual[name][0], low), high))
+        size = chosen.get(name, min(max(usual[name].typical, low), high))
         least, most = -(-low // step), high // step
         found = NamedDim(name, f"s{len(named)}", least, most, max(size // step, least), step)
         extents[name] = step * found.extent
@@ -350,10 +350,10 @@ def _symbols(
 
 def _usual_sizes(
     inputs: Sequence[Declared], shapes: Mapping[str, Sequence[Size]]
-) -> dict[str, tuple[int, int]]:
-    """What an open dim typically is, and at most, by its name, where nobody says it: the first
-    place where it stands decides."""
-    usual: dict[str, tuple[int, int]] = {}
+) -> dict[str, _Usual]:
+    """The sizes of an open dim by its name, where nobody says them: the first place where it stands
+    decides."""
+    usual: dict[str, _Usual] = {}
     for declared in inputs:
         shape = shapes[declared.name]
         kinds = [_BATCH] + [_LENGTH] * (len(shape) - 1)
@@ -399,11 +399,20 @@ def _range_text(low: int, high: int, step: int) -> str:
     return f"{low}..{high}" if step == 1 else f"{low}..{high}:{step}"
 
 
-# What a dim typically is, and what it is at most, where nobody says it.
-_BATCH = (1, DEFAULT_HIGH)  # the first axis
-_SIDE = (224, DEFAULT_HIGH)  # of an image
-_WIDTH = (16, DEFAULT_HIGH)  # of strings, in characters
-_LENGTH = (128, 1 << 20)  # of sequences, a minute of sound among them, and whatever else
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Usual:
+    """The sizes of an open dim where nobody says them. It may be 0, as a batch of no detections or
+    a cache before the first token, unless an operator forbids it."""
+
+    typical: int
+    most: int = DEFAULT_HIGH
+    least: int = 0
+
+
+_BATCH = _Usual(1)  # the first axis
+_SIDE = _Usual(224)  # of an image
+_WIDTH = _Usual(16, least=1)  # of strings, in characters
+_LENGTH = _Usual(128, 1 << 20)  # of sequences, a minute of sound among them, and whatever else
 _CHANNELS = (1, 3)  # of images
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import overload
 
 import numpy as np
 
-from farrier.ir.dim import Extent, product
+from farrier.ir.dim import Extent, maximum, product
 from farrier.ir.expr import Buffer, Expr, Reduce, ReduceOp
 from farrier.ir.graph import Node
 from farrier.ir.types import DType, Shape, TensorType
@@ -220,7 +221,15 @@ def _keep(function: Callable[..., Array]) -> Callable[[Array, tuple[int, ...]], 
 
 
 _SUM = _keep(np.sum)
-_MEAN = _Rule(ReduceOp.SUM, _keep(np.mean), after=lambda x, count: x / count)
+
+
+def _mean(x: Array, axes: tuple[int, ...]) -> Array:
+    """The mean over some axes; of no elements 0, as in ONNX Runtime."""
+    count = math.prod(x.shape[axis] for axis in axes)
+    return np.asarray(np.mean(x, axis=axes, keepdims=True)) if count else _SUM(x, axes)
+
+
+_MEAN = _Rule(ReduceOp.SUM, _mean, after=lambda x, count: x / maximum(count, 1))
 
 
 def _extreme(combine: ReduceOp, function: Callable[..., Array]) -> _Rule:

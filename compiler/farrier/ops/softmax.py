@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from farrier.ir import expr as e
+from farrier.ir.dim import maximum as most
 from farrier.ir.expr import Buffer, Expr, Reduce, ReduceOp
 from farrier.ir.graph import Node
 from farrier.ir.types import DType, TensorType
@@ -103,8 +104,16 @@ def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...
         return total(row.ranges, lambda r: weights(*at[: row.axis], r, *at[row.axis :]))
 
     whole = builder.local("sum", row.shape, x.dtype, sums)
-    # One division for the row: the sum is one at least, for the highest adds that.
-    share = builder.local("share", row.shape, x.dtype, lambda *at: 1 / whole(*at))
+    # One division for the row: the sum is one at least, for the highest adds that. Where a row of
+    # no elements has a context, as an attention over no keys, that is 0 and not NaN.
+    size = x.shape[row.axis]
+    none = most(size, 1) - size
+    share = builder.local(
+        "share",
+        row.shape,
+        x.dtype,
+        lambda *at: 1 / (whole(*at) + none if none != 0 else whole(*at)),
+    )
     return (builder.output(node, lambda *at: weights(*at) * share(*row.of(at))),)
 
 

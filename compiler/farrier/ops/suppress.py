@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from farrier.ir.dim import Extent, minimum, product
-from farrier.ir.dim import number as number_of
 from farrier.ir.graph import Node
 from farrier.ir.types import DType, TensorType
 from farrier.ops.builder import attributes_of
@@ -97,13 +96,13 @@ def _share(one: Array, other: Array) -> float:
 def _nest(nest: LoopBuilder, node: Node) -> None:
     """Each class of each image by itself, in parallel: boxes come from a heap, best first, and stay
     where none that stayed before overlaps; what stays is then put together."""
-    batches, classes, count = (number_of(extent) for extent in nest.shape(1))
+    batches, classes, count = nest.shape(1)
     scores, share = nest.input(1), _scalar(nest, 3, 0)
     limit = nest.let(cast(_scalar(nest, 2, 0), DType.I64), "limit")
-    most = min(count, _known(node, nest, count))
+    most = minimum(count, _known(nest, count))
     lines = batches * classes
     out = nest.output(0, (lines * most * 3,))
-    if not lines or not most:
+    if lines == 0 or most == 0:
         nest.output(1)[()] = 0
         return
     chosen = nest.shared("chosen", (lines, most), DType.I64)
@@ -116,7 +115,7 @@ def _nest(nest: LoopBuilder, node: Node) -> None:
         stayed = nest.variable(number(0, DType.I64), "stayed")
         room = nest.let(least(limit, most), "room")
         with nest.while_(both(left.value > 0, stayed.value < room)):
-            box = nest.let(count - 1 - heap.places[0], "box")
+            box = nest.let(number(count - 1, DType.I64) - heap.places[0], "box")
             left.value = left.value - 1
             heap.sift(
                 heap.values[left.value], heap.places[left.value], number(0, DType.I64), left.value
@@ -141,8 +140,8 @@ def _scalar(nest: LoopBuilder, position: int, default: int) -> Scalar:
     return number(default, DType.F32) if given is None else given[0]
 
 
-def _known(node: Node, nest: LoopBuilder, count: int) -> int:
-    """How many boxes of one class may stay, where that is a constant."""
+def _known(nest: LoopBuilder, count: Extent) -> Extent:
+    """How many boxes of one class may stay, where that is a constant; else all of them."""
     known = nest.known(2)
     return count if known is None else max(int(known), 0)
 
@@ -154,18 +153,19 @@ class _Candidates(Heap):
 
 
 def _candidates(nest: LoopBuilder, scores: Tensor, batch: Scalar, kind: Scalar) -> _Candidates:
-    count = number_of(scores.shape[2])
+    count = scores.shape[2]
     heap = _Candidates(nest, count, scores.dtype, largest=False)
     threshold = nest.optional(4, (1,))
     size = nest.variable(number(0, DType.I64), "size")
     with nest.for_(count) as box:
         score = nest.let(scores[batch, kind, box])
-        heap.values[size.value], heap.places[size.value] = score, count - 1 - box
+        place = number(count - 1, DType.I64) - box
+        heap.values[size.value], heap.places[size.value] = score, place
         enters = equal(score, score) if threshold is None else score > threshold[0]
         size.value = size.value + cast(enters, DType.I64)
     heap.length = nest.let(size.value, "length")
     with nest.for_(count // 2) as i:
-        start = nest.let(count // 2 - 1 - i)
+        start = nest.let(number(count // 2 - 1, DType.I64) - i)
         with nest.if_(start < heap.length):
             heap.sift(heap.values[start], heap.places[start], start, heap.length)
     return heap
@@ -174,7 +174,7 @@ def _candidates(nest: LoopBuilder, scores: Tensor, batch: Scalar, kind: Scalar) 
 class _Boxes:
     """The boxes that stayed, as sides."""
 
-    def __init__(self, nest: LoopBuilder, node: Node, batch: Scalar, most: int) -> None:
+    def __init__(self, nest: LoopBuilder, node: Node, batch: Scalar, most: Extent) -> None:
         self._nest, self._batch, self._boxes = nest, batch, nest.input(0)
         self._is_centered = bool(int_attr(attributes_of(node), "center_point_box", 0))
         self._sides = nest.local("sides", (4, most), self._boxes.dtype)  # low and high of each axis

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from farrier.ir import expr as e
-from farrier.ir.dim import product
+from farrier.ir.dim import product, reduced
 from farrier.ir.expr import Buffer, Expr
 from farrier.ir.graph import Node
 from farrier.ir.types import DType, Shape, TensorType
@@ -44,9 +44,10 @@ def reshaped(shape: Shape, wanted: Shape, keep_zero: bool) -> Shape:
             filled[axis] = shape[axis]
     size, known = product(shape), product(extent for extent in filled if extent != -1)
     if -1 in filled:
-        if known == 0 or size % known:
+        above, below = reduced(size, known)
+        if below == 0 or above % below:
             raise Mismatch(f"{size} elements of {shape} do not fill the shape {wanted}")
-        filled[filled.index(-1)] = size // known
+        filled[filled.index(-1)] = above // below
     if differ(product(filled), size) or any(extent < 0 for extent in filled):
         raise Mismatch(f"{size} elements of {shape} do not fill the shape {wanted}")
     return tuple(filled)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from farrier.importer.raw import RawNode
 from farrier.importer.rewrites.numbers import Number, Numbers
 from farrier.importer.scope import ImportScope, first_room, ints
-from farrier.ir.dim import Extent, Undecided, product, typical
+from farrier.ir.dim import Extent, Undecided, product, reduced, typical
 from farrier.ops.operator import Mismatch
 
 
@@ -82,6 +82,7 @@ def _filled(extents: list[Number], size: Extent, numbers: Numbers) -> list[Numbe
 
 def _quotient(size: Extent, known: Extent) -> Extent | None:
     """`size / known` where that is a whole number for certain."""
+    size, known = reduced(size, known)
     try:
         return None if known == 0 or size % known != 0 else size // known
     except Undecided:
