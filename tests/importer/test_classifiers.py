@@ -250,3 +250,81 @@ def test_norms_and_transformations_that_are_unknown():
     attrs = {"coefficients": [1.0, 2.0], "post_transform": "CUBE"}
     with pytest.raises(UnsupportedOperatorError, match="'CUBE'"):
         import_model(model_of("LinearRegressor", {"x": X}, version=1, **attrs))
+
+
+VECTORS = [1.0, 0.0, 0.5, 1.0, -1.0, 1.0, 0.25, -2.0]
+KERNELS = ("LINEAR", "POLY", "RBF", "SIGMOID")
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_support_vector_regressors(kernel):
+    attrs = {"coefficients": [1.0, -0.5, 0.7, 0.1], "rho": [0.3], "support_vectors": VECTORS}
+    attrs |= {"kernel_type": kernel, "kernel_params": [0.3, 0.2, 3.0], "n_supports": 4}
+    for one_class in (0, 1):
+        model = model_of("SVMRegressor", {"x": X}, version=1, one_class=one_class, **attrs)
+        compare(model, {"x": X})
+    attrs = {"coefficients": [1.0, -0.5], "rho": [0.3], "n_supports": 0}
+    attrs |= {"kernel_type": "LINEAR", "kernel_params": [1.0, 0.0, 3.0]}
+    compare(model_of("SVMRegressor", {"x": X}, version=1, **attrs), {"x": X})
+
+
+@pytest.mark.parametrize("transform", ["NONE", "LOGISTIC", "SOFTMAX"])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_support_vector_classifiers(kernel, transform):
+    shared = {"support_vectors": VECTORS, "post_transform": transform}
+    shared |= {"kernel_type": kernel, "kernel_params": [0.3, 0.2, 3.0]}
+    two = {"coefficients": [1.0, -0.5, 0.7, -0.2], "rho": [0.3], "vectors_per_class": [1, 3]}
+    three = {
+        "coefficients": [1.0, -0.5, 0.7, 0.2, 0.3, 0.4, -1.0, 0.5],
+        "rho": [0.3, 0.1, -0.2],
+        "vectors_per_class": [1, 2, 1],
+    }
+    for attrs in (
+        two | {"classlabels_ints": [5, 3]},
+        two | {"classlabels_strings": ["no", "yes"], "prob_a": [-1.0], "prob_b": [0.2]},
+        three | {"classlabels_ints": [5, 3, 4]},
+        three | {"classlabels_ints": [5, 3, 4], "prob_a": [-1.0, -2.0, -1.5], "prob_b": [0.2] * 3},
+    ):
+        model = model_of("SVMClassifier", {"x": X}, ("l", "s"), 1, **shared, **attrs)
+        compare(model, {"x": X})
+
+
+def test_linear_models_as_support_vector_classifiers():
+    """With the columns of scores as ONNX Runtime has them."""
+    attrs = {"coefficients": [1.0, -0.5, 0.7, 0.2, 0.3, 0.4], "rho": [0.3]}
+    attrs |= {"kernel_type": "LINEAR", "kernel_params": [1.0, 0.0, 3.0]}
+    for transform in ("NONE", "LOGISTIC", "SOFTMAX"):
+        more = {"post_transform": transform, "classlabels_ints": [5, 3, 4]}
+        compare(model_of("SVMClassifier", {"x": X}, ("l", "s"), 1, **attrs, **more), {"x": X})
+
+
+def zipped(labels):
+    node = helper.make_node("ZipMap", ["x"], ["y"], domain="ai.onnx.ml", **labels)
+    infos = [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n", 2])]
+    graph = helper.make_graph([node], "g", infos, [onnx.ValueInfoProto(name="y")])
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("ai.onnx.ml", 1)]
+    model = helper.make_model(graph, opset_imports=opsets)
+    model.ir_version = 9
+    return bytes(model.SerializeToString())
+
+
+@pytest.mark.parametrize(
+    "labels", [{"classlabels_int64s": [7, -3]}, {"classlabels_strings": ["yes", "no"]}]
+)
+def test_maps_are_the_rows_of_a_tensor(labels, tmp_path, monkeypatch):
+    """And maps again for a program that is written for ONNX Runtime."""
+    monkeypatch.setenv("FARRIER_CACHE", str(tmp_path))
+    model = zipped(labels)
+    artifact = farrier.compile(model, threads=1)
+    np.testing.assert_array_equal(artifact.run({"x": X})["y"], X)
+    (declared,) = artifact.manifest.declaration.outputs
+    assert (list(declared.keys), declared.members) == (*labels.values(), ("y",))
+    artifact.save(tmp_path / "m.farrier")
+    expected = onnxruntime.InferenceSession(model).run(None, {"x": X})
+    for source in (model, str(tmp_path / "m.farrier")):
+        assert farrier.InferenceSession(source).run(None, {"x": X}) == expected
+
+
+def test_maps_need_a_label_for_each_column():
+    with pytest.raises(InvalidModelError, match="3 labels for columns"):
+        import_model(zipped({"classlabels_int64s": [1, 2, 3]}), {"x": (4, 2)})

@@ -20,16 +20,18 @@ class DeclaredValue:
     """An input or output. `type` is in ONNX Runtime's words: `tensor(float)`,
     `seq(tensor(int64))`; a sequence and a value of unknown rank have no dims. `members` names the
     tensors of the artifact that hold it: one, one an item of a sequence, or none where it is
-    absent."""
+    absent. `keys` are those of each map in a sequence of maps, which is one tensor with a row for
+    each map and a column for each key."""
 
     name: str
     type: str
     dims: tuple[DeclaredSize, ...]
     members: tuple[str, ...] = ()
+    keys: tuple[int | str, ...] = ()
 
     @property
     def is_sequence(self) -> bool:
-        return self.type.startswith("seq(")
+        return self.type.startswith("seq(") and not self.keys
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -64,9 +66,9 @@ def _value(raw: dict[str, Any]) -> DeclaredValue:
     dims = tuple(
         size if size is None or isinstance(size, int) else _text(size) for size in raw["dims"]
     )
-    return DeclaredValue(
-        _text(raw["name"]), _text(raw["type"]), dims, tuple(map(_text, raw["members"]))
-    )
+    keys = tuple(key if isinstance(key, int) else _text(key) for key in raw.get("keys", ()))
+    members = tuple(map(_text, raw["members"]))
+    return DeclaredValue(_text(raw["name"]), _text(raw["type"]), dims, members, keys)
 
 
 def _text(value: Any) -> str:

@@ -19,7 +19,7 @@ def declaration(model: onnx.ModelProto, overridden: Collection[str] = ()) -> Dec
     initializers = set(initialized(graph)).difference(overridden)
     return Declaration(
         inputs=tuple(_value(info) for info in graph.input if info.name not in initializers),
-        outputs=tuple(map(_value, graph.output)),
+        outputs=tuple(_value(info, _keys(graph, info.name)) for info in graph.output),
         defaults=tuple(info.name for info in graph.input if info.name in initializers),
         graph_name=graph.name,
         graph_description=graph.doc_string,
@@ -31,12 +31,23 @@ def declaration(model: onnx.ModelProto, overridden: Collection[str] = ()) -> Dec
     )
 
 
-def _value(info: onnx.ValueInfoProto) -> DeclaredValue:
+def _keys(graph: onnx.GraphProto, output: str) -> tuple[int | str, ...]:
+    """The keys of the maps that a ZipMap makes of an output's columns; none for other outputs."""
+    for node in graph.node:
+        if node.op_type == "ZipMap" and output in node.output:
+            for attribute in node.attribute:
+                if attribute.strings or attribute.ints:
+                    texts = (text.decode(errors="replace") for text in attribute.strings)
+                    return (*texts, *attribute.ints)
+    return ()
+
+
+def _value(info: onnx.ValueInfoProto, keys: tuple[int | str, ...] = ()) -> DeclaredValue:
     kind = info.type
     while kind.WhichOneof("value") == "optional_type":
         kind = kind.optional_type.elem_type
     dims = tuple(map(_dim, kind.tensor_type.shape.dim))
-    return DeclaredValue(info.name, _type_text(info.type), dims)
+    return DeclaredValue(info.name, _type_text(info.type), dims, keys=keys)
 
 
 def _type_text(kind: onnx.TypeProto) -> str:

@@ -34,6 +34,7 @@ from farrier.importer.rewrites import (
     sizes,
     slices,
     spectral,
+    support_vectors,
     training,
     trees,
 )
@@ -381,6 +382,9 @@ _UPGRADES: dict[str, Upgrade] = {
     "ai.onnx.ml:FeatureVectorizer": classical.feature_vectorizer,
     "ai.onnx.ml:OneHotEncoder": classical.one_hot_encoder,
     "ai.onnx.ml:CategoryMapper": category_mapper,
+    "ai.onnx.ml:ZipMap": classical.zip_map,
+    "ai.onnx.ml:SVMClassifier": support_vectors.svm_classifier,
+    "ai.onnx.ml:SVMRegressor": support_vectors.svm_regressor,
     "ai.onnx.ml:TreeEnsemble": trees.tree_ensemble,
     "ai.onnx.ml:TreeEnsembleClassifier": forest_classifier.tree_ensemble_classifier,
     "ai.onnx.ml:TreeEnsembleRegressor": trees.tree_ensemble_regressor,

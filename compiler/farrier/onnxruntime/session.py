@@ -251,6 +251,8 @@ class InferenceSession:
         arrays = [_as_object(results[member]) for member in told.members]
         if told.is_sequence:
             return arrays
+        if told.keys:
+            return [dict(zip(told.keys, row, strict=True)) for row in arrays[0].tolist()]
         return arrays[0] if arrays else None
 
     def _warn(self, message: str) -> None:

@@ -103,7 +103,15 @@ def _outputs(order: Mapping[str, Any], files: Sequence[int]) -> list[Array]:
     inputs = read_arrays(order["inputs"].values(), files[order["path"] is None :])
     given = dict(zip(order["inputs"], inputs, strict=True))
     outputs = session.run([*order["names"], *order["extra"]], given)
-    return [np.asarray(output) for output in outputs]
+    return [_tensor(output) for output in outputs]
+
+
+def _tensor(output: Any) -> Array:
+    """An output as an array; maps are rows, with a column for each key in ascending order."""
+    if isinstance(output, list) and all(isinstance(row, dict) for row in output):
+        output = [[row[key] for key in sorted(row)] for row in output]
+        return np.array(output, np.float32)
+    return np.asarray(output)
 
 
 def _source(order: Mapping[str, Any], files: Sequence[int]) -> str | bytes:

@@ -190,6 +190,8 @@ def _found_out(
     spec = next((spec for spec in specs if spec.name == value.name), None)
     if spec is None:
         return value
+    if value.keys:
+        return dataclasses.replace(value, members=(value.name,))
     shape = spec.shape[:-1] if spec.is_strings else spec.shape
     declared: Sequence[DeclaredSize] = value.dims
     if len(declared) != len(shape):

@@ -359,6 +359,14 @@ def runnable_inputs(artifact: Artifact) -> Arrays:
     return inputs
 
 
+def _columns(array: Array, keys: Sequence[int | str]) -> Array:
+    """A tensor; of maps, whose columns are in the order of their keys, in the declared order."""
+    if not keys:
+        return array
+    ascending = sorted(keys, key=lambda key: (isinstance(key, str), key))
+    return array.reshape(-1, len(keys))[:, [ascending.index(key) for key in keys]]
+
+
 def _answer(
     engine: OnnxRuntime, imported: ImportedModel, inputs: Arrays
 ) -> tuple[str, list[Array]] | None:
@@ -370,11 +378,12 @@ def _answer(
     answer = engine.run(given, imported.output_names)
     if answer is None:
         return None
+    keys = {declared.name: declared.keys for declared in imported.declaration.outputs}
     try:
         return engine.name, [
             fitted(codes_of(array), typical(value.type.shape[-1]))
             if name in imported.strings
-            else array
+            else _columns(array, keys.get(name, ()))
             for name, value, array in zip(
                 imported.output_names, imported.graph.outputs, answer, strict=True
             )

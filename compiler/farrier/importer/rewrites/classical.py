@@ -139,6 +139,16 @@ def one_hot_encoder(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
     return [RawNode("Gather", inputs, node.outputs, {"axis": 0}, node.origin)]
 
 
+def zip_map(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
+    """The matrix whose rows become maps: the output's declaration has their keys."""
+    x, labels = node.inputs[0], labels_of(node.attrs, "classlabels_int64s")
+    if len(scope.shape(x)) == 1:
+        x = scope.add("Unsqueeze", x, scope.constant(ints([0])))
+    if len(scope.shape(x)) != 2 or differ(scope.shape(x)[1], len(labels)):
+        raise Mismatch(f"{len(labels)} labels for columns of {scope.shape(x)}")
+    return [RawNode("Identity", [x], node.outputs, {}, node.origin)]
+
+
 def linear_regressor(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """A product with the coefficients, target by target, and the intercepts."""
     targets = int(node.attrs.get("targets", 1))
