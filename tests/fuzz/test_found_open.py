@@ -117,3 +117,18 @@ def test_group_normalization_of_open_channels(opset):
         s, b = (v.repeat(channels // 4) if opset == 18 else v for v in (s, b))
         expected = rows.reshape(x.shape) * s[:, None] + b[:, None]
         np.testing.assert_allclose(fed["y"], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_part_of_a_split_that_is_empty_and_not_read():
+    split = node("Split", ["x"], ["y", "rest"], axis=0, num_outputs=2)
+    model = small_model([split], {"x": ("n", 5)})
+    assert_right_at(model, (1, 5), (2, 5), (17, 5))
+
+
+def test_threads_share_chunks_of_what_is_no_whole_vectors():
+    window = {"kernel_shape": [3, 7], "pads": [2, 3, 1, 1], "strides": [2, 3]}
+    nodes = [node("MaxPool", ["x"], ["p"], **window), node("Slice", ["p", *"abcd"], ["y"])]
+    bounds = ((2, 30, 1), (-LAST, 33, 0), (0, 1, 2), (-1, 1, -1))
+    constants = {name: np.array(given) for name, given in zip("abcd", bounds, strict=True)}
+    model = small_model(nodes, {"x": ("b", "c", "h", "w")}, constants=constants)
+    assert_right_at(model, (3, 33, 2, 8), (2, 33, 17, 128), (5, 31, 9, 131))

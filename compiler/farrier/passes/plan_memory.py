@@ -287,7 +287,7 @@ class _Timeline:
     def _hold(self, name: str, nbytes: Extent) -> None:
         self._first.setdefault(name, self._step)
         self._last[name] = self._step
-        known = self._sizes.get(name, 0)
+        known = self._sizes.setdefault(name, 0)
         if nbytes != known:
             self._sizes[name] = maximum(known, self.most(nbytes))
 

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from farrier.intrinsics import vector_axis
-from farrier.ir.dim import typical
+from farrier.ir.dim import Extent, typical
 from farrier.ir.expr import Axis, Expr, Load, Reduce, Var
 from farrier.ir.loop import Function, Store
 from farrier.ir.substitute import loads, variables
@@ -39,11 +39,11 @@ from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
 from farrier.targets import Target
 from farrier.targets.cpu.space.contraction import innermost_axis, is_elementwise
 from farrier.targets.cpu.space.epilogue import inline_once, keep_values, operations, reads_of
-from farrier.targets.cpu.space.nests import loop_extents, share
+from farrier.targets.cpu.space.nests import exact_extents, loop_extents, share
 from farrier.targets.cpu.space.operands import without_halos
 from farrier.targets.cpu.space.squares import SMALLEST, turn_squares
 
-RULE = RuleId("elementwise", version=6)
+RULE = RuleId("elementwise", version=7)
 _WORTH_SHARING = 32 << 10  # bytes a kernel moves before a second thread pays
 
 _EXPOSED = 0.1  # of the shorter of arithmetic and traffic, what the longer does not hide
@@ -158,7 +158,7 @@ class _Kernel:
         for _ in range(0 if kept else self._joined(stage)):
             before = outer.pop()
             inner = schedule.fuse(before, inner, f"{before}_{inner.rpartition('_')[2]}")
-        total = loop_extents(schedule.function)[inner]
+        total = self._most_lanes(exact_extents(schedule.function)[inner])
         width = min(self.machine.lanes * decisions["vectors"], total)
         chunk, rest = schedule.split(inner, width, f"{name}_chunk", f"{name}_rest")
         vector, lanes = schedule.split(rest, self.machine.lanes, f"{name}_vector", f"{name}_lane")
@@ -176,6 +176,14 @@ class _Kernel:
         schedule.unroll(vector)
         if decisions["parallel"]:
             share(schedule, outer, self.machine.threads)
+
+    def _most_lanes(self, extent: Extent) -> int:
+        """The elements of an axis; whole vectors of them where it is open, as chunks of a part of
+        one overlap."""
+        if isinstance(extent, int):
+            return max(extent, 1)
+        lanes = self.machine.lanes
+        return max(-(-typical(extent) // lanes), 1) * lanes
 
     def _read_across(self, schedule: Schedule, stage: Stage) -> _Across | None:
         """Where vectors of the output are columns of what is read: the inputs that run along one
