@@ -84,7 +84,7 @@ def test_open_dims_mean_what_numbers_mean(seed):
     numbers = at_sizes(graph, sizes)
     verify(numbers)
     assert [v.type for v in numbers.outputs] == [v.type for v in wanted.outputs]
-    feeds = random_feeds(fixed, np.random.default_rng(0), "normal")
+    feeds = random_feeds(fixed, np.random.default_rng(0))
     expected = run(wanted, feeds)
     for left, right in zip(run(graph, feeds), expected, strict=True):
         np.testing.assert_array_equal(left, right)

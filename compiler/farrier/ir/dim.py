@@ -815,24 +815,27 @@ _MOST_CASES = 3  # minima and maxima of a sum of which either operand is looked 
 
 def _by_case(extent: Dim) -> tuple[DimOp, Extent, Extent] | None:
     """A sum with a minimum or maximum in it as the extreme of two sums, one for each operand; None
-    where there is none, too many, or only in products whose sign is open."""
-    of: tuple[Combined, Monomial, int] | None = None
+    where there is none, too many, or only in products whose sign is open. A minimum of two sums is
+    as large as both of them, and a maximum at least as large as either, which may be too little: a
+    minimum is taken first, as in max(4, n) - max(3, n)."""
+    candidates: list[tuple[DimOp, Combined, Monomial]] = []
     count = 0
     for monomial, factor in extent.terms:
         if _kinds(monomial) & _HAS_EXTREME:
             count += 1
-            split = None if of else _only_extreme(monomial)
+            split = _only_extreme(monomial)
             if split is not None and _product_bounds(split[1])[0] >= 0:
-                of = (*split, factor)
-    if of is None or count > _MOST_CASES:
+                op = split[0].op
+                candidates.append((op if factor > 0 else _OPPOSITE[op], *split))
+    if not candidates or count > _MOST_CASES:
         return None
-    extreme, others, factor = of
+    op, extreme, others = min(candidates, key=lambda candidate: candidate[0] is DimOp.MAX)
     monomial = tuple(sorted((*others, extreme), key=_rank))
     one, other = (
         _exchanged(extent, monomial, _product(_make({others: 1}), end))
         for end in (extreme.left, extreme.right)
     )
-    return (extreme.op if factor > 0 else _OPPOSITE[extreme.op]), one, other
+    return op, one, other
 
 
 def _least(extent: Extent, cases: int = _MOST_CASES) -> int:

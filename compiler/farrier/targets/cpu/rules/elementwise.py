@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from farrier.intrinsics import vector_axis
-from farrier.ir.dim import Extent, typical
+from farrier.ir.dim import Extent, is_less, typical
 from farrier.ir.expr import Axis, Expr, Load, Reduce, Var
 from farrier.ir.loop import Function, Store
 from farrier.ir.substitute import loads, variables
@@ -211,11 +211,12 @@ class _Kernel:
 
     def _joined(self, stage: Stage) -> int:
         """How many axes before the last can be walked as one with it: in every buffer either all
-        of them lie together, plain and read in order, or none is used."""
+        of them lie together, plain and read in order, or none is used. Positions along those but
+        the first are remainders by their extents, which are not 0."""
         if innermost_axis(stage) != len(stage.axes) - 1 or not _is_plain(stage.buffer.layout):
             return 0
         for count in range(len(stage.axes) - 1, 0, -1):
-            if all(
+            if all(is_less(0, axis.extent) for axis in stage.axes[-count:]) and all(
                 s.buffer.shape == stage.buffer.shape
                 and all(_walks(load, s.axes[-count - 1 :]) for load in loads(s.body))
                 for s in self.program.stages

@@ -1,0 +1,279 @@
+"""Compiles thousands of random models, static and with open dims, and compares their results.
+
+    python tests/fuzz/explore.py --count 5000 --seed 0
+
+Every model is compiled with no option in a child of its own, and run: as it is, and with all dims
+of its inputs open at several sizes. ONNX Runtime is asked first; where it has no result, or another
+one, the reference of the `onnx` package is. The last line says how many models ran and how they
+fared; the exit status is 1 where a value was wrong, an error internal or a process died.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import dataclasses
+import os
+import random
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from outside import Arrays, Died, in_child, onnxruntime_outputs
+from random_models import drawn, random_model
+
+MODES = ("static", "open")
+OTHER_SIZES = (0, 1, 2, 3, 5, 8, 16, 17, 33)
+_RUNS = 4  # of a model with open dims
+_SECONDS = 120.0
+_EMPTY = 0.08  # the share of models that have axes of no elements
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """How a model fared, and why: right, refused, unjudged, or what is wrong."""
+
+    kind: str
+    text: str = ""
+
+    @property
+    def is_finding(self) -> bool:
+        return self.kind in ("wrong", "internal", "died", "slow")
+
+
+def judged(model: bytes, mode: str, rng: random.Random) -> Verdict:
+    """Compiles and runs a model of numbers, with its dims open in mode open."""
+    import farrier
+    from farrier.errors import CompilerError, FarrierError
+
+    feeds = [_feeds(model, {}, rng)]
+    given = model
+    if mode == "open":
+        given, sizes = opened(model, rng)
+        feeds = [_feeds(given, at, rng) for at in (sizes, *_other_sizes(sizes, rng))]
+    expected = onnxruntime_outputs(given, feeds)
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            artifact = farrier.compile(given, verify=False, cores=1)
+    except CompilerError as error:
+        return Verdict("internal", f"{type(error).__name__}: {error}")
+    except FarrierError as error:
+        return Verdict("refused", f"{type(error).__name__}: {error}")
+    declined = 0
+    for at, (feed, outputs) in enumerate(zip(feeds, expected, strict=True)):
+        try:
+            found = artifact.run(feed)
+        except FarrierError as error:
+            if mode == "static":
+                return Verdict("wrong", f"at run time: {error}")
+            declined += outputs is not None
+            continue
+        if outputs is None and at > 0:
+            continue  # sizes that no engine takes
+        text = _difference(given, feed, found, outputs)
+        if text:
+            return Verdict("wrong", f"{_shapes(feed)}: {text}")
+    return Verdict("right" if declined < len(feeds) else "declined")
+
+
+def _shapes(feed: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}{list(array.shape)}" for name, array in feed.items())
+
+
+def _difference(
+    model: bytes, feed: Mapping[str, Any], found: Arrays, expected: Arrays | None
+) -> str:
+    """What differs from ONNX Runtime's outputs, and from the reference's; empty for nothing."""
+    texts = []
+    for judge in (lambda: expected, lambda: _reference(model, feed)):
+        outputs = judge()
+        if outputs is None:
+            continue
+        text = next(filter(None, (_unlike(k, found[k], v) for k, v in outputs.items())), "")
+        if not text:
+            return ""
+        texts.append(text)
+    return " | ".join(texts)
+
+
+def _reference(model: bytes, feed: Mapping[str, Any]) -> Arrays | None:
+    try:
+        return in_child(_by_reference, model, feed)
+    except (Died, RuntimeError):
+        return None
+
+
+def _by_reference(model: bytes, feed: Mapping[str, Any]) -> Arrays:
+    from onnx.reference import ReferenceEvaluator
+
+    proto = onnx.load_from_string(model)
+    names = [output.name for output in proto.graph.output]
+    outputs = ReferenceEvaluator(proto).run(names, dict(feed))
+    return dict(zip(names, map(np.asarray, outputs), strict=True))
+
+
+# What an output may be off by, as share of its range.
+_TOLERANCES = {"float16": 2e-2, "float32": 2e-4, "float64": 2e-4}
+
+
+def _unlike(name: str, found: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> str:
+    """How an output differs from what is expected; empty where it does not."""
+    if (found.dtype, found.shape) != (expected.dtype, expected.shape):
+        return f"{name} is {found.dtype}{list(found.shape)}, {expected.dtype}{list(expected.shape)}"
+    if found.dtype.kind != "f":
+        wrong = found != expected
+    else:
+        finite = np.abs(expected[np.isfinite(expected)].astype(np.float64))
+        allowed = _TOLERANCES[found.dtype.name] * finite.max(initial=1e-6)
+        with np.errstate(all="ignore"):
+            error = np.abs(found.astype(np.float64) - expected.astype(np.float64))
+            same = (found == expected) | (np.isnan(found) & np.isnan(expected))
+            wrong = ~(same | (error <= allowed))
+    if not wrong.any():
+        return ""
+    left, right = found[wrong].ravel()[:4], expected[wrong].ravel()[:4]
+    return f"{int(wrong.sum())} of {wrong.size} of {name}: {left} for {right}"
+
+
+# Open dims ----------------------------------------------------------------------------------------
+
+
+def opened(model: bytes, rng: random.Random) -> tuple[bytes, dict[str, int]]:
+    """The model with all dims of its inputs open, and the size that each had. Equal extents have
+    one name, or each its own."""
+    proto = onnx.load_from_string(model)
+    is_shared = rng.random() < 0.5
+    sizes: dict[str, int] = {}
+    for info in proto.graph.input:
+        for axis, dim in enumerate(info.type.tensor_type.shape.dim):
+            extent = dim.dim_value
+            name = f"n{extent}" if is_shared and extent != 1 else f"{info.name}_{axis}"
+            dim.dim_param = name
+            sizes[name] = extent
+    for info in proto.graph.output:
+        info.type.tensor_type.ClearField("shape")
+    return proto.SerializeToString(), sizes
+
+
+def _other_sizes(sizes: Mapping[str, int], rng: random.Random) -> Iterator[dict[str, int]]:
+    """Sizes with one changed, and then with several: constants hold many of them fixed."""
+    for run in range(_RUNS - 1):
+        changed = rng.sample(sorted(sizes), min(len(sizes), 1 + run // 2))
+        yield {**sizes, **{name: rng.choice(OTHER_SIZES) for name in changed}}
+
+
+def _feeds(model: bytes, sizes: Mapping[str, int], rng: random.Random) -> dict[str, Any]:
+    arrays = np.random.default_rng(rng.getrandbits(32))
+    feeds = {}
+    for info in onnx.load_from_string(model).graph.input:
+        kind = info.type.tensor_type
+        shape = [sizes[d.dim_param] if d.dim_param else d.dim_value for d in kind.shape.dim]
+        feeds[info.name] = drawn(arrays, shape, kind.elem_type)
+    return feeds
+
+
+# Exploring ----------------------------------------------------------------------------------------
+
+
+def verdict_of(seed: int, mode: str, most: int = 8) -> Verdict:
+    """The verdict on one random model, reached in a child."""
+    return _outside(random_model(random.Random(seed), most, _EMPTY), mode, seed)
+
+
+def _outside(model: bytes, mode: str, seed: int) -> Verdict:
+    try:
+        return in_child(judged, model, mode, random.Random(seed), seconds=_SECONDS)
+    except Died as error:
+        return Verdict("died" if "crashed" in str(error) else "slow", str(error))
+    except RuntimeError as error:  # what no FarrierError says
+        return Verdict("internal", str(error))
+
+
+def smallest(seed: int, mode: str, kind: str, most: int = 8) -> tuple[bytes, Verdict] | None:
+    """The model that ends at the first value of which a model still fares the same."""
+    proto = onnx.load_from_string(random_model(random.Random(seed), most, _EMPTY))
+    for node in proto.graph.node:
+        for name in filter(None, node.output):
+            model = _ending_at(proto, name)
+            verdict = _outside(model, mode, seed)
+            if verdict.kind == kind:
+                return model, verdict
+    return None
+
+
+def _ending_at(proto: onnx.ModelProto, output: str) -> bytes:
+    """The model of one output, and of what is computed for it."""
+    cut = onnx.ModelProto()
+    cut.CopyFrom(proto)
+    wanted, nodes = {output}, []
+    for node in reversed(proto.graph.node):
+        if wanted.intersection(node.output):
+            nodes.append(node)
+            wanted.update(node.input)
+    for field, kept in (
+        ("node", nodes[::-1]),
+        ("input", [info for info in proto.graph.input if info.name in wanted]),
+        ("initializer", [t for t in proto.graph.initializer if t.name in wanted]),
+        ("output", [onnx.ValueInfoProto(name=output)]),
+    ):
+        cut.graph.ClearField(field)
+        getattr(cut.graph, field).extend(kept)
+    inferred = onnx.shape_inference.infer_shapes(cut)
+    return bytes(inferred.SerializeToString())
+
+
+def explore(
+    seeds: Sequence[int], jobs: int, tell: Callable[[str], None], keep: Path | None = None
+) -> collections.Counter[tuple[str, str]]:
+    """The number of models of each mode that fared in each way; findings are told."""
+    counts: collections.Counter[tuple[str, str]] = collections.Counter()
+    work = [(seed, mode) for seed in seeds for mode in MODES]
+    with ThreadPoolExecutor(jobs) as pool:
+        verdicts = pool.map(lambda pair: verdict_of(*pair), work)
+        for (seed, mode), verdict in zip(work, verdicts, strict=True):
+            counts[mode, verdict.kind] += 1
+            if verdict.is_finding or (verdict.kind == "refused" and mode == "static"):
+                tell(f"seed {seed} {mode}: {verdict.kind}: {verdict.text[:400]}")
+                cut = smallest(seed, mode, verdict.kind)
+                if cut is not None:
+                    proto = onnx.load_from_string(cut[0])
+                    tell(onnx.printer.to_text(proto.graph)[:3000])
+                    tell(f"  {cut[1].text[:400]}")
+                    if keep is not None:
+                        (keep / f"{seed}-{mode}.onnx").write_bytes(cut[0])
+    return counts
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--count", type=int, default=5000, help="random graphs")
+    parser.add_argument("--seed", type=int, default=None, help="of the first; drawn by default")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--keep", type=Path, help="a folder for the smallest models of findings")
+    options = parser.parse_args(arguments)
+    import onnxruntime  # noqa: F401
+
+    import farrier.pipeline  # noqa: F401  once, for all children
+
+    first = random.SystemRandom().randrange(10**9) if options.seed is None else options.seed
+    if options.keep is not None:
+        options.keep.mkdir(parents=True, exist_ok=True)
+    start = time.monotonic()
+    seeds = range(first, first + options.count)
+    counts = explore(seeds, options.jobs, lambda text: print(text, flush=True), options.keep)
+    took = time.monotonic() - start
+    fared = ", ".join(f"{mode} {kind} {n}" for (mode, kind), n in sorted(counts.items()))
+    print(
+        f"{options.count} graphs from seed {first}, each static and open, in {took:.0f} s: {fared}"
+    )
+    return int(any(Verdict(kind).is_finding for _, kind in counts))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
