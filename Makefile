@@ -78,7 +78,8 @@ conformance: $(READY)  ## ONNX's own backend suite; writes docs/conformance.md.
 chaos: $(READY)  ## Processes killed, stopped and cut off: at every step, and at 20 random moments (FARRIER_CHAOS_SEED).
 	$(BIN)/python -m pytest -m chaos $(ARGS)
 
-explore: $(READY)  ## Property tests and random models on examples not seen before.
+explore: $(READY)  ## 5,000 random models (ARGS="--count 100 --seed 7"), and property tests, on examples not seen before.
+	$(BIN)/python tests/fuzz/explore.py $(ARGS)
 	$(BIN)/python -m pytest -n 2 -m "not slow and not browser" --explore tests/fuzz tests/ir tests/lower tests/schedule
 
 format: $(READY)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import random
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import onnx
@@ -35,6 +35,9 @@ ANY = (*FLOATS, *FLOATS, HALF, *WHOLE, BOOL)
 
 # The greatest sum of eighths that a type holds exactly.
 _EXACT = {HALF: 2.0**8, FLOAT: 2.0**20, DOUBLE: 2.0**49}
+
+
+T = TypeVar("T")
 
 
 class Refused(Exception):
@@ -107,6 +110,19 @@ class Draft:
 
     # Drawing --------------------------------------------------------------------------------------
 
+    def choice(self, options: Iterable[T]) -> T:
+        """One of some options; raises Refused where there is none."""
+        listed = list(options)
+        if not listed:
+            raise Refused("nothing to choose from")
+        return self.rng.choice(listed)
+
+    def between(self, low: int, high: int) -> int:
+        """A number between two, both included; raises Refused where there is none."""
+        if low > high:
+            raise Refused(f"no number from {low} to {high}")
+        return self.rng.randint(low, high)
+
     def new_input(self, shape: Sequence[int], dtype: int = FLOAT) -> Tensor:
         magnitude = 2.0 if dtype in _EXACT or dtype == BOOL else 100.0
         tensor = Tensor(f"x{len(self.inputs)}", dtype, tuple(shape), magnitude=magnitude)
@@ -140,17 +156,17 @@ class Draft:
             and v.magnitude <= (most if v.is_float else np.inf)
         ]
         if fitting and self.rng.random() < 0.9:
-            return fitting[-1] if self.rng.random() < 0.6 else self.rng.choice(fitting)
-        return self.new_input(self.shape(rank, least), self.rng.choice(list(dtypes)))
+            return fitting[-1] if self.rng.random() < 0.6 else self.choice(fitting)
+        return self.new_input(self.shape(rank, least), self.choice(list(dtypes)))
 
     def extent(self, choices: Sequence[int] = SIZES) -> int:
         if self.has_empty and self.rng.random() < EMPTY_AXES:
             return 0
-        return self.rng.choice(choices)
+        return self.choice(choices)
 
     def shape(self, rank: int | None = None, least: int = 0) -> tuple[int, ...]:
         if rank is None:
-            rank = self.rng.choice([r for r in (0, 1, 2, 3, 4, 4, 5) if r >= least])
+            rank = self.choice([r for r in (0, 1, 2, 3, 4, 4, 5) if r >= least])
         if rank == 4 and self.rng.random() < 0.7:
             batch, channels = self.extent((1, 1, 2, 3)), self.extent(CHANNELS)
             return (batch, channels, self.extent(), self.extent())
@@ -166,19 +182,19 @@ class Draft:
         ]
         draw = self.rng.random()
         if same and draw < 0.5:
-            return self.rng.choice(same)
+            return self.choice(same)
         return self.array(shape, dtype) if draw < 0.8 else self.new_input(shape, dtype)
 
     def broadcast_to(self, shape: Sequence[int]) -> tuple[int, ...]:
         """A shape that broadcasts with `shape`."""
-        kept = list(shape)[self.rng.randint(0, len(shape)) if self.rng.random() < 0.4 else 0 :]
+        kept = list(shape)[self.between(0, len(shape)) if self.rng.random() < 0.4 else 0 :]
         return tuple(1 if self.rng.random() < 0.25 else extent for extent in kept)
 
     def axis(self, tensor: Tensor) -> int:
-        return self.rng.randint(-tensor.rank, tensor.rank - 1)
+        return self.between(-tensor.rank, tensor.rank - 1)
 
     def axes(self, tensor: Tensor) -> list[int]:
-        return sorted(self.rng.sample(range(tensor.rank), self.rng.randint(1, tensor.rank)))
+        return sorted(self.rng.sample(range(tensor.rank), self.between(1, tensor.rank)))
 
     # Growing --------------------------------------------------------------------------------------
 

@@ -46,19 +46,19 @@ def _float(d: Draft, op: str, **wanted: Any) -> Tensor:
 def unary(d: Draft) -> Call:
     kind = d.rng.random()
     if kind < 0.2:
-        op = d.rng.choice(_EXACT)
+        op = d.choice(_EXACT)
         return Call(op, [d.pick(ANY, op=op)], exact=True)
     if kind < 0.35:
-        op = d.rng.choice(_STEPS)
+        op = d.choice(_STEPS)
         return Call(op, [_float(d, op, exact=True)], exact=op not in ("Shrink",))
     if kind < 0.5:
-        op = d.rng.choice(_PARTIAL)
+        op = d.choice(_PARTIAL)
         return Call(op, [_float(d, op, exact=True)], magnitude=np.inf)
     if kind < 0.6:
-        op = d.rng.choice(_GROWING)
+        op = d.choice(_GROWING)
         x = _float(d, op, most=4.0)
         return Call(op, [x], magnitude=float(np.exp(x.magnitude)))
-    op = d.rng.choice(_SMOOTH)
+    op = d.choice(_SMOOTH)
     return Call(op, [_float(d, op)])
 
 
@@ -71,7 +71,7 @@ def _magnitude(given: Any) -> float:
 
 
 def binary(d: Draft) -> Call:
-    op = d.rng.choice(("Add", "Sub", "Mul", "Max", "Min", "PRelu"))
+    op = d.choice(("Add", "Sub", "Mul", "Max", "Min", "PRelu"))
     a = d.pick(ANY, op=op, most=100.0)
     b = _pair(d, a)
     left, right = a.magnitude, _magnitude(b)
@@ -87,7 +87,7 @@ def _divisor(d: Draft, a: Tensor) -> np.ndarray[Any, Any]:
 
 
 def divide(d: Draft) -> Call:
-    op = d.rng.choice(("Div", "Mod"))
+    op = d.choice(("Div", "Mod"))
     a = d.pick((*ALL_FLOATS, *WHOLE), op=op, exact=op == "Mod", most=100.0)
     attrs = {"fmod": 1} if op == "Mod" and (a.is_float or d.rng.random() < 0.3) else {}
     magnitude = 8 * a.magnitude if op == "Div" else a.magnitude
@@ -97,20 +97,20 @@ def divide(d: Draft) -> Call:
 
 def power(d: Draft) -> Call:
     a = d.pick((FLOAT, FLOAT, DOUBLE), exact=True, most=20.0)
-    exponent = np.array(d.rng.choice((0.0, 1.0, 2.0, 3.0, 0.5, -1.0)), _numpy(a.dtype))
+    exponent = np.array(d.choice((0.0, 1.0, 2.0, 3.0, 0.5, -1.0)), _numpy(a.dtype))
     return Call("Pow", [a, exponent], magnitude=np.inf)
 
 
 def many(d: Draft) -> Call:
-    op = d.rng.choice(("Sum", "Mean", "Max", "Min"))
+    op = d.choice(("Sum", "Mean", "Max", "Min"))
     a = d.pick((FLOAT, FLOAT, DOUBLE), op=op, most=100.0)
-    others = [d.other(d.broadcast_to(a.shape), a.dtype) for _ in range(d.rng.randint(0, 3))]
+    others = [d.other(d.broadcast_to(a.shape), a.dtype) for _ in range(d.between(0, 3))]
     magnitude = a.magnitude + sum(map(_magnitude, others))
     return Call(op, [a, *others], exact=op != "Mean", magnitude=magnitude)
 
 
 def compare(d: Draft) -> Call:
-    op = d.rng.choice(("Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal"))
+    op = d.choice(("Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal"))
     a = d.pick((*NUMBERS, *WHOLE), op=op, exact=True)
     b = _pair(d, a)
     if isinstance(b, Tensor) and not b.exact:
@@ -122,17 +122,17 @@ def logic(d: Draft) -> Call:
     a = d.pick((BOOL,))
     if d.rng.random() < 0.3:
         return Call("Not", [a], exact=True)
-    return Call(d.rng.choice(("And", "Or", "Xor")), [a, _pair(d, a)], exact=True)
+    return Call(d.choice(("And", "Or", "Xor")), [a, _pair(d, a)], exact=True)
 
 
 def bitwise(d: Draft) -> Call:
-    op = d.rng.choice(("BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot", "BitShift"))
+    op = d.choice(("BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot", "BitShift"))
     a = d.pick(WHOLE, op=op)
     if op == "BitwiseNot":
         return Call(op, [a], exact=True)
     if op == "BitShift":
         bits = d.arrays.integers(0, 8, d.broadcast_to(a.shape)).astype(_numpy(a.dtype))
-        way = d.rng.choice(("LEFT", "RIGHT"))
+        way = d.choice(("LEFT", "RIGHT"))
         return Call(op, [a, bits], attrs={"direction": way}, exact=True)
     return Call(op, [a, _pair(d, a)], exact=True)
 
@@ -146,7 +146,7 @@ def where(d: Draft) -> Call:
 
 
 def cast(d: Draft) -> Call:
-    to = d.rng.choice(ANY)
+    to = d.choice(ANY)
     x = d.pick(ANY, exact=True, most=100.0)
     if to in (UINT8, INT8) or (to in WHOLE and x.is_float):
         x = d.pick((*NUMBERS, BOOL), exact=True, most=100.0)
@@ -165,8 +165,8 @@ def clip(d: Draft) -> Call:
 def quantize(d: Draft) -> Call:
     """To bytes and back, by steps that eighths are multiples of."""
     x = d.pick((FLOAT,), exact=True, most=16.0)
-    kind = d.rng.choice((np.uint8, np.int8))
-    scale, zero = np.array(d.rng.choice((0.125, 0.25, 0.5)), np.float32), np.array(3, kind)
+    kind = d.choice((np.uint8, np.int8))
+    scale, zero = np.array(d.choice((0.125, 0.25, 0.5)), np.float32), np.array(3, kind)
     (q,) = d.add(Call("QuantizeLinear", [x, scale, zero], exact=True, magnitude=100.0))
     return Call("DequantizeLinear", [q, scale, zero], exact=True, magnitude=16.0)
 

@@ -181,9 +181,9 @@ def _feeds(model: bytes, sizes: Mapping[str, int], rng: random.Random) -> dict[s
 # Exploring ----------------------------------------------------------------------------------------
 
 
-def verdict_of(seed: int, mode: str, most: int = 8) -> Verdict:
+def verdict_of(seed: int, mode: str, most: int = 8, empty: float = _EMPTY) -> Verdict:
     """The verdict on one random model, reached in a child."""
-    return _outside(random_model(random.Random(seed), most, _EMPTY), mode, seed)
+    return _outside(random_model(random.Random(seed), most, empty), mode, seed)
 
 
 def _outside(model: bytes, mode: str, seed: int) -> Verdict:

@@ -21,25 +21,25 @@ def _ints(*values: int) -> np.ndarray[Any, Any]:
 
 def reshape(d: Draft) -> Call:
     x = d.pick(ANY)
-    kind = d.rng.choice(("Reshape", "Flatten", "Unsqueeze", "Squeeze", "merge", "zeros"))
+    kind = d.choice(("Reshape", "Flatten", "Unsqueeze", "Squeeze", "merge", "zeros"))
     if kind == "Flatten" and x.rank:
-        return Call("Flatten", [x], attrs={"axis": d.rng.randint(0, x.rank)}, exact=True)
+        return Call("Flatten", [x], attrs={"axis": d.between(0, x.rank)}, exact=True)
     if kind == "Unsqueeze" and x.rank < 5:
-        return Call("Unsqueeze", [x, _ints(d.rng.randint(0, x.rank))], exact=True)
+        return Call("Unsqueeze", [x, _ints(d.between(0, x.rank))], exact=True)
     ones = [i for i, extent in enumerate(x.shape) if extent == 1]
     if kind == "Squeeze" and ones:
-        return Call("Squeeze", [x, _ints(d.rng.choice(ones))], exact=True)
+        return Call("Squeeze", [x, _ints(d.choice(ones))], exact=True)
     if kind == "merge" and x.rank >= 2 and 0 not in x.shape:
         at = d.rng.randrange(x.rank - 1)
         return Call("Reshape", [x, _ints(*x.shape[:at], -1, *x.shape[at + 2 :])], exact=True)
     if kind == "zeros" and x.rank:
-        kept = d.rng.randint(0, x.rank - 1)
+        kept = d.between(0, x.rank - 1)
         rest = int(np.prod(x.shape[kept:], dtype=np.int64))
         tail = (-1,) if 0 not in x.shape else (rest,)
         return Call("Reshape", [x, _ints(*(0,) * kept, *tail)], exact=True)
     left, shape = int(np.prod(x.shape, dtype=np.int64)), []
     while left > 1 and len(shape) < 4:
-        shape.append(d.rng.choice([f for f in range(1, left + 1) if left % f == 0]))
+        shape.append(d.choice([f for f in range(1, left + 1) if left % f == 0]))
         left //= shape[-1]
     return Call("Reshape", [x, _ints(*shape, left)], attrs={"allowzero": int(not left)}, exact=True)
 
@@ -49,10 +49,10 @@ def slice_(d: Draft) -> Call:
     axes = d.axes(x)
     starts, ends, steps = [], [], []
     for axis in axes:
-        extent, step = x.shape[axis], d.rng.choice((1, 1, 2, 3, -1, -1, -2))
-        first, last = sorted(d.rng.randint(-extent - 2, extent + 2) for _ in range(2))
+        extent, step = x.shape[axis], d.choice((1, 1, 2, 3, -1, -1, -2))
+        first, last = sorted(d.between(-extent - 2, extent + 2) for _ in range(2))
         if d.rng.random() < 0.7:  # not empty, most often
-            low, high = sorted(d.rng.randint(0, max(extent - 1, 0)) for _ in range(2))
+            low, high = sorted(d.between(0, max(extent - 1, 0)) for _ in range(2))
             first, last = (low, high + 1) if step > 0 else (high, low - 1 if low else -(2**31))
             if step > 0 and d.rng.random() < 0.5:
                 first, last = first - extent, last - extent if last < extent else 2**31 - 1
@@ -67,9 +67,9 @@ def concat(d: Draft) -> Call:
     x = d.pick(ANY, least=1)
     axis = d.axis(x)
     parts: list[Any] = [x]
-    for _ in range(d.rng.randint(0, 3)):
+    for _ in range(d.between(0, 3)):
         shape = list(x.shape)
-        shape[axis] = d.rng.choice((1, 2, 3, 8, 16, shape[axis]))
+        shape[axis] = d.choice((1, 2, 3, 8, 16, shape[axis]))
         parts.append(d.other(shape, x.dtype))
     d.rng.shuffle(parts)
     return Call("Concat", parts, attrs={"axis": axis}, exact=True)
@@ -80,10 +80,10 @@ def split(d: Draft) -> Call:
     axis = d.axis(x)
     extent = x.shape[axis]
     if d.rng.random() < 0.4 and extent:
-        count = d.rng.randint(1, min(extent, 4))
+        count = d.between(1, min(extent, 4))
         attrs = {"axis": axis, "num_outputs": count}
         return Call("Split", [x], outputs=count, attrs=attrs, exact=True)
-    cuts = sorted(d.rng.choice(range(extent + 1)) for _ in range(d.rng.randint(1, 2)))
+    cuts = sorted(d.choice(range(extent + 1)) for _ in range(d.between(1, 2)))
     if not d.has_empty:
         cuts = sorted(d.rng.sample(range(1, extent), min(len(cuts), extent - 1)))
     sizes = np.diff([0, *cuts, extent]).astype(np.int64)
@@ -94,7 +94,7 @@ def gated(d: Draft) -> Call:
     """Half of the channels times the sigmoid of the others."""
     x = d.pick(FLOATS, least=2)
     even = [axis for axis, extent in enumerate(x.shape) if extent and extent % 2 == 0]
-    axis = d.rng.choice(even)
+    axis = d.choice(even)
     attrs = {"axis": axis, "num_outputs": 2}
     kept, gate = d.add(Call("Split", [x], outputs=2, attrs=attrs, exact=True))
     (gate,) = d.add(Call("Sigmoid", [gate], magnitude=1.0))
@@ -102,7 +102,7 @@ def gated(d: Draft) -> Call:
 
 
 def pad(d: Draft) -> Call:
-    mode = d.rng.choice(("constant", "constant", "reflect", "edge", "wrap"))
+    mode = d.choice(("constant", "constant", "reflect", "edge", "wrap"))
     if mode == "wrap" and d.opset < 19:
         mode = "edge"
     x = d.pick((*ALL_FLOATS, INT64), least=1)
@@ -110,14 +110,14 @@ def pad(d: Draft) -> Call:
     least = [-min(1, max(e - 1, 0)) if mode == "constant" else 0 for e in x.shape]
     if 0 in x.shape and mode != "constant":
         most = [0 for _ in x.shape]
-    pads = [d.rng.randint(lo, hi) for _ in range(2) for lo, hi in zip(least, most, strict=True)]
+    pads = [d.between(lo, hi) for _ in range(2) for lo, hi in zip(least, most, strict=True)]
     return Call("Pad", [x, _ints(*pads)], attrs={"mode": mode}, exact=True)
 
 
 def pad_to_multiple(d: Draft) -> Call:
     """The last axis padded at its end up to a multiple, as windows of images need it."""
     x = d.pick(FLOATS, least=1)
-    unit = d.rng.choice((2, 3, 4, 8))
+    unit = d.choice((2, 3, 4, 8))
     extent = x.shape[-1]
     (size,) = d.add(Call("Shape", [x], attrs={"start": -1}, exact=True))
     (less,) = d.add(Call("Neg", [size], exact=True))
@@ -132,7 +132,7 @@ def pad_to_multiple(d: Draft) -> Call:
 def rows(d: Draft) -> Call:
     """A Reshape to what a Shape tells: the leading axes apart, the others as one."""
     x = d.pick(ANY, least=2)
-    kept = d.rng.randint(1, x.rank - 1)
+    kept = d.between(1, x.rank - 1)
     (lead,) = d.add(Call("Shape", [x], attrs={"end": kept}, exact=True))
     rest = int(np.prod(x.shape[kept:], dtype=np.int64))
     tail = -1 if 0 not in x.shape else rest
@@ -157,41 +157,41 @@ def half(d: Draft) -> Call:
 def expand(d: Draft) -> Call:
     x = d.pick(ANY)
     if d.rng.random() < 0.5 and x.rank:
-        return Call("Tile", [x, _ints(*(d.rng.randint(1, 3) for _ in x.shape))], exact=True)
-    shape = [d.rng.choice((1, 3, 5)) if e == 1 else e for e in x.shape]
-    return Call("Expand", [x, _ints(d.rng.choice((1, 2)), *shape)], exact=True)
+        return Call("Tile", [x, _ints(*(d.between(1, 3) for _ in x.shape))], exact=True)
+    shape = [d.choice((1, 3, 5)) if e == 1 else e for e in x.shape]
+    return Call("Expand", [x, _ints(d.choice((1, 2)), *shape)], exact=True)
 
 
 def gather(d: Draft) -> Call:
     x = d.pick(ANY, least=1)
     axis = d.axis(x)
     extent = x.shape[axis]
-    kind = d.rng.choice(("Gather", "Gather", "GatherElements", "GatherND"))
+    kind = d.choice(("Gather", "Gather", "GatherElements", "GatherND"))
     if kind == "Gather":
-        shape = d.shape(d.rng.choice((0, 1, 2)))
+        shape = d.shape(d.choice((0, 1, 2)))
         indices = d.arrays.integers(-extent, extent, shape)
         return Call(kind, [x, indices], attrs={"axis": axis}, exact=True)
     if kind == "GatherElements":
-        shape = tuple(d.rng.randint(1, e) for e in x.shape)
+        shape = tuple(d.between(1, e) for e in x.shape)
         indices = d.arrays.integers(-extent, extent, shape)
         return Call(kind, [x, indices], attrs={"axis": axis}, exact=True)
-    depth = d.rng.randint(1, x.rank)
+    depth = d.between(1, x.rank)
     picks = [d.arrays.integers(0, e, (3, 5)) for e in x.shape[:depth]]
     return Call("GatherND", [x, np.stack(picks, -1)], exact=True)
 
 
 def scatter(d: Draft) -> Call:
     x = d.pick((FLOAT, INT64), least=1, most=100.0)
-    reduction = d.rng.choice(("none", "add", "max", "min"))
+    reduction = d.choice(("none", "add", "max", "min"))
     if d.rng.random() < 0.5:
-        depth, count = d.rng.randint(1, x.rank), d.rng.randint(1, 3)
+        depth, count = d.between(1, x.rank), d.between(1, 3)
         where = np.stack([d.arrays.integers(0, e, count) for e in x.shape[:depth]], -1)
         if reduction == "none":
             where = where[:1]
         updates = d.array((len(where), *x.shape[depth:]), x.dtype)
         attrs = {"reduction": reduction}
         return Call("ScatterND", [x, where, updates], attrs=attrs, exact=True)
-    axis, shape = d.rng.randrange(x.rank), tuple(d.rng.randint(1, e) for e in x.shape)
+    axis, shape = d.rng.randrange(x.rank), tuple(d.between(1, e) for e in x.shape)
     indices = np.argsort(d.arrays.random(shape), axis=axis)
     updates = d.array(shape, x.dtype)
     attrs = {"axis": axis, "reduction": reduction}
@@ -199,49 +199,49 @@ def scatter(d: Draft) -> Call:
 
 
 def blocks(d: Draft) -> Call:
-    block, dtype = d.rng.choice((2, 3)), d.rng.choice((FLOAT, FLOAT, *WHOLE))
+    block, dtype = d.choice((2, 3)), d.choice((FLOAT, FLOAT, *WHOLE))
     if d.rng.random() < 0.5:
-        x = d.new_input((1, d.rng.choice((1, 3)) * block**2, 3, 5), dtype)
-        attrs = {"blocksize": block, "mode": d.rng.choice(("DCR", "CRD"))}
+        x = d.new_input((1, d.choice((1, 3)) * block**2, 3, 5), dtype)
+        attrs = {"blocksize": block, "mode": d.choice(("DCR", "CRD"))}
         return Call("DepthToSpace", [x], attrs=attrs, exact=True)
-    x = d.new_input((1, d.rng.choice((1, 3, 16)), 2 * block, block), dtype)
+    x = d.new_input((1, d.choice((1, 3, 16)), 2 * block, block), dtype)
     return Call("SpaceToDepth", [x], attrs={"blocksize": block}, exact=True)
 
 
 def trilu(d: Draft) -> Call:
     x = d.pick(ANY, least=2)
-    diagonal = np.array(d.rng.randint(-2, 3), np.int64)
-    return Call("Trilu", [x, diagonal], attrs={"upper": d.rng.randint(0, 1)}, exact=True)
+    diagonal = np.array(d.between(-2, 3), np.int64)
+    return Call("Trilu", [x, diagonal], attrs={"upper": d.between(0, 1)}, exact=True)
 
 
 def one_hot(d: Draft) -> Call:
     x = d.pick((INT64,))
     values = np.array([0.5, 2], np.float32)
-    axis = d.rng.randint(-x.rank - 1, x.rank)
+    axis = d.between(-x.rank - 1, x.rank)
     return Call("OneHot", [x, np.array(5, np.int64), values], attrs={"axis": axis}, exact=True)
 
 
 def resize(d: Draft) -> Call:
-    rank = d.rng.choice((3, 4, 4, 4))
+    rank = d.choice((3, 4, 4, 4))
     x = d.pick((FLOAT,), rank=rank)
-    mode = d.rng.choice(("nearest", "linear", "linear", *(("cubic",) if rank == 4 else ())))
-    where = d.rng.choice(("asymmetric", "half_pixel", "align_corners", "pytorch_half_pixel"))
+    mode = d.choice(("nearest", "linear", "linear", *(("cubic",) if rank == 4 else ())))
+    where = d.choice(("asymmetric", "half_pixel", "align_corners", "pytorch_half_pixel"))
     if mode == "nearest":
-        where = d.rng.choice(("asymmetric", "half_pixel"))
+        where = d.choice(("asymmetric", "half_pixel"))
     attrs = {"mode": mode, "coordinate_transformation_mode": where}
     if d.rng.random() < 0.5:
-        factors = [d.rng.choice((0.5, 1, 2, 1.5, 3)) for _ in range(rank - 2)]
+        factors = [d.choice((0.5, 1, 2, 1.5, 3)) for _ in range(rank - 2)]
         scales = np.array([1, 1, *factors], np.float32)
         return Call("Resize", [x, None, scales], attrs=attrs, magnitude=2 * x.magnitude)
-    sizes = _ints(*x.shape[:2], *(d.rng.randint(1, 2 * e + 1) for e in x.shape[2:]))
+    sizes = _ints(*x.shape[:2], *(d.between(1, 2 * e + 1) for e in x.shape[2:]))
     return Call("Resize", [x, None, None, sizes], attrs=attrs, magnitude=2 * x.magnitude)
 
 
 def top_k(d: Draft) -> Call:
     x = d.pick((FLOAT, DOUBLE, INT64, *NUMBERS), least=1, exact=True)
     axis = d.axis(x)
-    count = d.rng.randint(1, max(x.shape[axis], 1))
-    attrs = {"axis": axis, "largest": d.rng.randint(0, 1)}
+    count = d.between(1, max(x.shape[axis], 1))
+    attrs = {"axis": axis, "largest": d.between(0, 1)}
     return Call("TopK", [x, _ints(count)], outputs=2, attrs=attrs, exact=True)
 
 

@@ -26,14 +26,14 @@ def _size(x: Tensor, axes: Any) -> int:
 
 
 def softmax(d: Draft) -> Call:
-    op = d.rng.choice(("Softmax", "Softmax", "LogSoftmax", "Hardmax"))
+    op = d.choice(("Softmax", "Softmax", "LogSoftmax", "Hardmax"))
     x = d.pick(ALL_FLOATS, least=1, op=op, exact=op == "Hardmax", most=50.0)
     magnitude = None if op == "LogSoftmax" else 1.0
     return Call(op, [x], attrs={"axis": d.axis(x)}, exact=op == "Hardmax", magnitude=magnitude)
 
 
 def reduce(d: Draft) -> Call:
-    op = d.rng.choice(("ReduceSum", "ReduceMax", "ReduceMin", *_MEANS))
+    op = d.choice(("ReduceSum", "ReduceMax", "ReduceMin", *_MEANS))
     is_exact = op in ("ReduceSum", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceSumSquare")
     types = (FLOAT, FLOAT, DOUBLE, *((INT32, INT64) if op[6:] in ("Sum", "Max", "Min") else ()))
     x = d.pick(types, least=1, op=op, most=30.0)
@@ -46,27 +46,27 @@ def reduce(d: Draft) -> Call:
     inputs = [x, np.array(axes, np.int64)]
     if d.rng.random() < 0.1:
         inputs, magnitude = [x], x.magnitude**2 * max(_size(x, range(x.rank)), 1)
-    attrs = {"keepdims": d.rng.randint(0, 1)}
+    attrs = {"keepdims": d.between(0, 1)}
     return Call(op, inputs, attrs=attrs, exact=is_exact, magnitude=magnitude)
 
 
 def product(d: Draft) -> Call:
     """ReduceProd, which overflows soon, and ReduceLogSum, which is of what may be negative."""
-    op = d.rng.choice(("ReduceProd", "ReduceLogSum"))
+    op = d.choice(("ReduceProd", "ReduceLogSum"))
     x = d.pick((FLOAT,), least=1, exact=True, most=4.0)
-    attrs = {"keepdims": d.rng.randint(0, 1)}
+    attrs = {"keepdims": d.between(0, 1)}
     return Call(op, [x, np.array(d.axes(x), np.int64)], attrs=attrs, magnitude=np.inf)
 
 
 def arg(d: Draft) -> Call:
-    op = d.rng.choice(("ArgMax", "ArgMin"))
+    op = d.choice(("ArgMax", "ArgMin"))
     x = d.pick((FLOAT, FLOAT, DOUBLE, INT32), least=1, op=op, exact=True)
     if 0 in x.shape:
         raise Refused("what there is none of has no maximum")
     attrs = {
         "axis": d.axis(x),
-        "keepdims": d.rng.randint(0, 1),
-        "select_last_index": d.rng.randint(0, 1),
+        "keepdims": d.between(0, 1),
+        "select_last_index": d.between(0, 1),
     }
     return Call(op, [x], attrs=attrs, exact=True, magnitude=20.0)
 
@@ -74,7 +74,7 @@ def arg(d: Draft) -> Call:
 def running(d: Draft) -> Call:
     x = d.pick((FLOAT, DOUBLE, INT32, INT64), least=1, most=30.0)
     axis = d.axis(x)
-    attrs = {"exclusive": d.rng.randint(0, 1), "reverse": d.rng.randint(0, 1)}
+    attrs = {"exclusive": d.between(0, 1), "reverse": d.between(0, 1)}
     magnitude = x.magnitude * max(x.shape[axis], 1)
     return Call(
         "CumSum", [x, np.array(axis, np.int64)], attrs=attrs, exact=True, magnitude=magnitude
@@ -82,7 +82,7 @@ def running(d: Draft) -> Call:
 
 
 def norm(d: Draft) -> Call:
-    op = d.rng.choice(
+    op = d.choice(
         (
             "LayerNormalization",
             "BatchNormalization",
@@ -99,11 +99,11 @@ def norm(d: Draft) -> Call:
         x = d.pick((FLOAT,), least=1)
         attrs["axis"] = d.axis(x)
         if op == "LpNormalization":
-            return Call(op, [x], attrs={**attrs, "p": d.rng.choice((1, 2))}, magnitude=np.inf)
+            return Call(op, [x], attrs={**attrs, "p": d.choice((1, 2))}, magnitude=np.inf)
         shape = x.shape[attrs["axis"] :]
         bias = [d.array(shape)] if d.rng.random() < 0.7 else []
         return Call(op, [x, d.array(shape), *bias], attrs=attrs, magnitude=20.0)
-    rank = 4 if op in ("LRN", "MeanVarianceNormalization") else d.rng.choice((3, 4, 4, 4, 5))
+    rank = 4 if op in ("LRN", "MeanVarianceNormalization") else d.choice((3, 4, 4, 4, 5))
     x = d.pick((FLOAT,), rank=rank)
     channels = (x.shape[1],)
     if op == "BatchNormalization":
@@ -112,18 +112,18 @@ def norm(d: Draft) -> Call:
     if op == "InstanceNormalization":
         return Call(op, [x, d.array(channels), d.array(channels)], attrs=attrs, magnitude=20.0)
     if op == "GroupNormalization":
-        groups = d.rng.choice([g for g in range(1, x.shape[1] + 1) if x.shape[1] % g == 0])
+        groups = d.choice([g for g in range(1, x.shape[1] + 1) if x.shape[1] % g == 0])
         extent = (groups,) if d.opset < 21 else channels
         attrs["num_groups"] = groups
         return Call(op, [x, d.array(extent), d.array(extent)], attrs=attrs, magnitude=20.0)
     if op == "LRN":
-        return Call(op, [x], attrs={"size": d.rng.choice((1, 3, 5))})
+        return Call(op, [x], attrs={"size": d.choice((1, 3, 5))})
     return Call(op, [x], magnitude=np.inf)
 
 
 def matmul(d: Draft) -> Call:
     a = d.pick((FLOAT, FLOAT, FLOAT, DOUBLE, INT32), least=1, op="MatMul", most=30.0)
-    k, n = a.shape[-1], d.rng.choice((1, 3, 8, 16, 17, 33))
+    k, n = a.shape[-1], d.choice((1, 3, 8, 16, 17, 33))
     form = d.rng.random()
     inputs: list[Any]
     if form < 0.15:
@@ -150,11 +150,11 @@ def attention(d: Draft) -> Call:
 
 def gemm(d: Draft) -> Call:
     a = d.pick((FLOAT, FLOAT, DOUBLE), rank=2, most=30.0)
-    trans_a, trans_b, n = d.rng.randint(0, 1), d.rng.randint(0, 1), d.rng.choice((1, 5, 16, 17))
+    trans_a, trans_b, n = d.between(0, 1), d.between(0, 1), d.choice((1, 5, 16, 17))
     k, m = a.shape if trans_a else a.shape[::-1]
     c = [d.other(d.broadcast_to((m, n)), a.dtype)] if d.rng.random() < 0.7 else []
     b = d.other((n, k) if trans_b else (k, n), a.dtype)
-    attrs = {"transA": trans_a, "transB": trans_b, "alpha": d.rng.choice((1.0, 0.5)), "beta": 2.0}
+    attrs = {"transA": trans_a, "transB": trans_b, "alpha": d.choice((1.0, 0.5)), "beta": 2.0}
     return Call("Gemm", [a, b, *c], attrs=attrs, magnitude=a.magnitude * 4 * max(k, 1))
 
 
@@ -162,12 +162,12 @@ def einsum(d: Draft) -> Call:
     """Two operands of random labels, each of which may be summed over."""
     x = d.pick((FLOAT, FLOAT, DOUBLE), least=1, most=8.0)
     labels = "abcde"[: x.rank]
-    second = "".join(d.rng.sample(labels, d.rng.randint(1, x.rank)))
+    second = "".join(d.rng.sample(labels, d.between(1, x.rank)))
     sizes = dict(zip(labels, x.shape, strict=True))
     if d.rng.random() < 0.7:
-        second, sizes["n"] = f"{second}n", d.rng.choice((1, 3, 8, 17))
+        second, sizes["n"] = f"{second}n", d.choice((1, 3, 8, 17))
     every = "".join(sizes)
-    result = "".join(d.rng.sample(every, d.rng.randint(0, len(every))))
+    result = "".join(d.rng.sample(every, d.between(0, len(every))))
     if np.prod(list(sizes.values()), dtype=float) > 2e5:
         raise Refused("too long a sum")
     other = d.array([sizes[label] for label in second], x.dtype)
@@ -183,16 +183,16 @@ def _windows(d: Draft, x: Tensor, *, half: bool = False) -> dict[str, Any]:
     for extent in x.shape[2:]:
         if not extent:
             raise Refused("a window over nothing")
-        k = d.rng.choice((1, 1, 2, 3, 3, 3, 4, 5, 7))
-        dil = d.rng.choice((1, 1, 1, 2, 3))
+        k = d.choice((1, 1, 2, 3, 3, 3, 4, 5, 7))
+        dil = d.choice((1, 1, 1, 2, 3))
         most = k - 1 if half else 3
-        pads = [d.rng.randint(0, min(most, 3)) for _ in range(2)]
+        pads = [d.between(0, min(most, 3)) for _ in range(2)]
         if (k - 1) * dil + 1 > extent + sum(pads):
-            k, dil = d.rng.randint(1, min(extent, 3)), 1
+            k, dil = d.between(1, min(extent, 3)), 1
             pads = [min(p, k - 1) for p in pads]
         kernel.append(k)
         dilations.append(dil)
-        strides.append(d.rng.choice((1, 1, 1, 2, 2, 3)))
+        strides.append(d.choice((1, 1, 1, 2, 2, 3)))
         begin.append(pads[0])
         end.append(pads[1])
     attrs = {"kernel_shape": kernel, "strides": strides, "dilations": dilations}
@@ -202,11 +202,11 @@ def _windows(d: Draft, x: Tensor, *, half: bool = False) -> dict[str, Any]:
 
 
 def conv(d: Draft) -> Call:
-    x = d.pick((FLOAT,), rank=4 if d.rng.random() < 0.8 else d.rng.choice((3, 5)), most=50.0)
+    x = d.pick((FLOAT,), rank=4 if d.rng.random() < 0.8 else d.choice((3, 5)), most=50.0)
     attrs = _windows(d, x)
     channels = x.shape[1]
-    groups = d.rng.choice([g for g in (1, 1, 1, 2, 3, channels) if g and channels % g == 0])
-    per = d.rng.choice((1, 1, 2, 3)) if groups > 1 else d.rng.choice(CHANNELS)
+    groups = d.choice([g for g in (1, 1, 1, 2, 3, channels) if g and channels % g == 0])
+    per = d.choice((1, 1, 2, 3)) if groups > 1 else d.choice(CHANNELS)
     weights = d.array((groups * per, channels // groups, *attrs["kernel_shape"]))
     bias = [d.array((groups * per,))] if d.rng.random() < 0.6 else []
     size = int(np.prod(weights.shape[1:]))
@@ -215,25 +215,25 @@ def conv(d: Draft) -> Call:
 
 
 def conv_transpose(d: Draft) -> Call:
-    rank = d.rng.choice((3, 4, 4, 5))
+    rank = d.choice((3, 4, 4, 5))
     x = d.pick((FLOAT,), rank=rank, most=50.0)
     channels = x.shape[1]
-    groups = d.rng.choice([g for g in (1, 1, 2, 3, channels) if g and channels % g == 0])
-    kernel = [d.rng.randint(1, 4) for _ in range(rank - 2)]
-    strides = [d.rng.randint(1, 3) for _ in range(rank - 2)]
-    pads = [d.rng.randint(0, k - 1) for k in (*kernel, *kernel)]
+    groups = d.choice([g for g in (1, 1, 2, 3, channels) if g and channels % g == 0])
+    kernel = [d.between(1, 4) for _ in range(rank - 2)]
+    strides = [d.between(1, 3) for _ in range(rank - 2)]
+    pads = [d.between(0, k - 1) for k in (*kernel, *kernel)]
     attrs = {"kernel_shape": kernel, "strides": strides, "group": groups, "pads": pads}
     if d.rng.random() < 0.3:
-        attrs["output_padding"] = [d.rng.randint(0, stride - 1) for stride in strides]
-    weights = d.array((channels, d.rng.randint(1, 5), *kernel))
+        attrs["output_padding"] = [d.between(0, stride - 1) for stride in strides]
+    weights = d.array((channels, d.between(1, 5), *kernel))
     magnitude = 4 * x.magnitude * channels * int(np.prod(kernel))
     return Call("ConvTranspose", [x, weights], attrs=attrs, magnitude=magnitude)
 
 
 def pool(d: Draft) -> Call:
-    x = d.pick((FLOAT,), rank=4 if d.rng.random() < 0.8 else d.rng.choice((3, 5)))
-    op = d.rng.choice(("MaxPool", "AveragePool", "LpPool"))
-    attrs = {**_windows(d, x, half=True), "ceil_mode": d.rng.randint(0, 1)}
+    x = d.pick((FLOAT,), rank=4 if d.rng.random() < 0.8 else d.choice((3, 5)))
+    op = d.choice(("MaxPool", "AveragePool", "LpPool"))
+    attrs = {**_windows(d, x, half=True), "ceil_mode": d.between(0, 1)}
     # A last window that starts in the padding is dropped, but not by onnx's shape inference.
     ends = attrs.get("pads", [3] * len(x.shape[2:]))[-len(x.shape[2:]) :]
     steps = zip(ends, attrs["strides"], attrs["kernel_shape"], strict=True)
@@ -242,15 +242,15 @@ def pool(d: Draft) -> Call:
     if op != "MaxPool" or attrs.get("auto_pad"):
         attrs["dilations"] = [1] * (x.rank - 2)
     if op == "LpPool":
-        attrs["p"] = d.rng.randint(1, 3)
+        attrs["p"] = d.between(1, 3)
     if op == "AveragePool":
-        attrs["count_include_pad"] = d.rng.randint(0, 1)
+        attrs["count_include_pad"] = d.between(0, 1)
         if d.opset < 19:
             del attrs["dilations"]
     return Call(op, [x], attrs=attrs, exact=op == "MaxPool", magnitude=50 * x.magnitude)
 
 
 def global_pool(d: Draft) -> Call:
-    op = d.rng.choice(("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"))
+    op = d.choice(("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"))
     x = d.pick((FLOAT,), least=3)
     return Call(op, [x], magnitude=x.magnitude * 10)

@@ -8,6 +8,7 @@ import hypothesis
 import hypothesis.strategies as st
 import numpy as np
 import pytest
+from explore import MODES, verdict_of
 from judged import assert_right
 from random_models import random_feeds, random_model
 
@@ -28,3 +29,10 @@ def test_models_of_many_nodes_agree(seed):
     model = random_model(random.Random(seed))
     feeds = random_feeds(model, np.random.default_rng(seed))
     assert_right(model, feeds, threads=1 + seed % 3)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("seed", range(8))
+def test_exploration_finds_nothing_in_a_few_models(seed, mode):
+    verdict = verdict_of(seed, mode, most=3, empty=0)
+    assert not verdict.is_finding, verdict
