@@ -109,6 +109,18 @@ def test_boxes(rng, boxes, classes, most, is_centered):
         check("NonMaxSuppression", [*arrays, *rest], expected, center_point_box=is_centered)
 
 
+@pytest.mark.parametrize("threshold", [None, 0.1])
+def test_boxes_whose_score_is_nan_come_last(threshold):
+    left = 2 * np.arange(5, dtype=np.float32)
+    boxes = np.stack([left, 0 * left, left + 1, 0 * left + 1], -1)[None]
+    scores = np.array([[[0.5, np.nan, 0.7, 0.6, np.nan]]], np.float32)
+    rest = [np.array([9]), np.array([0.5], np.float32)]
+    rest += [] if threshold is None else [np.array([threshold], np.float32)]
+    order = [2, 3, 0] if threshold else [2, 3, 0, 1, 4]
+    expected = np.array([[0, 0, box] for box in order], np.int64)
+    check("NonMaxSuppression", [boxes, scores, *rest], [expected])
+
+
 def test_without_a_limit_no_box_stays(rng):
     arrays = [rng.random((1, 3, 4)).astype(np.float32), np.ones((1, 1, 3), np.float32)]
     check("NonMaxSuppression", arrays, [np.zeros((0, 3), np.int64)])

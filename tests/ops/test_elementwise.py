@@ -214,10 +214,12 @@ def test_casts(check_operator, rng, source, target):
     check_operator("Cast", [x], to=helper.np_dtype_to_tensor_dtype(np.dtype(target)))
 
 
-def test_cast_saturates(check_operator):
-    from onnx import TensorProto
+@pytest.mark.parametrize("source", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("target", [np.int8, np.uint8, np.int16, np.uint16, np.int32, np.int64])
+def test_casts_of_what_an_integer_does_not_hold(check_operator, source, target):
+    from onnx import helper
 
-    x = np.array([1e20, -1e20, np.nan, np.inf, -2.9, 2.9], np.float32)
-    limits = np.iinfo(np.int64)
-    wide = np.array([limits.max, limits.min, 0, limits.max, -2, 2], np.int64)
-    check_operator("Cast", [x], to=TensorProto.INT64, expected=[wide])
+    edges = [np.nan, np.inf, -np.inf, -2.9, 2.9, 255.5, 256, -129, 300.7, -300.7, 6e4, -6e4]
+    edges += [] if source is np.float16 else [2**31, -(2**31), 5e9, -5e9, 2.0**63, -(2.0**63), 1e30]
+    x = np.array(edges, source)
+    check_operator("Cast", [x], to=helper.np_dtype_to_tensor_dtype(np.dtype(target)))

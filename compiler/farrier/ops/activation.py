@@ -7,11 +7,13 @@ import numpy as np
 from farrier.ir import special
 from farrier.ir.expr import BinaryOp, UnaryOp
 from farrier.ir.types import DType
+from farrier.ops.conversion import np_whole, whole
 from farrier.ops.operator import Array, Attrs, Mismatch, Operator, Types, float_attr
 from farrier.ops.pointwise import first_dtype, pointwise
 from farrier.ops.scalar import (
     Scalar,
     binary,
+    cast,
     exp,
     expm1,
     log1p,
@@ -106,11 +108,15 @@ def _np_hard_swish(attrs: Attrs, x: Array) -> Array:
 
 def _shrink(attrs: Attrs, x: Scalar) -> Scalar:
     bias, edge = float_attr(attrs, "bias", 0.0), float_attr(attrs, "lambd", 0.5)
+    if x.dtype.is_integer:  # its constants are fractions
+        return whole(_shrink(attrs, cast(x, DType.F64)), x.dtype)
     return where(x < -edge, x + bias, where(x > edge, x - bias, 0))
 
 
 def _np_shrink(attrs: Attrs, x: Array) -> Array:
     bias, edge = float_attr(attrs, "bias", 0.0), float_attr(attrs, "lambd", 0.5)
+    if x.dtype.kind in "iu":
+        return np_whole(_np_shrink(attrs, x.astype(np.float64)), DType.from_numpy(x.dtype))
     return np.where(x < -edge, x + bias, np.where(x > edge, x - bias, x.dtype.type(0)))
 
 

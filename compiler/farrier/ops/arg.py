@@ -26,6 +26,7 @@ from farrier.ops.operator import (
 from farrier.ops.reduce import input_index, reduced_shape
 from farrier.ops.scalar import (
     Scalar,
+    both,
     either,
     equal,
     scalar,
@@ -41,18 +42,31 @@ def _arg_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[Tensor
     return (TensorType(DType.I64, shape),)
 
 
+def compared(combine: ReduceOp, value: Scalar, r: Expr) -> Scalar:
+    """The element at `r` of a row as comparisons from the first element on see it: NaN behind the
+    first element never becomes the extreme."""
+    if not value.dtype.is_float:
+        return value
+    counts = either(equal(value, value), equal(scalar(r), 0))
+    return where(counts, value, scalar(combine.identity(value.dtype)))
+
+
 def _arg(name: str, combine: ReduceOp, numpy: Callable[..., Array]) -> Operator:
-    """The position of the extreme element (of the first NaN, where there is one)."""
+    """The position of the extreme element, by comparisons from the first element on, as in ONNX
+    Runtime: NaN at the first position stays the extreme, and NaN elsewhere never becomes it."""
 
     def refer(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
         x = present(arrays, 0)
         axis = axis_attr(attrs, x.ndim)
+        is_nan = np.moveaxis(x != x, axis, 0)
+        x = np.where(x != x, combine.identity(DType.from_numpy(x.dtype)).value, x).astype(x.dtype)
         if attrs.get("select_last_index", 0):
-            found = x.shape[axis] - 1 - numpy(np.flip(x, axis), axis=axis)
+            position = x.shape[axis] - 1 - numpy(np.flip(x, axis), axis=axis)
         else:
-            found = numpy(x, axis=axis)
+            position = numpy(x, axis=axis)
+        position = np.where(is_nan[0], 0, position)
         shape = reduced_shape(x.shape, (axis,), bool(attrs.get("keepdims", 1)))
-        return (np.asarray(found, np.int64).reshape(shape),)
+        return (np.asarray(position, np.int64).reshape(shape),)
 
     def compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
         x = builder.operand(node, inputs, 0)
@@ -68,15 +82,17 @@ def _arg(name: str, combine: ReduceOp, numpy: Callable[..., Array]) -> Operator:
             str(combine),
             shape,
             x.dtype,
-            lambda *at: reduce(combine, ranges, lambda r: element(at, r)),
+            lambda *at: reduce(combine, ranges, lambda r: compared(combine, element(at, r), r)),
         )
 
         def position(*at: Expr) -> Reduce:
             def candidate(r: Expr) -> Scalar:
                 value = element(at, r)
-                hit = equal(value, best(*at))
-                hit = either(hit, unequal(value, value)) if x.dtype.is_float else hit
-                return where(hit, scalar(r), -1 if last else x.shape[axis])
+                is_best = equal(value, best(*at))
+                if x.dtype.is_float:
+                    leads = both(unequal(value, value), equal(scalar(r), 0))
+                    is_best = either(is_best, leads)
+                return where(is_best, scalar(r), -1 if last else x.shape[axis])
 
             return reduce(ReduceOp.MAX if last else ReduceOp.MIN, ranges, candidate)
 

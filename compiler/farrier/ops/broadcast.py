@@ -10,6 +10,7 @@ import numpy as np
 from farrier.ir.expr import Const, UnaryOp
 from farrier.ir.special import whole_power
 from farrier.ir.types import DType
+from farrier.ops.conversion import np_whole, whole
 from farrier.ops.operator import Array, Attrs, Mismatch, Operator, Types, required
 from farrier.ops.pointwise import first_dtype, pointwise
 from farrier.ops.scalar import (
@@ -118,9 +119,9 @@ def _pow(attrs: Attrs, x: Scalar, y: Scalar) -> Scalar:
         return cast(power(cast(x, DType.I64), cast(y, DType.I64)), x.dtype)
     real = power(cast(x, DType.F64), cast(y, DType.F64))
     # What is a whole number but for the error of the power is not cut off.
-    whole = unary(UnaryOp.ROUND, real)
-    is_whole = magnitude(real - whole) < magnitude(whole) * _POWER_ERROR
-    return cast(where(is_whole, whole, real), x.dtype)
+    nearest = unary(UnaryOp.ROUND, real)
+    is_exact = magnitude(real - nearest) < magnitude(nearest) * _POWER_ERROR
+    return whole(where(is_exact, nearest, real), x.dtype)
 
 
 _POWER_ERROR = 1e-12  # more than that of a power in f64, relative
@@ -130,7 +131,8 @@ def _np_pow(attrs: Attrs, x: Array, y: Array) -> Array:
     if DType.from_numpy(x.dtype).is_float:
         return np.asarray(np.power(x, y.astype(x.dtype)))
     if DType.from_numpy(y.dtype).is_float:
-        return np.asarray(np.power(x.astype(np.float64), y.astype(np.float64)).astype(x.dtype))
+        real = np.power(x.astype(np.float64), y.astype(np.float64))
+        return np_whole(real, DType.from_numpy(x.dtype))
     return whole_power(x.astype(np.int64), y.astype(np.int64)).astype(x.dtype)
 
 

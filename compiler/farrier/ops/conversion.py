@@ -20,20 +20,55 @@ def saturates(dtype: DType) -> bool:
     return dtype.is_float and dtype.bits == 8
 
 
+def whole(x: Scalar, dtype: DType) -> Scalar:
+    """A float as an integer, rounded towards zero.
+
+    NaN and numbers beyond int32 or int64 are the least of these, as the conversion instructions of
+    x86-64 have it; a type of less than 32 bits takes the low bits of the int32, an unsigned one
+    those of the int64. The C standard leaves these cases open, and ONNX Runtime's results are
+    those of its compiler.
+    """
+    if x.dtype.bits < 32:
+        x = cast(x, DType.F32)
+    if dtype in _DIRECT:
+        beyond = 2.0 ** (dtype.bits - 1)
+        # Below the range the conversion itself saturates at the least number.
+        return where(x < beyond, cast(x, dtype), dtype.limits[0])
+    if dtype is DType.U64:
+        return where(x < 2.0**63, cast(whole(x, DType.I64), dtype), cast(x, dtype))
+    return cast(whole(x, DType.I64 if dtype is DType.U32 else DType.I32), dtype)
+
+
+def np_whole(x: Array, dtype: DType) -> Array:
+    """`whole`, in numpy."""
+    if dtype in _DIRECT:
+        wide = convert(x, DType.F64)
+        beyond = 2.0 ** (dtype.bits - 1)
+        is_held = (wide >= -beyond) & (wide < beyond)
+        truncated = np.where(is_held, wide, 0.0).astype(dtype.numpy)
+        return np.where(is_held, truncated, dtype.numpy.type(dtype.limits[0]))
+    if dtype is DType.U64:
+        low = np_whole(x, DType.I64).astype(np.uint64)
+        return np.where(convert(x, DType.F64) < 2.0**63, low, convert(x, dtype))
+    return convert(np_whole(x, DType.I64 if dtype is DType.U32 else DType.I32), dtype)
+
+
+_DIRECT = (DType.I32, DType.I64)  # what a processor converts floats to
+
+
 def converted(x: Scalar, dtype: DType, saturate: bool = False, rounding: str = "") -> Scalar:
     """`x` as `dtype` by the rules of ONNX's Cast.
 
-    Float to integer saturates, but to less than a byte, where the low bits of the integer are
-    taken. With `saturate` a float of a byte has its largest number for what exceeds it, infinity
-    included; without it infinity or NaN. `rounding` is that to F8E8M0: up, down or nearest (of two
-    powers of two the larger).
+    Float to integer is `whole`. With `saturate` a float of a byte has its largest number for what
+    exceeds it, infinity included; without it infinity or NaN. `rounding` is that to F8E8M0: up,
+    down or nearest (of two powers of two the larger).
     """
     if dtype is x.dtype:
         return x
     if dtype is DType.BOOL:
         return unequal(x, 0)
-    if dtype.bits < 8 and dtype.is_integer and x.dtype.is_float:
-        return cast(cast(x, DType.I32), dtype)
+    if dtype.is_integer and x.dtype.is_float:
+        return whole(x, dtype)
     if not saturates(dtype):
         return cast(x, dtype)
     if x.dtype.bits <= 16:
@@ -64,8 +99,8 @@ def np_converted(x: Array, dtype: DType, saturate: bool = False, rounding: str =
     source = DType.from_numpy(x.dtype)
     if dtype is source:
         return x
-    if dtype.bits < 8 and dtype.is_integer and source.is_float:
-        return convert(convert(x, DType.I32), dtype)
+    if dtype.is_integer and source.is_float:
+        return np_whole(x, dtype)
     if not saturates(dtype):
         return convert(x, dtype)
     if dtype is DType.F8E8M0:

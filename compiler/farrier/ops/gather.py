@@ -10,6 +10,7 @@ from farrier.ir.expr import Buffer, Expr
 from farrier.ir.graph import Node
 from farrier.ir.types import DType, TensorType
 from farrier.ops.builder import Builder, attributes_of
+from farrier.ops.conversion import converted, np_converted
 from farrier.ops.indexing import bounded, checked_indices, position
 from farrier.ops.operator import (
     Array,
@@ -146,7 +147,8 @@ def _one_hot_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     indices, values = present(arrays, 0), present(arrays, 2)
     depth = int(present(arrays, 1).reshape(-1)[0])
     axis = axis_attr(attrs, indices.ndim + 1, -1)
-    wrapped = np.where(indices < 0, indices + depth, indices)
+    chosen = np_converted(indices, DType.I64)
+    wrapped = np.where(chosen < 0, chosen + depth, chosen)
     classes = np.arange(depth).reshape([-1 if a == axis else 1 for a in range(indices.ndim + 1)])
     return (np.where(np.expand_dims(wrapped, axis) == classes, values[1], values[0]),)
 
@@ -157,7 +159,7 @@ def _one_hot_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buf
     axis = normal_axis(int(node.attr("axis", -1)), indices.rank + 1)
 
     def body(*at: Expr) -> Scalar:
-        chosen = cast(indices(*at[:axis], *at[axis + 1 :]), DType.I64)
+        chosen = converted(indices(*at[:axis], *at[axis + 1 :]), DType.I64)
         wrapped = where(chosen < 0, chosen + depth, chosen)
         return where(equal(wrapped, scalar(e.index(at[axis]))), values(1), values(0))
 

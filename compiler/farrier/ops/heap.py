@@ -5,11 +5,15 @@ from __future__ import annotations
 from farrier.ir.dim import Extent, maximum
 from farrier.ir.types import DType
 from farrier.ops.nest import LoopBuilder, Tensor
-from farrier.ops.scalar import Scalar, both, either, equal, guarded, number
+from farrier.ops.scalar import Scalar, both, either, equal, guarded, invert, number, unequal
 
 
 class Heap:
-    """The best elements of a row: each is worse than its children, at 2i + 1 and 2i + 2."""
+    """The best elements of a row: each is worse than its children, at 2i + 1 and 2i + 2.
+
+    The order is total: NaN is greater than every number, as in ONNX Runtime's TopK, and equal to
+    NaN. Comparisons of IEEE 754 alone are not an order, and a heap built on them loses elements.
+    """
 
     def __init__(self, nest: LoopBuilder, k: Extent, dtype: DType, largest: bool) -> None:
         self._nest = nest
@@ -20,19 +24,30 @@ class Heap:
         self.places: Tensor = nest.local("at", (room,), DType.I64)
 
     def improves(self, value: Scalar, worst: Scalar) -> Scalar:
-        """Whether a later element comes before `worst`."""
-        return value > worst if self._largest else value < worst
+        """Test that a later element comes before `worst`."""
+        if not value.dtype.is_float:
+            return value > worst if self._largest else value < worst
+        if self._largest:
+            return both(invert(value <= worst), equal(worst, worst))
+        return both(invert(value >= worst), equal(value, value))
+
+    def ties(self, value: Scalar, other: Scalar) -> Scalar:
+        """Test that neither element comes before the other."""
+        if not value.dtype.is_float:
+            return equal(value, other)
+        are_nan = both(unequal(value, value), unequal(other, other))
+        return either(equal(value, other), are_nan)
 
     def offer(self, value: Scalar, place: Scalar) -> None:
-        """Puts an element in the root's place where it comes before that; later ones come last."""
+        """Replace the root if the element comes before it; ties keep the earlier element."""
         value = self._nest.let(value)
         with self._nest.if_(self.improves(value, self.values[0])):
             size = number(self._k, DType.I64)
             self.sift(value, place, number(0, DType.I64), size)
 
     def is_before(self, value: Scalar, place: Scalar, other: Scalar, there: Scalar) -> Scalar:
-        """Whether one element comes before another: of equals the first does."""
-        return either(self.improves(value, other), both(equal(value, other), place < there))
+        """Test that one element comes before another; of equal elements the first does."""
+        return either(self.improves(value, other), both(self.ties(value, other), place < there))
 
     def sift(self, value: Scalar, place: Scalar, start: Scalar, size: Scalar) -> None:
         """Puts an element at `start` of a heap of `size`, or where it belongs below."""

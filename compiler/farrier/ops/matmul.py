@@ -6,8 +6,9 @@ import numpy as np
 
 from farrier.ir.expr import Buffer, Expr, Reduce
 from farrier.ir.graph import Node
-from farrier.ir.types import Shape, TensorType
+from farrier.ir.types import DType, Shape, TensorType
 from farrier.ops.builder import Builder, total, without_halo
+from farrier.ops.conversion import np_whole, whole
 from farrier.ops.operator import (
     Array,
     Arrays,
@@ -20,6 +21,7 @@ from farrier.ops.operator import (
     Types,
     accumulator,
     differ,
+    float_attr,
     optional,
     present,
     required,
@@ -117,9 +119,15 @@ def _gemm_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
             for factor, transposed in ((a, "transA"), (b, "transB"))
         )
     )
-    product = (product * attrs.get("alpha", 1.0)).astype(a.dtype, copy=False)
+    alpha, beta = (float_attr(attrs, name, 1.0) for name in ("alpha", "beta"))
+    if product.dtype.kind in "iu":
+        if (alpha, beta) != (1, 1):  # they are fractions
+            real = product * alpha + (0.0 if c is None else c * beta)
+            return (np_whole(real, DType.from_numpy(product.dtype)),)
+        return (product if c is None else product + c,)
+    product = (product * alpha).astype(a.dtype, copy=False)
     if c is not None:
-        product = product + (c * attrs.get("beta", 1.0)).astype(a.dtype, copy=False)
+        product = product + (c * beta).astype(a.dtype, copy=False)
     return (rounded(product, attrs),)
 
 
@@ -151,6 +159,10 @@ def _gemm_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer
     )
 
     def epilogue(m: Expr, n: Expr) -> Scalar:
+        if dtype.is_integer and (alpha, beta) != (1, 1):  # they are fractions
+            real = cast(raw(m, n), DType.F64) * alpha
+            real = real if c is None else real + cast(c.broadcast(m, n), DType.F64) * beta
+            return whole(real, dtype)
         value = raw(m, n) if alpha == 1 else raw(m, n) * alpha
         if c is None or beta == 0:
             return value

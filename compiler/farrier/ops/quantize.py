@@ -13,12 +13,13 @@ from farrier.ir.types import DType
 from farrier.ops.conversion import converted, np_converted
 from farrier.ops.operator import Array, Attrs, Mismatch, Operator, Types, required
 from farrier.ops.pointwise import pointwise
-from farrier.ops.scalar import Scalar, cast, unary
+from farrier.ops.scalar import Scalar, cast, unary, where
 
 
 def _quantize(attrs: Attrs, x: Scalar, scale: Scalar, zero: Scalar | None = None) -> Scalar:
     """saturate(round(x / scale) + zero), or saturate(round(x / scale + zero)) with `zero_first`,
-    which only the importer sets; the quotient is rounded to `precision`."""
+    which only the importer sets; the quotient is rounded to `precision`. NaN becomes the least
+    integer, as in ONNX Runtime."""
     to, precision = DType(str(attrs["to"])), DType(str(attrs["precision"]))
     ratio = cast(x, DType.F32)
     if not isinstance(scale.expr, Const) or scale.expr.value != 1:
@@ -30,6 +31,9 @@ def _quantize(attrs: Attrs, x: Scalar, scale: Scalar, zero: Scalar | None = None
         ratio = unary(UnaryOp.ROUND, ratio)
     if zero is not None:
         ratio = ratio + cast(zero, DType.F32)
+    if to.is_integer and to.is_signed:
+        least = float(to.limits[0])
+        ratio = where(ratio > least, ratio, least)  # NaN is not
     return cast(ratio, to) if to.is_integer else converted(ratio, to, bool(attrs["saturate"]))
 
 
@@ -43,6 +47,8 @@ def _np_quantize(attrs: Attrs, x: Array, scale: Array, zero: Array | None = None
         ratio = np.rint(ratio)
     if zero is not None:
         ratio = ratio + _f32(zero)
+    if to.is_integer:
+        ratio = np.where(np.isnan(ratio), ratio.dtype.type(to.limits[0]), ratio)
     return convert(ratio, to) if to.is_integer else np_converted(ratio, to, bool(attrs["saturate"]))
 
 

@@ -14,6 +14,7 @@ from farrier.ir.expr import Buffer, Expr, Reduce, ReduceOp
 from farrier.ir.graph import Node
 from farrier.ir.types import DType, Shape, TensorType
 from farrier.ops.builder import Builder, Operand, attributes_of, reduce, total, without_halo
+from farrier.ops.conversion import converted, np_whole
 from farrier.ops.operator import (
     Array,
     Arrays,
@@ -33,6 +34,7 @@ from farrier.ops.operator import (
 )
 from farrier.ops.scalar import (
     Scalar,
+    cast,
     equal,
     exp_nonpositive,
     log,
@@ -45,12 +47,16 @@ from farrier.ops.scalar import (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Rule:
-    """`after(combine over before(x), count)`; `before` and `after` are elementwise."""
+    """`after(combine over before(x), count)`; `before` and `after` are elementwise.
+
+    Where the result `is_real`, integers are reduced in float64, and the result is truncated.
+    """
 
     combine: ReduceOp
     numpy: Callable[[Array, tuple[int, ...]], Array]  # keeps the reduced axes
     before: Callable[[Scalar], Scalar] = lambda x: x
     after: Callable[[Scalar, Extent], Scalar] | None = None
+    is_real: bool = False
 
 
 def _axes(given: tuple[int, ...] | None, rank: int, attrs: Attrs) -> tuple[int, ...]:
@@ -106,8 +112,11 @@ def _operator(name: str, rule: _Rule) -> Operator:
     def refer(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
         x, given = present(arrays, 0), optional(arrays, 1)
         axes = _axes(None if given is None else tuple(given.reshape(-1).tolist()), x.ndim, attrs)
+        is_truncated = rule.is_real and x.dtype.kind in "iu"
         with np.errstate(all="ignore"):
-            result = rule.numpy(x, axes)
+            result = rule.numpy(x.astype(np.float64) if is_truncated else x, axes)
+        if is_truncated:
+            result = np_whole(result, DType.from_numpy(x.dtype))
         shape = reduced_shape(x.shape, axes, bool(attrs.get("keepdims", 1)))
         return (np.asarray(result).astype(x.dtype, copy=False).reshape(shape),)
 
@@ -125,10 +134,11 @@ def _stages(
     """The reduction, and a stage for what follows it."""
     ranges = reduction_axes(x.shape, axes)
     count = product(ranges.values())
+    dtype = _inner_dtype(x.dtype, rule.is_real)
 
     def body(*at: Expr) -> Scalar | Reduce:
         def element(*reduced: Expr) -> Scalar:
-            return rule.before(x(*input_index(axes, x.rank, at, reduced, keep)))
+            return rule.before(cast(x(*input_index(axes, x.rank, at, reduced, keep)), dtype))
 
         return reduce(rule.combine, ranges, element) if ranges else element()
 
@@ -136,24 +146,35 @@ def _stages(
     if after is None:
         return builder.output(node, body)
     out = node.outputs[0].type
-    raw = builder.local(
-        f"{rule.combine}", out.shape, out.dtype, body, layout=without_halo(out.layout)
-    )
-    return builder.output(node, lambda *at: after(raw(*at), count))
+    raw = builder.local(f"{rule.combine}", out.shape, dtype, body, layout=without_halo(out.layout))
+    return builder.output(node, lambda *at: converted(after(raw(*at), count), out.dtype))
+
+
+def _inner_dtype(dtype: DType, is_real: bool) -> DType:
+    return DType.F64 if is_real and dtype.is_integer else dtype
 
 
 def _log_sum_exp(x: Array, axes: tuple[int, ...]) -> Array:
+    if x.dtype.kind in "iu":
+        lowest = np.iinfo(x.dtype).min
+        highest = np.max(x, axis=axes, keepdims=True, initial=lowest)
+        count = np.sum(x == highest, axis=axes, keepdims=True)
+        return np.asarray(highest + np_whole(np.log(count), DType.from_numpy(x.dtype)))
     high = np.max(x, axis=axes, keepdims=True, initial=-np.inf)
     shift = np.where(np.isfinite(high), high, 0)
     return np.asarray(np.log(np.sum(np.exp(x - shift), axis=axes, keepdims=True)) + shift)
 
 
 def _log_sum_exp_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
-    """log Σ e^(x − max) + max, which does not overflow."""
+    """log Σ e^(x − max) + max, which does not overflow.
+
+    Of integers each power is truncated, as in ONNX Runtime: those of the maximum are 1, others 0.
+    """
     x = builder.operand(node, inputs, 0)
     axes = _axes(builder.static(node, 1), x.rank, attributes_of(node))
     keep = bool(node.attr("keepdims", 1))
     ranges, out = reduction_axes(x.shape, axes), node.outputs[0].type
+    dtype = _inner_dtype(x.dtype, is_real=True)
 
     def at_input(at: tuple[Expr, ...], reduced: tuple[Expr, ...]) -> Scalar:
         return x(*input_index(axes, x.rank, at, reduced, keep))
@@ -165,16 +186,19 @@ def _log_sum_exp_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple
         lambda *at: reduce(ReduceOp.MAX, ranges, lambda *r: at_input(at, r)),
     )
 
+    def weight(at: tuple[Expr, ...], reduced: tuple[Expr, ...]) -> Scalar:
+        value = at_input(at, reduced)
+        if x.dtype.is_integer:
+            return cast(equal(value, high(*at)), dtype)
+        return exp_nonpositive(value - high(*at))
+
     sums = builder.local(
-        "sum",
-        out.shape,
-        out.dtype,
-        lambda *at: total(ranges, lambda *r: exp_nonpositive(at_input(at, r) - high(*at))),
+        "sum", out.shape, dtype, lambda *at: total(ranges, lambda *r: weight(at, r))
     )
 
     def result(*at: Expr) -> Scalar:
-        most = high(*at)
-        return where(equal(most - most, 0), log(sums(*at)) + most, most)  # infinite or NaN: itself
+        most, beyond = high(*at), converted(log(sums(*at)), out.dtype)
+        return where(equal(most - most, 0), beyond + most, most)  # infinite or NaN: itself
 
     return (builder.output(node, result),)
 
@@ -229,7 +253,7 @@ def _mean(x: Array, axes: tuple[int, ...]) -> Array:
     return np.asarray(np.mean(x, axis=axes, keepdims=True)) if count else _SUM(x, axes)
 
 
-_MEAN = _Rule(ReduceOp.SUM, _mean, after=lambda x, count: x / maximum(count, 1))
+_MEAN = _Rule(ReduceOp.SUM, _mean, after=lambda x, count: x / maximum(count, 1), is_real=True)
 
 
 def _extreme(combine: ReduceOp, function: Callable[..., Array]) -> _Rule:
@@ -258,12 +282,18 @@ OPERATORS: tuple[Operator, ...] = (
             lambda x, a: np.sqrt(_SUM(x * x, a)),
             lambda x: x * x,
             lambda x, count: sqrt(x),
+            is_real=True,
         ),
     ),
     _operator("ReduceSumSquare", _Rule(ReduceOp.SUM, lambda x, a: _SUM(x * x, a), lambda x: x * x)),
     _operator(
         "ReduceLogSum",
-        _Rule(ReduceOp.SUM, lambda x, a: np.log(_SUM(x, a)), after=lambda x, count: log(x)),
+        _Rule(
+            ReduceOp.SUM,
+            lambda x, a: np.log(_SUM(x, a)),
+            after=lambda x, count: log(x),
+            is_real=True,
+        ),
     ),
     dataclasses.replace(
         _operator("ReduceLogSumExp", _Rule(ReduceOp.SUM, _log_sum_exp)),

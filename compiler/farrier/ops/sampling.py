@@ -38,6 +38,7 @@ from farrier.ops.scalar import (
     either,
     equal,
     floor,
+    magnitude,
     maximum,
     minimum,
     number,
@@ -50,6 +51,10 @@ _MODES = {"bilinear": "linear", "bicubic": "cubic"}  # before opset 20
 _TAPS = {"nearest": 1, "linear": 2, "cubic": 4}  # along an axis
 _CHUNK = 64  # points of a line, whose taps stay in the first-level cache for all channels
 _PADDINGS = ("zeros", "border", "reflection")
+
+# A place that is NaN, infinite or beyond what an index holds is that of the coordinate −1, as in
+# ONNX Runtime, which halves the range of int64 so that neighbours still fit.
+_FARTHEST = 2.0**62
 
 
 def _modes(attrs: Attrs) -> tuple[str, str, bool]:
@@ -155,9 +160,10 @@ def _place(given: Scalar, extent: Extent, mode: str, padding: str, aligned: bool
     """The place in elements of a coordinate in [−1, 1], moved inside as the padding wants."""
     length = _length(extent, given.dtype)
     place = (given + 1) / 2 * (length - 1) if aligned else ((given + 1) * length - 1) / 2
+    low, high = _bounds(extent, aligned, given.dtype)
+    place = where(magnitude(place) < _FARTHEST, place, low)
     if mode == "nearest":
         place = unary(UnaryOp.ROUND, place)
-    low, high = _bounds(extent, aligned, given.dtype)
     if mode == "cubic":
         return place  # its elements are moved inside one by one
     if padding == "border":
@@ -231,8 +237,9 @@ def _np_taps(
 ) -> list[tuple[Array, Array]]:
     """The positions that one axis is read at, and their weights, 0 for what does not count."""
     place = (given + 1) / 2 * (extent - 1) if aligned else ((given + 1) * extent - 1) / 2
-    place = np.rint(place) if mode == "nearest" else place
     low, high = (0.0, extent - 1.0) if aligned else (-0.5, extent - 0.5)
+    place = np.where(np.abs(place) < _FARTHEST, place, place.dtype.type(low))
+    place = np.rint(place) if mode == "nearest" else place
     if mode == "cubic":
         pass  # its elements are moved inside one by one
     elif padding == "border":

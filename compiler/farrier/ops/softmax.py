@@ -9,6 +9,7 @@ from farrier.ir.dim import maximum as most
 from farrier.ir.expr import Buffer, Expr, Reduce, ReduceOp
 from farrier.ir.graph import Node
 from farrier.ir.types import DType, TensorType
+from farrier.ops.arg import compared
 from farrier.ops.builder import Builder, Operand, attributes_of, reduce, total
 from farrier.ops.operator import (
     Array,
@@ -25,13 +26,11 @@ from farrier.ops.operator import (
 )
 from farrier.ops.scalar import (
     Scalar,
-    either,
     equal,
     exp_nonpositive,
     log,
     number,
     scalar,
-    unequal,
     where,
 )
 
@@ -65,9 +64,11 @@ def _log_softmax(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 def _hardmax(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     x = present(arrays, 0)
     axis = axis_attr(attrs, x.ndim, -1)
+    is_led_by_nan = np.take(x != x, [0], axis)
+    x = np.where(x != x, -np.inf, x).astype(x.dtype)
     result = np.zeros_like(x)
     np.put_along_axis(result, np.argmax(x, axis=axis, keepdims=True), 1, axis)
-    return (result,)
+    return (np.where(is_led_by_nan, result.dtype.type(0), result),)
 
 
 class _Row:
@@ -136,13 +137,20 @@ def _log_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer,
 def _hard_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
     x = builder.operand(node, inputs, 0)
     row = _Row(builder, x, axis_attr(attributes_of(node), x.rank, -1))
-    high = row.highest()
+
+    def highest(*at: Expr) -> Reduce:
+        def element(r: Expr) -> Scalar:
+            return compared(ReduceOp.MAX, row.element(at, r), r)
+
+        return reduce(ReduceOp.MAX, row.ranges, element)
+
+    high = builder.local("max", row.shape, x.dtype, highest)
 
     def first(*at: Expr) -> Reduce:
         def candidate(r: Expr) -> Scalar:
-            value = row.element(at, r)
-            hit = either(equal(value, high(*at)), unequal(value, value))  # the first NaN wins
-            return where(hit, scalar(r), x.shape[row.axis])
+            # A row that NaN leads has no element that is its maximum, and is zeros.
+            is_highest = equal(row.element(at, r), high(*at))
+            return where(is_highest, scalar(r), x.shape[row.axis])
 
         return reduce(ReduceOp.MIN, row.ranges, candidate)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from farrier.ir.dim import Extent, minimum, product
@@ -27,7 +29,7 @@ from farrier.ops.operator import (
     present,
     required,
 )
-from farrier.ops.scalar import Scalar, both, cast, equal, guarded, maximum, number
+from farrier.ops.scalar import Scalar, both, cast, equal, guarded, maximum, number, where
 from farrier.ops.scalar import minimum as least
 
 
@@ -159,9 +161,11 @@ def _candidates(nest: LoopBuilder, scores: Tensor, batch: Scalar, kind: Scalar) 
     size = nest.variable(number(0, DType.I64), "size")
     with nest.for_(count) as box:
         score = nest.let(scores[batch, kind, box])
+        # A box whose score is NaN comes last, and under a threshold not at all.
+        rank = where(equal(score, score), score, -math.inf)
         place = number(count - 1, DType.I64) - box
-        heap.values[size.value], heap.places[size.value] = score, place
-        enters = equal(score, score) if threshold is None else score > threshold[0]
+        heap.values[size.value], heap.places[size.value] = rank, place
+        enters = number(True, DType.BOOL) if threshold is None else score > threshold[0]
         size.value = size.value + cast(enters, DType.I64)
     heap.length = nest.let(size.value, "length")
     with nest.for_(count // 2) as i:

@@ -28,7 +28,7 @@ def find(scope: Regions, rows: str, keys: Array) -> tuple[str, Array]:
 
 
 def label_encoder(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
-    """The value of the key that an element is, bit by bit, and where it is none, the default."""
+    """The value of the key that an element equals, NaN being equal to NaN, or the default."""
     x = node.inputs[0]
     keys, values, default = _mapping(node, is_strings(scope, x))
     if len(keys) != len(values) or not len(keys):
@@ -36,10 +36,9 @@ def label_encoder(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
     if keys.dtype.kind == "U":
         rows = codes(scope, x)
     else:
-        rows = scope.add("Unsqueeze", x, scope.constant(ints([-1])))
         if keys.dtype.kind == "f":
-            keys = keys.view(f"i{keys.itemsize}")
-            rows = scope.add("BitCast", rows, to=f"i{8 * keys.itemsize}")
+            x, keys = _bits(scope, x, keys)
+        rows = scope.add("Unsqueeze", x, scope.constant(ints([-1])))
         keys = keys[:, None]
     place, kept = find(scope, rows, keys)
     table = scope.constant(np.append(values[kept], default))
@@ -48,6 +47,20 @@ def label_encoder(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
     found = scope.add("Gather", codes(scope, table), place, axis=0)
     bind_strings(scope, node.outputs[0], found)
     return []
+
+
+def _bits(scope: Regions, x: str, keys: Array) -> tuple[str, Array]:
+    """Floats and the keys for them as integers, which are equal where the floats are, or both are
+    NaN: zeros, and NaNs, have several patterns of bits, of which one stands for all."""
+    zero, nan = np.zeros((), keys.dtype), np.full((), np.nan, keys.dtype)
+    if (keys == 0).any():
+        is_zero = scope.add("Equal", x, scope.constant(zero))
+        x = scope.add("Where", is_zero, scope.constant(zero), x)
+    if np.isnan(keys).any():
+        x = scope.add("Where", scope.add("IsNaN", x), scope.constant(nan), x)
+    keys = np.where(np.isnan(keys), nan, np.where(keys == 0, zero, keys))
+    bits = scope.add("BitCast", x, to=f"i{8 * keys.itemsize}")
+    return bits, keys.view(f"i{keys.itemsize}")
 
 
 def category_mapper(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
