@@ -1,6 +1,8 @@
-"""Det: the determinants of square matrices."""
+"""Det and Inverse: of square matrices, by elimination."""
 
 from __future__ import annotations
+
+import contextlib
 
 import numpy as np
 
@@ -8,7 +10,7 @@ from farrier.ir.dim import number as number_of
 from farrier.ir.dim import product
 from farrier.ir.graph import Node
 from farrier.ir.types import TensorType
-from farrier.ops.nest import LoopBuilder
+from farrier.ops.nest import LoopBuilder, Tensor
 from farrier.ops.operator import (
     Array,
     Arrays,
@@ -21,7 +23,7 @@ from farrier.ops.operator import (
     present,
     required,
 )
-from farrier.ops.scalar import magnitude, number, unequal
+from farrier.ops.scalar import Scalar, cast, equal, magnitude, number, unequal
 
 
 def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
@@ -36,7 +38,25 @@ def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     return (np.asarray(np.linalg.det(x.astype(np.float64)), x.dtype),)
 
 
-def _nest(nest: LoopBuilder, node: Node) -> None:
+def _largest(nest: LoopBuilder, rows: Tensor, size: int, column: Scalar) -> Scalar:
+    """The row, from the diagonal on, whose element in a column is the largest."""
+    chosen = nest.variable(column, "chosen")
+    with nest.for_(size) as i:
+        larger = magnitude(rows[chosen.value, column]) < magnitude(rows[i, column])
+        with nest.if_(column < i), nest.if_(larger):
+            chosen.value = i
+    return chosen.value
+
+
+def _exchange(nest: LoopBuilder, rows: Tensor, width: int, first: Scalar, second: Scalar) -> None:
+    """Exchanges two rows of `width` elements."""
+    with nest.for_(width) as j:
+        kept = nest.let(rows[first, j])
+        rows[first, j] = rows[second, j]
+        rows[second, j] = kept
+
+
+def _det(nest: LoopBuilder, node: Node) -> None:
     """Gaussian elimination with the largest pivot of each column, one matrix a thread."""
     shape = nest.shape(0)
     size, count = number_of(shape[-1]), product(shape[:-2])
@@ -47,17 +67,10 @@ def _nest(nest: LoopBuilder, node: Node) -> None:
             rows[i, j] = x[matrix, i, j]
         result = nest.variable(number(1, x.dtype), "result")
         with nest.for_(size) as column:
-            chosen = nest.variable(column, "chosen")
-            with nest.for_(size) as i:
-                larger = magnitude(rows[chosen.value, column]) < magnitude(rows[i, column])
-                with nest.if_(column < i), nest.if_(larger):
-                    chosen.value = i
-            with nest.if_(unequal(chosen.value, column)):
+            chosen = _largest(nest, rows, size, column)
+            with nest.if_(unequal(chosen, column)):
                 result.value = -result.value
-                with nest.for_(size) as j:
-                    kept = nest.let(rows[column, j])
-                    rows[column, j] = rows[chosen.value, j]
-                    rows[chosen.value, j] = kept
+                _exchange(nest, rows, size, column, chosen)
             pivot = nest.let(rows[column, column], "pivot")
             result.value = result.value * pivot
             with nest.if_(unequal(pivot, 0)), nest.for_(size) as i, nest.if_(column < i):
@@ -67,6 +80,48 @@ def _nest(nest: LoopBuilder, node: Node) -> None:
         out[matrix] = result.value
 
 
+def _inverse_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
+    _infer(types, constants, attrs)
+    return (required(types, 0),)
+
+
+def _inverse_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+    x = present(arrays, 0)
+    result = np.full(x.shape, np.nan)
+    for at in np.ndindex(x.shape[:-2]):
+        with contextlib.suppress(np.linalg.LinAlgError):  # what has no inverse is NaN
+            result[at] = np.linalg.inv(x[at].astype(np.float64))
+    return (result.astype(x.dtype),)
+
+
+def _inverse(nest: LoopBuilder, node: Node) -> None:
+    """Gauss-Jordan elimination with the largest pivot of each column, one matrix a thread: what
+    turns a matrix into the identity turns the identity, beside it in its rows, into the inverse."""
+    shape = nest.shape(0)
+    size, count = number_of(shape[-1]), product(shape[:-2])
+    x, out = nest.input(0, (count, size, size)), nest.output(0, (count, size, size))
+    width = 2 * size
+    with nest.parallel(count) as (matrix,):
+        rows = nest.local("rows", (size, width), x.dtype)
+        with nest.for_(size) as i, nest.for_(size) as j:
+            rows[i, j] = x[matrix, i, j]
+            rows[i, size + j] = cast(equal(i, j), x.dtype)
+        with nest.for_(size) as column:
+            chosen = _largest(nest, rows, size, column)
+            with nest.if_(unequal(chosen, column)):
+                _exchange(nest, rows, width, column, chosen)
+            pivot = nest.let(rows[column, column], "pivot")
+            with nest.vector(width) as j:
+                rows[column, j] = rows[column, j] / pivot
+            with nest.for_(size) as i, nest.if_(unequal(i, column)):
+                factor = nest.let(rows[i, column], "factor")
+                with nest.vector(width) as j:
+                    rows[i, j] = rows[i, j] - factor * rows[column, j]
+        with nest.for_(size) as i, nest.vector(size) as j:
+            out[matrix, i, j] = rows[i, size + j]
+
+
 OPERATORS: tuple[Operator, ...] = (
-    Operator("Det", Kind.NEST, _infer, _reference, None, nest=_nest),
+    Operator("Det", Kind.NEST, _infer, _reference, None, nest=_det),
+    Operator("Inverse", Kind.NEST, _inverse_infer, _inverse_reference, None, nest=_inverse),
 )

@@ -1,0 +1,132 @@
+"""Small operators of com.microsoft: those that ONNX took over, and sums, windows and tokens."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from farrier.importer.raw import RawNode
+from farrier.importer.rewrites import pads, sizes
+from farrier.importer.rewrites.microsoft.parts import Parts
+from farrier.importer.scope import ImportScope, Upgrade
+from farrier.ir.dim import number
+from farrier.ops import NotSupported
+from farrier.ops.operator import normal_axis
+
+
+def _as_onnx(op: str) -> Upgrade:
+    """The operator of ONNX's that means the same."""
+
+    def rule(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
+        return [RawNode(op, node.inputs, node.outputs, node.attrs, node.origin)]
+
+    return rule
+
+
+def trilu(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
+    """ONNX's Trilu."""
+    plain = RawNode("Trilu", node.inputs, node.outputs, node.attrs, node.origin)
+    return sizes.trilu(plain, opset, scope)
+
+
+def pad(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
+    """ONNX's Pad; amounts may be one row of a matrix."""
+    p = Parts(node, scope)
+    inputs = [p.input(0), p.reshape(p.input(1), -1)]
+    if p.input(2):
+        inputs.append(p.reshape(p.input(2)))
+    return pads.pad(RawNode("Pad", inputs, node.outputs, node.attrs, node.origin), opset, scope)
+
+
+def range_(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
+    """ONNX's Range; the step may be omitted, and operands may be vectors of one element."""
+    p = Parts(node, scope)
+    operands = [p.reshape(name) for name in node.inputs[:2]]
+    operands.append(p.reshape(p.input(2)) if p.input(2) else p.number(1))
+    return sizes.range_(RawNode("Range", operands, node.outputs, {}, node.origin), opset, scope)
+
+
+def expand_dims(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
+    """One axis more."""
+    p = Parts(node, scope)
+    axis = int(p.known(p.input(1), "an axis").item())
+    return p.results(p.unsqueeze(p.input(0), axis))
+
+
+def unique(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
+    """ONNX's Unique in the order of first occurrence, without where that is."""
+    first, *rest = (*node.outputs, "", "")[:3]
+    outputs = [first, scope.fresh(), *(name or scope.fresh() for name in rest)]
+    return [RawNode("Unique", node.inputs, outputs, {"sorted": 0}, node.origin)]
+
+
+def distances(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
+    """CDist: the distance of each row of one matrix to each row of another."""
+    p = Parts(node, scope)
+    metric = str(node.attrs.get("metric", "sqeuclidean"))
+    if metric not in ("euclidean", "sqeuclidean"):
+        raise NotSupported(f"metric {metric!r}")
+    apart = p("Sub", p.unsqueeze(p.input(0), 1), p.unsqueeze(p.input(1), 0))
+    squares = p("ReduceSumSquare", apart, p.ints(2), keepdims=0)
+    return p.results(p("Sqrt", squares) if metric == "euclidean" else squares)
+
+
+def unfold(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
+    """UnfoldTensor: windows along an axis, their elements along a new last axis."""
+    p = Parts(node, scope)
+    shape, size = p.shape(p.input(0)), int(node.attrs["size"])
+    axis, step = normal_axis(int(node.attrs.get("dim", -1)), len(shape)), int(node.attrs["step"])
+    count = (number(shape[axis]) - size) // step + 1
+    at = np.arange(count)[:, None] * step + np.arange(size)
+    windows = p("Gather", p.input(0), p.array(at), axis=axis)
+    order = [a for a in range(len(shape) + 1) if a != axis + 1]
+    return p.results(p.transpose(windows, *order, axis + 1))
+
+
+def conv_transpose(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
+    """ConvTransposeWithDynamicPads: ConvTranspose whose pads are an input."""
+    attrs = dict(node.attrs)
+    if node.input(2):
+        data = Parts(node, scope).known(node.input(2), "pads")
+        attrs["pads"] = tuple(map(int, data.reshape(-1)))
+    inputs = [*node.inputs[:2], *filter(None, [node.input(3)])]
+    return [RawNode("ConvTranspose", inputs, node.outputs, attrs, node.origin)]
+
+
+def no_repeated_ngrams(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
+    """NGramRepeatBlock: −∞ for each token that would end an n-gram which occurred before."""
+    p = Parts(node, scope)
+    tokens, scores, size = p.input(0), p.input(1), int(node.attrs["ngram_size"])
+    p.dtype = scope.dtype(scores)
+    length = p.shape(tokens)[1]
+    if isinstance(length, int) and length < size:
+        return p.results(scores)
+    windows = length - size + 1
+    last = p.cut(tokens, size - 1, length, 1)  # of each window
+    occurs = ""
+    for place in range(size - 1):
+        here = p.cut(tokens, place, place + windows, 1)
+        ending = p.cut(tokens, windows + place, windows + place + 1, 1)
+        same = p("Equal", here, ending)
+        occurs = p("And", occurs, same) if occurs else same
+    infinite = p.number(float("-inf"))
+    shape = p.ints(*p.shape(last))
+    lowered = p("Expand", infinite, shape)
+    if occurs:
+        lowered = p("Where", occurs, infinite, p.number(float("inf")))
+    return p.results(p("ScatterElements", scores, last, lowered, axis=1, reduction="min"))
+
+
+RULES: dict[str, Upgrade] = {
+    "GatherND": _as_onnx("GatherND"),
+    "Inverse": _as_onnx("Inverse"),
+    "SampleOp": _as_onnx("Identity"),
+    "Trilu": trilu,
+    "Pad": pad,
+    "Range": range_,
+    "ExpandDims": expand_dims,
+    "Unique": unique,
+    "CDist": distances,
+    "UnfoldTensor": unfold,
+    "ConvTransposeWithDynamicPads": conv_transpose,
+    "NGramRepeatBlock": no_repeated_ngrams,
+}
