@@ -8,15 +8,17 @@ import numpy as np
 import numpy.typing as npt
 
 from farrier.importer.raw import RawNode
+from farrier.importer.rewrites.fourier import LONGEST_PLAIN, Fourier, Signal
 from farrier.importer.rewrites.known import check_made, constant
 from farrier.importer.rewrites.numbers import Numbers
 from farrier.importer.rewrites.sizes import places
 from farrier.importer.scope import ImportScope, ints
 from farrier.importer.symbolic import has_dims
 from farrier.importer.tensors import dtype_of
-from farrier.ir.dim import number
+from farrier.ir.dim import Extent, number
+from farrier.ir.dim import product as product_of
 from farrier.ops import Mismatch, NotSupported
-from farrier.ops.operator import normal_axis
+from farrier.ops.operator import normal_axis, to_extents
 
 Array = npt.NDArray[np.float64]
 
@@ -33,21 +35,92 @@ def dft(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     if axis == rank - 1 or shape[-1] not in (1, 2):
         raise Mismatch(f"axis {axis} of {shape}, whose last axis holds real and imaginary parts")
     inverse, onesided = (bool(node.attrs.get(name, 0)) for name in ("inverse", "onesided"))
-    count, parts = number(shape[axis]), number(shape[-1])
+    count, parts = shape[axis], number(shape[-1])
     length = 2 * (count - 1) if inverse and onesided else count
     if node.input(1):
-        length = int(constant(scope, node.inputs[1], "dft_length").item())
-    matrix = _matrix(count, parts, length, inverse, onesided)
+        (length,) = to_extents(scope.sizes(node.inputs[1]).reshape(-1))
     order = [a for a in range(rank) if a not in (axis, rank - 1)]
     turned = scope.add("Transpose", x, perm=(*order, axis, rank - 1))
     lead = [shape[a] for a in order]
-    flat = scope.add("Reshape", turned, scope.constant(ints([*lead, count * parts])))
-    weights = scope.constant(matrix.reshape(-1, matrix[0, 0].size).astype(scope.dtype(x).numpy))
-    product = scope.add("MatMul", flat, weights)
-    back = scope.constant(ints([*lead, *matrix.shape[2:]]))
+    if isinstance(count, int) and isinstance(length, int) and length <= LONGEST_PLAIN:
+        matrix = _matrix(count, parts, length, inverse, onesided)
+        flat = scope.add("Reshape", turned, scope.constant(ints([*lead, count * parts])))
+        weights = scope.constant(matrix.reshape(-1, matrix[0, 0].size).astype(scope.dtype(x).numpy))
+        product = scope.add("MatMul", flat, weights)
+        results = matrix.shape[2:]
+    else:
+        flat = scope.add("Reshape", turned, scope.constant(ints([product_of(lead), count, parts])))
+        product, results = _long(flat, length, inverse, onesided, scope)
+    back = scope.constant(ints([*lead, *results]))
     spread = scope.add("Reshape", product, back)
     perm = tuple(int(a) for a in np.argsort([*order, axis, rank - 1]))
     return [RawNode("Transpose", [spread], node.outputs, {"perm": perm}, node.origin)]
+
+
+def _long(
+    x: str, length: Extent, inverse: bool, onesided: bool, scope: ImportScope
+) -> tuple[str, tuple[Extent, int]]:
+    """The transform of signals [signals, count, 1 or 2] that are long or open, with the extents of
+    its last two axes."""
+    count, parts = scope.shape(x)[1:]
+    fourier = Fourier(scope, scope.dtype(x), inverse)
+    signal = Signal(
+        *(
+            scope.add("Gather", x, scope.constant(ints(part)), axis=2)
+            for part in range(number(parts))
+        )
+    )
+    if isinstance(count, int) and isinstance(length, int):
+        if inverse and onesided:
+            signal = _whole_spectrum(signal, count, length, fourier, scope)
+        elif count != length:
+            signal = _fitted(signal, count, length, fourier, scope)
+        result = fourier(signal, length)
+    elif inverse and onesided:
+        result = fourier.open_real(signal, count, length)
+    else:
+        result = fourier.open(signal, count, length, length // 2 + 1 if onesided else length)
+    if inverse:
+        result = fourier.scaled(result, length)
+    if inverse and onesided:
+        return result.real, (length, 1)
+    if onesided:
+        half = (scope.constant(ints([bound])) for bound in (0, length // 2 + 1, 1))
+        result = fourier.each(result, "Slice", *half)
+    last = scope.constant(ints([2]))
+    columns = (scope.add("Unsqueeze", part, last) for part in (result.real, result.imaginary))
+    return scope.add("Concat", *columns, axis=2), (scope.shape(result.real)[1], 2)
+
+
+def _fitted(
+    signal: Signal, count: int, length: int, fourier: Fourier, scope: ImportScope
+) -> Signal:
+    """The first `length` numbers, with zeros where there are fewer."""
+    last = scope.constant(ints([1]))
+    if count < length:
+        pads = scope.constant(ints([0, length - count]))
+        return fourier.each(signal, "Pad", pads, "", last)
+    bounds = (scope.constant(ints([bound])) for bound in (0, length))
+    return fourier.each(signal, "Slice", *bounds, last)
+
+
+def _whole_spectrum(
+    signal: Signal, count: int, length: int, fourier: Fourier, scope: ImportScope
+) -> Signal:
+    """The spectrum of a real signal from its first half, whose mirror image the second is."""
+    half = length // 2 + 1
+    signal = _fitted(signal, count, half, fourier, scope)
+    mirrored = scope.constant(ints(np.arange((length - 1) // 2, 0, -1)))
+    other = fourier.each(signal, "Gather", mirrored, axis=1)
+    real = scope.add("Concat", signal.real, other.real, axis=1)
+    if not signal.imaginary:
+        return Signal(real)
+    # The first number is real, and so is the middle one: their imaginary parts do not count.
+    is_own = np.ones(half, scope.dtype(real).numpy)
+    is_own[0], is_own[-1] = 0, length % 2
+    own = scope.add("Mul", signal.imaginary, scope.constant(is_own))
+    negative = scope.add("Neg", other.imaginary)
+    return Signal(real, scope.add("Concat", own, negative, axis=1))
 
 
 def _matrix(count: int, parts: int, length: int, inverse: bool, onesided: bool) -> Array:

@@ -1,0 +1,162 @@
+"""Fourier transforms over axes that are long, or whose extents are known when the model runs.
+
+A signal is a matrix [signals, numbers] of real parts and another of imaginary ones. A transform
+over a·b numbers is one over a, a turn of each result, and one over b (Cooley and Tukey): two
+products with small matrices. Where the count has no such factors, it is a convolution by chirps,
+over a power of two (Bluestein).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from farrier.importer.rewrites.known import check_made
+from farrier.importer.rewrites.sizes import places
+from farrier.importer.scope import ImportScope, ints
+from farrier.ir.dim import Extent
+from farrier.ir.types import DType
+
+Complex = npt.NDArray[np.complex128]
+
+LONGEST_PLAIN = 512  # results of a transform that is one product; its matrix takes 2 MiB
+_LONGEST_MATRIX = 2048  # the same where the count has no factors: 32 MiB
+_LEAST_FACTOR = 8  # that pays for two products in the place of one
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Signal:
+    """The names of a signal's parts; `imaginary` is "" for a real one."""
+
+    real: str
+    imaginary: str = ""
+
+
+class Fourier:
+    """Transforms of signals of one element type, forward or inverse, without 1/n."""
+
+    def __init__(self, scope: ImportScope, dtype: DType, inverse: bool) -> None:
+        self._scope, self._dtype, self._sign = scope, dtype, 1 if inverse else -1
+
+    def __call__(self, signal: Signal, count: int) -> Signal:
+        """The transform of the last axis, `count` long, of any two parts."""
+        if count <= LONGEST_PLAIN:
+            return self._product(signal, self._turns(count, count))
+        first = next(a for a in range(math.isqrt(count), 0, -1) if count % a == 0)
+        if first >= _LEAST_FACTOR:
+            return self._split(signal, first, count // first)
+        if count <= _LONGEST_MATRIX:
+            return self._product(signal, self._turns(count, count))
+        return self._chirped(signal, count)
+
+    def open(self, signal: Signal, count: Extent, length: Extent, results: Extent) -> Signal:
+        """The transform of `count` numbers over `length`, whose matrix the model computes."""
+        return self._times(signal, *self._open_matrix(count, length, results))
+
+    def open_real(self, signal: Signal, count: Extent, length: Extent) -> Signal:
+        """The real signal of `count` numbers of half a spectrum: all but the first and the middle
+        count twice."""
+        add, constant = self._scope.add, self._scope.constant
+        k = places(count, self._scope)
+        end = self._scope.unknown(constant(ints(length)))
+        is_first = add("Equal", k, constant(ints(0)))
+        is_middle = add("Equal", add("Add", k, k), end)
+        one, two = (constant(np.array(value, self._dtype.numpy)) for value in (1, 2))
+        twice = add("Where", add("Or", is_first, is_middle), one, two)
+        result = self.open(self.each(signal, "Mul", twice), count, length, length)
+        return Signal(result.real)
+
+    def _open_matrix(self, count: Extent, length: Extent, results: Extent) -> tuple[str, str]:
+        """The turns [count, results] of a period; numbers beyond it do not count."""
+        scope = self._scope
+        end = scope.unknown(scope.constant(ints(length)))
+        rows = scope.add("Unsqueeze", places(count, scope), scope.constant(ints([1])))
+        steps = scope.add("Mod", scope.add("Mul", rows, places(results, scope)), end)
+        share = scope.add("Div", *(scope.add("Cast", name, to="f64") for name in (steps, end)))
+        turn = scope.constant(np.array(2 * np.pi * self._sign))
+        angle = scope.add("Mul", share, turn)
+        parts = [scope.add(op, angle) for op in ("Cos", "Sin")]
+        if count != length:
+            within = scope.add("Less", rows, end)
+            zero = scope.constant(np.array(0.0))
+            parts = [scope.add("Where", within, part, zero) for part in parts]
+        real, imaginary = (scope.add("Cast", part, to=str(self._dtype)) for part in parts)
+        return real, imaginary
+
+    def _turns(self, rows: int, columns: int, period: int = 0) -> Complex:
+        """exp(±2πi · row · column / period)."""
+        check_made(rows, columns, 2)
+        period = period or columns
+        steps = np.outer(np.arange(rows), np.arange(columns)) % period
+        turns: Complex = np.exp(self._sign * 2j * np.pi * steps / period)
+        return turns
+
+    def _constant(self, values: npt.NDArray[Any]) -> str:
+        return self._scope.constant(np.ascontiguousarray(values).astype(self._dtype.numpy))
+
+    def _product(self, signal: Signal, matrix: Complex) -> Signal:
+        """The signal's last axis times a matrix."""
+        return self._times(signal, self._constant(matrix.real), self._constant(matrix.imag))
+
+    def _times(self, signal: Signal, real: str, imaginary: str, op: str = "MatMul") -> Signal:
+        """The signal times what has these parts, as matrices or element by element."""
+        add = self._scope.add
+        if not signal.imaginary:
+            return Signal(add(op, signal.real, real), add(op, signal.real, imaginary))
+        return Signal(
+            add("Sub", add(op, signal.real, real), add(op, signal.imaginary, imaginary)),
+            add("Add", add(op, signal.real, imaginary), add(op, signal.imaginary, real)),
+        )
+
+    def scaled(self, signal: Signal, length: Extent) -> Signal:
+        """The signal over an extent."""
+        name = self._scope.unknown(self._scope.constant(ints(length)))
+        return self.each(signal, "Div", self._scope.add("Cast", name, to=str(self._dtype)))
+
+    def turned(self, signal: Signal, turns: Complex) -> Signal:
+        """The signal times constants, element by element."""
+        parts = (self._constant(turns.real), self._constant(turns.imag))
+        return self._times(signal, *parts, op="Mul")
+
+    def each(self, signal: Signal, op: str, *operands: str, **attrs: Any) -> Signal:
+        """An operator on both parts."""
+        real = self._scope.add(op, signal.real, *operands, **attrs)
+        if not signal.imaginary:
+            return Signal(real)
+        return Signal(real, self._scope.add(op, signal.imaginary, *operands, **attrs))
+
+    def _split(self, signal: Signal, first: int, second: int) -> Signal:
+        """Number n = second · i + j, and result k = p + first · q."""
+
+        def reshaped(value: Signal, *shape: int) -> Signal:
+            return self.each(value, "Reshape", self._scope.constant(ints([-1, *shape])))
+
+        rows = self.each(reshaped(signal, first, second), "Transpose", perm=(0, 2, 1))
+        turned = self._product(rows, self._turns(first, first))  # [j, p]
+        turned = self.turned(turned, self._turns(second, first, first * second))
+        turned = self.each(turned, "Transpose", perm=(0, 2, 1))
+        inner = self(reshaped(turned, second), second)  # [p, q]
+        ordered = self.each(reshaped(inner, first, second), "Transpose", perm=(0, 2, 1))
+        return reshaped(ordered, first * second)
+
+    def _chirped(self, signal: Signal, count: int) -> Signal:
+        """nk = (n² + k² - (k - n)²) / 2 makes the transform a convolution."""
+        scope = self._scope
+        size = 1 << (2 * count - 2).bit_length()
+        squares = np.arange(count) ** 2 % (2 * count)
+        chirp = np.exp(self._sign * 1j * np.pi * squares / count)
+        kernel = np.zeros(size, np.complex128)
+        kernel[:count] = chirp.conj()
+        kernel[size - count + 1 :] = chirp[:0:-1].conj()
+        spectrum = np.fft.ifft(kernel) * size if self._sign > 0 else np.fft.fft(kernel)
+        pads = scope.constant(ints([0, size - count]))
+        last = scope.constant(ints([1]))
+        padded = self.each(self.turned(signal, chirp), "Pad", pads, "", last)
+        product = self.turned(self(padded, size), spectrum)
+        back = Fourier(scope, self._dtype, inverse=self._sign < 0)
+        bounds = (scope.constant(ints([value])) for value in (0, count, 1))
+        return self.turned(self.each(back(product, size), "Slice", *bounds), chirp / size)
