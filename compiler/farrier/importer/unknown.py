@@ -10,6 +10,7 @@ from farrier.errors import UnsupportedOperatorError
 from farrier.importer.functions import is_function
 from farrier.importer.limits import DOMAINS
 from farrier.importer.raw import describe, graphs_of, nodes_in, qualified_name
+from farrier.importer.rewrites.microsoft import OUT_OF_SCOPE
 from farrier.importer.upgrade import READABLE
 from farrier.ops import names
 
@@ -34,7 +35,10 @@ def check_known(graph: onnx.GraphProto, opsets: Mapping[str, int]) -> None:
     lines = (f"{op} ×{len(found)} (first: {found[0]!r})" for op, found in missing.items())
     raise UnsupportedOperatorError(
         f"{len(missing)} operators are not supported: {', '.join(lines)}",
-        hint="docs/operators.md lists what Farrier compiles; leave this part out of the model",
+        hint=next(
+            (hint for op in missing if (hint := OUT_OF_SCOPE.get(op))),
+            "docs/operators.md lists what Farrier compiles; leave this part out of the model",
+        ),
     )
 
 

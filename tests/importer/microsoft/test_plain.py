@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import farrier
+from farrier.errors import UnsupportedOperatorError
+from farrier.importer import import_model
 from tests.importer.microsoft.against import (
     Numbers,
     by_onnx_runtime,
@@ -94,3 +96,19 @@ def test_samples_of_a_grid(mode, padding):
     for corners in (0, 1):
         attrs = {"mode": mode, "padding_mode": padding, "align_corners": corners}
         check("GridSample", inputs, **attrs)
+
+
+@pytest.mark.parametrize(
+    ("op", "instead"),
+    [
+        ("BeamSearch", "write the loop around its session"),
+        ("Sampling", "write the loop around its session"),
+        ("Tokenizer", "feed it the tokens"),
+        ("PackedAttention", "ONNX Runtime's CPU provider"),
+    ],
+)
+def test_what_is_out_of_scope_says_what_to_do_instead(op, instead):
+    data, _ = one_node(op, [f32(3)])
+    with pytest.raises(UnsupportedOperatorError, match=f"{op}.*") as error:
+        import_model(data)
+    assert instead in str(error.value.hint)

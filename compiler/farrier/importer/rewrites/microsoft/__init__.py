@@ -39,6 +39,23 @@ _THEMES = (
     qlinear,
     rotary,
 )
+_GENERATION = (
+    "a search that calls a model in a loop is the program's: compile the decoder that is its "
+    "attribute, and write the loop around its session"
+)
+_TOKENS = "text becomes tokens before the model: run the tokenizer outside, and feed it the tokens"
+_PACKED = "it has a kernel for GPUs alone: export the model for ONNX Runtime's CPU provider"
+# What is not to be compiled, and what to do instead.
+OUT_OF_SCOPE = {
+    f"{MICROSOFT}:{name}": hint
+    for hint, names in (
+        (_GENERATION, ("BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch")),
+        (_TOKENS, ("Tokenizer",)),
+        (_PACKED, ("PackedAttention", "PackedMultiHeadAttention", "PagedAttention")),
+        (_PACKED, ("RemovePadding", "RestorePadding", "LongformerAttention")),
+    )
+    for name in names
+}
 RULES: dict[str, Upgrade] = {
     **{f"{MICROSOFT}:{name}": rule for theme in _THEMES for name, rule in theme.RULES.items()},
     # ONNX Runtime writes this one in ONNX's domain.
