@@ -5,7 +5,8 @@ x is [n, c, spatial...]; the statistics are over the axes that each one names.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from farrier.ir import expr as e
 from farrier.ir.dim import Extent, product
 from farrier.ir.expr import Buffer, Expr, Reduce
 from farrier.ir.graph import Node
-from farrier.ir.types import TensorType
+from farrier.ir.types import DType, Shape, TensorType
 from farrier.ops.builder import Builder, Operand, attributes_of, total
 from farrier.ops.operator import (
     Array,
@@ -38,7 +39,7 @@ from farrier.ops.operator import (
 )
 from farrier.ops.pointwise import broadcast_shapes
 from farrier.ops.reduce import reduced_shape, reduction_axes
-from farrier.ops.scalar import Scalar, magnitude, sqrt
+from farrier.ops.scalar import Scalar, magnitude, maximum, sqrt
 
 
 def _per_channel(
@@ -91,41 +92,77 @@ def _standardize(x: Array, axes: tuple[int, ...], epsilon: float) -> Array:
     return np.asarray((x - mean) / np.sqrt(variance + x.dtype.type(epsilon)))
 
 
+Point: TypeAlias = tuple[Expr, ...]
+
+
 class _Moments:
-    """Stages with the mean of `x` over `axes`, which stay with extent 1, and with
-    1 / √(variance + epsilon): a division for each row, none for each element."""
+    """Stages with the mean of each group of elements and with 1 / √(variance + epsilon): a division
+    for each group, none for each element.
+
+    `element(group, reduced)` is an element of a group, `shape` that of the groups. A mean in the
+    elements' type is off by its last digit, which is much beside the deviations of numbers around
+    10,000 from each other. So their own mean is a stage as well, and is taken off.
+    """
+
+    def __init__(
+        self,
+        builder: Builder,
+        dtype: DType,
+        shape: Shape,
+        ranges: Mapping[str, Extent],
+        element: Callable[[Point, Point], Scalar],
+        epsilon: float,
+    ) -> None:
+        count = product(ranges.values())
+
+        def mean_of(hint: str, value: Callable[[Point, Point], Scalar]) -> Operand:
+            sums = builder.local(
+                hint, shape, dtype, lambda *at: total(ranges, lambda *r: value(at, r))
+            )
+            return builder.local("mean", shape, dtype, lambda *at: sums(*at) / count)
+
+        def deviation(at: Point, reduced: Point) -> Scalar:
+            return element(at, reduced) - self._mean(*at)
+
+        def squared(at: Point, reduced: Point) -> Scalar:
+            return deviation(at, reduced) * deviation(at, reduced)
+
+        self._mean = mean_of("sum", element)
+        rest = mean_of("rest_sum", deviation)
+        square = mean_of("square_sum", squared)
+
+        def scale(*at: Expr) -> Scalar:
+            # Of equal elements the difference is 0, but for its last digits.
+            variance = maximum(square(*at) - rest(*at) * rest(*at), 0)
+            return 1 / sqrt(variance + epsilon)
+
+        self._scale = builder.local("scale", shape, dtype, scale)
+        self._shift = builder.local(
+            "shift", shape, dtype, lambda *at: -(rest(*at) * self._scale(*at))
+        )
+
+    def standard(self, value: Scalar, group: Point) -> Scalar:
+        """(value − mean) / √(variance + epsilon) of an element of `group`."""
+        return (value - self._mean(*group)) * self._scale(*group) + self._shift(*group)
+
+
+class _AxisMoments:
+    """The moments of `x` over `axes`, which stay with extent 1."""
 
     def __init__(self, builder: Builder, x: Operand, axes: tuple[int, ...], epsilon: float) -> None:
         self.x, self.axes = x, axes
-        shape, ranges = reduced_shape(x.shape, axes, True), reduction_axes(x.shape, axes)
-        count = product(ranges.values())
 
-        def element(at: tuple[Expr, ...], reduced: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        def element(at: Point, reduced: Point) -> Scalar:
             inner = iter(reduced)
-            return tuple(next(inner) if axis in axes else i for axis, i in enumerate(at))
+            return x(*(next(inner) if axis in axes else i for axis, i in enumerate(at)))
 
-        def summed(*at: Expr) -> Reduce:
-            return total(ranges, lambda *r: x(*element(at, r)))
+        shape, ranges = reduced_shape(x.shape, axes, True), reduction_axes(x.shape, axes)
+        self._moments = _Moments(builder, x.dtype, shape, ranges, element, epsilon)
 
-        sums = builder.local("sum", shape, x.dtype, summed)
-        self._mean = builder.local("mean", shape, x.dtype, lambda *at: sums(*at) / count)
-
-        def squared(*at: Expr) -> Reduce:
-            def deviation(*reduced: Expr) -> Scalar:
-                difference = x(*element(at, reduced)) - self._mean(*at)
-                return difference * difference
-
-            return total(ranges, deviation)
-
-        squares = builder.local("square_sum", shape, x.dtype, squared)
-        self._scale = builder.local(
-            "scale", shape, x.dtype, lambda *at: 1 / sqrt(squares(*at) / count + epsilon)
-        )
-
-    def standard(self, at: tuple[Expr, ...]) -> Scalar:
+    def standard(self, at: Point) -> Scalar:
         """(x − mean) / √(variance + epsilon) at `at`."""
         row = tuple(e.index(0) if a in self.axes else i for a, i in enumerate(at))
-        return (self.x(*at) - self._mean(*row)) * self._scale(*row)
+        return self._moments.standard(self.x(*at), row)
 
 
 def _instance_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
@@ -138,7 +175,7 @@ def _instance_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 def _instance_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
     x, scale, bias = (builder.operand(node, inputs, i) for i in range(3))
     epsilon = float_attr(attributes_of(node), "epsilon", 1e-5)
-    moments = _Moments(builder, x, tuple(range(2, x.rank)), epsilon)
+    moments = _AxisMoments(builder, x, tuple(range(2, x.rank)), epsilon)
 
     def body(*at: Expr) -> Scalar:
         return moments.standard(at) * scale(at[1]) + bias(at[1])
@@ -172,34 +209,18 @@ def _group_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffe
     attrs = attributes_of(node)
     groups = _groups(attrs, x.shape[1])
     size = x.shape[1] // groups
-    epsilon = float_attr(attrs, "epsilon", 1e-5)
-    shape = (x.shape[0], groups)
     ranges = {"rc": size, **reduction_axes(x.shape, tuple(range(2, x.rank)))}
-    count = product(ranges.values())
 
-    def element(n: Expr, g: Expr, reduced: tuple[Expr, ...]) -> Scalar:
+    def element(at: Point, reduced: Point) -> Scalar:
+        n, g = at
         return x(n, e.add(e.mul(g, size), reduced[0]), *reduced[1:])
 
-    sums = builder.local(
-        "sum", shape, x.dtype, lambda n, g: total(ranges, lambda *r: element(n, g, r))
-    )
-    mean = builder.local("mean", shape, x.dtype, lambda n, g: sums(n, g) / count)
-
-    def squared(n: Expr, g: Expr) -> Reduce:
-        def deviation(*reduced: Expr) -> Scalar:
-            difference = element(n, g, reduced) - mean(n, g)
-            return difference * difference
-
-        return total(ranges, deviation)
-
-    squares = builder.local("square_sum", shape, x.dtype, squared)
-    inverse = builder.local(
-        "scale", shape, x.dtype, lambda n, g: 1 / sqrt(squares(n, g) / count + epsilon)
-    )
+    epsilon = float_attr(attrs, "epsilon", 1e-5)
+    moments = _Moments(builder, x.dtype, (x.shape[0], groups), ranges, element, epsilon)
 
     def body(n: Expr, c: Expr, *at: Expr) -> Scalar:
-        g = e.floordiv(c, size)
-        return (x(n, c, *at) - mean(n, g)) * inverse(n, g) * scale(c) + bias(c)
+        group = n, e.floordiv(c, size)
+        return moments.standard(x(n, c, *at), group) * scale(c) + bias(c)
 
     return (builder.output(node, body),)
 
@@ -233,7 +254,7 @@ def _layer_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffe
     x, scale = builder.operand(node, inputs, 0), builder.operand(node, inputs, 1)
     bias, attrs = builder.optional(node, inputs, 2), attributes_of(node)
     epsilon = float_attr(attrs, "epsilon", 1e-5)
-    moments = _Moments(builder, x, _trailing(attrs, x.rank), epsilon)
+    moments = _AxisMoments(builder, x, _trailing(attrs, x.rank), epsilon)
 
     def body(*at: Expr) -> Scalar:
         value = moments.standard(at) * scale.broadcast(*at)
@@ -298,7 +319,7 @@ def _mean_variance_infer(
 def _mean_variance_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
     x = builder.operand(node, inputs, 0)
     axes = _mean_variance_axes(attributes_of(node), x.rank)
-    moments = _Moments(builder, x, axes, _MVN_EPSILON)
+    moments = _AxisMoments(builder, x, axes, _MVN_EPSILON)
     return (builder.output(node, lambda *at: moments.standard(at)),)
 
 
