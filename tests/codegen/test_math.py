@@ -90,9 +90,6 @@ def test_accuracy_in_f32(run_function, op, exact, low, high, bound):
     found = apply(run_function, lambda a: Unary(op, a), x)
     with np.errstate(all="ignore"):
         wanted = exact(x.astype(np.float64))
-    if op in (UnaryOp.SIN, UnaryOp.COS):
-        assert np.nanmax(np.abs(found)) <= 1
-        found, wanted = found[np.abs(x) < 1e6], wanted[np.abs(x) < 1e6]
     assert relative_error(found, wanted, 2.0**-126) < bound
 
 
@@ -102,12 +99,7 @@ def test_accuracy_in_f64(run_function, op, exact, low, high, bound):
     found = apply(run_function, lambda a: Unary(op, a), x)
     with np.errstate(all="ignore"):
         wanted = exact(x)
-    # Trigonometric functions lose relative accuracy at their zeros, with the argument's ulp.
-    trigonometric = op in (UnaryOp.SIN, UnaryOp.COS)
-    smallest = 0.01 if trigonometric else 2.0**-1022
-    if trigonometric:
-        found, wanted = found[np.abs(x) < 1e6], wanted[np.abs(x) < 1e6]
-    assert relative_error(found, wanted, smallest) < 1e-13
+    assert relative_error(found, wanted, 2.0**-1022) < 1e-15
 
 
 @pytest.mark.parametrize("dtype", [F32, F64])
@@ -120,7 +112,7 @@ def test_decay_is_exp_without_subnormal_results(run_function, dtype):
         wanted = np.exp(x.astype(np.float64))
     assert relative_error(found, wanted, float(limits.tiny)) <= 1
     normal = ~(wanted < limits.tiny * 1.001)
-    assert relative_error(found[normal], wanted[normal], 0) < (1.2e-7 if dtype is F32 else 1e-13)
+    assert relative_error(found[normal], wanted[normal], 0) < (1.2e-7 if dtype is F32 else 1e-15)
     assert not found[wanted < limits.tiny * 0.999].any()
     assert not np.any((found > 0) & (found < limits.tiny))
 
@@ -149,12 +141,11 @@ POWERS = [-2.0, -1.0, -0.5, 0.0, 0.5, 0.75, 1.0, 2.0, 3.0, 4.0, 0.3, math.inf, -
 @pytest.mark.parametrize("dtype", [F32, F64])
 def test_power_of_a_constant(run_function, exponent, dtype):
     x = np.concatenate([samples(dtype, -9, 9, 2001), np.arange(-4, 5).astype(dtype.numpy)])
-    x = x[(x != 0) | ~np.signbit(x)]  # the sign of a power of -0 is not kept
     found = apply(run_function, lambda a: Binary(BinaryOp.POW, a, Const(exponent, dtype)), x)
     with np.errstate(all="ignore"):
         rounded = np.full(x.shape, exponent, dtype.numpy).astype(np.float64)
         wanted = np.power(x.astype(np.float64), rounded).astype(dtype.numpy)
-    bound = 3e-7 if dtype is F32 else 2e-13
+    bound = 3e-7 if dtype is F32 else 1e-15
     assert relative_error(found, wanted, 2.0**-126) < bound
 
 
@@ -163,8 +154,7 @@ def test_power_of_any_pair(run_function):
     x = np.concatenate([random.uniform(-4, 4, 5000), np.repeat(SPECIAL, len(POWERS))])
     y = np.concatenate([random.uniform(-9, 9, 5000), np.tile(POWERS, len(SPECIAL))])
     y[:1000] = np.rint(y[:1000])
-    keep = (x != 0) | ~np.signbit(x)
-    x, y = x[keep].astype(np.float32), y[keep].astype(np.float32)
+    x, y = x.astype(np.float32), y.astype(np.float32)
     found = apply(run_function, lambda a, b: Binary(BinaryOp.POW, a, b), x, y)
     with np.errstate(all="ignore"):
         wanted = (x.astype(np.float64) ** y.astype(np.float64)).astype(np.float32)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 import farrier
 from farrier.importer import import_model
@@ -131,6 +131,9 @@ CASES = [
 ]  # fmt: skip
 
 
+POWERS = (-2.0, -1.0, 0.5, 0.75, 2.0, 3.0, 4.0)  # which have a form of their own
+
+
 def cases_of(dtype: type) -> list[Case]:
     return [case for case in CASES if case.only in (None, dtype)]
 
@@ -143,9 +146,11 @@ def model(dtype: type) -> bytes:
         for i, case in enumerate(cases_of(dtype))
     ]
     nodes.append(helper.make_node("Pow", ["x", "e"], ["power"]))
+    nodes += [helper.make_node("Pow", ["x", f"c{c}"], [f"power{c}"]) for c in POWERS]
     inputs = [helper.make_tensor_value_info(name, kind, ["n"]) for name in ("x", "e")]
     outputs = [onnx.ValueInfoProto(name=node.output[0]) for node in nodes]
-    graph = helper.make_graph(nodes, "functions", inputs, outputs)
+    constants = [numpy_helper.from_array(np.array(c, dtype), f"c{c}") for c in POWERS]
+    graph = helper.make_graph(nodes, "functions", inputs, outputs, constants)
     opsets = [helper.make_opsetid("", 24), helper.make_opsetid(MICROSOFT, 1)]
     made = helper.make_model(graph, opset_imports=opsets)
     made.ir_version = 10
@@ -204,6 +209,7 @@ def test_functions_are_within_4_units_in_the_last_place(dtype):
     references = list(run_graph(imported.graph, values).values())
     wrong = []
     cases = [*cases_of(dtype), Case("Pow", lambda x: np.power(x, e.astype(Wide)))]
+    cases += [Case(f"Pow {c}", lambda x, c=c: np.power(x, Wide(c))) for c in POWERS]
     for case, found, reference in zip(cases, results.values(), references, strict=True):
         exact = case.exact(x.astype(Wide))
         error = units(found, exact)
@@ -222,3 +228,40 @@ def assert_reference(op: str, reference: Array, exact: Array) -> None:
     atol = 1e-15 if op == "HardSigmoid" else 0.0
     wanted = exact[normal].astype(np.float64)
     np.testing.assert_allclose(reference[normal], wanted, 1e-12, atol, err_msg=op)
+
+
+NORMALIZATIONS = {
+    "LayerNormalization": ((1, 2), {"axis": 1}),
+    "InstanceNormalization": ((2,), {}),
+    "GroupNormalization": ((2,), {"num_groups": 48}),
+    "MeanVarianceNormalization": ((0, 2), {"axes": [0, 2]}),
+}
+
+
+@pytest.mark.parametrize("middle", [0.0, 1e4, -3e5])
+def test_normalizations_keep_the_digits_of_deviations(middle, rng):
+    """The mean in f32 is off by its last digit, here up to 1/64 of a deviation."""
+    x = (rng.standard_normal((4, 48, 20)) + middle).astype(np.float32)
+    x[1, 3] = middle + 0.3  # equal elements have no deviation
+    constants = [
+        numpy_helper.from_array(np.full(shape, value, np.float32), f"{name}{len(shape)}")
+        for shape in ((48,), (48, 20))
+        for name, value in (("scale", 1), ("bias", 0))
+    ]
+    nodes = []
+    for op, (_, attrs) in NORMALIZATIONS.items():
+        rank = 2 if op.startswith("Layer") else 1
+        params = [] if op.startswith("Mean") else [f"scale{rank}", f"bias{rank}"]
+        nodes.append(helper.make_node(op, ["x", *params], [op], **attrs))
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)]
+    outputs = [onnx.ValueInfoProto(name=op) for op in NORMALIZATIONS]
+    graph = helper.make_graph(nodes, "normalizations", inputs, outputs, constants)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    found = farrier.compile(made, verify=False, threads=1).run({"x": x})
+    wide = x.astype(np.float64)
+    for op, (axes, _) in NORMALIZATIONS.items():
+        deviation = wide - wide.mean(axes, keepdims=True)
+        variance = (deviation**2).mean(axes, keepdims=True)
+        epsilon = 1e-9 if op.startswith("Mean") else 1e-5
+        exact = deviation / np.sqrt(variance + epsilon)
+        np.testing.assert_allclose(found[op], exact, 0, 4e-6, err_msg=op)

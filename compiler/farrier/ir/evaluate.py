@@ -34,7 +34,7 @@ from farrier.ir.expr import (
     UnaryOp,
     Var,
 )
-from farrier.ir.special import FUNCTIONS, convert, swish, whole_power
+from farrier.ir.special import FUNCTIONS, convert, real_power, swish, whole_power
 from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import DType
 
@@ -181,7 +181,7 @@ def _divide(left: Any, right: Any) -> Any:
 
 
 def _power(left: Any, right: Any) -> Any:
-    of = np.power if DType.from_numpy(left.dtype).is_float else whole_power
+    of = real_power if DType.from_numpy(left.dtype).is_float else whole_power
     return of(left, right)
 
 

@@ -46,7 +46,7 @@ from farrier.ir.loop import (
     Store,
     While,
 )
-from farrier.ir.special import FUNCTIONS, convert, swish, whole_power
+from farrier.ir.special import FUNCTIONS, convert, real_power, swish, whole_power
 from farrier.ir.types import DType, Layout
 
 
@@ -134,7 +134,7 @@ def _nan_last(pick: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 def _power(left: float, right: float) -> float:
     if isinstance(left, int):
         return int(whole_power(np.array(left), np.array(right)))
-    return float(np.float64(left) ** np.float64(right))
+    return float(real_power(np.array(left), np.array(right)))
 
 
 def _swish(x: float, alpha: float) -> float:

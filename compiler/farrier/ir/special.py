@@ -110,6 +110,14 @@ def mish(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.asarray(x * np.tanh(np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))))
 
 
+def real_power(base: npt.NDArray[Any], exponent: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """`base ** exponent` of floats, as C has it: numpy takes a root where the exponent is 1/2, and
+    a root of -inf is NaN."""
+    is_root_of_infinity = (exponent == 0.5) & (base == -np.inf)
+    power = np.power(base, exponent)
+    return np.asarray(np.where(is_root_of_infinity, np.inf, power)).astype(power.dtype)
+
+
 def whole_power(base: npt.NDArray[Any], exponent: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """`base ** exponent` of integers of one dtype, wrapped around; a negative exponent gives what
     truncation does: 0, but for a base of 1 or -1."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from farrier.ir.expr import Const, UnaryOp
-from farrier.ir.special import whole_power
+from farrier.ir.special import real_power, whole_power
 from farrier.ir.types import DType
 from farrier.ops.conversion import np_whole, whole
 from farrier.ops.operator import Array, Attrs, Mismatch, Operator, Types, required
@@ -25,7 +25,6 @@ from farrier.ops.scalar import (
     number,
     power,
     remainder,
-    sqrt,
     truncate,
     unary,
     unequal,
@@ -111,8 +110,6 @@ def _pow(attrs: Attrs, x: Scalar, y: Scalar) -> Scalar:
                 return (x * x) * (x * x)
             case -1.0 if x.dtype.is_float:
                 return 1 / x
-            case 0.5 if x.dtype.is_float:
-                return sqrt(x)
     if x.dtype.is_float:
         return power(x, cast(y, x.dtype))
     if not y.dtype.is_float:
@@ -129,9 +126,9 @@ _POWER_ERROR = 1e-12  # more than that of a power in f64, relative
 
 def _np_pow(attrs: Attrs, x: Array, y: Array) -> Array:
     if DType.from_numpy(x.dtype).is_float:
-        return np.asarray(np.power(x, y.astype(x.dtype)))
+        return real_power(x, y.astype(x.dtype))
     if DType.from_numpy(y.dtype).is_float:
-        real = np.power(x.astype(np.float64), y.astype(np.float64))
+        real = real_power(x.astype(np.float64), y.astype(np.float64))
         return np_whole(real, DType.from_numpy(x.dtype))
     return whole_power(x.astype(np.int64), y.astype(np.int64)).astype(x.dtype)
 

@@ -61,7 +61,8 @@ def multiply_by_reciprocal(node: Node, rewriter: Rewriter) -> Replacement | None
 
 
 def expand_small_power(node: Node, rewriter: Rewriter) -> Replacement | None:
-    """`x ** 2` → `x * x`, `x ** 3` → `x * x * x`, `x ** 0.5` → Sqrt, `x ** -1` → Reciprocal."""
+    """`x ** 2` → `x * x`, `x ** 3` → `x * x * x`, `x ** -1` → Reciprocal. A power of 1/2 is not
+    the root: of -inf it is inf."""
     x, y = node.inputs[0] if node.inputs else None, node.outputs[0]
     if node.op != "Pow" or x is None or x.type != y.type or not x.type.dtype.is_float:
         return None
@@ -74,8 +75,6 @@ def expand_small_power(node: Node, rewriter: Rewriter) -> Replacement | None:
             Node("Mul", (x, x), (square,), origin=node.origin),
             Node("Mul", (square, x), (y,), origin=node.origin),
         )
-    if is_value(exponent, 0.5):
-        return (Node("Sqrt", (x,), (y,), origin=node.origin),)
     if is_value(exponent, -1):
         return (Node("Reciprocal", (x,), (y,), origin=node.origin),)
     return None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from farrier.ir.graph import Node, Value, attributes
-from farrier.passes.rewriting import Rewriter, join_origins
+from farrier.passes.rewriting import Rewriter, is_value, join_origins
 from farrier.passes.rules.rule import Replacement
 
 if TYPE_CHECKING:
@@ -26,7 +26,9 @@ def recover_layer_norm(node: Node, rewriter: Rewriter) -> Replacement | None:
     if node.op != "Div":
         return None
     centred, root = (rewriter.producer(value) for value in node.inputs)
-    if centred is None or root is None or centred.op != "Sub" or root.op != "Sqrt":
+    if centred is None or root is None or centred.op != "Sub":
+        return None
+    if root.op != "Sqrt" and not _is_root(root, rewriter):
         return None
     x, mean = centred.inputs
     shifted = rewriter.producer(root.inputs[0])
@@ -48,6 +50,11 @@ def recover_layer_norm(node: Node, rewriter: Rewriter) -> Replacement | None:
     attrs = attributes(axis=-1, epsilon=float(epsilon.reshape(-1)[0]))
     origin = join_origins((centred, root, node))
     return (Node("LayerNormalization", (x, scale), node.outputs, attrs, origin=origin),)
+
+
+def _is_root(node: Node, rewriter: Rewriter) -> bool:
+    """Whether a node is a power of 1/2."""
+    return node.op == "Pow" and is_value(rewriter.data(node.inputs[1]), 0.5)
 
 
 def _mean_operand(node: Node | None, rewriter: Rewriter) -> Value | None:

@@ -58,7 +58,7 @@ from farrier.targets.cpu.space.operands import (
 from farrier.targets.cpu.space.shortlist import Tile, parts, shortlist, tile_extents, tiles_of
 from farrier.targets.cpu.space.tiled_sum import TiledSum
 
-RULE = RuleId("bottleneck", version=6)
+RULE = RuleId("bottleneck", version=7)
 _VECTORS = (1, 2, 3, 4, 6)
 _ROWS = (1, 2, 3, 4)
 _COLUMNS = range(1, 33)

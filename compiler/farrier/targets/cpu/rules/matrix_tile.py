@@ -52,7 +52,7 @@ from farrier.targets.cpu.space.operands import accumulate, by_first_use, without
 from farrier.targets.cpu.space.tile_unit import TileUnit, panels_cover
 from farrier.targets.cpu.space.tiled_product import TiledProduct, find_unit
 
-RULE = RuleId("matrix_tile", version=7)
+RULE = RuleId("matrix_tile", version=8)
 # Of the shorter of arithmetic and memory traffic, where the next panel is fetched ahead:
 _EXPOSED_AHEAD = 0.2
 

@@ -15,7 +15,7 @@ from farrier.space.machine import Machine
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
 from farrier.targets import Target
 
-RULE = RuleId("nest", version=6)
+RULE = RuleId("nest", version=7)
 _CYCLES = 2.0  # a statement
 _UNROLLED = 8  # vectors of one loop up to which each has code of its own
 

@@ -65,7 +65,7 @@ from farrier.targets.cpu.space.operands import (
 )
 from farrier.targets.cpu.space.tiled_sum import UNROLLED, TiledSum
 
-RULE = RuleId("register_tile", version=6)
+RULE = RuleId("register_tile", version=7)
 _VECTORS = (1, 2, 3, 4, 6, 8, 12)
 _COPY = 0.02  # of a kernel's time, that one more copy of its tile must gain
 _WIDTHS = 3.0  # of a tile along an open extent, about (`lower/narrow_tiles.py`)

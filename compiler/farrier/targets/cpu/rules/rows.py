@@ -40,7 +40,7 @@ from farrier.targets.cpu.space.nests import exact_extents, share
 from farrier.targets.cpu.space.operands import accumulate, without_halos
 from farrier.targets.cpu.space.partials import reduce_on_lanes, reduced_axes
 
-RULE = RuleId("rows", version=8)
+RULE = RuleId("rows", version=9)
 # What reductions are computed in. Registers hold bf16 as f32.
 _SUMS = (DType.F32, DType.I32, DType.BF16, DType.F64, DType.I64, DType.U64)
 _WORTH_SHARING = 30_000  # operations of a kernel before a second thread pays

@@ -54,7 +54,7 @@ from farrier.targets.cpu.space.nests import exact_extents, run_parallel
 from farrier.targets.cpu.space.operands import by_first_use, without_halos
 from farrier.targets.cpu.space.tiled_sum import UNROLLED, TiledSum
 
-RULE = RuleId("winograd", version=6)
+RULE = RuleId("winograd", version=7)
 _VECTORS = (1, 2, 3, 4)
 _PANELS = (1, 2, 4, 8, 16)
 _CHUNKS = (1, 2, 3, 4, 6, 7, 8, 14, 16, 28, 32)
