@@ -401,3 +401,20 @@ def test_a_loop_whose_iteration_is_no_scalar(model):
 def test_an_input_without_a_name(model):
     with pytest.raises(InvalidModelError, match="an input has no name"):
         import_model(model([node("Relu", ["x"], ["y"])], {"x": [1], "": [2]}))
+
+
+@pytest.mark.parametrize(
+    ("data", "words", "hint"),
+    [
+        (b"\x18\0\0\0ORTM\0\0\0\0", "ONNX Runtime's own format", "compile the .onnx"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:4d", "Git LFS", "git lfs pull"),
+        (b"\x1c\0\0\0TFL3\x14\0", "TensorFlow Lite", "tf2onnx"),
+        (b"PK\x03\x04\x14\0", "ZIP archive", "torch.onnx.export"),
+        (b"<!DOCTYPE html>", "web pages", "download"),
+        (b"\x80\x02}q\0.", "pickle", "torch.onnx.export"),
+    ],
+)
+def test_files_of_other_formats_are_named(data, words, hint):
+    with pytest.raises(InvalidModelError, match=words) as caught:
+        import_model(data)
+    assert hint in caught.value.hint

@@ -10,6 +10,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from farrier.errors import InvalidModelError
+from farrier.importer.formats import other_format
 from farrier.importer.inlining import inline
 from farrier.importer.limits import DOMAINS, NEWEST_OPSET, OLDEST_OPSET
 from farrier.importer.raw import graphs_of, initialized, nodes_in, nodes_of
@@ -37,18 +38,27 @@ def parse(model: Model | bytes) -> Parsed:
     try:
         proto.ParseFromString(message)
     except DecodeError as error:
-        raise InvalidModelError(
+        raise _not_a_model(
+            data,
             f"{len(data)} bytes are no ONNX model: truncated, or not protobuf",
-            hint="upload the file again, and check it with onnx.checker",
+            "upload the file again, and check it with onnx.checker",
         ) from error
     if not proto.HasField("graph") or not proto.graph.output:
-        raise InvalidModelError("the model has no graph with outputs: is this an ONNX file?")
+        raise _not_a_model(data, "the model has no graph with outputs: is this an ONNX file?")
     _check_names(proto)
     opset(proto)
     for entry in _imports(proto):
         if not 0 <= entry.version < 1 << 31:
             raise InvalidModelError(f"the model uses opset {entry.version} of {entry.domain!r}")
     return Parsed(inline(proto), elements)
+
+
+def _not_a_model(data: bytes | memoryview, reason: str, hint: str = "") -> InvalidModelError:
+    """The error for what is not an ONNX model; `reason` is for what has no format that is known."""
+    other = other_format(data)
+    if other is None:
+        return InvalidModelError(reason, hint=hint)
+    return InvalidModelError(f"the file is not an ONNX model but {other[0]}", hint=other[1])
 
 
 def _imports(model: onnx.ModelProto) -> list[onnx.OperatorSetIdProto]:

@@ -134,8 +134,9 @@ def _settle(node: Node, found: Array, extents: Array, known: dict[str, int]) -> 
         bind(to_extents(extents), sizes, known)
     demands = Demand(str(node.attr("demands", Demand.EXACT)))
     for size, extent in zip(sizes, to_extents(extents), strict=True):
-        if not demands.is_met(size, evaluate(extent, known)):
-            told = f"{demands} {extent}" if demands is not Demand.EXACT else str(extent)
+        wanted = evaluate(extent, known)
+        if not demands.is_met(size, wanted):
+            told = f"{demands} {wanted}" if demands is not Demand.EXACT else str(wanted)
             raise ValueError(f"a size of {size}, which must be {told} ({node.origin})")
 
 

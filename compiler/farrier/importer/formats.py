@@ -1,0 +1,40 @@
+"""Files that people take for ONNX models, by how they begin."""
+
+from __future__ import annotations
+
+_FORMATS: tuple[tuple[int, bytes, str, str], ...] = (  # where, what, the format, what to do
+    (
+        4,
+        b"ORTM",
+        "a model in ONNX Runtime's own format (.ort)",
+        "compile the .onnx file from which it was converted",
+    ),
+    (
+        0,
+        b"version https://git-lfs.github.com/spec/",
+        "a pointer of Git LFS in the place of the file",
+        "fetch the file itself: git lfs pull",
+    ),
+    (4, b"TFL3", "a TensorFlow Lite model", "convert it: tf2onnx --tflite"),
+    (
+        0,
+        b"PK\x03\x04",
+        "a ZIP archive, as PyTorch's checkpoints and .npz files are",
+        "export the model: torch.onnx.export; or unpack the archive",
+    ),
+    (0, b"\x1f\x8b", "a gzip archive", "unpack it"),
+    (0, b"\x80\x02", "a Python pickle", "export the model: torch.onnx.export"),
+    (0, b"\x89HDF\r\n", "an HDF5 file, as Keras writes it", "convert it: tf2onnx"),
+    (0, b"GGUF", "a GGUF model", "export the model to ONNX from its framework"),
+    (0, b"<", "a text that begins with <, as web pages do", "download the file itself"),
+)
+
+
+def other_format(data: bytes | memoryview) -> tuple[str, str] | None:
+    """Return what the bytes are instead of an ONNX model and what to do, or None if that is not
+    known."""
+    head = bytes(data[:64])
+    for at, magic, what, hint in _FORMATS:
+        if head[at:].startswith(magic):
+            return what, hint
+    return None
