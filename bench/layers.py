@@ -34,7 +34,7 @@ from farrier.bench.race import missing_packages
 from farrier.errors import FarrierError
 from farrier.options import CompileOptions
 from farrier.pipeline import compile_model
-from farrier.release.verify import random_inputs
+from farrier.release.draws import random_inputs
 from farrier.runtime.artifact import Artifact
 
 _PIPED_COLUMNS = 160

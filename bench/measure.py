@@ -18,7 +18,7 @@ from farrier.options.precision import Precision
 from farrier.pipeline import compile_model
 from farrier.progress import Listener
 from farrier.records import RecordStore
-from farrier.release.verify import random_inputs
+from farrier.release.draws import random_inputs
 from farrier.runtime.artifact import load
 from farrier.runtime.size import Size
 from farrier.targets import parse_target

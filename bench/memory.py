@@ -25,7 +25,7 @@ from farrier.bench.race import missing_packages
 from farrier.errors import FarrierError
 from farrier.options import CompileOptions
 from farrier.pipeline import compile_model
-from farrier.release.verify import random_inputs
+from farrier.release.draws import random_inputs
 
 _PIPED_COLUMNS = 160
 

@@ -30,7 +30,7 @@ from bench.models.writer import Writer
 from farrier.bench.race import missing_packages
 from farrier.options import CompileOptions
 from farrier.pipeline import compile_model
-from farrier.release.verify import random_inputs
+from farrier.release.draws import random_inputs
 from farrier_device.memory import aligned_buffer
 from farrier_device.native import pointers
 

@@ -27,7 +27,7 @@ from bench.workloads import NAMES, Workload, workload
 from farrier.errors import FarrierError
 from farrier.options import CompileOptions
 from farrier.pipeline import compile_model
-from farrier.release.verify import random_inputs
+from farrier.release.draws import random_inputs
 from farrier.runtime.artifact import Artifact
 from farrier.targets import host
 from farrier.targets.cpu.codegen import compile_text, link, support_object

@@ -23,7 +23,7 @@ from farrier.options import CompileOptions
 from farrier.options.precision import Precision
 from farrier.options.shapes import GivenShape
 from farrier.pipeline import compile_model
-from farrier.release.verify import random_inputs
+from farrier.release.draws import random_inputs
 from farrier.runtime.artifact import Artifact
 
 TOLERANCE = 1e-5  # of the range of an output

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from farrier.cost_model import CostModel, pretrained
-from farrier.errors import ArtifactError, UsageError
+from farrier.errors import ArtifactError, UnverifiableError, UsageError
 from farrier.importer import ImportedModel, import_model
 from farrier.ir.collection import no_collection
 from farrier.ir.control import failures
@@ -470,7 +470,7 @@ class _Compilation:
         forms = [general, *(form.beside(general) for form in hot)]
         with self.engine() as engine:  # it starts while kernels are compiled
             kernels, first = self.kernels(forms)
-            verifier = self.reference(engine) if self.options.verify else None
+            verifier = self.reference(engine)
             linked = self.linked(forms, kernels, first)
             verified = None if verifier is None else self.verified(verifier, linked)
         raced: Sequence[Raced] = ()
@@ -508,22 +508,22 @@ class _Compilation:
             )
         return contextlib.nullcontext() if engine is None else engine
 
-    def reference(self, engine: OnnxRuntime | None) -> Verifier:
+    def reference(self, engine: OnnxRuntime | None) -> Verifier | None:
         """What the model should compute, found out before its parameters are packed: that holds
-        them once more."""
-        with self.steps("reference") as step:
-            inputs, outputs = specs(self.imported)
-            return step.done(
-                Verifier(
-                    engine,
-                    self.model,
-                    self.imported,
-                    inputs,
-                    outputs,
-                    self.blobs,
-                    self.settings.precision,
+        them once more. None where nothing is to be verified, or no random input has a result."""
+        if not self.options.verify:
+            return None
+        inputs, outputs = specs(self.imported)
+        precision, blobs = self.settings.precision, self.blobs
+        try:
+            with self.steps("reference") as step:
+                return step.done(
+                    Verifier(engine, self.model, self.imported, inputs, outputs, blobs, precision)
                 )
-            )
+        except UnverifiableError as error:
+            message = f"{self.name} is not verified: {error.message}"
+            self.listener(Warned(message, VERIFICATION))
+            return None
 
     def linked(self, forms: Sequence[_Form], kernels: Kernels, first: Plan | None) -> LinkedModel:
         """One library of all forms: the code at hot sizes, and that at all others, planned already

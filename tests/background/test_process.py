@@ -21,7 +21,7 @@ from farrier.errors import StorageError, UsageError
 from farrier.model.file import Model
 from farrier.options import CompileOptions
 from farrier.progress import TimeSpent, Warned
-from farrier.release.verify import random_inputs
+from farrier.release.draws import random_inputs
 
 ROOT = Path(__file__).parents[2]
 MODEL = models.build("mobilenet_v2", size=32, stages=1)

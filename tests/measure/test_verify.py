@@ -15,9 +15,10 @@ from farrier.measure import LocalDevice
 from farrier.model.file import model_of as model_from
 from farrier.model_tuning.variant import make_variant
 from farrier.passes import Settings, prepare
+from farrier.release.draws import random_inputs
 from farrier.release.onnxruntime import OnnxRuntime
 from farrier.release.package import specs
-from farrier.release.verify import Verifier, random_inputs
+from farrier.release.verify import Verifier
 from farrier.targets import parse_target
 from farrier.targets.cpu.assemble import assemble, plan
 

@@ -14,7 +14,7 @@ from farrier import pipeline
 from farrier.model.file import model_of
 from farrier.model_tuning.compare import Race
 from farrier.options import CompileOptions
-from farrier.release.verify import random_inputs
+from farrier.release.draws import random_inputs
 from farrier.space import Space
 from tests.spaces import slowest
 

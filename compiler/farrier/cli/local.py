@@ -220,7 +220,7 @@ def bench(
     from farrier import pipeline
     from farrier.bench.race import Entrant, peer, race
     from farrier.options.precision import parse_precision
-    from farrier.release.verify import runnable_inputs
+    from farrier.release.draws import runnable_inputs
     from farrier.runtime.artifact import load
     from farrier.runtime.loaded_model import check_runs_here
 

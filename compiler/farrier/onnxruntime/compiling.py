@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeGuard
 
 from farrier.cache.cache import Cache, Request
 from farrier.cache.settings import CacheSettings
-from farrier.errors import UnverifiableError, not_installed
+from farrier.errors import not_installed
 from farrier.onnxruntime.providers import Chosen
 from farrier.options import CompileOptions
 from farrier.options.shapes import GivenShape
@@ -59,12 +59,7 @@ def _compiled(model: Model, request: Request, warn: Callable[[str], None]) -> Ar
     if request.sizes:
         shapes = _shapes(model, request.sizes, warn)
         options = dataclasses.replace(options, shapes={**shapes, **options.shapes})
-    try:
-        return pipeline.compile_model(model, options, listener=listen)
-    except UnverifiableError as error:
-        warn(f"{model.name} is not verified: {error.message}")
-        options = dataclasses.replace(options, verify=False)
-        return pipeline.compile_model(model, options, listener=listen)
+    return pipeline.compile_model(model, options, listener=listen)
 
 
 def _shapes(

@@ -89,6 +89,7 @@ class _Search:
         pairs = zip(imported.graph.inputs, inputs.values(), strict=True)
         self._given = {value.name: array for value, array in pairs}
         made = {out.name: out for node in imported.graph.nodes for out in node.outputs}
+        self._is_narrow = any(out.type.dtype.is_narrow_float for out in made.values())
         self._order = {name: place for place, name in enumerate(made)}
         self._sizes = {
             name: typical(value.type.size) * value.type.dtype.numpy.itemsize

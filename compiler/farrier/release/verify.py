@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from farrier.artifact.manifest import TensorSpec
 from farrier.errors import (
-    InputMismatchError,
     NoDeviceError,
     UnverifiableError,
     VerificationError,
@@ -22,16 +21,15 @@ from farrier.importer import ImportedModel
 from farrier.ir.control import failures
 from farrier.ir.dim import evaluate, typical, upper
 from farrier.ir.graph import Value
-from farrier.ir.special import convert
-from farrier.ir.strings import codes_of, fitted, random_strings, strings_of
+from farrier.ir.strings import codes_of, fitted, strings_of
 from farrier.ir.types import DType
 from farrier.measure import Blobs, Runner, sizes_argument
 from farrier.model.file import Model
 from farrier.ops.run import run_graph
 from farrier.options.precision import Precision, rounding
+from farrier.release.draws import Draw, draws, numbers_of
 from farrier.release.onnxruntime import OnnxRuntime
 from farrier.release.parting import Parting, error_of, parting
-from farrier.runtime.artifact import Artifact
 from farrier.targets.linked import LinkedModel
 from farrier_device.measurement import (
     Argument,
@@ -52,7 +50,6 @@ Judge: TypeAlias = Callable[[ImportedModel, Arrays], tuple[str, list[Array]] | N
 _MIN_TIME_S = 0.3
 _TIMEOUT_S = 120.0
 _LAYERS = 4.0  # that rounding by itself adds up to, of many
-_SEEDS = 16
 _ORDERS = 16.0  # how much more one order of a sum may round than another
 _WIDEST = 512  # what integers of inputs stay below, where fewer make a model amplify rounding
 _NO_RESULT = (ArithmeticError, LookupError, ValueError)
@@ -129,6 +126,9 @@ class Verifier:
     which the user is warned. Where the build differs from both, the model amplifies rounding on
     these inputs (a variance of values that are nearly equal), and others are drawn, their integers
     from wider ranges.
+
+    Inputs are drawn over the whole type where that has a result, as far as integers are data and
+    not ids, masks or sizes (`release/draws.py`).
     """
 
     def __init__(
@@ -150,34 +150,55 @@ class Verifier:
         self._specs = inputs
         self._outputs = outputs
         self._blobs = blobs
-        self._below = 2  # what integers are drawn from
-        try:
-            self._draw()
-        except _NO_RESULT as error:
-            raise UnverifiableError(
-                f"none of {_SEEDS} random inputs has a result: {error}",
-                hint="--no-verify skips this step",
-            ) from None
+        self._below = 2  # what integers are drawn from that may be ids
+        self._takes_whole = True  # types, as far as integers are data
+        values = (value.name for value in imported.graph.inputs)
+        names = dict(zip(values, imported.input_names, strict=True))
+        self._numbers = numbers_of(imported.graph, names)
+        self._draw()
 
     def _draw(self) -> None:
-        """Draws inputs that have a result: values may be no sizes, and no rows of a table. Raises
-        what kept the last ones from having one."""
-        for seed in range(_SEEDS):
-            arrays = {
-                name: codes_of(array) if name in self._imported.strings else array
-                for name, array in random_inputs(self._specs, seed, self._below).items()
-            }
-            case = _Case(self._engine, self._imported, arrays)
+        """Draws inputs that have a result: values may be no sizes, and no rows of a table. Those
+        over whole types are passed over where floats become infinite, unless no others have one.
+        Raises UnverifiableError."""
+        infinite: Draw | None = None
+        tries = 0
+        for draw in draws(self._specs, self._numbers, self._below):
+            if draw.is_whole and not self._takes_whole:
+                continue
+            tries += 1
+            case = self._case_of(draw.arrays)
             try:
-                case.judged(0)  # now, while there is memory for it
+                judged = case.judged(0)  # now, while there is memory for it
                 if failures(self._imported.graph):  # ONNX Runtime may take a branch that fails here
                     case.judged(1)
-                break
-            except _NO_RESULT:
-                if seed == _SEEDS - 1:
+            except _NO_RESULT as error:
+                why: Exception = error
+                continue
+            except MemoryError as error:  # numbers that are sizes, after all
+                if not draw.is_whole:
                     raise
-        self._case = case
-        self._inputs = [self._argument(Role.INPUT, array) for array in arrays.values()]
+                why = error
+                continue
+            if not draw.is_whole or judged is None or all(map(_is_finite, judged[1])):
+                break
+            infinite = infinite or draw
+        else:
+            if infinite is None:
+                raise UnverifiableError(
+                    f"none of {tries} random inputs has a result: {why}",
+                    hint="--no-verify skips this step",
+                )
+            draw, case = infinite, self._case_of(infinite.arrays)
+        self._case, self._is_whole = case, draw.is_whole
+        self._inputs = [self._argument(Role.INPUT, array) for array in case.arrays.values()]
+
+    def _case_of(self, drawn: Arrays) -> _Case:
+        arrays = {
+            name: codes_of(array) if name in self._imported.strings else array
+            for name, array in drawn.items()
+        }
+        return _Case(self._engine, self._imported, arrays)
 
     def verify(self, linked: LinkedModel, runner: Runner, threads: int) -> Verification:
         """Raises VerificationError where the outputs differ or the code fails, NoDeviceError where
@@ -185,7 +206,8 @@ class Verifier:
         while True:
             verdicts, reference, measured, result = self._judge(linked, runner, threads)
             one = _worst(result)
-            if one.status is not Status.WRONG or not self._draw_wider():
+            is_wrong = one.status is Status.WRONG
+            if not (verdicts and self._draw_narrower()) and not (is_wrong and self._draw_wider()):
                 break
         if one.status is Status.WRONG:
             raise VerificationError(
@@ -212,6 +234,16 @@ class Verifier:
         arrays = self._case.arrays
         return parting(self._engine, self._model, self._imported, arrays, self._tolerance)
 
+    def _draw_narrower(self) -> bool:
+        """Draws few integers instead of whole types where the reference is infinite with them, and
+        ONNX Runtime, which calculates with f16 in f32, need not be; whether there are other inputs
+        now."""
+        judged = self._case.judged(1) or self._case.judged(0)
+        if not self._is_whole or judged is None or all(map(_is_finite, judged[1])):
+            return False
+        self._takes_whole = False
+        return self._is_drawn()
+
     def _draw_wider(self) -> bool:
         """Draws integers from a wider range where rounding alone takes the outputs near the
         tolerance; whether there are other inputs now."""
@@ -220,9 +252,13 @@ class Verifier:
         if self._case.disagreement() < self._tolerance / _ORDERS or self._below >= _WIDEST:
             return False
         self._below *= 4
+        return self._is_drawn()
+
+    def _is_drawn(self) -> bool:
+        """Draws anew; whether there are other inputs now."""
         try:
             self._draw()
-        except _NO_RESULT:
+        except UnverifiableError:
             return False
         return True
 
@@ -312,6 +348,10 @@ def _worst(result: MeasureResult) -> CandidateResult:
     return next(failed, max(result.results, key=lambda one: one.max_error or 0.0))
 
 
+def _is_finite(array: Array) -> bool:
+    return array.dtype.kind in "biuOUS" or bool(np.isfinite(array.astype(np.float64)).all())
+
+
 def _room(value: Value, sizes: Mapping[str, int]) -> int:
     """The bytes of an output's memory for these values of symbols."""
     return evaluate(upper(value.type.nbytes, lambda symbol: symbol.name in sizes), sizes)
@@ -321,42 +361,6 @@ def _filled(array: Array, nbytes: int) -> Array:
     """The output as it lies in memory of `nbytes`, as far as it fits; the rest of it stays zero."""
     flat = np.ascontiguousarray(array).reshape(-1)[: nbytes // array.itemsize]
     return np.pad(flat, (0, nbytes // array.itemsize - flat.size))
-
-
-def random_inputs(specs: Sequence[TensorSpec], seed: int = 0, below: int = 2) -> Arrays:
-    """One array an input, of the typical shape: floats from a normal distribution; integers from 0
-    and below `below`, 0 or 1 by default, because they are token ids, masks and lengths, and any
-    table has two rows; strings are words. What the model tells from other numbers is given in turn
-    from seed to seed, then something else."""
-    generator = np.random.default_rng(seed)
-    arrays: Arrays = {}
-    for spec in specs:
-        dtype = spec.element
-        if spec.is_strings:
-            arrays[spec.name] = strings_of(random_strings(generator, spec.typical_shape))
-        elif seed % (len(spec.told) + 1) < len(spec.told):
-            told = spec.told[seed % (len(spec.told) + 1)]
-            arrays[spec.name] = np.full(spec.typical_shape, told).astype(dtype.numpy)
-        elif dtype.is_float:
-            arrays[spec.name] = convert(generator.standard_normal(spec.typical_shape), dtype)
-        else:
-            arrays[spec.name] = convert(generator.integers(0, below, spec.typical_shape), dtype)
-    return arrays
-
-
-def runnable_inputs(artifact: Artifact) -> Arrays:
-    """Random inputs that lead to no branch that fails, as far as some are found."""
-    inputs = random_inputs(artifact.manifest.inputs)
-    if not any(check.reason or check.needs for check in artifact.manifest.checks):
-        return inputs
-    for seed in range(_SEEDS):
-        drawn = random_inputs(artifact.manifest.inputs, seed)
-        try:
-            artifact.run(drawn)
-        except InputMismatchError:
-            continue
-        return drawn
-    return inputs
 
 
 def _columns(array: Array, keys: Sequence[int | str]) -> Array:

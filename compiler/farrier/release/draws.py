@@ -1,0 +1,178 @@
+"""Random inputs of a model, of several kinds, until one has a result."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from farrier.artifact.manifest import TensorSpec
+from farrier.errors import InputMismatchError
+from farrier.ir.graph import Graph, Value
+from farrier.ir.special import convert
+from farrier.ir.strings import random_strings, strings_of
+from farrier.ir.types import DType
+from farrier.runtime.artifact import Artifact
+
+Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
+
+SEEDS = 16  # of few integers: what is told from other numbers (8 at most) comes twice
+_WHOLE = 2  # draws over whole types, before those: the second one is luck
+_FEW_BITS = 16  # of integers that are data (pixels, quantized numbers), wherever they go
+_MOST_SIZES = 8  # elements of a vector that may be sizes: a tensor has few axes
+# Operators under which an integer stays one that may be any; others take it for an index, a size,
+# or a number of a small range, as a mask is.
+_ARITHMETIC = frozenset((
+    "Abs", "Add", "And", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Concat", "Equal",
+    "Flatten", "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Max", "Min", "Mul",
+    "Neg", "Not", "Or", "ReduceMax", "ReduceMin", "ReduceSum", "Reshape", "Sign", "Squeeze", "Sub",
+    "Sum", "Transpose", "Unsqueeze", "View", "Where", "Xor",
+))  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Draw:
+    """The arrays of all inputs. Those of `is_whole` may lead a model to infinities, which verify
+    little: few integers do better there."""
+
+    arrays: Arrays
+    is_whole: bool = False
+
+
+def draws(
+    specs: Sequence[TensorSpec], numbers: frozenset[str] = frozenset(), below: int = 2
+) -> Iterator[Draw]:
+    """Inputs in the order in which they are to be tried, the first with a result being the one.
+
+    First, integers of up to 16 bits are any of their type, as are wider ones that are called
+    `numbers`. Then all are from 0 and below `below`, as `random_inputs` says. Last, vectors of few
+    elements are what sizes may be: ones, one that is to be found out (-1), a shape of another
+    input, equal parts of an axis.
+    """
+    wholes = {spec.name for spec in specs if _is_number(spec, numbers)}
+    for seed in range(_WHOLE if wholes else 0):
+        drawn = random_inputs(specs, seed, below)
+        generator = np.random.default_rng((below, seed))
+        for spec in specs:
+            if spec.name in wholes:
+                drawn[spec.name] = _any_of(spec, generator)
+        yield Draw(drawn, is_whole=True)
+    for seed in range(SEEDS):
+        yield Draw(random_inputs(specs, seed, below))
+    yield from map(Draw, _with_sizes(specs))
+
+
+def random_inputs(specs: Sequence[TensorSpec], seed: int = 0, below: int = 2) -> Arrays:
+    """One array an input, of the typical shape: floats from a normal distribution; integers from 0
+    and below `below`, 0 or 1 by default, because they are token ids, masks and lengths, and any
+    table has two rows; strings are words. What the model tells from other numbers is given in turn
+    from seed to seed, then something else."""
+    generator = np.random.default_rng(seed)
+    arrays: Arrays = {}
+    for spec in specs:
+        dtype = spec.element
+        if spec.is_strings:
+            arrays[spec.name] = strings_of(random_strings(generator, spec.typical_shape))
+        elif seed % (len(spec.told) + 1) < len(spec.told):
+            told = spec.told[seed % (len(spec.told) + 1)]
+            arrays[spec.name] = np.full(spec.typical_shape, told).astype(dtype.numpy)
+        elif dtype.is_float:
+            arrays[spec.name] = convert(generator.standard_normal(spec.typical_shape), dtype)
+        else:
+            arrays[spec.name] = convert(generator.integers(0, below, spec.typical_shape), dtype)
+    return arrays
+
+
+def runnable_inputs(artifact: Artifact) -> Arrays:
+    """Random inputs that lead to no branch that fails, as far as some are found."""
+    inputs = random_inputs(artifact.manifest.inputs)
+    if not any(check.reason or check.needs for check in artifact.manifest.checks):
+        return inputs
+    for seed in range(SEEDS):
+        drawn = random_inputs(artifact.manifest.inputs, seed)
+        try:
+            artifact.run(drawn)
+        except InputMismatchError:
+            continue
+        return drawn
+    return inputs
+
+
+def numbers_of(graph: Graph, names: Mapping[str, str]) -> frozenset[str]:
+    """The inputs of a graph, by the names that these values have elsewhere, which no operator takes
+    for anything but integers to calculate with."""
+    consumers = graph.consumers()
+
+    def is_number(given: Value) -> bool:
+        seen, left = {given.name}, [given.name]
+        while left:
+            for node in consumers.get(left.pop(), ()):
+                if node.op not in _ARITHMETIC:
+                    return False
+                for out in node.outputs:
+                    if out.name not in seen and out.type.dtype is not DType.BOOL:
+                        seen.add(out.name)
+                        left.append(out.name)
+        return True
+
+    return frozenset(
+        names[value.name]
+        for value in graph.inputs
+        if value.type.dtype.is_integer and is_number(value)
+    )
+
+
+def _is_number(spec: TensorSpec, numbers: frozenset[str]) -> bool:
+    """Whether an input is drawn over its whole type."""
+    dtype = spec.element
+    if spec.is_strings or spec.told or not dtype.is_integer or dtype is DType.BOOL:
+        return False
+    return dtype.bits <= _FEW_BITS or spec.name in numbers
+
+
+def _any_of(spec: TensorSpec, generator: np.random.Generator) -> npt.NDArray[Any]:
+    least, most = spec.element.limits
+    wide = np.int64 if least < 0 else np.uint64
+    drawn = generator.integers(least, most, spec.typical_shape, wide, endpoint=True)
+    return drawn.astype(spec.element.numpy)
+
+
+def _with_sizes(specs: Sequence[TensorSpec]) -> Iterator[Arrays]:
+    """Inputs whose short vectors of integers may be sizes; those of floats are scales of 1."""
+    vectors = [
+        spec
+        for spec in specs
+        if len(spec.typical_shape) == 1 and 0 < spec.typical_shape[0] <= _MOST_SIZES
+    ]
+    forms = {
+        spec.name: list(_sizes(spec, [one.typical_shape for one in specs if one is not spec]))
+        for spec in vectors
+        if spec.element.is_integer and spec.element is not DType.BOOL
+    }
+    for number in range(max(map(len, forms.values()), default=0)):
+        drawn = random_inputs(specs, number)
+        for spec in vectors:
+            if spec.name in forms:
+                sizes = forms[spec.name][min(number, len(forms[spec.name]) - 1)]
+                drawn[spec.name] = np.array(sizes).astype(spec.element.numpy)
+            elif spec.element.is_float:
+                drawn[spec.name] = np.ones_like(drawn[spec.name])
+        yield drawn
+
+
+def _sizes(spec: TensorSpec, shapes: Sequence[tuple[int, ...]]) -> Iterator[list[int]]:
+    """What a vector of so many sizes may be, beside tensors of these shapes."""
+    (count,) = spec.typical_shape
+    yield [1] * count
+    for shape in shapes:
+        if len(shape) == count:
+            yield list(shape)
+    if spec.element.is_signed:
+        yield [-1] + [1] * (count - 1)
+        yield [1] * (count - 1) + [-1]
+    for extent in dict.fromkeys(extent for shape in shapes for extent in shape):
+        if extent >= count:
+            yield [extent // count] * (count - 1) + [extent - extent // count * (count - 1)]
