@@ -479,6 +479,9 @@ class _Compilation:
             if verified.parting is not None:
                 self.listener(Warned(f"{self.name}: {verified.parting}", VERIFICATION))
             raced = self.raced(verified, against)
+        elif against:
+            names = " and ".join(against)
+            self.listener(Warned(f"the model is not raced with {names}: it is not verified"))
         return self.packaged(forms, linked, verified, raced)
 
     def kernels(self, forms: Sequence[_Form]) -> tuple[Kernels, Plan | None]:
