@@ -232,7 +232,10 @@ class Verifier:
         if self._engine is None or self._imported.strings:
             return None
         arrays = self._case.arrays
-        return parting(self._engine, self._model, self._imported, arrays, self._tolerance)
+        plain = _answer(self._engine, self._imported, arrays, is_plain=True)
+        if plain is None:
+            return None
+        return parting(self._engine, self._model, self._imported, arrays, plain[1], self._tolerance)
 
     def _draw_narrower(self) -> bool:
         """Draws few integers instead of whole types where the reference is infinite with them, and
@@ -372,14 +375,14 @@ def _columns(array: Array, keys: Sequence[int | str]) -> Array:
 
 
 def _answer(
-    engine: OnnxRuntime, imported: ImportedModel, inputs: Arrays
+    engine: OnnxRuntime, imported: ImportedModel, inputs: Arrays, *, is_plain: bool = False
 ) -> tuple[str, list[Array]] | None:
-    """The outputs by ONNX Runtime."""
+    """The outputs by ONNX Runtime; `is_plain` is as for `OnnxRuntime.run`."""
     given = {
         name: strings_of(array) if name in imported.strings else array
         for name, array in inputs.items()
     }
-    answer = engine.run(given, imported.output_names)
+    answer = engine.run(given, imported.output_names, is_plain=is_plain)
     if answer is None:
         return None
     keys = {declared.name: declared.keys for declared in imported.declaration.outputs}
