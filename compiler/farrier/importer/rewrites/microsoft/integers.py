@@ -39,6 +39,12 @@ def matmul_integer_to_float(node: RawNode, opset: int, scope: ImportScope) -> li
     return _scaled(node, total, a_scale, b_scale, node.input(6), scope)
 
 
+def matmul_integer16(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
+    """The product of matrices of 16 bits, summed in i32."""
+    total = integer_product(node.inputs[0], node.inputs[1], "", "", scope)
+    return [RawNode("Identity", [total], node.outputs, {}, node.origin)]
+
+
 def _scaled(
     node: RawNode, total: str, a_scale: str, b_scale: str, bias: str, scope: ImportScope
 ) -> list[RawNode]:
@@ -66,5 +72,6 @@ def dynamic_quantize_matmul(node: RawNode, opset: int, scope: ImportScope) -> li
 RULES: dict[str, Upgrade] = {
     "DynamicQuantizeLSTM": dynamic_quantize_lstm,
     "DynamicQuantizeMatMul": dynamic_quantize_matmul,
+    "MatMulInteger16": matmul_integer16,
     "MatMulIntegerToFloat": matmul_integer_to_float,
 }
