@@ -115,8 +115,10 @@ def import_model(
     """
     files = model_of(data)
     reading = reading_of(files)
-    declared = declared_inputs(reading.model.graph, overridden(reading.model, shapes or {}))
-    signature = resolve(declared, shapes or {}, hot, typical)
+    shapes = shapes or {}
+    model = reading.model
+    declared = declared_inputs(model.graph, overridden(model, shapes), shapes)
+    signature = resolve(declared, shapes, hot, typical)
     try:
         return settled(signature, functools.partial(_Import, reading, files))
     except RecursionError as error:

@@ -11,6 +11,7 @@ import onnx
 
 from farrier.errors import InvalidModelError, UnresolvedShapeError, UsageError
 from farrier.importer.data_dims import DataDim, Key
+from farrier.importer.ranks import rank_of
 from farrier.importer.raw import initialized
 from farrier.importer.tensors import dtype_of
 from farrier.ir.dim import Extent, Question, bounds, symbols
@@ -103,11 +104,20 @@ class Signature:
 _OVERRIDABLE = 4  # the first IR version in which an input's initializer is a default of it
 
 
-def declared_inputs(graph: onnx.GraphProto, overridden: Collection[str] = ()) -> list[Declared]:
+def declared_inputs(
+    graph: onnx.GraphProto, overridden: Collection[str] = (), given: Collection[str] = ()
+) -> list[Declared]:
     """The inputs that a caller must give: those without an initializer, and those whose initializer
-    is `overridden`."""
+    is `overridden`. A rank that the model does not declare, and no shape that is `given` for the
+    input, is that which its readers take."""
     constants = set(initialized(graph)).difference(overridden)
-    return [_declare(info) for info in graph.input if info.name not in constants]
+    inputs = [_declare(info) for info in graph.input if info.name not in constants]
+    for position, one in enumerate(inputs):
+        if one.dims is None and one.name not in given and not one.is_strings:
+            rank = rank_of(graph, one.name)
+            if rank is not None:
+                inputs[position] = dataclasses.replace(one, dims=("?",) * rank)
+    return inputs
 
 
 def overridden(model: onnx.ModelProto, shapes: Collection[str]) -> set[str]:
