@@ -32,6 +32,7 @@ f32 = NUMBERS.f32
         ("Range", [np.array([0]), np.array([5])], (0, 1), {}),
         ("Range", [np.array(1.5, "f4"), np.array(7, "f4"), np.array(2, "f4")], (0, 1, 2), {}),
         ("ExpandDims", [f32(2, 3), np.int32(-1)], (1,), {}),
+        ("ExpandDims", [f32(2, 3), np.int32(1)], (), {}),
         ("CDist", [f32(3, 4), f32(2, 4)], (), {}),
         ("CDist", [f32(3, 4), f32(2, 4)], (), {"metric": "euclidean"}),
         ("UnfoldTensor", [f32(2, 8)], (), {"size": 3, "step": 2}),
@@ -40,6 +41,8 @@ f32 = NUMBERS.f32
          {"kernel_shape": [2, 2], "strides": [2, 2]}),
         ("ConvTransposeWithDynamicPads", [f32(1, 2, 3, 3), f32(2, 1, 2, 2),
          np.array([0, 0, 1, 1])], (2,), {}),
+        ("ConvTransposeWithDynamicPads", [f32(1, 2, 3, 3), f32(2, 1, 2, 2),
+         np.array([0, 1, 1, 0])], (), {}),
     ],
 )  # fmt: skip
 def test_as_onnx_runtime(op, inputs, fixed, attrs):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from farrier.importer.raw import RawNode
-from farrier.importer.rewrites import pads, sizes
+from farrier.importer.rewrites import pads, reshapes, sizes, slices
 from farrier.importer.rewrites.microsoft.parts import Parts
 from farrier.importer.scope import ImportScope, Upgrade
 from farrier.ir.dim import number
@@ -46,10 +46,20 @@ def range_(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def expand_dims(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """One axis more."""
+    """One axis more; only the run may know where."""
     p = Parts(node, scope)
-    axis = int(p.known(p.input(1), "an axis").item())
-    return p.results(p.unsqueeze(p.input(0), axis))
+    axis = scope.data(p.input(1))
+    if axis is not None:
+        return p.results(p.unsqueeze(p.input(0), int(axis.item())))
+    shape = p.shape(p.input(0))
+    place = p("Cast", p.reshape(p.input(1)), to="i64")
+    is_negative = p("Less", place, p.whole(0))
+    place = p("Where", is_negative, p("Add", place, p.whole(len(shape) + 1)), place)
+    at = p.ints(*range(len(shape) + 1))
+    wanted = p("Where", p("Less", at, place), p.ints(*shape, 1), p.ints(1, *shape))
+    wanted = p("Where", p("Equal", at, place), p.whole(1), wanted)
+    plain = RawNode("Reshape", [p.input(0), wanted], node.outputs, {}, node.origin)
+    return reshapes.reshape(plain, opset, scope)
 
 
 def unique(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
@@ -84,12 +94,20 @@ def unfold(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 def conv_transpose(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """ConvTransposeWithDynamicPads: ConvTranspose whose pads are an input."""
-    attrs = dict(node.attrs)
-    if node.input(2):
-        data = Parts(node, scope).known(node.input(2), "pads")
-        attrs["pads"] = tuple(map(int, data.reshape(-1)))
+    p, attrs = Parts(node, scope), dict(node.attrs)
     inputs = [*node.inputs[:2], *filter(None, [node.input(3)])]
-    return [RawNode("ConvTranspose", inputs, node.outputs, attrs, node.origin)]
+    data = scope.data(node.input(2)) if node.input(2) else np.zeros(0)
+    if data is not None:
+        if data.size:
+            attrs["pads"] = tuple(map(int, data.reshape(-1)))
+        return [RawNode("ConvTranspose", inputs, node.outputs, attrs, node.origin)]
+    whole = p("ConvTranspose", *inputs, **attrs)  # of which the pads are cut off
+    spatial = p.shape(whole)[2:]
+    starts = p.cut(p.input(2), 0, len(spatial), 0)
+    ends = p("Sub", p.ints(*spatial), p.cut(p.input(2), len(spatial), 2 * len(spatial), 0))
+    axes = p.ints(*range(2, 2 + len(spatial)))
+    cut = RawNode("Slice", [whole, starts, ends, axes], node.outputs, {}, node.origin)
+    return slices.slice_(cut, opset, scope)
 
 
 def no_repeated_ngrams(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
