@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import onnxruntime
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from farrier.importer import import_model
+from farrier.ops import run_graph
+from tests.ops.conftest import one_node_model, run_kernel
 
 SIGNED = [np.int8, np.int16, np.int32, np.int64]
 UNSIGNED = [np.uint8, np.uint16, np.uint32, np.uint64]
@@ -88,3 +93,74 @@ def test_the_least_integer(check_operator, dtype):
     check_operator("Mod", [x, y], fmod=1)
     # ONNX Runtime's division of the least integer by -1 kills the process.
     check_operator("Div", [x, y], expected=[np.array([least, least, -2, -2], dtype)])
+
+
+COORDINATES = ["half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners"]
+
+
+@pytest.mark.parametrize("coordinates", [*COORDINATES, "half_pixel_symmetric"])
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int32])
+@many
+@given(data=st.data())
+def test_linear_resize_truncates(coordinates, dtype, data):
+    """One unit apart at most: ONNX Runtime sums in f32, and of 8-bit channels in fixed point."""
+    sides = data.draw(st.tuples(*[st.integers(1, 12)] * 4))
+    limits = np.iinfo(np.int8 if dtype is np.int32 else dtype)
+    count = sides[0] * sides[1]
+    numbers = st.integers(limits.min, limits.max)
+    elements = data.draw(st.lists(numbers, min_size=count, max_size=count))
+    x = np.array(elements, dtype).reshape(1, 1, *sides[:2])
+    attrs = {"mode": "linear", "coordinate_transformation_mode": coordinates}
+    assert_resized(x, (1, 1, *sides[2:]), 1, **attrs)
+
+
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+@pytest.mark.parametrize("dtype", [np.uint8, np.int32])
+@pytest.mark.parametrize("sizes", [(4, 3), (11, 5), (3, 17)])
+def test_antialiased_resize_rounds(rng, mode, dtype, sizes):
+    x = rng.integers(0, 256, (1, 2, 8, 9)).astype(dtype)
+    assert_resized(x, (1, 2, *sizes), 1, mode=mode, antialias=1)
+
+
+def test_cubic_resize_saturates():
+    """ONNX Runtime refuses it: the right value is that of floats, truncated."""
+    x = np.array([[[[0, 255, 0, 0, 255, 255, 0, 255]]]], np.uint8)
+    (real,), _ = resized(x.astype(np.float32), (1, 1, 1, 15), mode="cubic")
+    _, ours = resized(x, (1, 1, 1, 15), mode="cubic", is_refused=True)
+    assert real.min() < 0
+    assert real.max() > 255
+    assert np.abs(ours - np.trunc(np.clip(real, 0, 255))).max() <= 1
+
+
+def resized(x, sizes, is_refused=False, **attrs):
+    """The outputs of ONNX Runtime (none where it refuses the model) and of the operator's rules."""
+    model = one_node_model("Resize", [x], {3: np.array(sizes)}, 1, 19, attrs)
+    theirs = []
+    if not is_refused:
+        session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+        theirs = session.run(None, {"x0": x})
+    graph = import_model(model).graph
+    if not graph.nodes:
+        return theirs, x.astype(np.float64)
+    feeds = {graph.inputs[0].name: x}
+    (ours,) = run_graph(graph, feeds).values()
+    if len(graph.nodes) == 1 and x.dtype.kind != "f":  # several have tests of their own
+        (kernel,) = run_kernel(graph, feeds)
+        np.testing.assert_array_equal(kernel, ours)
+    assert ours.dtype == x.dtype
+    return theirs, ours.astype(np.float64)
+
+
+def assert_resized(x, sizes, units, **attrs):
+    (theirs,), ours = resized(x, sizes, **attrs)
+    assert np.abs(ours - theirs.astype(np.float64)).max(initial=0) <= units
+
+
+@pytest.mark.parametrize("policy", ["not_larger", "not_smaller"])
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_one_scale_keeps_the_ratio(check_operator, rng, policy, mode):
+    x = rng.standard_normal((1, 2, 5, 7)).astype(np.float32)
+    attrs = {"axes": [2, 3], "keep_aspect_ratio_policy": policy, "mode": mode}
+    for sizes in ((4, 9), (3, 3), (11, 8)):
+        static = {3: np.array(sizes)}
+        check_operator("Resize", [x], static=static, opset=18, tolerance=1e-5, **attrs)

@@ -1,7 +1,9 @@
 """Resize by nearest neighbour, by linear or by cubic interpolation.
 
 Output position o reads input coordinate (p·o + q) / d along each axis, in whole numbers, so that
-compiled code and reference agree exactly on which element is the nearest.
+compiled code and reference agree exactly on which element is the nearest. Integers are blended in
+float64 and truncated. Where ONNX Runtime's coordinate in f32 lies just below a whole number, so
+does its result, so the linear blend of integers takes its coordinate by the same steps in f32.
 """
 
 from __future__ import annotations
@@ -13,10 +15,12 @@ from fractions import Fraction
 
 import numpy as np
 
+from farrier.ir import dim
 from farrier.ir import expr as e
-from farrier.ir.dim import Extent, bounds, is_less, maximum, minimum, number
+from farrier.ir.dim import Extent, bounds, is_less, number
 from farrier.ir.expr import Buffer, Expr
 from farrier.ir.graph import Node
+from farrier.ir.special import convert
 from farrier.ir.types import DType, Shape, TensorType
 from farrier.ops.builder import Builder, attributes_of
 from farrier.ops.cubic import USUAL, cubic_weights
@@ -40,18 +44,35 @@ from farrier.ops.operator import (
     required,
     to_extents,
 )
-from farrier.ops.scalar import Scalar, both, cast, scalar, where
+from farrier.ops.scalar import (
+    Scalar,
+    both,
+    cast,
+    equal,
+    floor,
+    maximum,
+    minimum,
+    scalar,
+    where,
+)
+from farrier.ops.scalar import number as number_of
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Line:
-    """How one axis is resized: input coordinate (p·o + q) / d of output position o."""
+    """How one axis is resized: input coordinate (p·o + q) / d of output position o.
+
+    `mode` names the coordinate transformation and `factor` the scale of the model, None where the
+    scale is `outputs / extent`.
+    """
 
     extent: Extent
     outputs: Extent
     p: Extent
     q: Extent
     d: Extent
+    mode: str = "asymmetric"
+    factor: float | None = None
 
     @property
     def changes(self) -> bool:
@@ -64,11 +85,15 @@ def _lines(
     sizes: Sequence[Extent] | None,
     attrs: Attrs,
 ) -> list[_Line]:
-    """One line an axis; `scales` or `sizes` say how far, for the axes that `axes` names."""
+    """Return one line an axis, of the axes that `axes` names.
+
+    `sizes` are the extents of the output, else the rounded-down products of extents and `scales`.
+    With both, which the importer alone passes, `scales` are those of the coordinates.
+    """
     rank = len(shape)
     axes = [normal_axis(a, rank) for a in as_ints(attrs.get("axes") or range(rank))]
     given = sizes if sizes is not None else scales
-    if given is None or len(given) != len(axes):
+    if given is None or any(f is not None and len(f) != len(axes) for f in (scales, sizes)):
         raise Mismatch(f"scales or sizes {given} for axes {axes}")
     if attrs.get("keep_aspect_ratio_policy", "stretch") != "stretch":
         raise NotSupported(f"keep_aspect_ratio_policy {attrs['keep_aspect_ratio_policy']!r}")
@@ -76,12 +101,11 @@ def _lines(
     lines = [_Line(extent, extent, 1, 0, 1) for extent in shape]
     for position, axis in enumerate(axes):
         extent = shape[axis]
-        if scales is not None:
-            wanted = _ratio(scales[position])
-            outputs = extent * wanted.numerator // wanted.denominator
-        else:
-            assert sizes is not None
+        wanted = Fraction(1) if scales is None else _ratio(scales[position])
+        if sizes is not None:
             outputs = sizes[position]
+        else:
+            outputs = extent * wanted.numerator // wanted.denominator
         if is_less(outputs, 1):
             raise Mismatch(f"axis {axis} of {extent} resized to {outputs} has no elements")
         scale = _scale(extent, outputs)
@@ -89,14 +113,15 @@ def _lines(
             scale is None or np.float32(scales[position]) != np.float32(scale)
         ):
             scale = wanted
-        if scale == 1:
+        if scale == 1 and outputs == extent:
             continue
         line = (
             _sized(mode, extent, outputs)
             if scale is None
             else _coordinates(mode, scale, extent, outputs)
         )
-        lines[axis] = _Line(extent, outputs, *line)
+        factor = None if scales is None else float(np.float32(scales[position]))
+        lines[axis] = _Line(extent, outputs, *line, mode, factor)
     return lines
 
 
@@ -128,12 +153,14 @@ def _sized(mode: str, extent: Extent, outputs: Extent) -> tuple[Extent, Extent, 
         case "half_pixel" | "half_pixel_symmetric":
             return 2 * extent, extent - outputs, 2 * outputs
         case "pytorch_half_pixel":  # all at 0 where there is but one
-            several = minimum(outputs - 1, 1)
+            several = dim.minimum(outputs - 1, 1)
             return 2 * extent * several, (extent - outputs) * several, 2 * outputs
+        case "tf_half_pixel_for_nn":
+            return 2 * extent, extent, 2 * outputs
         case "asymmetric":
             return extent, 0, outputs
         case "align_corners":
-            return extent - 1, 0, maximum(outputs - 1, 1)
+            return extent - 1, 0, dim.maximum(outputs - 1, 1)
         case _:
             raise NotSupported(f"coordinate_transformation_mode {mode!r}")
 
@@ -149,7 +176,7 @@ def _coordinates(
             start = half_pixel
         case "pytorch_half_pixel":  # a single output is the first element
             p, q, d = _coordinates("half_pixel", scale, extent, outputs)
-            return p, q * minimum(outputs - 1, 1), d
+            return p, q * dim.minimum(outputs - 1, 1), d
         case "half_pixel_symmetric":
             # As half_pixel, and centred where outputs is not extent·scale.
             whole = extent * scale.numerator  # the outputs that `scale` stands for, times its
@@ -158,6 +185,8 @@ def _coordinates(
                 above, below = scale.numerator, scale.denominator
                 return 2 * below, below - above + spare, 2 * above
             start = half_pixel
+        case "tf_half_pixel_for_nn":
+            start = step / 2
         case "asymmetric":
             start = Fraction(0)
         case "align_corners":
@@ -229,6 +258,9 @@ def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     x = present(arrays, 0)
     mode, rounding = _modes(attrs)
     factors = _factors(optional(arrays, 2), optional(arrays, 3))
+    dtype = DType.from_numpy(x.dtype)
+    is_whole = dtype.is_integer and mode != "nearest"
+    x = x.astype(np.float64) if is_whole else x
     for axis, line in enumerate(_lines(x.shape, *factors, attrs)):
         if not line.changes:
             continue
@@ -240,6 +272,10 @@ def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
         p, q, d = number(line.p), number(line.q), number(line.d)
         at = p * o + q if mode == "cubic" else np.clip(p * o + q, 0, last * d)
         low, part = at // d, ((at % d) / d).astype(x.dtype)
+        if is_whole and mode == "linear":
+            place = np.clip(_np_place(o, line), 0, last).astype(np.float32)
+            low = np.floor(place).astype(np.int64)
+            part = (place - low.astype(np.float32)).astype(np.float64)
         places = [low, low + 1]
         weights = [1 - part, part]
         if mode == "cubic":
@@ -254,7 +290,28 @@ def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
             np.take(x, np.clip(place, 0, last), axis=axis) * weight.reshape(shape)
             for place, weight in zip(places, weights, strict=True)
         )
-    return (x,)
+    return (convert(x, dtype) if is_whole else x,)
+
+
+def _np_place(o: Array, line: _Line) -> Array:
+    """`_place`, in numpy."""
+    f32 = np.float32
+    extent, outputs, half = f32(number(line.extent)), f32(number(line.outputs)), f32(0.5)
+    at, scale = o.astype(f32), outputs / extent if line.factor is None else f32(line.factor)
+    match line.mode:
+        case "align_corners":
+            return np.asarray(at * (extent - f32(1)) / max(outputs - f32(1), f32(1)))
+        case "asymmetric":
+            return np.asarray(at / scale)
+        case "tf_half_pixel_for_nn":
+            return np.asarray((at + half) / scale)
+        case "pytorch_half_pixel" if number(line.outputs) == 1:
+            return at
+        case "half_pixel_symmetric":
+            offset = extent / f32(2) * (f32(1) - outputs / (scale * extent))
+            return np.asarray(offset + (at + half) / scale - half)
+        case _:
+            return np.asarray((at + half) / scale - half)
 
 
 def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
@@ -262,6 +319,7 @@ def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...
     mode, rounding = _modes(attrs)
     factors = [builder.constant(node.inputs[i]) if i < len(node.inputs) else None for i in (2, 3)]
     lines = _lines(x.shape, *_factors(factors[0], factors[1]), attrs)
+    inner = DType.F64 if x.dtype.is_integer else x.dtype
 
     def nearest(*at: Expr) -> Scalar:
         return x(
@@ -277,15 +335,17 @@ def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...
             if not line.changes:
                 choices.append([(i, None)])
             elif mode == "cubic":
-                choices.append(_four_neighbours(i, line, x.dtype, attrs))
+                choices.append(_four_neighbours(i, line, inner, attrs))
+            elif x.dtype.is_integer:
+                choices.append(_rounded_neighbours(i, line))
             else:
-                choices.append(_neighbours(i, line, x.dtype))
-        return blend(choices, ())
+                choices.append(_neighbours(i, line, inner))
+        return cast(blend(choices, ()), x.dtype)
 
     def blend(choices: list[list[tuple[Expr, Scalar | None]]], at: tuple[Expr, ...]) -> Scalar:
         """What the axes from the first of `choices` on make of the elements at `at`."""
         if not choices:
-            return x(*at)
+            return cast(x(*at), inner)
         result: Scalar | None = None
         for position, weight in choices[0]:
             value = blend(choices[1:], (*at, position))
@@ -320,6 +380,38 @@ def _neighbours(o: Expr, line: _Line, dtype: DType) -> list[tuple[Expr, Scalar |
     rest = cast(scalar(e.mod(at, line.d)), dtype)
     weight = rest * (1 / line.d) if isinstance(line.d, int) else rest / line.d
     return [(low, 1 - weight), (high, weight)]
+
+
+def _rounded_neighbours(o: Expr, line: _Line) -> list[tuple[Expr, Scalar | None]]:
+    """`_neighbours`, with weights of the coordinate that f32 holds, in float64."""
+    last = line.extent - 1
+    place = minimum(maximum(_place(o, line), 0), number_of(last, DType.F32))
+    low = minimum(maximum(cast(floor(place), DType.I64), 0), last)
+    high = minimum(low + 1, last)
+    weight = cast(place - cast(low, DType.F32), DType.F64)
+    return [(low.expr, 1 - weight), (high.expr, weight)]
+
+
+def _place(o: Expr, line: _Line) -> Scalar:
+    """The input coordinate of an output, by the steps in f32 that ONNX Runtime takes."""
+    extent, outputs = (number_of(n, DType.F32) for n in (line.extent, line.outputs))
+    at = cast(scalar(o), DType.F32)
+    scale = outputs / extent if line.factor is None else number_of(line.factor, DType.F32)
+    match line.mode:
+        case "align_corners":
+            return at * (extent - 1) / maximum(outputs - 1, 1)
+        case "asymmetric":
+            return at / scale
+        case "tf_half_pixel_for_nn":
+            return (at + 0.5) / scale
+        case "pytorch_half_pixel":
+            is_single = equal(outputs, 1)
+            return where(is_single, at, (at + 0.5) / scale - 0.5)
+        case "half_pixel_symmetric":
+            offset = extent / 2 * (1 - outputs / (scale * extent))
+            return offset + (at + 0.5) / scale - 0.5
+        case _:
+            return (at + 0.5) / scale - 0.5
 
 
 def _four_neighbours(

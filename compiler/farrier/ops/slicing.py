@@ -159,12 +159,16 @@ def slices(
 
 
 def _taken(extent: Extent, start: Extent, end: Extent, step: int) -> Taken:
-    """As Python slices: negative bounds count from the end, and none leaves the axis."""
+    """Return the positions that lie on the axis.
+
+    Negative bounds count from the end. A start before the axis is its first element in both
+    directions, where Python's slices would take nothing backwards.
+    """
     low = 0 if step > 0 else -1  # an end of -1 is "through the first element"
     high = extent + low
     first, last = (
-        minimum(maximum(bound + extent if bound < 0 else bound, low), high)
-        for bound in (start, end)
+        minimum(maximum(bound + extent if bound < 0 else bound, least), high)
+        for bound, least in ((start, 0), (end, low))
     )
     span = last - first if step > 0 else first - last
     return Taken(first, step, ceildiv(maximum(span, 0), abs(step)))

@@ -16,6 +16,7 @@ from farrier.importer.raw import RawNode
 from farrier.importer.rewrites.known import check_made, constant
 from farrier.importer.scope import ImportScope, ints
 from farrier.ir.dim import number
+from farrier.ir.types import DType
 from farrier.ops import NotStatic, NotSupported
 from farrier.ops.operator import Mismatch, normal_axis
 
@@ -35,6 +36,12 @@ def keep_aspect_ratio(node: RawNode, scope: ImportScope) -> None:
     scale = scope.add(reduction, scope.add("Div", wanted, own), scope.constant(ints([0])))
     half = scope.constant(np.array(0.5))
     kept = scope.add("Floor", scope.add("Add", scope.add("Mul", own, scale), half))
+    common = scope.data(scale)
+    if common is not None and common.dtype != object:
+        # Coordinates go by the common scale, and not by the sizes, which are rounded. A scale that
+        # is known only at run time is not an operand of Resize; there they go by the sizes.
+        factors = np.full(len(_axes(node, len(shape))), common.item(), np.float32)
+        node.inputs[2] = scope.constant(factors)
     node.inputs[3] = scope.add("Cast", kept, to="i64")
 
 
@@ -49,8 +56,6 @@ def as_products(node: RawNode, scope: ImportScope) -> list[RawNode]:
     """A matrix product for each axis that changes; outside of a crop stands one value."""
     x = node.inputs[0]
     shape, dtype = scope.shape(x), scope.dtype(x)
-    if not dtype.is_float:
-        raise NotSupported(f"a filter on {dtype}")
     axes = _axes(node, len(shape))
     roi = constant(scope, node.inputs[1], "roi").reshape(2, -1) if node.input(1) else None
     by_size = bool(node.input(3))
@@ -59,8 +64,13 @@ def as_products(node: RawNode, scope: ImportScope) -> list[RawNode]:
         raise NotStatic("its sizes depend on data known only at run time", (node.inputs[3],))
     if len(given) != len(axes) or (roi is not None and roi.shape[1] != len(axes)):
         raise Mismatch(f"{given} for the axes {axes}")
+    by_scale = constant(scope, node.inputs[2], "scales") if node.input(2) else None
+    x = x if dtype.is_float else scope.add("Cast", x, to="f64")
+    weights_of = _weights if dtype.is_float else _whole_weights
+    is_rounded = bool(node.attrs.get("antialias", 0))
     outside: npt.NDArray[np.bool_] = np.zeros((1,) * len(shape), np.bool_)
-    for position, axis in enumerate(axes):
+    order = list(enumerate(axes))
+    for position, axis in order if dtype.is_float else reversed(order):
         crop = None if roi is None else (float(roi[0, position]), float(roi[1, position]))
         wanted = given[position]
         if wanted == (shape[axis] if by_size else 1) and crop in (None, (0, 1)):
@@ -68,16 +78,47 @@ def as_products(node: RawNode, scope: ImportScope) -> list[RawNode]:
         extent = number(shape[axis])
         outputs = number(wanted) if by_size else math.floor(extent * float(wanted))
         check_made(outputs, extent)
-        scale = outputs / extent if by_size else float(wanted)
-        weights, beyond = _weights(node.attrs, extent, outputs, scale, crop)
+        scale = outputs / extent if by_scale is None else float(by_scale[position])
+        weights, beyond = weights_of(node.attrs, extent, outputs, scale, crop)
         outside = outside | beyond.reshape([-1 if a == axis else 1 for a in range(len(shape))])
         if not np.array_equal(weights, np.eye(outputs, extent)):
-            x = _along(x, axis, weights.astype(dtype.numpy), scope)
+            kind = dtype.numpy if dtype.is_float else np.dtype(np.float64)
+            x = _along(x, axis, weights.astype(kind), scope)
+            x = x if dtype.is_float or not is_rounded else _to_whole(x, dtype, scope)
+    if not dtype.is_float:
+        x = _bounded(x, dtype, scope)
+        x = scope.add("Cast", x, to=str(dtype))
     value = node.attrs.get("extrapolation_value", 0.0)
     if not outside.any() or not value:
         return [RawNode("Identity", [x], node.outputs, {}, node.origin)]
     around = scope.constant(np.where(outside, value, 0.0).astype(dtype.numpy))
     return [RawNode("Add", [x, around], node.outputs, {}, node.origin)]
+
+
+def _to_whole(x: str, dtype: DType, scope: ImportScope) -> str:
+    """The nearest integers of a type: ONNX Runtime's filters round after each axis, halves up."""
+    half = scope.constant(np.array(0.5))
+    return _bounded(scope.add("Floor", scope.add("Add", x, half)), dtype, scope)
+
+
+def _bounded(x: str, dtype: DType, scope: ImportScope) -> str:
+    """f64 values within the limits of a type: cubic filters overshoot."""
+    return scope.add("Clip", x, *(scope.constant(np.array(float(n))) for n in dtype.limits))
+
+
+def _whole_weights(
+    attrs: dict[str, Any],
+    extent: int,
+    outputs: int,
+    scale: float,
+    crop: tuple[float, float] | None,
+) -> tuple[Array, npt.NDArray[np.bool_]]:
+    """The weights for integers: those of ONNX Runtime's filters have 22 bits behind the point."""
+    weights, outside = _weights(attrs, extent, outputs, scale, crop)
+    if attrs.get("antialias", 0):
+        scaled = weights * 2.0**22
+        weights = np.trunc(scaled + np.copysign(0.5, scaled)) / 2.0**22
+    return weights, outside
 
 
 def _axes(node: RawNode, rank: int) -> list[int]:
@@ -141,6 +182,8 @@ def _coordinates(
             return (o + 0.5) / scale - 0.5 if length > 1 else np.full(outputs, -0.5)
         case "half_pixel_symmetric":
             return extent / 2 * (1 - outputs / length) + (o + 0.5) / scale - 0.5
+        case "tf_half_pixel_for_nn":
+            return (o + 0.5) / scale
         case "asymmetric":
             return o / scale
         case "align_corners":

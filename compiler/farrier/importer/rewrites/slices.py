@@ -111,16 +111,17 @@ def _window(extent: Extent, cut: _Cut, numbers: Numbers) -> tuple[str, str]:
     low = numbers("Where", backwards, -1, 0)  # an end of -1 is "through the first element"
     high = numbers("Add", extent, low)
 
-    def clamped(bound: Number) -> str:
+    def clamped(bound: Number, least: Number) -> str:
         wrapped = numbers("Add", bound, extent)
         bound = numbers("Where", numbers("Less", bound, 0), wrapped, bound)
-        return numbers("Min", numbers("Max", bound, low), high)
+        return numbers("Min", numbers("Max", bound, least), high)
 
-    first, last = clamped(cut.start), clamped(cut.end)
+    first, last = clamped(cut.start, 0), clamped(cut.end, low)
     ahead, behind = numbers("Sub", last, first), numbers("Sub", first, last)
     span = numbers("Max", numbers("Where", backwards, behind, ahead), 0)
-    width = numbers("Abs", cut.step)
-    count = numbers("Div", numbers("Add", span, numbers("Sub", width, 1)), width)
+    width = numbers("Abs", numbers("Max", cut.step, -_END))  # the least i64 has no magnitude
+    whole = numbers("Div", numbers("Max", numbers("Sub", span, 1), 0), width)
+    count = numbers("Add", whole, numbers("Min", span, 1))
     return first, numbers("Where", numbers("Equal", cut.step, 0), -1, count)
 
 
