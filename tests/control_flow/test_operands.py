@@ -73,11 +73,45 @@ def slicing():
 BOUND = st.one_of(st.integers(-9, 9), st.sampled_from([-(1 << 62), (1 << 63) - 1]))
 
 
-@given(BOUND, BOUND, st.integers(-8, 8).filter(bool))
-def test_slices_are_those_of_python(slicing, start, end, step):
+STEP = st.one_of(st.integers(-8, 8).filter(bool), st.sampled_from([-(1 << 63), (1 << 63) - 1]))
+
+
+def sliced(x, start, end, step):
+    """As Python slices, but that a start before the axis is its first element backwards too."""
+    return x[max(start, -len(x)) : end : step]
+
+
+@given(BOUND, BOUND, STEP)
+def test_slices_by_what_is_computed(slicing, start, end, step):
     x = normal(7)
     operands = {"starts": ints(start), "ends": ints(end), "axes": ints(0), "steps": ints(step)}
-    np.testing.assert_array_equal(slicing.run({"x": x, **operands})["y"], x[start:end:step])
+    y = slicing.run({"x": x, **operands})["y"]
+    np.testing.assert_array_equal(y, sliced(x, start, end, step))
+
+
+BACKWARDS = (
+    (-3, -(1 << 63), -2),
+    (-9, 0, -1),
+    (-1, -3, -(1 << 63)),
+    (1 << 62, -4, -3),
+    (-2, 1, -1),
+)
+
+
+def test_slices_backwards_of_an_open_axis():
+    nodes, constants = [], {"axis": ints(0)}
+    for i, bounds in enumerate(BACKWARDS):
+        names = [f"{name}{i}" for name in ("start", "end", "step")]
+        constants |= {name: ints(value) for name, value in zip(names, bounds, strict=True)}
+        nodes.append(node("Slice", ["x", *names[:2], "axis", names[2]], [f"y{i}"]))
+    outputs = [info(f"y{i}") for i in range(len(BACKWARDS))]
+    data = model(nodes, [info("x", FLOAT, ["n"])], outputs, constants)
+    session = farrier.compile(data, threads=1, verify=False).session()
+    for length in (1, 2, 3, 5, 8):
+        x = normal(length)
+        ys = session.run({"x": x})
+        for i, bounds in enumerate(BACKWARDS):
+            np.testing.assert_array_equal(ys[f"y{i}"], sliced(x, *bounds), f"{length} {bounds}")
 
 
 def test_a_step_of_zero_is_refused():

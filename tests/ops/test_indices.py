@@ -112,13 +112,10 @@ def test_slices(check_operator, data):
     shape = [data.draw(st.integers(1, 7)) for _ in range(rank)]
     axes = data.draw(st.permutations(range(rank)))[: data.draw(st.integers(1, rank))]
     starts, ends = [bound() for _ in axes], [bound() for _ in axes]
-    steps = [data.draw(st.sampled_from([1, 1, 2, 3, -1, -2])) for _ in axes]
+    steps = [data.draw(st.sampled_from([1, 1, 2, 3, -1, -2, -(2**63), 2**63 - 1])) for _ in axes]
+    # Against the text, ONNX Runtime takes the greatest integer for the end backwards, too.
+    ends = [min(end, 100) if step < 0 else end for end, step in zip(ends, steps, strict=True)]
     x = np.arange(math.prod(shape), dtype=np.float32).reshape(shape)
-    from farrier.ops.slicing import slices
-
-    taken = slices(tuple(shape), tuple(starts), tuple(ends), tuple(axes), tuple(steps))
-    if any(positions.count == 0 for positions in taken):
-        return
     static = {1: i64(*starts), 2: i64(*ends), 3: i64(*axes), 4: i64(*steps)}
     check_operator("Slice", [x], static=static)
 
