@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 
 from farrier.importer.raw import RawNode
 from farrier.importer.rewrites import (
@@ -40,7 +41,8 @@ from farrier.importer.rewrites import (
 )
 from farrier.importer.scope import ImportScope, Regions, Upgrade, ints
 from farrier.importer.strings import operators as strings
-from farrier.importer.strings.codes import words
+from farrier.importer.strings.codes import is_strings, words
+from farrier.importer.strings.decimals import from_strings, to_strings
 from farrier.importer.strings.tables import category_mapper, label_encoder
 from farrier.importer.symbolic import has_dims
 from farrier.importer.tensors import dtype_of
@@ -203,9 +205,15 @@ def _group_normalization(node: RawNode, opset: int, scope: ImportScope) -> list[
     return [node]
 
 
-def _cast(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
+def _cast(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
     """The element type is a number in ONNX and a name in Farrier."""
+    if node.attrs["to"] == onnx.TensorProto.STRING:
+        if is_strings(scope, node.inputs[0]):
+            return [RawNode("Identity", node.inputs, node.outputs, {}, node.origin)]
+        return to_strings(node, scope)
     to = dtype_of(node.attrs["to"], f"the result of node {node.origin!r}")
+    if is_strings(scope, node.inputs[0]):
+        return from_strings(node, to, scope)
     return [_conversion(node, to)]
 
 
