@@ -17,7 +17,6 @@ import os
 import random
 import sys
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -51,6 +50,7 @@ def judged(model: bytes, mode: str, rng: random.Random) -> Verdict:
     """Compiles and runs a model of numbers, with its dims open in mode open."""
     import farrier
     from farrier.errors import CompilerError, FarrierError
+    from farrier.progress import Event, Warned
 
     feeds = [_feeds(model, {}, rng)]
     given = model
@@ -58,13 +58,17 @@ def judged(model: bytes, mode: str, rng: random.Random) -> Verdict:
         given, sizes = opened(model, rng)
         feeds = [_feeds(given, at, rng) for at in (sizes, *_other_sizes(sizes, rng))]
     expected = onnxruntime_outputs(given, feeds)
+    events: list[Event] = []
     try:
-        with warnings.catch_warnings(action="ignore"):
-            artifact = farrier.compile(given, verify=False, cores=1)
+        artifact = farrier.compile(given, verify=False, cores=1, listener=events.append)
     except CompilerError as error:
         return Verdict("internal", f"{type(error).__name__}: {error}")
     except FarrierError as error:
         return Verdict("refused", f"{type(error).__name__}: {error}")
+    messages = [event.message for event in events if isinstance(event, Warned)]
+    passed_over = [message for message in messages if "is scheduled by the rule" in message]
+    if passed_over:
+        return Verdict("internal", passed_over[0])
     declined = 0
     for at, (feed, outputs) in enumerate(zip(feeds, expected, strict=True)):
         try:

@@ -102,6 +102,8 @@ def choose_defaults(
         space = backend_of(target).space(program, target, threads)
         if space.rule.name == _SLOW_RULE and space.cost(space.candidates()).min() > _SLOW_S:
             listener(Warned(f"no schedule rule knows {task.name}: it runs, slowly"))
+        for reason in space.passed_over:
+            listener(Warned(f"{task.name} is scheduled by the rule {space.rule.name}: {reason}"))
         choices[key] = ScheduledTask(
             task, program, space, space.default(), "default", counts[key], arithmetic(program)
         )

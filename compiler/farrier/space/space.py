@@ -101,7 +101,8 @@ class Space:
     `constraint` says which rows are allowed, `estimate` how fast they should be, `recipe` turns one
     row into a schedule of the task's naive loop nests. A space is never empty. `program` is what
     `for_program` made it of: from that another process makes an equal one. `about` are features
-    of the task and the machine, which all candidates share.
+    of the task and the machine, which all candidates share. `passed_over` says why rules that come
+    first in the order of the rules do not schedule the task.
     """
 
     def __init__(
@@ -121,6 +122,8 @@ class Space:
             None  # whose schedules these are
         )
         self.describe: Callable[[], Mapping[str, float]] = dict  # finds `about`
+        self.passed_over: tuple[str, ...] = ()
+        self._tried: tuple[Decisions, Schedule] | None = None  # what `try_default` made
         self._whole: Population | None = None
         self._traces: dict[bytes, str] = {}  # of what was scheduled, by row
 
@@ -289,11 +292,19 @@ class Space:
 
         return finalize(self.schedule(decisions).function)
 
+    def try_default(self) -> None:
+        """Makes the schedule of the default, which `schedule` returns once; raises as that does."""
+        decisions = self.default()
+        self._tried = decisions, self.schedule(decisions)
+
     def schedule(self, decisions: Decisions) -> Schedule:
         """The schedule of a candidate, its trace included. Raises CompilerError for decisions that
         are not allowed, and ScheduleError where the recipe does not apply: a defect of the rule."""
         if not self.contains(decisions):
             raise CompilerError(f"{self.rule} does not allow {dict(decisions)}")
+        tried, self._tried = self._tried, None
+        if tried is not None and tried[0] == decisions:
+            return tried[1]
         schedule = self._recipe(decisions)
         self.remember(decisions, str(schedule.trace))
         return schedule

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import math
 
-from farrier.ir.dim import typical
+from farrier.ir.dim import Undecided, typical
 from farrier.ir.loop import Function
 from farrier.ir.tensor import TensorProgram
 from farrier.ir.work import arithmetic
+from farrier.schedule.errors import ScheduleError
 from farrier.space.machine import Machine
 from farrier.space.space import Space
 from farrier.targets import Target
@@ -44,9 +45,33 @@ def for_program(program: TensorProgram | Function, target: Target, threads: int)
     """The schedule space of one kernel run by `threads` threads."""
     if isinstance(program, Function):
         return _about(nest.space(program, target, threads), program, target, threads)
-    made = (rule.space(program, target, threads) for rule in RULES)
-    space = _about(next(one for one in made if one is not None), program, target, threads)
+    space = _about(_first(program, target, threads), program, target, threads)
     return beside(space, program, target, threads)
+
+
+def _first(program: TensorProgram, target: Target, threads: int) -> Space:
+    """The space of the first rule that knows a program, and whose default schedule applies to it
+    where its dims are open: what a rule takes for granted may hold for all numbers, and not for
+    all that symbols allow. Every rule is a better choice than no code."""
+    *rules, _ = RULES
+    passed_over: list[str] = []
+    space: Space | None
+    for rule in rules:
+        try:
+            space = rule.space(program, target, threads)
+            if space is None:
+                continue
+            if program.dims:
+                space.try_default()
+        except (ScheduleError, Undecided) as error:
+            (reason, *_) = str(error).splitlines()
+            passed_over.append(f"{rule.RULE.name}: {reason}")
+        else:
+            break
+    else:
+        space = fallback.space(program, target, threads)
+    space.passed_over = tuple(passed_over)
+    return space
 
 
 def _about(space: Space, program: TensorProgram | Function, target: Target, threads: int) -> Space:
