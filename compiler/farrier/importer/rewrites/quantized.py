@@ -44,8 +44,8 @@ def quantize(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     precision = _named(node, "precision", _FLOATS)
     if precision is None:
         precision = scale if scale in (DType.F16, DType.BF16) else DType.F32
-    made = {"to": str(to), "precision": str(precision), "saturate": attrs.get("saturate", 1)}
-    return _aligned(node, scope, made)
+    form = {"to": str(to), "precision": str(precision), "saturate": attrs.get("saturate", 1)}
+    return _aligned(node, scope, form)
 
 
 def dequantize(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
@@ -58,10 +58,10 @@ def _named(node: RawNode, attribute: str, allowed: tuple[DType, ...]) -> DType |
     """The element type that an attribute names; None where there is none."""
     if not node.attrs.get(attribute):
         return None
-    found = dtype_of(node.attrs[attribute], f"its {attribute}")
-    if found not in allowed:
-        raise Mismatch(f"its {attribute} is {found}, and must be one of {', '.join(allowed)}")
-    return found
+    dtype = dtype_of(node.attrs[attribute], f"its {attribute}")
+    if dtype not in allowed:
+        raise Mismatch(f"its {attribute} is {dtype}, and must be one of {', '.join(allowed)}")
+    return dtype
 
 
 def _aligned(node: RawNode, scope: ImportScope, attrs: dict[str, object]) -> list[RawNode]:
@@ -69,32 +69,36 @@ def _aligned(node: RawNode, scope: ImportScope, attrs: dict[str, object]) -> lis
     x, scale, *rest = node.inputs
     zero = rest[0] if rest else ""
     op = node.op.removeprefix(f"{MICROSOFT}:")
-    shape, given = scope.shape(x), scope.shape(scale)
+    shape, granularity = scope.shape(x), scope.shape(scale)
     block = int(node.attrs.get("block_size", 0))
     parameters = [scale, zero] if zero and not is_zero(zero, scope) else [scale]
-    if zero and scope.shape(zero) != given and product((*given, *scope.shape(zero))) != 1:
-        raise Mismatch(f"scale {given} and zero point {scope.shape(zero)} differ")
-    if product(given) == 1:
+    if (
+        zero
+        and scope.shape(zero) != granularity
+        and product((*granularity, *scope.shape(zero))) != 1
+    ):
+        raise Mismatch(f"scale {granularity} and zero point {scope.shape(zero)} differ")
+    if product(granularity) == 1:
         parameters = [scope.add("Reshape", name, scope.constant(ints([]))) for name in parameters]
         return [RawNode(op, [x, *parameters], node.outputs, attrs, node.origin)]
     axis = int(node.attrs.get("axis", 1))
     axis = 0 if len(shape) == 1 else normal_axis(axis, len(shape))
-    if len(given) == 1 and not block:
-        if given[0] != shape[axis]:
-            raise Mismatch(f"{given[0]} scales for axis {axis} of {shape}")
-        along = ints([given[0] if a == axis else 1 for a in range(len(shape))])
+    if len(granularity) == 1 and not block:
+        if granularity[0] != shape[axis]:
+            raise Mismatch(f"{granularity[0]} scales for axis {axis} of {shape}")
+        along = ints([granularity[0] if a == axis else 1 for a in range(len(shape))])
         parameters = [scope.add("Reshape", name, scope.constant(along)) for name in parameters]
         return [RawNode(op, [x, *parameters], node.outputs, attrs, node.origin)]
     expected = tuple(ceildiv(n, max(block, 1)) if a == axis else n for a, n in enumerate(shape))
-    if block <= 0 or given != expected:
-        raise Mismatch(f"scales {given} for blocks of {block} along axis {axis} of {shape}")
+    if block <= 0 or granularity != expected:
+        raise Mismatch(f"scales {granularity} for blocks of {block} along axis {axis} of {shape}")
     if shape[axis] % block:  # every element along the axis gets a scale of its own
         blocks = scope.constant(np.arange(number(shape[axis])) // block)
         parameters = [scope.add("Gather", name, blocks, axis=axis) for name in parameters]
         return [RawNode(op, [x, *parameters], node.outputs, attrs, node.origin)]
     inner = scope.constant(ints([axis + 1]))
     parameters = [scope.add("Unsqueeze", name, inner) for name in parameters]
-    split = ints([*shape[:axis], given[axis], block, *shape[axis + 1 :]])
+    split = ints([*shape[:axis], granularity[axis], block, *shape[axis + 1 :]])
     blocked = scope.add(op, scope.add("Reshape", x, scope.constant(split)), *parameters, **attrs)
     whole = scope.constant(ints(shape))
     return [RawNode("Reshape", [blocked, whole], node.outputs, {}, node.origin)]
@@ -120,10 +124,10 @@ def as_float(name: str, scope: ImportScope) -> str:
 
 def shaped(name: str, shape: tuple[int, ...], scope: ImportScope) -> str:
     """A scalar or vector under a shape that broadcasts; what has a rank above one stays."""
-    given = scope.shape(name)
-    if len(given) > 1:
+    shape_of_name = scope.shape(name)
+    if len(shape_of_name) > 1:
         return name
-    target = () if product(given) == 1 else shape
+    target = () if product(shape_of_name) == 1 else shape
     return scope.add("Reshape", name, scope.constant(ints(target)))
 
 
@@ -290,10 +294,10 @@ def dynamic_quantize(node: RawNode, opset: int, scope: ImportScope) -> list[RawN
     """DynamicQuantizeLinear: the range of x, zero included, on 0 to 255."""
     x = node.inputs[0]
     quantized, scale, zero = dynamically_quantized(x, scope)
-    made = (*node.outputs, "", "")
+    names = (*node.outputs, "", "")
     return [
         RawNode("Identity", [value], [name], {}, node.origin)
-        for value, name in zip((quantized, scale, zero), made, strict=False)
+        for value, name in zip((quantized, scale, zero), names, strict=False)
         if name
     ]
 

@@ -215,8 +215,8 @@ def _is_shared(p: Parts, name: str, table: _Table) -> bool:
 def _within(p: Parts, table: _Table, rows: str) -> str:
     """`rows`, and zeros for indices that name none."""
     indices, count = p("Cast", p.input(1), to="i64"), number(p.shape(table.data)[table.gathered])
-    known = p.scope.data(p.input(1))
-    if known is not None and ((known >= -count) & (known < count)).all():
+    constant = p.scope.data(p.input(1))
+    if constant is not None and ((constant >= -count) & (constant < count)).all():
         return rows
     is_within = p("And", p("Less", indices, p.whole(count)),
                   p("GreaterOrEqual", indices, p.whole(-count)))  # fmt: skip

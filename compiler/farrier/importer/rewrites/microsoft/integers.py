@@ -28,8 +28,8 @@ def dynamic_quantize_lstm(node: RawNode, opset: int, scope: ImportScope) -> list
             parameters.append(scope.add("Reshape", inputs[zero], shape))
         real = scope.add("DequantizeLinear", inputs[position], *parameters, to=str(DType.F32))
         inputs[position] = scope.add("Transpose", real, perm=(0, 2, 1))
-    made = RawNode("LSTM", inputs[:8], node.outputs, node.attrs, node.origin)
-    return recurrence.expand(made, opset, scope)
+    lstm = RawNode("LSTM", inputs[:8], node.outputs, node.attrs, node.origin)
+    return recurrence.expand(lstm, opset, scope)
 
 
 def matmul_integer_to_float(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:

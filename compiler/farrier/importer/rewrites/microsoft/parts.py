@@ -107,14 +107,14 @@ class Parts:
     def results(self, *values: str) -> list[RawNode]:
         """The node's outputs, in order; NotSupported where one is read for which `values` holds ""
         or nothing."""
-        made = []
+        nodes = []
         for position, name in enumerate(self.node.outputs):
             value = values[position] if position < len(values) else ""
             if name and value:
-                made.append(RawNode("Identity", [value], [name], {}, self.node.origin))
+                nodes.append(RawNode("Identity", [value], [name], {}, self.node.origin))
             elif self.is_read(position):
                 raise NotSupported(f"the further output {name!r}")
-        return made
+        return nodes
 
     def activated(self, x: str) -> str:
         """`x` after the activation that the attributes name."""

@@ -165,8 +165,8 @@ def qlinear_concat(node: RawNode, opset: int, scope: ImportScope) -> list[RawNod
     parts = []
     for x, x_scale, x_zero in zip(rest[::3], rest[1::3], rest[2::3], strict=True):
         value = real(x, x_scale, x_zero, scope)
-        made = _quantized(node, value, scale, zero, scope.dtype(x), scope)
-        parts.append(scope.add(made.op, *made.inputs, **made.attrs))
+        part = _quantized(node, value, scale, zero, scope.dtype(x), scope)
+        parts.append(scope.add(part.op, *part.inputs, **part.attrs))
     return [RawNode("Concat", parts, node.outputs, node.attrs, node.origin)]
 
 
