@@ -157,7 +157,7 @@ def test_what_an_operator_counts_may_be_too_few():
             artifact.run(inputs).values(), reference.run(None, inputs), strict=True
         ):
             np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
-    with pytest.raises(InputMismatchError, match=r"'cut' .* the size 1 .* needs 2 or more"):
+    with pytest.raises(InputMismatchError, match=r"'cut' .* gets 1 .* needs 2 or more"):
         artifact.run({"x": X, "c": np.arange(9) == 3})
 
 
@@ -216,7 +216,7 @@ def test_what_a_loop_and_a_condition_return():
     ):
         inputs = {"row": row, "trips": np.array(trips), "c": np.array(drops_it)}
         if culprit:
-            with pytest.raises(InputMismatchError, match=f"'{culprit}' .* the size 1 .* 2 or more"):
+            with pytest.raises(InputMismatchError, match=f"'{culprit}' .* gets 1 .* 2 or more"):
                 session.run(inputs)
             continue
         for found, wanted in zip(

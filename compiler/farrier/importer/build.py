@@ -74,6 +74,7 @@ _COUNTING = (*_SIZES, DType.BOOL)
 _UNSAID: Hot = {}
 _IDLE = frozenset(("Cast", "Expand", "Reshape"))  # where types are equal, so are values
 _FEW = 64  # elements of a constant that are compared with another's
+_BY_ELEMENT = frozenset(("Add", "Sub", "Mul", "Div", "Cast"))
 _SAME_ELEMENTS = frozenset(("Cast", "Reshape", "Squeeze", "Unsqueeze", "Identity", "Flatten"))
 
 
@@ -324,6 +325,47 @@ class _Import:
                 found.append(one)
         return found
 
+    def scalars(self, name: str) -> list[Any]:
+        value = self._values[name]
+        data, node = self._known_data(value), self._made.get(value.name)
+        if data is not None:
+            return list(data.reshape(-1).tolist())
+        if node is not None and value.type.rank < 2:
+            operands = [self.bind("", part) for part in node.inputs if part is not None]
+            if node.op == "Concat":
+                return [one for part in operands for one in self.scalars(part)]
+            if node.op in _SAME_ELEMENTS - {"Cast"}:
+                return self.scalars(operands[0])
+            if node.op in _BY_ELEMENT:
+                parts = [self.scalars(part) for part in operands]
+                count = max(map(len, parts))
+                rows = (part * count if len(part) == 1 else part for part in parts)
+                return [self._scalar(node, row) for row in zip(*rows, strict=True)]
+        flat = self.add("Reshape", name, self.constant(np.array([-1])))
+        places = map(np.array, range(number(value.type.size)))
+        return [self.add("Gather", flat, self.constant(at), axis=0) for at in places]
+
+    def _known_data(self, value: Value) -> npt.NDArray[Any] | None:
+        """The value of a constant, and of what computes one that depends on sizes."""
+        node = self._made.get(value.name)
+        if node is not None and node.op == "Extents" and node.inputs[0] is not None:
+            value = node.inputs[0]
+        return self._data.get(value.name)
+
+    def _scalar(self, node: Node, operands: Sequence[Any]) -> Any:
+        """An element of an elementwise node's result, of elements of its operands."""
+        names = []
+        for one, value in zip(operands, node.inputs, strict=True):
+            name = one
+            if not isinstance(one, str):
+                assert value is not None
+                name = self.fresh()
+                self._add_constant(name, as_array(one, value.type.dtype), value.type.dtype)
+            names.append(name)
+        result = self.add(node.op, *names, **dict(node.attrs))
+        data = self.data(result)
+        return result if data is None else data.reshape(-1).tolist()[0]
+
     def require(
         self,
         name: str,
@@ -359,7 +401,7 @@ class _Import:
     def _elements(self, value: Value) -> list[Extent | _Element]:
         """What each element of an integer tensor is: an extent, or one of a value that is computed
         at run time."""
-        data, node = self._data.get(value.name), self._made.get(value.name)
+        data, node = self._known_data(value), self._made.get(value.name)
         if data is not None:
             return list(to_extents(data))
         if node is not None:
@@ -697,10 +739,10 @@ class _Import:
         """The value of a constant that depends on sizes, computed at run time."""
         whole, below = parts(self._data[value.name])
         if below is not None:
-            name = self.fresh()
-            self._add_constant(name, whole, value.type.dtype)
-            divisor = self.constant(below.astype(value.type.dtype.numpy))
-            return self._values[self.add("Div", name, divisor)]
+            operands = [self.fresh(), self.fresh()]
+            for name, part in zip(operands, (whole, below), strict=True):
+                self._add_constant(name, as_array(part, value.type.dtype), value.type.dtype)
+            return self._values[self.add("Div", *map(self.unknown, operands))]
         made = self._define("", value.type)
         self.append(Node("Extents", (value,), (made,)))
         return made

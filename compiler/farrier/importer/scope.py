@@ -15,6 +15,7 @@ from farrier.importer.raw import RawNode
 from farrier.importer.symbolic import as_array
 from farrier.ir.dim import Extent, Question, substitute
 from farrier.ir.graph import Graph, Node, Value
+from farrier.ir.sizes import Demand
 from farrier.ir.types import DType, Shape, TensorType
 
 _FIRST_ROOM = (256, 32, 16, 8)
@@ -57,8 +58,19 @@ class ImportScope(Protocol):
         """The elements of an integer tensor, flattened: extents where they are known, else names of
         i64 scalars."""
 
-    def require(self, name: str, sizes: Sequence[Extent]) -> None:
-        """The run ends where the elements of a tensor of i64 are not these."""
+    def scalars(self, name: str) -> list[Any]:
+        """The elements of a tensor, flattened: numbers, dims and shares where they are known, else
+        names of scalars of its type."""
+
+    def require(
+        self,
+        name: str,
+        sizes: Sequence[Extent],
+        demands: Demand = Demand.EXACT,
+        needs: str = "",
+    ) -> None:
+        """The run ends where the elements of a tensor of integers are not these, or do not stand in
+        another relation to them; `needs` says then what must be, and "" that it is a size."""
 
     def defers(self, question: Question) -> None:
         """The sizes that the node at hand defines would follow from shapes, were a question about

@@ -1,7 +1,8 @@
 """Computes at import what a model computes from sizes that are known only when it runs.
 
 Such values are small arrays of numpy's object dtype, which hold numbers and dims; of a float dtype,
-also dims times a simple fraction, between the Cast to it and the rounding that ends it.
+also quotients of dims, between the Cast to it and the rounding that ends it. Their arithmetic is
+exact: `12 / h * h` is 12 at every h, where floats may come to 11.999999.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from farrier.ir.dim import Dim, Extent, ceildiv, maximum, minimum
+from farrier.ir.dim import Dim, Extent, bounds, ceildiv, common_factor, maximum, minimum
 from farrier.ir.graph import Attribute
 from farrier.ir.types import DType, TensorType
 from farrier.ops.operator import Array, Operator, differ
@@ -24,14 +25,15 @@ Rule: TypeAlias = Callable[..., Any]  # an element of the result; None for what 
 
 _MAX_DENOMINATOR = 1 << 10  # of a factor by which floats multiply sizes without rounding
 _MAX_FACTOR = 1 << 10
+_MAX_WHOLE = 1 << 24  # up to which f32 holds every integer
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Share:
-    """`extent / denominator` as a float."""
+    """`extent / denominator` as a float; the denominator is not negative."""
 
-    extent: Dim
-    denominator: int
+    extent: Extent
+    denominator: Extent
 
 
 def has_dims(array: Array | None) -> bool:
@@ -47,8 +49,9 @@ def parts(array: Array) -> tuple[Array, Array | None]:
         return array, None
     whole = np.empty(len(elements), object)
     whole[:] = [one.extent if isinstance(one, Share) else one for one in elements]
-    below = [one.denominator if isinstance(one, Share) else 1 for one in elements]
-    return whole.reshape(array.shape), np.array(below).reshape(array.shape)
+    below = np.empty(len(elements), object)
+    below[:] = [one.denominator if isinstance(one, Share) else 1 for one in elements]
+    return whole.reshape(array.shape), below.reshape(array.shape)
 
 
 def as_array(values: Any, dtype: DType) -> Array:
@@ -79,7 +82,12 @@ def fold(
         rule = _choose if op.name == "Where" else _rules(kind.dtype).get(op.name)
         if rule is not None:
             results = [_each(rule, elements)]
-        elif op.name in _REDUCTIONS and kind.size == 1 and elements[0].size:
+        elif (
+            op.name in _REDUCTIONS
+            and kind.size == 1
+            and elements[0].size
+            and parts(elements[0])[1] is None
+        ):
             whole = functools.reduce(_REDUCTIONS[op.name], elements[0].reshape(-1).tolist())
             results = [np.full(kind.static_shape, whole, object)]
         else:
@@ -144,45 +152,89 @@ def _truth(value: Any) -> bool:
     return bool(value.extent if isinstance(value, Share) else value)
 
 
+def _compared(relation: Callable[[Any, Any], bool]) -> Rule:
+    """A relation of numbers, dims and shares, whose denominators are positive."""
+
+    def rule(left: Any, right: Any) -> bool | None:
+        if not isinstance(left, Share) and not isinstance(right, Share):
+            return relation(left, right)
+        one, other = _as_share(left), _as_share(right)
+        if one is None or other is None:
+            return None
+        return relation(one.extent * other.denominator, other.extent * one.denominator)
+
+    return rule
+
+
 _BOOLEAN: Mapping[str, Rule] = {
-    "Equal": lambda left, right: not differ(left, right),
-    "Less": operator.lt,
-    "LessOrEqual": operator.le,
-    "Greater": operator.gt,
-    "GreaterOrEqual": operator.ge,
+    "Equal": _compared(lambda left, right: not differ(left, right)),
+    "Less": _compared(operator.lt),
+    "LessOrEqual": _compared(operator.le),
+    "Greater": _compared(operator.gt),
+    "GreaterOrEqual": _compared(operator.ge),
     "Cast": _truth,
 }
 
 # Floats ------------------------------------------------------------------------------------------
 
 
-def _fraction(value: Any) -> Fraction | None:
-    """A float that multiplies sizes without rounding, exactly; None for another."""
-    if not isinstance(value, int | float) or not abs(value) <= _MAX_FACTOR:
+def _as_share(value: Any) -> Share | None:
+    """A float as a quotient, where operations on it round nothing; None for another."""
+    if isinstance(value, Share):
+        return value
+    if isinstance(value, Dim):
+        return Share(value, 1)
+    if not isinstance(value, int | float) or not abs(value) <= _MAX_WHOLE:
         return None
     exact = Fraction(value)
-    return exact if exact.denominator <= _MAX_DENOMINATOR else None
+    is_simple = abs(value) <= _MAX_FACTOR and exact.denominator <= _MAX_DENOMINATOR
+    return Share(exact.numerator, exact.denominator) if is_simple or value % 1 == 0 else None
 
 
-def _scaled(value: Any, factor: Fraction | None) -> Any:
-    extent, below = (value.extent, value.denominator) if isinstance(value, Share) else (value, 1)
-    if factor is None or not isinstance(extent, Dim):
+def _quotient_of(extent: Extent, below: Extent) -> Any:
+    """`extent / below` as a number, a dim or a share; None where the sign of what divides is not
+    known. What may be 0 does not cancel out."""
+    if bounds(below)[0] < 0:
         return None
-    factor /= below
-    scaled = extent * factor.numerator
-    if not isinstance(scaled, Dim) or scaled % factor.denominator == 0:
-        return scaled // factor.denominator
-    return Share(scaled, factor.denominator)
+    if bounds(below)[0] > 0 and extent % below == 0:
+        extent, below = extent // below, 1
+    if below == 1:
+        return extent if isinstance(extent, Dim) else float(extent)
+    if isinstance(extent, int) and isinstance(below, int):
+        return extent / below
+    common = common_factor((extent, below))
+    return Share(extent // common, below // common)
 
 
-def _product(left: Any, right: Any) -> Any:
-    size, number = (left, right) if isinstance(left, Dim | Share) else (right, left)
-    return _scaled(size, _fraction(number))
+def _operation(rule: Callable[[Share, Share], Any], plain: Callable[[Any, Any], Any]) -> Rule:
+    """A rule for shares, and for numbers `plain`."""
+
+    def applied(left: Any, right: Any) -> Any:
+        if not isinstance(left, Dim | Share) and not isinstance(right, Dim | Share):
+            with np.errstate(all="ignore"):
+                return float(plain(np.float64(left), np.float64(right)))
+        one, other = _as_share(left), _as_share(right)
+        return None if one is None or other is None else rule(one, other)
+
+    return applied
 
 
-def _ratio(left: Any, right: Any) -> Any:
-    factor = _fraction(right)
-    return _scaled(left, None if not factor else 1 / factor)
+def _product(left: Share, right: Share) -> Any:
+    return _quotient_of(left.extent * right.extent, left.denominator * right.denominator)
+
+
+def _ratio(left: Share, right: Share) -> Any:
+    above, below = left.extent * right.denominator, left.denominator * right.extent
+    return _quotient_of(-above, -below) if bounds(below)[1] < 0 else _quotient_of(above, below)
+
+
+def _total(left: Share, right: Share) -> Any:
+    above = left.extent * right.denominator + right.extent * left.denominator
+    return _quotient_of(above, left.denominator * right.denominator)
+
+
+def _negative(value: Any) -> Any:
+    return Share(-value.extent, value.denominator) if isinstance(value, Share) else -value
 
 
 def _floor(value: Any) -> Any:
@@ -198,8 +250,11 @@ def _ceil(value: Any) -> Any:
 
 
 _FLOAT: Mapping[str, Rule] = {
-    "Mul": _product,
-    "Div": _ratio,
+    "Add": _operation(_total, operator.add),
+    "Sub": _operation(lambda left, right: _total(left, _negative(right)), operator.sub),
+    "Mul": _operation(_product, operator.mul),
+    "Div": _operation(_ratio, operator.truediv),
+    "Neg": _negative,
     "Floor": _floor,
     "Ceil": _ceil,
     "Cast": lambda value: value,

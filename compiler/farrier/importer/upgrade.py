@@ -13,6 +13,7 @@ import onnx
 
 from farrier.importer.raw import RawNode
 from farrier.importer.rewrites import (
+    axes,
     before_seven,
     branches,
     classical,
@@ -31,6 +32,7 @@ from farrier.importer.rewrites import (
     recurrence,
     reshapes,
     resize,
+    scales,
     sequences,
     sizes,
     slices,
@@ -169,6 +171,8 @@ def _resize(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     resize.keep_aspect_ratio(node, scope)
     if resize.is_filter(node):
         return resize.as_products(node, scope)
+    if scales.are_open(node, scope):
+        return scales.resize(node, scope)
     sizes.sized(node, scope, 3)
     return [node]
 
@@ -332,6 +336,7 @@ _UPGRADES: dict[str, Upgrade] = {
     **dict.fromkeys(("Squeeze", "Unsqueeze", *_REDUCTIONS), _axes_to_input),
     **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax"), _softmax),
     **dict.fromkeys(("LSTM", "GRU", "RNN"), recurrence.expand),
+    **dict.fromkeys(("CumSum", "CumProd"), axes.running),
     "Clip": _clip,
     "Pad": _pad,
     "Slice": _slice,

@@ -163,7 +163,7 @@ class LoadedModel:
         size = self._sizes[self._found_at]
         if check.needs:
             raise InputMismatchError(
-                f"node {check.node!r} of {self.manifest.name} gets the size {size} from the values "
+                f"node {check.node!r} of {self.manifest.name} gets {size} from the values "
                 f"of the inputs; {check.needs}"
             )
         shown = () if limit is None else symbols((limit,))
