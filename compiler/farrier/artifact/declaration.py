@@ -7,7 +7,15 @@ the tensors of a sequence one by one. This is what a reader of the file expects 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, TypeAlias
+import itertools
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+# The members of a sequence whose length values decide.
+ITEMS, LENGTHS = "items", "lengths"
 
 _WORDS = {"f32": "float", "f64": "double", "bf16": "bfloat16", "bool": "bool", "string": "string"}
 _KINDS = {"f": "float", "i": "int", "u": "uint"}
@@ -20,18 +28,36 @@ class DeclaredValue:
     """An input or output. `type` is in ONNX Runtime's words: `tensor(float)`,
     `seq(tensor(int64))`; a sequence and a value of unknown rank have no dims. `members` names the
     tensors of the artifact that hold it: one, one an item of a sequence, or none where it is
-    absent. `keys` are those of each map in a sequence of maps, which is one tensor with a row for
-    each map and a column for each key."""
+    absent. A sequence whose length values decide is held by one tensor, of which its items are the
+    slices, or by one in which they lie one behind the other along `axis`, and their lengths. `keys`
+    are those of each map in a sequence of maps, which is one tensor with a row for each map and a
+    column for each key."""
 
     name: str
     type: str
     dims: tuple[DeclaredSize, ...]
     members: tuple[str, ...] = ()
     keys: tuple[int | str, ...] = ()
+    axis: int = 0
 
     @property
     def is_sequence(self) -> bool:
         return self.type.startswith("seq(") and not self.keys
+
+    def gathered(self, arrays: Mapping[str, npt.NDArray[Any]]) -> Any:
+        """The value of what its members are: an array, a list of arrays for a sequence, None for
+        what is absent."""
+        parts = [arrays[member] for member in self.members]
+        if not self.is_sequence:
+            return parts[0] if parts else None
+        match self.members:
+            case [items] if items == f"{self.name}.{ITEMS}":
+                return [parts[0][place] for place in range(len(parts[0]))]
+            case [items, lengths] if lengths == f"{self.name}.{LENGTHS}":
+                ends = [0, *itertools.accumulate(parts[1].tolist())]
+                before = (slice(None),) * self.axis
+                return [parts[0][(*before, slice(*pair))] for pair in itertools.pairwise(ends)]
+        return parts
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -68,7 +94,8 @@ def _value(raw: dict[str, Any]) -> DeclaredValue:
     )
     keys = tuple(key if isinstance(key, int) else _text(key) for key in raw.get("keys", ()))
     members = tuple(map(_text, raw["members"]))
-    return DeclaredValue(_text(raw["name"]), _text(raw["type"]), dims, members, keys)
+    axis = int(raw.get("axis", 0))
+    return DeclaredValue(_text(raw["name"]), _text(raw["type"]), dims, members, keys, axis)
 
 
 def _text(value: Any) -> str:

@@ -189,7 +189,7 @@ def run(
         given, dtype = arrays.get(spec.name), spec.element.numpy
         if given is not None and given.dtype == np.dtype((np.void, dtype.itemsize)):
             arrays[spec.name] = given.view(dtype)  # .npy keeps the bytes of ml_dtypes alone
-    outputs = loaded.session(threads, memory_bytes).run(arrays)
+    outputs = _arrays_of(loaded.session(threads, memory_bytes).run(arrays))
     for name, array in outputs.items():
         if array.dtype.kind == "U":
             spread = "strings"
@@ -355,6 +355,17 @@ def _read_text(path: Path) -> str:
     except UnicodeDecodeError:
         hint = "farrier compile --dump DIR writes graphs as text"
         raise UsageError(f"{path} is not text", hint=hint) from None
+
+
+def _arrays_of(outputs: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
+    """The outputs, the items of sequences by name and place."""
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    for name, value in outputs.items():
+        items = value if isinstance(value, list) else None
+        arrays |= (
+            {name: value} if items is None else {f"{name}.{i}": a for i, a in enumerate(items)}
+        )
+    return arrays
 
 
 def _read_arrays(texts: Sequence[str]) -> dict[str, npt.NDArray[Any]]:

@@ -8,14 +8,14 @@ import functools
 import itertools
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import onnx
 
-from farrier.artifact.declaration import Declaration
+from farrier.artifact.declaration import ITEMS, LENGTHS, Declaration
 from farrier.errors import InvalidModelError, UnresolvedShapeError, UnsupportedOperatorError
 from farrier.files.mapped import pages_of
 from farrier.importer.data_dims import Defined
@@ -30,7 +30,7 @@ from farrier.importer.limits import (
     NEWEST_OPSET,
 )
 from farrier.importer.local_sizes import SIZES, ImpliedSizes, LocalSizes, sizes_alone
-from farrier.importer.names import Absent, Body, Entry, Names, Strings
+from farrier.importer.names import Absent, Body, Entry, Listed, Names, Strings, with_tensors
 from farrier.importer.names import Sequence as Tensors
 from farrier.importer.order import in_order
 from farrier.importer.preconditions import settled
@@ -196,6 +196,7 @@ class _Import:
         self._node_count = 0
         self._current = RawNode("", [], [], {}, "")  # the model's node that is being imported
         self._begun = self._current  # the same, but for the nodes around one that was refused
+        self._lists: dict[str, int] = {}  # axes of output sequences that are one tensor
         self._strings = set(signature.strings)  # the names of inputs and outputs that are strings
         self._inputs = tuple(self._define(name, kind) for name, kind in signature.types.items())
         for name, kind in signature.types.items():
@@ -219,13 +220,22 @@ class _Import:
             self._pruned(self._values.body, "model", self._inputs, list(outputs.values())),
             tuple(self._signature.types),
             tuple(outputs),
-            declaration(self._model, self._signature.types),
+            self._declaration(),
             self._signature.dims,
             frozenset(self._strings),
             self._signature.told(),
             tuple(self._signature.names[name] for name in self._signature.types),
             self._values.outermost,
         )
+
+    def _declaration(self) -> Declaration:
+        told = declaration(self._model, self._signature.types)
+        axes = self._lists
+        outputs = (
+            dataclasses.replace(value, axis=axes[value.name]) if value.name in axes else value
+            for value in told.outputs
+        )
+        return dataclasses.replace(told, outputs=tuple(outputs))
 
     @property
     def where(self) -> str:
@@ -250,6 +260,12 @@ class _Import:
                 for position, item in enumerate(items):
                     found |= self._outputs(f"{name}.{position}", item)
                 return found
+            case Listed(whole, lengths, axis):
+                self._lists[name] = axis
+                parts = {f"{name}.{ITEMS}": self.computed(whole)}
+                if lengths is not None:
+                    parts[f"{name}.{LENGTHS}"] = self.computed(lengths)
+                return parts
             case Absent():
                 return {}
 
@@ -325,9 +341,19 @@ class _Import:
                 found.append(one)
         return found
 
+    def filled(self, name: str) -> int | None:
+        value = self._values[name]
+        node = self._made.get(value.name)
+        if node is not None and node.op == "Expand" and node.inputs[0] is not None:
+            value = node.inputs[0]
+        data = self._data.get(self._known(value).name)
+        if data is None or has_dims(data) or not data.size or (data != data.flat[0]).any():
+            return None
+        return int(data.flat[0])
+
     def scalars(self, name: str) -> list[Any]:
         value = self._values[name]
-        data, node = self._known_data(value), self._made.get(value.name)
+        data, node = self._data.get(self._known(value).name), self._made.get(value.name)
         if data is not None:
             return list(data.reshape(-1).tolist())
         if node is not None and value.type.rank < 2:
@@ -345,12 +371,12 @@ class _Import:
         places = map(np.array, range(number(value.type.size)))
         return [self.add("Gather", flat, self.constant(at), axis=0) for at in places]
 
-    def _known_data(self, value: Value) -> npt.NDArray[Any] | None:
-        """The value of a constant, and of what computes one that depends on sizes."""
+    def _known(self, value: Value) -> Value:
+        """The constant that depends on sizes for what computes it; another value as it is."""
         node = self._made.get(value.name)
         if node is not None and node.op == "Extents" and node.inputs[0] is not None:
-            value = node.inputs[0]
-        return self._data.get(value.name)
+            return node.inputs[0]
+        return value
 
     def _scalar(self, node: Node, operands: Sequence[Any]) -> Any:
         """An element of an elementwise node's result, of elements of its operands."""
@@ -401,13 +427,13 @@ class _Import:
     def _elements(self, value: Value) -> list[Extent | _Element]:
         """What each element of an integer tensor is: an extent, or one of a value that is computed
         at run time."""
-        data, node = self._known_data(value), self._made.get(value.name)
+        data, node = self._data.get(value.name), self._made.get(value.name)
         if data is not None:
             return list(to_extents(data))
         if node is not None:
             parts = [part for part in node.inputs if part is not None]
             if node.op == "Concat" and value.type.rank == 1:
-                return [one for part in parts for one in self._elements(part)]
+                return [one for part in parts for one in self._elements(self._known(part))]
             if node.op in _SAME_ELEMENTS and parts[0].type.dtype in _SIZES:
                 return self._elements(parts[0])
         return [_Element(value, at) for at in range(number(value.type.size))]
@@ -472,23 +498,17 @@ class _Import:
 
     def _held(self, entry: Entry) -> Entry:
         """The entry in what operators leave of the sizes that values decide."""
-        if not self._signature.data or isinstance(entry, Absent):
-            return entry
-        match entry:
-            case Tensors(items):
-                return Tensors(tuple(map(self._held, items)))
-            case Strings(codes):
-                held = self._held(codes)
-                assert isinstance(held, Value)
-                return Strings(held)
+        return with_tensors(entry, self._held_tensor) if self._signature.data else entry
+
+    def _held_tensor(self, value: Value) -> Value:
         body, instead = self._values.body, dict[Atom, Extent]()
-        for symbol in symbols(entry.type.shape):
+        for symbol in symbols(value.type.shape):
             if self._narrowed_symbol(as_extent(symbol)) is not None:
                 if symbol.name not in body.left:
                     name = self.unknown(self.constant(ints([as_extent(symbol)])))
                     body.left[symbol.name] = self._left_of(symbol, name)
                 instead[symbol] = body.left[symbol.name]
-        return self._view(entry, instead, body) if instead else entry
+        return self._view(value, instead, body) if instead else value
 
     def _note(self, extent: Extent) -> None:
         """Notes an extent that values decide, as the next one that the node at hand defines."""
@@ -560,12 +580,15 @@ class _Import:
         inputs: Sequence[tuple[str, TensorType]],
         constants: Mapping[str, npt.NDArray[Any]],
         opset: int,
+        entries: Callable[[Sequence[Value]], Mapping[str, Entry]] | None = None,
     ) -> Region:
         with self._values.nested(Body(self._values.body)) as body, self._returning():
             given = tuple(self._define(name, kind) for name, kind in inputs)
             for (name, _), value in zip(inputs, given, strict=True):
                 if name:
-                    self._values[name] = self._held(value)
+                    self.bind(name, value)
+            for name, entry in (entries(given) if entries else {}).items():
+                self.bind(name, entry)
             for name, data in constants.items():
                 self._add_constant(name, data)
             outputs = map(self._all_computed, self._import_graph(graph, opset))
@@ -624,21 +647,17 @@ class _Import:
 
     def _resized(self, entry: Entry, sizes: Mapping[Atom, Extent]) -> Entry:
         """What a branch returns, in the sizes of the graph around it."""
-        match entry:
-            case Value():
-                return self._view(self.computed(entry), sizes, self._values.body)
-            case Strings(codes):
-                return Strings(self._view(codes, sizes, self._values.body))
-            case Tensors(items):
-                return Tensors(tuple(self._resized(item, sizes) for item in items))
-            case Absent():
-                return entry
+        body = self._values.body
+        return with_tensors(entry, lambda value: self._view(self.computed(value), sizes, body))
 
     def settles(self, error: UnresolvedShapeError) -> bool:
         asked = error.__cause__
         return isinstance(asked, Undecided) and self._signature.settles(
             asked.question, self.defined
         )
+
+    def inputs_behind(self, values: Sequence[Value]) -> tuple[str, ...]:
+        return self._inputs_behind(value.name for value in values)
 
     def viewed(self, region: Region, value: Value, shape: Shape) -> Value:
         return self._shaped(value, shape, region.body)
@@ -754,9 +773,7 @@ class _Import:
         return self._values[self.constant(self._data[value.name])]
 
     def _all_computed(self, entry: Entry) -> Entry:
-        if isinstance(entry, Tensors):
-            return Tensors(tuple(map(self._all_computed, entry.items)))
-        return self.computed(entry) if isinstance(entry, Value) else entry
+        return with_tensors(entry, self.computed)
 
     def _add_constant(self, name: str, data: npt.NDArray[Any], dtype: DType | None = None) -> None:
         """`dtype` is that of the value where `data` holds dims. Strings are given as such."""

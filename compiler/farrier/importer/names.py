@@ -1,17 +1,18 @@
 """What the names of a model stand for, graph within graph.
 
 A name of ONNX is a tensor, one of strings, a sequence of tensors, or an optional that may be
-absent. Sequences and optionals exist while importing alone: how many tensors there are is known
-then, or the model is refused; and strings become tensors of code points (`farrier/ir/strings.py`).
-So what is imported is tensors of numbers.
+absent. Sequences and optionals exist while importing alone: where it is not known then how many
+items a sequence has, they lie in one tensor; and strings become tensors of code points
+(`farrier/ir/strings.py`). So what is imported is tensors of numbers.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable, Hashable, Iterator
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from farrier.ir.dim import Atom, Extent
 from farrier.ir.graph import Node, Value
@@ -21,6 +22,16 @@ from farrier.ops import Mismatch, NotSupported
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sequence:
     items: tuple[Entry, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Listed:
+    """A sequence whose items lie in one tensor: as slices of its first axis, or where they have
+    `lengths`, i64 [items], one behind the other along `axis`."""
+
+    whole: Value
+    lengths: Value | None = None
+    axis: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -35,7 +46,58 @@ class Strings:
     codes: Value
 
 
-Entry: TypeAlias = Value | Strings | Sequence | Absent
+Entry: TypeAlias = Value | Strings | Sequence | Listed | Absent
+Form: TypeAlias = tuple[Any, ...] | None
+
+
+def form_of(entry: Entry) -> Form:
+    """What there is beside the tensors of an entry: None for a tensor."""
+    match entry:
+        case Value():
+            return None
+        case Strings():
+            return ("strings",)
+        case Sequence(items):
+            return ("items", *map(form_of, items))
+        case Listed(_, lengths, axis):
+            return ("listed", lengths is not None, axis)
+        case Absent():
+            return ("absent",)
+
+
+def tensors_of(entry: Entry) -> list[Value]:
+    """The tensors of an entry."""
+    match entry:
+        case Value():
+            return [entry]
+        case Strings(codes):
+            return [codes]
+        case Sequence(items):
+            return [value for item in items for value in tensors_of(item)]
+        case Listed(whole, lengths):
+            return [whole] if lengths is None else [whole, lengths]
+        case Absent():
+            return []
+
+
+def entry_of(form: Form, tensors: Iterator[Value]) -> Entry:
+    """The inverse of `form_of` and `tensors_of`; takes its tensors from an iterator."""
+    match form:
+        case None:
+            return next(tensors)
+        case ("strings",):
+            return Strings(next(tensors))
+        case ("items", *items):
+            return Sequence(tuple([entry_of(item, tensors) for item in items]))
+        case ("listed", has_lengths, axis):
+            return Listed(next(tensors), next(tensors) if has_lengths else None, axis)
+        case _:
+            return Absent()
+
+
+def with_tensors(entry: Entry, change: Callable[[Value], Value]) -> Entry:
+    """The entry with each of its tensors changed."""
+    return entry_of(form_of(entry), iter([change(value) for value in tensors_of(entry)]))
 
 
 class Body:
@@ -106,9 +168,12 @@ class Names:
         if isinstance(entry, Strings):
             raise NotSupported(f"the operand {name!r} of strings")
         if not isinstance(entry, Value):
-            what = "a sequence" if isinstance(entry, Sequence) else "an absent optional"
+            what = "a sequence" if isinstance(entry, Sequence | Listed) else "an absent optional"
             raise Mismatch(f"{name!r} is {what}, and must be a tensor")
         return entry
+
+    def _handed(self, body: Body, value: Value) -> Value:
+        return self._hand_in(value, body)
 
     def entry(self, name: str) -> Entry:
         """What the name stands for, as a part of the innermost body; raises KeyError."""
@@ -120,16 +185,5 @@ class Names:
         entry = self._frames[depth].names[name]
         for outer, inner in zip(self._frames[depth:], self._frames[depth + 1 :], strict=False):
             if outer.body is not inner.body:
-                entry = self._handed_in(entry, inner.body)
+                entry = with_tensors(entry, functools.partial(self._handed, inner.body))
         return entry
-
-    def _handed_in(self, entry: Entry, body: Body) -> Entry:
-        match entry:
-            case Value():
-                return self._hand_in(entry, body)
-            case Strings(codes):
-                return Strings(self._hand_in(codes, body))
-            case Sequence(items):
-                return Sequence(tuple(self._handed_in(item, body) for item in items))
-            case Absent():
-                return entry

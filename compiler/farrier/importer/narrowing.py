@@ -32,7 +32,7 @@ from farrier.ir.dim import (
     typical,
     with_bounds,
 )
-from farrier.options.shapes import DEFAULT_HIGH, NamedDim
+from farrier.options.shapes import DEFAULT_HIGH, MAX_EXTENT, NamedDim
 
 _MOST_STEP = 1 << 10
 _MOST_CORNERED = 4  # dims whose least and greatest values are all combined
@@ -225,7 +225,7 @@ def _at_most(
     by_symbol = {one.symbol: one for one in dims}
     for name, symbol, factor, rest in _linear(positive, asked):
         of = by_symbol[name]
-        if factor > 0 or not isinstance(symbol.high, int):
+        if factor > 0 or not _has_own_bound(symbol):
             continue
         most = (rest - 1) // -factor
         if name in (other.name for other in with_bounds((most,))):
@@ -236,6 +236,11 @@ def _at_most(
             made = dim(name, of.low, most, of.typical)
             needs = f"{rest} is more than {-factor * as_extent(symbol)}"
             yield Narrowing({name: left}, needs, {name: made}, positive - 1)
+
+
+def _has_own_bound(symbol: Symbol) -> bool:
+    """Whether no dim bounds the symbol, but a number or the room that there is."""
+    return all(bound.high == MAX_EXTENT for bound in with_bounds((symbol.high,)))
 
 
 def _as_typical(extent: Extent) -> Iterator[Extent]:

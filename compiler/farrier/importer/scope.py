@@ -58,6 +58,9 @@ class ImportScope(Protocol):
         """The elements of an integer tensor, flattened: extents where they are known, else names of
         i64 scalars."""
 
+    def filled(self, name: str) -> int | None:
+        """The one number that all elements of an integer tensor are; None where it is not known."""
+
     def scalars(self, name: str) -> list[Any]:
         """The elements of a tensor, flattened: numbers, dims and shares where they are known, else
         names of scalars of its type."""
@@ -129,8 +132,10 @@ class Regions(ImportScope, Protocol):
         inputs: Sequence[tuple[str, TensorType]],
         constants: Mapping[str, npt.NDArray[Any]],
         opset: int,
+        entries: Callable[[Sequence[Value]], Mapping[str, Entry]] | None = None,
     ) -> Region:
-        """Imports a nested graph by itself: its inputs are values of given types, or constants."""
+        """Imports a nested graph by itself: its inputs are values of given types, constants, or
+        `entries` made of those values."""
 
     def branch(self, graph: onnx.GraphProto, opset: int) -> Region:
         """Imports a nested graph without inputs, for the sizes at which its questions have the
@@ -138,6 +143,9 @@ class Regions(ImportScope, Protocol):
 
     def settles(self, error: UnresolvedShapeError) -> bool:
         """Whether the error is a question about the model's dims, which begins the import again."""
+
+    def inputs_behind(self, values: Sequence[Value]) -> tuple[str, ...]:
+        """The model's inputs that some values are computed from."""
 
     def viewed(self, region: Region, value: Value, shape: Shape) -> Value:
         """A value of the region in a shape that is the same where a run enters it."""

@@ -248,12 +248,11 @@ class InferenceSession:
 
     def _value(self, name: str, results: Mapping[str, Array]) -> Any:
         told = self._outputs[name]
-        arrays = [_as_object(results[member]) for member in told.members]
-        if told.is_sequence:
-            return arrays
+        arrays = {member: _as_object(results[member]) for member in told.members}
         if told.keys:
-            return [dict(zip(told.keys, row, strict=True)) for row in arrays[0].tolist()]
-        return arrays[0] if arrays else None
+            (rows,) = arrays.values()
+            return [dict(zip(told.keys, row, strict=True)) for row in rows.tolist()]
+        return told.gathered(arrays)
 
     def _warn(self, message: str) -> None:
         if not self._is_quiet:

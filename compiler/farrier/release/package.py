@@ -15,7 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from farrier.artifact import calls, container, schedules
-from farrier.artifact.declaration import Declaration, DeclaredSize, DeclaredValue, tensor_type
+from farrier.artifact.declaration import (
+    ITEMS,
+    LENGTHS,
+    Declaration,
+    DeclaredSize,
+    DeclaredValue,
+    tensor_type,
+)
 from farrier.artifact.manifest import (
     STRING,
     Capacity,
@@ -184,9 +191,10 @@ def _found_out(
     if value.is_sequence:
         items = (f"{value.name}.{position}" for position in itertools.count())
         known = {spec.name for spec in specs}
-        return dataclasses.replace(
-            value, members=tuple(itertools.takewhile(known.__contains__, items))
-        )
+        members = tuple(itertools.takewhile(known.__contains__, items))
+        listed = (f"{value.name}.{part}" for part in (ITEMS, LENGTHS))
+        members = members or tuple(name for name in listed if name in known)
+        return dataclasses.replace(value, members=members)
     spec = next((spec for spec in specs if spec.name == value.name), None)
     if spec is None:
         return value

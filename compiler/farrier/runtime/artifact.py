@@ -94,8 +94,9 @@ class Artifact:
         """The linked shared library."""
         return self.members[LIBRARY]
 
-    def run(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, npt.NDArray[Any]]:
-        """The model's outputs by name, each a new array of the manifest's shape and dtype.
+    def run(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Any]:
+        """The model's outputs by name, each a new array of the manifest's shape and dtype; for a
+        sequence, a list of arrays.
 
         Raises InputMismatchError where a name, dtype or shape differs from the manifest's.
         """

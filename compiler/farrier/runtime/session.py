@@ -58,10 +58,12 @@ class Session:
         self,
         inputs: Mapping[str, npt.ArrayLike],
         outputs: Mapping[str, Array | None] | None = None,
-    ) -> dict[str, Array]:
-        """The outputs by name, each a new array. `outputs` names those that are wanted, each with
-        the array to write it to, of its shape and dtype, or None for a new one; an array that
-        overlaps an input is written when the inputs have been read. Raises InputMismatchError."""
+    ) -> dict[str, Any]:
+        """The outputs by name, each a new array, or for a sequence a list of arrays. `outputs`
+        names the tensors that are wanted, each with the array to write it to, of its shape and
+        dtype, or None for a new one: then the tensors of sequences come one by one, and an array
+        that overlaps an input is written when the inputs have been read. Raises
+        InputMismatchError."""
         if not isinstance(inputs, Mapping):
             raise InputMismatchError(
                 f"inputs are arrays by name, not a {type(inputs).__name__}",
@@ -76,7 +78,20 @@ class Session:
         for name in self._string_outputs:
             if name in results:
                 results[name] = strings_of(results[name])
-        return results
+        return results if outputs is not None else self._gathered(results)
+
+    def _gathered(self, results: dict[str, Array]) -> dict[str, Any]:
+        """The results with a list for each sequence."""
+        told = self.manifest.declaration
+        if told is None or not any(value.is_sequence for value in told.outputs):
+            return results
+        held = {m: v for v in told.outputs if v.is_sequence for m in v.members}
+        outputs: dict[str, Any] = {n: array for n, array in results.items() if n not in held}
+        for value in told.outputs:
+            if value.is_sequence:
+                outputs[value.name] = value.gathered(results)
+        order = {value.name: place for place, value in enumerate(told.outputs)}
+        return dict(sorted(outputs.items(), key=lambda one: order.get(one[0], len(order))))
 
     def _codes(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
         """The inputs that are strings, as they lie in memory; raises InputMismatchError."""

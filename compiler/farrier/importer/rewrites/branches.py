@@ -6,14 +6,12 @@ that takes it: what it would return has the types of what the other branch does.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Sequence
 
 import onnx
 
 from farrier.errors import FarrierError, UnresolvedShapeError
-from farrier.importer.names import Absent, Body, Entry, Strings
-from farrier.importer.names import Sequence as Tensors
+from farrier.importer.names import Body, Entry, Form, entry_of, form_of, tensors_of
 from farrier.importer.raw import RawNode
 from farrier.importer.rewrites.regions import UNFIT, append, bind, captures_of
 from farrier.importer.scope import Region, Regions
@@ -22,8 +20,6 @@ from farrier.ir.dim import Extent, maximum, upper
 from farrier.ir.graph import Value
 from farrier.ir.types import TensorType
 from farrier.ops import Mismatch, NotStatic
-
-Form: TypeAlias = tuple[Any, ...]
 
 
 def rewrite_if(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
@@ -36,7 +32,7 @@ def rewrite_if(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
         return []
     assert isinstance(condition, Value)
     regions = _branches(graphs, node.origin, opset, scope)
-    forms = [tuple(map(_form, region.outputs)) for region in regions]
+    forms = [tuple(map(form_of, region.outputs)) for region in regions]
     if forms[0] != forms[1]:
         raise NotStatic("its branches return sequences of different lengths, or one an empty value")
     outputs = _in_one_shape(regions, scope)
@@ -95,17 +91,17 @@ def _failing(model: Region, reason: str, origin: str, scope: Regions) -> Region:
             )
         )
         for entry in model.outputs
-        for value in _tensors(entry)
+        for value in tensors_of(entry)
     )
     body = Body()
     body.nodes.append(make_failure(values, reason, origin))
-    return Region(body, (), tuple(_entries([_form(entry) for entry in model.outputs], values)))
+    return Region(body, (), tuple(_entries(map(form_of, model.outputs), values)))
 
 
 def _in_one_shape(regions: Sequence[Region], scope: Regions) -> list[list[Value]]:
     """The tensors that each branch returns: in the shape of the other's, where that is the same for
     the sizes with which a run enters this one."""
-    outputs = [[v for entry in region.outputs for v in _tensors(entry)] for region in regions]
+    outputs = [[v for entry in region.outputs for v in tensors_of(entry)] for region in regions]
     for region, mine, others in zip(regions, outputs, reversed(outputs), strict=True):
         for place, (value, other) in enumerate(zip(mine, others, strict=False)):
             if region.in_shape(other.type.shape) == region.in_shape(value.type.shape):
@@ -140,40 +136,6 @@ class _Joins:
         return self._known[then, otherwise]
 
 
-def _form(entry: Entry) -> Form | None:
-    """What there is beside the tensors: None for a tensor."""
-    match entry:
-        case Value():
-            return None
-        case Strings():
-            return ("strings",)
-        case Tensors(items):
-            return tuple(map(_form, items))
-        case Absent():
-            return ("absent",)
-
-
-def _tensors(entry: Entry) -> list[Value]:
-    match entry:
-        case Value():
-            return [entry]
-        case Strings(codes):
-            return [codes]
-        case Tensors(items):
-            return [value for item in items for value in _tensors(item)]
-        case Absent():
-            return []
-
-
-def _entries(forms: Sequence[Form | None], values: Sequence[Value]) -> list[Entry]:
-    """The inverse of `_form` and `_tensors`."""
+def _entries(forms: Iterable[Form], values: Iterable[Value]) -> list[Entry]:
     rest = iter(values)
-
-    def made(form: Form | None) -> Entry:
-        if form is None:
-            return next(rest)
-        if form == ("strings",):
-            return Strings(next(rest))
-        return Absent() if form == ("absent",) else Tensors(tuple(map(made, form)))
-
-    return list(map(made, forms))
+    return [entry_of(form, rest) for form in forms]

@@ -1,7 +1,7 @@
 """Loop and Scan → nodes with regions, or where shapes need it, the nodes of their graphs.
 
 A loop whose trip count is known is unrolled where it is small, and where what it carries is no
-tensor of one shape.
+tensor of one shape. A sequence that grows in another loop is a tensor that does (`lists.py`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ import onnx
 
 from farrier.errors import UnresolvedShapeError
 from farrier.importer.limits import MAX_UNROLLED
-from farrier.importer.names import Entry
+from farrier.importer.names import Entry, Listed, entry_of, form_of, tensors_of
+from farrier.importer.names import Sequence as Tensors
 from farrier.importer.raw import RawNode
+from farrier.importer.rewrites import lists
 from farrier.importer.rewrites.regions import UNFIT, append, bind, captures_of
 from farrier.importer.scope import Region, Regions, ints
 from farrier.importer.tensors import dtype_of
@@ -127,10 +129,10 @@ class _Loop:
         if self.condition is not None and starts == 0:
             trips = 0
         reason, asked = "what it carries changes its type", None
-        carried = [entry.type for _, entry in self.carried if isinstance(entry, Value)]
-        if len(carried) == len(self.carried):
+        loop = self._with_lists(trips)
+        if loop is not None:
             try:
-                made = self._from_region(self._region(carried), carried, trips)
+                made = loop._as_node(trips)
             except UNFIT as error:
                 if trips == 0:
                     return self._never()
@@ -143,32 +145,87 @@ class _Loop:
         waits = self.trips is not None or (self.condition is not None and not starts)
         if isinstance(trips, Dim) or (trips is None and waits):
             if asked is not None and self.scope.settles(asked):
-                raise asked
+                raise self._with_deciding(asked) from asked.__cause__
             raise NotStatic(f"{reason}, and its trip count is known only at run time")
         return self._unrolled(trips)
 
+    def _as_node(self, trips: Extent | None) -> list[Entry] | None:
+        types = [value.type for _, entry in self.carried for value in tensors_of(entry)]
+        return self._from_region(self._region(types), types, trips)
+
+    def _with_deciding(self, error: UnresolvedShapeError) -> UnresolvedShapeError:
+        """The error, whose way out is also to make known how often the loop runs."""
+        values = [value for value in (self.trips, self.condition) if value is not None]
+        deciding = (*error.deciding, *self.scope.inputs_behind(values))
+        return UnresolvedShapeError(
+            error.message, hint=error.hint, deciding=tuple(dict.fromkeys(deciding))
+        )
+
+    def _with_lists(self, trips: Extent | None) -> _Loop | None:
+        """The loop with one tensor for each sequence to which the body adds items; None where it is
+        unrolled instead, because its trips are known and the items are of one length."""
+        if all(isinstance(entry, Value) for _, entry in self.carried):
+            return self
+        try:
+            loop = self._listing()
+        except UNFIT:
+            if isinstance(trips, int):
+                return None
+            raise
+        except (Mismatch, NotSupported) as error:
+            if isinstance(trips, int):
+                return None
+            raise NotStatic(f"{error}, and its trip count is known only at run time") from error
+        lists = [entry for _, entry in loop.carried if isinstance(entry, Listed)]
+        if isinstance(trips, int) and all(one.lengths is None for one in lists):
+            return None
+        return loop
+
+    def _listing(self) -> _Loop:
+        types = [value.type for _, entry in self.carried for value in tensors_of(entry)]
+        region = self._region(types)
+        own = self.scope.found_in(region)
+        carried = []
+        returned = region.outputs[self.goes_on is not None :]
+        for (name, entry), after in zip(self.carried, returned, strict=False):
+            if isinstance(entry, Tensors) and isinstance(after, Tensors):
+                kinds = [item.type for item in after.items if isinstance(item, Value)]
+                if len(after.items) != len(entry.items):
+                    entry = lists.listed(entry.items, kinds, own, self.scope)
+            carried.append((name, entry))
+        return dataclasses.replace(self, carried=tuple(carried))
+
     def _region(self, types: Sequence[TensorType]) -> Region:
-        """The body, where what is carried is of these types."""
-        carried = [(name, kind) for (name, _), kind in zip(self.carried, types, strict=True)]
+        """The body, where the tensors of what is carried are of these types."""
+        carried = [("", kind) for kind in types]
         slices = [
             (name, TensorType(value.type.dtype, value.type.shape[1:]))
             for name, value in self.scanned
         ]
         constants = {} if self.goes_on is None else {self.goes_on: np.array(True)}
         inputs = [self.iteration, *carried, *slices]
-        return self.scope.region(self.graph, inputs, constants, self.opset)
+
+        def entries(given: Sequence[Value]) -> dict[str, Entry]:
+            rest = iter(given[1:])
+            return {name: entry_of(form_of(entry), rest) for name, entry in self.carried}
+
+        return self.scope.region(self.graph, inputs, constants, self.opset, entries)
 
     def _from_region(
         self, region: Region, types: Sequence[TensorType], trips: Extent | None
     ) -> list[Entry] | None:
         """The outputs of a node with the region, in which what is carried is of these types; None
         where the loop must be unrolled, or better is."""
-        scope, count = self.scope, len(self.carried)
-        returned = [entry for entry in region.outputs if isinstance(entry, Value)]
-        again = returned.pop(0) if self.goes_on is not None and returned else None
-        if len(returned) + (again is not None) < len(region.outputs):
+        scope, forms = self.scope, [form_of(entry) for _, entry in self.carried]
+        outputs = list(region.outputs)
+        again = outputs.pop(0) if self.goes_on is not None and outputs else None
+        stacked = outputs[len(forms) :]
+        is_typed = [form_of(entry) for entry in outputs[: len(forms)]] == forms
+        if not is_typed or not all(isinstance(entry, Value | None) for entry in (again, *stacked)):
             return None
-        carried = [entry for _, entry in self.carried if isinstance(entry, Value)]
+        returned = [value for entry in outputs for value in tensors_of(entry)]
+        carried = [value for _, entry in self.carried for value in tensors_of(entry)]
+        count = len(carried)
         known = True if again is None else self._known(again)
         after = [value.type for value in returned[:count]]
         grown = _grown([value.type for value in carried], types, after, scope)
@@ -180,7 +237,8 @@ class _Loop:
             return self._from_region(self._region(grown), grown, trips)
         parts = returned[count:]
         if trips == 0:
-            return [*carried, *(self._empty(part.type) for part in parts)]
+            kept = [entry for _, entry in self.carried]
+            return [*kept, *(self._empty(part.type) for part in parts)]
         small = isinstance(trips, int) and trips * len(region.body.nodes) <= _SMALL
         if known == 0 or (known and small):
             return None
@@ -193,8 +251,8 @@ class _Loop:
         ran, trips_value = self._ran(trips, bool(always)) if parts else (trips, self.trips)
         captured = captures_of([region], scope)
         again = None if known else again
-        outputs = [*([] if again is None else [again]), *returned]
-        body = scope.finished(region, "body", captured, outputs)
+        first = [] if again is None else tensors_of(again)
+        body = scope.finished(region, "body", captured, [*first, *returned])
         inside = body.inputs[1:]
         both = count + len(self.scanned)
         made = Loop(
@@ -214,13 +272,14 @@ class _Loop:
             current=inside[:count],
             slices=inside[count:both],
             seen=inside[both:],
-            again=again,
+            again=first[0] if first else None,
             next=tuple(returned[:count]),
             parts=tuple(parts),
             extent=str(ran) if parts and trips_value is self.trips and ran != trips else "",
         )
         append(make_loop(made, self.origin), scope)
-        return [*made.results, *made.stacks]
+        results = iter(made.results)
+        return [*(entry_of(form, results) for form in forms), *made.stacks]
 
     def _never(self) -> list[Entry]:
         """The outputs of a loop that runs no iteration, and whose body cannot be typed: what is

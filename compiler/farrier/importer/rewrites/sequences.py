@@ -1,4 +1,5 @@
-"""Sequences and optionals → the tensors in them: which those are is known while importing."""
+"""Sequences and optionals → the tensors in them: which those are is known while importing, or all
+of a sequence's are one tensor (`lists.py`)."""
 
 from __future__ import annotations
 
@@ -7,13 +8,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from farrier.importer.limits import MAX_NODES
-from farrier.importer.names import Absent, Entry
+from farrier.importer.names import Absent, Entry, Listed
 from farrier.importer.names import Sequence as Tensors
 from farrier.importer.raw import RawNode
-from farrier.importer.rewrites import slices
+from farrier.importer.rewrites import lists, slices
 from farrier.importer.scope import Regions, ints
-from farrier.ir.dim import Extent, number
-from farrier.ops import Mismatch, NotStatic, NotSupported
+from farrier.ir.dim import Extent
+from farrier.ir.graph import Value
+from farrier.ops import Mismatch, NotSupported
 from farrier.ops.operator import normal_axis
 
 
@@ -26,41 +28,75 @@ def construct(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
 
 
 def at(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
-    items = _items(node.inputs[0], scope)
-    return _gives(node, items[_position(node, 1, len(items), scope)], scope)
+    entry, place = _sequence(node, 1, scope)
+    if isinstance(entry, Listed):
+        return _gives(node, lists.at(entry, place, scope), scope)
+    return _gives(node, entry.items[_position(node, 1, len(entry.items), scope)], scope)
 
 
 def insert(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
-    items = _items(node.inputs[0], scope)
+    entry, place = _sequence(node, 2, scope)
+    item = scope.entry(node.inputs[1])
+    if isinstance(entry, Listed):
+        if not isinstance(item, Value):
+            raise NotSupported("an item of a sequence, of no known length, that is no tensor")
+        return _gives(node, lists.insert(entry, item, place, scope), scope)
+    items = entry.items
     where = _position(node, 2, len(items), scope, spare=1) if node.input(2) else len(items)
-    return _gives(
-        node, Tensors((*items[:where], scope.entry(node.inputs[1]), *items[where:])), scope
-    )
+    return _gives(node, Tensors((*items[:where], item, *items[where:])), scope)
 
 
 def erase(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
-    items = _items(node.inputs[0], scope)
+    entry, place = _sequence(node, 1, scope)
+    if isinstance(entry, Listed):
+        return _gives(node, lists.erase(entry, place, scope), scope)
+    items = entry.items
     where = _position(node, 1, len(items), scope) if node.input(1) else len(items) - 1
     return _gives(node, Tensors((*items[:where], *items[where + 1 :])), scope)
 
 
 def length(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
-    count = len(_items(node.inputs[0], scope))
+    entry = _entry(node.inputs[0], scope)
+    count = lists.length(entry) if isinstance(entry, Listed) else len(entry.items)
     return _gives(node, scope.entry(scope.constant(ints(count))), scope)
+
+
+def _sequence(node: RawNode, operand: int, scope: Regions) -> tuple[Tensors | Listed, str]:
+    """The node's sequence, and the scalar that is a place in it, i64, "" where there is none. With
+    a place that values decide the items are one tensor."""
+    entry, name = _entry(node.inputs[0], scope), node.input(operand)
+    if not name:
+        return entry, ""
+    place = scope.add("Cast", name, to="i64")
+    if scope.shape(place) != ():
+        place = scope.add("Reshape", place, scope.constant(ints([])))
+    if isinstance(entry, Tensors) and scope.data(name) is None:
+        more = [
+            item.type
+            for item in map(scope.entry, node.inputs[1:operand])
+            if isinstance(item, Value)
+        ]
+        entry = lists.listed(entry.items, more, (), scope)
+    return entry, place
 
 
 def split(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
     """Parts of given lengths, or of one length but for the last; without any, single slices, which
     lose their axis where keepdims is 0."""
-    name = node.inputs[0]
+    name, given = node.inputs[0], node.input(1)
     shape = scope.shape(name)
     axis = normal_axis(node.attrs.get("axis", 0), len(shape))
-    whole = number(shape[axis])
-    if whole > MAX_NODES:
-        raise NotSupported(f"an axis of {whole} cut into a sequence")
+    whole, keeps_axis = shape[axis], bool(given) or bool(node.attrs.get("keepdims", 1))
+    is_many = bool(given) and scope.shape(given) != ()
+    count = scope.shape(given)[0] if is_many else whole
+    if not isinstance(whole, int) or not isinstance(count, int) or max(whole, count) > MAX_NODES:
+        return _gives(node, _open_split(name, axis, given, keeps_axis, scope), scope)
     lengths: Sequence[Extent] = [1] * whole
-    if node.input(1):
-        lengths = _lengths(node.inputs[1], whole, scope)
+    if given:
+        found = _lengths(given, whole, scope)
+        if found is None:
+            return _gives(node, _open_split(name, axis, given, keeps_axis, scope), scope)
+        lengths = found
     if sum(lengths, start=0) != whole or any(length < 0 for length in lengths):
         raise Mismatch(f"parts of the lengths {lengths} of an axis of {whole}")
     axes, parts = scope.constant(ints([axis])), []
@@ -68,22 +104,30 @@ def split(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
     for extent in lengths:
         ends = (scope.constant(ints([end])) for end in (start, start + extent))
         part = scope.add("Slice", name, *ends, axes)
-        if not node.input(1) and not node.attrs.get("keepdims", 1):
+        if not keeps_axis:
             part = scope.add("Squeeze", part, axes)
         parts.append(scope.entry(part))
         start += extent
     return _gives(node, Tensors(tuple(parts)), scope)
 
 
-def _lengths(name: str, whole: int, scope: Regions) -> Sequence[Extent]:
-    """The lengths of parts: as given, or all as long as the one number, but for the last."""
+def _open_split(name: str, axis: int, given: str, keeps_axis: bool, scope: Regions) -> Listed:
+    if given and scope.shape(given) != ():
+        return lists.split_by(name, axis, given, scope)
+    step = scope.elements(given)[0] if given else 1
+    return lists.split(name, axis, step, keeps_axis, scope)
+
+
+def _lengths(name: str, whole: int, scope: Regions) -> Sequence[Extent] | None:
+    """The lengths of parts: as given, or all as long as the one number, but for the last; None
+    where how many there are is known only at run time."""
     data = scope.data(name)
     if scope.shape(name) != ():
         if data is None:
             return slices.lengths(scope.elements(name), whole, scope)
         return [int(length) for length in data]
     if data is None:
-        raise NotStatic("how many parts there are depends on data known only at run time", (name,))
+        return None
     step = int(data)
     if step < 1:
         raise Mismatch(f"parts of the length {step}")
@@ -91,9 +135,12 @@ def _lengths(name: str, whole: int, scope: Regions) -> Sequence[Extent]:
 
 
 def concatenate(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
-    names = [scope.bind("", item) for item in _items(node.inputs[0], scope)]
-    axis = node.attrs["axis"]
-    if node.attrs.get("new_axis", 0):
+    entry, axis = _entry(node.inputs[0], scope), int(node.attrs["axis"])
+    is_new = bool(node.attrs.get("new_axis", 0))
+    if isinstance(entry, Listed):
+        return _gives(node, lists.concatenate(entry, axis, is_new, scope), scope)
+    names = [scope.bind("", item) for item in entry.items]
+    if is_new:
         axes = scope.constant(ints([axis]))
         names = [scope.add("Unsqueeze", name, axes) for name in names]
     return _gives(node, scope.entry(scope.add("Concat", *names, axis=axis)), scope)
@@ -136,20 +183,24 @@ def _gives(node: RawNode, entry: Entry, scope: Regions) -> list[RawNode]:
     return []
 
 
-def _items(name: str, scope: Regions) -> Sequence[Entry]:
+def _entry(name: str, scope: Regions) -> Tensors | Listed:
     entry = scope.entry(name)
-    if not isinstance(entry, Tensors):
+    if not isinstance(entry, Tensors | Listed):
         raise Mismatch(f"{name!r} is no sequence")
+    return entry
+
+
+def _items(name: str, scope: Regions) -> Sequence[Entry]:
+    entry = _entry(name, scope)
+    if isinstance(entry, Listed):
+        raise NotSupported("what runs for each item of a sequence of no known length")
     return entry.items
 
 
 def _position(node: RawNode, operand: int, count: int, scope: Regions, spare: int = 0) -> int:
     """A place in a sequence of `count`, or `spare` behind it, counted from the front."""
     data = scope.data(node.inputs[operand])
-    if data is None:
-        raise NotStatic(
-            "a place in a sequence depends on data known only at run time", (node.inputs[operand],)
-        )
+    assert data is not None
     place = int(data.reshape(-1)[0])
     if not -count <= place < count + spare:
         raise Mismatch(f"place {place} of {count} in a sequence")

@@ -1,0 +1,209 @@
+"""Sequences whose length values decide, as tensors (`importer.names.Listed`).
+
+items of one shape               ->  one tensor, of which they are the slices of axis 0
+items of different lengths       ->  one tensor, in which they lie one behind the other, and
+                                     their lengths
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+
+from farrier.importer.names import Entry, Listed
+from farrier.importer.raw import RawNode
+from farrier.importer.rewrites import slices
+from farrier.importer.rewrites.numbers import Number, Numbers
+from farrier.importer.rewrites.sizes import places
+from farrier.importer.scope import Regions, ints
+from farrier.ir.dim import Extent, ceildiv, product, symbols
+from farrier.ir.graph import Value
+from farrier.ir.sizes import Demand
+from farrier.ir.types import DType, Shape, TensorType
+from farrier.ops import Mismatch, NotSupported
+
+_END = np.iinfo(np.int64).max
+
+
+def listed(
+    items: Sequence[Entry], kinds: Sequence[TensorType], own: Collection[str], scope: Regions
+) -> Listed:
+    """The items as one tensor, to which items of some more types may be added, whose shapes may
+    have symbols of their `own` each."""
+    tensors = [item for item in items if isinstance(item, Value)]
+    every = [*(value.type for value in tensors), *kinds]
+    if len(tensors) < len(items) or not every:
+        raise NotSupported("a sequence, of no known length, of what are no tensors")
+    first = every[0]
+    if any((kind.dtype, kind.rank) != (first.dtype, first.rank) for kind in every):
+        raise NotSupported("a sequence, of no known length, of tensors of several types or ranks")
+    varying = [a for a in range(first.rank) if _varies([kind.shape[a] for kind in every], own)]
+    if len(varying) > 1:
+        raise NotSupported(
+            f"a sequence, of no known length, of tensors that differ along the axes {varying}"
+        )
+    names = [scope.bind("", value) for value in tensors]
+    if varying:
+        (axis,) = varying
+        whole = _joined(names, first.dtype, _with(first.shape, axis, 0), axis, scope)
+        lengths = scope.constant(ints([value.type.shape[axis] for value in tensors]))
+        return Listed(_value(whole, scope), _value(lengths, scope), axis)
+    front = scope.constant(ints([0]))
+    rows = [scope.add("Unsqueeze", name, front) for name in names]
+    return Listed(_value(_joined(rows, first.dtype, (0, *first.shape), 0, scope), scope))
+
+
+def _varies(extents: Sequence[Extent], own: Collection[str]) -> bool:
+    return len(set(extents)) > 1 or any(symbol.name in own for symbol in symbols(extents))
+
+
+def _with(shape: Shape, axis: int, extent: Extent) -> Shape:
+    return (*shape[:axis], extent, *shape[axis + 1 :])
+
+
+def _joined(names: Sequence[str], dtype: DType, empty: Shape, axis: int, scope: Regions) -> str:
+    """The tensors one behind the other; one of the shape `empty` where there are none."""
+    if names:
+        return scope.add("Concat", *names, axis=axis)
+    zero = scope.constant(np.zeros((), dtype.numpy))
+    return scope.add("Expand", zero, scope.constant(ints(list(empty))))
+
+
+def length(of: Listed) -> Extent:
+    return (of.whole if of.lengths is None else of.lengths).type.shape[0]
+
+
+def at(of: Listed, place: str, scope: Regions) -> Entry:
+    """The item at a place, counted from the end where it is negative."""
+    _check_place(place, length(of), scope)
+    whole = scope.bind("", of.whole)
+    if of.lengths is None:
+        return _value(scope.add("Gather", whole, place, axis=0), scope)
+    lengths = scope.bind("", of.lengths)
+    ends = scope.add("CumSum", lengths, scope.constant(ints(0)))
+    end, extent = (scope.add("Gather", name, place, axis=0) for name in (ends, lengths))
+    return _value(_part(whole, scope.add("Sub", end, extent), end, of.axis, scope), scope)
+
+
+def _check_place(place: str, count: Extent, scope: Regions) -> None:
+    for demands, limit in ((Demand.LEAST, -count), (Demand.MOST, count - 1)):
+        scope.require(scope.unknown(place), [limit], demands, "it is a place in a sequence")
+
+
+def insert(of: Listed, item: Value, place: str, scope: Regions) -> Entry:
+    """The sequence with an item before a place, "" for the end."""
+    whole, name = scope.bind("", of.whole), scope.bind("", item)
+    if of.lengths is None:
+        row = scope.add("Unsqueeze", name, scope.constant(ints([0])))
+        parts = [whole, row]
+        if place:
+            front, back = _part(whole, 0, place, 0, scope), _part(whole, place, _END, 0, scope)
+            parts = [front, row, back]
+        return Listed(_value(scope.add("Concat", *parts, axis=0), scope))
+    if place:
+        raise NotSupported("an insertion into tensors of different lengths, but at their end")
+    own = scope.constant(ints([item.type.shape[of.axis]]))
+    lengths = scope.add("Concat", scope.bind("", of.lengths), own, axis=0)
+    joined = scope.add("Concat", whole, name, axis=of.axis)
+    return Listed(_value(joined, scope), _value(lengths, scope), of.axis)
+
+
+def erase(of: Listed, place: str, scope: Regions) -> Entry:
+    """The sequence without the item at a place, "" for the last."""
+    if of.lengths is not None:
+        raise NotSupported("a removal from tensors of different lengths")
+    numbers, whole, count = Numbers(scope), scope.bind("", of.whole), length(of)
+    first: Number = count - 1
+    if place:
+        _check_place(place, count, scope)
+        first = numbers("Where", numbers("Less", place, 0), numbers("Add", place, count), place)
+    behind = numbers("Add", first, 1)
+    parts = [_part(whole, 0, first, 0, scope), _part(whole, behind, _END, 0, scope)]
+    return Listed(_value(scope.add("Concat", *parts, axis=0), scope))
+
+
+def concatenate(of: Listed, axis: int, is_new: bool, scope: Regions) -> Entry:
+    """The items along an axis of theirs, or a new one."""
+    if of.lengths is not None:
+        axis = axis % of.whole.type.rank
+        if is_new or axis != of.axis:
+            raise NotSupported(
+                f"joining tensors that differ along axis {of.axis} along "
+                f"{'a new axis' if is_new else f'axis {axis}'}"
+            )
+        return of.whole
+    rank, whole = of.whole.type.rank, scope.bind("", of.whole)
+    axis = axis % (rank if is_new else rank - 1)
+    order = [*range(1, axis + 1), 0, *range(axis + 1, rank)]
+    if axis:
+        whole = scope.add("Transpose", whole, perm=tuple(order))
+    if is_new:
+        return _value(whole, scope)
+    shape = scope.shape(whole)
+    merged = (*shape[:axis], product(shape[axis : axis + 2]), *shape[axis + 2 :])
+    return _value(
+        scope.add("Reshape", whole, scope.constant(ints(list(merged))), allowzero=1), scope
+    )
+
+
+def split(x: str, axis: int, step: Number, keeps_axis: bool, scope: Regions) -> Listed:
+    """The parts of an axis, all of one length but for the last, which may be shorter."""
+    shape = scope.shape(x)
+    extent = shape[axis]
+    if isinstance(step, int) and step < 1:
+        raise Mismatch(f"parts of the length {step}")
+    rest = extent % step if isinstance(step, int) else None
+    if isinstance(rest, int) and rest == 0 and isinstance(step, int):
+        parts = (*shape[:axis], extent // step, step, *shape[axis + 1 :])
+        whole = scope.add("Reshape", x, scope.constant(ints(list(parts))), allowzero=1)
+        if axis:
+            order = [axis, *range(axis), *range(axis + 1, len(parts))]
+            whole = scope.add("Transpose", whole, perm=tuple(order))
+        if not keeps_axis:
+            whole = scope.add("Squeeze", whole, scope.constant(ints([axis + 1])))
+        return Listed(_value(whole, scope))
+    numbers = Numbers(scope)
+    if not isinstance(step, int):
+        scope.require(numbers.name(step), [1], Demand.LEAST, "it is the length of parts")
+        step = numbers("Max", step, 1)
+    count = (
+        ceildiv(extent, step)
+        if isinstance(step, int)
+        else numbers.size(
+            numbers("Div", numbers("Sub", numbers("Add", extent, step), 1), step), extent
+        )
+    )
+    starts = scope.add("Mul", places(count, scope), numbers.name(step))
+    left = scope.add("Sub", numbers.name(extent), starts)
+    lengths = scope.add("Min", left, numbers.name(step))
+    return Listed(_value(x, scope), _value(lengths, scope), axis)
+
+
+def split_by(x: str, axis: int, lengths: str, scope: Regions) -> Listed:
+    """The parts of an axis that have these lengths, which must fill it."""
+    extent, (count,) = scope.shape(x)[axis], scope.shape(lengths)
+    step = scope.filled(lengths)
+    if step is not None and count * step == extent:
+        return split(x, axis, step, True, scope)
+    lengths = scope.add("Cast", lengths, to="i64")
+    total = scope.add("ReduceSum", lengths, scope.constant(ints([0])), keepdims=0)
+    least = scope.add("ReduceMin", lengths, scope.constant(ints([0])), keepdims=0)
+    scope.require(scope.unknown(total), [extent], Demand.EXACT, "all parts together fill the axis")
+    scope.require(scope.unknown(least), [0], Demand.LEAST, "it is the length of a part")
+    return Listed(_value(x, scope), _value(lengths, scope), axis)
+
+
+def _part(whole: str, start: Number, end: Number, axis: int, scope: Regions) -> str:
+    """The part of a tensor from `start` to `end` along an axis."""
+    numbers, one = Numbers(scope), scope.constant(ints([1]))
+    bounds = [scope.add("Reshape", numbers.name(value), one) for value in (start, end)]
+    node = RawNode("Slice", [whole, *bounds, scope.constant(ints([axis]))], [scope.fresh()], {}, "")
+    (taken,) = slices.slice_(node, 0, scope)
+    return scope.add(taken.op, *taken.inputs, **taken.attrs)
+
+
+def _value(name: str, scope: Regions) -> Value:
+    entry = scope.entry(name)
+    assert isinstance(entry, Value)
+    return entry
