@@ -329,17 +329,17 @@ def test_a_cut_that_shapes_decide_asks_for_the_sizes_that_make_it_a_formula():
         node("Slice", ["later", "zero", "t"], ["own"]),
         node("Add", ["x", "own"], ["y"]),
     ]
-    table = normal(40, 2)
+    table = normal(400, 2)
     data = model(
         nodes,
         [info("x", FLOAT, ["tokens", 2])],
         [info("y")],
-        {"middle": [20], "table": table, "one": [1], "last": [99], "zero": [0]},
+        {"middle": [200], "table": table, "one": [1], "last": [999], "zero": [0]},
     )
     artifact = farrier.compile(data, threads=1, verify=False)
-    for tokens in (1, 9, 20):
+    for tokens in (1, 9, 128, 200):
         x = normal(tokens, 2)
-        start = 20 - tokens + 1
+        start = 200 - tokens + 1
         np.testing.assert_allclose(
             artifact.run({"x": x})["y"], x + table[start : start + tokens], rtol=1e-6
         )

@@ -97,6 +97,9 @@ def narrowings(
             yield _ranged(one, holds)
     if question.relation is Relation.ZERO and answer:
         yield from _multiples(extent, dims)
+    for one in dims:
+        if one.low == 0 < one.typical:  # formulas often hold for all sizes but 0
+            yield _ranged(one, lambda value: value > 0)
     for fixed in (*((one,) for one in dims), tuple(dims)):
         ranged = [made for one, made in zip(dims, box, strict=True) if one not in fixed]
         yield _all([*map(_fixed, fixed), *ranged])
