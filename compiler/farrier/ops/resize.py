@@ -2,8 +2,9 @@
 
 Output position o reads input coordinate (p·o + q) / d along each axis, in whole numbers, so that
 compiled code and reference agree exactly on which element is the nearest. Integers are blended in
-float64 and truncated. Where ONNX Runtime's coordinate in f32 lies just below a whole number, so
-does its result, so the linear blend of integers takes its coordinate by the same steps in f32.
+float64, rounded to f32 and truncated. Where ONNX Runtime's coordinate in f32 lies just below a
+whole number, so does its result, so the linear blend of integers takes its coordinate by the same
+steps in f32.
 """
 
 from __future__ import annotations
@@ -275,7 +276,7 @@ def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
         if is_whole and mode == "linear":
             place = np.clip(_np_place(o, line), 0, last).astype(np.float32)
             low = np.floor(place).astype(np.int64)
-            part = (place - low.astype(np.float32)).astype(np.float64)
+            part = place - low.astype(np.float32)  # 1 - part is rounded to f32 as well
         places = [low, low + 1]
         weights = [1 - part, part]
         if mode == "cubic":
@@ -290,7 +291,7 @@ def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
             np.take(x, np.clip(place, 0, last), axis=axis) * weight.reshape(shape)
             for place, weight in zip(places, weights, strict=True)
         )
-    return (convert(x, dtype) if is_whole else x,)
+    return (convert(convert(x, DType.F32), dtype) if is_whole else x,)
 
 
 def _np_place(o: Array, line: _Line) -> Array:
@@ -340,7 +341,8 @@ def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...
                 choices.append(_rounded_neighbours(i, line))
             else:
                 choices.append(_neighbours(i, line, inner))
-        return cast(blend(choices, ()), x.dtype)
+        value = blend(choices, ())
+        return cast(cast(value, DType.F32), x.dtype) if x.dtype.is_integer else value
 
     def blend(choices: list[list[tuple[Expr, Scalar | None]]], at: tuple[Expr, ...]) -> Scalar:
         """What the axes from the first of `choices` on make of the elements at `at`."""
@@ -388,8 +390,8 @@ def _rounded_neighbours(o: Expr, line: _Line) -> list[tuple[Expr, Scalar | None]
     place = minimum(maximum(_place(o, line), 0), number_of(last, DType.F32))
     low = minimum(maximum(cast(floor(place), DType.I64), 0), last)
     high = minimum(low + 1, last)
-    weight = cast(place - cast(low, DType.F32), DType.F64)
-    return [(low.expr, 1 - weight), (high.expr, weight)]
+    part = place - cast(low, DType.F32)  # 1 - part is rounded to f32 as well
+    return [(low.expr, cast(1 - part, DType.F64)), (high.expr, cast(part, DType.F64))]
 
 
 def _place(o: Expr, line: _Line) -> Scalar:
