@@ -6,6 +6,7 @@ import os
 import pickle
 import select
 import signal
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
@@ -16,6 +17,10 @@ Arrays: TypeAlias = dict[str, np.ndarray[Any, Any]]
 T = TypeVar("T")
 
 
+# No child has the writing end of another's pipe, which would keep that open. A child forks again.
+_FORKING = threading.RLock()
+
+
 class Died(Exception):
     """The child ended by a signal, or took too long."""
 
@@ -23,17 +28,18 @@ class Died(Exception):
 def in_child(function: Callable[..., T], *args: Any, seconds: float = 120.0) -> T:
     """Calls a function in a forked child, which is silent, and returns its result; raises what it
     raises, and Died."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if not child:
-        os.close(reader)
-        _answer(writer, function, args)
-    os.close(writer)
+    with _FORKING:
+        reader, writer = os.pipe()
+        child = os.fork()
+        if not child:
+            os.close(reader)
+            _answer(writer, function, args)
+        os.close(writer)
     try:
         answer = _read(reader, time.monotonic() + seconds)
     finally:
         os.close(reader)
-        if time.monotonic() < 0 or not _has_ended(child):
+        if not _has_ended(child):
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
     if answer is None:
