@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from farrier.errors import InvalidModelError, VerificationWarning, not_installed
+from farrier.errors import InvalidModelError, SizeWarning, VerificationWarning, not_installed
 from farrier.options import MAX_LAYER_ERROR, TYPICAL_ALONE, CompileOptions
 from farrier.options.shapes import GivenShape, Hot
 from farrier.runtime.artifact import Artifact
@@ -62,7 +62,8 @@ def compile(
     their next call on. `Artifact.tuning` tells of it, stops it and goes back; docs/background.md
     says what to expect. `listener` hears of it in another thread.
     What cannot be verified, or differs from ONNX Runtime's result beyond rounding, is warned of: to
-    `listener`, or as a `VerificationWarning`. Raises FarrierError.
+    `listener`, or as a `VerificationWarning`; so are open dims of which one size is left, as a
+    `SizeWarning`. Raises FarrierError.
     """
     try:
         from farrier import pipeline
@@ -94,10 +95,11 @@ def compile(
 
 def _warn(event: Event) -> None:
     """The listener of those who do not listen: what makes a result doubtful is a warning."""
-    from farrier.progress import VERIFICATION, Warned
+    from farrier.progress import SIZES, VERIFICATION, Warned
 
-    if isinstance(event, Warned) and event.topic == VERIFICATION:
-        warnings.warn(event.message, VerificationWarning, stacklevel=frames_of_farrier())
+    kinds = {VERIFICATION: VerificationWarning, SIZES: SizeWarning}
+    if isinstance(event, Warned) and event.topic in kinds:
+        warnings.warn(event.message, kinds[event.topic], stacklevel=frames_of_farrier())
 
 
 def _given(

@@ -130,6 +130,11 @@ class VerificationWarning(UserWarning):
     than rounding explains, while Farrier's own reference confirms them."""
 
 
+class SizeWarning(UserWarning):
+    """The compiled model takes one size of a dim that the model leaves open, or not a size that
+    callers may well have, because an operator asks which it is."""
+
+
 class StorageError(FarrierError):
     """A disk is full, or a directory cannot be read or written."""
 

@@ -46,6 +46,7 @@ from farrier.partition import Task, extract_tasks
 from farrier.passes import Settings, finish, prepare
 from farrier.passes.float_form import float_form, has_pairs
 from farrier.progress import (
+    SIZES,
     VERIFICATION,
     Listener,
     Raced,
@@ -248,6 +249,8 @@ def _imported(
         imported = step.done(import_model(model, options.shapes, options.hot, options.typical))
     if imported.dims:
         listener(_settled(imported))
+    for notice in imported.notices:
+        listener(Warned(f"{model.name}: {notice}", SIZES))
     return imported
 
 

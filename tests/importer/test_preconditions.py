@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from onnx import helper
 
 import farrier
-from farrier.errors import InputMismatchError, InvalidModelError, UsageError
+from farrier.errors import InputMismatchError, InvalidModelError, SizeWarning, UsageError
 from farrier.importer import import_model
 from farrier.importer.preconditions import narrowed
 from farrier.importer.signature import Declared, resolve
@@ -98,7 +98,7 @@ def test_a_call_that_breaks_a_precondition_names_it(model, case):
     nodes, needs = CASES[case]
     constants = {"w": np.ones((1, 1, 2, 2), np.float32), "zero": np.array([0])}
     data = model(nodes, {"x": [None, 1, None, None]}, constants=constants)
-    artifact = farrier.compile(data)
+    artifact = farrier.compile(data, listener=lambda event: None)  # of warnings see below
     (taken,) = (one for one in artifact.manifest.preconditions if one.needs == needs)
     assert str(taken) in artifact.report["preconditions"]
     reference = onnxruntime.InferenceSession(data)
@@ -281,3 +281,75 @@ def test_a_hot_size_of_a_dim_that_another_makes(model):
     data = model([node("MatMul", ["x", "x"], ["y"])], {"x": ["h", "w"]})
     with pytest.raises(UsageError, match="w is 12 in --hot, and the model makes it 16"):
         farrier.compile(data, hot=[{"h": 8, "w": 8}, {"h": 16, "w": 12}])
+
+
+def assert_as_onnxruntime(artifact, data, *feeds):
+    session = onnxruntime.InferenceSession(data)
+    for feed in feeds:
+        (wanted,) = session.run(None, feed)
+        (result,) = artifact.run(feed).values()
+        assert result.shape == wanted.shape
+        np.testing.assert_allclose(result, wanted, rtol=1e-5, atol=1e-6)
+
+
+def f32(*shape):
+    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+
+
+def test_frames_that_are_spliced(model):
+    """Neighbours cut out of an open axis are as long as one another, whatever that is."""
+    cuts = {"p": (0, -2), "q": (1, -1), "r": (2, 2**62)}
+    constants = {f"{n}{i}": np.array([b]) for n, cut in cuts.items() for i, b in enumerate(cut)}
+    nodes = [node("Slice", ["x", f"{n}0", f"{n}1", "axis"], [n]) for n in cuts]
+    nodes += [node("Concat", [*cuts], ["c"], axis=1), node("Sub", ["r", "p"], ["s"])]
+    nodes += [node("Concat", ["c", "s"], ["y"], axis=1)]
+    data = model(nodes, {"x": [2, 1, "t"]}, constants=constants | {"axis": np.array([2])})
+    artifact = farrier.compile(data, verify=False)
+    assert not artifact.report["preconditions"]
+    assert_as_onnxruntime(artifact, data, *({"x": f32(2, 1, t)} for t in (9, 128, 3, 2, 1, 0)))
+
+
+def test_pixels_that_are_unshuffled(model):
+    """Rows in pairs, of an image of open sides: the width has no part in the question."""
+    nodes = [node("Unsqueeze", ["x", "axes"], ["a"]), node("Reshape", ["a", "pairs"], ["y"])]
+    constants = {"axes": np.array([3]), "pairs": np.array([0, 0, -1, 2, 0])}
+    data = model(nodes, {"x": [1, 3, "h", "w"]}, constants=constants)
+    artifact = farrier.compile(data, verify=False)
+    assert [(d.name, d.step) for d in artifact.manifest.dims] == [("h", 2), ("w", 1)]
+    assert not artifact.report["warnings"]
+    assert_as_onnxruntime(artifact, data, {"x": f32(1, 3, 8, 5)}, {"x": f32(1, 3, 2, 224)})
+
+
+def test_squeezed_axes_that_may_be_1_are_not(model):
+    """A first axis is typically 1, and yet not what a Squeeze without axes takes away."""
+    data = model([node("Squeeze", ["x"], ["y"])], {"x": ["n", 6, 1]})
+    with pytest.warns(SizeWarning, match="does not take every n: n is 2 to 65536: node 'y'"):
+        artifact = farrier.compile(data, verify=False)
+    assert [(d.low, d.typical) for d in artifact.manifest.dims] == [(2, 128)]
+    assert_as_onnxruntime(artifact, data, {"x": f32(20, 6, 1)}, {"x": f32(2, 6, 1)})
+    with pytest.raises(InputMismatchError, match=r"n is 2 to 65536: node 'y' \(Squeeze\)"):
+        artifact.run({"x": f32(1, 6, 1)})
+    with pytest.warns(SizeWarning, match="takes one size of n alone: n is 1: node 'y'"):
+        chosen = farrier.compile(data, typical={"n": 1}, verify=False)
+    assert_as_onnxruntime(chosen, data, {"x": f32(1, 6, 1)})
+
+
+def test_a_size_that_is_the_only_one_left_is_a_warning(model):
+    data = model([node("Add", ["x", "z"], ["y"])], {"x": ["n", 3]}, constants={"z": f32(7, 3)})
+    with pytest.warns(SizeWarning, match=r"one size of n alone: n is 7: node 'y' \(Add\)") as heard:
+        artifact = farrier.compile(data, verify=False)
+    (notice,) = artifact.report["warnings"]
+    assert [str(one.message).endswith(notice) for one in heard] == [True]
+
+
+def test_two_names_of_one_size_or_of_one_row_for_all(model):
+    """A mask with a batch and keys of its own."""
+    nodes = [node("Add", ["x", "mask"], ["s"]), node("Softmax", ["s"], ["y"], axis=-1)]
+    data = model(nodes, {"x": ["b", 2, "q", "k"], "mask": ["a", 1, 1, "m"]})
+    artifact = farrier.compile(data, verify=False)
+    assert not artifact.report["warnings"]
+    sizes = [(3, 4, 5, 3, 5), (3, 4, 5, 1, 5), (2, 1, 6, 1, 1), (1, 3, 1, 1, 1), (0, 3, 4, 1, 4)]
+    feeds = ({"x": f32(b, 2, q, k), "mask": f32(a, 1, 1, m)} for b, q, k, a, m in sizes)
+    assert_as_onnxruntime(artifact, data, *feeds)
+    with pytest.raises(InputMismatchError, match=r"node 's' .*; a must be b or 1"):
+        artifact.run({"x": f32(3, 2, 1, 4), "mask": f32(2, 1, 1, 4)})

@@ -39,6 +39,7 @@ from farrier.importer.reading import Reading, reading_of
 from farrier.importer.schema import check_types
 from farrier.importer.scope import Region, first_room, ints
 from farrier.importer.signature import Signature, declared_inputs, overridden, resolve
+from farrier.importer.stretching import stretch
 from farrier.importer.strings.moves import on_codes
 from farrier.importer.symbolic import as_array, fold, has_dims, parts
 from farrier.importer.tensors import MisfitError, check_size
@@ -85,7 +86,8 @@ class ImportedModel:
     and never become code. `strings` are the inputs and outputs that are code points of strings;
     `declaration` is what the file says of all that.
 
-    `preconditions` are what was assumed of the dims; `axes` are the user's names of each input's
+    `preconditions` are what was assumed of the dims, and `notices` warn of those that leave one
+    size of a dim; `axes` are the user's names of each input's
     axes, "" for those that were numbers from the start. `values` leads from the model's names of
     tensors to the graph's; some of those are constants, or were left out as nobody reads them."""
 
@@ -98,6 +100,7 @@ class ImportedModel:
     preconditions: tuple[Precondition, ...] = ()
     axes: tuple[tuple[str, ...], ...] = ()
     values: Mapping[str, str] = dataclasses.field(default_factory=dict, compare=False)
+    notices: tuple[str, ...] = ()
 
 
 def import_model(
@@ -226,6 +229,7 @@ class _Import:
             self._signature.told(),
             tuple(self._signature.names[name] for name in self._signature.types),
             self._values.outermost,
+            self._signature.notices,
         )
 
     def _declaration(self) -> Declaration:
@@ -874,6 +878,8 @@ class _Import:
         if node.op == "Identity":
             self._values[node.outputs[0]] = self._values.entry(node.inputs[0])
             return
+        if operator.kind is Kind.ELEMENTWISE and len(node.inputs) > 1:
+            stretch(node, self, self._signature)
         inputs = [self._values[name] if name else None for name in node.inputs]
         while inputs and inputs[-1] is None:
             inputs.pop()

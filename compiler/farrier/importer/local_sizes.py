@@ -35,10 +35,11 @@ SIZES = "sizes"  # of what a signature of sizes alone has one
 
 
 class ImpliedSizes(Exception):
-    """A branch can be compiled for other typical sizes than those at hand: by the dims' names."""
+    """A branch can be compiled for other typical sizes than those at hand, or operands of a node
+    fit one another at those: by the dims' names."""
 
     def __init__(self, sizes: Mapping[str, int]) -> None:
-        super().__init__(f"a branch is for the sizes {dict(sizes)}")
+        super().__init__(f"the model is for the sizes {dict(sizes)}")
         self.sizes = dict(sizes)
 
 

@@ -20,6 +20,7 @@ from farrier.ir.dim import (
     Question,
     Relation,
     Symbol,
+    as_dim,
     as_extent,
     atoms,
     bounds,
@@ -82,6 +83,8 @@ def narrowings(
     else:
         if question.relation is Relation.ZERO:
             positive = extent if typical(extent) > 0 else -extent
+            # What is not 0 is on one side of it, at all sizes that are left.
+            question, answer = Question(as_dim(positive), Relation.POSITIVE, question.text), True
         else:
             positive = extent if answer else 1 - extent
         if len(dims) > 1:

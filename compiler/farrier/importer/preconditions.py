@@ -24,7 +24,7 @@ from farrier.errors import InvalidModelError, UnresolvedShapeError
 from farrier.importer.data_dims import DataDim, Defined, Key, adopted, in_order, is_causal
 from farrier.importer.local_sizes import ImpliedSizes
 from farrier.importer.narrowing import Narrowing, divisors, narrowings
-from farrier.importer.signature import Signature
+from farrier.importer.signature import LENGTH, Signature
 from farrier.ir.dim import Question, Relation, Undecided, evaluate, symbols, typical
 from farrier.options.shapes import NamedDim, Precondition
 
@@ -68,6 +68,11 @@ def settled(
             undecided = error.__cause__
             if not isinstance(undecided, Undecided):
                 raise
+            other = _with_expected_answer(start, signature, undecided.question)
+            if other is not None and turns < _MOST_TURNS:
+                signature = start = other
+                asked, turns = None, turns + 1
+                continue
             for question, where in _asked(undecided.question, importing):
                 signature, question = _with_data(signature, question, importing.defined)
                 narrower = narrowed(signature, question, where, in_order(importing.defined))
@@ -180,11 +185,50 @@ def _applied(
         tuple(asked),
         signature.text(narrowing.needs),
     )
+    notices = signature.notices
+    fixed = [names[symbol] for symbol, size in narrowing.instead.items() if isinstance(size, int)]
+    if fixed or question.expected is not None:
+        notices = (*notices, _notice(made, fixed or list(asked), bool(fixed)))
     return dataclasses.replace(
         narrower,
         preconditions=(*signature.preconditions, made),
         limits=(*limits, narrowing.not_negative),
+        notices=notices,
     )
+
+
+def _notice(made: Precondition, names: Sequence[str], is_fixed: bool) -> str:
+    """A warning of sizes that users may well have and that the model does not take."""
+    which = ", ".join(names)
+    takes = f"takes one size of {which} alone" if is_fixed else f"does not take every {which}"
+    return (
+        f"the compiled model {takes}: {made}; others are errors of the call (--typical or --shape "
+        "compiles it for other sizes)"
+    )
+
+
+def _with_expected_answer(
+    start: Signature, signature: Signature, question: Question
+) -> Signature | None:
+    """`start`, with typical sizes at which a question has the answer that is expected of it: that
+    of a sequence where it will do, and else the nearest ones. None where it has that answer, or the
+    user chose the sizes."""
+    usual = {dim.symbol: dim.typical for dim in signature.dims}
+    asked = {symbol.name for symbol in symbols((question.extent,))}
+    if question.expected is None or not asked <= usual.keys():
+        return None
+    if question.answer(typical(question.extent)) is question.expected:
+        return None
+    for dim in signature.dims:
+        size = LENGTH // dim.step
+        if dim.symbol not in asked or dim.name in start.pinned or not dim.low <= size <= dim.high:
+            continue
+        at = evaluate(question.extent, usual | {dim.symbol: size})
+        if question.answer(at) is question.expected:
+            steps = {one.symbol: one.step for one in start.dims}
+            sizes = {one.symbol: one.typical for one in start.dims}
+            return _with_typical(start, sizes | {dim.symbol: LENGTH // steps[dim.symbol]})
+    return _with_other_answer(start, signature, question)
 
 
 def _with_other_answer(
@@ -232,6 +276,8 @@ def _other_size(
     if at(2) != at(1):  # what is linear has one root, however far
         likely.append(1 - at(1) // (at(2) - at(1)))
     found = next(filter(does, likely), None)
+    if found is None and wanted and question.relation is Relation.ZERO:  # a shape of no elements
+        return 0 if at(0) == 0 and all(dim.low == 0 for dim in together) else None
     if found is None or not all(dim.low <= found <= dim.high for dim in together):
         return None
     step = max(divisors(question.extent, together[0]), default=1)

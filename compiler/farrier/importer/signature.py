@@ -61,8 +61,8 @@ class Signature:
 
     `names` are the user's names of each input's axes, "" for those that are numbers; `pinned` are
     the names of dims whose typical size the user chose, `implied` of those for which a branch did;
-    `preconditions` are what was assumed of the
-    dims beyond their declared ranges."""
+    `preconditions` are what was assumed of the dims beyond their declared ranges, and `notices`
+    say which of those leave out sizes that users may well have."""
 
     types: dict[str, TensorType]
     dims: tuple[NamedDim, ...]
@@ -72,6 +72,7 @@ class Signature:
     implied: frozenset[str] = frozenset()
     preconditions: tuple[Precondition, ...] = ()
     limits: tuple[Extent, ...] = ()  # for each precondition, what must not be negative
+    notices: tuple[str, ...] = ()
     data: Mapping[Key, DataDim] = dataclasses.field(default_factory=dict)  # that operators narrow
 
     def told(self) -> tuple[Precondition, ...]:
@@ -422,7 +423,8 @@ class _Usual:
 _BATCH = _Usual(1)  # the first axis
 _SIDE = _Usual(224)  # of an image
 _WIDTH = _Usual(16, least=1)  # of strings, in characters
-_LENGTH = _Usual(128, 1 << 20)  # of sequences, a minute of sound among them, and whatever else
+LENGTH = 128  # of sequences
+_LENGTH = _Usual(LENGTH, 1 << 20)  # a minute of sound among them, and whatever else
 _CHANNELS = (1, 3)  # of images
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from farrier.ir.dim import Dim, Extent, number
+from farrier.ir.dim import Dim, Extent, Undecided, number
 from farrier.ir.expr import Buffer
 from farrier.ir.graph import Attribute, Node
 from farrier.ir.special import convert
@@ -205,6 +205,14 @@ def extents_array(extents: Iterable[Extent]) -> Array:
 def differ(left: Extent, right: Extent) -> bool:
     """Whether two extents that must agree clash. Raises Undecided where that depends."""
     return left != right and bool(left - right)
+
+
+def differ_as_a_rule(left: Extent, right: Extent) -> bool:
+    """As `differ`, of extents that are taken to differ where that depends."""
+    try:
+        return differ(left, right)
+    except Undecided as error:
+        raise Undecided(dataclasses.replace(error.question, expected=False)) from error
 
 
 def clash(left: Shape, right: Shape) -> bool:

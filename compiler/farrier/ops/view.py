@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from farrier.ir import expr as e
-from farrier.ir.dim import product, reduced
+from farrier.ir.dim import Extent, product, reduced
 from farrier.ir.expr import Buffer, Expr
 from farrier.ir.graph import Node
 from farrier.ir.types import DType, Shape, TensorType
@@ -23,6 +23,7 @@ from farrier.ops.operator import (
     Operator,
     Types,
     differ,
+    differ_as_a_rule,
     int_attr,
     normal_axis,
     present,
@@ -71,12 +72,18 @@ def _flatten_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[Te
     return (TensorType(x.dtype, (product(shape[:axis]), product(shape[axis:]))),)
 
 
+def _is_kept(extent: Extent) -> bool:
+    """Whether Squeeze without axes leaves an axis. Files have it for axes that are always 1: one
+    that may have other sizes is taken to have these, though a batch is typically 1."""
+    return differ_as_a_rule(extent, 1)
+
+
 def _squeeze_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
     x = required(types, 0)
     given = static_ints(types, constants, 1, "axes")
     shape = x.shape
     if given is None:
-        return (TensorType(x.dtype, tuple(extent for extent in shape if differ(extent, 1))),)
+        return (TensorType(x.dtype, tuple(filter(_is_kept, shape))),)
     axes = {normal_axis(axis, x.rank) for axis in given}
     for axis in axes:
         if differ(shape[axis], 1):

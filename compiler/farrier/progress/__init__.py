@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from farrier.progress.events import (
+    SIZES,
     VERIFICATION,
     Event,
     Listener,
@@ -27,6 +28,7 @@ from farrier.progress.events import (
 )
 
 __all__ = [
+    "SIZES",
     "VERIFICATION",
     "Event",
     "Listener",

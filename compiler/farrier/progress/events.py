@@ -172,7 +172,7 @@ class RolledBack:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Warned:
     """Something the user should know: a slow path taken, a device that throttles. `topic` says
-    what it is about, where a program may ask: VERIFICATION."""
+    what it is about, where a program may ask: VERIFICATION or SIZES."""
 
     message: str
     topic: str = ""
@@ -197,6 +197,7 @@ Event: TypeAlias = (
 Listener: TypeAlias = Callable[[Event], None]
 
 VERIFICATION = "verification"  # the topic of a warning about what a result was compared with
+SIZES = "sizes"  # of one about sizes that the compiled model does not take
 
 _KINDS: dict[str, type[Any]] = {
     "stage-started": StageStarted,

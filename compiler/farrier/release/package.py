@@ -97,6 +97,7 @@ def package(
             for dim in imported.dims
         ],
         "preconditions": list(map(str, imported.preconditions)),
+        "warnings": list(imported.notices),
         "verification": _figures(verified, precision, emulated),
         "untuned_ms": None if race is None else _latency(np.array(race.default_ns) / 1e6),
         "tuned_ms": None if race is None else _latency(np.array(race.variant_ns) / 1e6),
