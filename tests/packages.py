@@ -31,10 +31,11 @@ def run_python(
     code: str, *words: object, folders: Sequence[str], cwd: Path, status: int = 0
 ) -> str:
     """What Python prints that finds packages in these folders, once it has ended so."""
+    paths = [*folders, *filter(None, [os.environ.get("PYTHONPATH")])]
     done = subprocess.run(
         [sys.executable, "-c", code, *map(str, words)],
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(folders)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
         capture_output=True,
         text=True,
         check=False,

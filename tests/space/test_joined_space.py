@@ -140,6 +140,13 @@ def test_a_panel_s_width_is_found_in_whichever_rule_has_it():
     assert space.first_with("depth", 3) is None
 
 
+def test_the_first_candidates_are_the_default_of_every_rule():
+    """A rule is measured however slow its estimates call it."""
+    space = joined()
+    search = EvolutionarySearch("t", space, CostModel(0))
+    assert search.propose(2) == space.defaults() == [one.default() for one in space.spaces]
+
+
 @pytest.mark.parametrize("faster", ["rows", "mine.rows"])
 def test_search_measures_both_rules_and_finds_the_faster(faster):
     search = EvolutionarySearch("task", joined(), CostModel())

@@ -59,15 +59,16 @@ class EvolutionarySearch:
         return min(ran, key=lambda trial: trial.seconds, default=None)
 
     def propose(self, count: int) -> list[dict[str, int]]:
-        """Up to `count` distinct candidates that were never proposed or measured, the analytic
-        default before all others; fewer, or none, once the space is exhausted."""
+        """Return up to `count` distinct candidates that were never proposed or measured; fewer, or
+        none, once the space is exhausted. The analytic default comes before all others, then that
+        of every other rule: estimates of different rules do not compare, so each is measured."""
         rng = np.random.default_rng([self._seed, zlib.crc32(self.task.encode()), len(self._seen)])
         pool, predicted = self._candidates(rng)
         ranked = pool[np.argsort(predicted, kind="stable")]
         explored = int(EPSILON * count + rng.random()) if self._seen else 0
         nearby = int(LOCAL * count + rng.random())
         sources = (
-            self.space.row(self.space.default())[None],  # what all others are to beat
+            np.stack([self.space.row(default) for default in self.space.defaults()]),
             ranked[: max(0, count - explored - nearby)],
             self._near_best()[:nearby],
             pool[rng.permutation(len(pool))[:explored]],

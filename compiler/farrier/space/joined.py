@@ -121,6 +121,9 @@ class JoinedSpace(Space):
                 return found[0], found[1] * self._scales[Context.MODEL][space.rule]
         return None
 
+    def defaults(self) -> list[dict[str, int]]:
+        return [space.default() for space in self.spaces]
+
     def build(self, decisions: Decisions) -> Function:
         return self._of(decisions).build(decisions)
 

@@ -249,6 +249,10 @@ class Space:
         """The candidate that the analytic model ranks first: what is used with no measurement."""
         return dict(self._default[0])
 
+    def defaults(self) -> list[dict[str, int]]:
+        """The candidate that each of its rules ranks first, that of the space before all others."""
+        return [self.default()]
+
     def seconds(self, decisions: Decisions) -> float:
         """Predicted seconds of one call of a candidate."""
         default, seconds = self._default
