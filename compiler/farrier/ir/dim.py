@@ -849,6 +849,10 @@ def _least(extent: Extent, cases: int = _MOST_CASES) -> int:
     shared = _shared_atoms(extent)
     if shared:
         return max(low, _least_product(extent, shared))
+    sums = _product_of_sums(extent)
+    if sums is not None:
+        least = [_least(one) for one in sums]
+        return max(low, math.prod(least)) if min(least) >= 0 else low
     case = _by_case(extent) if cases else None
     if case is not None:
         one, other = (_least(end, cases - 1) for end in case[1:])
@@ -874,6 +878,26 @@ def _shared_atoms(extent: Dim) -> Monomial:
         for _ in range(min(monomial.count(atom) for monomial, _ in extent.terms))
         if others
     )
+
+
+def _product_of_sums(extent: Dim) -> tuple[Extent, Extent] | None:
+    """The factors of a sum that is (atom + number) * sum multiplied out; None of any other."""
+    if max(len(monomial) for monomial, _ in extent.terms) < 2:
+        return None
+    for atom in dict.fromkeys(atom for monomial, _ in extent.terms for atom in monomial):
+        times: _Terms = {}
+        rest: _Terms = {}
+        for monomial, factor in extent.terms:
+            without = _quotient(monomial, (atom,))
+            if without is None:
+                rest[monomial] = factor
+            else:
+                times[without] = factor
+        if rest.keys() == times.keys():
+            numbers = {divmod(factor, times[monomial]) for monomial, factor in rest.items()}
+            if len(numbers) == 1 and (number := numbers.pop())[1] == 0:
+                return as_extent(atom) + number[0], _make(times)
+    return None
 
 
 def _least_product(extent: Dim, shared: Monomial) -> int:
