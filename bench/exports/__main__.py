@@ -1,10 +1,11 @@
 """Exports of known architectures, made where torch and transformers are, with random weights.
 
-    python -m bench.exports {tiny,full} FOLDER [NAME ...]
+    python -m bench.exports {tiny,full,speech} FOLDER [NAME ...]
 
 `tiny` writes FOLDER/NAME.onnx, small configurations whose dims are open within ranges: for
 `bench.real`. `full` writes FOLDER/NAME.onnx and NAME.onnx.data as `torch.onnx.export` does by
-default, in published sizes, 6 GB in all: for `bench.public`.
+default, in published sizes, 6 GB in all: for `bench.public`. `speech` writes FOLDER/NAME.onnx, tiny
+models whose lengths durations decide, by torch's older exporter: for `bench.public`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from bench.exports import full, tiny
+from bench.exports import full, speech, tiny
 from bench.exports.common import Case, Wrapped, randomize
 
 _SETS = {"tiny": tiny.CASES, "full": full.CASES}
@@ -40,7 +41,7 @@ def _export(case: Case, path: Path, *, beside: bool) -> None:
 
 
 def main() -> int:
-    if len(sys.argv) < 3 or sys.argv[1] not in _SETS:
+    if len(sys.argv) < 3 or sys.argv[1] not in (*_SETS, "speech"):
         print(__doc__)
         return 2
     which, folder, names = sys.argv[1], Path(sys.argv[2]), sys.argv[3:]
@@ -48,11 +49,14 @@ def main() -> int:
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     folder.mkdir(parents=True, exist_ok=True)
     failed = 0
-    for name in names or _SETS[which]:
+    for name in names or (speech.CASES if which == "speech" else _SETS[which]):
         path = folder / f"{name}.onnx"
         try:
             torch.manual_seed(0)
-            _export(_SETS[which][name](), path, beside=which == "full")
+            if which == "speech":
+                speech.export(speech.CASES[name](), path)
+            else:
+                _export(_SETS[which][name](), path, beside=which == "full")
             size = sum(file.stat().st_size for file in folder.glob(f"{path.name}*"))
             print(f"{name}: {size / 1e6:.1f} MB", flush=True)
         except Exception as error:  # of any kind: one model must not keep the others
