@@ -17,8 +17,6 @@ from __future__ import annotations
 
 import dataclasses
 
-import numpy as np
-
 from farrier.importer.raw import RawNode
 from farrier.importer.rewrites.microsoft.heads import context, join_heads, lowest, split_heads
 from farrier.importer.rewrites.microsoft.parts import Parts
@@ -82,7 +80,7 @@ class _Step:
     """The sizes of one call: S new tokens for a past of `past` slots; `slots` are computed with,
     of which `kept` are returned. Of each row, [batch, 1]: `start` is the position of its first new
     token, `end` that behind its last one, and `count` how many tokens it has; `own` is the position
-    of each new token, [batch, S], and `is_first` says of all rows that nothing came before."""
+    of each new token, [batch, S]."""
 
     batch: Extent
     new: Extent
@@ -93,17 +91,12 @@ class _Step:
     end: str
     count: str
     own: str
-    is_first: str
 
     @classmethod
     def of(cls, p: Parts, q: str) -> _Step:
         batch, _, new, _ = p.shape(q)
         past = p.shape(p.input(3))[2] if p.input(3) else 0
-        slots, kept, is_first = new, new, p.array(np.array(True))
-        if p.input(3):
-            total = p.scope.unknown(p("Cast", p.reshape(p.input(6)), to="i64"))
-            is_first = p("Equal", total, p.whole(new))
-            slots, kept = _slots(p, new, past)
+        slots, kept = _slots(p, new, past) if p.input(3) else (new, new)
         length = p.whole(new)
         if p.input(16):
             length = p.reshape(p("Cast", p.input(16), to="i64"), batch, 1)
@@ -111,7 +104,7 @@ class _Step:
         count = p.reshape(count, batch, 1)
         start = p("Max", p("Sub", count, length), p.whole(0))
         end, own = p("Add", start, length), p("Add", start, places(new, p.scope))
-        return cls(batch, new, past, slots, kept, start, end, count, own, is_first)
+        return cls(batch, new, past, slots, kept, start, end, count, own)
 
     def positions(self, p: Parts) -> str:
         """The position that each new token is rotated by, [batch, S]. Of a first prompt ONNX
@@ -121,8 +114,12 @@ class _Step:
             return self.own
         first = p.cut(p.reshape(ids, -1), 0, 1, 0)
         first = each_position(p, first, self.batch, self.new)
-        each = each_position(p, ids, self.batch, self.new)
-        return p("Where", self.is_first, first, each)
+        if not p.input(3):
+            return first
+        # Asked of no model without position ids: where sizes decide it, the answer pins them.
+        total = p.scope.unknown(p("Cast", p.reshape(p.input(6)), to="i64"))
+        is_first = p("Equal", total, p.whole(self.new))
+        return p("Where", is_first, first, each_position(p, ids, self.batch, self.new))
 
     def appended(self, p: Parts, past: str, new: str) -> str:
         """Past and new keys, or values, [batch, groups, slots, size]."""
