@@ -1,4 +1,4 @@
-"""Activation functions: ONNX's formulas, in a form that loses no digits where one does."""
+"""Activation functions: ONNX's formulas, rearranged where the plain form would lose digits."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from farrier.ops.scalar import (
 )
 
 _SELU_ALPHA, _SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
-# ONNX's defaults are of f32, as all of its attributes.
+# The defaults of ONNX's schemas, 0.2 and 0.01, which attributes hold as f32.
 _HARD_ALPHA = 0.20000000298023224
 _LEAK = 0.009999999776482582
 
 
 def softplus(x: Scalar) -> Scalar:
-    """log(1 + e^x), which does not overflow, and keeps its digits where it is small."""
+    """Compute log(1 + e^x) without overflow, and with all digits where the result is small."""
     return maximum(x, 0) + log1p(exp(-magnitude(x)))
 
 
@@ -98,7 +98,8 @@ def _np_swish(attrs: Attrs, x: Array) -> Array:
 
 
 def _hard_swish(attrs: Attrs, x: Scalar) -> Scalar:
-    """x * clip(x / 6 + 1/2, 0, 1): the sum comes first, which is exact where it is near 0."""
+    """Compute x * clip(x / 6 + 1/2, 0, 1) as x * clip(x + 3, 0, 6) / 6: the sum is exact near its
+    zero, x = -3."""
     return x * (minimum(maximum(x + 3, 0), 6) * (1 / 6))
 
 
@@ -108,7 +109,7 @@ def _np_hard_swish(attrs: Attrs, x: Array) -> Array:
 
 def _shrink(attrs: Attrs, x: Scalar) -> Scalar:
     bias, edge = float_attr(attrs, "bias", 0.0), float_attr(attrs, "lambd", 0.5)
-    if x.dtype.is_integer:  # its constants are fractions
+    if x.dtype.is_integer:  # `bias` and `lambd` are fractions, so the sums are those of f64.
         return whole(_shrink(attrs, cast(x, DType.F64)), x.dtype)
     return where(x < -edge, x + bias, where(x > edge, x - bias, 0))
 

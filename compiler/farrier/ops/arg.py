@@ -43,8 +43,8 @@ def _arg_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[Tensor
 
 
 def compared(combine: ReduceOp, value: Scalar, r: Expr) -> Scalar:
-    """The element at `r` of a row as comparisons from the first element on see it: NaN behind the
-    first element never becomes the extreme."""
+    """Return the element at `r` of a row, or the identity of `combine` for a NaN behind the first
+    element: a scan that takes an element only if it compares better never takes such a NaN."""
     if not value.dtype.is_float:
         return value
     counts = either(equal(value, value), equal(scalar(r), 0))
@@ -52,8 +52,8 @@ def compared(combine: ReduceOp, value: Scalar, r: Expr) -> Scalar:
 
 
 def _arg(name: str, combine: ReduceOp, numpy: Callable[..., Array]) -> Operator:
-    """The position of the extreme element, by comparisons from the first element on, as in ONNX
-    Runtime: NaN at the first position stays the extreme, and NaN elsewhere never becomes it."""
+    """Declare ArgMax or ArgMin, which scan a row from its first element on as ONNX Runtime does: a
+    NaN at the first position stays the extreme, and a NaN elsewhere never becomes it."""
 
     def refer(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
         x = present(arrays, 0)

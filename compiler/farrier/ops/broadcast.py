@@ -31,12 +31,14 @@ from farrier.ops.scalar import (
     where,
 )
 
-_MOST_IN_A_ROW = 16  # operands that are combined one after the other
+# Up to so many operands are combined in order. The limit keeps expressions far from Python's limit
+# of recursion (1000), which walks of a chain of some hundred operands exceed.
+_MOST_IN_A_ROW = 16
 
 
 def _combined(combine: Callable[[Scalar, Scalar], Scalar], operands: Sequence[Scalar]) -> Scalar:
-    """Some operands combined by an associative function: in order, or by halves where they are so
-    many that an expression of all in a row is too deep to be walked."""
+    """Combine operands by an associative function: in order, or as a balanced tree where a chain
+    would be too deep an expression to walk."""
     if len(operands) <= _MOST_IN_A_ROW:
         return functools.reduce(combine, operands)
     middle = len(operands) // 2

@@ -21,7 +21,7 @@ def saturates(dtype: DType) -> bool:
 
 
 def whole(x: Scalar, dtype: DType) -> Scalar:
-    """A float as an integer, rounded towards zero.
+    """Convert a float to an integer type, rounding towards zero.
 
     NaN and numbers beyond int32 or int64 are the least of these, as the conversion instructions of
     x86-64 have it; a type of less than 32 bits takes the low bits of the int32, an unsigned one
@@ -40,7 +40,7 @@ def whole(x: Scalar, dtype: DType) -> Scalar:
 
 
 def np_whole(x: Array, dtype: DType) -> Array:
-    """`whole`, in numpy."""
+    """Do in numpy what `whole` does in a tensor program."""
     if dtype in _DIRECT:
         wide = convert(x, DType.F64)
         beyond = 2.0 ** (dtype.bits - 1)
@@ -53,15 +53,16 @@ def np_whole(x: Array, dtype: DType) -> Array:
     return convert(np_whole(x, DType.I64 if dtype is DType.U32 else DType.I32), dtype)
 
 
-_DIRECT = (DType.I32, DType.I64)  # what a processor converts floats to
+_DIRECT = (DType.I32, DType.I64)  # The types to which processors have instructions from floats.
 
 
 def converted(x: Scalar, dtype: DType, saturate: bool = False, rounding: str = "") -> Scalar:
-    """`x` as `dtype` by the rules of ONNX's Cast.
+    """Convert `x` to `dtype` by the rules of ONNX's Cast.
 
-    Float to integer is `whole`. With `saturate` a float of a byte has its largest number for what
-    exceeds it, infinity included; without it infinity or NaN. `rounding` is that to F8E8M0: up,
-    down or nearest (of two powers of two the larger).
+    Float to integer is `whole`. A number beyond the range of an 8-bit float, infinity included,
+    becomes its largest number with `saturate`, and infinity or NaN without. `rounding` is the
+    direction of conversions to F8E8M0: "up", "down" or "nearest" (a tie goes to the larger power of
+    two).
     """
     if dtype is x.dtype:
         return x

@@ -1,4 +1,4 @@
-"""Det and Inverse: of square matrices, by elimination."""
+"""The determinant and the inverse of square matrices, by Gaussian elimination."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 
 
 def _largest(nest: LoopBuilder, rows: Tensor, size: int, column: Scalar) -> Scalar:
-    """The row, from the diagonal on, whose element in a column is the largest."""
+    """Return the row at or below the diagonal with the largest magnitude in a column."""
     chosen = nest.variable(column, "chosen")
     with nest.for_(size) as i:
         larger = magnitude(rows[chosen.value, column]) < magnitude(rows[i, column])
@@ -49,7 +49,7 @@ def _largest(nest: LoopBuilder, rows: Tensor, size: int, column: Scalar) -> Scal
 
 
 def _exchange(nest: LoopBuilder, rows: Tensor, width: int, first: Scalar, second: Scalar) -> None:
-    """Exchanges two rows of `width` elements."""
+    """Exchange two rows of `width` elements."""
     with nest.for_(width) as j:
         kept = nest.let(rows[first, j])
         rows[first, j] = rows[second, j]
@@ -89,14 +89,15 @@ def _inverse_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     x = present(arrays, 0)
     result = np.full(x.shape, np.nan)
     for at in np.ndindex(x.shape[:-2]):
-        with contextlib.suppress(np.linalg.LinAlgError):  # what has no inverse is NaN
+        with contextlib.suppress(np.linalg.LinAlgError):  # A singular matrix keeps its NaNs.
             result[at] = np.linalg.inv(x[at].astype(np.float64))
     return (result.astype(x.dtype),)
 
 
 def _inverse(nest: LoopBuilder, node: Node) -> None:
-    """Gauss-Jordan elimination with the largest pivot of each column, one matrix a thread: what
-    turns a matrix into the identity turns the identity, beside it in its rows, into the inverse."""
+    """Invert one matrix a thread by Gauss-Jordan elimination with partial pivoting: the row
+    operations that turn the left half of [matrix | identity] into the identity turn the right half
+    into the inverse."""
     shape = nest.shape(0)
     size, count = number_of(shape[-1]), product(shape[:-2])
     x, out = nest.input(0, (count, size, size)), nest.output(0, (count, size, size))

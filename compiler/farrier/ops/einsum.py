@@ -31,7 +31,8 @@ from farrier.ops.scalar import Scalar
 
 
 def parse_equation(equation: str) -> tuple[list[str], str]:
-    """Return the labels of each operand and of the output (implicitly: those that occur once)."""
+    """Return the labels of each operand and of the output. An equation without "->" has as output
+    the labels that occur once, in alphabetical order."""
     if "..." in equation:
         raise NotSupported(f"an ellipsis in the equation {equation!r}")
     left, arrow, right = equation.replace(" ", "").partition("->")

@@ -24,7 +24,7 @@ class Heap:
         self.places: Tensor = nest.local("at", (room,), DType.I64)
 
     def improves(self, value: Scalar, worst: Scalar) -> Scalar:
-        """Test that a later element comes before `worst`."""
+        """Check whether an element at a later position ranks before `worst`."""
         if not value.dtype.is_float:
             return value > worst if self._largest else value < worst
         if self._largest:
@@ -32,21 +32,21 @@ class Heap:
         return both(invert(value >= worst), equal(value, value))
 
     def ties(self, value: Scalar, other: Scalar) -> Scalar:
-        """Test that neither element comes before the other."""
+        """Check whether two elements have the same rank."""
         if not value.dtype.is_float:
             return equal(value, other)
         are_nan = both(unequal(value, value), unequal(other, other))
         return either(equal(value, other), are_nan)
 
     def offer(self, value: Scalar, place: Scalar) -> None:
-        """Replace the root if the element comes before it; ties keep the earlier element."""
+        """Replace the root if the element ranks before it; ties keep the earlier element."""
         value = self._nest.let(value)
         with self._nest.if_(self.improves(value, self.values[0])):
             size = number(self._k, DType.I64)
             self.sift(value, place, number(0, DType.I64), size)
 
     def is_before(self, value: Scalar, place: Scalar, other: Scalar, there: Scalar) -> Scalar:
-        """Test that one element comes before another; of equal elements the first does."""
+        """Check whether one element ranks before another; of equal elements the earlier does."""
         return either(self.improves(value, other), both(self.ties(value, other), place < there))
 
     def sift(self, value: Scalar, place: Scalar, start: Scalar, size: Scalar) -> None:

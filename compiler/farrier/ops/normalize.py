@@ -96,12 +96,13 @@ Point: TypeAlias = tuple[Expr, ...]
 
 
 class _Moments:
-    """Stages with the mean of each group of elements and with 1 / √(variance + epsilon): a division
-    for each group, none for each element.
+    """Stages that hold the mean and 1 / √(variance + epsilon) of each group of elements, so that
+    elements are multiplied and not divided.
 
-    `element(group, reduced)` is an element of a group, `shape` that of the groups. A mean in the
-    elements' type is off by its last digit, which is much beside the deviations of numbers around
-    10,000 from each other. So their own mean is a stage as well, and is taken off.
+    `element(group, reduced)` returns an element of a group; `shape` is the shape of the groups. The
+    computed mean is off by a rounding error, which is large relative to the deviations when
+    elements lie close together far from 0. A further stage therefore holds the mean of the
+    deviations, and the results subtract it.
     """
 
     def __init__(
@@ -132,7 +133,7 @@ class _Moments:
         square = mean_of("square_sum", squared)
 
         def scale(*at: Expr) -> Scalar:
-            # Of equal elements the difference is 0, but for its last digits.
+            # The difference is not negative but for rounding, where all elements are equal.
             variance = maximum(square(*at) - rest(*at) * rest(*at), 0)
             return 1 / sqrt(variance + epsilon)
 
@@ -142,12 +143,12 @@ class _Moments:
         )
 
     def standard(self, value: Scalar, group: Point) -> Scalar:
-        """(value − mean) / √(variance + epsilon) of an element of `group`."""
+        """Compute (value − mean) / √(variance + epsilon) of an element of `group`."""
         return (value - self._mean(*group)) * self._scale(*group) + self._shift(*group)
 
 
 class _AxisMoments:
-    """The moments of `x` over `axes`, which stay with extent 1."""
+    """The moments of `x` over `axes`, which are kept with extent 1."""
 
     def __init__(self, builder: Builder, x: Operand, axes: tuple[int, ...], epsilon: float) -> None:
         self.x, self.axes = x, axes

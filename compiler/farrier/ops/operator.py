@@ -208,7 +208,8 @@ def differ(left: Extent, right: Extent) -> bool:
 
 
 def differ_as_a_rule(left: Extent, right: Extent) -> bool:
-    """As `differ`, of extents that are taken to differ where that depends."""
+    """Check whether two extents differ, like `differ`, but let the question that it raises with
+    Undecided expect that they do."""
     try:
         return differ(left, right)
     except Undecided as error:

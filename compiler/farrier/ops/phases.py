@@ -1,9 +1,9 @@
-"""PhasesToSpace: Farrier's own operator that puts channels side by side as the phases of an image.
+"""PhasesToSpace, an internal operator that interleaves groups of channels as points of an image.
 
-x is [n, phases · c, extents…], y is [n, c, extents · strides…]; the phase of a point of y is its
+x is [n, phases · c, extents…], y is [n, c, extents · strides…]. The phase of a point of y is its
 position modulo `strides`, the last axis counted fastest, and channel `phase · c + i` of x holds
-channel i of y at the points of that phase. With one stride for both axes of an image it is ONNX's
-DepthToSpace of mode DCR.
+channel i of y at the points of that phase. For an image with equal strides it is ONNX's
+DepthToSpace in mode DCR.
 """
 
 from __future__ import annotations

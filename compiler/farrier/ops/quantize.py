@@ -17,9 +17,9 @@ from farrier.ops.scalar import Scalar, cast, unary, where
 
 
 def _quantize(attrs: Attrs, x: Scalar, scale: Scalar, zero: Scalar | None = None) -> Scalar:
-    """saturate(round(x / scale) + zero), or saturate(round(x / scale + zero)) with `zero_first`,
-    which only the importer sets; the quotient is rounded to `precision`. NaN becomes the least
-    integer, as in ONNX Runtime."""
+    """Compute saturate(round(x / scale) + zero), or saturate(round(x / scale + zero)) with the
+    attribute `zero_first`, which only the importer sets. The quotient is rounded to `precision`. A
+    NaN becomes the least integer, as in ONNX Runtime."""
     to, precision = DType(str(attrs["to"])), DType(str(attrs["precision"]))
     ratio = cast(x, DType.F32)
     if not isinstance(scale.expr, Const) or scale.expr.value != 1:
@@ -33,7 +33,7 @@ def _quantize(attrs: Attrs, x: Scalar, scale: Scalar, zero: Scalar | None = None
         ratio = ratio + cast(zero, DType.F32)
     if to.is_integer and to.is_signed:
         least = float(to.limits[0])
-        ratio = where(ratio > least, ratio, least)  # NaN is not
+        ratio = where(ratio > least, ratio, least)  # A NaN compares false and becomes `least`.
     return cast(ratio, to) if to.is_integer else converted(ratio, to, bool(attrs["saturate"]))
 
 

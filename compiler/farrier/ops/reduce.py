@@ -47,7 +47,7 @@ from farrier.ops.scalar import (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Rule:
-    """`after(combine over before(x), count)`; `before` and `after` are elementwise.
+    """A reduction `after(combine over before(x), count)`; `before` and `after` are elementwise.
 
     Where the result `is_real`, integers are reduced in float64, and the result is truncated.
     """
@@ -166,9 +166,10 @@ def _log_sum_exp(x: Array, axes: tuple[int, ...]) -> Array:
 
 
 def _log_sum_exp_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
-    """log Σ e^(x − max) + max, which does not overflow.
+    """Compute log Σ e^(x − max) + max, which does not overflow.
 
-    Of integers each power is truncated, as in ONNX Runtime: those of the maximum are 1, others 0.
+    With integers each power is truncated as in ONNX Runtime: it is 1 for elements equal to the
+    maximum, and 0 for all others.
     """
     x = builder.operand(node, inputs, 0)
     axes = _axes(builder.static(node, 1), x.rank, attributes_of(node))
@@ -198,7 +199,8 @@ def _log_sum_exp_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple
 
     def result(*at: Expr) -> Scalar:
         most, beyond = high(*at), converted(log(sums(*at)), out.dtype)
-        return where(equal(most - most, 0), beyond + most, most)  # infinite or NaN: itself
+        # An infinite or NaN maximum is the result: most - most is NaN then.
+        return where(equal(most - most, 0), beyond + most, most)
 
     return (builder.output(node, result),)
 
@@ -248,7 +250,7 @@ _SUM = _keep(np.sum)
 
 
 def _mean(x: Array, axes: tuple[int, ...]) -> Array:
-    """The mean over some axes; of no elements 0, as in ONNX Runtime."""
+    """Return the mean over some axes; the mean of no elements is 0, as in ONNX Runtime."""
     count = math.prod(x.shape[axis] for axis in axes)
     return np.asarray(np.mean(x, axis=axes, keepdims=True)) if count else _SUM(x, axes)
 

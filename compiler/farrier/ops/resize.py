@@ -1,10 +1,10 @@
 """Resize by nearest neighbour, by linear or by cubic interpolation.
 
-Output position o reads input coordinate (p·o + q) / d along each axis, in whole numbers, so that
+Output position o reads input coordinate (p·o + q) / d along each axis, in integers, so that
 compiled code and reference agree exactly on which element is the nearest. Integers are blended in
-float64, rounded to f32 and truncated. Where ONNX Runtime's coordinate in f32 lies just below a
-whole number, so does its result, so the linear blend of integers takes its coordinate by the same
-steps in f32.
+float64, rounded to f32 and truncated. Truncation makes a difference of 1 where ONNX Runtime's
+coordinate in f32 lies just below an integer. The linear blend of integers therefore computes its
+coordinate by the same steps in f32.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ from farrier.ops.scalar import number as number_of
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Line:
-    """How one axis is resized: input coordinate (p·o + q) / d of output position o.
+    """The resizing of one axis: input coordinate (p·o + q) / d for output position o.
 
-    `mode` names the coordinate transformation and `factor` the scale of the model, None where the
-    scale is `outputs / extent`.
+    `mode` names the coordinate transformation. `factor` is the scale that the model states, or None
+    if the scale is `outputs / extent`.
     """
 
     extent: Extent
@@ -86,10 +86,10 @@ def _lines(
     sizes: Sequence[Extent] | None,
     attrs: Attrs,
 ) -> list[_Line]:
-    """Return one line an axis, of the axes that `axes` names.
+    """Return one line for each axis of the attribute `axes`.
 
-    `sizes` are the extents of the output, else the rounded-down products of extents and `scales`.
-    With both, which the importer alone passes, `scales` are those of the coordinates.
+    The extents of the output are `sizes`, or without them the products of extents and `scales`,
+    rounded down. With both, which only the importer passes, `scales` apply to the coordinates.
     """
     rank = len(shape)
     axes = [normal_axis(a, rank) for a in as_ints(attrs.get("axes") or range(rank))]
@@ -276,7 +276,7 @@ def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
         if is_whole and mode == "linear":
             place = np.clip(_np_place(o, line), 0, last).astype(np.float32)
             low = np.floor(place).astype(np.int64)
-            part = place - low.astype(np.float32)  # 1 - part is rounded to f32 as well
+            part = place - low.astype(np.float32)  # In f32, so that 1 - part is rounded to it too.
         places = [low, low + 1]
         weights = [1 - part, part]
         if mode == "cubic":
@@ -295,7 +295,7 @@ def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 
 
 def _np_place(o: Array, line: _Line) -> Array:
-    """`_place`, in numpy."""
+    """Do in numpy what `_place` does in a tensor program."""
     f32 = np.float32
     extent, outputs, half = f32(number(line.extent)), f32(number(line.outputs)), f32(0.5)
     at, scale = o.astype(f32), outputs / extent if line.factor is None else f32(line.factor)
@@ -385,17 +385,17 @@ def _neighbours(o: Expr, line: _Line, dtype: DType) -> list[tuple[Expr, Scalar |
 
 
 def _rounded_neighbours(o: Expr, line: _Line) -> list[tuple[Expr, Scalar | None]]:
-    """`_neighbours`, with weights of the coordinate that f32 holds, in float64."""
+    """Return `_neighbours` with weights in float64, from the coordinate as f32 holds it."""
     last = line.extent - 1
     place = minimum(maximum(_place(o, line), 0), number_of(last, DType.F32))
     low = minimum(maximum(cast(floor(place), DType.I64), 0), last)
     high = minimum(low + 1, last)
-    part = place - cast(low, DType.F32)  # 1 - part is rounded to f32 as well
+    part = place - cast(low, DType.F32)  # In f32, so that 1 - part is rounded to it too.
     return [(low.expr, cast(1 - part, DType.F64)), (high.expr, cast(part, DType.F64))]
 
 
 def _place(o: Expr, line: _Line) -> Scalar:
-    """The input coordinate of an output, by the steps in f32 that ONNX Runtime takes."""
+    """Compute the input coordinate of an output by the steps in f32 that ONNX Runtime takes."""
     extent, outputs = (number_of(n, DType.F32) for n in (line.extent, line.outputs))
     at = cast(scalar(o), DType.F32)
     scale = outputs / extent if line.factor is None else number_of(line.factor, DType.F32)

@@ -21,8 +21,8 @@ from farrier.ops.control import run_control
 from farrier.ops.operator import Array, to_extents
 from farrier.ops.registry import lookup
 
-# A function of a node, an output of it and that output's array, which returns the array to go on
-# with.
+# An observer: called with a node, one of its outputs and that output's array, it returns the array
+# with which the run goes on.
 Seen: TypeAlias = Callable[[Node, Value, Array], Array]
 
 
@@ -54,12 +54,12 @@ def run_graph(
     sizes: Mapping[str, int] | None = None,
     seen: Seen | None = None,
 ) -> dict[str, Array]:
-    """The graph's outputs by value name, in order. `inputs` are by value name, of shapes in the
-    ranges of the graph's; `sizes` are the values of symbols, by name, that the shapes do not tell.
+    """Run a graph in numpy and return its outputs by value name, in order.
 
-    `wide` computes every f32 tensor in float64, for a reference whose own rounding does not count.
-    `seen` is shown each value that a node of the graph itself computes, and returns what it is to
-    be.
+    `inputs` are arrays by value name, with shapes within the ranges of the graph's inputs. `sizes`
+    maps the names of symbols that no shape determines to their values. `wide` computes every f32
+    tensor in float64, for a reference whose own rounding is negligible. `seen` is called with each
+    value that a node of the outermost graph computes, and returns the array to use in its place.
     """
     # Constants are taken where they are read, and not kept: in double, all of them together may be
     # twice what the model has.
@@ -136,8 +136,8 @@ def _settle(node: Node, found: Array, extents: Array, known: dict[str, int]) -> 
     for size, extent in zip(sizes, to_extents(extents), strict=True):
         wanted = evaluate(extent, known)
         if not demands.is_met(size, wanted):
-            told = f"{demands} {wanted}" if demands is not Demand.EXACT else str(wanted)
-            raise ValueError(f"a size of {size}, which must be {told} ({node.origin})")
+            demand = f"{demands} {wanted}" if demands is not Demand.EXACT else str(wanted)
+            raise ValueError(f"a size of {size}, which must be {demand} ({node.origin})")
 
 
 def _widen(array: Array) -> Array:

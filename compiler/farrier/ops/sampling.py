@@ -48,12 +48,15 @@ from farrier.ops.scalar import (
 )
 
 _MODES = {"bilinear": "linear", "bicubic": "cubic"}  # before opset 20
-_TAPS = {"nearest": 1, "linear": 2, "cubic": 4}  # along an axis
-_CHUNK = 64  # points of a line, whose taps stay in the first-level cache for all channels
+_TAPS = {"nearest": 1, "linear": 2, "cubic": 4}  # The elements that each mode reads along an axis.
+# The points of a line whose taps are computed at a time. The 16 taps of a cubic image take 13 bytes
+# each (offset, weight, inside): 13 KiB for 64 points, which the first-level cache holds for all
+# channels.
+_CHUNK = 64
 _PADDINGS = ("zeros", "border", "reflection")
 
-# A place that is NaN, infinite or beyond what an index holds is that of the coordinate −1, as in
-# ONNX Runtime, which halves the range of int64 so that neighbours still fit.
+# A place that is NaN, infinite or beyond the range of an index becomes that of the coordinate −1,
+# as in ONNX Runtime, whose limit is half the range of int64 so that neighbours do not overflow.
 _FARTHEST = 2.0**62
 
 
@@ -89,8 +92,8 @@ def _reflected(place: Scalar, low: Scalar, high: Scalar) -> Scalar:
 
 
 def _nest(nest: LoopBuilder, node: Node) -> None:
-    """Threads divide the lines of the outputs. The taps of a chunk of a line, which are those of
-    all channels, are computed first; then each channel gathers its elements at them."""
+    """Write the loops: threads divide the lines of the output. The taps of a chunk of a line are
+    the same for all channels, so they are computed first, and then each channel gathers at them."""
     mode, padding, aligned = _modes(attributes_of(node))
     batch, channels, *spatial = nest.shape(0)
     x = nest.input(0, (batch, channels, product(spatial)))
@@ -109,11 +112,11 @@ def _nest(nest: LoopBuilder, node: Node) -> None:
         weights = [nest.local("weight", (width,), sums) for _ in range(count)]
         inside = [nest.local("inside", (width,), DType.BOOL) for _ in range(count)]
         with nest.for_(width) as i:
-            at = minimum(first + i, outs[-1] - 1)  # behind the line stands its last point
+            at = minimum(first + i, outs[-1] - 1)  # A last, partial chunk repeats the last point.
             axes = []
             for axis, extent in enumerate(spatial):
-                given = cast(grid[(n, *line, at, len(spatial) - 1 - axis)], kind)
-                place = nest.let(_place(given, extent, mode, padding, aligned), "place")
+                coordinate = cast(grid[(n, *line, at, len(spatial) - 1 - axis)], kind)
+                place = nest.let(_place(coordinate, extent, mode, padding, aligned), "place")
                 axes.append(_taps(nest, place, extent, mode, padding, aligned))
             for tap, taps in enumerate(itertools.product(*axes)):
                 offsets[tap][i] = _offset([index for index, _, _ in taps], spatial)
@@ -136,7 +139,7 @@ def _nest(nest: LoopBuilder, node: Node) -> None:
 
 
 def _offset(indices: Sequence[Scalar], shape: Sequence[Extent]) -> Scalar:
-    """The offset of an element in a row-major tensor of `shape`."""
+    """Return the offset of an element in a row-major tensor of `shape`."""
     return functools.reduce(
         lambda outer, inner: outer * inner[1] + inner[0],
         zip(indices[1:], shape[1:], strict=True),

@@ -104,7 +104,7 @@ def exp_nonpositive(x: Scalar) -> Scalar:
 
 
 def expm1(x: Scalar) -> Scalar:
-    """exp(x) - 1, which keeps its digits near 0."""
+    """Compute exp(x) - 1 with all digits near 0."""
     return unary(UnaryOp.EXPM1, x)
 
 
@@ -113,7 +113,7 @@ def log(x: Scalar) -> Scalar:
 
 
 def log1p(x: Scalar) -> Scalar:
-    """log(1 + x), which keeps its digits near 0."""
+    """Compute log(1 + x) with all digits near 0."""
     return unary(UnaryOp.LOG1P, x)
 
 

@@ -159,10 +159,10 @@ def slices(
 
 
 def _taken(extent: Extent, start: Extent, end: Extent, step: int) -> Taken:
-    """Return the positions that lie on the axis.
+    """Return the positions of a slice, restricted to the axis.
 
-    Negative bounds count from the end. A start before the axis is its first element in both
-    directions, where Python's slices would take nothing backwards.
+    Negative bounds count from the end. A start before the axis is moved to its first element for
+    both directions, whereas a Python slice with a negative step would be empty.
     """
     low = 0 if step > 0 else -1  # an end of -1 is "through the first element"
     high = extent + low

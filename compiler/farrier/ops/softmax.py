@@ -105,8 +105,8 @@ def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...
         return total(row.ranges, lambda r: weights(*at[: row.axis], r, *at[row.axis :]))
 
     whole = builder.local("sum", row.shape, x.dtype, sums)
-    # One division for the row: the sum is one at least, for the highest adds that. Where a row of
-    # no elements has a context, as an attention over no keys, that is 0 and not NaN.
+    # The row needs one division. The sum is at least 1, the share of the maximum, unless the row
+    # has no elements: `none` makes the sum 1 then, so an attention over no keys is 0 and not NaN.
     size = x.shape[row.axis]
     none = most(size, 1) - size
     share = builder.local(
@@ -148,7 +148,7 @@ def _hard_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer
 
     def first(*at: Expr) -> Reduce:
         def candidate(r: Expr) -> Scalar:
-            # A row that NaN leads has no element that is its maximum, and is zeros.
+            # If the first element is NaN, no element equals the maximum, and the row is all 0.
             is_highest = equal(row.element(at, r), high(*at))
             return where(is_highest, scalar(r), x.shape[row.axis])
 

@@ -143,7 +143,7 @@ def _scalar(nest: LoopBuilder, position: int, default: int) -> Scalar:
 
 
 def _known(nest: LoopBuilder, count: Extent) -> Extent:
-    """How many boxes of one class may stay, where that is a constant; else all of them."""
+    """Return the most boxes of a class that may be kept: input 2 if it is constant, else all."""
     known = nest.known(2)
     return count if known is None else max(int(known), 0)
 
@@ -161,7 +161,7 @@ def _candidates(nest: LoopBuilder, scores: Tensor, batch: Scalar, kind: Scalar) 
     size = nest.variable(number(0, DType.I64), "size")
     with nest.for_(count) as box:
         score = nest.let(scores[batch, kind, box])
-        # A box whose score is NaN comes last, and under a threshold not at all.
+        # A box whose score is NaN ranks last, and is dropped where there is a threshold.
         rank = where(equal(score, score), score, -math.inf)
         place = number(count - 1, DType.I64) - box
         heap.values[size.value], heap.places[size.value] = rank, place

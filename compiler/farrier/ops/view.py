@@ -73,8 +73,8 @@ def _flatten_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[Te
 
 
 def _is_kept(extent: Extent) -> bool:
-    """Whether Squeeze without axes leaves an axis. Files have it for axes that are always 1: one
-    that may have other sizes is taken to have these, though a batch is typically 1."""
+    """Check whether Squeeze without axes keeps an axis. Exporters write it to drop axes that are
+    always 1, so an open axis is expected to differ from 1, though a batch is typically 1."""
     return differ_as_a_rule(extent, 1)
 
 

@@ -55,7 +55,7 @@ class Window:
                 extents.append(ceildiv(extent, stride))
                 continue
             room = extent + self.before[axis] + self.after[axis] - self.reach(axis)
-            # Rounded up, a last window may lie partly behind the input and its padding.
+            # With ceil_mode a last window may extend beyond the input and its padding.
             if room + (stride - 1 if ceil else 0) < 0:
                 raise Mismatch(
                     f"a window of {self.reach(axis)} does not fit into {extent} elements padded by "
