@@ -37,9 +37,11 @@ class LinkedModel:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Check:
-    """What the entry holds a size against that it finds out, and which ONNX node asks for it; or,
-    for a `reason`, that a run gets to a branch which cannot be compiled; or, where an operator
-    `needs` sizes of a kind, what it needs."""
+    """A check that the entry makes at run time, and the ONNX node `origin` that it serves.
+
+    It compares a computed size with `most`. With a `reason` it fails because the run has reached a
+    branch that cannot be compiled; `needs` describes the sizes that an operator requires.
+    """
 
     most: Extent  # over `Plan.dims`
     is_exact: bool

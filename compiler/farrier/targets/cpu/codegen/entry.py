@@ -200,15 +200,15 @@ def position_of(place: Place, inputs: int, outputs: int) -> int:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Limit:
-    """The sizes that may be found: `most` at most and not negative, or where a check `demands` a
-    relation to it, those; else check `number` fails."""
+    """The range of a size that is computed at run time: 0 to `most`, or with `demands` the sizes
+    in that relation to `most`. A size outside of it fails check `number`."""
 
     number: int
     most: Extent
     demands: Demand | None = None
 
 
-# The comparison by which LLVM tells that a size is not what is demanded.
+# The predicate of LLVM's icmp that holds for a size which violates a demand.
 _UNMET = {Demand.EXACT: "ne", Demand.LEAST: "slt", Demand.MOST: "sgt"}
 
 
@@ -325,8 +325,8 @@ class _Driver:
                 self._define(symbol.name, value)
 
     def _limit(self, most: Extent, of: Bind | Repeat, demands: Demand | None = None) -> _Limit:
-        """A check of its own. A size of which nothing is demanded is at most what there is room
-        for, and what sizes found before allow."""
+        """Add a check and return its limit. Without a demand the limit is the capacity, tightened
+        by the sizes that are bound at this step."""
         room = most
         if demands is None:
             room = upper(most, lambda symbol: symbol.name in self._told)
@@ -336,7 +336,7 @@ class _Driver:
         return _Limit(self._check(check), most, demands)
 
     def _check(self, check: Check) -> int:
-        """The number of a check that is made here."""
+        """Add a check and return its number."""
         self.checks.append(check)
         return self._first_check + len(self.checks) - 1
 
@@ -396,7 +396,7 @@ class _Driver:
         slices = (*loop.read, *loop.written)
         wholes = [self._address(self._place(one.whole)) for one in slices]
         most = self._most_trips(loop)
-        limits = [self._limit_of_grown(one, loop) for one in loop.grown]
+        limits = [self._limit_of_grown(grown, loop) for grown in loop.grown]
         sizes = [
             self._checked(self._extent(one.initial), limit)
             for one, limit in zip(loop.grown, limits, strict=True)

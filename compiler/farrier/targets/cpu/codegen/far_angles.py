@@ -1,6 +1,8 @@
-"""Large angles, reduced by as many bits of 2 / pi as each asks for (M. Payne, R. Hanek, "Radian
-reduction for trigonometric functions", 1983): a function of the module, a lane at a time, which is
-called for vectors that hold one.
+"""The reduction of large angles by as many bits of 2 / pi as each needs (M. Payne, R. Hanek,
+"Radian reduction for trigonometric functions", 1983).
+
+It is a function of the LLVM module that works on one lane at a time. Vectors that hold a large
+angle call it; all others skip it.
 """
 
 from __future__ import annotations
@@ -9,8 +11,8 @@ from farrier.targets.cpu.codegen.builder import Builder
 from farrier.targets.cpu.codegen.float_code import FloatCode
 from farrier.targets.cpu.codegen.text import suffix
 
-# The bits of 2 / pi after the point, 64 a word, behind a word of zeros; 3 words from where the bits
-# of the greatest f64 count.
+# The fraction bits of 2 / pi in words of 64, most significant first, behind a word of zeros for
+# small angles. They end 3 words after the first bit that matters for the greatest f64.
 _TWO_OVER_PI = (
     0x0, 0xA2F9836E4E441529, 0xFC2757D1F534DDC0, 0xDB6295993C439041, 0xFE5163ABDEBBC561,
     0xB7246E3A424DD2E0, 0x06492EEA09D1921C, 0xFE1DEB1CB129A73E, 0xE88235F52EBB4484,
@@ -21,8 +23,11 @@ _TWO_OVER_PI = (
 
 
 def far_angles(b: Builder, c: FloatCode, near: float) -> str:
-    """The name of a function of angles, and of what those below `near` were reduced to and the
-    quadrants, that reduces the others: to at most pi / 4, NaN of an infinite one."""
+    """Declare the function that reduces the angles from `near` on, and return its name.
+
+    It takes a vector of angles x, their reductions r and their quadrants q, and returns r and q
+    with the lanes replaced whose |x| >= `near`: |r| <= pi / 4, and NaN for an infinite angle.
+    """
     name = f"@farrier.far_angles.{suffix(c.kind)}"
     words = ", ".join(f"i64 {word}" for word in _TWO_OVER_PI)
     count = len(_TWO_OVER_PI)
@@ -38,7 +43,7 @@ def far_angles(b: Builder, c: FloatCode, near: float) -> str:
 
 
 def _each_lane(name: str, c: FloatCode, near: float) -> str:
-    """The text of the function over all lanes."""
+    """Return the text of the function over all lanes."""
     both = f"{{ {c.kind}, {c.bits} }}"
     params = f"{c.kind} %x, {c.kind} %r0, {c.bits} %q0"
     lines = [f"define internal {both} {name}({params}) noinline nounwind {{"]
@@ -60,14 +65,15 @@ def _each_lane(name: str, c: FloatCode, near: float) -> str:
             lines.append("  %r1 = select i1 %f0, double %b0, double %r0")
             lines.append("  %q1 = select i1 %f0, i64 %c0, i64 %q0")
         else:
-            for part, kind, element, whole, new in (
+            for part, kind, element, vector, new in (
                 ("r", c.kind, "double", r, "b"),
                 ("q", c.bits, "i64", q, "c"),
             ):
                 lines += [
-                    f"  %o{part}{n} = extractelement {kind} {whole}, {at}",
+                    f"  %o{part}{n} = extractelement {kind} {vector}, {at}",
                     f"  %n{part}{n} = select i1 %f{n}, {element} %{new}{n}, {element} %o{part}{n}",
-                    f"  %{part}{n + 1} = insertelement {kind} {whole}, {element} %n{part}{n}, {at}",
+                    f"  %{part}{n + 1} = insertelement {kind} {vector}, "
+                    f"{element} %n{part}{n}, {at}",
                 ]
         r, q = f"%r{n + 1}", f"%q{n + 1}"
     lines += [
@@ -79,9 +85,10 @@ def _each_lane(name: str, c: FloatCode, near: float) -> str:
     return "\n".join(lines)
 
 
-# With x = m 2^p: m times those bits of 2 / pi that count less than 4 quadrants, 192 of them. The
-# product's first two bits are the quadrant, the others the fraction of one, to the nearest. At
-# least 2^-62 of a quadrant is left (Muller, chapter 11), so 64 bits of it are exact.
+# With x = m 2^p, this multiplies m by the 192 bits of 2 / pi below the weight of 4 quadrants: the
+# bits above only add full turns. The product's first two bits are the quadrant, the others its
+# fraction, which is rounded to the nearest quadrant. At least 2^-62 of a quadrant remains (Muller,
+# chapter 11), so 64 bits of the remainder are exact.
 _FAR_ANGLE = """define internal { double, i64 } @farrier.far_angle(double %x) noinline nounwind {
   %code = bitcast double %x to i64
   %high = lshr i64 %code, 52

@@ -1,27 +1,32 @@
-"""Activations that multiply their operand by a gate between 0 and 1, and the gate.
+"""The sigmoid, and the activations that multiply their operand by it or a similar gate.
 
-Where the gate closes, it is an exponential; its power of two comes last, so that a product that has
-all bits is made of factors that do. Where it is closed it is 0, and -inf times it NaN, as the
-formulas say.
+A gate that tends to 0 does so as an exponential. The power of two is applied last, after the
+product with the operand, so that a normal result does not lose bits to a subnormal gate. The gate
+at -inf is 0 and the product NaN, as the formulas define it.
 """
 
 from __future__ import annotations
 
 from farrier.targets.cpu.codegen.float_code import FloatCode
 
-# Gelu by tanh is x sigmoid(x (linear + cubic x^2)), linear = 2 sqrt(2 / pi), cubic 0.044715 of that
-# (D. Hendrycks, K. Gimpel, arXiv:1606.08415), each as a sum: the first part of `linear` has 11
-# bits, so that what is left of a sum with it is exact when it is subtracted.
+# Gelu by tanh is x sigmoid(x (linear + cubic x^2)) with linear = 2 sqrt(2 / pi) and
+# cubic = 0.044715 linear (D. Hendrycks, K. Gimpel, arXiv:1606.08415). Each constant is the sum of
+# two; the high part of `linear` has 11 bits, so that subtracting it from a sum with it is exact.
 _LINEAR, _LINEAR_REST = 1.595703125, 6.599660573071176e-05
 _CUBIC, _CUBIC_REST = {}, {}
 _CUBIC[True], _CUBIC_REST[True] = 0.07135481627260025, -6.175149918155315e-19
 _CUBIC[False], _CUBIC_REST[False] = 0.07135481387376785, 2.3988323959931355e-09
-_LIFT = 64  # more than the 53 binary digits that the smallest normal exponent leaves to others
+# The smallest exponential has 53 binary digits below the normal range; 2^64 lifts it above.
+_LIFT = 64
 
 
 def sigmoid(c: FloatCode, x: str) -> str:
-    """1 / (1 + exp(-|x|)), of negative numbers times exp(-|x|). Where no instruction scales, the
-    exponential is 2^64 times as large until the end, and so a normal number."""
+    """Compute 1 / (1 + exp(-|x|)), and for negative x exp(-|x|) times that.
+
+    Without an instruction that scales, the exponential is kept 2^64 times as large until the end,
+    which makes it a normal number.
+    """
+    # exp is 0 below -103.97 in f32 and -745.1 in f64.
     parts = c.reduced(c.at_least(c.neg(c.abs(x)), c.of(-104.0, -746.0)))
     is_negative = c.less(x, 0.0)
     if c.scales:
@@ -33,19 +38,21 @@ def sigmoid(c: FloatCode, x: str) -> str:
 
 
 def swish(c: FloatCode, x: str, alpha: str | float) -> str:
-    """x * sigmoid(alpha * x)."""
+    """Compute x * sigmoid(alpha * x)."""
     if alpha == 1.0:
         return _gated(c, x, c.less(x, 0.0), c.neg(c.abs(x)), None)
     z, rest = c.product(x, alpha)
-    # Of a positive z the rest has the wrong sign, beside a 1 that hides it.
+    # For a positive z the rest has the wrong sign, but the gate is near 1 then and hides it.
     return _gated(c, x, c.less(z, 0.0), c.neg(c.abs(z)), rest)
 
 
 def gelu_tanh(c: FloatCode, x: str) -> str:
-    """x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))), which is x times the sigmoid of
-    twice that. The sigmoid's argument is a sum of two numbers, for the sigmoid near 0 is as much
-    less exact than it as it is large."""
-    near = c.at_least(c.neg(c.abs(x)), c.of(-13.0, -27.0))  # beyond, the sigmoid is 0 or 1
+    """Compute x / 2 * (1 + tanh(u)), u = sqrt(2 / pi) * (x + 0.044715 * x^3), as x * sigmoid(2 u).
+
+    The sigmoid's argument is a sum of two numbers: where the sigmoid is small, its relative error
+    is the argument's relative error times the argument.
+    """
+    near = c.at_least(c.neg(c.abs(x)), c.of(-13.0, -27.0))  # Beyond, the sigmoid is 0 or 1.
     square, square_rest = c.product(near, near)
     cubic = _CUBIC[c.double]
     factor = c.fma(square, cubic, _LINEAR)
@@ -57,7 +64,8 @@ def gelu_tanh(c: FloatCode, x: str) -> str:
 
 
 def mish(c: FloatCode, x: str) -> str:
-    """x * tanh(log(1 + e^x)) = x * u / (u + 2) with u = e^x * (e^x + 2)."""
+    """Compute x * tanh(log(1 + e^x)) = x * u / (u + 2) with u = e^x * (e^x + 2)."""
+    # x * e^x is 0 below the first bounds; the quotient rounds to 1 above the second.
     end = c.of(-120.0, -760.0)
     parts = c.reduced(c.at_most(c.at_least(x, end), c.of(20.0, 40.0)))
     grown = parts.times(parts.mantissa)
@@ -67,9 +75,13 @@ def mish(c: FloatCode, x: str) -> str:
 
 
 def _gated(c: FloatCode, x: str, is_negative: str, z: str, rest: str | None) -> str:
-    """x * sigmoid(z + rest) of a negative x, of others x * sigmoid(-z - rest), with z <= 0 and a
-    `rest` far below it: as `sigmoid` is, but the exponential's mantissa is multiplied first and its
-    power of two last. Beyond the bound, whose halves are normal powers, the sigmoid is 0 or 1."""
+    """Compute x * sigmoid(z + rest) where `is_negative`, else x * sigmoid(-z - rest), for z <= 0
+    and |rest| far below |z|.
+
+    It is computed like `sigmoid`, but x is multiplied by the exponential's mantissa first and by
+    its power of two last. Below the bound the sigmoid is 0 or 1; down to it, both halves of the
+    power are normal numbers.
+    """
     end = c.of(-174.0, -1416.0)
     is_beyond = c.less(z, end)
     if rest is not None:

@@ -8,11 +8,12 @@ from farrier.targets.cpu.codegen.exponentials import exp
 from farrier.targets.cpu.codegen.float_code import FloatCode
 from farrier.targets.cpu.codegen.logarithms import log1p
 
-# (tanh(x) - x) / x^3 in x^2 <= 0.4, its Chebyshev interpolant
+# The Chebyshev interpolant of (tanh(x) - x) / x^3 as a polynomial in x^2 <= 0.4.
 _TANH = (-0.33333333149373706, 0.1333330014615991, -0.05395846162426815,
          0.02176250289236752, -0.008323187026469735, 0.00226950165917333)  # fmt: skip
-_EXPM1_F64 = tuple(1 / math.factorial(k + 2) for k in range(17))  # Taylor's: 0.69^18 / 19! < 2^-66
-# (sinh(x) - x) / x^3 in x^2 on |x| <= 1, to 2^-34 and to 2^-63
+# The Taylor series of (e^x - 1 - x) / x^2: the first term left out is 0.69^18 / 19! < 2^-66.
+_EXPM1_F64 = tuple(1 / math.factorial(k + 2) for k in range(17))
+# (sinh(x) - x) / x^3 as a polynomial in x^2 on |x| <= 1, to 2^-34 (f32) and to 2^-63 (f64).
 _SINH = (0.16666666497562013, 0.008333350059964988, 0.0001983615929752717, 2.816954276296634e-06)
 _SINH_F64 = (0.16666666666666669, 0.008333333333333148, 0.00019841269841431748,
              2.755731915710553e-06, 2.5052123132053817e-08, 1.605726009291927e-10,
@@ -20,7 +21,7 @@ _SINH_F64 = (0.16666666666666669, 0.008333333333333148, 0.00019841269841431748,
 
 
 def tanh(c: FloatCode, x: str) -> str:
-    """An odd polynomial near zero, 1 - 2 / (exp(2 |x|) + 1) elsewhere."""
+    """Compute tanh by an odd polynomial near zero, and as 1 - 2 / (exp(2 |x|) + 1) elsewhere."""
     size = c.abs(x)
     twice = c.add(size, size)
     if c.double:
@@ -36,7 +37,7 @@ def tanh(c: FloatCode, x: str) -> str:
 
 
 def sinh(c: FloatCode, x: str) -> str:
-    """An odd polynomial up to 1, a difference of exponentials beyond."""
+    """Compute sinh by an odd polynomial up to 1, and as a difference of exponentials beyond."""
     size = c.abs(x)
     square = c.mul(size, size)
     series = c.polynomial(square, _SINH_F64 if c.double else _SINH)
@@ -47,23 +48,23 @@ def sinh(c: FloatCode, x: str) -> str:
 
 
 def cosh(c: FloatCode, x: str) -> str:
-    """A sum of exponentials."""
+    """Compute cosh as a sum of exponentials."""
     grown, decayed = _quarters(c, c.abs(x))
     total = c.add(grown, decayed)
     return c.add(total, total)
 
 
 def _quarters(c: FloatCode, size: str) -> tuple[str, str]:
-    """e^x / 4 and e^-x / 4: twice their sum is a cosine also where e^x has no number. Beyond the
-    bound they are infinite and 0."""
+    """Return e^x / 4 and e^-x / 4: twice their sum is cosh(x) even where e^x itself overflows.
+    Beyond the bound they are infinite and 0."""
     parts = c.reduced(c.at_most(size, c.of(90.0, 711.0)))
     grown = c.mul(parts.mantissa, c.power_of_two(parts.exponent(-2)))
     return grown, c.div(0.0625, grown)
 
 
 def asinh(c: FloatCode, x: str) -> str:
-    """log1p(|x| + x^2 / (1 + sqrt(1 + x^2))); of large numbers log(|x|) + ln 2, to which
-    1 / (4 x^2) would be added."""
+    """Compute log1p(|x| + x^2 / (1 + sqrt(1 + x^2))), and for large |x| log(|x|) + ln 2, which
+    leaves out 1 / (4 x^2)."""
     size = c.abs(x)
     square = c.mul(size, size)
     root = c.intrinsic("sqrt", c.add(square, 1.0))
@@ -72,7 +73,7 @@ def asinh(c: FloatCode, x: str) -> str:
 
 
 def acosh(c: FloatCode, x: str) -> str:
-    """log1p(t + sqrt(t^2 + 2 t)) with t = x - 1, of large numbers log(x) + ln 2."""
+    """Compute log1p(t + sqrt(t^2 + 2 t)) with t = x - 1, and for large x log(x) + ln 2."""
     above = c.sub(x, 1.0)
     near = c.add(above, c.intrinsic("sqrt", c.mul(above, c.add(above, 2.0))))
     valid = c.b.pure(f"fcmp oge {c.kind} {x}, {c.const(1.0)}")
@@ -80,14 +81,15 @@ def acosh(c: FloatCode, x: str) -> str:
 
 
 def _log_of_sum(c: FloatCode, size: str, near: str) -> str:
-    """log1p(near), or log(2 size) where the square of `size` hides a 1 beside it."""
+    """Compute log1p(near), or log(2 size) beyond 2^13 (f32) and 2^28 (f64), where 1 is less than an
+    ulp of the square of `size`."""
     is_large = c.less(c.of(2.0**13, 2.0**28), size)
     value = log1p(c, c.select(is_large, c.sub(size, 1.0), near))
     return c.add(value, c.select(is_large, math.log(2), 0.0))
 
 
 def atanh(c: FloatCode, x: str) -> str:
-    """log1p(2 |x| / (1 - |x|)) / 2."""
+    """Compute log1p(2 |x| / (1 - |x|)) / 2 with the sign of x."""
     size = c.abs(x)
     ratio = c.div(c.add(size, size), c.sub(1.0, size))
     return c.signed_as(c.mul(log1p(c, ratio), 0.5), x)

@@ -1,4 +1,4 @@
-"""log and log1p: e * ln 2 + log(m) with the argument 2^e * m, sqrt(1/2) <= m < sqrt(2)."""
+"""The functions log and log1p: e * ln 2 + log(m) for 2^e * m, sqrt(1/2) <= m < sqrt(2)."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import math
 
 from farrier.targets.cpu.codegen.float_code import LN2_HIGH, LN2_LOW, FloatCode
 
-# (log(1 + f) - f + f^2 / 2) / f^3 on sqrt(1/2) <= 1 + f <= sqrt(2), its Chebyshev interpolant
+# The Chebyshev interpolant of (log(1 + f) - f + f^2 / 2) / f^3 on sqrt(1/2) <= 1 + f <= sqrt(2).
 _LOG = (0.3333333118003176, -0.24999996957953924, 0.2000071574878935, -0.1666780231926027,
         0.14249057647505176, -0.12425687336802481, 0.11685419915841033, -0.11479733811890441,
         0.06971611446083988)  # fmt: skip
-# Of log(m) = 2 atanh(s), s = (m - 1) / (m + 1), Taylor's: s² <= 0.0295, so 0.0295^11 / 25 is left.
+# The Taylor series of log(m) = 2 atanh(s), s = (m - 1) / (m + 1): with s² <= 0.0295 its error is
+# 0.0295^11 / 25.
 _LOG_F64 = tuple(2 / (2 * k + 3) for k in range(11))
 
 
 def log(c: FloatCode, x: str) -> str:
-    """The natural logarithm; its largest error is 1 ulp in f32, 1.5 in f64."""
+    """Compute the natural logarithm; the largest error is 1 ulp in f32 and 1.5 ulp in f64."""
     smallest = c.of(2.0**-126, 2.0**-1022)
     is_tiny = c.less(x, smallest)
     normal = c.select(is_tiny, c.mul(x, 2.0**c.mantissa_bits), x)
@@ -24,18 +25,18 @@ def log(c: FloatCode, x: str) -> str:
     result = _joined(c, e, c.sub(m, 1.0))
     result = c.select(c.equal(x, math.inf), math.inf, result)
     result = c.select(c.equal(x, 0.0), -math.inf, result)
-    # What is not at least zero, a NaN included, has no logarithm.
+    # The logarithm of a negative number or a NaN is NaN.
     valid = c.b.pure(f"fcmp oge {c.kind} {x}, {c.const(0.0)}")
     return c.select(valid, result, math.nan)
 
 
 def log1p(c: FloatCode, x: str) -> str:
-    """log(1 + x): that of the rounded sum 2^e m, m corrected by what rounding lost, so that it is
-    x itself where e is 0."""
+    """Compute log(1 + x) from the rounded sum 1 + x = 2^e m, where the rounding error is added back
+    to m. If e is 0, m - 1 is then x itself."""
     total = c.add(x, 1.0)
     exponent, m, shifted = split(c, total)
     lost = c.sub(x, c.sub(total, 1.0))
-    # 2^-e; where e is beyond, nothing was lost.
+    # This is 2^-e. For larger e the rounding error does not matter.
     last = (c.bias - 1) << c.mantissa_bits
     bounded = c.b.overloaded("smin", c.bits, shifted, c.integer(last))
     scale = c.from_bits(c.int_op("sub", c.bits_of(1.0), bounded))
@@ -43,11 +44,11 @@ def log1p(c: FloatCode, x: str) -> str:
     result = c.select(c.equal(x, math.inf), math.inf, result)
     result = c.select(c.equal(x, -1.0), -math.inf, result)
     valid = c.b.pure(f"fcmp oge {c.kind} {x}, {c.const(-1.0)}")
-    return c.signed_as(c.select(valid, result, math.nan), x)  # of a zero
+    return c.signed_as(c.select(valid, result, math.nan), x)  # The result of -0 is -0.
 
 
 def split(c: FloatCode, x: str) -> tuple[str, str, str]:
-    """e as an integer, m, and e where a float has its exponent, of a normal number."""
+    """Split a normal number into e as an integer, m, and e in the position of the exponent bits."""
     bits = c.to_bits(x)
     # Subtract the bits of sqrt(1/2) so that the exponent field counts from there.
     offset = c.int_op("sub", bits, c.bits_of(math.sqrt(0.5)))
@@ -61,7 +62,7 @@ def _number(c: FloatCode, exponent: str) -> str:
 
 
 def _joined(c: FloatCode, e: str, f: str) -> str:
-    """e * ln 2 + log(1 + f)."""
+    """Compute e * ln 2 + log(1 + f)."""
     if c.double:
         s = c.div(f, c.add(f, 2.0))
         z = c.mul(s, s)

@@ -1,12 +1,13 @@
-"""Elementary functions as straight-line vector code: no table, no libm, and no branch but one
-before angles of more than a million.
+"""Elementary functions as straight-line vector code, without tables or calls of libm.
 
-Each reduces its argument to a short interval, where a polynomial is good to the last bits, and
-puts the result together again; see J.-M. Muller, "Elementary Functions" (chapters 10 and 11).
-Literal coefficients are minimax fits to the function named beside them, with 50 digits, relative to
-the function's whole value: polynomials by Remez' exchange, quotients by least squares whose weights
-follow the error (C. L. Lawson, 1961). The error beside them is the fit's own; with what rounding
-adds, every function is within 4 units in the last place (tests/codegen/test_accuracy.py).
+The only branch leads to the reduction of angles of more than a million. Each function reduces its
+argument to a short interval, evaluates a polynomial that is accurate there to the last bits, and
+undoes the reduction; see J.-M. Muller, "Elementary Functions" (chapters 10 and 11).
+
+Literal coefficients are minimax fits, computed with 50 digits, to the function that a comment
+names, relative to the function's full value: polynomials by the Remez exchange algorithm, quotients
+by iteratively reweighted least squares (C. L. Lawson, 1961). The comment states the error of the
+fit; tests/ops/test_accuracy.py bounds the error with rounding, in units in the last place.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ Expansion: TypeAlias = Callable[[FloatCode, str], str]
 
 
 def expand(b: Builder, name: str, x: Value) -> str:
-    """The SSA value of the function `name` of `x`: a unary operator of the expression grammar that
-    no instruction computes."""
+    """Return the SSA value of the function `name` of `x`, a unary operator of the expression
+    grammar for which there is no instruction."""
     return _EXPANSIONS[name](FloatCode(b, x.dtype, x.lanes), x.text)
 
 
@@ -45,7 +46,7 @@ def power(b: Builder, base: Value, exponent: Value) -> str:
 
 
 def swish(b: Builder, x: Value, alpha: Value) -> str:
-    """`x * sigmoid(alpha * x)` on floats."""
+    """Compute `x * sigmoid(alpha * x)` on floats."""
     factor = alpha.text if alpha.const is None else float(alpha.const)
     return gates.swish(FloatCode(b, x.dtype, x.lanes), x.text, factor)
 

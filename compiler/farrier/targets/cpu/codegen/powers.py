@@ -10,56 +10,57 @@ from farrier.targets.cpu.codegen.exponentials import exp
 from farrier.targets.cpu.codegen.float_code import LN2_HIGH, LN2_LOW, FloatCode
 from farrier.targets.cpu.codegen.logarithms import log, split
 
-# (2 atanh(s) - 2 s) / s^3 - 2 / 3 in s^2, divided by s^2: Taylor's, s^2 <= 0.0295
+# The Taylor series of 2 atanh(s) = 2 s + 2/3 s^3 + s^5 (2/5 + 2/7 s^2 + ...), from s^5 on, where
+# s^2 is at most 0.0295.
 _SERIES = tuple(2 / (2 * k + 5) for k in range(11))
-_TWO_THIRDS_LOW = 3.700743415417188e-17  # 2 / 3 less the f64 next to it
-_LN2_LAST = -2.3407938865678234e-23  # ln 2 less its two parts
+_TWO_THIRDS_LOW = 3.700743415417188e-17  # 2 / 3 minus the f64 nearest to it.
+_LN2_LAST = -2.3407938865678234e-23  # ln 2 minus LN2_HIGH and LN2_LOW of f64.
 
 
 def power(c: FloatCode, base: str, exponent: str) -> str:
-    """`base ** exponent`; powers of f32 are computed in f64."""
+    """Compute `base ** exponent`; powers of f32 are computed in f64."""
     if c.double:
         return _power(c, base, exponent)
     wide = c.as_double()
     x, y = c.extended(base), c.extended(exponent)
-    # The logarithm's 53 bits are enough for the 24 of the result.
+    # An f64 logarithm is precise enough for the 24 bits of the result.
     size = exp(wide, wide.mul(y, log(wide, wide.abs(x))))
     return c.truncated(wide, _signed(wide, x, y, size))
 
 
 def _power(c: FloatCode, x: str, y: str) -> str:
-    """exp(y log |x|), where the product is a sum of two numbers: the exponential is as much less
-    exact than it as it is large."""
+    """Compute exp(y log |x|) in f64. The product is a sum of two numbers, as the relative error of
+    the exponential is the absolute error of its argument."""
     high, low = _logarithm(c, c.abs(x))
     product, rest = c.product(high, y)
     rest = c.fma(low, y, rest)
-    # Where the product has no exponential there is nothing to correct.
+    # For larger products the exponential is 0 or infinite, and the rest may be NaN.
     is_bounded = c.less(c.abs(product), 2.0**11)
     return _signed(c, x, y, exp(c, product, c.select(is_bounded, rest, 0.0)))
 
 
 def _signed(c: FloatCode, x: str, y: str, result: str) -> str:
-    """x ** y, of |x| ** y: its sign and special values."""
+    """Compute x ** y from |x| ** y by setting the sign and the special values."""
     size = c.abs(x)
-    whole = c.equal(c.intrinsic("floor", y), y)
+    is_integer = c.equal(c.intrinsic("floor", y), y)
     half = c.mul(y, 0.5)
     even = c.equal(c.intrinsic("floor", half), half)
     negative = c.b.pure(f"icmp slt {c.bits} {c.to_bits(x)}, {c.integer(0)}")
     flipped = c.select(even, result, c.neg(result))
-    # Zeros and infinities have a power for every exponent.
+    # Zeros and infinities have powers for all exponents, other negative bases for integers only.
     ends = c.either(c.equal(size, math.inf), c.equal(x, 0.0))
-    signed = c.select(whole, flipped, c.select(ends, result, math.nan))
+    signed = c.select(is_integer, flipped, c.select(ends, result, math.nan))
     result = c.select(negative, signed, result)
     one_or_more = c.either(c.equal(x, 1.0), c.equal(y, 0.0))
-    # |x| == 1 with an infinite exponent: 0 * inf is NaN, the power is 1.
+    # For |x| = 1 and an infinite y the power is 1, though y log |x| = inf * 0 is NaN.
     is_one, is_infinite = c.equal(size, 1.0), c.equal(c.abs(y), math.inf)
     ones = c.b.pure(f"and {c.mask} {is_one}, {is_infinite}")
     return c.select(c.either(one_or_more, ones), 1.0, result)
 
 
 def _logarithm(c: FloatCode, x: str) -> tuple[str, str]:
-    """log(x) as a sum of two numbers, to 2^-63: of log(m) = 2 s + 2/3 s^3 + ... the first two terms
-    are such sums."""
+    """Return log(x) as a sum of two numbers, to 2^-63: the first two terms of log(m) =
+    2 s + 2/3 s^3 + ... are computed as such sums."""
     tiny = c.less(x, 2.0**-1022)
     exponent, m, _ = split(c, c.select(tiny, c.mul(x, 2.0**52), x))
     e = c.b.pure(f"sitofp {c.bits} {exponent} to {c.kind}")
@@ -71,7 +72,7 @@ def _logarithm(c: FloatCode, x: str) -> tuple[str, str]:
     s_low = c.div(c.fma(c.neg(s), lost, c.fma(c.neg(s), under, f)), under)
     z, z_low = c.product(s, s)
     z_low = c.fma(c.add(s, s), s_low, z_low)
-    # 2 + 2/3 z + ...
+    # The factor 2 + 2/3 z + 2/5 z^2 + ..., by which s is multiplied.
     series = c.mul(c.mul(z, z), c.polynomial(z, _SERIES))
     third, third_low = c.product(z, 2 / 3)
     third_low = c.fma(z, _TWO_THIRDS_LOW, c.fma(z_low, 2 / 3, third_low))
@@ -94,20 +95,20 @@ def _logarithm(c: FloatCode, x: str) -> tuple[str, str]:
 
 
 def _sum(c: FloatCode, large: str | float, small: str) -> tuple[str, str]:
-    """A sum and its rounding error, of a first operand that is the larger."""
+    """Return a sum and its rounding error, for |large| >= |small|."""
     total = c.add(large, small)
     return total, c.sub(small, c.sub(total, large))
 
 
 def _three_quarters(c: FloatCode, x: str) -> str:
-    """x ** 0.75, of local response normalization."""
+    """Compute x ** 0.75, the usual power of local response normalization."""
     root = c.intrinsic("sqrt", c.add(x, 0.0))
     product = c.mul(root, c.intrinsic("sqrt", root))
     return c.select(c.equal(x, -math.inf), math.inf, product)
 
 
 def _root(c: FloatCode, x: str) -> str:
-    """x ** 0.5, of -0 the other zero."""
+    """Compute x ** 0.5, which is +0 for -0, unlike a square root."""
     return c.select(c.equal(x, -math.inf), math.inf, c.intrinsic("sqrt", c.add(x, 0.0)))
 
 

@@ -1,7 +1,8 @@
 """Trigonometric functions and their inverses.
 
-An angle is reduced to a quadrant and what is left of it, at most pi / 4, in f64: by pi / 2 in three
-parts as long as that is exact, and where a vector has a larger angle, in a function of its own.
+An angle is reduced in f64 to a quadrant and a remainder of at most pi / 4. Multiples of pi / 2 are
+subtracted in three parts while that is exact; vectors with a larger angle call the function of
+`far_angles`.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ from farrier.targets.cpu.codegen.builder import Builder
 from farrier.targets.cpu.codegen.far_angles import far_angles
 from farrier.targets.cpu.codegen.float_code import FloatCode
 
-# Taylor's series on |r| <= pi / 4: r^19 / 19! and r^20 / 20! are left, below 2^-62.
+# The Taylor series on |r| <= pi / 4: the first terms left out, r^19 / 19! and r^20 / 20!, are below
+# 2^-62.
 _SIN = tuple((-1) ** (k + 1) / math.factorial(2 * k + 3) for k in range(8))
 _COS = tuple((-1) ** k / math.factorial(2 * k) for k in range(10))
-# pi / 2 in parts of 33 bits, so that a product with an integer of 20 bits is exact
+# pi / 2 in parts of 33 bits, whose products with an integer of 20 bits are exact in f64.
 _HALF_PI = (1.5707963267341256, 6.077100506303966e-11, 2.0222662487111665e-21)
-_NEAR = 2.0**20  # angles with such an integer
-# (atan(t) - t) / t^3 in t^2 on |t| <= tan(pi / 8), to 2^-30 and to 2^-59
+_NEAR = 2.0**20  # Angles below it are less than 2^20 quadrants.
+# (atan(t) - t) / t^3 in t^2 on |t| <= tan(pi / 8), to 2^-30 (f32) and to 2^-59 (f64).
 _ATAN = (-0.33333315222383114, 0.19998471320436695, -0.1424350339376068, 0.10593450688925743,
          -0.06077018263844818)  # fmt: skip
 _ATAN_F64 = (
@@ -27,7 +29,7 @@ _ATAN_F64 = (
     -0.09090897726739426, 0.07692059568942987, -0.06663095901922055, 0.05847825434381598,
     -0.0503900015308233, 0.03805646973540337, -0.017898021569655292,
 )  # fmt: skip
-# (asin(t) - t) / t^3 in t^2 on |t| <= 1/2, to 2^-27.6 and to 2^-59
+# (asin(t) - t) / t^3 in t^2 on |t| <= 1/2, to 2^-27.6 (f32) and to 2^-59 (f64).
 _ASIN = (0.16666752047402125, 0.07495312255825998, 0.04546882075245202, 0.024186098886712273,
          0.0421566174579592)  # fmt: skip
 _ASIN_F64 = (
@@ -36,13 +38,13 @@ _ASIN_F64 = (
     0.010777308644909908, 0.0037168678567061713, 0.02168337585796995, -0.020966684760505012,
     0.0326092986538815,
 )  # fmt: skip
-# pi / 2 as a number of the type and the rest
+# pi / 2 rounded to the type, and the rounding error. Keys: is f64.
 _RIGHT_ANGLE = {True: 1.5707963267948966, False: 1.57079637050628662}
 _RIGHT_ANGLE_REST = {True: 6.123233995736766e-17, False: -4.371139000186241e-08}
 
 
 def sine(quadrants: int) -> Callable[[FloatCode, str], str]:
-    """The sine of an angle so many quadrants ahead: for 0 sin, for 1 cos."""
+    """Return the expansion of sin(x + quadrants * pi / 2): the sine for 0, the cosine for 1."""
 
     def expand(c: FloatCode, x: str) -> str:
         if not c.double:
@@ -53,13 +55,14 @@ def sine(quadrants: int) -> Callable[[FloatCode, str], str]:
         number = c.int_op("add", quadrant, quadrants)
         value = c.select(c.bit(number, 1), cosine, sine)
         value = c.select(c.bit(number, 2), c.neg(value), value)
-        return value if quadrants else c.select(c.equal(x, 0.0), x, value)  # the sign of a zero
+        # sin(-0) is -0.
+        return value if quadrants else c.select(c.equal(x, 0.0), x, value)
 
     return expand
 
 
 def tan(c: FloatCode, x: str) -> str:
-    """The quotient of sine and cosine, in odd quadrants the negative inverse."""
+    """Compute tan as sine over cosine of the remainder, or -cosine over sine in odd quadrants."""
     if not c.double:
         wide = c.as_double()
         return c.truncated(wide, tan(wide, c.extended(x)))
@@ -78,8 +81,8 @@ def _both(c: FloatCode, r: str) -> tuple[str, str]:
 
 
 def _reduced(c: FloatCode, x: str) -> tuple[str, str]:
-    """The distance of an angle from the nearest multiple of pi / 2, and the multiple in the low
-    bits of an integer. NaN of an infinite one."""
+    """Return the remainder of an angle to the nearest multiple of pi / 2, and the number of that
+    multiple in the low bits of an integer. The remainder of an infinite angle is NaN."""
     turns, bits = c.round(c.mul(x, 2 / math.pi))
     r = x
     for part in _HALF_PI:
@@ -102,12 +105,13 @@ def _reduced(c: FloatCode, x: str) -> tuple[str, str]:
 
 
 def _any(b: Builder, mask: str, lanes: int) -> str:
-    whole = b.pure(f"bitcast <{lanes} x i1> {mask} to i{lanes}")
-    return b.pure(f"icmp ne i{lanes} {whole}, 0")
+    bits = b.pure(f"bitcast <{lanes} x i1> {mask} to i{lanes}")
+    return b.pure(f"icmp ne i{lanes} {bits}, 0")
 
 
 def atan(c: FloatCode, x: str) -> str:
-    """Of |x| beyond tan(pi / 8), the angle from pi / 4, and beyond its inverse that from pi / 2."""
+    """Compute atan: a polynomial up to tan(pi / 8), then pi / 4 plus a polynomial of
+    (|x| - 1) / (|x| + 1), and from 1 / tan(pi / 8) on pi / 2 plus a polynomial of -1 / |x|."""
     size = c.abs(x)
     is_middle, is_far = c.less(math.tan(math.pi / 8), size), c.less(1 / math.tan(math.pi / 8), size)
     over = c.select(is_far, -1.0, c.select(is_middle, c.sub(size, 1.0), size))
@@ -121,7 +125,7 @@ def atan(c: FloatCode, x: str) -> str:
 
 
 def asin(c: FloatCode, x: str) -> str:
-    """Of |x| from 1/2 on, pi / 2 minus twice the arcsine of sqrt((1 - |x|) / 2)."""
+    """Compute asin: a polynomial up to 1/2, then pi / 2 - 2 asin(sqrt((1 - |x|) / 2))."""
     is_near, angle = _arc(c, x)
     right, rest = _RIGHT_ANGLE[c.double], _RIGHT_ANGLE_REST[c.double]
     far = c.add(c.fma(angle, -2.0, right), rest)
@@ -129,8 +133,8 @@ def asin(c: FloatCode, x: str) -> str:
 
 
 def acos(c: FloatCode, x: str) -> str:
-    """pi / 2 minus the arcsine; of |x| from 1/2 on, twice that of sqrt((1 - |x|) / 2), or pi minus
-    it."""
+    """Compute acos as pi / 2 - asin(x) up to |x| = 1/2; beyond, as 2 asin(sqrt((1 - |x|) / 2)) for
+    positive x, and pi minus that for negative x."""
     is_near, angle = _arc(c, x)
     right, rest = _RIGHT_ANGLE[c.double], _RIGHT_ANGLE_REST[c.double]
     near = c.sub(right, c.sub(c.signed_as(angle, x), rest))
@@ -140,7 +144,8 @@ def acos(c: FloatCode, x: str) -> str:
 
 
 def _arc(c: FloatCode, x: str) -> tuple[str, str]:
-    """Whether |x| is below 1/2, and the arcsine of |x| or of sqrt((1 - |x|) / 2)."""
+    """Return (is_near, angle): is_near holds where |x| < 1/2, and angle is asin(|x|) there, and
+    asin(sqrt((1 - |x|) / 2)) elsewhere."""
     size = c.abs(x)
     is_near = c.less(size, 0.5)
     square = c.select(is_near, c.mul(size, size), c.mul(c.sub(1.0, size), 0.5))
@@ -149,5 +154,5 @@ def _arc(c: FloatCode, x: str) -> tuple[str, str]:
 
 
 def _odd(c: FloatCode, t: str, square: str, series: tuple[float, ...]) -> str:
-    """t + t^3 times a polynomial of t^2."""
+    """Compute t + t^3 * series(t^2); `square` is t^2."""
     return c.fma(c.mul(t, square), c.polynomial(square, series), t)

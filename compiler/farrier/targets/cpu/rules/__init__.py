@@ -50,9 +50,12 @@ def for_program(program: TensorProgram | Function, target: Target, threads: int)
 
 
 def _first(program: TensorProgram, target: Target, threads: int) -> Space:
-    """The space of the first rule that knows a program, and whose default schedule applies to it
-    where its dims are open: what a rule takes for granted may hold for all numbers, and not for
-    all that symbols allow. Every rule is a better choice than no code."""
+    """Return the space of the first rule that matches a program.
+
+    If the program has open dims, the rule's default schedule must apply to it too: what a rule
+    assumes of constant extents may not be provable for symbols. The reasons for rules passed over
+    are kept in `passed_over`; the fallback rule matches every program.
+    """
     *rules, _ = RULES
     passed_over: list[str] = []
     space: Space | None

@@ -178,8 +178,8 @@ class _Kernel:
             share(schedule, outer, self.machine.threads)
 
     def _most_lanes(self, extent: Extent) -> int:
-        """The elements of an axis; whole vectors of them where it is open, as chunks of a part of
-        one overlap."""
+        """Return the lanes that an axis can fill. The typical extent of an open axis is rounded up
+        to whole vectors, because the last chunk overlaps the one before."""
         if isinstance(extent, int):
             return max(extent, 1)
         lanes = self.machine.lanes
@@ -210,9 +210,9 @@ class _Kernel:
         return _Across(axis.name.removeprefix(f"{name}_"), tuple(along))
 
     def _joined(self, stage: Stage) -> int:
-        """How many axes before the last can be walked as one with it: in every buffer either all
-        of them lie together, plain and read in order, or none is used. Positions along those but
-        the first are remainders by their extents, which are not 0."""
+        """Return the number of axes before the last that can be fused with it: in every buffer
+        they must either be contiguous, row-major and read in order, or not be used at all. Extents
+        must not be 0, as positions along all but the first of these axes are remainders by them."""
         if innermost_axis(stage) != len(stage.axes) - 1 or not _is_plain(stage.buffer.layout):
             return 0
         for count in range(len(stage.axes) - 1, 0, -1):

@@ -82,40 +82,42 @@ def space(program: TensorProgram, target: Target, threads: int) -> Space | None:
 
 def _kernel(program: TensorProgram, machine: Machine, target: Target) -> _Kernel | None:
     """The program made ready for tiling, or None where the rule does not apply."""
-    found = find_contraction(program)
-    if found is None:
+    contraction = find_contraction(program)
+    if contraction is None:
         return None
-    machine = machine.for_elements(found.stage.buffer.dtype)
-    if 2 * _lane_extent(found) < machine.lanes:
+    machine = machine.for_elements(contraction.stage.buffer.dtype)
+    if 2 * _lane_extent(contraction) < machine.lanes:
         return None
-    group = 0 if found.depthwise else group_size(found.broadcast_load, found.lane)
+    group = 0 if contraction.depthwise else group_size(contraction.broadcast_load, contraction.lane)
     if group % machine.lanes:
         return None
-    turns = () if found.depthwise else find_phase_axes(found.stage)
+    turns = () if contraction.depthwise else find_phase_axes(contraction.stage)
     if turns:
         program = accumulate(program)
         program = take_apart(program, _again(program).stage, turns)
-        found = find_contraction(program)
-        if found is None:  # the lanes themselves took turns: those of a plain image
+        contraction = find_contraction(program)
+        if contraction is None:  # The lanes themselves took turns, as in a plain image.
             return None
-    grouping = find_grouping(found, target) if is_permuted(found.vector_load) else None
+    grouping = find_grouping(contraction, target) if is_permuted(contraction.vector_load) else None
     # A group of the lane operand lies together where its layout is chosen, or in its copy.
-    packs = not (is_direct(found) if grouping is None else is_constant(found.vector_load))
-    if packs and not is_permuted(found.vector_load):
+    packs = not (
+        is_direct(contraction) if grouping is None else is_constant(contraction.vector_load)
+    )
+    if packs and not is_permuted(contraction.vector_load):
         return None
     program = accumulate(program)
-    hoisted = found.padded and not found.depthwise
+    hoisted = contraction.padded and not contraction.depthwise
     for wanted, rewrite in ((hoisted, hoist_padding), (packs, pack_lane_operand)):
         if wanted:
             program = rewrite(program, _again(program))
-    made = _again(program)
-    return _Kernel(program, made, machine, turns, group, hoisted, packs, grouping)
+    contraction = _again(program)
+    return _Kernel(program, contraction, machine, turns, group, hoisted, packs, grouping)
 
 
 def _again(program: TensorProgram) -> Contraction:
-    found = find_contraction(program, leading=(PADDED, PACKED))
-    assert found is not None  # what rewrites a contraction leaves a contraction
-    return found
+    contraction = find_contraction(program, leading=(PADDED, PACKED))
+    assert contraction is not None  # Rewrites of a contraction leave a contraction.
+    return contraction
 
 
 @dataclasses.dataclass(frozen=True)

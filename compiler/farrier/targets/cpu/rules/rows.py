@@ -41,7 +41,7 @@ from farrier.targets.cpu.space.operands import accumulate, without_halos
 from farrier.targets.cpu.space.partials import reduce_on_lanes, reduced_axes
 
 RULE = RuleId("rows", version=9)
-# What reductions are computed in. Registers hold bf16 as f32.
+# The element types of reductions. Registers hold bf16 as f32.
 _SUMS = (DType.F32, DType.I32, DType.BF16, DType.F64, DType.I64, DType.U64)
 _WORTH_SHARING = 30_000  # operations of a kernel before a second thread pays
 _STALL = 12.0  # cycles to join the lanes of one vector of partial results
@@ -52,26 +52,26 @@ _TAPS = 16  # of a window, at most, that one iteration takes
 
 
 def space(program: TensorProgram, target: Target, threads: int) -> Space | None:
-    """The space of a program of reductions of 32 or 64 bits with one output, which may be
-    converted; None for any other."""
-    made = without_halos(program)
-    output = made.stages[-1] if made.stages else None
+    """Return the space of a program with reductions in `_SUMS` and one output, whose type may
+    differ; None for any other program."""
+    plain = without_halos(program)
+    output = plain.stages[-1] if plain.stages else None
     if (
         output is None
         or not output.axes
-        or len(made.outputs) != 1
-        or output.buffer.name != made.outputs[0].name
+        or len(plain.outputs) != 1
+        or output.buffer.name != plain.outputs[0].name
     ):
         return None
-    if not any(isinstance(stage.body, Reduce) for stage in made.stages):
+    if not any(isinstance(stage.body, Reduce) for stage in plain.stages):
         return None
     if any(
-        stage.buffer.dtype not in _SUMS for stage in made.stages if isinstance(stage.body, Reduce)
+        stage.buffer.dtype not in _SUMS for stage in plain.stages if isinstance(stage.body, Reduce)
     ):
         return None
-    widest = max((stage.buffer.dtype for stage in made.stages), key=lambda dtype: dtype.bits)
+    widest = max((stage.buffer.dtype for stage in plain.stages), key=lambda dtype: dtype.bits)
     machine = Machine.of(target, threads).for_elements(widest)
-    return Space.of(RULE, _Kernel(accumulate(made), machine))
+    return Space.of(RULE, _Kernel(accumulate(plain), machine))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,13 +136,13 @@ class _Kernel:
 
     @property
     def lanes_are_rows(self) -> bool:
-        """Whether the lanes of a vector are neighbouring rows."""
+        """Check whether the lanes of a vector are neighbouring rows."""
         return self.lane in self.rows and not self._has_single_lane
 
     @functools.cached_property
     def _has_single_lane(self) -> bool:
-        """Whether the contiguous axis has extent one, as a reduction leaves it that keeps its axes:
-        then there are no neighbouring rows, and lanes run along what is reduced."""
+        """Check whether the contiguous axis has extent 1, as after a reduction that keeps its axes.
+        There are no neighbouring rows then, and lanes run along the reduced axis."""
         return any(axis.name == self.lane and axis.extent == 1 for axis in self.output.axes)
 
     # -- decisions ------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ class _Kernel:
         return outer
 
     def _runs_along(self, stage: Stage) -> bool:
-        """Whether a stage has a value for each lane of the output, of several."""
+        """Check whether a stage has a value for each of several lanes of the output."""
         if self._has_single_lane:
             return False
         return any(index == Var(self.lane) for index in self.points[stage.buffer.name])

@@ -66,9 +66,9 @@ class Contraction:
 
 
 def find_contraction(program: TensorProgram, leading: tuple[str, ...] = ()) -> Contraction | None:
-    """Return the contraction that `program` consists of: a sum of products of 32 or 64 bits, first
-    of all stages but those that write the buffers `leading`, then elementwise stages. None if
-    `program` is anything else."""
+    """Return the contraction that `program` consists of, or None if it is not one: a sum of
+    products in `_SUMS`, then elementwise stages. Stages that write the buffers `leading` are
+    ignored."""
     stages = [stage for stage in program.stages if stage.buffer.name not in leading]
     if not stages:
         return None
