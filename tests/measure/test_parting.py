@@ -182,7 +182,15 @@ def quantized():
     return model_of(nodes, given, result, constants)
 
 
-@pytest.mark.parametrize("data", [layers(), half_precision(), quantized()])
+def resized():
+    """Bytes between bytes, which ONNX Runtime computes in fixed point and rounds otherwise."""
+    attrs = {"mode": "linear", "coordinate_transformation_mode": "align_corners"}
+    nodes = [node("Resize", ["x", "", "", "sizes"], ["y"], **attrs)]
+    given, result = info("x", BYTE, [1, 3, 9, 11]), info("y", BYTE, [1, 3, 14, 17])
+    return model_of(nodes, given, result, {"sizes": np.array([1, 3, 14, 17])})
+
+
+@pytest.mark.parametrize("data", [layers(), half_precision(), quantized(), resized()])
 def test_ordinary_models_cause_no_warning(data):
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -34,6 +34,8 @@ _TRIALS = 3  # evaluations that are moved: a tie falls the other way in half of 
 # How much more ONNX Runtime may be off than an evaluation is moved: the sum of many products, or
 # the steps within one operator, round more often than their result does.
 _ORDERS = 16.0
+# Operators that round floats to integers, whose ties fall either way.
+_ROUNDING = frozenset(("QuantizeLinear", "Resize"))
 _STEPS = 8  # one of so many quantized values is moved by a step
 _BYTES = 256 << 20  # of values that are compared at a time
 
@@ -164,7 +166,7 @@ def _moved(generator: np.random.Generator) -> Seen:
 
     def move(node: Node, value: Value, array: Array) -> Array:
         dtype = value.type.dtype
-        if node.op == "QuantizeLinear" and dtype.is_integer:
+        if node.op in _ROUNDING and dtype.is_integer:
             step = generator.integers(-1, 2, array.shape)
             step *= generator.integers(0, _STEPS, array.shape) == 0
             return convert(np.clip(array.astype(np.int64) + step, *dtype.limits), dtype)
