@@ -76,6 +76,54 @@ def test_strings_and_empty_arrays_pass_both_ways():
     assert empty.shape == (0, 3)
 
 
+def listed():
+    """A sequence of each form that the graph has: its items one by one, as slices of one tensor,
+    and one behind the other."""
+    nodes = [
+        node("SequenceConstruct", ["x", "y"], ["pair"]),
+        node("SplitToSequence", ["x"], ["rows"], axis=0, keepdims=0),
+        node("SplitToSequence", ["x", "sizes"], ["parts"], axis=1),
+        node("Neg", ["y"], ["z"]),
+    ]
+    inputs = [info("x", TensorProto.FLOAT, ["n", 5]), info("y", TensorProto.FLOAT, [3])]
+    names = ("pair", "rows", "parts")
+    lists = [
+        helper.make_tensor_sequence_value_info(name, TensorProto.FLOAT, None) for name in names
+    ]
+    outputs = [*lists, info("z", TensorProto.FLOAT, [3])]
+    sizes = numpy_helper.from_array(np.array(2), "sizes")
+    graph = helper.make_graph(nodes, "m", inputs, outputs, [sizes])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+    proto.ir_version = 8
+    return proto.SerializeToString()
+
+
+def test_sequences_are_lists_of_their_items():
+    x, y = np.arange(10, dtype=np.float32).reshape(2, 5), np.ones(3, np.float32)
+    with OnnxRuntime(Model.of_bytes(listed()), print) as engine:
+        pair, rows, parts, z = engine.run({"x": x, "y": y}, ["pair", "rows", "parts", "z"])
+    for items, wanted in ((pair, [x, y]), (rows, list(x)), (parts, np.split(x, [2, 4], axis=1))):
+        assert isinstance(items, list)
+        for item, other in zip(items, wanted, strict=True):
+            np.testing.assert_array_equal(item, other)
+    np.testing.assert_array_equal(z, -y)
+
+
+def test_onnx_runtime_judges_sequences(monkeypatch):
+    """It has no names of their items: it is asked for the sequences, whose tensors are compared."""
+    artifact = compile_model(listed(), CompileOptions(threads=1))
+    assert "ONNX Runtime" in artifact.report["verification"]["reference"]
+    run = OnnxRuntime.run
+
+    def of_others(self, *asked, **how):
+        answer = run(self, *asked, **how)
+        return [[item + 1 for item in one] if isinstance(one, list) else one for one in answer]
+
+    monkeypatch.setattr(OnnxRuntime, "run", of_others)
+    report = compile_model(listed(), CompileOptions(threads=1)).report["verification"]
+    assert report["differs"] is not None
+
+
 def test_what_it_refuses_is_no_answer_and_no_warning():
     said = []
     with OnnxRuntime(Model.of_bytes(product().SerializeToString()), said.append) as engine:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -58,6 +58,30 @@ class DeclaredValue:
                 before = (slice(None),) * self.axis
                 return [parts[0][(*before, slice(*pair))] for pair in itertools.pairwise(ends)]
         return parts
+
+    def members_in(self, names: Collection[str]) -> tuple[str, ...]:
+        """The names, of all the artifact's, of the tensors that hold it."""
+        if not self.is_sequence:
+            return (self.name,) if self.name in names else ()
+        items = (f"{self.name}.{position}" for position in itertools.count())
+        whole = (f"{self.name}.{part}" for part in (ITEMS, LENGTHS))
+        members = tuple(itertools.takewhile(names.__contains__, items))
+        return members or tuple(name for name in whole if name in names)
+
+    def parted(self, items: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
+        """The tensors of its members, which hold a sequence of these items: the inverse of
+        `gathered`. Raises ValueError where no tensors of these members hold it."""
+        import numpy as np
+
+        match self.members:
+            case [whole] if whole == f"{self.name}.{ITEMS}":
+                return [np.stack(items)]
+            case [whole, lengths] if lengths == f"{self.name}.{LENGTHS}":
+                sizes = [item.shape[self.axis] for item in items]
+                return [np.concatenate(items, self.axis), np.array(sizes, np.int64)]
+        if len(items) != len(self.members):
+            raise ValueError(f"{self.name!r} has {len(items)} items, not {len(self.members)}")
+        return list(items)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -72,6 +72,8 @@ def _rival(model: Model, measured: Measured, blobs: Blobs) -> Rival:
     """What any engine is asked for. Raises UsageError, StorageError."""
     if measured.strings:
         raise UsageError("it takes or gives strings")
+    if measured.sequences:
+        raise UsageError("it returns sequences")
     return Rival(
         "",
         _files(model, blobs),

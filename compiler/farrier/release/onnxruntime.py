@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import importlib.util
+import itertools
 import os
 import socket
 import subprocess
@@ -78,10 +79,11 @@ class OnnxRuntime(Closing):
         *,
         extra: Sequence[str] = (),
         is_plain: bool = False,
-    ) -> list[Array] | None:
-        """The outputs of these names, then the values inside the model that are called `extra`;
-        None where ONNX Runtime does not run the model on these inputs. `is_plain` leaves its
-        optimizer out, which may round otherwise, and has had defects."""
+    ) -> list[Any] | None:
+        """The outputs of these names, then the values inside the model that are called `extra`:
+        arrays, and lists of arrays for sequences. None where ONNX Runtime does not run the model on
+        these inputs. `is_plain` leaves its optimizer out, which may round otherwise, and has had
+        defects."""
         try:
             answer, outputs = self._asked(inputs, names, extra, is_plain)
         except (wire.ClosedError, wire.WireError):
@@ -130,8 +132,8 @@ class OnnxRuntime(Closing):
         names: Sequence[str],
         extra: Sequence[str],
         is_plain: bool,
-    ) -> tuple[dict[str, Any], list[Array] | None]:
-        """The answer, and the arrays in it. Raises ClosedError, WireError, OSError (a time-out is
+    ) -> tuple[dict[str, Any], list[Any] | None]:
+        """The answer, and the outputs in it. Raises ClosedError, WireError, OSError (a time-out is
         one), and FarrierError for a file of the model."""
         if self._process is None:
             self._start()
@@ -152,7 +154,8 @@ class OnnxRuntime(Closing):
             return answer, None
         files = wire.receive_files(self._sock, len(answer["outputs"]))
         try:
-            return answer, read_arrays(answer["outputs"], files)
+            arrays = iter(read_arrays(answer["outputs"], files))
+            return answer, [_output(arrays, count) for count in answer["counts"]]
         finally:
             for file in files:
                 os.close(file)
@@ -193,6 +196,11 @@ class OnnxRuntime(Closing):
                 f"{self.name} has no answer to compare with: it {how}; "
                 "the model is compared with Farrier's own operators in float64 alone"
             )
+
+
+def _output(arrays: Iterator[Array], count: int | None) -> Array | list[Array]:
+    """The next output of the arrays: one of them, or the next `count` as a sequence."""
+    return next(arrays) if count is None else list(itertools.islice(arrays, count))
 
 
 def _installed_version() -> str:

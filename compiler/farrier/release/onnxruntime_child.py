@@ -4,18 +4,20 @@ child → parent   {"ready": <version>}
 parent → child   {"path": <path> | null, "folder": <path> | null, "is_plain": bool,
                   "names": [<name>…], "extra": [<name>…], "inputs": {<name>: <array>…}}
                  with the message as an open file where there is no path, and one for each array
-child → parent   {"outputs": [<array>…]} with an open file for each, or {"failed": <text>,
-                  "lacks_memory": bool}
+child → parent   {"outputs": [<array>…], "counts": [<int> | null…]} with an open file for each
+                  array, or {"failed": <text>, "lacks_memory": bool}
 
 An array is {"dtype", "shape"}, its elements in the file; one of strings is {"strings", "shape"},
 and its file is empty. Outputs are those of `names`, then those of `extra`: values inside the model,
-which the model does not return by itself. `is_plain` leaves the optimizer of ONNX Runtime out.
+which the model does not return by itself. An output is one array, or as many as its count says,
+the items of a sequence. `is_plain` leaves the optimizer of ONNX Runtime out.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 import json
 import math
 import mmap
@@ -75,11 +77,14 @@ def _answer(sock: socket.socket, order: Mapping[str, Any]) -> None:
     finally:
         for file in files:
             os.close(file)
-    send_arrays(sock, {}, "outputs", outputs)
+    counts = [len(output) if isinstance(output, list) else None for output in outputs]
+    parts = [output if isinstance(output, list) else [output] for output in outputs]
+    arrays = list(itertools.chain.from_iterable(parts))
+    send_arrays(sock, {"counts": counts}, "outputs", arrays)
 
 
-def _outputs(order: Mapping[str, Any], files: Sequence[int]) -> list[Array]:
-    """The arrays that the model returns. The session, which holds the weights, ends with it."""
+def _outputs(order: Mapping[str, Any], files: Sequence[int]) -> list[Array | list[Array]]:
+    """Return the outputs of the model. The session, which holds the weights, ends with it."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -103,15 +108,17 @@ def _outputs(order: Mapping[str, Any], files: Sequence[int]) -> list[Array]:
     inputs = read_arrays(order["inputs"].values(), files[order["path"] is None :])
     given = dict(zip(order["inputs"], inputs, strict=True))
     outputs = session.run([*order["names"], *order["extra"]], given)
-    return [_tensor(output) for output in outputs]
+    return [_arrays(output) for output in outputs]
 
 
-def _tensor(output: Any) -> Array:
-    """An output as an array; maps are rows, with a column for each key in ascending order."""
-    if isinstance(output, list) and all(isinstance(row, dict) for row in output):
-        output = [[row[key] for key in sorted(row)] for row in output]
-        return np.array(output, np.float32)
-    return np.asarray(output)
+def _arrays(output: Any) -> Array | list[Array]:
+    """An output as an array, or a sequence as a list of arrays; maps are rows, with a column for
+    each key in ascending order."""
+    if not isinstance(output, list):
+        return np.asarray(output)
+    if output and isinstance(output[0], dict):
+        return np.array([[row[key] for key in sorted(row)] for row in output], np.float32)
+    return [np.asarray(item) for item in output]
 
 
 def _source(order: Mapping[str, Any], files: Sequence[int]) -> str | bytes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.metadata
-import itertools
 import json
 import math
 import platform
@@ -16,8 +15,6 @@ import numpy.typing as npt
 
 from farrier.artifact import calls, container, schedules
 from farrier.artifact.declaration import (
-    ITEMS,
-    LENGTHS,
     Declaration,
     DeclaredSize,
     DeclaredValue,
@@ -190,11 +187,7 @@ def _found_out(
 ) -> DeclaredValue:
     """The declared value with the tensors that hold it; `symbols` are names of dims by symbol."""
     if value.is_sequence:
-        items = (f"{value.name}.{position}" for position in itertools.count())
-        known = {spec.name for spec in specs}
-        members = tuple(itertools.takewhile(known.__contains__, items))
-        listed = (f"{value.name}.{part}" for part in (ITEMS, LENGTHS))
-        members = members or tuple(name for name in listed if name in known)
+        members = value.members_in({spec.name for spec in specs})
         return dataclasses.replace(value, members=members)
     spec = next((spec for spec in specs if spec.name == value.name), None)
     if spec is None:

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from farrier.artifact.declaration import DeclaredValue
 from farrier.artifact.manifest import TensorSpec
 from farrier.errors import (
     NoDeviceError,
@@ -64,6 +65,7 @@ class Measured:
     inputs: Mapping[str, Array]
     outputs: Mapping[str, Array]  # what they should be
     strings: bool  # whether some of them are code points of strings
+    sequences: bool  # whether some outputs are items of sequences
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -290,7 +292,9 @@ class Verifier:
             verdicts.append(f"{one.max_error:.1e} from {reference}")
         outputs = dict(zip(self._imported.output_names, expected, strict=True))
         strings = bool(self._imported.strings)
-        return verdicts, reference, Measured(request, self._case.arrays, outputs, strings), result
+        sequences = any(value.is_sequence for value in self._imported.declaration.outputs)
+        measured = Measured(request, self._case.arrays, outputs, strings, sequences)
+        return verdicts, reference, measured, result
 
     def _request(
         self,
@@ -382,21 +386,38 @@ def _answer(
         name: strings_of(array) if name in imported.strings else array
         for name, array in inputs.items()
     }
-    answer = engine.run(given, imported.output_names, is_plain=is_plain)
+    declared = _held(imported)
+    answer = engine.run(given, [value.name for value in declared], is_plain=is_plain)
     if answer is None:
         return None
-    keys = {declared.name: declared.keys for declared in imported.declaration.outputs}
     try:
+        arrays = itertools.chain.from_iterable(map(_members, declared, answer))
         return engine.name, [
             fitted(codes_of(array), typical(value.type.shape[-1]))
             if name in imported.strings
-            else _columns(array, keys.get(name, ()))
+            else array
             for name, value, array in zip(
-                imported.output_names, imported.graph.outputs, answer, strict=True
+                imported.output_names, imported.graph.outputs, arrays, strict=True
             )
         ]
-    except ValueError:  # a string that is longer than the output's may be
+    except ValueError:  # a string or a sequence is longer than the output's may be
         return None
+
+
+def _held(imported: ImportedModel) -> list[DeclaredValue]:
+    """The outputs of the file, with the tensors of the graph that hold them; an optional that is
+    absent has none, and is left out."""
+    names = imported.output_names
+    pairs = ((value, value.members_in(names)) for value in imported.declaration.outputs)
+    return [dataclasses.replace(value, members=members) for value, members in pairs if members]
+
+
+def _members(declared: DeclaredValue, output: Any) -> list[Array]:
+    """The tensors of the graph that hold an output of ONNX Runtime. Raises ValueError where they
+    cannot hold it."""
+    if declared.is_sequence:
+        return declared.parted(output)
+    return [_columns(np.asarray(output), declared.keys)]
 
 
 def _exact(imported: ImportedModel, inputs: Arrays) -> tuple[str, list[Array]]:
