@@ -361,3 +361,12 @@ def test_quotients_of_one_value_are_one_extent():
     assert (8 * H + 7) // 12 == (2 * H + 1) // 3
     assert (8 * H + 7) % 12 == (2 * H + 1) % 3 * 4 + 3
     assert (6 * H * W + 4 * N) // 10 == (3 * H * W + 2 * N) // 5
+
+
+def test_what_is_doubled_and_cut_again_and_again_keeps_one_form():
+    extent = T
+    for _ in range(20):
+        extent = minimum(4, 2 * extent)
+    assert extent == 4 * minimum(1, T)
+    assert maximum(3, 5 * T + U) == 2 * T + maximum(3, 3 * T + U)
+    assert evaluate(minimum(4, 6 * T + 3 * U), {"t": 0, "u": 1}) == 3

@@ -674,12 +674,30 @@ def _extreme_of(op: DimOp, operands: Sequence[Extent]) -> Extent:
     inner = [one for part in parts for one in _operands(op, part)]
     if len(parts) < len(inner) <= _MOST_OPERANDS:  # they are extremes without what is common
         return _sum(_make(common), _extreme_of(op, inner), 1)
+    if len(parts) == 2:
+        for one, other in ((0, 1), (1, 0)):
+            capped = _capped(parts[one], parts[other])
+            if op is DimOp.MAX:  # max(a, b) - a == b - min(a, b)
+                _add(common, _terms(_sum(parts[one], capped, -1)), 1)
+            parts[one] = capped
     factor = _shared(part for part in parts if part != 0)
     parts = sorted((_exact(part, factor)[0] for part in parts), key=_extent_rank)
     extreme = parts.pop()
     while parts:
         extreme = _atom(Combined(op, parts.pop(), extreme))
     return _sum(_make(common), _product(factor, extreme), 1)
+
+
+def _capped(extent: Extent, limit: Extent) -> Extent:
+    """An extent whose minimum with `limit` is the same, and whose factors are at most that number:
+    min(4, 4*n) for min(4, 1000*n), so that what is doubled and cut again and again has one form."""
+    if not (isinstance(limit, int) and isinstance(extent, Dim)):
+        return extent
+    if all(factor <= limit for _, factor in extent.terms):
+        return extent
+    if any(factor < 0 or _product_bounds(m)[0] < 0 for m, factor in extent.terms):
+        return extent
+    return _make({monomial: min(factor, limit) for monomial, factor in extent.terms})
 
 
 def _is_settled(op: DimOp, chosen: Extent, other: Extent) -> bool:

@@ -23,7 +23,7 @@ from farrier.importer.scope import Region, Regions, ints
 from farrier.importer.tensors import dtype_of
 from farrier.ir.control import Loop, make_loop
 from farrier.ir.dim import Dim, Extent, number, symbols
-from farrier.ir.graph import Value
+from farrier.ir.graph import Node, Value
 from farrier.ir.types import DType, TensorType
 from farrier.ops import Mismatch, NotStatic, NotSupported
 from farrier.ops.operator import to_extents
@@ -229,17 +229,18 @@ class _Loop:
         known = True if again is None else self._known(again)
         after = [value.type for value in returned[:count]]
         grown = _grown([value.type for value in carried], types, after, scope)
+        size = _size(region.body.nodes)
         if grown is None:
             return None
         if grown != list(types):
-            if isinstance(trips, int) and known and trips * len(region.body.nodes) <= MAX_UNROLLED:
+            if isinstance(trips, int) and known and trips * size <= MAX_UNROLLED:
                 return None
             return self._from_region(self._region(grown), grown, trips)
         parts = returned[count:]
         if trips == 0:
             kept = [entry for _, entry in self.carried]
             return [*kept, *(self._empty(part.type) for part in parts)]
-        small = isinstance(trips, int) and trips * len(region.body.nodes) <= _SMALL
+        small = isinstance(trips, int) and trips * size <= _SMALL
         if known == 0 or (known and small):
             return None
         own = scope.found_in(region) | {s.name for kind in types for s in symbols(kind.shape)}
@@ -358,6 +359,11 @@ class _Loop:
     def _empty(self, part: TensorType) -> Entry:
         shape = (0, *part.static_shape)
         return self.scope.entry(self.scope.constant(np.empty(shape, part.dtype.numpy)))
+
+
+def _size(nodes: Sequence[Node]) -> int:
+    """The number of nodes, with those of the regions in them."""
+    return sum(1 + sum(_size(region.nodes) for region in node.regions) for node in nodes)
 
 
 def _grown(
