@@ -1,7 +1,8 @@
 """Operators of com.microsoft, as ONNX Runtime's optimizers and exporters write them → ONNX's own.
 
-Formulas are those of ONNX Runtime's ContribOperators.md. The passes fuse the parts again, in their
-own way: what comes out of an attention here is what they recognize as one. One theme a file.
+The formulas are those of ONNX Runtime's ContribOperators.md. Each module rewrites the operators of
+one theme. The passes fuse the resulting nodes again; the nodes of an attention have the form that
+the passes recognize.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _GENERATION = (
 )
 _TOKENS = "text becomes tokens before the model: run the tokenizer outside, and feed it the tokens"
 _PACKED = "it has a kernel for GPUs alone: export the model for ONNX Runtime's CPU provider"
-# What is not to be compiled, and what to do instead.
+# Operators that Farrier does not compile, each with a hint on what to do instead.
 OUT_OF_SCOPE = {
     f"{MICROSOFT}:{name}": hint
     for hint, names in (
@@ -60,6 +61,6 @@ OUT_OF_SCOPE = {
 }
 RULES: dict[str, Upgrade] = {
     **{f"{MICROSOFT}:{name}": rule for theme in _THEMES for name, rule in theme.RULES.items()},
-    # ONNX Runtime writes this one in ONNX's domain.
+    # ONNX Runtime writes this operator in ONNX's own domain.
     "SimplifiedLayerNormalization": normalization.simplified_layer_normalization,
 }

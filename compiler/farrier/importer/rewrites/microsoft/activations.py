@@ -8,29 +8,29 @@ from farrier.importer.scope import ImportScope, Upgrade
 from farrier.ir.dim import number, product
 from farrier.ops.operator import normal_axis
 
-_QUICK_ALPHA = 1.7020000219345093  # ONNX Runtime's default, 1.702 in f32
+_QUICK_ALPHA = 1.7020000219345093  # The default of ONNX Runtime's schema, 1.702 in f32.
 
 
 def gelu(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Gelu and BiasGelu by erf, FastGelu by tanh."""
+    """Rewrite Gelu and BiasGelu by erf, and FastGelu by tanh."""
     p = Parts(node, scope)
     how = "tanh" if node.op.endswith("FastGelu") else "none"
     return p.results(p("Gelu", p.sum(p.input(0), p.input(1)), approximate=how))
 
 
 def quick_gelu(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """x · sigmoid(alpha · x)."""
+    """Rewrite QuickGelu as x · sigmoid(alpha · x)."""
     p = Parts(node, scope)
     return p.results(swish(p, p.input(0), float(node.attrs.get("alpha", _QUICK_ALPHA))))
 
 
 def swish(p: Parts, x: str, alpha: float = 1.0) -> str:
-    """x · sigmoid(alpha · x)."""
+    """Add x · sigmoid(alpha · x)."""
     return p("Swish", x, alpha=alpha)
 
 
 def bias_split_gelu(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """The left half of a sum, times the Gelu of its right half."""
+    """Rewrite BiasSplitGelu: the left half of a sum, times the Gelu of its right half."""
     p = Parts(node, scope)
     total = p.sum(p.input(0), p.input(1))
     width = number(scope.shape(total)[-1])
@@ -39,13 +39,13 @@ def bias_split_gelu(node: RawNode, opset: int, scope: ImportScope) -> list[RawNo
 
 
 def bias_add(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """The sum of an image, a bias and what skips the layer."""
+    """Rewrite BiasAdd: the sum of an image, a bias and a skip connection."""
     p = Parts(node, scope)
     return p.results(p.sum(*node.inputs[:3]))
 
 
 def bias_softmax(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Softmax of a sum over all axes from `axis` on."""
+    """Rewrite BiasSoftmax: the softmax of a sum over all axes from `axis` on."""
     p = Parts(node, scope)
     total = p.sum(p.input(0), p.input(1))
     shape = scope.shape(total)

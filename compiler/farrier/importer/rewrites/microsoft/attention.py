@@ -28,9 +28,11 @@ from farrier.ops import Mismatch, NotSupported
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Cache:
-    """Keys and values of the past, [batch, heads, slots, size], "" where there are none. `length`
-    is how many of the slots are in use, "" for all: then the past grows by concatenation, and else
-    the new ones go behind those in use."""
+    """The past keys and values, [batch, heads, slots, size], "" if there are none.
+
+    `length` is the number of slots in use: new keys and values are written behind them. If it is
+    "", all slots are in use, and new keys and values are concatenated.
+    """
 
     keys: str = ""
     values: str = ""
@@ -40,13 +42,13 @@ class _Cache:
         return p.shape(self.keys)[2] if self.keys else 0
 
     def in_use(self, p: Parts) -> str:
-        """How many keys lie before the new ones, i64."""
+        """Return the number of keys before the new ones, i64."""
         if not self.length:
             return p.whole(self.size(p))
         return p("Cast", p.reshape(self.length), to="i64")
 
     def appended(self, p: Parts, past: str, new: str) -> str:
-        """Past and new keys, or values."""
+        """Return the past keys, or values, followed by the new ones."""
         if not past:
             return new
         if not self.length:
@@ -55,7 +57,7 @@ class _Cache:
         return p("TensorScatter", past, new, starts, axis=2, mode="linear")
 
     def empty_slots(self, p: Parts, new: Extent) -> str:
-        """What is added to the scores of slots that are not in use, [slots]."""
+        """Return the mask, [slots], that is added to the scores to hide unused slots."""
         if not self.length:
             return ""
         end = p("Add", self.in_use(p), p.whole(new))
@@ -64,15 +66,17 @@ class _Cache:
 
 
 def _descended(p: Parts, sources: str, past: str, k: str) -> str:
-    """Keys, or values, of a beam search, of which the first `past` are those that a row descends
-    from. Rows are [batch · beams]; `sources`, [batch, beams, slots], names the beam that computed
-    each slot."""
+    """Return the keys, or values, that each row of a beam search descends from.
+
+    Rows are [batch · beams]. For each of the first `past` slots `sources`, [batch, beams, slots],
+    names the beam that computed it; later slots are the row's own.
+    """
     rows, heads, slots, size = p.shape(k)
     beams, last = p.shape(sources)[1:]
     if last != slots:
         raise Mismatch(f"{last} slots of cache_indirection for a buffer of {slots}")
     own = places(rows, p.scope)
-    first = p("Sub", own, p("Mod", own, p.whole(beams)))  # of the same batch
+    first = p("Sub", own, p("Mod", own, p.whole(beams)))  # The first row of the same batch.
     source = p("Cast", p.reshape(sources, rows, slots), to="i64")
     source = p("Add", source, p.unsqueeze(first, 1))
     at = places(slots, p.scope)
@@ -83,14 +87,14 @@ def _descended(p: Parts, sources: str, past: str, k: str) -> str:
 
 
 def attention(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Attention: one product computes queries, keys and values."""
+    """Rewrite Attention, in which one product computes queries, keys and values."""
     p = Parts(node, scope)
     projected = p.sum(p("MatMul", p.input(0), p.input(1)), p.input(2))
     return _self_attention(p, projected, p.input(3), p.input(4), p.input(5), p.input(6))
 
 
 def quantized_attention(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """QAttention: Attention whose projection is a product of quantized matrices."""
+    """Rewrite QAttention: Attention whose projection is a product of quantized matrices."""
     p = Parts(node, scope)
     p.dtype = scope.dtype(p.input(3))
     product = integer_product(p.input(0), p.input(1), p.input(6), p.input(7), scope)
@@ -99,7 +103,8 @@ def quantized_attention(node: RawNode, opset: int, scope: ImportScope) -> list[R
 
 
 def masked_self_attention(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """DecoderMaskedSelfAttention of a past that grows: Attention of one query, which sees all."""
+    """Rewrite DecoderMaskedSelfAttention with a growing past: Attention of one query, which attends
+    to all keys."""
     p = Parts(node, scope)
     if p.input(7) or p.input(8) or node.attrs.get("past_present_share_buffer", 0):
         raise NotSupported("beams, or keys whose order is that of a GPU's buffer,")
@@ -110,8 +115,8 @@ def masked_self_attention(node: RawNode, opset: int, scope: ImportScope) -> list
 def _self_attention(
     p: Parts, projected: str, mask: str, past: str, bias: str, length: str
 ) -> list[RawNode]:
-    """The attention of [batch, length, queries' width + keys' + values'], and what is kept of it
-    for the next call: keys and values, [2, batch, heads, keys, size]."""
+    """Return the attention of packed queries, keys and values, [batch, length, sum of the three
+    widths], and the keys and values for the next call, [2, batch, heads, keys, size]."""
     if p.attrs.get("do_rotary", 0):
         raise NotSupported("do_rotary")
     heads = int(p.attrs["num_heads"])
@@ -134,7 +139,7 @@ def _self_attention(
 
 
 def multi_head_attention(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """MultiHeadAttention: queries, keys and values as they are, or packed in one."""
+    """Rewrite MultiHeadAttention, whose queries, keys and values are separate or packed."""
     p, heads = Parts(node, scope), int(node.attrs["num_heads"])
     q, k, v = unpacked(p, heads, *(p.input(i) for i in range(4)))
     cache = _Cache(*(p.input(i) for i in (6, 7, 8)))
@@ -142,10 +147,11 @@ def multi_head_attention(node: RawNode, opset: int, scope: ImportScope) -> list[
 
 
 def masked_multi_head_attention(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """DecoderMaskedMultiHeadAttention: that of one query, which sees all that came before."""
+    """Rewrite DecoderMaskedMultiHeadAttention: MultiHeadAttention of one query, which attends to
+    all keys before it."""
     p, heads = Parts(node, scope), int(node.attrs["num_heads"])
     operands = [p.input(i) for i in range(3)]
-    if not operands[1]:  # packed: [batch, 1, queries' width + keys' + values']
+    if not operands[1]:  # They are packed: [batch, 1, sum of the three widths].
         size = number(scope.shape(operands[0])[2]) // 3
         operands = [p.cut(operands[0], low, low + size, 2) for low in (0, size, 2 * size)]
     query, key, value = operands
@@ -158,8 +164,8 @@ def masked_multi_head_attention(node: RawNode, opset: int, scope: ImportScope) -
 def _with_past(
     p: Parts, operands: tuple[str, str, str], cache: _Cache, mask: str, bias: str
 ) -> list[RawNode]:
-    """The attention, the keys and values for the next call, and the scores. Input 9 may say where
-    the past of a beam lies."""
+    """Return the attention, the keys and values for the next call, and the scores. Input 9, if it
+    is present, names the rows that hold the past of each beam."""
     q, k, v = operands
     k, v = cache.appended(p, cache.keys, k), cache.appended(p, cache.values, v)
     seen_k, seen_v = k, v
@@ -174,7 +180,8 @@ def _with_past(
 def _attended(
     p: Parts, operands: tuple[str, str, str], cache: _Cache, mask: str, bias: str
 ) -> tuple[str, str]:
-    """The context, [batch, queries, heads · size], and where that is read the masked scores."""
+    """Return the context, [batch, queries, heads · size], and the masked scores, or "" if nothing
+    reads these."""
     q, k, v = operands
     keys = p.shape(k)[2]
     terms = (

@@ -16,10 +16,10 @@ from farrier.ir.types import DType
 from farrier.ops import Mismatch, NotSupported
 from farrier.ops.operator import normal_axis
 
-_PACKED = (2, 4, 8)  # bits of an element, of which a byte holds several
+_PACKED = (2, 4, 8)  # The bits of an element; a byte holds 8 / bits of them.
 
-# The 16 numbers that MatMulBnb4's codes stand for: floats of 4 bits, and the quantiles of a normal
-# distribution (Dettmers et al., QLoRA, appendix E). bitsandbytes defines both.
+# The values of MatMulBnb4's 16 codes: 4-bit floats, and the quantiles of a normal distribution
+# (Dettmers et al., QLoRA, appendix E). The library bitsandbytes defines both.
 _FP4 = (0, 1 / 192, 2 / 3, 1, 1 / 3, 1 / 2, 1 / 6, 1 / 4)
 _NF4 = (
     -1.0,
@@ -39,26 +39,29 @@ _NF4 = (
     0.7229568362236023,
     1.0,
 )
-_CODES = ((*_FP4, *(-value for value in _FP4)), _NF4)  # by quant_type
+_CODES = ((*_FP4, *(-value for value in _FP4)), _NF4)  # The index is quant_type.
 
 
 def matmul_nbits(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """The product with weights of a few bits, and a bias."""
+    """Rewrite MatMulNBits: the product with weights of a few bits, plus a bias."""
     p = Parts(node, scope)
     if node.attrs.get("weight_prepacked", 0):
         raise NotSupported("weights that are packed for another execution provider")
     if p.known(p.input(1), "weights").size:
         matrix = p.array(nbits_matrix(p).astype(p.dtype.numpy))
         product = p("MatMul", _as_multiplied(p), matrix)
-    else:  # an optional projection that is left out
+    else:  # Weights without elements stand for a projection that the model omits.
         shape = (*p.shape(p.input(0))[:-1], int(node.attrs["N"]))
         product = p("Expand", p.number(0), p.ints(*shape))
     return p.results(p.sum(product, p.input(5)))
 
 
 def nbits_matrix(p: Parts) -> npt.NDArray[np.float32]:
-    """The weights of MatMulNBits, [K, N]. B[n] holds the blocks of column n; the block of row k is
-    k // block_size, or what g_idx says. Without zero points these are half of the range."""
+    """Return the weights of MatMulNBits in f32, [K, N].
+
+    B[n] holds the blocks of column n; row k is in block g_idx[k], or k // block_size without g_idx.
+    Omitted zero points are the middle of the range.
+    """
     rows, columns, block, bits = (
         int(p.attrs.get(name, 4)) for name in ("K", "N", "block_size", "bits")
     )
@@ -83,13 +86,14 @@ def nbits_matrix(p: Parts) -> npt.NDArray[np.float32]:
 
 
 def _as_multiplied(p: Parts) -> str:
-    """The left operand of MatMulNBits. With accuracy_level 4 ONNX Runtime rounds each of its blocks
-    to int8, the greatest magnitude being 127; so the operand is what it multiplies by then."""
+    """Return the left operand of MatMulNBits as ONNX Runtime multiplies it: with accuracy_level 4
+    it rounds each block to int8, scaled so that the greatest magnitude is 127."""
     x, block = p.input(0), int(p.attrs["block_size"])
     has_real_zeros = p.input(3) and p.scope.dtype(p.input(3)) is not DType.U8
     is_rounded = int(p.attrs.get("accuracy_level", 0)) == 4 and not has_real_zeros
     if int(p.attrs.get("bits", 4)) == 2:
-        is_rounded = is_rounded and block in (32, 64, 128)  # its kernels for weights of 2 bits
+        # ONNX Runtime has int8 kernels with weights of 2 bits for these blocks only.
+        is_rounded = is_rounded and block in (32, 64, 128)
     if not is_rounded or p.input(4):
         return x
     *lead, rows = p.shape(x)
@@ -99,7 +103,7 @@ def _as_multiplied(p: Parts) -> str:
         wide = p("Pad", wide, p.ints(*(0,) * (2 * len(lead) + 1), missing))
     parts = p.reshape(wide, *lead, -(-number(rows) // block), block)
     high = p("ReduceMax", p("Abs", parts), p.ints(-1), keepdims=1)
-    # A block of zeros is zeros by any divisor.
+    # A block of zeros has no scale; any divisor other than 0 keeps it 0.
     divisor = p("Where", p("Equal", high, p.single(0)), p.single(1), high)
     codes = p("Round", p("Mul", parts, p("Div", p.single(127), divisor)))
     rounded = p("Mul", codes, p("Div", divisor, p.single(127)))
@@ -109,8 +113,11 @@ def _as_multiplied(p: Parts) -> str:
 
 
 def matmul_bnb4(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """MatMulBnb4: codes of 4 bits, the first in the high ones, which stand for shares of the
-    greatest magnitude of their block; blocks run through [N, K]."""
+    """Rewrite MatMulBnb4, whose weights are codes of 4 bits, the first of a byte in its high bits.
+
+    A code stands for a fraction of the greatest magnitude in its block. Blocks divide the flat
+    [N, K].
+    """
     p = Parts(node, scope)
     kind = int(node.attrs["quant_type"])
     if kind not in (0, 1):
@@ -128,7 +135,7 @@ def matmul_bnb4(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def unpacked(packed: npt.NDArray[np.uint8], bits: int) -> npt.NDArray[np.uint8]:
-    """The elements of each row of bytes, the first in the lowest bits."""
+    """Return the elements of each row of bytes, u8; a byte's first element is in its low bits."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     parts = (packed[..., None] >> shifts) & np.uint8((1 << bits) - 1)
     return parts.reshape(*packed.shape[:-1], -1)
@@ -136,8 +143,8 @@ def unpacked(packed: npt.NDArray[np.uint8], bits: int) -> npt.NDArray[np.uint8]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Table:
-    """What GatherBlockQuantized reads: elements, scales and zero points ("" for zero), of which
-    one scale counts for `block` elements along `axis`, all of them where it is 0."""
+    """The table of GatherBlockQuantized: elements, scales and zero points ("" for zero). A scale
+    applies to `block` elements along `axis`, or to all of them if `block` is 0."""
 
     data: str
     scales: str
@@ -148,7 +155,8 @@ class _Table:
 
 
 def gather_block_quantized(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Rows of a table quantized in blocks, as floats; zeros for an index out of range."""
+    """Rewrite GatherBlockQuantized: rows of a table quantized in blocks, as floats, and zeros for
+    an index out of range."""
     p = Parts(node, scope)
     rank = len(scope.shape(p.input(0)))
     gathered = normal_axis(int(node.attrs.get("gather_axis", 0)), rank)
@@ -163,8 +171,8 @@ def gather_block_quantized(node: RawNode, opset: int, scope: ImportScope) -> lis
 
 
 def _of_bytes(p: Parts, table: _Table, bits: int) -> _Table:
-    """The table of the numbers that bytes hold, along the last axis where these are several;
-    without zero points these are half of the range."""
+    """Return the table with its packed bytes split into elements along the last axis. Omitted zero
+    points are the middle of the range."""
     if bits not in _PACKED:
         raise NotSupported(f"a table of {bits} bits")
     kind = {2: DType.U2, 4: DType.U4, 8: DType.U8}[bits]
@@ -181,9 +189,9 @@ def _of_bytes(p: Parts, table: _Table, bits: int) -> _Table:
 
 
 def _rows(p: Parts, table: _Table) -> str:
-    """The rows that the indices name, dequantized."""
+    """Return the rows at the indices, dequantized."""
     indices, axis, block = p.input(1), table.axis, table.block
-    if axis > table.gathered:  # behind those of the indices
+    if axis > table.gathered:  # The axes of the indices stand before it.
         axis += len(p.shape(indices)) - 1
     rows = p("Gather", table.data, indices, axis=table.gathered)
     parameters = [
@@ -207,13 +215,13 @@ def _rows(p: Parts, table: _Table) -> str:
 
 
 def _is_shared(p: Parts, name: str, table: _Table) -> bool:
-    """Whether a parameter is the same for all rows, and so not gathered."""
+    """Check whether a parameter is the same for all rows, and so is not gathered."""
     shape, rows = p.shape(name), p.shape(table.data)[table.gathered]
     return not shape or (shape[table.gathered] == 1 and rows != 1)
 
 
 def _within(p: Parts, table: _Table, rows: str) -> str:
-    """`rows`, and zeros for indices that name none."""
+    """Return `rows` with zeros for indices out of range."""
     indices, count = p("Cast", p.input(1), to="i64"), number(p.shape(table.data)[table.gathered])
     constant = p.scope.data(p.input(1))
     if constant is not None and ((constant >= -count) & (constant < count)).all():

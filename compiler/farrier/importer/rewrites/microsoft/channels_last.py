@@ -8,8 +8,8 @@ from farrier.importer.scope import Regions, Upgrade
 
 
 def _channels_last(op: str, images: tuple[int, ...], rewrite: Upgrade | None = None) -> Upgrade:
-    """The rewrite of the operator `op` on images whose channels come last: those inputs, and its
-    output."""
+    """Return the rewrite of the operator `op` for images whose channels come last, which are the
+    inputs at the positions `images` and the output."""
 
     def rule(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
         rank, inputs = len(scope.shape(node.inputs[0])), list(node.inputs)

@@ -1,8 +1,8 @@
 """Mixtures of experts → products with the weights of experts, each weighted by the router.
 
-Of few tokens the weights of their experts are gathered, [tokens, k, outputs, inputs]; of many all
-experts compute all tokens, and those that the router did not choose count 0:
-[experts, tokens, outputs].
+For few tokens the weights of the chosen experts are gathered, [tokens, k, outputs, inputs]. For
+many tokens every expert computes every token, [experts, tokens, outputs], and experts that the
+router did not choose have the weight 0.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ from farrier.ops import Mismatch, NotSupported
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Layer:
-    """A layer of all experts: weights [experts, outputs, inputs] and a bias, "" where omitted."""
+    """A layer of all experts: weights [experts, outputs, inputs] and a bias, "" if omitted."""
 
     weights: str
     bias: str
 
     def of(self, p: Parts, x: str, chosen: str) -> str:
-        """The layer's result for `x`; `chosen` are the experts of each token, "" for all."""
+        """Return the layer's result for `x`. `chosen`, [tokens, k], names the experts of each
+        token; "" stands for all experts."""
         weights, bias = self.weights, self.bias
         if chosen:
             weights = p("Gather", weights, chosen, axis=0)
@@ -42,7 +43,7 @@ class _Layer:
 
 
 def mixture(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """MoE: the router's weights are its softmax over all experts."""
+    """Rewrite MoE: an expert's weight is the router's softmax over all experts."""
     p = Parts(node, scope)
     layers = [_Layer(p.input(at), p.input(at + 1)) if p.input(at) else None for at in (2, 4, 6)]
     everything = p("Softmax", p.input(1), axis=-1)
@@ -53,8 +54,8 @@ def mixture(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def quantized_mixture(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """QMoE of integer weights: the router's weights are its softmax over the chosen experts, or
-    what a further input says."""
+    """Rewrite QMoE with integer weights: an expert's weight is the router's softmax over the chosen
+    experts, or is read from input 14."""
     p = Parts(node, scope)
     if node.attrs.get("quant_type", "int") != "int":
         raise NotSupported(f"quant_type {node.attrs['quant_type']!r}")
@@ -70,7 +71,7 @@ def quantized_mixture(node: RawNode, opset: int, scope: ImportScope) -> list[Raw
 
 
 def _largest(p: Parts, values: str) -> tuple[str, str]:
-    """The values of the experts that each token goes to, and which these are, [tokens, k]."""
+    """Return the k largest values of each token and the experts that have them, [tokens, k]."""
     count = p.ints(int(p.attrs.get("k", 1)))
     chosen, best = p.scope.fresh(), p.scope.fresh()
     p.scope.emit(RawNode("TopK", [values, count], [best, chosen], {}, p.node.origin))
@@ -78,12 +79,12 @@ def _largest(p: Parts, values: str) -> tuple[str, str]:
 
 
 def _shares(p: Parts, values: str) -> str:
-    """Values of each row by their sum."""
+    """Divide the values of each row by their sum."""
     return p("Div", values, p("ReduceSum", values, p.ints(-1), keepdims=1))
 
 
 def _mixed(p: Parts, layers: list[_Layer | None], values: str, chosen: str) -> list[RawNode]:
-    """The sum of what the chosen experts compute of each token."""
+    """Return the weighted sum of the chosen experts' results for each token."""
     first, last, gate = layers
     if first is None or last is None:
         raise Mismatch("fc1 or fc2 is omitted")
@@ -95,20 +96,20 @@ def _mixed(p: Parts, layers: list[_Layer | None], values: str, chosen: str) -> l
     which = chosen if is_few else ""
     hidden = _activated(p, first.of(p, x, which), gate.of(p, x, which) if gate else "")
     y = last.of(p, hidden, which)
-    if is_few:  # [tokens, k, 1, outputs]
+    if is_few:  # y is [tokens, k, 1, outputs].
         weighted = p("Mul", y, p.unsqueeze(values, 2, 3))
         total = p("ReduceSum", weighted, p.ints(1, 2), keepdims=0)
-    else:  # [experts, tokens, outputs]
+    else:  # y is [experts, tokens, outputs].
         is_chosen = p("Equal", p.unsqueeze(chosen, 2), places(experts, p.scope))
         spread = p("Where", is_chosen, p.unsqueeze(values, 2), p.number(0))
-        spread = p("ReduceSum", spread, p.ints(1), keepdims=0)  # [tokens, experts]
+        spread = p("ReduceSum", spread, p.ints(1), keepdims=0)  # It is [tokens, experts] now.
         weighted = p("Mul", y, p.unsqueeze(p.transpose(spread, 1, 0), 2))
         total = p("ReduceSum", weighted, p.ints(0), keepdims=0)
     return p.results(p.reshape(total, *shape))
 
 
 def _activated(p: Parts, x: str, gate: str) -> str:
-    """The hidden layer: an activation, times what a third layer computes."""
+    """Return the hidden layer: an activation of `x`, times `gate`, a third layer's result."""
     kind = str(p.attrs.get("activation_type", "relu")).lower()
     if kind == "swiglu":
         return _swiglu(p, x, gate)
@@ -127,7 +128,8 @@ def _activated(p: Parts, x: str, gate: str) -> str:
 
 
 def _swiglu(p: Parts, x: str, linear: str) -> str:
-    """g · sigmoid(alpha · g) · (l + beta), both clamped; fused, a layer computes g and l."""
+    """Return g · sigmoid(alpha · g) · (l + beta), with g and l clamped. A fused layer computes both
+    g and l."""
     fusion, width = int(p.attrs.get("swiglu_fusion", 0)), number(p.shape(x)[-1])
     if p.attrs.get("swiglu_limit_after_activation", 0):
         raise NotSupported("swiglu_limit_after_activation")
@@ -153,7 +155,7 @@ def _swiglu(p: Parts, x: str, linear: str) -> str:
 
 
 def _dequantized(p: Parts, at: int) -> _Layer:
-    """A layer of QMoE whose weights are input `at`, and the two behind it its scales and bias."""
+    """Return the layer of QMoE whose weights, scales and bias are the inputs from `at` on."""
     which = ("fc1", "fc2", "fc3")[at // 3]
     bits = int(p.attrs.get(f"{which}_expert_weight_bits", p.attrs.get("expert_weight_bits", 4)))
     if bits not in (2, 4, 8) or p.attrs.get("weights_prepacked", -1) > 0:

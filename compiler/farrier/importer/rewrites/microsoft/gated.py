@@ -1,4 +1,4 @@
-"""Gates, and the causal convolution, of networks with linear attention (Mamba, Gated DeltaNet)."""
+"""The gates and the causal convolution of linear-attention networks (Mamba, Gated DeltaNet)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from farrier.ir.dim import number
 from farrier.ir.types import DType
 from farrier.ops import Mismatch, NotSupported
 
-_EPSILON = 1e-5  # GatedRMSNorm's default
-# Attributes of CausalConvWithState that only ONNX Runtime's CUDA provider reads.
+_EPSILON = 1e-5  # The default of GatedRMSNorm's schema.
+# The attributes of CausalConvWithState that only ONNX Runtime's CUDA provider reads.
 _FOREIGN = ("state_update_capacity", "state_window", "state_length", "input_channels")
 
 
 def scaled_silu(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """z · sigmoid(z) for z = scale · x."""
+    """Rewrite a scaled SiLU: z · sigmoid(z) for z = scale · x."""
     p = Parts(node, scope)
     scale = p.number(float(node.attrs.get("alpha", 1.0)))
     if p.input(1):
@@ -25,7 +25,7 @@ def scaled_silu(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def gated_add(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """x + y · gate."""
+    """Rewrite a gated sum: x + y · gate."""
     p = Parts(node, scope)
     if p.input(3):
         raise NotSupported("gate_weight")
@@ -33,7 +33,7 @@ def gated_add(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def gated_rms_norm(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """The RMS normalization of each run of elements that is as long as its scale, times a gate."""
+    """Rewrite GatedRMSNorm: an RMS normalization over groups as long as the scale, times a gate."""
     p = Parts(node, scope)
     kind = str(node.attrs.get("activation", "silu"))
     if kind not in ("silu", "swish", "sigmoid"):
@@ -52,8 +52,8 @@ def gated_rms_norm(node: RawNode, opset: int, scope: ImportScope) -> list[RawNod
 
 
 def causal_convolution(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """CausalConvWithState along one axis: what came before an input, zeros at first, stands before
-    it, and its last elements are what comes before the next one."""
+    """Rewrite CausalConvWithState along one axis. The state holds the elements before the input,
+    zeros at first; the last elements of the input are the state for the next call."""
     p = Parts(node, scope)
     for name in _FOREIGN:
         if node.attrs.get(name, 0):
@@ -68,23 +68,24 @@ def causal_convolution(node: RawNode, opset: int, scope: ImportScope) -> list[Ra
     before = (number(p.shape(p.input(1))[2]) - 1) * dilation
     if not past:
         past = p("Expand", p.number(0), p.ints(batch, channels, before))
-    whole = p("Concat", past, x, axis=2)
+    extended = p("Concat", past, x, axis=2)
     bias = [p.input(2)] if p.input(2) else []
     attrs = {"group": number(channels), "dilations": (dilation,)}
-    y = p("Conv", whole, p.input(1), *bias, **attrs)
+    y = p("Conv", extended, p.input(1), *bias, **attrs)
     kind = str(node.attrs.get("activation", "none"))
     if kind in ("silu", "swish"):
         y = swish(p, y)
     elif kind != "none":
         raise Mismatch(f"activation {kind!r}")
-    present = p.cut(whole, length, length + before, 2)
+    present = p.cut(extended, length, length + before, 2)
     if is_last:
         y, present = p.transpose(y, 0, 2, 1), p.transpose(present, 0, 2, 1)
     return p.results(y, present)
 
 
 def swiglu(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """g · sigmoid(alpha · g) · (l + beta), both clamped, for a gate that may hold both."""
+    """Rewrite SwiGLU: g · sigmoid(alpha · g) · (l + beta), with g and l clamped. One input may hold
+    both."""
     p = Parts(node, scope)
     gate, linear = p.input(0), p.input(1)
     if not linear:

@@ -1,16 +1,16 @@
 """GroupQueryAttention → rotations, a cache of keys and values, and an attention.
 
-Of row b of a batch, `seqlens_k[b] + 1` tokens are in the cache after the step, of which the last
-ones are new. With S new tokens, P slots in the past and T, the greatest number of tokens in a row:
+After the step the cache of row b holds `seqlens_k[b] + 1` tokens, of which the last S are new. With
+P slots in the past and T the greatest number of tokens in a row:
 
     start[b] = max(seqlens_k[b] + 1 - S, 0)                 the position of the first new token
     present[b, :, slot] = past[b, :, slot]                  slot < start[b]
                           new[b, :, slot - start[b]]        slot < start[b] + S
                           0                                 otherwise; max(T, P) slots
 
-A group's queries are rows of one product with the group's keys, so that these are read once:
-[batch, groups, heads a group · S, size]. A sink is one key more, of zeros, whose score the mask
-adds.
+The queries of a group, [batch, groups, heads per group · S, size], are the rows of one product with
+the group's keys, so that the keys are read once. An attention sink is a further key of zeros, whose
+score comes from the mask.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from farrier.ir.dim import Extent, Undecided, maximum, number
 from farrier.ops import NotSupported
 from farrier.ops.operator import to_extents
 
-# Attributes and inputs that only other execution providers than ONNX Runtime's CPU one know, or
-# that no exporter writes.
+# The only supported values of attributes, and the unsupported inputs: ONNX Runtime's CPU provider
+# does not have them either, or no exporter writes them.
 _USUAL = {
     "sliding_window_cache": 0,
     "qk_output": 0,
@@ -39,7 +39,8 @@ _FOREIGN = {12: "k_scale", 13: "v_scale", 14: "q_norm_weight", 15: "k_norm_weigh
 
 
 def group_query_attention(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """The attention of new tokens to what came before, and the cache with the new tokens."""
+    """Rewrite GroupQueryAttention: the attention of new tokens to all tokens up to them, and the
+    cache with the new tokens."""
     p = Parts(node, scope)
     for name, usual in _USUAL.items():
         if node.attrs.get(name, usual) != usual:
@@ -63,7 +64,7 @@ def group_query_attention(node: RawNode, opset: int, scope: ImportScope) -> list
 
 
 def _operands(p: Parts, heads: int, groups: int) -> tuple[str, str, str]:
-    """Queries, keys and values with their heads apart; they may be packed in one."""
+    """Return queries, keys and values, [batch, heads, S, size], from separate or packed inputs."""
     query, key, value = (p.input(i) for i in range(3))
     if not key:
         size = number(p.shape(query)[2]) // (heads + 2 * groups)
@@ -77,10 +78,13 @@ def _operands(p: Parts, heads: int, groups: int) -> tuple[str, str, str]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Step:
-    """The sizes of one call: S new tokens for a past of `past` slots; `slots` are computed with,
-    of which `kept` are returned. Of each row, [batch, 1]: `start` is the position of its first new
-    token, `end` that behind its last one, and `count` how many tokens it has; `own` is the position
-    of each new token, [batch, S]."""
+    """The sizes and positions of one call.
+
+    `new` tokens are added to a past of `past` slots. The call computes with `slots` slots and
+    returns `kept` of them. Per row, i64 [batch, 1]: `start` is the position of the first new token,
+    `end` the position behind the last one, `count` the number of tokens. `own`, [batch, new], is
+    the position of each new token.
+    """
 
     batch: Extent
     new: Extent
@@ -107,8 +111,8 @@ class _Step:
         return cls(batch, new, past, slots, kept, start, end, count, own)
 
     def positions(self, p: Parts) -> str:
-        """The position that each new token is rotated by, [batch, S]. Of a first prompt ONNX
-        Runtime reads one position alone, which is that of the first token of all rows."""
+        """Return the position by which each new token is rotated, [batch, S]. For a first prompt
+        ONNX Runtime reads only one position, which is that of the first token of every row."""
         ids = p.input(9)
         if not ids:
             return self.own
@@ -116,29 +120,31 @@ class _Step:
         first = each_position(p, first, self.batch, self.new)
         if not p.input(3):
             return first
-        # Asked of no model without position ids: where sizes decide it, the answer pins them.
+        # This is asked only of models with position ids: if sizes decide it, the answer fixes them.
         total = p.scope.unknown(p("Cast", p.reshape(p.input(6)), to="i64"))
         is_first = p("Equal", total, p.whole(self.new))
         return p("Where", is_first, first, each_position(p, ids, self.batch, self.new))
 
     def appended(self, p: Parts, past: str, new: str) -> str:
-        """Past and new keys, or values, [batch, groups, slots, size]."""
+        """Return the past keys, or values, with the new ones, [batch, groups, slots, size]."""
         if not past:
             return new
-        whole = past if self.slots == self.past else p("Concat", past, new, axis=2)
+        cache = past if self.slots == self.past else p("Concat", past, new, axis=2)
         starts = p.reshape(self.start, self.batch)
-        whole = p("TensorScatter", whole, new, starts, axis=2, mode="linear")
+        cache = p("TensorScatter", cache, new, starts, axis=2, mode="linear")
         slots = p.reshape(places(self.slots, p.scope), -1, 1)
-        return p("Where", p("Less", slots, p.unsqueeze(self.end, 1, 3)), whole, p.number(0))
+        return p("Where", p("Less", slots, p.unsqueeze(self.end, 1, 3)), cache, p.number(0))
 
-    def present(self, p: Parts, whole: str) -> str:
-        return whole if self.kept == self.slots else p.cut(whole, 0, self.kept, 2)
+    def present(self, p: Parts, cache: str) -> str:
+        return cache if self.kept == self.slots else p.cut(cache, 0, self.kept, 2)
 
 
 def _slots(p: Parts, new: Extent, past: Extent) -> tuple[Extent, Extent]:
-    """How many slots are computed with, and how many of them are returned: `past` where these
-    hold all tokens (a buffer that past and present share), else `past + new`; both where which of
-    the two it is depends on sizes or on data."""
+    """Return the number of slots to compute with, and the number to return.
+
+    Both are `past` if the past holds all tokens (past and present share a buffer), else
+    `past + new`. If sizes or data decide between them, the call computes with `past + new`.
+    """
     grown = past + new
     data = p.scope.data(p.input(6))
     if data is None:
@@ -151,7 +157,7 @@ def _slots(p: Parts, new: Extent, past: Extent) -> tuple[Extent, Extent]:
 
 
 def _attended(p: Parts, step: _Step, q: str, k: str, v: str) -> str:
-    """The context, [batch, heads, S, size]."""
+    """Return the context, [batch, heads, S, size]."""
     batch, heads, new, size = p.shape(q)
     groups, width = p.shape(k)[1], p.shape(v)[3]
     rows = number(heads) // number(groups) * new
@@ -169,20 +175,20 @@ def _has_sink(p: Parts) -> bool:
 
 
 def _with_zeros(p: Parts, x: str) -> str:
-    """Keys, or values, and one more of zeros."""
+    """Append one key, or value, of zeros."""
     batch, groups, _, size = p.shape(x)
     return p("Concat", x, p("Expand", p.number(0), p.ints(batch, groups, 1, size)), axis=2)
 
 
 def _mask(p: Parts, step: _Step, heads: int, groups: int) -> str:
-    """What is added to the scores of a group's rows: the bias where a key is seen, and the sink
-    for the key behind the last slot."""
+    """Return the mask that is added to the scores of a group's rows: the bias for visible keys, a
+    very low number for hidden ones, and the sink for the key behind the last slot."""
     slots = places(step.slots + _has_sink(p), p.scope)
     own = _by_group(p, p.unsqueeze(step.own, 1, 3), 1, heads // groups)
     seen = p("Less", slots, p.unsqueeze(step.count, 1, 3))
     if p.attrs.get("causal", 1):
         is_no_later = p("LessOrEqual", slots, own)
-        # The one new token of a row is its last.
+        # A single new token is the last of its row, so no keys behind the row's end are visible.
         seen = is_no_later if step.new == 1 else p("And", seen, is_no_later)
     window = int(p.attrs.get("local_window_size", -1))
     if window > 0:
@@ -198,7 +204,7 @@ def _mask(p: Parts, step: _Step, heads: int, groups: int) -> str:
 
 
 def _bias(p: Parts, step: _Step, heads: int, groups: int) -> str:
-    """The bias of the scores, of the rows of a group, with as many keys as there are slots."""
+    """Return the bias of the scores for the rows of a group, padded to all slots."""
     bias = p.input(10)
     if not bias:
         return p.number(0)
@@ -209,7 +215,7 @@ def _bias(p: Parts, step: _Step, heads: int, groups: int) -> str:
 
 
 def _by_group(p: Parts, x: str, groups: int, times: int) -> str:
-    """[batch, groups · times or 1, S, keys] as [batch, groups or 1, times · S, keys]."""
+    """Reshape [batch, groups · times or 1, S, keys] to [batch, groups or 1, times · S, keys]."""
     batch, heads, new, keys = p.shape(x)
     if times == 1:
         return x

@@ -1,7 +1,7 @@
 """The parts that attentions share: heads, masks, and the product of softmax and values.
 
-Shapes: queries [batch, heads, queries, size], keys and values [batch, heads, keys, size], masks
-something that broadcasts to the scores, [batch, heads, queries, keys].
+Queries are [batch, heads, queries, size], keys and values [batch, heads, keys, size]. Masks
+broadcast to the scores, [batch, heads, queries, keys].
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from farrier.importer.rewrites.sizes import places
 from farrier.ir.dim import Extent, number, product
 from farrier.ops import Mismatch, NotSupported
 
-FILTERED = -10000.0  # ONNX Runtime's default for mask_filter_value
+FILTERED = -10000.0  # The default of mask_filter_value in ONNX Runtime's schemas.
 
 
 def split_heads(p: Parts, x: str, count: int) -> str:
-    """[batch, length, count · size] → [batch, count, length, size]."""
+    """Reshape [batch, length, count · size] to [batch, count, length, size]."""
     return p.transpose(p.reshape(x, 0, 0, count, -1), 0, 2, 1, 3)
 
 
 def join_heads(p: Parts, x: str) -> str:
-    """[batch, heads, length, size] → [batch, length, heads · size]."""
+    """Reshape [batch, heads, length, size] to [batch, length, heads · size]."""
     batch, heads, length, size = p.shape(x)
     return p.reshape(p.transpose(x, 0, 2, 1, 3), batch, length, number(heads) * number(size))
 
 
 def scores(p: Parts, q: str, k: str) -> str:
-    """q kᵀ · scale, softly capped where the node says so."""
+    """Return q kᵀ · scale, with the soft cap that the node's attribute sets."""
     size = number(p.shape(q)[-1])
     scale = p.attrs.get("scale", 0.0) or 1 / math.sqrt(size)
     raw = p("Mul", p("MatMul", q, p.transpose(k, 0, 1, 3, 2)), p.number(scale))
@@ -41,26 +41,26 @@ def scores(p: Parts, q: str, k: str) -> str:
 
 
 def context(p: Parts, q: str, k: str, v: str, mask: str) -> str:
-    """softmax(q kᵀ · scale + mask) v, `mask` "" where there is none."""
+    """Return softmax(q kᵀ · scale + mask) v; `mask` is "" if there is none."""
     return p("MatMul", p("Softmax", p.sum(scores(p, q, k), mask), axis=-1), v)
 
 
 def lowest(p: Parts) -> str:
-    """What scores that do not count are raised by: half of the least number, so that a sum with
-    them is finite."""
+    """Return the number that is added to hidden scores: half of f32's least number, or near f16's
+    (-65504) for types of 16 bits, so that the sum with a score is finite."""
     return p.number(float(np.finfo(np.float32).min) / 2 if p.dtype.bits >= 32 else -6e4)
 
 
 def padding(p: Parts, mask: str, past: Extent, q: str, k: str) -> str:
-    """What a mask of the keys adds to the scores: 0 where it is 1, `mask_filter_value` where it
-    is 0; "" where there is no mask. ONNX Runtime's forms of it:
+    """Return the numbers that a padding mask adds to the scores, or "" without a mask: 0 for keys
+    that are kept, `mask_filter_value` for the others. ONNX Runtime has these forms of masks:
 
-        [batch]                    how many keys count
-        [2 · batch]                the ends of those that count, then their beginnings
-        [3 · batch + 2]            how many keys count, then where rows begin in a packed form
-        [batch, keys]              of each key
-        [batch, queries, keys]     of each pair
-        [batch, 1, most, most]     of each pair of positions, the past being the first ones
+        [batch]                    the number of keys that are kept
+        [2 · batch]                the ends of the kept keys, then their beginnings
+        [3 · batch + 2]            the number of kept keys, then offsets of a packed form (ignored)
+        [batch, keys]              1 for each key that is kept
+        [batch, queries, keys]     1 for each pair that is kept
+        [batch, 1, most, most]     1 for each pair of positions, starting with the past
     """
     if not mask:
         return ""
@@ -83,7 +83,7 @@ def padding(p: Parts, mask: str, past: Extent, q: str, k: str) -> str:
 
 
 def widened(p: Parts, x: str, keys: Extent) -> str:
-    """`x` with zeros behind its last axis, where it is shorter than a buffer of that many keys."""
+    """Pad the last axis of `x` with zeros to `keys`, the slots of a shared buffer."""
     missing = keys - p.shape(x)[-1]
     if not x or missing == 0:
         return x
@@ -91,7 +91,7 @@ def widened(p: Parts, x: str, keys: Extent) -> str:
 
 
 def _between(p: Parts, mask: str, batch: Extent, keys: Extent) -> str:
-    """Which keys lie between the beginnings and ends that a mask holds, [batch, keys]."""
+    """Return a bool [batch, keys] that holds for keys between the beginnings and ends in a mask."""
     bounds, at = p("Cast", mask, to="i64"), places(keys, p.scope)
     (count,) = p.shape(mask)
     if count == batch:
@@ -107,8 +107,8 @@ def _between(p: Parts, mask: str, batch: Extent, keys: Extent) -> str:
 
 
 def causal(p: Parts, q: str, k: str, past: str) -> str:
-    """What is added to the scores of keys that are later than the query, [queries, keys], of which
-    `past` lie before the first query; "" where the node is not unidirectional."""
+    """Return the mask, [queries, keys], that hides keys later than the query, or "" if the node is
+    not unidirectional. `past` is the number of keys before the first query."""
     if not p.attrs.get("unidirectional", 0):
         return ""
     own = p("Add", places(p.shape(q)[2], p.scope), past)
@@ -117,10 +117,10 @@ def causal(p: Parts, q: str, k: str, past: str) -> str:
 
 
 def unpacked(p: Parts, heads: int, query: str, key: str, value: str, bias: str) -> tuple[str, ...]:
-    """Queries, keys and values with their heads apart, of the forms that ONNX Runtime packs them
-    in, plus a bias of [the queries' width + the keys' + the values']."""
+    """Return queries, keys and values, [batch, heads, length, size], from separate inputs or from
+    the forms in which ONNX Runtime packs them. `bias` is the concatenation of their biases."""
     packed = [name for name in (query, key) if name and len(p.shape(name)) == 5]
-    if packed:  # [batch, length, heads, 3 or 2, size]
+    if packed:  # The packed input is [batch, length, heads, 3 or 2, size].
         if bias:
             raise NotSupported("a bias of packed operands")
         (source,) = packed

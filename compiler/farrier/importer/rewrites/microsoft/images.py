@@ -1,4 +1,4 @@
-"""Operators on images that ONNX has under the same name, or not at all."""
+"""Operators on images → ONNX's operators of the same name, or their parts."""
 
 from __future__ import annotations
 
@@ -12,19 +12,22 @@ from farrier.ir.dim import Extent
 from farrier.ops import Mismatch, NotSupported
 from farrier.ops.operator import to_extents
 
-_MODES = {"bilinear": "linear", "bicubic": "cubic"}  # under ONNX's newer names
+_MODES = {"bilinear": "linear", "bicubic": "cubic"}  # The values are ONNX's names since opset 20.
 
 
 def grid_sample(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """GridSample under the modes' older names."""
+    """Rewrite GridSample, whose modes have their older names."""
     mode = str(node.attrs.get("mode", "bilinear"))
     node.attrs["mode"] = _MODES.get(mode, mode)
     return [RawNode("GridSample", node.inputs, node.outputs, node.attrs, node.origin)]
 
 
 def crop_and_resize(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Boxes [[y₁, x₁, y₂, x₂], …], in shares of an image from its first pixel to its last, each
-    resized to one size; what lies outside of the image is a number."""
+    """Rewrite CropAndResize: boxes [[y₁, x₁, y₂, x₂], …] of images, each resized to one size.
+
+    Coordinates are fractions of the distance between an image's first and last pixel. Positions
+    outside of the image have the value `extrapolation_value`.
+    """
     p = Parts(node, scope)
     x, boxes = p.input(0), p.input(1)
     mode = str(node.attrs.get("mode", "bilinear"))
@@ -36,7 +39,7 @@ def crop_and_resize(node: RawNode, opset: int, scope: ImportScope) -> list[RawNo
     ys, xs = (
         _positions(p, boxes, axis, size, p.shape(x)[2 + axis]) for axis, size in enumerate(wanted)
     )
-    ys, xs = p.unsqueeze(ys, 2), p.unsqueeze(xs, 1)  # [boxes, height, width]
+    ys, xs = p.unsqueeze(ys, 2), p.unsqueeze(xs, 1)  # They broadcast to [boxes, height, width].
     image = _Image(p, x)
     inside = p("And", _is_within(p, ys, p.shape(x)[2]), _is_within(p, xs, p.shape(x)[3]))
     if mode == "nearest":
@@ -50,8 +53,8 @@ def crop_and_resize(node: RawNode, opset: int, scope: ImportScope) -> list[RawNo
 
 
 def _positions(p: Parts, boxes: str, axis: int, size: Extent, extent: Extent) -> str:
-    """Where the pixels of each box lie along an axis, [boxes, size]: the first one at the beginning
-    of the box and the last one at its end, a single one in the middle."""
+    """Return the positions of each box's pixels along an axis, [boxes, size]: from the beginning of
+    the box to its end, or its middle for a single pixel."""
     low, high = (p.cut(boxes, at, at + 1, 1) for at in (axis, axis + 2))
     last = p("Cast", p.whole(extent - 1), to=str(p.dtype))
     if size == 1:
@@ -68,22 +71,22 @@ def _is_within(p: Parts, at: str, extent: Extent) -> str:
 
 
 class _Image:
-    """The pixels of the images that boxes are of."""
+    """The pixels of the image of each box."""
 
     def __init__(self, p: Parts, x: str) -> None:
         self._p, self._pixels = p, p.transpose(x, 0, 2, 3, 1)
         self._which = p.unsqueeze(p("Cast", p.input(2), to="i64"), 1, 2)
 
     def at(self, ys: str, xs: str) -> str:
-        """The channels of pixels, [boxes, height, width, channels]; positions outside of an image
-        name one at its border."""
+        """Return pixels, [boxes, height, width, channels]; positions outside of an image are moved
+        to its border."""
         p = self._p
         _, height, width, _ = p.shape(self._pixels)
         rows, columns = (
             p("Min", p("Max", p("Cast", at, to="i64"), p.whole(0)), p.whole(extent - 1))
             for at, extent in ((ys, height), (xs, width))
         )
-        # Of one shape by what a broadcast adds.
+        # Adding zeros of the common shape broadcasts all three indices, so that they concatenate.
         none = p("Mul", p("Add", p("Add", self._which, rows), columns), p.whole(0))
         parts = (p("Add", part, none) for part in (self._which, rows, columns))
         index = p("Concat", *(p.unsqueeze(part, 3) for part in parts), axis=3)
@@ -91,7 +94,7 @@ class _Image:
 
 
 def _interpolated(p: Parts, image: _Image, ys: str, xs: str) -> str:
-    """Between the four pixels around each position."""
+    """Interpolate linearly between the four pixels around each position."""
     (top, bottom), (left, right) = ((p("Floor", at), p("Ceil", at)) for at in (ys, xs))
     down, along = (p.unsqueeze(p("Sub", at, low), 3) for at, low in ((ys, top), (xs, left)))
     rows = []
@@ -102,7 +105,7 @@ def _interpolated(p: Parts, image: _Image, ys: str, xs: str) -> str:
 
 
 def max_pool_with_mask(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """MaxPool of those pixels whose mask is not 0."""
+    """Rewrite MaxpoolWithMask: MaxPool of the pixels whose mask is not 0."""
     p = Parts(node, scope)
     is_kept = p("Cast", p.input(1), to="bool")
     x = p("Where", is_kept, p.input(0), p.number(float(np.finfo(p.dtype.numpy).min)))

@@ -17,8 +17,8 @@ from farrier.ir.types import DType
 
 
 def dynamic_quantize_lstm(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """An LSTM of quantized weights, whose axes are the other way round, in floats: what ONNX
-    Runtime quantizes on the way stays exact."""
+    """Rewrite DynamicQuantizeLSTM as an LSTM in floats: the weights are dequantized and transposed.
+    Activations, which ONNX Runtime quantizes at run time, keep their precision."""
     inputs = [*node.inputs, *[""] * (12 - len(node.inputs))]
     for position, scale, zero in ((1, 8, 9), (2, 10, 11)):
         directions = number(scope.shape(inputs[position])[0])
@@ -33,14 +33,14 @@ def dynamic_quantize_lstm(node: RawNode, opset: int, scope: ImportScope) -> list
 
 
 def matmul_integer_to_float(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """The product of quantized matrices as floats, plus a bias."""
+    """Rewrite MatMulIntegerToFloat: the product of quantized matrices as floats, plus a bias."""
     a, b, a_scale, b_scale = node.inputs[:4]
     total = integer_product(a, b, node.input(4), node.input(5), scope)
     return _scaled(node, total, a_scale, b_scale, node.input(6), scope)
 
 
 def matmul_integer16(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """The product of matrices of 16 bits, summed in i32."""
+    """Rewrite MatMulInteger16: the product of matrices of 16-bit integers, summed in i32."""
     total = integer_product(node.inputs[0], node.inputs[1], "", "", scope)
     return [RawNode("Identity", [total], node.outputs, {}, node.origin)]
 
@@ -48,7 +48,7 @@ def matmul_integer16(node: RawNode, opset: int, scope: ImportScope) -> list[RawN
 def _scaled(
     node: RawNode, total: str, a_scale: str, b_scale: str, bias: str, scope: ImportScope
 ) -> list[RawNode]:
-    """total · a · b + bias."""
+    """Return total · a · b + bias."""
     product = in_floats(total, a_scale, b_scale, scope)
     if not bias:
         return [RawNode("Identity", [product], node.outputs, {}, node.origin)]
@@ -56,13 +56,14 @@ def _scaled(
 
 
 def in_floats(total: str, a_scale: str, b_scale: str, scope: ImportScope) -> str:
-    """A product of integers, [.., rows, columns], times the scales of its operands."""
+    """Return a product of integers, [..., rows, columns], times the scales of its operands."""
     scales = [shaped(a_scale, (-1, 1), scope), shaped(b_scale, (1, -1), scope)]
     return scope.add("Mul", as_float(total, scope), scope.add("Mul", *scales))
 
 
 def dynamic_quantize_matmul(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """The product of a matrix quantized on the way and a quantized one, as floats, plus a bias."""
+    """Rewrite DynamicQuantizeMatMul: the product of a matrix quantized at run time and a quantized
+    one, as floats, plus a bias."""
     a, b, b_scale = node.inputs[:3]
     quantized, scale, zero = dynamically_quantized(a, scope)
     total = integer_product(quantized, b, zero, node.input(3), scope)

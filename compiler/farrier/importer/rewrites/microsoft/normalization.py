@@ -11,19 +11,20 @@ from farrier.ir.dim import number, product
 from farrier.ir.types import DType
 from farrier.ops import NotSupported
 
-_EPSILON = 1e-12  # ONNX Runtime's default for the normalizations of transformers
-_GROUP_EPSILON = 1e-5  # and for those of diffusion models
+_EPSILON = 1e-12  # The default of ONNX Runtime's schemas for normalizations of transformers.
+_GROUP_EPSILON = 1e-5  # The default of ONNX Runtime's schemas for GroupNorm and SkipGroupNorm.
 
 
 def simplified_layer_normalization(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """ONNX Runtime's name for RMSNormalization."""
+    """Rewrite SimplifiedLayerNormalization, ONNX Runtime's name for RMSNormalization."""
     p = Parts(node, scope)
     kept = {k: node.attrs[k] for k in ("axis", "epsilon") if k in node.attrs}
     return p.results(p("RMSNormalization", *node.inputs[:2], **kept))
 
 
 def skip_layer_normalization(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """The normalization of a sum, the sum, and what the normalization computes on the way."""
+    """Rewrite the SkipLayerNormalizations: the normalization of a sum, its statistics, and the
+    sum."""
     p = Parts(node, scope)
     epsilon = float(node.attrs.get("epsilon", _EPSILON))
     is_simple = "Simplified" in node.op
@@ -42,8 +43,8 @@ def _normal(p: Parts, x: str, gamma: str, beta: str, epsilon: float) -> str:
 
 
 def _statistics(p: Parts, x: str, epsilon: float, is_simple: bool) -> tuple[str, str]:
-    """The mean of the last axis and 1 / sqrt(variance + epsilon) in f32, "" where nothing reads
-    them; of an RMSNormalization the mean is not subtracted."""
+    """Return the mean of the last axis and 1 / sqrt(variance + epsilon) in f32, or "" if nothing
+    reads them. An RMSNormalization does not subtract the mean."""
     if not (p.is_read(1) or p.is_read(2)):
         return "", ""
     x, axis = p.cast(x, DType.F32), p.ints(-1)
@@ -55,7 +56,8 @@ def _statistics(p: Parts, x: str, epsilon: float, is_simple: bool) -> tuple[str,
 
 
 def embed_layer_normalization(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """The sum of the embeddings of tokens, positions and segments, normalized."""
+    """Rewrite EmbedLayerNormalization: the sum of the embeddings of tokens, positions and segments,
+    normalized."""
     p = Parts(node, scope)
     tokens, segments, words, positions, kinds, gamma, beta = (p.input(i) for i in range(7))
     epsilon = float(node.attrs.get("epsilon", _EPSILON))
@@ -68,7 +70,8 @@ def embed_layer_normalization(node: RawNode, opset: int, scope: ImportScope) -> 
 def quantized_embed_layer_normalization(
     node: RawNode, opset: int, scope: ImportScope
 ) -> list[RawNode]:
-    """QEmbedLayerNormalization: the same of tables and parameters with one scale each."""
+    """Rewrite QEmbedLayerNormalization, whose tables and parameters are quantized with one scale
+    each."""
     p = Parts(node, scope)
     tokens, segments, words, positions, kinds, gamma, beta = (p.input(i) for i in range(7))
     rows = _rows(p, (words, tokens), (positions, ""), (kinds, segments))
@@ -82,8 +85,8 @@ def quantized_embed_layer_normalization(
 
 
 def _rows(p: Parts, *tables: tuple[str, str]) -> tuple[str, str, str]:
-    """The rows of three tables, each beside its indices: of tokens, of positions, which without
-    indices are 0, 1, 2, …, and of segments, "" where these are omitted."""
+    """Return the rows of (table, indices) for tokens, positions and segments. Omitted positions are
+    0, 1, 2, …; the rows of omitted segments are ""."""
     (words, tokens), (table, positions), (kinds, segments) = tables
     rows = p("Gather", words, tokens, axis=0)
     if positions:
@@ -94,8 +97,8 @@ def _rows(p: Parts, *tables: tuple[str, str]) -> tuple[str, str, str]:
 
 
 def _counted_tokens(p: Parts, tokens: str, mask: str) -> str:
-    """How many tokens of each row a mask keeps, i32; 0 where there is no mask, as ONNX Runtime
-    has it. "" where nothing reads it."""
+    """Return the number of tokens that a mask keeps in each row, i32 [batch], or "" if nothing
+    reads it. It is 0 without a mask, as in ONNX Runtime."""
     if not p.is_read(1):
         return ""
     if mask:
@@ -104,7 +107,8 @@ def _counted_tokens(p: Parts, tokens: str, mask: str) -> str:
 
 
 def group_norm(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """GroupNorm and SkipGroupNorm: a sum, its normalization by groups of channels, and SiLU."""
+    """Rewrite GroupNorm and SkipGroupNorm: a sum, its normalization by groups of channels, and
+    SiLU."""
     p = Parts(node, scope)
     activation = int(node.attrs.get("activation", 0))
     if activation not in (0, 1):
@@ -122,8 +126,8 @@ def group_norm(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def _skipped(p: Parts, is_last: bool) -> str:
-    """The sum that SkipGroupNorm normalizes: an image, what skips the layer, which may be one
-    vector an image, and a bias a channel."""
+    """Return the sum that SkipGroupNorm normalizes: an image, a skip connection, which may be one
+    vector per image, and a bias per channel."""
     x, skip, bias = p.input(0), p.input(3), p.input(4)
     inner = (1,) * (len(p.shape(x)) - 2)
     if skip and product(p.shape(skip)[1:]) == p.shape(x)[-1 if is_last else 1]:

@@ -12,7 +12,7 @@ from farrier.importer.scope import ImportScope, ints
 from farrier.ir.types import DType, Shape
 from farrier.ops import NotSupported
 
-# The attributes that each activation of a fused operator takes, in ONNX Runtime's order.
+# The attributes of each activation that operators are fused with, in ONNX Runtime's order.
 _ACTIVATIONS = {
     "Relu": (),
     "Sigmoid": (),
@@ -24,9 +24,10 @@ _ACTIVATIONS = {
 
 
 class Parts:
-    """Adds nodes to the model: `parts("Mul", x, y)` returns the name of the product.
+    """A builder of the nodes that replace one node: `parts("Mul", x, y)` adds a node and returns
+    the name of its output.
 
-    `dtype` is the element type of the node's operands, which is that of `number`.
+    `dtype` is the element type of the node's operands, and of constants from `number`.
     """
 
     def __init__(self, node: RawNode, scope: ImportScope) -> None:
@@ -37,19 +38,19 @@ class Parts:
         return self.scope.add(op, *inputs, **attrs)
 
     def ints(self, *values: Any) -> str:
-        """A vector of i64."""
+        """Add a constant vector of i64."""
         return self.scope.constant(ints(list(values)))
 
     def whole(self, value: Any) -> str:
-        """A scalar of i64."""
+        """Add a constant scalar of i64."""
         return self.scope.constant(ints(value))
 
     def number(self, value: float) -> str:
-        """A scalar of the operands' dtype."""
+        """Add a constant scalar of the operands' dtype."""
         return self.scope.constant(np.array(value, self.dtype.numpy))
 
     def single(self, value: float) -> str:
-        """A scalar of f32."""
+        """Add a constant scalar of f32."""
         return self.scope.constant(np.array(value, np.float32))
 
     def array(self, data: npt.NDArray[Any]) -> str:
@@ -65,7 +66,7 @@ class Parts:
         return name if self.scope.dtype(name) is to else self("Cast", name, to=str(to))
 
     def known(self, name: str, what: str) -> npt.NDArray[Any]:
-        """The value of a constant; NotSupported where it is computed at run time."""
+        """Return the value of a constant; raise NotSupported if it is computed at run time."""
         data = self.scope.data(name)
         if data is None:
             raise NotSupported(f"{what} computed at run time")
@@ -81,22 +82,22 @@ class Parts:
         return self("Unsqueeze", x, self.ints(*axes))
 
     def cut(self, x: str, low: Any, high: Any, axis: int) -> str:
-        """The elements of `x` from `low` to `high` along an axis."""
+        """Slice `x` from `low` to `high`, exclusive, along an axis."""
         return self("Slice", x, self.ints(low), self.ints(high), self.ints(axis))
 
     def pick(self, x: str, position: int, axis: int) -> str:
-        """The slice of `x` at one position of an axis, without that axis."""
+        """Take the slice of `x` at one position of an axis, without that axis."""
         return self("Gather", x, self.whole(position), axis=axis)
 
     def sum(self, *terms: str) -> str:
-        """The sum of those terms that are not omitted; "" where all are."""
+        """Add the terms that are not ""; return "" if all are."""
         total = ""
         for term in filter(None, terms):
             total = self("Add", total, term) if total else term
         return total
 
     def is_read(self, position: int) -> bool:
-        """Whether anything reads the node's output at that position."""
+        """Check whether anything reads the node's output at that position."""
         outputs = self.node.outputs
         return (
             position < len(outputs)
@@ -105,8 +106,8 @@ class Parts:
         )
 
     def results(self, *values: str) -> list[RawNode]:
-        """The node's outputs, in order; NotSupported where one is read for which `values` holds ""
-        or nothing."""
+        """Return nodes that name `values` as the node's outputs, in order. Raise NotSupported if an
+        output is read for which `values` has "" or no entry."""
         nodes = []
         for position, name in enumerate(self.node.outputs):
             value = values[position] if position < len(values) else ""
@@ -117,7 +118,7 @@ class Parts:
         return nodes
 
     def activated(self, x: str) -> str:
-        """`x` after the activation that the attributes name."""
+        """Apply the activation that the attributes name to `x`."""
         name = self.attrs.get("activation", "")
         if not name:
             return x

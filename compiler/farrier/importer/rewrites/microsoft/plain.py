@@ -1,4 +1,4 @@
-"""Small operators of com.microsoft: those that ONNX took over, and sums, windows and tokens."""
+"""Small operators of com.microsoft → ONNX's operators of the same meaning, or their parts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from farrier.ops.operator import normal_axis
 
 
 def _as_onnx(op: str) -> Upgrade:
-    """The operator of ONNX's that means the same."""
+    """Return the rewrite to the operator `op` of ONNX, which has the same meaning."""
 
     def rule(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
         return [RawNode(op, node.inputs, node.outputs, node.attrs, node.origin)]
@@ -23,13 +23,13 @@ def _as_onnx(op: str) -> Upgrade:
 
 
 def trilu(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """ONNX's Trilu."""
+    """Rewrite Trilu as ONNX's Trilu."""
     plain = RawNode("Trilu", node.inputs, node.outputs, node.attrs, node.origin)
     return sizes.trilu(plain, opset, scope)
 
 
 def pad(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """ONNX's Pad; amounts may be one row of a matrix."""
+    """Rewrite Pad as ONNX's Pad; the amounts may be a matrix of one row."""
     p = Parts(node, scope)
     inputs = [p.input(0), p.reshape(p.input(1), -1)]
     if p.input(2):
@@ -38,7 +38,8 @@ def pad(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def range_(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """ONNX's Range; the step may be omitted, and operands may be vectors of one element."""
+    """Rewrite Range as ONNX's Range. The step may be omitted, and operands may be vectors of one
+    element."""
     p = Parts(node, scope)
     operands = [p.reshape(name) for name in node.inputs[:2]]
     operands.append(p.reshape(p.input(2)) if p.input(2) else p.number(1))
@@ -46,7 +47,7 @@ def range_(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def expand_dims(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """One axis more; only the run may know where."""
+    """Rewrite ExpandDims: a new axis, whose position may be computed at run time."""
     p = Parts(node, scope)
     axis = scope.data(p.input(1))
     if axis is not None:
@@ -63,14 +64,15 @@ def expand_dims(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def unique(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """ONNX's Unique in the order of first occurrence, without where that is."""
+    """Rewrite Unique as ONNX's Unique in the order of first occurrence, without its output of first
+    positions."""
     first, *rest = (*node.outputs, "", "")[:3]
     outputs = [first, scope.fresh(), *(name or scope.fresh() for name in rest)]
     return [RawNode("Unique", node.inputs, outputs, {"sorted": 0}, node.origin)]
 
 
 def distances(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """CDist: the distance of each row of one matrix to each row of another."""
+    """Rewrite CDist: the distance of each row of one matrix to each row of another."""
     p = Parts(node, scope)
     metric = str(node.attrs.get("metric", "sqeuclidean"))
     if metric not in ("euclidean", "sqeuclidean"):
@@ -81,7 +83,7 @@ def distances(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def unfold(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """UnfoldTensor: windows along an axis, their elements along a new last axis."""
+    """Rewrite UnfoldTensor: windows along an axis, whose elements form a new last axis."""
     p = Parts(node, scope)
     shape, size = p.shape(p.input(0)), int(node.attrs["size"])
     axis, step = normal_axis(int(node.attrs.get("dim", -1)), len(shape)), int(node.attrs["step"])
@@ -93,7 +95,7 @@ def unfold(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def conv_transpose(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """ConvTransposeWithDynamicPads: ConvTranspose whose pads are an input."""
+    """Rewrite ConvTransposeWithDynamicPads: ConvTranspose whose pads are an input."""
     p, attrs = Parts(node, scope), dict(node.attrs)
     inputs = [*node.inputs[:2], *filter(None, [node.input(3)])]
     data = scope.data(node.input(2)) if node.input(2) else np.zeros(0)
@@ -101,17 +103,18 @@ def conv_transpose(node: RawNode, opset: int, scope: ImportScope) -> list[RawNod
         if data.size:
             attrs["pads"] = tuple(map(int, data.reshape(-1)))
         return [RawNode("ConvTranspose", inputs, node.outputs, attrs, node.origin)]
-    whole = p("ConvTranspose", *inputs, **attrs)  # of which the pads are cut off
-    spatial = p.shape(whole)[2:]
+    unpadded = p("ConvTranspose", *inputs, **attrs)  # The pads are sliced off below.
+    spatial = p.shape(unpadded)[2:]
     starts = p.cut(p.input(2), 0, len(spatial), 0)
     ends = p("Sub", p.ints(*spatial), p.cut(p.input(2), len(spatial), 2 * len(spatial), 0))
     axes = p.ints(*range(2, 2 + len(spatial)))
-    cut = RawNode("Slice", [whole, starts, ends, axes], node.outputs, {}, node.origin)
+    cut = RawNode("Slice", [unpadded, starts, ends, axes], node.outputs, {}, node.origin)
     return slices.slice_(cut, opset, scope)
 
 
 def no_repeated_ngrams(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """NGramRepeatBlock: −∞ for each token that would end an n-gram which occurred before."""
+    """Rewrite NGramRepeatBlock: −∞ for each token that would complete an n-gram which occurred
+    before."""
     p = Parts(node, scope)
     tokens, scores, size = p.input(0), p.input(1), int(node.attrs["ngram_size"])
     p.dtype = scope.dtype(scores)
@@ -119,7 +122,7 @@ def no_repeated_ngrams(node: RawNode, opset: int, scope: ImportScope) -> list[Ra
     if isinstance(length, int) and length < size:
         return p.results(scores)
     windows = length - size + 1
-    last = p.cut(tokens, size - 1, length, 1)  # of each window
+    last = p.cut(tokens, size - 1, length, 1)  # The last token of each window.
     occurs = ""
     for place in range(size - 1):
         here = p.cut(tokens, place, place + windows, 1)

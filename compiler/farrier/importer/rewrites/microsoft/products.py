@@ -1,4 +1,4 @@
-"""Matrix products and convolutions fused with what stands around them → their parts."""
+"""Matrix products and convolutions that are fused with their neighbours → their parts."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from farrier.ops import Mismatch
 
 
 def _factor(p: Parts, x: str, side: str) -> str:
-    """An operand of FusedMatMul as a matrix product takes it.
+    """Transpose an operand of FusedMatMul to the form that MatMul takes.
 
-    With `transBatch` the batch axes b and rows m lie as [m, b…, k]; after it, `trans` says that
-    the last two axes are to change places.
+    With `transBatch` an operand is [m, b…, k] for batch axes b and rows m, and is transposed to
+    [b…, m, k]. Then, with `trans`, the last two axes are exchanged.
     """
     rank = len(p.shape(x))
     order = list(range(rank))
@@ -27,7 +27,7 @@ def _factor(p: Parts, x: str, side: str) -> str:
 
 
 def fused_matmul(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """FusedMatMul: operands transposed, their product scaled by alpha, an activation."""
+    """Rewrite FusedMatMul: a product of transposed operands, scaled by alpha, and an activation."""
     p = Parts(node, scope)
     product = p("MatMul", _factor(p, p.input(0), "A"), _factor(p, p.input(1), "B"))
     alpha = float(node.attrs.get("alpha", 1.0))
@@ -35,20 +35,20 @@ def fused_matmul(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]
 
 
 def fused_gemm(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """FusedGemm: an activation after Gemm."""
+    """Rewrite FusedGemm: Gemm and an activation."""
     p = Parts(node, scope)
     return p.results(p.activated(p("Gemm", *node.inputs, **_plain(node))))
 
 
 def fused_conv(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """FusedConv: a sum after the convolution, then an activation."""
+    """Rewrite FusedConv: a convolution, a sum and an activation."""
     p = Parts(node, scope)
     convolution = p("Conv", *node.inputs[:3], **_plain(node))
     return p.results(p.activated(p.sum(convolution, p.input(3))))
 
 
 def _plain(node: RawNode) -> dict[str, object]:
-    """The attributes of the operator that others are fused with."""
+    """Return the attributes without those of the fused activation."""
     return {k: v for k, v in node.attrs.items() if not k.startswith("activation")}
 
 

@@ -1,4 +1,5 @@
-"""Operators on tensors of one scale each → floats, dequantized before and quantized after."""
+"""Operators on tensors with one scale each → operators on floats between dequantization and
+quantization."""
 
 from __future__ import annotations
 
@@ -28,14 +29,15 @@ from farrier.ir.types import DType
 from farrier.ops import Mismatch
 from farrier.ops.operator import normal_axis
 
+# Every finite product is at least this, so the comparison with it changes nothing.
 _LEAST = float(np.finfo(np.float32).min)
 
 
 def _quantized(
     node: RawNode, value: str, scale: str, zero: str, like: DType, scope: ImportScope, **how: int
 ) -> RawNode:
-    """The node that quantizes a value with one scale, in the dtype of the operands; `how` are
-    further attributes of it."""
+    """Return the node that quantizes a value with one scale to the dtype of the operands, with the
+    further attributes `how`."""
     to = _dtype_of_result(zero, like, scope)
     zeros = [] if is_zero(zero, scope) else [shaped(zero, (), scope)]
     attrs = {"to": str(to), "precision": str(DType.F32), "saturate": 1, **how}
@@ -44,7 +46,7 @@ def _quantized(
 
 
 def _dtype_of_result(zero: str, like: DType, scope: ImportScope) -> DType:
-    """The dtype of a result, which is that of the operands."""
+    """Return the dtype of a result; raise Mismatch if it is not that of the operands."""
     to = scope.dtype(zero) if zero else like
     if to is not like:
         raise Mismatch(f"an operand is {like}, and the zero point of the result {to}")
@@ -52,24 +54,25 @@ def _dtype_of_result(zero: str, like: DType, scope: ImportScope) -> DType:
 
 
 def _rounded(node: RawNode, value: str, zero: str, like: DType, scope: ImportScope) -> RawNode:
-    """The node that rounds a value to which the zero point is added before, as ONNX Runtime does
-    where it adds, multiplies and pools: ties go to even sums."""
+    """Return the node that adds the zero point to a value and then rounds it, as ONNX Runtime does
+    in sums, products and pools: ties go to even results."""
     return _quantized(node, value, number_of(1, scope), zero, like, scope, zero_first=1)
 
 
 def _apart(product: str, scope: ImportScope) -> str:
-    """A product that is rounded before it is added, as in ONNX Runtime: a comparison keeps the two
-    from becoming one operation, which would round once."""
+    """Round a product before it is added, as ONNX Runtime does: the comparison prevents a fused
+    multiply-add, which would round only once."""
     return scope.add("Max", product, number_of(_LEAST, scope))
 
 
 def _scalars(names: Iterable[str], scope: ImportScope) -> list[str]:
-    """Scales and zero points as scalars; zero points that are omitted stay so."""
+    """Reshape scales and zero points to scalars; omitted zero points stay ""."""
     return [shaped(name, (), scope) if name else "" for name in names]
 
 
 def qlinear_add(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """a (α/γ) + (b (β/γ) + (c₀ − a₀ α/γ − b₀ β/γ)), rounded, for scales α, β, γ."""
+    """Rewrite QLinearAdd: a (α/γ) + (b (β/γ) + (c₀ − a₀ α/γ − b₀ β/γ)), rounded, for scales α, β,
+    γ of a, b and the result."""
     a, a_scale, a_zero, b, b_scale, b_zero, scale = node.inputs[:7]
     a_scale, b_scale, scale = _scalars((a_scale, b_scale, scale), scope)
     left, right = (scope.add("Div", own, scale) for own in (a_scale, b_scale))
@@ -85,7 +88,8 @@ def qlinear_add(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def qlinear_mul(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """(a − a₀) (b − b₀) (α β / γ) + c₀, rounded, for scales α, β, γ."""
+    """Rewrite QLinearMul: (a − a₀) (b − b₀) (α β / γ) + c₀, rounded, for scales α, β, γ of a, b and
+    the result."""
     a, a_scale, a_zero, b, b_scale, b_zero, scale = node.inputs[:7]
     a_scale, b_scale, scale = _scalars((a_scale, b_scale, scale), scope)
     factors = [
@@ -97,7 +101,7 @@ def qlinear_mul(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def qlinear_average_pool(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """The mean of a window of a dequantized image, by the scale, rounded."""
+    """Rewrite QLinearAveragePool: the means of a dequantized image, quantized."""
     x, x_scale, x_zero, scale = node.inputs[:4]
     attrs, rank = dict(node.attrs), len(scope.shape(x))
     is_last = attrs.pop("channels_last", 0)
@@ -111,8 +115,8 @@ def qlinear_average_pool(node: RawNode, opset: int, scope: ImportScope) -> list[
 
 
 def qlinear_global_average_pool(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """The sum of an image in i32, less its zero points, times one factor; the zero point of the
-    result is added after rounding."""
+    """Rewrite QLinearGlobalAveragePool: the sum of an image in i32, minus its zero points, times
+    one factor. The zero point of the result is added after rounding."""
     x, x_scale, x_zero, scale = node.inputs[:4]
     shape, is_last = scope.shape(x), node.attrs.get("channels_last", 0)
     axes = range(1, len(shape) - 1) if is_last else range(2, len(shape))
@@ -125,7 +129,7 @@ def qlinear_global_average_pool(node: RawNode, opset: int, scope: ImportScope) -
 
 
 def _qlinear_unary(op: str) -> Upgrade:
-    """One operand dequantized, the operator, the result quantized."""
+    """Return the rewrite of a unary operator: dequantize, apply `op`, quantize."""
 
     def rule(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
         x, x_scale, x_zero, y_scale = node.inputs[:4]
@@ -136,8 +140,8 @@ def _qlinear_unary(op: str) -> Upgrade:
 
 
 def qlinear_softmax(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Softmax of a dequantized tensor, along one axis, or as before opset 13 over all from one on;
-    its attribute says which of the two."""
+    """Rewrite QLinearSoftmax: the softmax of a dequantized tensor, along one axis, or over all axes
+    from one on if the attribute `opset` is below 13."""
     x, x_scale, x_zero, y_scale = node.inputs[:4]
     shape, version = scope.shape(x), int(node.attrs.get("opset", 13))
     axis = normal_axis(int(node.attrs.get("axis", -1)), len(shape))
@@ -152,7 +156,7 @@ def qlinear_softmax(node: RawNode, opset: int, scope: ImportScope) -> list[RawNo
 
 
 def qlinear_where(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Both branches dequantized, the chosen one quantized."""
+    """Rewrite QLinearWhere: dequantize both branches, choose, and quantize."""
     condition, x, x_scale, x_zero, y, y_scale, y_zero, scale, zero = node.inputs
     branches = (real(x, x_scale, x_zero, scope), real(y, y_scale, y_zero, scope))
     value = scope.add("Where", condition, *branches)
@@ -160,7 +164,7 @@ def qlinear_where(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode
 
 
 def qlinear_concat(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Each part quantized anew, and joined."""
+    """Rewrite QLinearConcat: requantize each operand, and concatenate."""
     scale, zero, *rest = node.inputs
     parts = []
     for x, x_scale, x_zero in zip(rest[::3], rest[1::3], rest[2::3], strict=True):
@@ -171,7 +175,8 @@ def qlinear_concat(node: RawNode, opset: int, scope: ImportScope) -> list[RawNod
 
 
 def qgemm(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """α (A − a₀)(B − b₀) + C, with C in i32 of scale α a b; quantized again, or as floats."""
+    """Rewrite QGemm: α (A − a₀)(B − b₀) + C, where C is i32 of scale α a b; the result is quantized
+    if the node has its scale, else in floats."""
     a, a_scale, a_zero, b, b_scale, b_zero = node.inputs[:6]
     if node.attrs.get("transA", 0):
         a = scope.add("Transpose", a, perm=(1, 0))
@@ -191,7 +196,7 @@ def qgemm(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def qlinear_reduce_mean(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """The mean over axes of a dequantized tensor, quantized."""
+    """Rewrite QLinearReduceMean: the mean over axes of a dequantized tensor, quantized."""
     x, x_scale, x_zero, y_scale = node.inputs[:4]
     axes = scope.constant(ints(node.attrs.get("axes", ())))
     value = real(x, x_scale, x_zero, scope)

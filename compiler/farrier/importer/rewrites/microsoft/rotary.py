@@ -10,7 +10,7 @@ from farrier.ir.dim import Extent, number
 
 
 def rotary_embedding(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """RotaryEmbedding: positions are those of all tokens, or the first one's alone."""
+    """Rewrite RotaryEmbedding, whose positions are those of all tokens, or of the first one."""
     p = Parts(node, scope)
     x, cosines, sines = p.input(0), p.input(2), p.input(3)
     shape = scope.shape(x)
@@ -23,12 +23,13 @@ def rotary_embedding(node: RawNode, opset: int, scope: ImportScope) -> list[RawN
     if len(shape) == 4 or heads:
         size = number(shape[-1]) // (kept.get("num_heads", 1))
         kept["rotary_embedding_dim"] = 0 if width == size else width
-    # The attribute `scale` is read by ONNX Runtime, and changes nothing.
+    # The attribute `scale` has no effect in ONNX Runtime either.
     return p.results(p("RotaryEmbedding", x, cosines, sines, positions, **kept))
 
 
 def each_position(p: Parts, positions: str, batch: Extent, length: Extent) -> str:
-    """Positions of all tokens, [batch, length], where only the first one of a row may be stated."""
+    """Return the positions of all tokens, [batch, length]; `positions` may hold only the first one
+    of a row."""
     if len(p.shape(positions)) > 1:
         return positions
     first = p.reshape(positions, 1, 1)
