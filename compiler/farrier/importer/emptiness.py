@@ -1,8 +1,8 @@
-"""Axes that must have an element, because an operator takes one from them by its position.
+"""Axes that must not be empty, because an operator reads elements from them by position.
 
-An open axis may be 0 long. Most operators have no elements then, and sums of none a value; but a
-position in an axis of none names nothing. Compiled code must not read there, and ONNX Runtime ends
-such a call with an error.
+An open axis may have length 0. Most operators have an empty result then, and reductions have a
+value, but a position on an empty axis does not exist. Compiled code must not read there; ONNX
+Runtime ends such a call with an error.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from farrier.ir.graph import Attribute
 from farrier.ir.types import TensorType
 from farrier.ops.operator import axis_attr, int_attr
 
-# An axis that elements are taken from, and how many are.
+# The extent of an axis, and the number of elements that are read from it.
 Taken: TypeAlias = tuple[Extent, Extent]
 _Types: TypeAlias = Sequence[TensorType | None]
 _Rule: TypeAlias = Callable[
@@ -26,8 +26,8 @@ _Rule: TypeAlias = Callable[
 def shortfall(
     op: str, types: _Types, kinds: Sequence[TensorType], attrs: Mapping[str, Attribute]
 ) -> Iterator[tuple[Extent, Extent]]:
-    """For each axis that may have too few elements: its extent, and what must be 1, which is 0
-    where an element is taken from it and it has none."""
+    """Yield (extent, enough) for each axis that may have too few elements. `enough` is 0 if
+    elements are read from an axis that has none, and must be 1."""
     rule, x = _RULES.get(op), types[0] if types else None
     if rule is None or x is None:
         return
@@ -38,7 +38,8 @@ def shortfall(
 
 
 def _is_taken_of_itself(extent: Extent, count: Extent) -> bool:
-    """Whether nothing is taken where the axis is 0, as it is a factor of what is."""
+    """Check whether nothing is read from an axis of length 0, because `count` is a multiple of its
+    extent."""
     match extent:
         case Dim(terms=(((Symbol() as symbol,), _),)):
             return substitute(count, {symbol: 0}) == 0
@@ -55,7 +56,7 @@ def _along(
 def _by_rows(
     x: TensorType, indices: TensorType | None, out: TensorType, attrs: Mapping[str, Attribute]
 ) -> Iterator[Taken]:
-    """The last axis of the indices holds positions, one for each of as many axes."""
+    """Yield the axes of GatherND: the last axis of the indices holds a position for each."""
     assert indices is not None
     first = int_attr(attrs, "batch_dims", 0)
     depth = indices.shape[-1]
@@ -73,18 +74,18 @@ def _best(
 def _each_axis(
     x: TensorType, indices: TensorType | None, out: TensorType, attrs: Mapping[str, Attribute]
 ) -> Iterator[Taken]:
-    """An axis of the result is made of the same axis."""
+    """Yield the axes that change their length: each axis of the result reads the same axis."""
     if attrs.get("mode", "constant") == "constant":
         return
-    for extent, made in zip(x.shape, out.shape, strict=True):
-        if extent != made:
-            yield extent, made
+    for extent, count in zip(x.shape, out.shape, strict=True):
+        if extent != count:
+            yield extent, count
 
 
 def _sampled(
     x: TensorType, indices: TensorType | None, out: TensorType, attrs: Mapping[str, Attribute]
 ) -> Iterator[Taken]:
-    """Points of images, wherever they are."""
+    """Yield the axes of images, which are read at points whose values decide the positions."""
     for extent in x.shape[2:]:
         yield extent, product(out.shape)
 

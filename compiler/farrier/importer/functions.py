@@ -35,10 +35,10 @@ def expand(
     values = dict(zip(body.input, [*node.inputs, *[""] * len(body.input)], strict=False))
     values |= {o: n for o, n in zip(body.output, node.outputs, strict=False) if n}
     names = Renaming(values, lambda name: fresh())
-    made = [instance(inner, names, attributes) for inner in body.node]
-    for inner in made:
+    nodes = [instance(inner, names, attributes) for inner in body.node]
+    for inner in nodes:
         inner.name = node.origin
-    return made, int(versions[0]) if versions else opset
+    return nodes, int(versions[0]) if versions else opset
 
 
 def _body(
@@ -74,8 +74,8 @@ def _type(kind: TensorType | None) -> bytes:
 
 
 class Renaming(dict[str, str]):
-    """The names of a body's values → those in the graph of its call. A value that the call does not
-    name is internal, and gets a fresh name when it is looked up first."""
+    """A map from the names of a body's values to names in the graph of its call. A value that the
+    call does not name is internal: it gets a fresh name at the first look-up."""
 
     def __init__(self, values: Mapping[str, str], fresh: Callable[[str], str]) -> None:
         super().__init__(values)
@@ -112,8 +112,8 @@ def instance(
 def _rename(
     graph: onnx.GraphProto, names: Renaming, attributes: Mapping[str, onnx.AttributeProto]
 ) -> None:
-    """Give a graph within a body the caller's names and attributes. Its own values are renamed as
-    well: the caller's may have their names."""
+    """Apply the caller's names and attributes to a graph within a body. Its own values are renamed
+    as well, because values of the caller may have the same names."""
     nodes = [instance(node, names, attributes) for node in graph.node]
     graph.ClearField("node")
     graph.node.extend(nodes)

@@ -1,6 +1,6 @@
-"""A model's local functions: the bodies of functions in place of their calls.
+"""The inliner of a model's local functions.
 
-ONNX's own inliner leaves out the defaults of a function's attributes, so this one replaces it.
+ONNX's own inliner ignores the default values of a function's attributes, so this one replaces it.
 """
 
 from __future__ import annotations
@@ -24,15 +24,17 @@ from farrier.importer.raw import (
     schema_of,
 )
 
-Key: TypeAlias = tuple[str, str, str]  # domain, name, overload
-_LONGEST_NAME = 120  # characters of a node's name, which has those of all calls around it
+Key: TypeAlias = tuple[str, str, str]  # The domain, name and overload of a function.
+# A node's name is prefixed with those of all calls around it. This many characters, the last ones,
+# are kept, so that messages stay readable and nested calls do not grow the model.
+_LONGEST_NAME = 120
 
 
 def inline(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return the model, changed in place, with the bodies of its functions in place of their calls.
 
-    Raises InvalidModelError for functions that call themselves or are called with what they do not
-    take, and where the result has more nodes or bytes than Farrier reads.
+    Raises InvalidModelError if a function calls itself, if a call has more inputs or outputs than
+    its function, or if the result has more nodes or bytes than Farrier reads.
     """
     if model.functions:
         _check_size(model)
@@ -42,7 +44,7 @@ def inline(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _key(item: onnx.NodeProto | onnx.FunctionProto) -> Key:
-    """The function's own key, or that of the function that a node calls."""
+    """Return the key of a function, or of the function that a node calls."""
     name = item.op_type if isinstance(item, onnx.NodeProto) else item.name
     return "" if item.domain in DOMAINS else item.domain, name, item.overload
 
@@ -83,12 +85,12 @@ class _Inliner:
                 self._inline_graph(inner, depth + 1)
             inlined.append(node)
         nodes = onnx.GraphProto()
-        nodes.node.extend(inlined)  # copies, before the list that they are in is cleared
+        nodes.node.extend(inlined)  # It copies the nodes, as the list that owns them is cleared.
         graph.ClearField("node")
         graph.MergeFrom(nodes)
 
     def _body(self, call: onnx.NodeProto, function: onnx.FunctionProto) -> list[onnx.NodeProto]:
-        """The function's nodes with the values and attributes of one call."""
+        """Return the function's nodes with the values and attributes of one call."""
         where = f"node {describe(call)!r}, a call of the function {_text(_key(call))}"
         self._check_versions(function)
         for what, passed, declared in (
@@ -105,7 +107,8 @@ class _Inliner:
         values |= dict(zip(function.input, call.input, strict=False))
         passed_on: list[onnx.NodeProto] = []
         for inner, outer in zip(function.output, call.output, strict=False):
-            if inner in values and outer:  # an output that is an input, or another output
+            # Such an output is an input of the function, or another of its outputs.
+            if inner in values and outer:
                 passed_on.append(onnx.helper.make_node("Identity", [inner], [outer]))
             elif outer:
                 values[inner] = outer
@@ -118,7 +121,7 @@ class _Inliner:
         return [*nodes, *passed_on]
 
     def _fresh(self, name: str) -> str:
-        """A name that no value of the model has, after that of the function's own value."""
+        """Return a name that no value of the model has, based on that of the function's value."""
         fresh = name
         while fresh in self._used:
             fresh = f"{name}_{next(self._counter)}"
@@ -126,8 +129,8 @@ class _Inliner:
         return fresh
 
     def _check_versions(self, function: onnx.FunctionProto) -> None:
-        """Let the model import the domains that a function uses. Raises InvalidModelError where an
-        operator of the function means something else in the model's opset."""
+        """Add the domains that a function imports to the model. Raises InvalidModelError if an
+        operator of the function has another definition in the model's opset."""
         key = _key(function)
         if key in self._checked:
             return
@@ -157,7 +160,7 @@ def _domain(entry: onnx.OperatorSetIdProto) -> str:
 
 
 def _names_in(graph: onnx.GraphProto) -> Iterator[str]:
-    """The names of all values in a graph and in the graphs of its nodes; they may repeat."""
+    """Yield the names of all values in a graph and in its nodes' graphs, perhaps repeatedly."""
     for each in graphs_in(graph):
         yield from (info.name for info in (*each.input, *each.output))
         yield from initialized(each)
@@ -166,8 +169,8 @@ def _names_in(graph: onnx.GraphProto) -> Iterator[str]:
 
 
 def _check_size(model: onnx.ModelProto) -> None:
-    """Refuse functions that call themselves, and more nodes or bytes than a model may have once
-    all calls are inlined."""
+    """Raise InvalidModelError if a function calls itself, or if the inlined model would exceed the
+    limits of nodes or bytes. Nothing is inlined for this."""
     bodies: dict[Key, list[onnx.NodeProto]] = {}
     for function in model.functions:
         nodes = nodes_of(function)
@@ -176,7 +179,8 @@ def _check_size(model: onnx.ModelProto) -> None:
     sizes: dict[Key, tuple[int, int]] = {}
     pending = list(bodies)
     entered: set[Key] = set()
-    while pending:  # depth first: a function is done when those that it calls are
+    # This is a depth-first search: a function's size follows those of the functions that it calls.
+    while pending:
         name = pending[-1]
         calls = map(_key, bodies[name])
         open_calls = [call for call in calls if call in bodies and call not in sizes]
@@ -198,6 +202,6 @@ def _check_size(model: onnx.ModelProto) -> None:
 
 
 def _size(nodes: Iterable[onnx.NodeProto], sizes: Mapping[Key, tuple[int, int]]) -> tuple[int, int]:
-    """The number of nodes and their bytes; a call counts as the body of its function."""
+    """Return the number of nodes and of their bytes; a call counts as the body of its function."""
     each = [sizes.get(_key(node)) or (1, node.ByteSize()) for node in nodes]
     return sum(count for count, _ in each), sum(nbytes for _, nbytes in each)

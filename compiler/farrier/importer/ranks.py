@@ -1,4 +1,4 @@
-"""The ranks of inputs that a model does not declare, from the nodes that read them."""
+"""The ranks of inputs whose shapes a model does not declare, inferred from their readers."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import onnx
 from farrier.importer.raw import qualified_name
 
 _RANKS = {"Gemm": 2, "LSTM": 3, "GRU": 3, "RNN": 3}
-_MATRICES = ("TreeEnsemble", "Linear", "SVM")  # of ai.onnx.ml, which take a row an example
-_WEIGHTS = {"Conv": 1, "ConvTranspose": 1, "ConvInteger": 1, "QLinearConv": 3}  # the operand
+# Operators of ai.onnx.ml with these prefixes take a matrix [examples, features].
+_MATRICES = ("TreeEnsemble", "Linear", "SVM")
+# The position of the operand that has the same rank as the first one.
+_WEIGHTS = {"Conv": 1, "ConvTranspose": 1, "ConvInteger": 1, "QLinearConv": 3}
 _POOLS = ("MaxPool", "AveragePool", "LpPool")
-_SCALES = {"Upsample": 1, "Resize": 2}
-# Operators whose first result has the rank of their first operand, or that of the highest rank.
+_SCALES = {"Upsample": 1, "Resize": 2}  # The position of the operand with an element per axis.
+# Operators whose first result has the rank of their first operand, or the highest of their ranks.
 _KEEP = frozenset(
     [
         "Abs",
@@ -99,8 +101,8 @@ _KEEP = frozenset(
 
 
 def rank_of(graph: onnx.GraphProto, name: str) -> int | None:
-    """Return the rank that the readers of an input, or of what is computed from it element by
-    element, take; None if none of them tells."""
+    """Return the rank of an input, or None if it cannot be inferred. It follows from the readers of
+    the input and of values that are computed from it element by element."""
     constants = {tensor.name: tensor for tensor in graph.initializer}
     declared = {
         info.name: len(info.type.tensor_type.shape.dim)
@@ -128,8 +130,8 @@ def rank_of(graph: onnx.GraphProto, name: str) -> int | None:
 def _taken(
     node: onnx.NodeProto, value: str, constants: dict[str, onnx.TensorProto]
 ) -> Iterator[int]:
-    """The rank that a node takes as its first operand, where `value` is that and the rank is
-    told."""
+    """Yield the rank of a node's first operand, if `value` is that operand and the node's operator,
+    attributes or constants determine the rank."""
     if node.input[0] != value:
         return
     op = qualified_name(node)

@@ -1,8 +1,8 @@
-"""Operands of an elementwise operator whose extents have two names.
+"""Broadcasting between extents that have different names in the model.
 
-A mask and what it is added to often have names of their own for one size: the two are equal, or the
-mask has one row for all. Which it is shows when the model runs. The operand of fewer elements is
-read at the place of the other's element, or at its only one:
+A mask and the tensor that it is added to often have different names for one size. The two are
+equal, or the mask has one row for all; the sizes of a call decide. The operand with fewer elements
+is read at the position of the other's element, or at its only position:
 
     y[n] = x[n] + z[m]    ->    y[i] = x[i] + z[min(i, m - 1)]    where m is n or 1
 """
@@ -20,9 +20,9 @@ from farrier.ir.graph import Value
 
 
 def stretch(node: RawNode, scope: Regions, signature: Signature) -> None:
-    """Exchanges operands of a node for those of one size along axes of several names. Raises
-    ImpliedSizes where the typical sizes are neither equal nor 1, and the user chose none."""
-    named = {one.symbol for one in signature.dims}
+    """Replace operands of a node by stretched ones, so that each axis has one name. Raises
+    ImpliedSizes if typical sizes are neither equal nor 1 and the user has not chosen them."""
+    named = {dim.symbol for dim in signature.dims}
     if len(named) < 2:
         return
     operands = [name for name in node.inputs if name and isinstance(scope.entry(name), Value)]
@@ -33,14 +33,14 @@ def stretch(node: RawNode, scope: Regions, signature: Signature) -> None:
         extents = [scope.shape(name)[axis] for name in along]
         if not all(extent == 1 or _is_name(extent, named) for extent in extents):
             continue
-        whole = next((extent for extent in extents if extent != 1), 1)
+        longest = next((extent for extent in extents if extent != 1), 1)
         for name, extent in zip(along, extents, strict=True):
-            if extent not in (1, whole):
-                _settle_typical(extent, whole, signature)
-                needs = signature.text(f"{extent} must be {whole} or 1")
-                longer = _stretched(name, axis, whole, needs, scope)
-                node.inputs[:] = [longer if one == name else one for one in node.inputs]
-                operands[:] = [longer if one == name else one for one in operands]
+            if extent not in (1, longest):
+                _settle_typical(extent, longest, signature)
+                needs = signature.text(f"{extent} must be {longest} or 1")
+                longer = _stretched(name, axis, longest, needs, scope)
+                node.inputs[:] = [longer if own == name else own for own in node.inputs]
+                operands[:] = [longer if own == name else own for own in operands]
 
 
 def _elements(shape: Sequence[Extent]) -> int:
@@ -57,24 +57,25 @@ def _is_name(extent: Extent, named: Collection[str]) -> bool:
     return False
 
 
-def _settle_typical(own: Extent, whole: Extent, signature: Signature) -> None:
-    """Raises ImpliedSizes for the typical size that the operand is to have."""
-    size = typical(whole)
+def _settle_typical(own: Extent, length: Extent, signature: Signature) -> None:
+    """Raise ImpliedSizes with the typical size of `length` for the dim `own`, if that is free and
+    its typical size does not broadcast."""
+    size = typical(length)
     if typical(own) in (1, size):
         return
-    for one in signature.dims:
-        is_free = one.name not in signature.pinned | signature.implied
-        if one.extent == own and is_free and one.low <= size <= one.high:
-            raise ImpliedSizes({one.name: size * one.step})
+    for dim in signature.dims:
+        is_free = dim.name not in signature.pinned | signature.implied
+        if dim.extent == own and is_free and dim.low <= size <= dim.high:
+            raise ImpliedSizes({dim.name: size * dim.step})
 
 
-def _stretched(name: str, axis: int, whole: Extent, needs: str, scope: Regions) -> str:
-    """The operand with `whole` elements along an axis, of which it has as many or one."""
+def _stretched(name: str, axis: int, length: Extent, needs: str, scope: Regions) -> str:
+    """Return the operand with `length` elements along an axis where it has that many or one."""
     own = scope.shape(name)[axis]
-    apart, more = maximum(own - whole, whole - own), maximum(own - 1, 1 - own)
+    apart, more = maximum(own - length, length - own), maximum(own - 1, 1 - own)
     check = scope.constant(ints([minimum(apart, more)]))
     scope.require(scope.unknown(check), [0], needs=needs)
-    count = [scope.constant(ints(value)) for value in (0, whole, 1)]
+    count = [scope.constant(ints(value)) for value in (0, length, 1)]
     last = scope.constant(ints(own - 1))
     at = scope.add("Min", scope.add("Range", *count), last)
     return scope.add("Gather", name, at, axis=len(scope.shape(name)) + axis)

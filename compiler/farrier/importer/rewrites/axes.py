@@ -1,4 +1,4 @@
-"""CumSum and CumProd along an axis that values decide: a branch for each axis that it may be."""
+"""CumSum and CumProd along an axis computed at run time → a branch for each possible axis."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def running(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
 
 
 def _along(node: RawNode, axis: int) -> Sequence[onnx.NodeProto]:
-    """The node along an axis that is known."""
+    """Return the node with a constant axis."""
     value = numpy_helper.from_array(ints(axis))
     return (
         helper.make_node("Constant", [], ["axis"], value=value),

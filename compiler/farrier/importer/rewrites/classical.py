@@ -1,4 +1,4 @@
-"""Linear models and steps of preprocessing of ai.onnx.ml, as operators of ai.onnx."""
+"""Linear models and preprocessing steps of ai.onnx.ml → operators of ai.onnx."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def scaler(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def normalizer(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Rows, divided by their maximum, by their sum of absolute values, or by their length; where
-    that is 0 they stay what they are."""
+    """Rewrite Normalizer: divide rows by their maximum, by their sum of absolute values, or by
+    their Euclidean length. Rows for which that is 0 stay unchanged."""
     x, last = _as_f32(node.inputs[0], scope), scope.constant(ints([-1]))
     reductions = {"MAX": "ReduceMax", "L1": "ReduceL1", "L2": "ReduceL2"}
     norm = str(node.attrs.get("norm", "MAX"))
@@ -80,7 +80,8 @@ def normalizer(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def imputer(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Values, one or feature by feature, in the place of one that stands for a missing value."""
+    """Rewrite Imputer: replace the value that stands for a missing one by a constant, which may
+    depend on the feature."""
     x, dtype = node.inputs[0], scope.dtype(node.inputs[0])
     what = "float" if dtype.is_float else "int64"
     values = node.attrs.get(f"imputed_value_{what}s", ())
@@ -97,8 +98,8 @@ def imputer(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def feature_vectorizer(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """The columns of all inputs: of each as many as `inputdimensions` says, zeros where it has
-    fewer."""
+    """Rewrite FeatureVectorizer: concatenate the columns of all inputs, each cut or padded with
+    zeros to the number in `inputdimensions`."""
     parts = [rows_of(_as_f32(name, scope), scope) for name in node.inputs]
     lengths = node.attrs.get("inputdimensions", [scope.shape(part)[-1] for part in parts])
     if len(lengths) != len(parts):
@@ -108,7 +109,7 @@ def feature_vectorizer(node: RawNode, opset: int, scope: ImportScope) -> list[Ra
 
 
 def _of_width(part: str, length: Extent, scope: ImportScope) -> str:
-    """A matrix with that many columns: the first ones, or padded with zeros."""
+    """Return a matrix with `length` columns: the first ones, padded with zeros."""
     width, last = scope.shape(part)[-1], scope.constant(ints([1]))
     if width == length:
         return part
@@ -120,7 +121,8 @@ def _of_width(part: str, length: Extent, scope: ImportScope) -> str:
 
 
 def one_hot_encoder(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
-    """A new last axis with 1 at the element's category, and zeros for one that is not listed."""
+    """Rewrite OneHotEncoder: a new last axis with 1 at the element's category, and zeros only for a
+    category that is not listed."""
     x = node.inputs[0]
     categories: npt.NDArray[Any]
     if is_strings(scope, x):
@@ -140,7 +142,8 @@ def one_hot_encoder(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
 
 
 def zip_map(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """The matrix whose rows become maps: the output's declaration has their keys."""
+    """Rewrite ZipMap as its matrix, whose rows become maps when outputs are returned. The keys are
+    part of the output's declaration."""
     x, labels = node.inputs[0], labels_of(node.attrs, "classlabels_int64s")
     if len(scope.shape(x)) == 1:
         x = scope.add("Unsqueeze", x, scope.constant(ints([0])))
@@ -157,7 +160,8 @@ def linear_regressor(node: RawNode, opset: int, scope: ImportScope) -> list[RawN
 
 
 def linear_classifier(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
-    """The label of the highest score; with a single score for two labels, of its sign."""
+    """Rewrite LinearClassifier: the label of the highest score, or for two labels with a single
+    score, the label by the sign of that score."""
     attrs = node.attrs
     labels = labels_of(attrs, "classlabels_ints")
     intercepts = attrs.get("intercepts", ())
@@ -176,7 +180,7 @@ def linear_classifier(node: RawNode, opset: int, scope: Regions) -> list[RawNode
 
 
 def _linear(node: RawNode, targets: int, intercepts: Any, scope: ImportScope) -> str:
-    """The scores [examples, targets] of a linear model."""
+    """Return the scores [examples, targets] of a linear model."""
     x = _as_f32(rows_of(node.inputs[0], scope), scope)
     weights = np.array(node.attrs.get("coefficients", ()), np.float32)
     features = scope.shape(x)[-1]

@@ -1,8 +1,8 @@
-"""Einsum with a label for each axis, as products of two operands.
+"""Einsum → Einsum of two operands, with a label for each axis.
 
-An ellipsis becomes labels, and an axis of extent 1 that broadcasts goes. More than two operands are
-multiplied in pairs, in an order of fewest multiplications, where that takes fewer than one loop
-nest over all labels.
+An ellipsis is replaced by labels, and broadcast axes of extent 1 are squeezed. More than two
+operands are multiplied in pairs, in the order with the fewest multiplications, if that needs fewer
+than one loop nest over all labels.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ from farrier.ir.types import Shape
 from farrier.ops import Mismatch
 from farrier.ops.einsum import parse_equation
 
-Operands: TypeAlias = frozenset[int]  # positions among the node's inputs
-_MOST_SEARCHED = 7  # operands of which every order is tried: 3^7 pairs of sets take some 10 ms
-_MOST_PAIRED = 52  # operands that are multiplied in pairs: as many as there are labels
+Operands: TypeAlias = frozenset[int]  # Positions among the node's inputs.
+# Up to so many operands every order is tried: 3^7 pairs of sets take some 10 ms.
+_MOST_SEARCHED = 7
+# Up to so many operands are multiplied in pairs: the number of letters that can be labels.
+_MOST_PAIRED = 52
 
 
 def einsum(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """The node with labels for its ellipsis, its operands' broadcast axes squeezed, or the last of
-    a chain of such nodes."""
+    """Rewrite Einsum: replace the ellipsis by labels, squeeze broadcast axes, and split the product
+    into a chain of pairs if that is cheaper."""
     shapes = [scope.shape(name) for name in node.inputs]
     operands, output = _without_ellipsis(str(node.attrs["equation"]), shapes)
     if len(operands) != len(shapes):
@@ -46,8 +48,8 @@ def einsum(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def _without_ellipsis(equation: str, shapes: Sequence[Shape]) -> tuple[list[str], str]:
-    """The labels of each operand and of the output, with some for the axes of an ellipsis: the last
-    ones of all operands correspond."""
+    """Return the labels of each operand and of the output, with labels in place of an ellipsis. The
+    axes of ellipses correspond from the last one on."""
     equation = equation.replace(" ", "")
     if "..." not in equation:
         return parse_equation(equation)
@@ -73,7 +75,7 @@ def _without_ellipsis(equation: str, shapes: Sequence[Shape]) -> tuple[list[str]
 
 
 def _extents(operands: Sequence[str], shapes: Sequence[Shape]) -> dict[str, Extent]:
-    """The extent of each label: 1 where no operand has another."""
+    """Return the extent of each label, which is 1 only if all operands have 1."""
     extents: dict[str, Extent] = {}
     for labels, shape in zip(operands, shapes, strict=True):
         for label, extent in zip(labels, shape, strict=True):
@@ -83,8 +85,8 @@ def _extents(operands: Sequence[str], shapes: Sequence[Shape]) -> dict[str, Exte
 
 
 class _Step(NamedTuple):
-    """A way to multiply some operands: how many multiplications it takes, and the sets of operands
-    that are multiplied last; of a single operand, none."""
+    """A way to multiply some operands: the number of multiplications, and the two sets of operands
+    whose products are multiplied last (empty for a single operand)."""
 
     cost: int
     parts: tuple[Operands, ...] = ()
@@ -95,7 +97,7 @@ def _cost(step: _Step) -> int:
 
 
 class _Contraction:
-    """The products of subsets of the operands, by the labels that they have."""
+    """The contraction of all operands, and the cost of its partial products by their labels."""
 
     def __init__(self, operands: Sequence[str], output: str, extents: Mapping[str, Extent]) -> None:
         self._operands, self._output = operands, output
@@ -104,7 +106,7 @@ class _Contraction:
         self.single_nest = math.prod(self._usual.values()) * max(len(operands) - 1, 1)
 
     def labels(self, chosen: Operands) -> str:
-        """The labels of a product: those that the output or other operands have as well."""
+        """Return the labels of a partial product, which the output or other operands also have."""
         if chosen == self.all:
             return self._output
         others = (labels for i, labels in enumerate(self._operands) if i not in chosen)
@@ -113,7 +115,8 @@ class _Contraction:
         return "".join(dict.fromkeys(label for label in inside if label in outside))
 
     def cheapest(self) -> dict[Operands, _Step]:
-        """The steps by which all operands are multiplied, by the operands of their results."""
+        """Return the cheapest steps that multiply all operands, keyed by the operands in each
+        step's result."""
         single = [frozenset((position,)) for position in range(len(self._operands))]
         steps = {chosen: _Step(self._own_cost(chosen)) for chosen in single}
         if len(single) > _MOST_SEARCHED:
@@ -129,7 +132,7 @@ class _Contraction:
         return steps
 
     def _own_cost(self, chosen: Operands) -> int:
-        """The additions by which an operand loses the labels that are its own."""
+        """Return the additions that sum an operand over the labels that only it has."""
         (position,) = chosen
         own, kept = self._operands[position], self.labels(chosen)
         return 0 if own == kept else math.prod(self._usual[label] for label in {*own})
@@ -140,7 +143,7 @@ class _Contraction:
         return _Step(own + steps[left].cost + steps[right].cost, (left, right))
 
     def _multiply_greedily(self, steps: dict[Operands, _Step], parts: list[Operands]) -> None:
-        """Multiply the pair whose product takes least, until one part is left."""
+        """Multiply the cheapest pair until a single part remains."""
         while len(parts) > 1:
             pairs = itertools.combinations(parts, 2)
             step = min((self._step(steps, *pair) for pair in pairs), key=_cost)
@@ -150,7 +153,7 @@ class _Contraction:
 
 
 def _halves(positions: tuple[int, ...]) -> Iterator[Operands]:
-    """The proper subsets with the first position: of each split into two, one part."""
+    """Yield the proper subsets that contain the first position: one part of each split in two."""
     first, *others = positions
     for count in range(len(others)):
         for chosen in itertools.combinations(others, count):
@@ -165,7 +168,7 @@ def _product(
     extents: Mapping[str, Extent],
     scope: ImportScope,
 ) -> RawNode:
-    """The node itself, or the last of a chain that takes fewer multiplications."""
+    """Return the node itself, or the last node of a chain with fewer multiplications."""
     plain = {"equation": f"{','.join(operands)}->{output}"}
     contraction = _Contraction(operands, output, extents)
     steps = contraction.cheapest() if 2 <= len(operands) <= _MOST_PAIRED else {}

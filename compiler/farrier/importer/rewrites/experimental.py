@@ -1,6 +1,6 @@
-"""Operators that ONNX had as experiments before opset 10, and that files of that time hold.
+"""Operators that ONNX had as experiments before opset 10 → today's operators.
 
-ONNX declares them no more; ONNX Runtime runs most of them still, and their meaning is that there.
+ONNX no longer declares them. ONNX Runtime still runs most of them, and defines their meaning here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from farrier.ops.operator import to_extents
 
 
 def affine(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Affine is alpha · x + beta, and Scale is scale · x."""
+    """Rewrite Affine as alpha · x + beta, and Scale as scale · x."""
     factor = node.attrs.get("alpha", node.attrs.get("scale", 1.0))
     scaled = _times(node.inputs[0], factor, scope)
     offset = _number(node.inputs[0], node.attrs.get("beta", 0.0), scope)
@@ -24,7 +24,7 @@ def affine(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def parametric(function: str) -> Upgrade:
-    """The rule for alpha · function(beta · x)."""
+    """Return the rewrite to alpha · function(beta · x)."""
 
     def rule(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
         inner = scope.add(function, _times(node.inputs[0], node.attrs.get("beta", 1.0), scope))
@@ -35,7 +35,7 @@ def parametric(function: str) -> Upgrade:
 
 
 def image_scaler(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """scale · x + bias, with a bias for each channel of images [N, C, H, W]."""
+    """Rewrite ImageScaler: scale · x + bias, with a bias per channel of images [N, C, H, W]."""
     x = node.inputs[0]
     scaled = _times(x, node.attrs.get("scale", 1.0), scope)
     bias = np.array(node.attrs.get("bias", (0.0,)), scope.dtype(x).numpy).reshape(-1, 1, 1)
@@ -43,8 +43,8 @@ def image_scaler(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]
 
 
 def crop(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Images without a border (left, top, right, bottom), or `scale` (height, width) from its left
-    and its top."""
+    """Rewrite Crop: images without a border (left, top, right, bottom), or a section of the size
+    `scale` (height, width) that begins at the left and top of the border."""
     shape, border = scope.shape(node.inputs[0]), node.attrs.get("border", ())
     if len(shape) != 4 or len(border) != 4 or min(border) < 0:
         raise Mismatch(f"a border {tuple(border)} of images {shape}: it must be four sizes")
@@ -56,8 +56,8 @@ def crop(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def constant_fill(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """A tensor of one value: of the shape that an attribute, the input, or the input's shape has,
-    with further extents behind."""
+    """Rewrite ConstantFill: a tensor of one value. Its shape is an attribute, the values of the
+    input, or the input's shape, with `extra_shape` behind it."""
     attrs = node.attrs
     if not node.inputs:
         shape = list(attrs.get("shape", ()))
@@ -72,13 +72,14 @@ def constant_fill(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode
 
 
 def dynamic_slice(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """A Slice whose bounds are inputs, before Slice itself had them."""
+    """Rewrite DynamicSlice, the predecessor of Slice with bounds as inputs."""
     return [RawNode("Slice", node.inputs, node.outputs, {}, node.origin)]
 
 
 def mean_variance_normalization(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Before 9: all of the batch together, and its channels as well with `across_channels`; without
-    `normalize_variance` the mean alone is taken off."""
+    """Rewrite MeanVarianceNormalization before 9: it normalizes over the batch and the spatial
+    axes, and with `across_channels` also over the channels. Without `normalize_variance` it only
+    subtracts the mean."""
     if opset >= 9:
         return [node]
     x = node.inputs[0]

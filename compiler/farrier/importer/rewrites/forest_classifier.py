@@ -1,4 +1,4 @@
-"""TreeEnsembleClassifier of ai.onnx.ml: the scores of a forest, and the labels that they decide."""
+"""TreeEnsembleClassifier of ai.onnx.ml → the scores of a forest, and their labels."""
 
 from __future__ import annotations
 
@@ -20,9 +20,12 @@ from farrier.ops import Mismatch
 
 
 def tree_ensemble_classifier(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
-    """The label of the highest score. Where the trees vote for one of two classes alone, the label
-    depends on that score being above 0, or above ½ if no vote is negative: as in ONNX Runtime,
-    since the specification leaves it open."""
+    """Rewrite TreeEnsembleClassifier: the label of the highest score.
+
+    If there are two classes and all votes are for one of them, the label depends on whether that
+    score is above 0, or above ½ if no vote is negative. The specification leaves this open; ONNX
+    Runtime does it so.
+    """
     attrs, forest = node.attrs, Forest.of(node.attrs, "class")
     labels = labels_of(attrs, "classlabels_int64s")
     count, base = len(labels), base_values(attrs)
@@ -42,7 +45,7 @@ def tree_ensemble_classifier(node: RawNode, opset: int, scope: Regions) -> list[
         return []
     ranked = scores
     counts = None if base else forest.counts(node, scope, count)
-    if counts is not None:  # a class without votes is not chosen
+    if counts is not None:  # A class without votes must not be chosen.
         zero, least = (
             scope.constant(np.array(value, scope.dtype(scores).numpy))
             for value in (0, np.finfo(scope.dtype(scores).numpy).min)
@@ -54,8 +57,8 @@ def tree_ensemble_classifier(node: RawNode, opset: int, scope: Regions) -> list[
 
 
 def _binary(node: RawNode, forest: Forest, scores: str, voted: int, scope: Regions) -> None:
-    """Bind the outputs of a forest that votes for the class `voted` of two alone. Votes for the
-    first class are the score of the second, whose opposite the first then has."""
+    """Bind the outputs of a forest that only votes for class `voted` of two. Its votes are the
+    score of the second class even if `voted` is the first, whose score is then the opposite."""
     transform = node.attrs.get("post_transform", "NONE")
     is_share = all(vote.weight >= 0 for vote in forest.votes)
     score = scope.add("Gather", scores, scope.constant(ints([voted])), axis=1)

@@ -1,9 +1,9 @@
-"""Fourier transforms over axes that are long, or whose extents are known when the model runs.
+"""Fourier transforms over axes that are long, or whose extents are open.
 
-A signal is a matrix [signals, numbers] of real parts and another of imaginary ones. A transform
-over a·b numbers is one over a, a turn of each result, and one over b (Cooley and Tukey): two
-products with small matrices. Where the count has no such factors, it is a convolution by chirps,
-over a power of two (Bluestein).
+A signal is a matrix [signals, numbers] of real parts and another of imaginary parts. A transform
+of a·b numbers consists of transforms of a numbers, a rotation of each result (twiddle factors), and
+transforms of b numbers (Cooley and Tukey): two products with small matrices. If the count has no
+such factors, the transform is a convolution with a chirp, over a power of two (Bluestein).
 """
 
 from __future__ import annotations
@@ -23,27 +23,30 @@ from farrier.ir.types import DType
 
 Complex = npt.NDArray[np.complex128]
 
-LONGEST_PLAIN = 512  # results of a transform that is one product; its matrix takes 2 MiB
-_LONGEST_MATRIX = 2048  # the same where the count has no factors: 32 MiB
-_LEAST_FACTOR = 8  # that pays for two products in the place of one
+# Up to so many results a transform is one product; its matrices take 2 MiB in f32.
+LONGEST_PLAIN = 512
+# Up to so many numbers without factors a transform is one product; its matrices take 32 MiB in f32.
+_LONGEST_MATRIX = 2048
+# A smaller factor saves too few multiplications to pay for two products and their transpositions.
+_LEAST_FACTOR = 8
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Signal:
-    """The names of a signal's parts; `imaginary` is "" for a real one."""
+    """The names of a signal's parts; `imaginary` is "" for a real signal."""
 
     real: str
     imaginary: str = ""
 
 
 class Fourier:
-    """Transforms of signals of one element type, forward or inverse, without 1/n."""
+    """The transforms of signals of one element type, forward or inverse, without the factor 1/n."""
 
     def __init__(self, scope: ImportScope, dtype: DType, inverse: bool) -> None:
         self._scope, self._dtype, self._sign = scope, dtype, 1 if inverse else -1
 
     def __call__(self, signal: Signal, count: int) -> Signal:
-        """The transform of the last axis, `count` long, of any two parts."""
+        """Transform the last axis, of constant length `count`."""
         if count <= LONGEST_PLAIN:
             return self._product(signal, self._turns(count, count))
         first = next(a for a in range(math.isqrt(count), 0, -1) if count % a == 0)
@@ -54,12 +57,13 @@ class Fourier:
         return self._chirped(signal, count)
 
     def open(self, signal: Signal, count: Extent, length: Extent, results: Extent) -> Signal:
-        """The transform of `count` numbers over `length`, whose matrix the model computes."""
+        """Transform the first `count` numbers of a period of `length`, by a matrix that is computed
+        at run time. The result has `results` numbers."""
         return self._times(signal, *self._open_matrix(count, length, results))
 
     def open_real(self, signal: Signal, count: Extent, length: Extent) -> Signal:
-        """The real signal of `count` numbers of half a spectrum: all but the first and the middle
-        count twice."""
+        """Return the real signal of half a spectrum of `count` numbers. All but the first and the
+        middle one count twice, for their mirror images."""
         add, constant = self._scope.add, self._scope.constant
         k = places(count, self._scope)
         end = self._scope.unknown(constant(ints(length)))
@@ -71,7 +75,8 @@ class Fourier:
         return Signal(result.real)
 
     def _open_matrix(self, count: Extent, length: Extent, results: Extent) -> tuple[str, str]:
-        """The turns [count, results] of a period; numbers beyond it do not count."""
+        """Return the matrix [count, results] of exp(±2πi · row · column / length), with zeros in
+        rows from `length` on."""
         scope = self._scope
         end = scope.unknown(scope.constant(ints(length)))
         rows = scope.add("Unsqueeze", places(count, scope), scope.constant(ints([1])))
@@ -88,7 +93,8 @@ class Fourier:
         return real, imaginary
 
     def _turns(self, rows: int, columns: int, period: int = 0) -> Complex:
-        """exp(±2πi · row · column / period)."""
+        """Return exp(±2πi · row · column / period), [rows, columns]; the period is `columns` if it
+        is 0."""
         check_made(rows, columns, 2)
         period = period or columns
         steps = np.outer(np.arange(rows), np.arange(columns)) % period
@@ -99,11 +105,12 @@ class Fourier:
         return self._scope.constant(np.ascontiguousarray(values).astype(self._dtype.numpy))
 
     def _product(self, signal: Signal, matrix: Complex) -> Signal:
-        """The signal's last axis times a matrix."""
+        """Multiply the signal's last axis by a matrix."""
         return self._times(signal, self._constant(matrix.real), self._constant(matrix.imag))
 
     def _times(self, signal: Signal, real: str, imaginary: str, op: str = "MatMul") -> Signal:
-        """The signal times what has these parts, as matrices or element by element."""
+        """Multiply the signal by a complex value with these parts, as matrices or (with `op` "Mul")
+        element by element."""
         add = self._scope.add
         if not signal.imaginary:
             return Signal(add(op, signal.real, real), add(op, signal.real, imaginary))
@@ -113,38 +120,39 @@ class Fourier:
         )
 
     def scaled(self, signal: Signal, length: Extent) -> Signal:
-        """The signal over an extent."""
+        """Divide the signal by an extent."""
         name = self._scope.unknown(self._scope.constant(ints(length)))
         return self.each(signal, "Div", self._scope.add("Cast", name, to=str(self._dtype)))
 
     def turned(self, signal: Signal, turns: Complex) -> Signal:
-        """The signal times constants, element by element."""
+        """Multiply the signal by constants, element by element."""
         parts = (self._constant(turns.real), self._constant(turns.imag))
         return self._times(signal, *parts, op="Mul")
 
     def each(self, signal: Signal, op: str, *operands: str, **attrs: Any) -> Signal:
-        """An operator on both parts."""
+        """Apply an operator to both parts."""
         real = self._scope.add(op, signal.real, *operands, **attrs)
         if not signal.imaginary:
             return Signal(real)
         return Signal(real, self._scope.add(op, signal.imaginary, *operands, **attrs))
 
     def _split(self, signal: Signal, first: int, second: int) -> Signal:
-        """Number n = second · i + j, and result k = p + first · q."""
+        """Transform first · second numbers by transforms of `first` and of `second`: the number n =
+        second · i + j becomes the result k = p + first · q."""
 
         def reshaped(value: Signal, *shape: int) -> Signal:
             return self.each(value, "Reshape", self._scope.constant(ints([-1, *shape])))
 
         rows = self.each(reshaped(signal, first, second), "Transpose", perm=(0, 2, 1))
-        turned = self._product(rows, self._turns(first, first))  # [j, p]
+        turned = self._product(rows, self._turns(first, first))  # Its last axes are [j, p].
         turned = self.turned(turned, self._turns(second, first, first * second))
         turned = self.each(turned, "Transpose", perm=(0, 2, 1))
-        inner = self(reshaped(turned, second), second)  # [p, q]
+        inner = self(reshaped(turned, second), second)  # Its axes are [p, q].
         ordered = self.each(reshaped(inner, first, second), "Transpose", perm=(0, 2, 1))
         return reshaped(ordered, first * second)
 
     def _chirped(self, signal: Signal, count: int) -> Signal:
-        """nk = (n² + k² - (k - n)²) / 2 makes the transform a convolution."""
+        """Transform by a convolution, using nk = (n² + k² - (k - n)²) / 2."""
         scope = self._scope
         size = 1 << (2 * count - 2).bit_length()
         squares = np.arange(count) ** 2 % (2 * count)

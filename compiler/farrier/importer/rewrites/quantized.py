@@ -1,12 +1,12 @@
-"""Quantized operators → integer products and sums, and conversions around floating-point ones.
+"""Quantized operators → integer products and sums, and operators on floats between conversions.
 
-A product of quantized matrices is one of integers, accumulated in i32, less what the zero points
-add:
+A product of quantized matrices is a product of integers, accumulated in i32, minus the share of the
+zero points:
 
     Σ (a − a₀)(b − b₀) = Σ ab − b₀ Σ a − a₀ Σ b + k a₀ b₀
 
-where the sums over b are constant if the weights are. Formulas are those of ONNX;
-`microsoft/qlinear.py` has the operators of com.microsoft.
+The sums over b are constant if the weights are. The formulas are those of ONNX; the operators of
+com.microsoft are in `microsoft/qlinear.py`.
 """
 
 from __future__ import annotations
@@ -180,10 +180,10 @@ def requantized(
     to = scope.dtype(zero) if zero else like
     ratio = scope.add("Div", factor, scale)
     scaled = scope.add("Mul", as_float(total, scope), ratio)
-    one = number_of(1.0, scope)
+    unit = number_of(1.0, scope)
     zeros = [] if is_zero(zero, scope) else [zero]
     attrs = {"to": str(to), "precision": str(DType.F32), "saturate": 1}
-    return [RawNode("QuantizeLinear", [scaled, one, *zeros], node.outputs, attrs, node.origin)]
+    return [RawNode("QuantizeLinear", [scaled, unit, *zeros], node.outputs, attrs, node.origin)]
 
 
 def qlinear_matmul(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:

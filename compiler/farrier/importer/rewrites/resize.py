@@ -38,8 +38,8 @@ def keep_aspect_ratio(node: RawNode, scope: ImportScope) -> None:
     kept = scope.add("Floor", scope.add("Add", scope.add("Mul", own, scale), half))
     common = scope.data(scale)
     if common is not None and common.dtype != object:
-        # Coordinates go by the common scale, and not by the sizes, which are rounded. A scale that
-        # is known only at run time is not an operand of Resize; there they go by the sizes.
+        # Coordinates follow the common scale and not the sizes, which are rounded. An open scale
+        # cannot be an operand of Resize, so coordinates follow the sizes then.
         factors = np.full(len(_axes(node, len(shape))), common.item(), np.float32)
         node.inputs[2] = scope.constant(factors)
     node.inputs[3] = scope.add("Cast", kept, to="i64")
@@ -96,13 +96,14 @@ def as_products(node: RawNode, scope: ImportScope) -> list[RawNode]:
 
 
 def _to_whole(x: str, dtype: DType, scope: ImportScope) -> str:
-    """The nearest integers of a type: ONNX Runtime's filters round after each axis, halves up."""
+    """Round to the nearest integers of a type, halves up: ONNX Runtime's filters do so after each
+    axis."""
     half = scope.constant(np.array(0.5))
     return _bounded(scope.add("Floor", scope.add("Add", x, half)), dtype, scope)
 
 
 def _bounded(x: str, dtype: DType, scope: ImportScope) -> str:
-    """f64 values within the limits of a type: cubic filters overshoot."""
+    """Clamp f64 values to the limits of a type, which cubic filters overshoot."""
     return scope.add("Clip", x, *(scope.constant(np.array(float(n))) for n in dtype.limits))
 
 
@@ -113,7 +114,8 @@ def _whole_weights(
     scale: float,
     crop: tuple[float, float] | None,
 ) -> tuple[Array, npt.NDArray[np.bool_]]:
-    """The weights for integers: those of ONNX Runtime's filters have 22 bits behind the point."""
+    """Return the weights for integers. The weights of ONNX Runtime's antialiasing filters are fixed
+    point numbers with 22 fraction bits."""
     weights, outside = _weights(attrs, extent, outputs, scale, crop)
     if attrs.get("antialias", 0):
         scaled = weights * 2.0**22

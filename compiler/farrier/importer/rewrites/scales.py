@@ -1,8 +1,8 @@
-"""Resize whose scales are no constants: quotients of sizes, or computed when the model runs.
+"""Resize with scales that are not constants: quotients of sizes, or computed at run time.
 
-A scale that is a quotient of sizes asks for as many outputs as it is times the axis, so the node
-takes sizes. A scale that values decide is applied axis by axis: the places that the outputs read
-are computed as floats, in ONNX Runtime's formulas, and their elements gathered.
+A scale that is a quotient of sizes is replaced by the size of its output. A scale that values
+decide is applied axis by axis: the coordinates that the outputs read are computed as floats, by
+ONNX Runtime's formulas, and the elements at them are gathered.
 
     scales = 12 / h of an axis of h         ->  sizes = 12
     scales = target / h, target a value     ->  x[floor(o / scale)] for o in 0..floor(h * scale)
@@ -29,7 +29,7 @@ _KEPT = ("mode", "nearest_mode", "cubic_coeff_a", "exclude_outside", _WHERE[0])
 
 
 def are_open(node: RawNode, scope: ImportScope) -> bool:
-    """Whether the node has scales that are not all numbers."""
+    """Check whether the node has scales of which some are not constant numbers."""
     return bool(node.input(2)) and any(
         isinstance(scale, str | Dim | Share) for scale in scope.scalars(node.inputs[2])
     )
@@ -42,34 +42,34 @@ def resize(node: RawNode, scope: ImportScope) -> list[RawNode]:
     if len(scales) != len(axes):
         raise Mismatch(f"{len(scales)} scales for {len(axes)} axes")
     kept = {name: node.attrs[name] for name in _KEPT if name in node.attrs}
-    given = dict(zip(axes, scales, strict=True))
-    numbers = {a: s for a, s in given.items() if not isinstance(s, str | Dim | Share) and s != 1}
-    sizes = {a: _outputs(shape[a], s) for a, s in given.items() if isinstance(s, Dim | Share)}
+    by_axis = dict(zip(axes, scales, strict=True))
+    numbers = {a: s for a, s in by_axis.items() if not isinstance(s, str | Dim | Share) and s != 1}
+    sizes = {a: _outputs(shape[a], s) for a, s in by_axis.items() if isinstance(s, Dim | Share)}
     if numbers:
         factors = scope.constant(np.array(list(numbers.values()), np.float32))
         x = scope.add("Resize", x, "", factors, axes=tuple(numbers), **kept)
     if sizes:
         wanted = scope.constant(ints(list(sizes.values())))
         x = scope.add("Resize", x, "", "", wanted, axes=tuple(sizes), **kept)
-    for axis, scale in given.items():
+    for axis, scale in by_axis.items():
         if isinstance(scale, str):
             x = _Axis(x, axis, scale, node.attrs, scope).resized()
     return [RawNode("Identity", [x], node.outputs, {}, node.origin)]
 
 
 def _outputs(extent: Extent, scale: Dim | Share) -> Extent:
-    """How many outputs a scale makes of an axis, which must be a whole number: then it is what
-    sizes would make of it."""
+    """Return the number of outputs along an axis. Raises NotSupported if extent times scale is not
+    an integer, because coordinates would differ from those by sizes."""
     share = scale if isinstance(scale, Share) else Share(scale, 1)
-    whole = extent * share.extent
-    if whole % share.denominator != 0:
-        raise NotSupported(f"a scale that makes ({whole})/({share.denominator}) of {extent}")
-    return whole // share.denominator
+    product = extent * share.extent
+    if product % share.denominator != 0:
+        raise NotSupported(f"a scale that makes ({product})/({share.denominator}) of {extent}")
+    return product // share.denominator
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Axis:
-    """One axis of `x`, by a scale that is a scalar of f32."""
+    """The resizing of one axis of `x` by a scale that is a scalar of f32."""
 
     x: str
     axis: int
@@ -108,30 +108,32 @@ class _Axis:
         return self.scope.constant(np.full((), value, np.float32))
 
     def _extent(self) -> str:
-        """How long the axis is, f32."""
+        """Return the length of the axis, f32."""
         extent = self.scope.constant(ints(self.scope.shape(self.x)[self.axis]))
         return self.scope.add("Cast", extent, to="f32")
 
     def _coordinates(self) -> str:
-        """The place in the input of each output, f32."""
+        """Return the coordinate in the input of each output, f32."""
         scope, extent = self.scope, self._extent()
         count = scope.add("Cast", self._op("Floor", self._op("Mul", extent, self.scale)), to="i64")
         usual = max(typical(scope.shape(self.x)[self.axis]), 1)
         outputs = Numbers(scope).size(count, usual=usual)
         o = scope.add("Cast", places(outputs, scope), to="f32")
-        half, one = self._number(0.5), self._number(1)
+        half, unit = self._number(0.5), self._number(1)
         centred = self._op("Sub", self._op("Div", self._op("Add", o, half), self.scale), half)
         length = scope.add("Cast", scope.constant(ints(outputs)), to="f32")
         match str(self.attrs.get(*_WHERE)):
             case "half_pixel":
                 return centred
-            case "pytorch_half_pixel":  # a single output is the first element
-                return self._op("Mul", centred, self._op("Min", self._op("Sub", length, one), one))
+            case "pytorch_half_pixel":
+                # A single output is the first element.
+                several = self._op("Min", self._op("Sub", length, unit), unit)
+                return self._op("Mul", centred, several)
             case "asymmetric":
                 return self._op("Div", o, self.scale)
             case "align_corners":
-                last = self._op("Max", self._op("Sub", length, one), one)
-                return self._op("Div", self._op("Mul", o, self._op("Sub", extent, one)), last)
+                last = self._op("Max", self._op("Sub", length, unit), unit)
+                return self._op("Div", self._op("Mul", o, self._op("Sub", extent, unit)), last)
             case mode:
                 raise NotSupported(f"coordinate_transformation_mode {mode!r} by scales of values")
 
@@ -154,12 +156,12 @@ class _Axis:
         return self._op("Min", self._op("Max", at, self._number(0)), last)
 
     def _elements(self, at: str) -> str:
-        """The elements of the input at some places of the axis, within it."""
-        whole = self.scope.add("Cast", self._within(at), to="i64")
-        return self.scope.add("Gather", self.x, whole, axis=self.axis)
+        """Return the elements of the input at positions along the axis, clamped to it."""
+        positions = self.scope.add("Cast", self._within(at), to="i64")
+        return self.scope.add("Gather", self.x, positions, axis=self.axis)
 
     def _blend(self, low: str, offsets: tuple[int, ...], weights: list[str]) -> str:
-        """The sum of the elements at places from `low` on, by weight."""
+        """Return the weighted sum of the elements at `low` plus each offset."""
         scope, behind = self.scope, len(self.scope.shape(self.x)) - self.axis - 1
         total = ""
         for offset, weight in zip(offsets, weights, strict=True):
@@ -172,17 +174,18 @@ class _Axis:
         return total
 
     def _cubic(self, part: str) -> list[str]:
-        """The weights of the four neighbours (Keys 1981), the second being `part` before."""
-        a = float(self.attrs.get("cubic_coeff_a", -0.75))
-        one = self._number(1)
-        rest = self._op("Sub", one, part)
+        """Return the weights of the four neighbours (R. Keys, 1981) of a coordinate that lies
+        `part` behind the second of them."""
+        a = float(self.attrs.get("cubic_coeff_a", -0.75))  # The default of ONNX's schema.
+        unit = self._number(1)
+        rest = self._op("Sub", unit, part)
         far = [a, -5 * a, 8 * a, -4 * a]
         near = [a + 2, -(a + 3), 0.0, 1.0]
         return [
-            self._polynomial(self._op("Add", part, one), far),
+            self._polynomial(self._op("Add", part, unit), far),
             self._polynomial(part, near),
             self._polynomial(rest, near),
-            self._polynomial(self._op("Add", rest, one), far),
+            self._polynomial(self._op("Add", rest, unit), far),
         ]
 
     def _polynomial(self, at: str, coefficients: list[float]) -> str:

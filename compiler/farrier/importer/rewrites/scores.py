@@ -1,4 +1,4 @@
-"""Scores of ai.onnx.ml's models: their transformations, and the labels that they decide."""
+"""The scores of ai.onnx.ml's models, their transformations, and the labels that they decide."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from farrier.importer.scope import ImportScope, Regions, ints
 from farrier.importer.strings.codes import bind_strings, codes, words
 from farrier.ops import Mismatch, NotSupported
 
-_NEAR_ZERO = 1e-7  # scores up to it count as zeros of SOFTMAX_ZERO, as in ONNX Runtime
-_WINITZKI = 0.147  # the constant of his formula for the inverse of erf, which ONNX Runtime takes
+_NEAR_ZERO = 1e-7  # Scores up to it count as zeros of SOFTMAX_ZERO, as in ONNX Runtime.
+_WINITZKI = 0.147  # The constant of Winitzki's formula for erf⁻¹, which ONNX Runtime uses too.
 
 
 def transformed(scores: str, transform: str, scope: ImportScope) -> str:
@@ -40,7 +40,7 @@ def finished(node: RawNode, scores: str, transform: str, scope: ImportScope) -> 
 
 
 def _softmax_zero(scores: str, scope: ImportScope) -> str:
-    """A softmax whose sum leaves zeros out; they stay zeros."""
+    """Add a softmax whose sum leaves out scores near zero, which stay near zero."""
     last = scope.constant(ints([-1]))
     large = scope.add("Greater", scope.add("Abs", scores), _like(scores, _NEAR_ZERO, scope))
     top = scope.add("ReduceMax", scores, last, keepdims=1)
@@ -52,7 +52,7 @@ def _softmax_zero(scores: str, scope: ImportScope) -> str:
 
 
 def _probit(scores: str, scope: ImportScope) -> str:
-    """√2 · erf⁻¹(2x − 1), by Winitzki's approximation."""
+    """Add √2 · erf⁻¹(2x − 1) by Winitzki's approximation."""
 
     def c(value: float) -> str:
         return _like(scores, value, scope)
@@ -69,8 +69,8 @@ def _probit(scores: str, scope: ImportScope) -> str:
 
 
 def labels_of(attrs: dict[str, Any], integers: str) -> npt.NDArray[Any]:
-    """The labels of a classifier, as strings or as integers, which are the attribute `integers`.
-    Raises Mismatch where there are both, or neither."""
+    """Return the labels of a classifier: strings, or integers from the attribute `integers`. Raises
+    Mismatch if it has both, or neither."""
     texts, numbers = attrs.get("classlabels_strings", ()), attrs.get(integers, ())
     if bool(texts) == bool(numbers):
         raise Mismatch("a classifier needs labels that are strings, or labels that are integers")
@@ -78,7 +78,7 @@ def labels_of(attrs: dict[str, Any], integers: str) -> npt.NDArray[Any]:
 
 
 def bind_labels(node: RawNode, positions: str, labels: npt.NDArray[Any], scope: Regions) -> None:
-    """Make the node's first output the labels at `positions`."""
+    """Bind the node's first output to the labels at `positions`."""
     if not node.outputs[0]:
         return
     table = scope.constant(labels)
@@ -91,15 +91,17 @@ def bind_labels(node: RawNode, positions: str, labels: npt.NDArray[Any], scope: 
 
 
 def bind_scores(node: RawNode, scores: str, scope: Regions) -> None:
-    """Make the node's second output, where it has one, these scores as f32."""
+    """Bind the node's second output, if it has one, to the scores as f32."""
     if len(node.outputs) > 1 and node.outputs[1]:
         scope.bind(node.outputs[1], scope.entry(scope.add("Cast", scores, to="f32")))
 
 
 def two_columns(score: str, transform: str, is_share: bool, scope: ImportScope) -> str:
-    """The scores of both classes where a column [N, 1] has that of the second alone. `is_share` is
-    true of shares, which add up to 1; others are opposite to each other. LOGISTIC alone counts of
-    the transformations, as in ONNX Runtime."""
+    """Return the scores [N, 2] of both classes from a column [N, 1] of the second one's.
+
+    The first score is 1 minus the second if `is_share`, else the opposite. LOGISTIC is the only
+    transformation that is applied, as in ONNX Runtime.
+    """
     if transform == "PROBIT":
         raise NotSupported("PROBIT of a single score for two classes")
     if is_share and transform != "LOGISTIC":
@@ -112,13 +114,15 @@ def two_columns(score: str, transform: str, is_share: bool, scope: ImportScope) 
 
 
 def above(score: str, threshold: float, scope: ImportScope) -> str:
-    """1 where a column [N, 1] is above a threshold, else 0: positions [N] of two labels."""
+    """Return the positions, i64 [N], of two labels: 1 where a column [N, 1] is above a threshold,
+    else 0."""
     flat = scope.add("Reshape", score, scope.constant(ints([-1])))
     return scope.add("Cast", scope.add("Greater", flat, _like(score, threshold, scope)), to="i64")
 
 
 def rows_of(x: str, scope: ImportScope, dtype: str = "f32") -> str:
-    """A matrix of examples; a vector is one row. Numbers that are not floats become `dtype`."""
+    """Return the examples as a matrix; a vector is one row. Numbers that are not floats are cast to
+    `dtype`."""
     if not scope.dtype(x).is_float:
         x = scope.add("Cast", x, to=dtype)
     rank = len(scope.shape(x))

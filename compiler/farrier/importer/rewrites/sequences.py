@@ -1,5 +1,7 @@
-"""Sequences and optionals → the tensors in them: which those are is known while importing, or all
-of a sequence's are one tensor (`lists.py`)."""
+"""Sequences and optionals → their tensors.
+
+The items of a sequence are known while importing, or they lie in one tensor (`lists.py`).
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ def insert(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
     item = scope.entry(node.inputs[1])
     if isinstance(entry, Listed):
         if not isinstance(item, Value):
-            raise NotSupported("an item of a sequence, of no known length, that is no tensor")
+            raise NotSupported("an item that is not a tensor, of a sequence of unknown length,")
         return _gives(node, lists.insert(entry, item, place, scope), scope)
     items = entry.items
     where = _position(node, 2, len(items), scope, spare=1) if node.input(2) else len(items)
@@ -62,8 +64,8 @@ def length(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
 
 
 def _sequence(node: RawNode, operand: int, scope: Regions) -> tuple[Tensors | Listed, str]:
-    """The node's sequence, and the scalar that is a place in it, i64, "" where there is none. With
-    a place that values decide the items are one tensor."""
+    """Return the node's sequence, and the position in it, a scalar of i64, or "" if omitted. If
+    the position is computed at run time, the items are one tensor."""
     entry, name = _entry(node.inputs[0], scope), node.input(operand)
     if not name:
         return entry, ""
@@ -83,55 +85,55 @@ def _sequence(node: RawNode, operand: int, scope: Regions) -> tuple[Tensors | Li
 def split(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
     """Parts of given lengths, or of one length but for the last; without any, single slices, which
     lose their axis where keepdims is 0."""
-    name, given = node.inputs[0], node.input(1)
+    name, split_name = node.inputs[0], node.input(1)
     shape = scope.shape(name)
     axis = normal_axis(node.attrs.get("axis", 0), len(shape))
-    whole, keeps_axis = shape[axis], bool(given) or bool(node.attrs.get("keepdims", 1))
-    is_many = bool(given) and scope.shape(given) != ()
-    count = scope.shape(given)[0] if is_many else whole
-    if not isinstance(whole, int) or not isinstance(count, int) or max(whole, count) > MAX_NODES:
-        return _gives(node, _open_split(name, axis, given, keeps_axis, scope), scope)
-    lengths: Sequence[Extent] = [1] * whole
-    if given:
-        found = _lengths(given, whole, scope)
-        if found is None:
-            return _gives(node, _open_split(name, axis, given, keeps_axis, scope), scope)
-        lengths = found
-    if sum(lengths, start=0) != whole or any(length < 0 for length in lengths):
-        raise Mismatch(f"parts of the lengths {lengths} of an axis of {whole}")
+    extent, keeps_axis = shape[axis], bool(split_name) or bool(node.attrs.get("keepdims", 1))
+    is_many = bool(split_name) and scope.shape(split_name) != ()
+    count = scope.shape(split_name)[0] if is_many else extent
+    if not isinstance(extent, int) or not isinstance(count, int) or max(extent, count) > MAX_NODES:
+        return _gives(node, _open_split(name, axis, split_name, keeps_axis, scope), scope)
+    lengths: Sequence[Extent] = [1] * extent
+    if split_name:
+        declared = _lengths(split_name, extent, scope)
+        if declared is None:
+            return _gives(node, _open_split(name, axis, split_name, keeps_axis, scope), scope)
+        lengths = declared
+    if sum(lengths, start=0) != extent or any(length < 0 for length in lengths):
+        raise Mismatch(f"parts of the lengths {lengths} of an axis of {extent}")
     axes, parts = scope.constant(ints([axis])), []
     start: Extent = 0
-    for extent in lengths:
-        ends = (scope.constant(ints([end])) for end in (start, start + extent))
+    for length in lengths:
+        ends = (scope.constant(ints([end])) for end in (start, start + length))
         part = scope.add("Slice", name, *ends, axes)
         if not keeps_axis:
             part = scope.add("Squeeze", part, axes)
         parts.append(scope.entry(part))
-        start += extent
+        start += length
     return _gives(node, Tensors(tuple(parts)), scope)
 
 
-def _open_split(name: str, axis: int, given: str, keeps_axis: bool, scope: Regions) -> Listed:
-    if given and scope.shape(given) != ():
-        return lists.split_by(name, axis, given, scope)
-    step = scope.elements(given)[0] if given else 1
+def _open_split(name: str, axis: int, split_name: str, keeps_axis: bool, scope: Regions) -> Listed:
+    if split_name and scope.shape(split_name) != ():
+        return lists.split_by(name, axis, split_name, scope)
+    step = scope.elements(split_name)[0] if split_name else 1
     return lists.split(name, axis, step, keeps_axis, scope)
 
 
-def _lengths(name: str, whole: int, scope: Regions) -> Sequence[Extent] | None:
-    """The lengths of parts: as given, or all as long as the one number, but for the last; None
-    where how many there are is known only at run time."""
+def _lengths(name: str, extent: int, scope: Regions) -> Sequence[Extent] | None:
+    """Return the lengths of parts: the elements of `name`, or for a scalar parts of that length, of
+    which the last may be shorter. None if their number is known only at run time."""
     data = scope.data(name)
     if scope.shape(name) != ():
         if data is None:
-            return slices.lengths(scope.elements(name), whole, scope)
+            return slices.lengths(scope.elements(name), extent, scope)
         return [int(length) for length in data]
     if data is None:
         return None
     step = int(data)
     if step < 1:
         raise Mismatch(f"parts of the length {step}")
-    return [min(step, whole - start) for start in range(0, whole, step)]
+    return [min(step, extent - start) for start in range(0, extent, step)]
 
 
 def concatenate(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
@@ -193,7 +195,7 @@ def _entry(name: str, scope: Regions) -> Tensors | Listed:
 def _items(name: str, scope: Regions) -> Sequence[Entry]:
     entry = _entry(name, scope)
     if isinstance(entry, Listed):
-        raise NotSupported("what runs for each item of a sequence of no known length")
+        raise NotSupported("a SequenceMap over a sequence of unknown length")
     return entry.items
 
 

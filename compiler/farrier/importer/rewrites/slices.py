@@ -119,9 +119,10 @@ def _window(extent: Extent, cut: _Cut, numbers: Numbers) -> tuple[str, str]:
     first, last = clamped(cut.start, 0), clamped(cut.end, low)
     ahead, behind = numbers("Sub", last, first), numbers("Sub", first, last)
     span = numbers("Max", numbers("Where", backwards, behind, ahead), 0)
-    width = numbers("Abs", numbers("Max", cut.step, -_END))  # the least i64 has no magnitude
-    whole = numbers("Div", numbers("Max", numbers("Sub", span, 1), 0), width)
-    count = numbers("Add", whole, numbers("Min", span, 1))
+    # The least i64 has no magnitude in i64, so steps are clamped to -_END.
+    width = numbers("Abs", numbers("Max", cut.step, -_END))
+    behind = numbers("Div", numbers("Max", numbers("Sub", span, 1), 0), width)
+    count = numbers("Add", behind, numbers("Min", span, 1))
     return first, numbers("Where", numbers("Equal", cut.step, 0), -1, count)
 
 

@@ -60,8 +60,8 @@ def dft(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 def _long(
     x: str, length: Extent, inverse: bool, onesided: bool, scope: ImportScope
 ) -> tuple[str, tuple[Extent, int]]:
-    """The transform of signals [signals, count, 1 or 2] that are long or open, with the extents of
-    its last two axes."""
+    """Transform long or open signals, [signals, count, 1 or 2]. Return the result and the extents
+    of its last two axes."""
     count, parts = scope.shape(x)[1:]
     fourier = Fourier(scope, scope.dtype(x), inverse)
     signal = Signal(
@@ -95,7 +95,7 @@ def _long(
 def _fitted(
     signal: Signal, count: int, length: int, fourier: Fourier, scope: ImportScope
 ) -> Signal:
-    """The first `length` numbers, with zeros where there are fewer."""
+    """Cut or pad a signal with zeros to `length` numbers."""
     last = scope.constant(ints([1]))
     if count < length:
         pads = scope.constant(ints([0, length - count]))
@@ -107,7 +107,7 @@ def _fitted(
 def _whole_spectrum(
     signal: Signal, count: int, length: int, fourier: Fourier, scope: ImportScope
 ) -> Signal:
-    """The spectrum of a real signal from its first half, whose mirror image the second is."""
+    """Return the spectrum of a real signal from its first half; the second mirrors it."""
     half = length // 2 + 1
     signal = _fitted(signal, count, half, fourier, scope)
     mirrored = scope.constant(ints(np.arange((length - 1) // 2, 0, -1)))
@@ -115,7 +115,8 @@ def _whole_spectrum(
     real = scope.add("Concat", signal.real, other.real, axis=1)
     if not signal.imaginary:
         return Signal(real)
-    # The first number is real, and so is the middle one: their imaginary parts do not count.
+    # The first number of such a spectrum is real, and so is the middle one of an even length.
+    # Imaginary parts there are ignored.
     is_own = np.ones(half, scope.dtype(real).numpy)
     is_own[0], is_own[-1] = 0, length % 2
     own = scope.add("Mul", signal.imaginary, scope.constant(is_own))

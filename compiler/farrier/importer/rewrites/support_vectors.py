@@ -24,29 +24,29 @@ from farrier.ops import Mismatch, NotSupported
 from farrier.ops.operator import differ
 
 Matrix = npt.NDArray[np.float32]
-# The numbers of LIBSVM, which ONNX Runtime has as well.
-_LEAST = 1e-7  # probability of either class of a pair
-_PRECISION = 0.005  # the error at which coupling stops, times the number of classes
-_MOST_SWEEPS = 100  # of coupling over all classes
+# These constants are those of LIBSVM, which ONNX Runtime adopts.
+_LEAST = 1e-7  # The least probability of either class of a pair.
+_PRECISION = 0.005  # Coupling stops at this error, divided by the number of classes.
+_MOST_SWEEPS = 100  # Coupling stops after so many iterations over all classes.
 
 
 def svm_regressor(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """The weighted sum of kernels and rho; with `one_class` its sign. Without support vectors the
-    coefficients are those of a linear model."""
+    """Rewrite SVMRegressor: the weighted sum of kernels plus rho, or with `one_class` its sign. A
+    node without support vectors is a linear model."""
     x, attrs = _as_f32(node, scope), node.attrs
     weights = np.array(attrs.get("coefficients", ()), np.float32)[:, None]
     values = _kernels(node, x, int(attrs.get("n_supports", 0)), scope)
     score = _sum(values, weights, _rho(node)[:1], scope)
     if attrs.get("one_class", 0):
-        zero, one, other = (scope.constant(np.array(v, np.float32)) for v in (0, 1, -1))
-        score = scope.add("Where", scope.add("Greater", score, zero), one, other)
+        zero, inside, outside = (scope.constant(np.array(v, np.float32)) for v in (0, 1, -1))
+        score = scope.add("Where", scope.add("Greater", score, zero), inside, outside)
     return finished(node, score, attrs.get("post_transform", "NONE"), scope)
 
 
 def svm_classifier(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
-    """A decision between each two classes, and the label that wins most of them. The scores are the
-    decisions, or of two classes also probabilities; without support vectors, those of a linear
-    model."""
+    """Rewrite SVMClassifier: a decision for each pair of classes, and the label that wins most of
+    them. The scores are probabilities if the node has `prob_a`, else decisions. A node without
+    support vectors is a linear model."""
     x, attrs = _as_f32(node, scope), node.attrs
     labels = labels_of(attrs, "classlabels_ints")
     sizes = list(attrs.get("vectors_per_class", ()))
@@ -88,7 +88,8 @@ def _matrix(node: RawNode, name: str, rows: int) -> Matrix:
 
 
 def _kernels(node: RawNode, x: str, count: int, scope: ImportScope) -> str:
-    """The kernel of each example with each of `count` support vectors; the examples for none."""
+    """Return the kernels of examples and support vectors, [examples, count], or the examples
+    themselves if `count` is 0."""
     features = scope.shape(x)[1]
     if not count:
         return x
@@ -101,7 +102,7 @@ def _kernels(node: RawNode, x: str, count: int, scope: ImportScope) -> str:
         return scope.constant(np.array(value, np.float32))
 
     kind = node.attrs.get("kernel_type", "LINEAR")
-    if kind == "RBF":  # (x - v)² without the loss of x² - 2xv + v²
+    if kind == "RBF":  # The sum of (x - v)², as x² - 2xv + v² would cancel digits.
         wide = scope.add("Unsqueeze", x, scope.constant(ints([1])))
         apart = scope.add("Sub", wide, scope.constant(vectors))
         distance = scope.add("ReduceSumSquare", apart, scope.constant(ints([2])), keepdims=0)
@@ -119,7 +120,7 @@ def _kernels(node: RawNode, x: str, count: int, scope: ImportScope) -> str:
 
 
 def _sum(values: str, weights: Matrix, offsets: Matrix, scope: ImportScope) -> str:
-    """Weighted sums of the columns, one for each column of the weights, and offsets."""
+    """Return the product of values and weights, plus offsets."""
     if differ(weights.shape[0], scope.shape(values)[1]) or len(offsets) not in (
         1,
         weights.shape[1],
@@ -132,8 +133,8 @@ def _sum(values: str, weights: Matrix, offsets: Matrix, scope: ImportScope) -> s
 
 
 def _of_pairs(node: RawNode, sizes: list[int]) -> Matrix:
-    """The weights [support vectors, pairs] of the decisions between two classes i < j: row j - 1 of
-    the coefficients for the vectors of i, and row i for those of j."""
+    """Return the weights [support vectors, pairs] of the decisions between classes i < j: row j - 1
+    of the coefficients for the vectors of i, and row i for the vectors of j."""
     coefficients = _matrix(node, "coefficients", len(sizes) - 1)
     if coefficients.shape[1] != sum(sizes):
         raise Mismatch(f"coefficients {coefficients.shape} for {sum(sizes)} support vectors")
@@ -149,8 +150,8 @@ def _of_pairs(node: RawNode, sizes: list[int]) -> Matrix:
 
 
 def _winners(decisions: str, count: int, scope: ImportScope) -> str:
-    """The class that wins most decisions, the first of several. A decision above 0 is won by the
-    first class of its pair, else by the second."""
+    """Return the class that wins most decisions, or the first of several. The first class of a pair
+    wins a decision above 0, the second class any other."""
     pairs = list(itertools.combinations(range(count), 2))
     won, base = np.zeros((len(pairs), count), np.float32), np.zeros(count, np.float32)
     for position, (i, j) in enumerate(pairs):
@@ -163,7 +164,7 @@ def _winners(decisions: str, count: int, scope: ImportScope) -> str:
 
 
 def _both(decision: str, transform: str, scope: ImportScope) -> str:
-    """The scores of two classes without probabilities, as ONNX Runtime has them."""
+    """Return the scores of two classes without probabilities, as ONNX Runtime computes them."""
     if transform == "PROBIT":
         raise NotSupported("PROBIT of a single score for two classes")
     opposite = scope.add("Neg", decision)
@@ -174,7 +175,7 @@ def _both(decision: str, transform: str, scope: ImportScope) -> str:
 
 
 def _probabilities(node: RawNode, decisions: str, count: int, scope: Regions) -> str:
-    """The probabilities of the classes: Platt's sigmoids of the decisions, coupled."""
+    """Return the probabilities of the classes: Platt's sigmoids of the decisions, coupled."""
     pairs = list(itertools.combinations(range(count), 2))
     a, b = (np.array(node.attrs.get(name, ()), np.float32) for name in ("prob_a", "prob_b"))
     if not len(a) == len(b) == len(pairs):
@@ -186,7 +187,7 @@ def _probabilities(node: RawNode, decisions: str, count: int, scope: Regions) ->
     inner = scope.add("Add", scope.add("Mul", decisions, c(a)), c(b))
     first = scope.add("Sigmoid", scope.add("Neg", inner))
     first = scope.add("Clip", first, c(_LEAST), c(1 - _LEAST))
-    # r[i, j] is the probability of i if it is i or j: of the pair i < j, and 1 less it.
+    # r[i, j] is the probability of class i, given that it is i or j; r[j, i] is 1 - r[i, j].
     spread, base = np.zeros((len(pairs), count, count)), np.zeros((count, count))
     for position, (i, j) in enumerate(pairs):
         spread[position, i, j], spread[position, j, i], base[j, i] = 1, -1, 1
@@ -200,15 +201,18 @@ def _probabilities(node: RawNode, decisions: str, count: int, scope: Regions) ->
     zero = scope.add("Mul", own, c(0))
     start = scope.add("Squeeze", zero, scope.constant(ints([1])))
     start = scope.add("Add", start, c(1 / count))
-    given = {"q": scope.entry(q), "start": scope.entry(start)}
-    (coupled,) = scope.inline(_coupling(count), given, NEWEST_OPSET)
+    operands = {"q": scope.entry(q), "start": scope.entry(start)}
+    (coupled,) = scope.inline(_coupling(count), operands, NEWEST_OPSET)
     return scope.bind("", coupled)
 
 
 def _coupling(count: int) -> onnx.GraphProto:
-    """The graph of the second method of Wu, Lin and Weng (2004) to couple pairwise probabilities:
-    it minimizes pᵀQp over p that add up to 1, coordinate by coordinate, example by example until
-    the error is small. ONNX Runtime stops there as well, so the exact minimum would differ."""
+    """Return the graph that couples pairwise probabilities by the second method of Wu, Lin and Weng
+    (2004).
+
+    It minimizes pᵀQp over probabilities p, coordinate by coordinate, for each example until the
+    error is small. ONNX Runtime stops at the same error, so the exact minimum would differ from it.
+    """
     body = _GraphBuilder()
     product = body("MatMul", "q", body("Unsqueeze", "p", body.ints([2])))
     qp = body("Squeeze", product, body.ints([2]))
@@ -216,13 +220,13 @@ def _coupling(count: int) -> onnx.GraphProto:
     error = body("Abs", body("Sub", qp, pqp))
     worst = body("ReduceMax", error, body.ints([1]), keepdims=1)
     is_open = body("Not", body("Less", worst, body.floats(_PRECISION / count)))
-    active, p, one = body("Cast", is_open, to=1), "p", body.floats(1)
+    active, p, unit = body("Cast", is_open, to=1), "p", body.floats(1)
     for t in range(count):
         row = body("Gather", "q", body.ints(t), axis=1)
         own = body("Gather", row, body.ints([t]), axis=1)
         at = body("Gather", qp, body.ints([t]), axis=1)
         step = body("Mul", body("Div", body("Sub", pqp, at), own), active)
-        scale = body("Add", one, step)
+        scale = body("Add", unit, step)
         moved = body("Add", p, body("Mul", step, body.floats(np.eye(count)[t])))
         p = body("Div", moved, scale)
         gain = body("Add", body("Mul", step, own), body("Mul", at, body.floats(2)))
@@ -247,7 +251,7 @@ def _coupling(count: int) -> onnx.GraphProto:
 
 
 class _GraphBuilder:
-    """Nodes of a graph, each with one output."""
+    """A builder of a graph's nodes, each with one output."""
 
     def __init__(self) -> None:
         self.nodes: list[onnx.NodeProto] = []

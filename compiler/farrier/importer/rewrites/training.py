@@ -25,8 +25,8 @@ def dropout(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     nodes = [RawNode("Identity", [x], [y], {}, node.origin)]
     if mask and scope.is_read(mask[0]):
         shape = scope.constant(ints(scope.shape(x)))
-        # Before 10 the mask was of the type of the data, and before 12 its meaning was open: it
-        # is false, as in ONNX Runtime.
+        # Before 10 the mask has the type of the data. Before 12 its meaning was open, and ONNX
+        # Runtime returns false.
         dtype = DType.BOOL if opset >= 10 else scope.dtype(x)
         attrs = {"value": int(opset >= 12), "dtype": str(dtype)}
         nodes.append(RawNode("ConstantOfShape", [shape], mask, attrs, node.origin))
@@ -51,7 +51,8 @@ def _dropped(node: RawNode, scope: ImportScope) -> list[RawNode]:
 
 
 def _normalized_by_element(node: RawNode, scope: ImportScope) -> list[RawNode]:
-    """With `spatial=0`, before 9: statistics, scale and bias for each element of an example."""
+    """Rewrite BatchNormalization with `spatial=0` (before 9), whose statistics, scale and bias
+    belong to each element of an example."""
     x, scale, bias, mean, variance = node.inputs
     epsilon = np.array(node.attrs.get("epsilon", 1e-5), scope.dtype(x).numpy)
     deviation = scope.add("Sqrt", scope.add("Add", variance, scope.constant(epsilon)))

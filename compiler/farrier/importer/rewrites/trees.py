@@ -88,17 +88,17 @@ def tree_ensemble_regressor(node: RawNode, opset: int, scope: ImportScope) -> li
     forest = Forest.of(a, "target")
     aggregate, count = a.get("aggregate_function", "SUM"), a.get("n_targets", 1)
     node.inputs[0] = rows_of(node.inputs[0], scope)
-    made = forest.scores(node, scope, aggregate, count)
+    scores = forest.scores(node, scope, aggregate, count)
     base = base_values(a)
     if base:
-        made = scope.add("Add", made, scope.constant(np.array(base, scope.dtype(made).numpy)))
-    made = scope.add("Cast", made, to=str(DType.F32))
-    return finished(node, made, a.get("post_transform", "NONE"), scope)
+        scores = scope.add("Add", scores, scope.constant(np.array(base, scope.dtype(scores).numpy)))
+    scores = scope.add("Cast", scores, to=str(DType.F32))
+    return finished(node, scores, a.get("post_transform", "NONE"), scope)
 
 
 @dataclasses.dataclass(frozen=True)
 class Forest:
-    """The trees of an ensemble in the form before 5."""
+    """The trees of an ensemble as its attributes describe them before 5."""
 
     roots: Sequence[Child]
     questions: Sequence[_Question]
@@ -106,7 +106,8 @@ class Forest:
 
     @staticmethod
     def of(a: dict[str, Any], votes: str) -> Forest:
-        """Read the attributes; those of votes begin with `target` or `class`."""
+        """Read the attributes. The names of those for votes begin with `votes`: "target" or
+        "class"."""
         places = list(zip(a["nodes_treeids"], a["nodes_nodeids"], strict=True))
         at = {place: i for i, place in enumerate(places)}
         if len(at) < len(places):
@@ -120,19 +121,19 @@ class Forest:
                 strict=True,
             )
         ]
-        first: dict[int, int] = {}  # the root of a tree is its first node
+        first: dict[int, int] = {}  # The first node of a tree is its root.
         for i, (tree, _) in enumerate(places):
             first.setdefault(tree, i)
         roots = [-1 - i if modes[i] == "LEAF" else i for i in first.values()]
         return Forest(roots, _questions(a, places, at, modes), cast)
 
     def scores(self, node: RawNode, scope: ImportScope, aggregate: str, count: int) -> str:
-        """Return the name of what the trees say, [examples, count], before base values."""
+        """Return the name of the aggregated votes, [examples, count], without base values."""
         return _ensemble(node, scope, self.roots, self.questions, self.votes, aggregate, count)
 
     def counts(self, node: RawNode, scope: ImportScope, count: int) -> str | None:
-        """Return the name of how many votes each class gets, or None where every example has votes
-        for every class."""
+        """Return the name of the number of votes for each class, [examples, count], or None if
+        every example has votes for every class."""
         reached: dict[int, set[int]] = {leaf: set() for leaf in self._leaves()}
         for vote in self.votes:
             reached.setdefault(vote.leaf, set()).add(vote.target)
@@ -145,13 +146,13 @@ class Forest:
         return dataclasses.replace(self, votes=counted).scores(node, scope, "SUM", count)
 
     def _leaves(self) -> set[int]:
-        found = {-1 - root for root in self.roots if root < 0}
+        leaves = {-1 - root for root in self.roots if root < 0}
         for question in self.questions:
-            found.update(-1 - child for child in (question.yes, question.no) if child < 0)
-        return found
+            leaves.update(-1 - child for child in (question.yes, question.no) if child < 0)
+        return leaves
 
     def _leaves_below(self, root: Child) -> set[int]:
-        """The leaves that a walk from a root may end at."""
+        """Return the leaves that are reachable from a root."""
         waiting, seen, leaves = [root], {root}, set()
         while waiting:
             at = waiting.pop()
@@ -170,7 +171,7 @@ def _questions(
     at: dict[tuple[int, int], int],
     modes: Sequence[str],
 ) -> list[_Question]:
-    """The nodes of a forest; `at` is where the node of a tree of a number stands."""
+    """Return the nodes of a forest; `at` maps (tree, node) to the position in the attributes."""
     values = _floats(a, "nodes_values")
     missing = a.get("nodes_missing_value_tracks_true", (0,) * len(places))
 
@@ -194,7 +195,7 @@ def _questions(
 
 
 def base_values(a: dict[str, Any]) -> list[float]:
-    """What the scores start from, target by target; empty where the model does not say."""
+    """Return the base values by target, or an empty list if the model has none."""
     return _floats(a, "base_values") if {"base_values", "base_values_as_tensor"} & {*a} else []
 
 
