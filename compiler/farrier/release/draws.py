@@ -1,4 +1,4 @@
-"""Random inputs of a model, of several kinds, until one has a result."""
+"""Random inputs of a model, in several forms, as not every form leads to a result."""
 
 from __future__ import annotations
 
@@ -19,12 +19,17 @@ from farrier.runtime.artifact import Artifact
 
 Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
 
-SEEDS = 16  # of few integers: what is told from other numbers (8 at most) comes twice
-_WHOLE = 2  # draws over whole types, before those: the second one is luck
-_FEW_BITS = 16  # of integers that are data (pixels, quantized numbers), wherever they go
-_MOST_SIZES = 8  # elements of a vector that may be sizes: a tensor has few axes
-# Operators under which an integer stays one that may be any; others take it for an index, a size,
-# or a number of a small range, as a mask is.
+# The draws of few integers. They repeat after at most 9: a model compares an input with at most 8
+# numbers (`TensorSpec.told`), and other numbers follow.
+SEEDS = 16
+# The draws over whole types, which come first. The first usually decides; a second one is cheap.
+_WHOLE = 2
+# Integers of up to so many bits are data (pixels, quantized numbers), whatever operators read them.
+_FEW_BITS = 16
+# Vectors of up to so many integers may be sizes: few tensors have more axes.
+_MOST_SIZES = 8
+# Operators that calculate with an integer of any value. Others take it for an index, a size or a
+# number of a small range, such as a mask.
 _ARITHMETIC = frozenset((
     "Abs", "Add", "And", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Concat", "Equal",
     "Flatten", "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Max", "Min", "Mul",
@@ -35,8 +40,8 @@ _ARITHMETIC = frozenset((
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Draw:
-    """The arrays of all inputs. Those of `is_whole` may lead a model to infinities, which verify
-    little: few integers do better there."""
+    """The arrays of all inputs. With `is_whole` integers are drawn from whole types, which may lead
+    a model to infinities; smaller integers verify more then."""
 
     arrays: Arrays
     is_whole: bool = False
@@ -45,12 +50,12 @@ class Draw:
 def draws(
     specs: Sequence[TensorSpec], numbers: frozenset[str] = frozenset(), below: int = 2
 ) -> Iterator[Draw]:
-    """Inputs in the order in which they are to be tried, the first with a result being the one.
+    """Yield inputs in the order in which they should be tried until one has a result.
 
-    First, integers of up to 16 bits are any of their type, as are wider ones that are called
-    `numbers`. Then all are from 0 and below `below`, as `random_inputs` says. Last, vectors of few
-    elements are what sizes may be: ones, one that is to be found out (-1), a shape of another
-    input, equal parts of an axis.
+    First, integers of up to 16 bits, and wider ones of the inputs named in `numbers`, are drawn
+    from their whole type. Then all integers are at least 0 and less than `below`, as in
+    `random_inputs`. Last, vectors of few elements hold possible sizes: ones, an inferred size (-1),
+    the shape of another input, equal parts of an axis.
     """
     wholes = {spec.name for spec in specs if _is_number(spec, numbers)}
     for seed in range(_WHOLE if wholes else 0):
@@ -66,10 +71,13 @@ def draws(
 
 
 def random_inputs(specs: Sequence[TensorSpec], seed: int = 0, below: int = 2) -> Arrays:
-    """One array an input, of the typical shape: floats from a normal distribution; integers from 0
-    and below `below`, 0 or 1 by default, because they are token ids, masks and lengths, and any
-    table has two rows; strings are words. What the model tells from other numbers is given in turn
-    from seed to seed, then something else."""
+    """Return one array of the typical shape for each input.
+
+    Floats are normally distributed and strings are words. Integers are at least 0 and less than
+    `below`: 0 or 1 by default, because they are token ids, masks and lengths, and any table has two
+    rows. An input whose values the model compares with certain numbers is filled with these in
+    turn, one for each seed, and then drawn like the others.
+    """
     generator = np.random.default_rng(seed)
     arrays: Arrays = {}
     for spec in specs:
@@ -77,8 +85,8 @@ def random_inputs(specs: Sequence[TensorSpec], seed: int = 0, below: int = 2) ->
         if spec.is_strings:
             arrays[spec.name] = strings_of(random_strings(generator, spec.typical_shape))
         elif seed % (len(spec.told) + 1) < len(spec.told):
-            told = spec.told[seed % (len(spec.told) + 1)]
-            arrays[spec.name] = np.full(spec.typical_shape, told).astype(dtype.numpy)
+            compared = spec.told[seed % (len(spec.told) + 1)]
+            arrays[spec.name] = np.full(spec.typical_shape, compared).astype(dtype.numpy)
         elif dtype.is_float:
             arrays[spec.name] = convert(generator.standard_normal(spec.typical_shape), dtype)
         else:
@@ -87,7 +95,8 @@ def random_inputs(specs: Sequence[TensorSpec], seed: int = 0, below: int = 2) ->
 
 
 def runnable_inputs(artifact: Artifact) -> Arrays:
-    """Random inputs that lead to no branch that fails, as far as some are found."""
+    """Return random inputs for which the artifact runs without a failing branch or check, or any
+    random inputs if a number of draws finds none."""
     inputs = random_inputs(artifact.manifest.inputs)
     if not any(check.reason or check.needs for check in artifact.manifest.checks):
         return inputs
@@ -102,12 +111,12 @@ def runnable_inputs(artifact: Artifact) -> Arrays:
 
 
 def numbers_of(graph: Graph, names: Mapping[str, str]) -> frozenset[str]:
-    """The inputs of a graph, by the names that these values have elsewhere, which no operator takes
-    for anything but integers to calculate with."""
+    """Return the integer inputs of a graph that operators only calculate with, so that any value is
+    valid. `names` maps the graph's names to the names to return."""
     consumers = graph.consumers()
 
-    def is_number(given: Value) -> bool:
-        seen, left = {given.name}, [given.name]
+    def is_number(value: Value) -> bool:
+        seen, left = {value.name}, [value.name]
         while left:
             for node in consumers.get(left.pop(), ()):
                 if node.op not in _ARITHMETIC:
@@ -126,7 +135,7 @@ def numbers_of(graph: Graph, names: Mapping[str, str]) -> frozenset[str]:
 
 
 def _is_number(spec: TensorSpec, numbers: frozenset[str]) -> bool:
-    """Whether an input is drawn over its whole type."""
+    """Check whether an input is drawn from its whole type."""
     dtype = spec.element
     if spec.is_strings or spec.told or not dtype.is_integer or dtype is DType.BOOL:
         return False
@@ -141,14 +150,15 @@ def _any_of(spec: TensorSpec, generator: np.random.Generator) -> npt.NDArray[Any
 
 
 def _with_sizes(specs: Sequence[TensorSpec]) -> Iterator[Arrays]:
-    """Inputs whose short vectors of integers may be sizes; those of floats are scales of 1."""
+    """Yield inputs whose short vectors of integers are possible sizes, and short vectors of floats
+    scales of 1."""
     vectors = [
         spec
         for spec in specs
         if len(spec.typical_shape) == 1 and 0 < spec.typical_shape[0] <= _MOST_SIZES
     ]
     forms = {
-        spec.name: list(_sizes(spec, [one.typical_shape for one in specs if one is not spec]))
+        spec.name: list(_sizes(spec, [other.typical_shape for other in specs if other is not spec]))
         for spec in vectors
         if spec.element.is_integer and spec.element is not DType.BOOL
     }
@@ -164,7 +174,8 @@ def _with_sizes(specs: Sequence[TensorSpec]) -> Iterator[Arrays]:
 
 
 def _sizes(spec: TensorSpec, shapes: Sequence[tuple[int, ...]]) -> Iterator[list[int]]:
-    """What a vector of so many sizes may be, beside tensors of these shapes."""
+    """Yield the values that a vector of sizes may have in a model whose other inputs have these
+    shapes."""
     (count,) = spec.typical_shape
     yield [1] * count
     for shape in shapes:

@@ -287,7 +287,7 @@ def _figures(
         return None
     parting = verified.parting
     return {
-        "max_error": _finite(verified.max_error),  # as a share of the output's range
+        "max_error": _finite(verified.max_error),  # A fraction of the output's range.
         "differs": parting
         and {
             "engine": parting.engine,
@@ -304,7 +304,7 @@ def _figures(
 
 
 def _finite(error: float | None) -> float | None:
-    """JSON knows no infinity: an error that has no bound is null."""
+    """Return None, null in JSON, for an infinite error: JSON does not have infinities."""
     return error if error is not None and math.isfinite(error) else None
 
 

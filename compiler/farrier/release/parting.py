@@ -1,10 +1,10 @@
-"""Where ONNX Runtime and Farrier's reference part, once rounding does not explain that they differ.
+"""The search for the node at which ONNX Runtime and the reference differ by more than rounding.
 
-A build that agrees with Farrier's own operators in float64, and not with ONNX Runtime, is either
-what ONNX Runtime rounds otherwise, or what one of the two reads otherwise. Rounding is tried: the
-float64 evaluation is run again with every value moved by as much as its type rounds, or by a step
-of a quantized one, in random directions. What moves an output as far as ONNX Runtime is off
-explains it; on a chaotic model, on a tie, that is any distance.
+If a build agrees with Farrier's own operators in float64 but not with ONNX Runtime, then ONNX
+Runtime rounds differently, or the two read the model differently. To test for rounding, the float64
+evaluation is repeated with each value perturbed in a random direction, by the rounding error of its
+type or by one step of a quantized type. Rounding explains a difference if the perturbed evaluation
+differs as much. On a chaotic model, or at a tie, that may be any distance.
 """
 
 from __future__ import annotations
@@ -30,24 +30,28 @@ from farrier.release.onnxruntime import OnnxRuntime
 Array: TypeAlias = npt.NDArray[Any]
 Arrays: TypeAlias = Mapping[str, Array]
 
-_TRIALS = 3  # evaluations that are moved: a tie falls the other way in half of them
-# How much more ONNX Runtime may be off than an evaluation is moved: the sum of many products, or
-# the steps within one operator, round more often than their result does.
+# The number of perturbed evaluations. A tie falls the other way in half of them, so three miss it
+# with a probability of 1/8.
+_TRIALS = 3
+# ONNX Runtime may be off by so many times the perturbation: a sum of many products, or the steps
+# within one operator, round more often than their result does.
 _ORDERS = 16.0
 # Operators that round floats to integers, whose ties fall either way.
 _ROUNDING = frozenset(("QuantizeLinear", "Resize"))
-_STEPS = 8  # one of so many quantized values is moved by a step
-_BYTES = 256 << 20  # of values that are compared at a time
+# One of so many rounded values is perturbed by a step: ONNX Runtime agrees with float64 on most.
+_STEPS = 8
+# The bytes of values that are compared at a time: 256 MiB, little compared with a model's memory.
+_BYTES = 256 << 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Parting:
     """A difference from ONNX Runtime that rounding does not explain."""
 
-    engine: str  # and its version
-    max_error: float  # max |float64 - its output| over max |its output|, the worst output
-    node: str  # the first at which values differ; "" where that is not known
-    node_error: float | None  # of that node's worst value
+    engine: str  # The engine's name and version.
+    max_error: float  # The largest max |float64 - its output| over max |its output|.
+    node: str  # The first node at which values differ, or "" if it was not found.
+    node_error: float | None  # The error of that node's worst value.
 
     def __str__(self) -> str:
         at = f"; they part at {self.node}, by {_shown(self.node_error)}" if self.node else ""
@@ -64,25 +68,28 @@ def parting(
     model: Model,
     imported: ImportedModel,
     inputs: Arrays,
-    told: Sequence[Array],
+    answer: Sequence[Array],
     tolerance: float,
 ) -> Parting | None:
-    """How the outputs that ONNX Runtime told for these inputs, without its optimizer, differ from
-    float64 by more than the tolerance and rounding; None where they do not."""
+    """Return the difference between ONNX Runtime and float64, or None if the tolerance or rounding
+    explains it.
+
+    `answer` holds the outputs that ONNX Runtime, without its optimizer, computed from `inputs`.
+    """
     search = _Search(engine, imported, inputs, tolerance)
     outputs = [value.name for value in imported.graph.outputs]
-    off = search.unexplained(outputs, told)
+    off = search.unexplained(outputs, answer)
     if not off:
         return None
     texts = makers(model)
-    known = {name: imported.values[name] for name in texts if name in imported.values}
-    at = search.first(known)
+    values = {name: imported.values[name] for name in texts if name in imported.values}
+    at = search.first(values)
     node, node_error = ("", None) if at is None else (texts[at[0]], at[1])
     return Parting(engine.name, max(off.values()), node, node_error)
 
 
 class _Search:
-    """The comparison of values by ONNX Runtime with those by float64 for the same inputs."""
+    """The comparison of ONNX Runtime's values with those of float64 for the same inputs."""
 
     def __init__(
         self, engine: OnnxRuntime, imported: ImportedModel, inputs: Arrays, tolerance: float
@@ -91,41 +98,41 @@ class _Search:
         self._tolerance = tolerance
         pairs = zip(imported.graph.inputs, inputs.values(), strict=True)
         self._given = {value.name: array for value, array in pairs}
-        made = {out.name: out for node in imported.graph.nodes for out in node.outputs}
-        self._is_narrow = any(out.type.dtype.is_narrow_float for out in made.values())
-        self._order = {name: place for place, name in enumerate(made)}
+        results = {out.name: out for node in imported.graph.nodes for out in node.outputs}
+        self._is_narrow = any(out.type.dtype.is_narrow_float for out in results.values())
+        self._order = {name: place for place, name in enumerate(results)}
         self._sizes = {
             name: typical(value.type.size) * value.type.dtype.numpy.itemsize
-            for name, value in made.items()
+            for name, value in results.items()
         }
 
-    def first(self, known: Mapping[str, str]) -> tuple[str, float] | None:
-        """The first value that differs, by the model's name, and its error; `known` leads from the
-        model's names to the graph's. None where none of them does."""
+    def first(self, values: Mapping[str, str]) -> tuple[str, float] | None:
+        """Return the first value that differs, by its name in the model, and its error, or None if
+        none does. `values` maps the model's names to the graph's."""
         left = sorted(
-            (name for name, value in known.items() if value in self._order),
-            key=lambda name: self._order[known[name]],
+            (name for name, value in values.items() if value in self._order),
+            key=lambda name: self._order[values[name]],
         )
-        found = None
+        earliest = None
         while left:
-            chosen = self._thinned(left, known)
+            chosen = self._thinned(left, values)
             answer = self._engine.run(self._inputs, (), extra=chosen)
             if answer is None:
-                return found
-            off = self.unexplained([known[name] for name in chosen], answer)
-            bad = next((at for at, name in enumerate(chosen) if known[name] in off), None)
+                return earliest
+            off = self.unexplained([values[name] for name in chosen], answer)
+            bad = next((at for at, name in enumerate(chosen) if values[name] in off), None)
             if bad is None:
-                left = left[left.index(chosen[-1]) + 1 :] if found is None else []
+                left = left[left.index(chosen[-1]) + 1 :] if earliest is None else []
                 continue
-            found = chosen[bad], off[known[chosen[bad]]]
+            earliest = chosen[bad], off[values[chosen[bad]]]
             begin = left.index(chosen[bad - 1]) + 1 if bad else 0
             left = left[begin : left.index(chosen[bad])]
-        return found
+        return earliest
 
-    def unexplained(self, names: Sequence[str], told: Sequence[Array]) -> dict[str, float]:
-        """The errors, by name, of the values that rounding does not explain."""
+    def unexplained(self, names: Sequence[str], answer: Sequence[Array]) -> dict[str, float]:
+        """Return the errors, by name, of the values whose difference rounding does not explain."""
         wide = self._evaluated(names)
-        off = {name: error_of(wide[name], array) for name, array in zip(names, told, strict=True)}
+        off = {name: error_of(wide[name], array) for name, array in zip(names, answer, strict=True)}
         off = {name: error for name, error in off.items() if error > self._tolerance}
         for seed in range(_TRIALS):
             if not off:
@@ -139,7 +146,8 @@ class _Search:
         return off
 
     def _evaluated(self, names: Sequence[str], moved: Seen | None = None) -> dict[str, Array]:
-        """The values of these names in float64, each moved by `moved`."""
+        """Evaluate the graph in float64, with each value perturbed by `moved`, and return the
+        values with these names."""
         wanted = set(names)
         kept: dict[str, Array] = {}
 
@@ -153,16 +161,16 @@ class _Search:
             outputs = run_graph(self._graph, self._given, wide=True, seen=seen)
         return kept | {name: outputs[name] for name in wanted - kept.keys()}
 
-    def _thinned(self, names: Sequence[str], known: Mapping[str, str]) -> list[str]:
-        """Some of the names, evenly spread and with the last one, whose values take little room."""
-        total = sum(self._sizes[known[name]] for name in names)
+    def _thinned(self, names: Sequence[str], values: Mapping[str, str]) -> list[str]:
+        """Return evenly spread names, with the last one, whose values fit into `_BYTES`."""
+        total = sum(self._sizes[values[name]] for name in names)
         step = max(1, math.ceil(total / _BYTES))
         return [*names[::-1][::step]][::-1]
 
 
 def _moved(generator: np.random.Generator) -> Seen:
-    """Moves a value by what its type may round, or a quantized one by a step. A whole number is
-    what it is in any type, and so is what an f32 holds."""
+    """Return a function that perturbs a value by the rounding error of its type, or a quantized one
+    by a step. Integers, and f32 values that f32 holds exactly, are not rounded and stay."""
 
     def move(node: Node, value: Value, array: Array) -> Array:
         dtype = value.type.dtype
@@ -183,12 +191,12 @@ def _moved(generator: np.random.Generator) -> Seen:
     return move
 
 
-def error_of(one: Array, other: Array) -> float:
-    """max |one - other| over max |other|; infinite where they are no numbers in different places,
-    or have different shapes."""
-    if one.shape != other.shape:
+def error_of(array: Array, reference: Array) -> float:
+    """Return max |array - reference| over max |reference|. It is infinite if the shapes differ, or
+    if NaNs or infinities are in different places."""
+    if array.shape != reference.shape:
         return math.inf
-    left, right = one.astype(np.float64), other.astype(np.float64)
+    left, right = array.astype(np.float64), reference.astype(np.float64)
     with np.errstate(all="ignore"):
         same = (left == right) | (np.isnan(left) & np.isnan(right))
         if same.all():

@@ -72,15 +72,15 @@ class Measured:
 class Verification:
     """How the whole model did on the device."""
 
-    # max |out - reference| over max |reference|, the worst output; of a `parting`, the one that
-    # Farrier's reference has, and the build with it.
+    # The largest max |out - reference| over max |reference|. With a `parting` the error is that of
+    # Farrier's reference, with which the build agrees, against ONNX Runtime.
     max_error: float
     reference: str  # who computed the reference
     samples_ms: tuple[float, ...]
     device: str
     sandbox: str
     measured: Measured
-    parting: Parting | None = None  # how it differs from ONNX Runtime, beyond rounding
+    parting: Parting | None = None  # A difference from ONNX Runtime that is more than rounding.
 
     @property
     def median_ms(self) -> float:
@@ -120,17 +120,17 @@ class _Case:
 
 
 class Verifier:
-    """Holds one model's inputs and reference outputs, to verify any number of builds of it.
+    """One model's inputs and reference outputs, by which any number of its builds are verified.
 
-    Where a build differs from ONNX Runtime by more than the tolerance, float64 decides whether the
-    build is off: on some models ONNX Runtime's own rounding is a hundred times larger. But float64
-    runs the graph that the importer made, so what rounding does not explain is a `parting`, of
-    which the user is warned. Where the build differs from both, the model amplifies rounding on
-    these inputs (a variance of values that are nearly equal), and others are drawn, their integers
-    from wider ranges.
+    If a build differs from ONNX Runtime by more than the tolerance, float64 decides whether the
+    build is wrong: on some models ONNX Runtime's own rounding error is a hundred times larger. But
+    float64 evaluates the graph that the importer built, so a difference that rounding does not
+    explain is a `parting`, and the user is warned. If the build differs from both, the model may
+    amplify rounding errors on these inputs (as in a variance of nearly equal values), and other
+    inputs are drawn, with integers from wider ranges.
 
-    Inputs are drawn over the whole type where that has a result, as far as integers are data and
-    not ids, masks or sizes (`release/draws.py`).
+    Integers that are data, and not ids, masks or sizes, are drawn from their whole type if the
+    model has a result then (`release/draws.py`).
     """
 
     def __init__(
@@ -143,7 +143,8 @@ class Verifier:
         blobs: Blobs,
         precision: Precision = Precision.F32,
     ) -> None:
-        """`engine` runs the `model`; None: float64 alone decides. Raises UnverifiableError."""
+        """Draw inputs and compute their reference outputs. `engine` runs the `model`; if it is
+        None, float64 alone decides. Raises UnverifiableError if no drawn inputs have a result."""
         # Of a value that is rounded, others are computed.
         self._tolerance = max(precision.tolerance, _LAYERS * rounding(imported.graph))
         self._engine = engine
@@ -152,17 +153,17 @@ class Verifier:
         self._specs = inputs
         self._outputs = outputs
         self._blobs = blobs
-        self._below = 2  # what integers are drawn from that may be ids
-        self._takes_whole = True  # types, as far as integers are data
+        self._below = 2  # Integers that may be ids are drawn from 0 and 1: tables have two rows.
+        self._takes_whole = True  # Integers that are data are drawn from their whole type.
         values = (value.name for value in imported.graph.inputs)
         names = dict(zip(values, imported.input_names, strict=True))
         self._numbers = numbers_of(imported.graph, names)
         self._draw()
 
     def _draw(self) -> None:
-        """Draws inputs that have a result: values may be no sizes, and no rows of a table. Those
-        over whole types are passed over where floats become infinite, unless no others have one.
-        Raises UnverifiableError."""
+        """Draw inputs that have a result: not all values are valid sizes or rows of a table. Draws
+        from whole types for which floats become infinite are used only if no others have a result.
+        Raises UnverifiableError if none has."""
         infinite: Draw | None = None
         tries = 0
         for draw in draws(self._specs, self._numbers, self._below):
@@ -171,13 +172,13 @@ class Verifier:
             tries += 1
             case = self._case_of(draw.arrays)
             try:
-                judged = case.judged(0)  # now, while there is memory for it
+                judged = case.judged(0)  # It is computed here, where a lack of memory is caught.
                 if failures(self._imported.graph):  # ONNX Runtime may take a branch that fails here
                     case.judged(1)
             except _NO_RESULT as error:
                 why: Exception = error
                 continue
-            except MemoryError as error:  # numbers that are sizes, after all
+            except MemoryError as error:  # Some of the numbers are sizes after all.
                 if not draw.is_whole:
                     raise
                 why = error
@@ -207,20 +208,20 @@ class Verifier:
         no device could measure."""
         while True:
             verdicts, reference, measured, result = self._judge(linked, runner, threads)
-            one = _worst(result)
-            is_wrong = one.status is Status.WRONG
+            worst = _worst(result)
+            is_wrong = worst.status is Status.WRONG
             if not (verdicts and self._draw_narrower()) and not (is_wrong and self._draw_wider()):
                 break
-        if one.status is Status.WRONG:
+        if worst.status is Status.WRONG:
             raise VerificationError(
                 f"an output differs by {' and '.join(verdicts)}, in shares of its range; "
                 f"allowed are {self._tolerance:.0e}",
                 hint="this is a defect of Farrier: please report it with the model",
             )
-        if one.status is not Status.OK:
-            raise VerificationError(f"the compiled model {one.status.value}: {one.message}")
+        if worst.status is not Status.OK:
+            raise VerificationError(f"the compiled model {worst.status.value}: {worst.message}")
         samples = tuple(ns / 1e6 for ns in result.results[0].samples_ns)
-        error = one.max_error or 0.0
+        error = worst.max_error or 0.0
         parting = self._parting() if verdicts else None
         if parting is not None:
             error, reference = max(error, parting.max_error), parting.engine
@@ -229,8 +230,8 @@ class Verifier:
         )
 
     def _parting(self) -> Parting | None:
-        """How ONNX Runtime differs, beyond rounding, from the reference that a build agrees
-        with."""
+        """Return how ONNX Runtime differs, by more than rounding, from the reference with which a
+        build agrees."""
         if self._engine is None or self._imported.strings:
             return None
         arrays = self._case.arrays
@@ -240,9 +241,8 @@ class Verifier:
         return parting(self._engine, self._model, self._imported, arrays, plain[1], self._tolerance)
 
     def _draw_narrower(self) -> bool:
-        """Draws few integers instead of whole types where the reference is infinite with them, and
-        ONNX Runtime, which calculates with f16 in f32, need not be; whether there are other inputs
-        now."""
+        """Draw small integers instead of whole types if the reference is infinite with those: ONNX
+        Runtime computes f16 in f32 and may be finite. Return whether new inputs were drawn."""
         judged = self._case.judged(1) or self._case.judged(0)
         if not self._is_whole or judged is None or all(map(_is_finite, judged[1])):
             return False
@@ -250,8 +250,8 @@ class Verifier:
         return self._is_drawn()
 
     def _draw_wider(self) -> bool:
-        """Draws integers from a wider range where rounding alone takes the outputs near the
-        tolerance; whether there are other inputs now."""
+        """Draw integers from a wider range if rounding alone takes the outputs near the tolerance.
+        Return whether new inputs were drawn."""
         if all(array.dtype.kind not in "iu" for array in self._case.arrays.values()):
             return False
         if self._case.disagreement() < self._tolerance / _ORDERS or self._below >= _WIDEST:
@@ -260,7 +260,7 @@ class Verifier:
         return self._is_drawn()
 
     def _is_drawn(self) -> bool:
-        """Draws anew; whether there are other inputs now."""
+        """Draw new inputs, and return whether there are any."""
         try:
             self._draw()
         except UnverifiableError:
@@ -270,8 +270,8 @@ class Verifier:
     def _judge(
         self, linked: LinkedModel, runner: Runner, threads: int
     ) -> tuple[list[str], str, Measured, MeasureResult]:
-        """How far the build is from each judge, up to the first that it agrees with; that judge's
-        or the last one's name, and the measurement."""
+        """Compare the build with each judge until it agrees with one. Return the differences from
+        the judges before, the name of the last judge, and the measurement."""
         verdicts: list[str] = []
         allowed = self._tolerance
         for number in itertools.count():
@@ -371,7 +371,7 @@ def _filled(array: Array, nbytes: int) -> Array:
 
 
 def _columns(array: Array, keys: Sequence[int | str]) -> Array:
-    """A tensor; of maps, whose columns are in the order of their keys, in the declared order."""
+    """Return a tensor, or the columns of maps in the declared order of their keys."""
     if not keys:
         return array
     ascending = sorted(keys, key=lambda key: (isinstance(key, str), key))
@@ -381,13 +381,14 @@ def _columns(array: Array, keys: Sequence[int | str]) -> Array:
 def _answer(
     engine: OnnxRuntime, imported: ImportedModel, inputs: Arrays, *, is_plain: bool = False
 ) -> tuple[str, list[Array]] | None:
-    """The outputs by ONNX Runtime; `is_plain` is as for `OnnxRuntime.run`."""
-    given = {
+    """Return ONNX Runtime's name and outputs, or None if it has none; `is_plain` is as for
+    `OnnxRuntime.run`."""
+    feeds = {
         name: strings_of(array) if name in imported.strings else array
         for name, array in inputs.items()
     }
     declared = _held(imported)
-    answer = engine.run(given, [value.name for value in declared], is_plain=is_plain)
+    answer = engine.run(feeds, [value.name for value in declared], is_plain=is_plain)
     if answer is None:
         return None
     try:
@@ -400,7 +401,7 @@ def _answer(
                 imported.output_names, imported.graph.outputs, arrays, strict=True
             )
         ]
-    except ValueError:  # a string or a sequence is longer than the output's may be
+    except ValueError:  # A string or a sequence is longer than the output's type allows.
         return None
 
 

@@ -95,10 +95,10 @@ class Artifact:
         return self.members[LIBRARY]
 
     def run(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Any]:
-        """The model's outputs by name, each a new array of the manifest's shape and dtype; for a
-        sequence, a list of arrays.
+        """Run the model and return its outputs by name: new arrays of the manifest's shapes and
+        dtypes, and lists of arrays for sequences.
 
-        Raises InputMismatchError where a name, dtype or shape differs from the manifest's.
+        Raises InputMismatchError if a name, dtype or shape differs from the manifest's.
         """
         return self.session().run(inputs)
 

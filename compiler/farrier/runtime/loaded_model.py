@@ -396,11 +396,11 @@ class _Slot:
             raise InputMismatchError(f"input {self.name} is no array: {error}") from error
 
     def placed(self, value: npt.ArrayLike) -> tuple[Array, int]:
-        """Return `value` where the call reads it, and its address: as it lies if it is contiguous
+        """Return the array that the call reads, and its address: `value` itself if it is contiguous
         and its elements are aligned to their own size, otherwise a copy in the slot.
 
-        Generated code asks for no wider alignment. A vector that straddles two cache lines costs
-        less than a copy: 5% of a matrix product, where the copy took half as long as the product.
+        Generated code does not need a wider alignment. A copy costs more than vectors that straddle
+        two cache lines: in a matrix product these cost 5%, and the copy half of the product's time.
         """
         array = self.read(value)
         if array.dtype != self.dtype or array.shape != self.shape:

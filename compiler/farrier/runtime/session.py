@@ -59,11 +59,16 @@ class Session:
         inputs: Mapping[str, npt.ArrayLike],
         outputs: Mapping[str, Array | None] | None = None,
     ) -> dict[str, Any]:
-        """The outputs by name, each a new array, or for a sequence a list of arrays. `outputs`
-        names the tensors that are wanted, each with the array to write it to, of its shape and
-        dtype, or None for a new one: then the tensors of sequences come one by one, and an array
-        that overlaps an input is written when the inputs have been read. Raises
-        InputMismatchError."""
+        """Run the model and return its outputs by name: new arrays, and lists of arrays for
+        sequences.
+
+        `outputs` restricts the result to the tensors that it names; the tensors of sequences have
+        names of their own then. Each is written to its array, which must have the output's shape
+        and dtype, or to a new array for None. An array that overlaps an input is written after all
+        inputs have been read.
+
+        Raises InputMismatchError if a name, dtype or shape differs from the manifest's.
+        """
         if not isinstance(inputs, Mapping):
             raise InputMismatchError(
                 f"inputs are arrays by name, not a {type(inputs).__name__}",
@@ -81,17 +86,17 @@ class Session:
         return results if outputs is not None else self._gathered(results)
 
     def _gathered(self, results: dict[str, Array]) -> dict[str, Any]:
-        """The results with a list for each sequence."""
-        told = self.manifest.declaration
-        if told is None or not any(value.is_sequence for value in told.outputs):
+        """Return the results with the tensors of each sequence gathered into a list."""
+        declaration = self.manifest.declaration
+        if declaration is None or not any(value.is_sequence for value in declaration.outputs):
             return results
-        held = {m: v for v in told.outputs if v.is_sequence for m in v.members}
+        held = {m: v for v in declaration.outputs if v.is_sequence for m in v.members}
         outputs: dict[str, Any] = {n: array for n, array in results.items() if n not in held}
-        for value in told.outputs:
+        for value in declaration.outputs:
             if value.is_sequence:
                 outputs[value.name] = value.gathered(results)
-        order = {value.name: place for place, value in enumerate(told.outputs)}
-        return dict(sorted(outputs.items(), key=lambda one: order.get(one[0], len(order))))
+        order = {value.name: place for place, value in enumerate(declaration.outputs)}
+        return dict(sorted(outputs.items(), key=lambda item: order.get(item[0], len(order))))
 
     def _codes(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
         """The inputs that are strings, as they lie in memory; raises InputMismatchError."""
