@@ -251,23 +251,33 @@ def evaluate(extent: Extent, values: Mapping[str, int]) -> int:
 def symbols(extents: Iterable[Extent]) -> Iterator[Symbol]:
     """Every symbol of some extents, in the order of appearance; those of other symbols' bounds are
     not among them. May repeat."""
-    return _symbols(extents, set())
+    for extent in extents:
+        if isinstance(extent, Dim):
+            yield from _symbols_of(extent)
 
 
-def _symbols(extents: Iterable[Extent], seen: set[Combined]) -> Iterator[Symbol]:
-    for atom in atoms(extents):
-        if isinstance(atom, Symbol):
-            yield atom
-        elif atom not in seen:
-            seen.add(atom)
-            yield from _symbols((atom.left, atom.right), seen)
+@functools.lru_cache(maxsize=_REMEMBERED)
+def _symbols_of(extent: Dim) -> tuple[Symbol, ...]:
+    found: dict[Symbol, None] = {}
+    for atom in atoms((extent,)):
+        inside = (atom,) if isinstance(atom, Symbol) else symbols((atom.left, atom.right))
+        found |= dict.fromkeys(inside)
+    return tuple(found)
 
 
 def with_bounds(extents: Iterable[Extent]) -> Iterator[Symbol]:
     """Every symbol of some extents, each behind those of its bound. May repeat."""
-    for symbol in symbols(extents):
-        yield from with_bounds((symbol.high,))
-        yield symbol
+    for extent in extents:
+        if isinstance(extent, Dim):
+            yield from _with_bounds_of(extent)
+
+
+@functools.lru_cache(maxsize=_REMEMBERED)
+def _with_bounds_of(extent: Dim) -> tuple[Symbol, ...]:
+    found: dict[Symbol, None] = {}
+    for symbol in _symbols_of(extent):
+        found |= dict.fromkeys((*with_bounds((symbol.high,)), symbol))
+    return tuple(found)
 
 
 def atoms(extents: Iterable[Extent]) -> Iterator[Atom]:
@@ -1043,6 +1053,10 @@ def _replaced(extent: Extent, replacement: Callable[[Atom], Extent | None]) -> E
     made anew of its parts, once, wherever it stands."""
     if isinstance(extent, int):
         return extent
+    match extent.terms:
+        case (((Symbol() as symbol,), 1),):
+            found = replacement(symbol)
+            return extent if found is None else found
     known: dict[Atom, Extent] = {}
 
     def visit(atom: Atom) -> Extent:
@@ -1067,7 +1081,10 @@ def _rebuild(extent: Extent, visit: Callable[[Atom], Extent]) -> Extent:
         return extent
     total: Extent = 0
     for monomial, factor in extent.terms:
-        total = total + product((factor, *map(visit, monomial)))
+        part: Extent = factor
+        for atom in monomial:
+            part = visit(atom) if part == 1 else _product(part, visit(atom))
+        total = _sum(total, part, 1) if total != 0 else part
     return total
 
 

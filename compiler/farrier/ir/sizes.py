@@ -46,8 +46,13 @@ def bind(shape: Sequence[Extent], actual: Sequence[int], sizes: dict[str, int]) 
 def with_extents(graph: Graph, change: Callable[[Extent], Extent]) -> Graph:
     """The graph with every extent of a type, in a constant or an attribute changed."""
 
+    known: dict[str, Value] = {}  # most values are read again
+
     def value(old: Value) -> Value:
-        return value_with_extents(old, change)
+        new = known.get(old.name)
+        if new is None:
+            new = known[old.name] = value_with_extents(old, change)
+        return new
 
     nodes = (
         Node(

@@ -15,6 +15,7 @@ after:   def kernel(x: f32[d0, 64, d1]) … v: f32[d0, 64, (d1 + 1) // 2], d0 = 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from farrier.ir.dim import (
@@ -113,6 +114,7 @@ def _narrowed(given: Iterable[Symbol], needed: Sequence[Extent]) -> dict[Atom, E
     return narrow
 
 
+@functools.lru_cache(maxsize=4096)  # pairs, of which the kernels of a model share a few
 def _least_value(symbol: Symbol, size: Extent) -> int:
     """The least value of a symbol for which a size may be 1, by bisection of its range."""
 
