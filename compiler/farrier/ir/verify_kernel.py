@@ -1,5 +1,8 @@
 """The rules of tensor programs and loop functions: what is in scope, ranks, element types, and that
-no extent is negative."""
+no extent is negative whatever the dims are.
+
+One that is negative for some values of the dims only is allowed: a kernel is called with the
+sizes of one model, and how these depend on each other is not part of it."""
 
 from __future__ import annotations
 
@@ -57,6 +60,8 @@ def verify_program(program: TensorProgram) -> None:
         checker.define(buffer)
     for stage in program.stages:
         _check_stage(checker, stage)
+    for buffer in (*program.inputs, *program.outputs):
+        checker.argument(buffer)
     written = [stage.buffer for stage in program.stages]
     for buffer in program.outputs:
         if buffer not in written:
@@ -108,6 +113,13 @@ class _Checker:
         where = at if at is not None else self._root
         return CompilerError(f"kernel {self._root.name}: {message}\n{print_ir(where)}")
 
+    def argument(self, buffer: Buffer) -> None:
+        """Checks what a kernel is called with, whose extents are sizes of the model: `own_dims`
+        leaves none whose dims say that it may be negative."""
+        for extent in buffer.shape:
+            if not is_less(-1, extent):
+                raise self.error(f"the extent {extent} of {buffer.name} may be negative")
+
     def define(self, buffer: Buffer) -> None:
         if buffer.name in self._buffers:
             raise self.error(f"two buffers are called {buffer.name}")
@@ -116,10 +128,9 @@ class _Checker:
         self._buffers[buffer.name] = buffer
 
     def _size(self, extent: Extent, owner: str) -> None:
-        """Checks the extent of a buffer or loop: one that may be negative makes its loops empty."""
         self._known(extent)
-        if not is_less(-1, extent):
-            raise self.error(f"the extent {extent} of {owner} may be negative")
+        if is_less(extent, 0):
+            raise self.error(f"the extent {extent} of {owner} is negative")
 
     def _known(self, extent: Extent) -> None:
         for symbol in symbols((extent,)):

@@ -77,9 +77,11 @@ def _renamed(region: Graph) -> tuple[Graph, _Names]:
         changed = infer(region, names)
         if changed is not None and all(map(_is_size, _extents(changed))):
             return changed, names
-    # The inputs' shapes do not settle the others: their symbols do.
+    # The inputs' shapes do not settle the others: their symbols do, and where these do not tell that
+    # an extent is a size, it has a name itself.
     names = _Names(own, factors)
     names.define(given)
+    names.define_sizes(_extents(region))
     return with_extents(region, names.change), names
 
 
@@ -148,6 +150,7 @@ class _Names:
     def __init__(self, kept: Iterable[Symbol], positive: Collection[Extent]) -> None:
         self._positive = positive
         self._new: dict[Atom, Extent] = {}
+        self._sizes: dict[Extent, Extent] = {}
         self._kept = {symbol.name: as_extent(symbol) for symbol in kept}
         self.meaning: dict[str, Extent] = {}
 
@@ -159,18 +162,32 @@ class _Names:
             if atom not in self._new and not _is_made_of(atom, named):
                 self._new[atom] = self._name(as_extent(atom))
 
+    def define_sizes(self, extents: Iterable[Extent]) -> None:
+        """Names each extent of a shape that is a size only for some values of the symbols, as the
+        rest of a Split is: the driver computes it, and nothing about it remains to be proved. One
+        that the kernel itself determines has no value before the call, and keeps its form."""
+        for extent in dict.fromkeys(extents):
+            is_free = all(symbol.name not in self._kept for symbol in symbols((extent,)))
+            if is_free and not _is_size(self.change(extent)):
+                self._sizes[extent] = self._symbol(extent, 0)
+
     def _name(self, whole: Extent) -> Extent:
         """An atom over a new symbol, which is its negation where the atom is never positive."""
         sign = -1 if is_less(whole, 1) else 1
         size = sign * whole
+        return sign * self._symbol(size, 0 if _is_size(size) else bounds(size)[0])
+
+    def _symbol(self, size: Extent, least: int) -> Extent:
+        """A new symbol for an extent that is `least` at least."""
         name = f"d{len(self.meaning)}"
         low, high = bounds(size)
-        least = 1 if size in self._positive else 0 if _is_size(size) else low
+        least = 1 if size in self._positive else least
         self.meaning[name] = size
-        return sign * dim(name, max(low, least), max(high, least), typical(size))
+        return dim(name, max(low, least), max(high, least), typical(size))
 
     def change(self, extent: Extent) -> Extent:
-        return substitute(extent, self._new)
+        size = self._sizes.get(extent)
+        return substitute(extent, self._new) if size is None else size
 
     def back(self, extent: Extent) -> Extent:
         """What an extent over the new symbols stands for."""
