@@ -190,9 +190,11 @@ class _Names:
         return substitute(extent, self._new) if size is None else size
 
     def back(self, extent: Extent) -> Extent:
-        """What an extent over the new symbols stands for."""
+        """The extent that one over the new symbols stands for. An operator may infer a symbol of
+        its own for a size that the model has settled since; that stays, and equals none of it."""
         known = self._kept | self.meaning
-        return substitute(extent, {s: known[s.name] for s in symbols((extent,))})
+        found = (symbol for symbol in symbols((extent,)) if symbol.name in known)
+        return substitute(extent, {symbol: known[symbol.name] for symbol in found})
 
 
 def _is_made_of(atom: Atom, named: Collection[Atom]) -> bool:
