@@ -58,18 +58,22 @@ def test_scales_that_sizes_make_are_sizes():
 def test_scales_that_values_make():
     cases = (((6, 7), (12, 14)), ((4, 3), (5, 8)), ((20, 13), (10, 13)), ((1, 1), (3, 1)))
     assert_as_onnxruntime(
-        resized(KINDS, {}),
+        resized([*KINDS, {"mode": "cubic", "exclude_outside": 1}], {}),
         *({"x": normal(1, 2, *size), "target": np.array(target)} for size, target in cases),
     )
 
 
 def test_scales_given_by_the_caller():
-    data = model(
-        [node("Resize", ["x", "", "scales"], ["y"], mode="linear")],
-        [info("x", FLOAT, ["n", 2, "w"]), info("scales", FLOAT, [3])],
-        [info("y")],
+    kinds = (
+        {"mode": "linear"},
+        {"mode": "linear", "coordinate_transformation_mode": "half_pixel_symmetric"},
     )
-    factors = ([1, 1, 2.5], [2, 1, 0.5], [1, 1, 1])
+    data = model(
+        [node("Resize", ["x", "", "scales"], [f"y{i}"], **kind) for i, kind in enumerate(kinds)],
+        [info("x", FLOAT, ["n", 2, "w"]), info("scales", FLOAT, [3])],
+        [info("y0"), info("y1")],
+    )
+    factors = ([1, 1, 2.5], [2, 1, 0.5], [1, 1, 1], [1, 1, 0.45])
     assert_as_onnxruntime(
         data, *({"x": normal(2, 2, 6), "scales": np.float32(each)} for each in factors)
     )

@@ -11,6 +11,7 @@ ONNX Runtime's formulas, and the elements at them are gathered.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,9 @@ def _outputs(extent: Extent, scale: Dim | Share) -> Extent:
     return product // share.denominator
 
 
+_CUBIC = (-1, 0, 1, 2)  # the neighbors of a place, from the element at or before it
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Axis:
     """The resizing of one axis of `x` by a scale that is a scalar of f32."""
@@ -91,10 +95,11 @@ class _Axis:
                 weights = [self._op("Sub", self._number(1), part), part]
                 return self._blend(low, (0, 1), weights)
             case "cubic":
-                if self.attrs.get("exclude_outside", 0):
-                    raise NotSupported("exclude_outside by scales of values")
                 low = self._op("Floor", at)
-                return self._blend(low, (-1, 0, 1, 2), self._cubic(self._op("Sub", at, low)))
+                weights = self._cubic(self._op("Sub", at, low))
+                if self.attrs.get("exclude_outside", 0):
+                    weights = self._inside(low, weights)
+                return self._blend(low, _CUBIC, weights)
             case mode:
                 raise NotSupported(f"mode {mode!r}")
 
@@ -129,6 +134,12 @@ class _Axis:
                 # A single output is the first element.
                 several = self._op("Min", self._op("Sub", length, unit), unit)
                 return self._op("Mul", centred, several)
+            case "half_pixel_symmetric":
+                # The center of the axis stays where it is when a fractional length is rounded.
+                share = self._op("Div", length, self._op("Mul", extent, self.scale))
+                center = self._op("Mul", extent, half)
+                offset = self._op("Mul", center, self._op("Sub", unit, share))
+                return self._op("Add", offset, centred)
             case "asymmetric":
                 return self._op("Div", o, self.scale)
             case "align_corners":
@@ -187,6 +198,16 @@ class _Axis:
             self._polynomial(rest, near),
             self._polynomial(self._op("Add", rest, unit), far),
         ]
+
+    def _inside(self, low: str, weights: list[str]) -> list[str]:
+        """The weights of those neighbors that lie within the axis, normalized to a sum of 1."""
+        zero, own = self._number(0), []
+        for offset, weight in zip(_CUBIC, weights, strict=True):
+            place = self._op("Add", low, self._number(offset))
+            is_element = self._op("Equal", place, self._within(place))
+            own.append(self._op("Where", is_element, weight, zero))
+        total = functools.reduce(lambda left, right: self._op("Add", left, right), own)
+        return [self._op("Div", weight, total) for weight in own]
 
     def _polynomial(self, at: str, coefficients: list[float]) -> str:
         result = self._number(coefficients[0])
