@@ -364,3 +364,16 @@ def test_a_negative_place_of_an_insertion_counts_from_the_end(place):
     ]
     data = model(nodes, [info("x", FLOAT, [1, 3])], [info("y")], {"place": np.int64(place)})
     assert_as_onnxruntime(data, {"x": normal(1, 3)})
+
+
+def test_an_insertion_among_tensors_of_different_lengths_is_before_any_place():
+    nodes = [
+        node("SplitToSequence", ["x", "two"], ["parts"], axis=1),  # of lengths 2, 2 and 1
+        node("Neg", ["x"], ["z"]),
+        node("SequenceInsert", ["parts", "z", "place"], ["more"]),
+        node("ConcatFromSequence", ["more"], ["y"], axis=1),
+        node("SequenceAt", ["more", "place"], ["item"]),
+    ]
+    inputs = [info("x", FLOAT, [2, 5]), info("place", INT64, [])]
+    data = model(nodes, inputs, [info("y"), info("item")], {"two": np.int64(2)})
+    assert_as_onnxruntime(data, *({"x": normal(2, 5), "place": np.array(p)} for p in range(-3, 3)))

@@ -101,12 +101,18 @@ def insert(of: Listed, item: Value, place: str, scope: Regions) -> Entry:
             front, back = _part(whole, 0, place, 0, scope), _part(whole, place, _END, 0, scope)
             parts = [front, row, back]
         return Listed(_value(scope.add("Concat", *parts, axis=0), scope))
+    lengths, own = scope.bind("", of.lengths), scope.constant(ints([item.type.shape[of.axis]]))
+    counts, parts = [lengths, own], [whole, name]
     if place:
-        raise NotSupported("an insertion into tensors of different lengths, but at their end")
-    own = scope.constant(ints([item.type.shape[of.axis]]))
-    lengths = scope.add("Concat", scope.bind("", of.lengths), own, axis=0)
-    joined = scope.add("Concat", whole, name, axis=of.axis)
-    return Listed(_value(joined, scope), _value(lengths, scope), of.axis)
+        front, back = _part(lengths, 0, place, 0, scope), _part(lengths, place, _END, 0, scope)
+        counts = [front, own, back]
+        cut = scope.add("ReduceSum", front, keepdims=0)
+        before, behind = (_part(whole, *part, of.axis, scope) for part in ((0, cut), (cut, _END)))
+        parts = [before, name, behind]
+    joined, counted = (
+        scope.add("Concat", *parts, axis=axis) for parts, axis in ((parts, of.axis), (counts, 0))
+    )
+    return Listed(_value(joined, scope), _value(counted, scope), of.axis)
 
 
 def erase(of: Listed, place: str, scope: Regions) -> Entry:
