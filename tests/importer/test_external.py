@@ -279,17 +279,17 @@ _SHRINKS = """
 import os, sys
 import farrier
 from farrier.artifact import params
+from farrier.release.onnxruntime import OnnxRuntime
 
 def shrinks(inner):
-    def shrunk(*args):
+    def shrunk(*args, **kwargs):
         os.truncate(sys.argv[1] + ".data", 0)
-        return inner(*args)
+        return inner(*args, **kwargs)
     return shrunk
 
 match sys.argv[2]:
-    case "reference":  # while ONNX Runtime has it open
-        import onnxruntime
-        onnxruntime.InferenceSession.run = shrinks(onnxruntime.InferenceSession.run)
+    case "reference":  # before ONNX Runtime, in a process of its own, opens it
+        OnnxRuntime.run = shrinks(OnnxRuntime.run)
     case "link":  # between the check and the first byte
         params.check_unchanged = shrinks(lambda array: None)
 
