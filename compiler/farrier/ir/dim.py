@@ -189,19 +189,7 @@ class Dim(metaclass=Interned):
     @functools.cached_property
     def bounds(self) -> tuple[int, int]:
         """Least and greatest value, both included; each may lie beyond what is reached."""
-        low = high = 0
-        for monomial, factor in self.terms:
-            least, most = _product_bounds(monomial)
-            low += factor * (least if factor > 0 else most)
-            high += factor * (most if factor > 0 else least)
-        if len(self.terms) > 1 and 1 < max(len(m) for m, _ in self.terms) <= _MOST_FACTORS:
-            for end in (0, 1):
-                least, most = _bounds_from(self.terms, end)
-                low, high = max(low, least), min(high, most)
-        if len(self.terms) > 1 and (case := _by_case(self)) is not None:
-            choose, (one, other) = _CHOICE[case[0]], map(bounds, case[1:])
-            low, high = max(low, choose(one[0], other[0])), min(high, choose(one[1], other[1]))
-        return low, high
+        return _bounds(self, _MOST_OPERANDS - 1)
 
 
 Extent: TypeAlias = int | Dim
@@ -729,6 +717,28 @@ def _operands(op: DimOp, extent: Extent) -> list[Extent]:
 
 
 _MOST_FACTORS = 6  # of a product whose factors' distances from their bounds are multiplied out
+
+
+@functools.lru_cache(maxsize=_REMEMBERED)
+def _bounds(extent: Extent, depth: int) -> tuple[int, int]:
+    """Least and greatest value of an extent, by both operands of extremes down to a depth: each end
+    of a sum of nested ones has one less of them, so there would be as many ends as their product."""
+    if isinstance(extent, int):
+        return extent, extent
+    terms = extent.terms
+    low = high = 0
+    for monomial, factor in terms:
+        least, most = _product_bounds(monomial)
+        low += factor * (least if factor > 0 else most)
+        high += factor * (most if factor > 0 else least)
+    if len(terms) > 1 and 1 < max(len(m) for m, _ in terms) <= _MOST_FACTORS:
+        for end in (0, 1):
+            least, most = _bounds_from(terms, end)
+            low, high = max(low, least), min(high, most)
+    if len(terms) > 1 and depth and (case := _by_case(extent)) is not None:
+        choose, (one, other) = _CHOICE[case[0]], (_bounds(end, depth - 1) for end in case[1:])
+        low, high = max(low, choose(one[0], other[0])), min(high, choose(one[1], other[1]))
+    return low, high
 
 
 def _bounds_from(terms: Iterable[tuple[Monomial, int]], end: int) -> tuple[int, int]:
