@@ -234,3 +234,61 @@ def test_channels_that_parameters_decide_are_those(model, op, parameters):
     with pytest.raises(InvalidModelError, match="input 1 has shape") as caught:
         import_model(proto, {"x": (2, "c:1..9", 5)}, typical={"c": 4})
     assert "--typical" in caught.value.hint
+
+
+def test_sizes_divided_towards_zero():
+    """Quotients and remainders of sizes, of either sign by either, as ONNX's Div and Mod have it."""
+    divisors = (-11, -3, 2, 5)
+    nodes = [
+        node("Shape", ["x"], ["s"]),
+        node("Neg", ["s"], ["t"]),
+        *(
+            node(op, [size, f"d{i}"], [f"{op}{size}{i}"], **attrs)
+            for i in range(len(divisors))
+            for size in ("s", "t")
+            for op, attrs in (("Div", {}), ("Mod", {"fmod": 1}))
+        ),
+    ]
+    results = [result for each in nodes[2:] for result in each.output]
+    nodes.append(node("Concat", results, ["y"], axis=0))
+    graph = helper.make_graph(
+        nodes,
+        "sizes",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n"])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.INT64, None)],
+        [onnx.numpy_helper.from_array(np.array([d]), f"d{i}") for i, d in enumerate(divisors)],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    data = model.SerializeToString()
+    session = onnxruntime.InferenceSession(data)
+    imported = import_model(data)
+    (size,) = imported.dims
+    for n in (1, 2, 7, 12):
+        graph = at_sizes(imported.graph, {size.symbol: n})
+        (found,) = run_graph(graph, {graph.inputs[0].name: f32(n)}).values()
+        np.testing.assert_array_equal(found, session.run(None, {"x": f32(n)})[0])
+
+
+def test_a_declared_extent_of_0_is_none_that_is_open():
+    """What has no elements is computed as anything else is."""
+    nodes = [
+        node("Concat", ["x", "w"], ["c"], axis=1),
+        node("Transpose", ["x"], ["t"]),
+        node("MatMul", ["x", "t"], ["m"]),
+        node("Resize", ["w4", "", "scales"], ["r"]),
+    ]
+    float32 = onnx.TensorProto.FLOAT
+    shapes = {"x": [4, 0], "w": [4, "n"], "w4": [1, 1, 4, 5]}
+    graph = helper.make_graph(
+        nodes,
+        "empty",
+        [helper.make_tensor_value_info(name, float32, shape) for name, shape in shapes.items()],
+        [helper.make_tensor_value_info(name, float32, None) for name in "cmr"],
+        [onnx.numpy_helper.from_array(np.float32([1, 1, 0.1, 1]), "scales")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    inputs = {"x": f32(4, 0), "w": f32(4, 3), "w4": f32(1, 1, 4, 5)}
+    artifact = farrier.compile(model.SerializeToString(), threads=1)
+    expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, inputs)
+    for found, wanted in zip(artifact.run(inputs).values(), expected, strict=True):
+        np.testing.assert_array_equal(found, wanted)

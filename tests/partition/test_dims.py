@@ -98,6 +98,14 @@ def test_an_output_is_not_empty_in_its_kernel(extent, kernel):
     assert_same_sizes(region, own)
 
 
+def test_an_extent_that_is_a_size_for_some_values_alone_is_a_dim_itself():
+    region = exponential(20 - N - 2 * M, 3)
+    own = own_dims(region)
+    assert str(own.region.outputs[0].type.shape) == "(d2, 3)"
+    assert is_less(-1, own.region.outputs[0].type.shape[0])
+    assert own.dims == (20 - N - 2 * M,)
+
+
 def test_an_extent_that_may_be_negative_is_refused():
     symbol = dim("d0", 1, 8, 4)
     buffer = Buffer("y", DType.F32, (-symbol,))

@@ -150,7 +150,7 @@ def _declare(info: onnx.ValueInfoProto) -> Declared:
 
 
 def _dim(dim: onnx.TensorShapeProto.Dimension) -> DeclaredDim:
-    if dim.WhichOneof("value") == "dim_value" and dim.dim_value > 0:
+    if dim.WhichOneof("value") == "dim_value" and dim.dim_value >= 0:
         return int(dim.dim_value)
     return "?" if dim.dim_param in _ANONYMOUS else str(dim.dim_param)
 

@@ -79,7 +79,7 @@ def fold(
         results = list(op.reference(arrays, attrs))
     else:
         elements = [np.asarray(array, object) for array in arrays if array is not None]
-        rule = _choose if op.name == "Where" else _rules(kind.dtype).get(op.name)
+        rule = _rule(op, attrs, kind.dtype)
         if rule is not None:
             results = [_each(rule, elements)]
         elif (
@@ -107,6 +107,15 @@ def _choose(condition: Any, left: Any, right: Any) -> Any:
     return left if condition else right
 
 
+def _rule(op: Operator, attrs: Mapping[str, Attribute], dtype: DType) -> Rule | None:
+    """The rule of an elementwise operator; None where its elements are computed by the model."""
+    if op.name == "Where":
+        return _choose
+    if op.name == "Mod" and attrs.get("fmod") and not dtype.is_float:
+        return _remainder
+    return _rules(dtype).get(op.name)
+
+
 def _rules(dtype: DType) -> Mapping[str, Rule]:
     return _BOOLEAN if dtype is DType.BOOL else _FLOAT if dtype.is_float else _INTEGER
 
@@ -115,8 +124,15 @@ def _rules(dtype: DType) -> Mapping[str, Rule]:
 
 
 def _quotient(left: Extent, right: Extent) -> Extent:
-    """Towards zero."""
+    """The quotient, rounded towards zero."""
+    if right < 0:
+        left, right = -left, -right
     return -(-left // right) if left < 0 else left // right
+
+
+def _remainder(left: Extent, right: Extent) -> Extent:
+    """The remainder of that quotient, which has the sign of the dividend."""
+    return left - right * _quotient(left, right)
 
 
 def _whole(value: Any) -> Any:

@@ -107,8 +107,11 @@ def _lines(
             outputs = sizes[position]
         else:
             outputs = extent * wanted.numerator // wanted.denominator
-        if is_less(outputs, 1):
-            raise Mismatch(f"axis {axis} of {extent} resized to {outputs} has no elements")
+        if outputs == 0:  # no element is at any place
+            lines[axis] = _Line(extent, outputs, 1, 0, 1)
+            continue
+        if extent == 0 or is_less(outputs, 0):
+            raise Mismatch(f"axis {axis} of {extent} cannot be resized to {outputs}")
         scale = _scale(extent, outputs)
         if scales is not None and (
             scale is None or np.float32(scales[position]) != np.float32(scale)
