@@ -237,7 +237,7 @@ def test_channels_that_parameters_decide_are_those(model, op, parameters):
 
 
 def test_sizes_divided_towards_zero():
-    """Quotients and remainders of sizes, of either sign by either, as ONNX's Div and Mod have it."""
+    """Quotients and remainders of sizes, of both signs, as Div and Mod of ONNX have them."""
     divisors = (-11, -3, 2, 5)
     nodes = [
         node("Shape", ["x"], ["s"]),

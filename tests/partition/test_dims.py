@@ -111,7 +111,7 @@ def test_an_extent_that_may_be_negative_is_refused():
     buffer = Buffer("y", DType.F32, (-symbol,))
     stage = Stage(buffer, (Axis("i", -symbol),), Const(0.0, DType.F32))
     program = TensorProgram("kernel", (), (stage,), (buffer,), tuple(exponential(symbol).dims))
-    with pytest.raises(CompilerError, match="the extent -d0 of y (may be|is) negative"):
+    with pytest.raises(CompilerError, match="the extent -d0 of y is negative"):
         verify(program)
 
 

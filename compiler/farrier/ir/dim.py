@@ -721,8 +721,8 @@ _MOST_FACTORS = 6  # of a product whose factors' distances from their bounds are
 
 @functools.lru_cache(maxsize=_REMEMBERED)
 def _bounds(extent: Extent, depth: int) -> tuple[int, int]:
-    """Least and greatest value of an extent, by both operands of extremes down to a depth: each end
-    of a sum of nested ones has one less of them, so there would be as many ends as their product."""
+    """The least and greatest value of an extent, by both operands of extremes down to a depth: of
+    several that are nested, there would be as many sums as the product of their depths."""
     if isinstance(extent, int):
         return extent, extent
     terms = extent.terms

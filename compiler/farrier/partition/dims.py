@@ -77,8 +77,8 @@ def _renamed(region: Graph) -> tuple[Graph, _Names]:
         changed = infer(region, names)
         if changed is not None and all(map(_is_size, _extents(changed))):
             return changed, names
-    # The inputs' shapes do not settle the others: their symbols do, and where these do not tell that
-    # an extent is a size, it has a name itself.
+    # The inputs' shapes do not settle the others: their symbols do. Where these do not tell that an
+    # extent is a size, it has a name itself.
     names = _Names(own, factors)
     names.define(given)
     names.define_sizes(_extents(region))
