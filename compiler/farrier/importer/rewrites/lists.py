@@ -107,8 +107,8 @@ def insert(of: Listed, item: Value, place: str, scope: Regions) -> Entry:
         front, back = _part(lengths, 0, place, 0, scope), _part(lengths, place, _END, 0, scope)
         counts = [front, own, back]
         cut = scope.add("ReduceSum", front, keepdims=0)
-        before, behind = (_part(whole, *part, of.axis, scope) for part in ((0, cut), (cut, _END)))
-        parts = [before, name, behind]
+        before = _part(whole, 0, cut, of.axis, scope)
+        parts = [before, name, _part(whole, cut, _END, of.axis, scope)]
     joined, counted = (
         scope.add("Concat", *parts, axis=axis) for parts, axis in ((parts, of.axis), (counts, 0))
     )
