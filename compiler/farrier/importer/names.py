@@ -177,6 +177,9 @@ class Names:
 
     def entry(self, name: str) -> Entry:
         """What the name stands for, as a part of the innermost body; raises KeyError."""
+        local = self._frames[-1].names.get(name)
+        if local is not None:
+            return local
         for depth in reversed(range(len(self._frames))):
             if name in self._frames[depth].names:
                 break

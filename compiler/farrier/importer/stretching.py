@@ -25,7 +25,12 @@ def stretch(node: RawNode, scope: Regions, signature: Signature) -> None:
     named = {dim.symbol for dim in signature.dims}
     if len(named) < 2:
         return
-    operands = [name for name in node.inputs if name and isinstance(scope.entry(name), Value)]
+    entries = [(name, scope.entry(name)) for name in node.inputs if name]
+    operands = [name for name, entry in entries if isinstance(entry, Value)]
+    shapes = {entry.type.shape for _, entry in entries if isinstance(entry, Value)}
+    met = {one for shape in shapes for one in shape if isinstance(one, Dim)}
+    if len(shapes) < 2 or sum(_is_name(one, named) for one in met) < 2:
+        return
     rank = max((len(scope.shape(name)) for name in operands), default=0)
     operands.sort(key=lambda name: -_elements(scope.shape(name)))
     for axis in range(-rank, 0):
