@@ -1,7 +1,7 @@
-"""Tiny speech models by torch's older exporter, whose lengths durations decide; for `bench.public`.
+"""Exports of tiny speech models, whose output lengths depend on durations; for `bench.public`.
 
-The newer exporter takes none of them: their lengths are data. Noise has the weight 0, so that two
-engines may be compared.
+torch's newer exporter rejects lengths that depend on data, so these use the older one. Noise has
+the weight 0, so that two engines can be compared.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _VOCODER = {
     "resblock_kernel_sizes": [3, 7],
     "resblock_dilation_sizes": [[1, 3], [1, 3]],
 }
-_OPSET = 17  # the newest that the older exporter writes in full
+_OPSET = 17  # The newest opset that the older exporter supports completely.
 
-# A module, its inputs by name, and the names of the axes that are open in each.
+# A module, its inputs by name, and the names of the open axes of each input.
 Speech = tuple[nn.Module, dict[str, Any], dict[str, dict[int, str]]]
 
 

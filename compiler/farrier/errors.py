@@ -126,13 +126,13 @@ class UnverifiableError(VerificationError):
 
 
 class VerificationWarning(UserWarning):
-    """The compiled model's outputs could not be verified, or differ from ONNX Runtime's by more
-    than rounding explains, while Farrier's own reference confirms them."""
+    """A warning that the compiled model's outputs could not be verified, or that they differ from
+    ONNX Runtime's by more than rounding while Farrier's own reference confirms them."""
 
 
 class SizeWarning(UserWarning):
-    """The compiled model takes one size of a dim that the model leaves open, or not a size that
-    callers may well have, because an operator asks which it is."""
+    """A warning that the compiled model takes a single size of an open dim, or excludes a size that
+    callers are likely to use, because an operator depends on it."""
 
 
 class StorageError(FarrierError):

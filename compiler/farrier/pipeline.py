@@ -471,7 +471,7 @@ class _Compilation:
         be."""
         general, *hot = forms
         forms = [general, *(form.beside(general) for form in hot)]
-        with self.engine() as engine:  # it starts while kernels are compiled
+        with self.engine() as engine:  # It starts while kernels are compiled.
             kernels, first = self.kernels(forms)
             verifier = self.reference(engine)
             linked = self.linked(forms, kernels, first)
@@ -506,7 +506,8 @@ class _Compilation:
         return kernels, next(iter(plans), None)
 
     def engine(self) -> contextlib.AbstractContextManager[OnnxRuntime | None]:
-        """ONNX Runtime's process, where it is installed and the model is verified."""
+        """Return a context that holds ONNX Runtime's process, or None if it is not installed or
+        nothing is to be verified."""
         engine = None
         if self.options.verify:
             engine = OnnxRuntime.of(
@@ -515,8 +516,9 @@ class _Compilation:
         return contextlib.nullcontext() if engine is None else engine
 
     def reference(self, engine: OnnxRuntime | None) -> Verifier | None:
-        """What the model should compute, found out before its parameters are packed: that holds
-        them once more. None where nothing is to be verified, or no random input has a result."""
+        """Return the verifier with the model's reference outputs, or None if nothing is to be
+        verified or no random input has a result. It is created before parameters are packed,
+        because packing holds them in memory once more."""
         if not self.options.verify:
             return None
         inputs, outputs = specs(self.imported)

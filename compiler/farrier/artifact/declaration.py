@@ -45,8 +45,8 @@ class DeclaredValue:
         return self.type.startswith("seq(") and not self.keys
 
     def gathered(self, arrays: Mapping[str, npt.NDArray[Any]]) -> Any:
-        """The value of what its members are: an array, a list of arrays for a sequence, None for
-        what is absent."""
+        """Return the value that the arrays of its members form: an array, a list of arrays for a
+        sequence, or None if it is absent."""
         parts = [arrays[member] for member in self.members]
         if not self.is_sequence:
             return parts[0] if parts else None
@@ -60,17 +60,17 @@ class DeclaredValue:
         return parts
 
     def members_in(self, names: Collection[str]) -> tuple[str, ...]:
-        """The names, of all the artifact's, of the tensors that hold it."""
+        """Return the members among the artifact's `names`: the tensors that hold this value."""
         if not self.is_sequence:
             return (self.name,) if self.name in names else ()
         items = (f"{self.name}.{position}" for position in itertools.count())
-        whole = (f"{self.name}.{part}" for part in (ITEMS, LENGTHS))
+        listed = (f"{self.name}.{part}" for part in (ITEMS, LENGTHS))
         members = tuple(itertools.takewhile(names.__contains__, items))
-        return members or tuple(name for name in whole if name in names)
+        return members or tuple(name for name in listed if name in names)
 
     def parted(self, items: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
-        """The tensors of its members, which hold a sequence of these items: the inverse of
-        `gathered`. Raises ValueError where no tensors of these members hold it."""
+        """Return the tensors of its members that hold a sequence of these items, the inverse of
+        `gathered`. Raises ValueError if the members cannot hold it."""
         import numpy as np
 
         match self.members:

@@ -75,10 +75,12 @@ class Capacity:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SizeCheck:
-    """A size that the entry finds out, for the ONNX node `node`: 0 to `most`, an extent in the dims
-    and capacities; that exactly where it `is_exact`. For a `reason` it is no size: the run is in a
-    branch of that node which cannot be compiled, and ends. `needs` says what another node needs of
-    the size, where that is neither."""
+    """A check of a size that the entry computes, for the ONNX node `node`.
+
+    The size must lie between 0 and `most`, an extent in the dims and capacities, or equal `most` if
+    it `is_exact`. With a `reason` there is no size: the run has reached a branch of that node which
+    cannot be compiled, and ends. `needs` describes any other requirement of a node.
+    """
 
     node: str
     most: int | str

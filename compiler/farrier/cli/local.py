@@ -358,7 +358,7 @@ def _read_text(path: Path) -> str:
 
 
 def _arrays_of(outputs: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
-    """The outputs, the items of sequences by name and place."""
+    """Return the outputs as arrays; items of sequences are named by name and position."""
     arrays: dict[str, npt.NDArray[Any]] = {}
     for name, value in outputs.items():
         items = value if isinstance(value, list) else None

@@ -13,8 +13,8 @@ _ELEMENTS = {"FLOAT": "float", "DOUBLE": "double"}  # the others are ONNX's own 
 
 
 def declaration(model: onnx.ModelProto, overridden: Collection[str] = ()) -> Declaration:
-    """The interface and the metadata of a model whose names are text. Inputs whose initializers are
-    `overridden` are like any other."""
+    """Return the interface and the metadata of a model whose names are valid text. Inputs whose
+    initializers are `overridden` are declared like other inputs."""
     graph = model.graph
     initializers = set(initialized(graph)).difference(overridden)
     return Declaration(
@@ -32,7 +32,7 @@ def declaration(model: onnx.ModelProto, overridden: Collection[str] = ()) -> Dec
 
 
 def _keys(graph: onnx.GraphProto, output: str) -> tuple[int | str, ...]:
-    """The keys of the maps that a ZipMap makes of an output's columns; none for other outputs."""
+    """Return the keys of the maps that a ZipMap makes of an output's columns; () if none does."""
     for node in graph.node:
         if node.op_type == "ZipMap" and output in node.output:
             for attribute in node.attribute:

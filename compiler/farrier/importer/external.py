@@ -80,7 +80,7 @@ def relocated(model: Model) -> tuple[bytes, Path]:
 
 
 def exposed(message: bytes, names: Sequence[str]) -> bytes:
-    """The message of a model that also returns the values of these names."""
+    """Return the message of a model that also returns the values with these names."""
     proto = onnx.ModelProto.FromString(message)
     returned = {output.name for output in proto.graph.output}
     proto.graph.output.extend(

@@ -1,4 +1,4 @@
-"""Files that people take for ONNX models, by how they begin."""
+"""The formats of files that are mistaken for ONNX models, recognized by their first bytes."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _FORMATS: tuple[tuple[int, bytes, str, str], ...] = (  # where, what, the format
 
 
 def other_format(data: bytes | memoryview) -> tuple[str, str] | None:
-    """Return what the bytes are instead of an ONNX model and what to do, or None if that is not
-    known."""
+    """Return the name of the format that the bytes have and a hint on what to do, or None if the
+    format is unknown."""
     head = bytes(data[:64])
     for at, magic, what, hint in _FORMATS:
         if head[at:].startswith(magic):

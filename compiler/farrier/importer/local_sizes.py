@@ -35,8 +35,8 @@ SIZES = "sizes"  # of what a signature of sizes alone has one
 
 
 class ImpliedSizes(Exception):
-    """A branch can be compiled for other typical sizes than those at hand, or operands of a node
-    fit one another at those: by the dims' names."""
+    """A request to import again with other typical sizes, by the names of dims: a branch can be
+    compiled for them, or the operands of a node fit at them."""
 
     def __init__(self, sizes: Mapping[str, int]) -> None:
         super().__init__(f"the model is for the sizes {dict(sizes)}")
@@ -44,8 +44,8 @@ class ImpliedSizes(Exception):
 
 
 def sizes_alone(signature: Signature, defined: Mapping[str, Defined]) -> Signature:
-    """The signature of a graph that takes nothing but the dims of another, and what values decide
-    there, each as an extent."""
+    """Return the signature of a graph whose inputs are the dims of another graph and the sizes that
+    values decide there, each as an extent."""
     named = {one.symbol for one in signature.dims}
     extents = [extent for kind in signature.types.values() for extent in kind.shape]
     used = dict.fromkeys(symbol for symbol in symbols(extents) if symbol.name in named)
@@ -98,7 +98,8 @@ class LocalSizes:
         return self._old != self._new
 
     def with_data(self, signature: Signature) -> Signature:
-        """A signature with what the operators of the branch leave of the sizes defined in it."""
+        """Return a signature with the sizes that the branch defines, as its operators narrow
+        them."""
         return dataclasses.replace(signature, data=self._after.data)
 
     def implied(self) -> dict[str, int]:

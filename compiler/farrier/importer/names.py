@@ -1,9 +1,9 @@
-"""What the names of a model stand for, graph within graph.
+"""The values that the names of a model denote, in nested graphs.
 
-A name of ONNX is a tensor, one of strings, a sequence of tensors, or an optional that may be
-absent. Sequences and optionals exist while importing alone: where it is not known then how many
-items a sequence has, they lie in one tensor; and strings become tensors of code points
-(`farrier/ir/strings.py`). So what is imported is tensors of numbers.
+A name denotes a tensor of numbers or strings, a sequence of tensors, or an optional that may be
+absent. The imported graph has tensors of numbers only: sequences and optionals exist only while
+importing, except that the items of a sequence of unknown length lie in one tensor, and strings
+become tensors of code points (`farrier/ir/strings.py`).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Sequence:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Listed:
-    """A sequence whose items lie in one tensor: as slices of its first axis, or where they have
-    `lengths`, i64 [items], one behind the other along `axis`."""
+    """A sequence whose items lie in one tensor: as slices of its first axis, or with `lengths`, i64
+    [items], concatenated along `axis`."""
 
     whole: Value
     lengths: Value | None = None
@@ -51,7 +51,8 @@ Form: TypeAlias = tuple[Any, ...] | None
 
 
 def form_of(entry: Entry) -> Form:
-    """What there is beside the tensors of an entry: None for a tensor."""
+    """Return an entry without its tensors, a form from which `entry_of` restores it: None for a
+    tensor."""
     match entry:
         case Value():
             return None
@@ -66,7 +67,7 @@ def form_of(entry: Entry) -> Form:
 
 
 def tensors_of(entry: Entry) -> list[Value]:
-    """The tensors of an entry."""
+    """Return the tensors of an entry, in the order in which `entry_of` takes them."""
     match entry:
         case Value():
             return [entry]
@@ -81,7 +82,8 @@ def tensors_of(entry: Entry) -> list[Value]:
 
 
 def entry_of(form: Form, tensors: Iterator[Value]) -> Entry:
-    """The inverse of `form_of` and `tensors_of`; takes its tensors from an iterator."""
+    """Restore an entry from its form, with tensors from an iterator: the inverse of `form_of` and
+    `tensors_of`."""
     match form:
         case None:
             return next(tensors)
@@ -96,7 +98,7 @@ def entry_of(form: Form, tensors: Iterator[Value]) -> Entry:
 
 
 def with_tensors(entry: Entry, change: Callable[[Value], Value]) -> Entry:
-    """The entry with each of its tensors changed."""
+    """Return the entry with `change` applied to each of its tensors."""
     return entry_of(form_of(entry), iter([change(value) for value in tensors_of(entry)]))
 
 
@@ -147,7 +149,8 @@ class Names:
 
     @property
     def outermost(self) -> dict[str, str]:
-        """The names of the model's own graph that are tensors of numbers, with their values'."""
+        """Return the names in the model's outermost graph that denote tensors of numbers, with the
+        names of their values."""
         entries = self._frames[0].names.items()
         return {name: entry.name for name, entry in entries if isinstance(entry, Value)}
 

@@ -54,7 +54,8 @@ def parse(model: Model | bytes) -> Parsed:
 
 
 def _not_a_model(data: bytes | memoryview, reason: str, hint: str = "") -> InvalidModelError:
-    """The error for what is not an ONNX model; `reason` is for what has no format that is known."""
+    """Return the error for bytes that are not an ONNX model; `reason` is used if their format is
+    not recognized."""
     other = other_format(data)
     if other is None:
         return InvalidModelError(reason, hint=hint)
@@ -62,7 +63,7 @@ def _not_a_model(data: bytes | memoryview, reason: str, hint: str = "") -> Inval
 
 
 def _imports(model: onnx.ModelProto) -> list[onnx.OperatorSetIdProto]:
-    """The opsets that the model or a function of it uses."""
+    """Return the opset imports of the model and of its functions."""
     inner = (function.opset_import for function in model.functions)
     return [*model.opset_import, *itertools.chain.from_iterable(inner)]
 
@@ -91,7 +92,7 @@ def opset(model: onnx.ModelProto) -> int:
 
 
 def _check_names(model: onnx.ModelProto) -> None:
-    """Refuse names that are not UTF-8, which protobuf hands over as bytes."""
+    """Raise InvalidModelError for names that are not UTF-8, which protobuf returns as bytes."""
     names: list[object] = [entry.domain for entry in _imports(model)]
     nodes = [*nodes_in(model.graph)]
     for function in model.functions:

@@ -60,7 +60,7 @@ def nodes_in(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 
 
 def nodes_of(function: onnx.FunctionProto) -> list[onnx.NodeProto]:
-    """The nodes of a function, and those of the graphs in them."""
+    """Return the nodes of a function, including those of nested graphs."""
     inner = (nodes_in(graph) for node in function.node for graph in graphs_of(node))
     return [*function.node, *itertools.chain.from_iterable(inner)]
 
@@ -75,7 +75,7 @@ def names_read(nodes: Iterable[onnx.NodeProto]) -> Iterator[str]:
 
 
 def initialized(graph: onnx.GraphProto) -> Iterator[str]:
-    """The names of a graph's initializers, dense and sparse ones."""
+    """Yield the names of a graph's dense and sparse initializers."""
     yield from (tensor.name for tensor in graph.initializer)
     yield from (tensor.values.name for tensor in graph.sparse_initializer)
 

@@ -105,8 +105,8 @@ def reading_of(files: Model) -> Reading:
 
 
 def makers(files: Model) -> dict[str, str]:
-    """The nodes of the model's own graph, as messages name them, by what each computes, in order.
-    Raises InvalidModelError."""
+    """Return the nodes of the model's outermost graph, as messages name them, by the names of their
+    outputs, in order. Raises InvalidModelError if the model cannot be read."""
     return {
         name: f"node {describe(node)!r} ({qualified_name(node)})"
         for node in reading_of(files).model.graph.node

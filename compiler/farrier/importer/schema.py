@@ -14,7 +14,7 @@ from farrier.importer.rewrites import experimental
 from farrier.importer.tensors import code_of
 from farrier.ir.types import DType
 
-# ONNX Runtime writes the first in ONNX's own domain, which does not know it. The last two were
+# ONNX Runtime writes the first in ONNX's own domain, which does not declare it. The last two were
 # experiments before ONNX declared them.
 _UNDECLARED = frozenset(
     (

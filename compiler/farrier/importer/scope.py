@@ -59,11 +59,11 @@ class ImportScope(Protocol):
         i64 scalars."""
 
     def filled(self, name: str) -> int | None:
-        """The one number that all elements of an integer tensor are; None where it is not known."""
+        """Return the number that all elements of an integer tensor equal, or None if unknown."""
 
     def scalars(self, name: str) -> list[Any]:
-        """The elements of a tensor, flattened: numbers, dims and shares where they are known, else
-        names of scalars of its type."""
+        """Return the elements of a tensor, flattened: numbers, dims and shares if they are known at
+        import, else names of scalars of its type."""
 
     def require(
         self,
@@ -72,12 +72,13 @@ class ImportScope(Protocol):
         demands: Demand = Demand.EXACT,
         needs: str = "",
     ) -> None:
-        """The run ends where the elements of a tensor of integers are not these, or do not stand in
-        another relation to them; `needs` says then what must be, and "" that it is a size."""
+        """Add a check that ends a run unless the elements of an integer tensor equal `sizes`, or
+        are in the relation `demands` to them. `needs` describes the requirement; "" stands for
+        sizes."""
 
     def defers(self, question: Question) -> None:
-        """The sizes that the node at hand defines would follow from shapes, were a question about
-        dims settled: it is asked where nothing else settles one about those sizes."""
+        """Note a question about dims whose answer would make the sizes that the current node
+        defines follow from shapes. It is asked if nothing else settles a question about these."""
 
     def unknown(self, name: str) -> str:
         """The value, computed at run time where it is a constant that depends on sizes."""
@@ -89,7 +90,7 @@ class ImportScope(Protocol):
         """Imports a node in the newest opset's form before the one at hand; gives its output."""
 
     def emit(self, node: RawNode) -> None:
-        """Imports a node of several outputs in the newest opset's form before the one at hand."""
+        """Import a node of several outputs, in the newest opset's form, before the current one."""
 
     def expand(self, node: RawNode, opset: int) -> None:
         """Imports the nodes by which ONNX defines this one; NotSupported where it does not."""

@@ -1,4 +1,4 @@
-"""Computes at import what a model computes from sizes that are known only when it runs.
+"""The evaluation, at import, of nodes whose operands are sizes that are known only at run time.
 
 Such values are small arrays of numpy's object dtype, which hold numbers and dims; of a float dtype,
 also quotients of dims, between the Cast to it and the rounding that ends it. Their arithmetic is
@@ -25,12 +25,12 @@ Rule: TypeAlias = Callable[..., Any]  # an element of the result; None for what 
 
 _MAX_DENOMINATOR = 1 << 10  # of a factor by which floats multiply sizes without rounding
 _MAX_FACTOR = 1 << 10
-_MAX_WHOLE = 1 << 24  # up to which f32 holds every integer
+_MAX_WHOLE = 1 << 24  # Up to it f32 holds every integer.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Share:
-    """`extent / denominator` as a float; the denominator is not negative."""
+    """A quotient `extent / denominator` as a float; the denominator is not negative."""
 
     extent: Extent
     denominator: Extent
@@ -169,15 +169,15 @@ def _truth(value: Any) -> bool:
 
 
 def _compared(relation: Callable[[Any, Any], bool]) -> Rule:
-    """A relation of numbers, dims and shares, whose denominators are positive."""
+    """Return the rule for a relation of numbers, dims and shares with positive denominators."""
 
     def rule(left: Any, right: Any) -> bool | None:
         if not isinstance(left, Share) and not isinstance(right, Share):
             return relation(left, right)
-        one, other = _as_share(left), _as_share(right)
-        if one is None or other is None:
+        first, second = _as_share(left), _as_share(right)
+        if first is None or second is None:
             return None
-        return relation(one.extent * other.denominator, other.extent * one.denominator)
+        return relation(first.extent * second.denominator, second.extent * first.denominator)
 
     return rule
 
@@ -195,7 +195,7 @@ _BOOLEAN: Mapping[str, Rule] = {
 
 
 def _as_share(value: Any) -> Share | None:
-    """A float as a quotient, where operations on it round nothing; None for another."""
+    """Return a float as a quotient, or None if operations on it may round."""
     if isinstance(value, Share):
         return value
     if isinstance(value, Dim):
@@ -208,8 +208,8 @@ def _as_share(value: Any) -> Share | None:
 
 
 def _quotient_of(extent: Extent, below: Extent) -> Any:
-    """`extent / below` as a number, a dim or a share; None where the sign of what divides is not
-    known. What may be 0 does not cancel out."""
+    """Return `extent / below` as a number, a dim or a share, or None if the sign of the divisor is
+    unknown. Factors that may be 0 are not cancelled."""
     if bounds(below)[0] < 0:
         return None
     if bounds(below)[0] > 0 and extent % below == 0:
@@ -223,14 +223,14 @@ def _quotient_of(extent: Extent, below: Extent) -> Any:
 
 
 def _operation(rule: Callable[[Share, Share], Any], plain: Callable[[Any, Any], Any]) -> Rule:
-    """A rule for shares, and for numbers `plain`."""
+    """Return a rule that applies `rule` to shares and `plain` to numbers."""
 
     def applied(left: Any, right: Any) -> Any:
         if not isinstance(left, Dim | Share) and not isinstance(right, Dim | Share):
             with np.errstate(all="ignore"):
                 return float(plain(np.float64(left), np.float64(right)))
-        one, other = _as_share(left), _as_share(right)
-        return None if one is None or other is None else rule(one, other)
+        first, second = _as_share(left), _as_share(right)
+        return None if first is None or second is None else rule(first, second)
 
     return applied
 

@@ -151,8 +151,9 @@ def to_array(
 def dense_array(
     tensor: onnx.SparseTensorProto, what: str, files: Model | None = None
 ) -> npt.NDArray[Any]:
-    """A sparse tensor as a read-only array with zeros in it. Its indices are positions in the
-    flattened tensor, or have a column for each axis. Raises InvalidModelError."""
+    """Return a sparse tensor as a read-only array that includes its zeros. Indices are positions in
+    the flattened tensor, or have a column for each axis. Raises InvalidModelError if the tensor
+    contradicts itself."""
     shape = tuple(tensor.dims)
     values = to_array(tensor.values, what, files=files)
     indices = to_array(tensor.indices, f"the indices of {what}", files=files)

@@ -197,15 +197,15 @@ def _group_normalization(node: RawNode, opset: int, scope: ImportScope) -> list[
     if opset < 21:
         channels, groups = scope.shape(node.inputs[0])[1], node.attrs["num_groups"]
         for position in (1, 2):
-            given = node.inputs[position]
-            if scope.shape(given) != (groups,) or channels % groups:
-                shape = scope.shape(given)
+            name = node.inputs[position]
+            if scope.shape(name) != (groups,) or channels % groups:
+                shape = scope.shape(name)
                 raise Mismatch(f"parameters {shape} for {groups} groups, {channels} channels")
-            column = scope.add("Unsqueeze", given, scope.constant(ints([1])))
+            column = scope.add("Unsqueeze", name, scope.constant(ints([1])))
             table = scope.constant(extents_array([groups, channels // groups]))
             repeated = scope.add("Expand", column, table)
-            whole = scope.constant(extents_array([channels]))
-            node.inputs[position] = scope.add("Reshape", repeated, whole)
+            flat = scope.constant(extents_array([channels]))
+            node.inputs[position] = scope.add("Reshape", repeated, flat)
     return [node]
 
 

@@ -23,7 +23,7 @@ EXP_NONPOSITIVE_END = {
 _ERF_ONE = 6.0  # erf(6) differs from 1 by 2e-17
 
 
-# Of erf(x) / x in x², Taylor's: at 1 the first that is left out is 1e-19.
+# The Taylor series of erf(x) / x in x²: at 1 the first term left out is 1e-19.
 _ERF_NEAR = [
     2 / math.sqrt(math.pi) * (-1) ** k / (math.factorial(k) * (2 * k + 1)) for k in range(19)
 ]
@@ -31,7 +31,7 @@ _ERF_NEAR = [
 
 @functools.cache
 def _erf_far() -> np.polynomial.Chebyshev:
-    """erf on [1, 6], as a Chebyshev interpolant."""
+    """Return a Chebyshev interpolant of erf on [1, 6]."""
 
     def far(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
         return np.array([math.erf(value) for value in x])
@@ -61,7 +61,7 @@ def erf(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _in_float64(function: Function) -> Function:
-    """The function, computed in float64 and rounded to the dtype of its operand."""
+    """Wrap a function so that it computes in float64 and rounds to the dtype of its operand."""
 
     @functools.wraps(function)
     def rounded(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -72,20 +72,20 @@ def _in_float64(function: Function) -> Function:
 
 
 def _tail(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The weight of the standard normal distribution beyond |x|; it loses no digits."""
+    """Return the upper tail of the standard normal distribution from |x| on, to full precision."""
     weights = np.frompyfunc(math.erfc, 1, 1)(np.abs(x) * math.sqrt(0.5))
     return np.asarray(weights, np.float64) * 0.5
 
 
 @_in_float64
 def sigmoid(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """1 / (1 + e^-x), which does not overflow."""
+    """Compute 1 / (1 + e^-x) without overflow."""
     decay = np.exp(-np.abs(x))
     return np.asarray(np.where(x < 0, decay, 1) / (1 + decay))
 
 
 def swish(x: npt.NDArray[Any], alpha: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """x * sigmoid(alpha * x), in the dtype of `x`; computed in float64."""
+    """Compute x * sigmoid(alpha * x) in float64, and return it in the dtype of `x`."""
     wide = x.astype(np.float64)
     result: npt.NDArray[Any] = np.asarray(wide * sigmoid(wide * alpha.astype(np.float64)))
     return result.astype(x.dtype)
@@ -93,26 +93,26 @@ def swish(x: npt.NDArray[Any], alpha: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 @_in_float64
 def gelu(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """x times the weight of the standard normal distribution below it."""
+    """Compute x times the standard normal distribution function of x."""
     return np.asarray(np.where(x < 0, x * _tail(x), x * (1 - _tail(x))))
 
 
 @_in_float64
 def gelu_tanh(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """x / 2 * (1 + tanh(u)) = x * sigmoid(2 u), u = sqrt(2 / pi) * (x + 0.044715 * x^3): an
+    """Compute x / 2 * (1 + tanh(u)) = x * sigmoid(2 u), u = sqrt(2 / pi) * (x + 0.044715 * x^3), an
     approximation of `gelu` (D. Hendrycks, K. Gimpel, arXiv:1606.08415)."""
     return np.asarray(x * sigmoid(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
 
 
 @_in_float64
 def mish(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """x * tanh(log(1 + e^x))."""
+    """Compute x * tanh(log(1 + e^x))."""
     return np.asarray(x * np.tanh(np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))))
 
 
 def real_power(base: npt.NDArray[Any], exponent: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """`base ** exponent` of floats, as C has it: numpy takes a root where the exponent is 1/2, and
-    a root of -inf is NaN."""
+    """Compute `base ** exponent` of floats as C defines it: numpy takes the square root for the
+    exponent 1/2, and the root of -inf is NaN instead of inf."""
     is_root_of_infinity = (exponent == 0.5) & (base == -np.inf)
     power = np.power(base, exponent)
     return np.asarray(np.where(is_root_of_infinity, np.inf, power)).astype(power.dtype)
@@ -128,7 +128,7 @@ def whole_power(base: npt.NDArray[Any], exponent: npt.NDArray[Any]) -> npt.NDArr
     return result
 
 
-# By its name in the expression grammar, every function of floats that no instruction computes.
+# Every function of floats that no instruction computes, by its name in the expression grammar.
 FUNCTIONS: dict[str, Function] = {
     "exp": np.exp,
     "exp_nonpositive": exp_nonpositive,

@@ -15,8 +15,9 @@ from farrier.onnxruntime.values import Array, OrtValue
 
 
 def check_names(feed: Mapping[str, Any], declaration: Declaration) -> None:
-    """Raises ValueError for inputs that are missing, InvalidArgument for those that the model
-    lacks, NotImplemented for those that are constants of an artifact that is compiled already."""
+    """Check the names of a call's inputs. Raises ValueError for a missing input, InvalidArgument
+    for one that the model does not have, and NotImplemented for one that is a constant of an
+    artifact, which is compiled already."""
     names = {value.name for value in declaration.inputs}
     missing = sorted(names - set(feed))
     if missing:

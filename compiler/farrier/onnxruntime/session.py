@@ -67,7 +67,7 @@ class InferenceSession:
         self._chosen = choose(providers, provider_options, _threads(self._options), self._warn)
         self._sizes = fixed_sizes(sess_options)
         self._load(model)
-        # What overrides initializers is compiled when it is called first.
+        # Sessions with overridden initializers are compiled at their first call.
         self._model = model if self._declaration.defaults else None
         self._variants: dict[frozenset[str], InferenceSession] = {}
         self._lock = threading.Lock()
@@ -208,8 +208,9 @@ class InferenceSession:
         return 0
 
     def _overriding(self, feed: Mapping[str, Any]) -> InferenceSession:
-        """The session with the initializers as inputs that a call gives; this one for none. Raises
-        NotImplemented where the model's file is one that is compiled already."""
+        """Return the session in which the initializers that a call passes are inputs, or this
+        session if it passes none. Raises NotImplemented if the model is an artifact, which is
+        compiled already."""
         names = frozenset(feed).intersection(self._declaration.defaults)
         if not names:
             return self
@@ -247,12 +248,12 @@ class InferenceSession:
         return [self._value(name, results) for name in names]
 
     def _value(self, name: str, results: Mapping[str, Array]) -> Any:
-        told = self._outputs[name]
-        arrays = {member: _as_object(results[member]) for member in told.members}
-        if told.keys:
+        output = self._outputs[name]
+        arrays = {member: _as_object(results[member]) for member in output.members}
+        if output.keys:
             (rows,) = arrays.values()
-            return [dict(zip(told.keys, row, strict=True)) for row in rows.tolist()]
-        return told.gathered(arrays)
+            return [dict(zip(output.keys, row, strict=True)) for row in rows.tolist()]
+        return output.gathered(arrays)
 
     def _warn(self, message: str) -> None:
         if not self._is_quiet:

@@ -59,7 +59,7 @@ def rounding(graph: Graph) -> float:
 
 
 def rounding_of(dtype: DType) -> float:
-    """The distance of two numbers of a type that are next to each other, as a share of them."""
+    """Return the distance between neighbouring numbers of a type, relative to them."""
     return 2.0 ** (1 - _significant_bits(dtype))
 
 

@@ -210,7 +210,7 @@ class _Assignment:
 
 
 def _halo(rank: int, around: int) -> tuple[tuple[int, int], ...]:
-    """The halo of an image of `rank` axes: `around` zeros on each side of every spatial axis."""
+    """Return the halo of an image of `rank` axes: `around` zeros on each side of spatial axes."""
     return ((0, 0), (0, 0), *((around, around),) * (rank - 2)) if around else ()
 
 

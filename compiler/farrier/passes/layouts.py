@@ -15,7 +15,7 @@ from farrier.ops.window import Window, window_of
 # Whether a value lies in blocks of channels already, and the content of constants.
 IsBlocked = Callable[[Value], bool]
 
-IMAGE_RANKS = (4, 5)  # of images, and of volumes
+IMAGE_RANKS = (4, 5)  # The ranks of images [n, c, h, w] and of volumes [n, c, d, h, w].
 CONVOLUTIONS = frozenset(("Conv", "ConvTranspose", "WinogradConv"))
 FLOATS = frozenset((DType.F32, DType.BF16))
 # What an image may consist of. A block of channels is a vector of 32-bit sums of convolutions.
@@ -25,7 +25,7 @@ ELEMENTS = FLOATS | {DType.F16, DType.I8, DType.U8, DType.I16, DType.I32}
 _CHANNELWISE = frozenset(("MaxPool", "AveragePool", "LpPool", "InstanceNormalization"))
 
 
-# Operators that move channels to points of an image.
+# The operators that move channels to points of an image.
 _SPREADS = frozenset(("DepthToSpace", "PhasesToSpace"))
 
 # A halo that makes an image larger than this many times costs more than checks for padding do: that
@@ -60,8 +60,8 @@ def form_of(
     extents: Callable[[Value | None], Shape | None],
     lanes: int,
 ) -> Form:
-    """How `node` runs best, given how its inputs lie; `extents` returns the content of a
-    constant, in which there may be dims."""
+    """Return the layouts with which `node` runs best, for the layouts of its inputs. `extents`
+    returns the elements of a constant, which may be dims."""
     x = node.inputs[0] if node.inputs else None
     if x is None:
         return Form.PLAIN

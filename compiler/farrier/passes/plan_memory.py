@@ -287,9 +287,9 @@ class _Timeline:
     def _hold(self, name: str, nbytes: Extent) -> None:
         self._first.setdefault(name, self._step)
         self._last[name] = self._step
-        known = self._sizes.setdefault(name, 0)
-        if nbytes != known:
-            self._sizes[name] = maximum(known, self.most(nbytes))
+        held = self._sizes.setdefault(name, 0)
+        if nbytes != held:
+            self._sizes[name] = maximum(held, self.most(nbytes))
 
     def most(self, nbytes: Extent) -> Extent:
         """What data decides takes what it may need at most."""

@@ -196,8 +196,8 @@ Event: TypeAlias = (
 )
 Listener: TypeAlias = Callable[[Event], None]
 
-VERIFICATION = "verification"  # the topic of a warning about what a result was compared with
-SIZES = "sizes"  # of one about sizes that the compiled model does not take
+VERIFICATION = "verification"  # The topic of warnings about the reference of a result.
+SIZES = "sizes"  # The topic of warnings about sizes that the compiled model does not take.
 
 _KINDS: dict[str, type[Any]] = {
     "stage-started": StageStarted,

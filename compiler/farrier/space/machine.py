@@ -63,8 +63,8 @@ class Machine:
         return dataclasses.replace(found, memory_bandwidth=drawn)
 
     def for_elements(self, dtype: DType) -> Machine:
-        """The machine as a kernel sees it whose vectors hold elements of `dtype`, of 32 bits or
-        more: as many registers, of fewer lanes."""
+        """Return the machine for kernels whose vectors hold elements of `dtype`, which has 32 bits
+        or more: the registers are the same, with fewer lanes for wider elements."""
         lanes = max(1, self.lanes * 32 // max(dtype.bits, 32))
         return self if lanes == self.lanes else dataclasses.replace(self, lanes=lanes)
 

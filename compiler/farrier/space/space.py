@@ -250,7 +250,7 @@ class Space:
         return dict(self._default[0])
 
     def defaults(self) -> list[dict[str, int]]:
-        """The candidate that each of its rules ranks first, that of the space before all others."""
+        """Return the candidate that each of its rules ranks first, the space's own rule first."""
         return [self.default()]
 
     def seconds(self, decisions: Decisions) -> float:

@@ -53,7 +53,7 @@ def recover_layer_norm(node: Node, rewriter: Rewriter) -> Replacement | None:
 
 
 def _is_root(node: Node, rewriter: Rewriter) -> bool:
-    """Whether a node is a power of 1/2."""
+    """Check whether a node raises to the power of 1/2."""
     return node.op == "Pow" and is_value(rewriter.data(node.inputs[1]), 0.5)
 
 

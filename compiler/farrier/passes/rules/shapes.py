@@ -34,7 +34,8 @@ def drop_idle(node: Node, rewriter: Rewriter) -> Replacement | None:
     return x if idle else None
 
 
-_MOST_PARTS = 64  # of one kernel, whose code grows with the square of their number
+# The most operands of one Concat kernel, whose code grows with the square of their number.
+_MOST_PARTS = 64
 
 
 def nest_concat(node: Node, rewriter: Rewriter) -> Replacement | None:

@@ -1,4 +1,4 @@
-"""Transposed convolutions whose taps overlap, as convolutions of the phases of their output."""
+"""Transposed convolutions with overlapping taps → convolutions for the phases of their output."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ class _Axis:
     dilation: int
     first: int
     points: Extent
-    after: int  # zeros behind the last element of x that these points read
-    before_cut: int  # points of y before the first one that is kept, from phase 0 of q = first on
+    after: int  # The zeros that these points read behind the last element of x.
+    before_cut: int  # The points of y, from phase 0 of q = first on, before the first one kept.
 
     @classmethod
     def of(
         cls, kernel: int, stride: int, dilation: int, pads: tuple[int, int], extents: Sequence[Any]
     ) -> _Axis | None:
-        """The axis of a node with these `pads`, which turns extents[0] into extents[1]; None if
-        some phase has no tap, or its taps are not a dilated window."""
+        """Return the axis of a node with these `pads`, which turns extents[0] into extents[1], or
+        None if a phase does not have taps, or its taps are not a dilated window."""
         if stride > kernel or (stride > 1 and dilation > 1):
             return None
         x, y = extents
-        fewest = kernel // stride  # taps of the last phase
+        fewest = kernel // stride  # The taps of the last phase.
         # A convolution cannot begin beyond the first element of x by more than its own window.
         first = min(pads[0] // stride, dilation * (fewest - 1))
         # y ends `beyond` points after stride · (x − 1), the first point of the last element's taps.
@@ -61,11 +61,11 @@ class _Axis:
         return cls(kernel, stride, dilation, first, x + after - first, after, cut)
 
     def taps(self, phase: int) -> range:
-        """The taps that phase `phase` reads, the last one first, as its convolution takes them."""
+        """Return the taps of a phase in reverse order, as its convolution applies them."""
         return range(phase, self.kernel, self.stride)[::-1]
 
     def pads(self, taps: int) -> tuple[int, int]:
-        """The zeros around x for a convolution of `taps` taps, before and after."""
+        """Return the zeros before and behind x for a convolution of `taps` taps."""
         return self.dilation * (taps - 1) - self.first, self.after
 
 
@@ -73,8 +73,8 @@ def transposed_convolution_of_phases(node: Node, rewriter: Rewriter) -> Replacem
     """A ConvTranspose whose windows overlap → a convolution for all phases of the output that read
     equally many taps, with a channel for each phase; PhasesToSpace puts the phases in their places.
 
-    Nothing is multiplied that the transposed convolution does not multiply: an infinity stays
-    where it belongs. One convolution does where the stride divides the kernel, or is 1.
+    It multiplies only what the transposed convolution multiplies, so that infinities do not spread.
+    A single convolution suffices if the stride divides the kernel.
     """
     if node.op != "ConvTranspose" or node.attr("accumulator", None) is not None:
         return None
@@ -88,8 +88,8 @@ def transposed_convolution_of_phases(node: Node, rewriter: Rewriter) -> Replacem
 
 
 def _axes(node: Node, x: Value, w: Value) -> tuple[_Axis, ...] | None:
-    """The spatial axes, or None if a faster form of the node exists or one of them has no phases.
-    Windows that lie side by side are one tap a point, which schedules take as they stand."""
+    """Return the spatial axes, or None if an axis does not have phases or the node has a faster
+    form. Windows that do not overlap have one tap per point; schedules compute them directly."""
     rank, y = x.type.rank - 2, node.outputs[0]
     kernel = tuple(map(number, w.type.shape[2:]))
     strides = tuple(node.attr("strides", (1,) * rank))
@@ -112,7 +112,7 @@ def _axes(node: Node, x: Value, w: Value) -> tuple[_Axis, ...] | None:
 
 @dataclasses.dataclass(frozen=True)
 class _Phases:
-    """The nodes that take the place of one ConvTranspose."""
+    """The nodes that replace one ConvTranspose."""
 
     node: Node
     rewriter: Rewriter
@@ -144,12 +144,12 @@ class _Phases:
 
     @property
     def _outputs(self) -> int:
-        """The channels of y."""
+        """The number of channels of y."""
         return number(self.weights.value.type.shape[1]) * self._group
 
     def _parts(self) -> Iterator[tuple[tuple[int, ...], list[tuple[int, ...]]]]:
-        """Yield the taps of each axis, and the phases that one convolution computes with them. In
-        groups, the channels of several phases would not lie together."""
+        """Yield the number of taps per axis, and the phases that one convolution computes with
+        them. With groups that is one phase: the channels of several would not be contiguous."""
         phases = itertools.product(*(range(axis.stride) for axis in self.axes))
         for taps, members in itertools.groupby(phases, self._taps_of):
             together = list(members)
@@ -162,7 +162,7 @@ class _Phases:
         return tuple(len(axis.taps(at)) for axis, at in pairs)
 
     def _convolution(self, taps: tuple[int, ...], phases: list[tuple[int, ...]]) -> Node:
-        """The convolution for phases that all read `taps` taps of each axis."""
+        """Return the convolution for phases that all read `taps` taps of each axis."""
         channels = len(phases) * self._outputs
         operands = [self.x, self._weights_of(taps, phases)]
         if self.bias is not None:
@@ -180,7 +180,7 @@ class _Phases:
         return Node("Conv", tuple(operands), (result,), attrs, origin=self.node.origin)
 
     def _weights_of(self, taps: tuple[int, ...], phases: list[tuple[int, ...]]) -> Value:
-        """The weights [phases · oc, ic/group, taps…] of one convolution."""
+        """Return the weights [phases · oc, ic/group, taps…] of one convolution."""
         type = self.weights.value.type
         inputs = number(type.shape[0]) // self._group
         shape = (len(phases) * self._outputs, inputs, *taps)
@@ -206,7 +206,7 @@ class _Phases:
         return Node("PhasesToSpace", (phases,), (whole,), attrs, origin=self.node.origin)
 
     def _cut(self, whole: Value) -> Node:
-        """The points of y, of those that were computed."""
+        """Return the node that takes the points of y from the computed points."""
         starts = [axis.before_cut for axis in self.axes]
         ends = [
             start + extent for start, extent in zip(starts, self._y.type.shape[2:], strict=True)

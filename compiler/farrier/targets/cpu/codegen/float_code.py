@@ -173,7 +173,8 @@ class FloatCode:
 
     @property
     def scales(self) -> bool:
-        """Whether one instruction of the target multiplies these vectors by powers of two."""
+        """Check whether one instruction of the target multiplies these vectors by powers of
+        two."""
         instructions = self.b.instructions
         has_vectors = not self.double and instructions.scale_bits == 32 * self.lanes
         return instructions.scale is not None and has_vectors
