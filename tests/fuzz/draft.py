@@ -212,8 +212,8 @@ class Draft:
                 name = f"c{len(self.constants) + len(constants)}_{i}"
                 constants.append(numpy_helper.from_array(np.asarray(given), name))
                 names.append(name)
-        made = [f"v{len(self.values) + i}" for i in range(call.outputs)]
-        node = helper.make_node(call.op, names, made, **call.attrs)
+        names_out = [f"v{len(self.values) + i}" for i in range(call.outputs)]
+        node = helper.make_node(call.op, names, names_out, **call.attrs)
         results = self._results(node, operands, constants, call)
         self.constants += constants
         self.nodes.append(node)
@@ -230,9 +230,9 @@ class Draft:
         types = {t.name: helper.make_tensor_value_info(t.name, t.dtype, t.shape) for t in operands}
         infos = [onnx.ValueInfoProto(name=name) for name in node.output]
         graph = helper.make_graph([node], "one", list(types.values()), infos, constants)
-        one = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)])
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)])
         try:
-            inferred = onnx.shape_inference.infer_shapes(one, strict_mode=True, data_prop=True)
+            inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
         except onnx.shape_inference.InferenceError as error:
             raise Refused(str(error)) from None
         results = []
@@ -273,11 +273,11 @@ class Draft:
         return bytes(model.SerializeToString())
 
     def _outputs(self) -> list[Tensor]:
-        """What nothing reads, some intermediate values, and at times an input."""
+        """Return the unread values, some intermediate values, and at times an input."""
         read = {name for node in self.nodes for name in node.input}
-        made = [v for v in self.values if v not in self.inputs]
-        outputs = [v for v in made if v.name not in read]
-        outputs += [v for v in made if v.name in read and self.rng.random() < 0.15]
+        computed = [v for v in self.values if v not in self.inputs]
+        outputs = [v for v in computed if v.name not in read]
+        outputs += [v for v in computed if v.name in read and self.rng.random() < 0.15]
         outputs += [v for v in self.inputs if self.rng.random() < 0.05]
         for tensor in self.constants:
             if self.rng.random() < 0.05:

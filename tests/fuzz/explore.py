@@ -53,14 +53,14 @@ def judged(model: bytes, mode: str, rng: random.Random) -> Verdict:
     from farrier.progress import Event, Warned
 
     feeds = [_feeds(model, {}, rng)]
-    given = model
+    compiled = model
     if mode == "open":
-        given, sizes = opened(model, rng)
-        feeds = [_feeds(given, at, rng) for at in (sizes, *_other_sizes(sizes, rng))]
-    expected = onnxruntime_outputs(given, feeds)
+        compiled, sizes = opened(model, rng)
+        feeds = [_feeds(compiled, at, rng) for at in (sizes, *_other_sizes(sizes, rng))]
+    expected = onnxruntime_outputs(compiled, feeds)
     events: list[Event] = []
     try:
-        artifact = farrier.compile(given, verify=False, cores=1, listener=events.append)
+        artifact = farrier.compile(compiled, verify=False, cores=1, listener=events.append)
     except CompilerError as error:
         return Verdict("internal", f"{type(error).__name__}: {error}")
     except FarrierError as error:
@@ -72,7 +72,7 @@ def judged(model: bytes, mode: str, rng: random.Random) -> Verdict:
     declined = 0
     for at, (feed, outputs) in enumerate(zip(feeds, expected, strict=True)):
         try:
-            found = artifact.run(feed)
+            results = artifact.run(feed)
         except FarrierError as error:
             if mode == "static":
                 return Verdict("wrong", f"at run time: {error}")
@@ -80,7 +80,7 @@ def judged(model: bytes, mode: str, rng: random.Random) -> Verdict:
             continue
         if outputs is None and at > 0:
             continue  # sizes that no engine takes
-        text = _difference(given, feed, found, outputs)
+        text = _difference(compiled, feed, results, outputs)
         if text:
             return Verdict("wrong", f"{_shapes(feed)}: {text}")
     return Verdict("right" if declined < len(feeds) else "declined")
@@ -93,7 +93,7 @@ def _shapes(feed: Mapping[str, Any]) -> str:
 def _difference(
     model: bytes, feed: Mapping[str, Any], found: Arrays, expected: Arrays | None
 ) -> str:
-    """What differs from ONNX Runtime's outputs, and from the reference's; empty for nothing."""
+    """Return the differences from ONNX Runtime and the reference, or "" if one of them agrees."""
     texts = []
     for judge in (lambda: expected, lambda: _reference(model, feed)):
         outputs = judge()

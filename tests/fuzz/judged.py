@@ -55,8 +55,8 @@ def judges(model: bytes, feeds: Mapping[str, Array]) -> list[dict[str, Array]]:
 
 
 def is_close(actual: Array, expected: Array, *, special: bool = False) -> bool:
-    """Whether two outputs agree within rounding, NaN equal to NaN. With `special` the error is
-    measured element by element, since the range has no meaning."""
+    """Check whether two outputs agree within rounding, with NaN equal to NaN. With `special` the
+    error is measured element by element, since the range has no meaning."""
     if actual.dtype != expected.dtype or actual.shape != expected.shape:
         return False
     if actual.dtype.kind != "f":

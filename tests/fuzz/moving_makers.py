@@ -1,4 +1,4 @@
-"""Nodes that move elements, and those that choose among them."""
+"""Nodes that move elements, and nodes that choose among them."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def slice_(d: Draft) -> Call:
         starts.append(first)
         ends.append(last)
         steps.append(step)
-    given = (_ints(*values) for values in (starts, ends, axes, steps))
-    return Call("Slice", [x, *given], exact=True)
+    bounds = (_ints(*values) for values in (starts, ends, axes, steps))
+    return Call("Slice", [x, *bounds], exact=True)
 
 
 def concat(d: Draft) -> Call:
@@ -150,8 +150,8 @@ def half(d: Draft) -> Call:
     (size,) = d.add(Call("Shape", [x], attrs=attrs, exact=True))
     (end,) = d.add(Call("Div", [size, _ints(2)], exact=True))
     shape = (*x.shape[:axis], x.shape[axis] // 2, *x.shape[axis + 1 :])
-    given = [x, _ints(0), end, _ints(axis)]
-    return Call("Slice", given, exact=True, shapes=[shape], magnitude=x.magnitude)
+    operands = [x, _ints(0), end, _ints(axis)]
+    return Call("Slice", operands, exact=True, shapes=[shape], magnitude=x.magnitude)
 
 
 def expand(d: Draft) -> Call:

@@ -80,7 +80,7 @@ def _read(reader: int, end: float) -> bytes | None:
 
 
 def _has_ended(child: int) -> bool:
-    """Whether a child that has closed its pipe ends by itself, which takes a moment."""
+    """Check whether a child that has closed its pipe ends by itself, which takes a moment."""
     for _ in range(200):
         if os.waitpid(child, os.WNOHANG)[0]:
             return True

@@ -1,6 +1,6 @@
-"""What random models with open dims have found: each ended in an internal error or a wrong answer.
+"""Defects that random models with open dims have found: internal errors and wrong answers.
 
-Every model is compiled with no option, and run at several sizes."""
+Every model is compiled without options, and run at several sizes."""
 
 from __future__ import annotations
 

@@ -57,14 +57,14 @@ def codes(strings):
 
 def compare(model, inputs, tolerance=1e-5):
     expected = onnxruntime.InferenceSession(model).run(None, dict(inputs))
-    found = evaluated(model, inputs)
-    for one, other in zip(found, expected, strict=True):
+    outputs = evaluated(model, inputs)
+    for output, other in zip(outputs, expected, strict=True):
         if other.dtype == object:
-            np.testing.assert_array_equal(one, other.astype(str))
+            np.testing.assert_array_equal(output, other.astype(str))
         else:
-            assert (one.dtype, one.shape) == (other.dtype, other.shape)
-            np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance)
-    return found
+            assert (output.dtype, output.shape) == (other.dtype, other.shape)
+            np.testing.assert_allclose(output, other, rtol=tolerance, atol=tolerance)
+    return outputs
 
 
 def forest(rng, classes, *, positive=False, sparse=False, trees=5, depth=3):

@@ -63,8 +63,8 @@ def equations(draw):
         operands.append(text)
         arrays.append(rng.integers(-3, 4, shape))
     left = ",".join(operands)
-    known = sorted(set(left) - set(",."))
-    chosen = draw(st.sets(st.sampled_from(known))) if known else set()
+    letters = sorted(set(left) - set(",."))
+    chosen = draw(st.sets(st.sampled_from(letters))) if letters else set()
     output = "".join(draw(st.permutations(sorted(chosen))))
     if "..." in left:
         output = "..." + output
@@ -123,15 +123,15 @@ def test_compiled(dtype):
     large = 3.0 if dtype != "i4" else 1e5
     arrays = [(large * rng.standard_normal(shape)).astype(dtype) for shape in shapes]
     data = model_of(equation, arrays, [("n", 3, 4), *shapes[1:]])
-    found = farrier.compile(data, threads=1, verify=False).run(
+    y = farrier.compile(data, threads=1, verify=False).run(
         {f"x{i}": array for i, array in enumerate(arrays)}
     )["y"]
     wide = arrays if dtype == "i4" else [array.astype("f8") for array in arrays]
     expected = np.einsum(equation, *wide)
     if dtype == "i4":
-        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(y, expected)
     else:
-        np.testing.assert_allclose(found, expected, rtol=2e-5 if dtype == "f4" else 1e-12)
+        np.testing.assert_allclose(y, expected, rtol=2e-5 if dtype == "f4" else 1e-12)
 
 
 @pytest.mark.parametrize(

@@ -112,9 +112,9 @@ def test_transforms_over_two_axes():
     ]
     graph = import_model(mixing(nodes, [x], 17)).graph
     for count in (1, 5, 128):
-        given = np.random.default_rng(0).standard_normal((2, count, 6, 1)).astype("f4")
-        wanted = np.fft.fft2(given[..., 0].astype("f8"), axes=(1, 2))
-        (y,) = run_graph(graph, {graph.inputs[0].name: given}).values()
+        signals = np.random.default_rng(0).standard_normal((2, count, 6, 1)).astype("f4")
+        wanted = np.fft.fft2(signals[..., 0].astype("f8"), axes=(1, 2))
+        (y,) = run_graph(graph, {graph.inputs[0].name: signals}).values()
         np.testing.assert_allclose(y[..., 0], wanted.real, rtol=0, atol=1e-4)
         np.testing.assert_allclose(y[..., 1], wanted.imag, rtol=0, atol=1e-4)
 

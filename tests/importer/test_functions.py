@@ -22,9 +22,9 @@ def reference(name, of, kind=AttributeProto.FLOAT):
 
 
 def leaky(x, y, of):
-    made = node("LeakyRelu", [x], [y])
-    made.attribute.append(reference("alpha", of))
-    return made
+    leaky_relu = node("LeakyRelu", [x], [y])
+    leaky_relu.attribute.append(reference("alpha", of))
+    return leaky_relu
 
 
 def call(name, inputs, outputs, **attrs):
@@ -33,15 +33,15 @@ def call(name, inputs, outputs, **attrs):
 
 def passing(name, inputs, outputs, **references):
     """A call that passes attributes of the function around it."""
-    made = call(name, inputs, outputs)
-    made.attribute.extend(reference(inner, outer) for inner, outer in references.items())
-    return made
+    caller = call(name, inputs, outputs)
+    caller.attribute.extend(reference(inner, outer) for inner, outer in references.items())
+    return caller
 
 
 def function(name, nodes, inputs=("a",), outputs=("c",), required=(), **defaults):
-    made = helper.make_function("my", name, inputs, outputs, nodes, OPSETS, list(required))
-    made.attribute_proto.extend(helper.make_attribute(k, v) for k, v in defaults.items())
-    return made
+    proto = helper.make_function("my", name, inputs, outputs, nodes, OPSETS, list(required))
+    proto.attribute_proto.extend(helper.make_attribute(k, v) for k, v in defaults.items())
+    return proto
 
 
 def model_of(nodes, functions, inputs=("x",), outputs=("y",), opset=17):
@@ -66,10 +66,10 @@ def run(model, *arrays):
 def compare(model, **feeds):
     feeds = feeds or {"x": X}
     expected = onnxruntime.InferenceSession(model).run(None, feeds)
-    found = run(model, *feeds.values())
-    for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-5)
-    return found
+    outputs = run(model, *feeds.values())
+    for output, other in zip(outputs, expected, strict=True):
+        np.testing.assert_allclose(output, other, rtol=1e-5)
+    return outputs
 
 
 LEAKY = function("F", [leaky("a", "c", "slope")], slope=0.25)
@@ -132,10 +132,10 @@ def test_calls_share_no_names():
 def test_omitted_inputs_and_outputs():
     """Clip without its lower bound, and the first of two outputs is not read."""
     body = [node("Clip", ["a", "low", "high"], ["c"]), node("Neg", ["a"], ["n"])]
-    made = function("C", body, inputs=("a", "low", "high"), outputs=("n", "c"))
+    clip = function("C", body, inputs=("a", "low", "high"), outputs=("n", "c"))
     high = node("Constant", [], ["h"], value_float=1.5)
-    compare(model_of([high, call("C", ["x", "", "h"], ["", "y"])], [made]))
-    (y,) = run(model_of([call("C", ["x"], ["y"])], [made]), X)  # ONNX Runtime refuses it
+    compare(model_of([high, call("C", ["x", "", "h"], ["", "y"])], [clip]))
+    (y,) = run(model_of([call("C", ["x"], ["y"])], [clip]), X)  # ONNX Runtime rejects it.
     np.testing.assert_array_equal(y, -X)
 
 

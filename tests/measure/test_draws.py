@@ -89,7 +89,7 @@ def test_a_quantized_model_is_verified_over_its_whole_type(monkeypatch):
 
 @pytest.mark.parametrize("elem", [BYTE, INT8, INT64])
 def test_ids_that_are_rows_of_a_short_table_have_a_result(elem):
-    """Of all bytes some are no row of it."""
+    """Some bytes are not rows of the table."""
     nodes = [node("Cast", ["i"], ["j"], to=INT64), node("Gather", ["table", "j"], ["y"])]
     table = np.arange(6, dtype=np.float32).reshape(3, 2)
     data = model_of(nodes, [info("i", elem, [9])], [info("y", FLOAT, [9, 2])], {"table": table})

@@ -1,5 +1,5 @@
-"""What the importer misreads is told by the node at which ONNX Runtime's values part from it, and
-what rounding explains is not told."""
+"""A misread node is reported as the one at which ONNX Runtime's values differ; differences that
+rounding explains are not reported."""
 
 from __future__ import annotations
 

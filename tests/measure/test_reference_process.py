@@ -69,9 +69,9 @@ def test_strings_and_empty_arrays_pass_both_ways():
     )
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
     proto.ir_version = 8
-    given = {"s": np.array(["a", "größer"]), "x": np.empty((0, 3), np.float32)}
+    feeds = {"s": np.array(["a", "größer"]), "x": np.empty((0, 3), np.float32)}
     with OnnxRuntime(Model.of_bytes(proto.SerializeToString()), print) as engine:
-        strings, empty = engine.run(given, ["t", "y"])
+        strings, empty = engine.run(feeds, ["t", "y"])
     assert strings.tolist() == ["a", "größer"]
     assert empty.shape == (0, 3)
 

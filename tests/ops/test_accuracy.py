@@ -15,14 +15,14 @@ from farrier.importer import import_model
 from farrier.ops import run_graph
 
 Array = np.ndarray
-Wide = np.longdouble  # 64 bits of mantissa on x86-64, 113 on aarch64
+Wide = np.longdouble  # It has 64 bits of mantissa on x86-64, and 113 on aarch64.
 MICROSOFT = "com.microsoft"
 KINDS = {np.dtype(np.float32): TensorProto.FLOAT, np.dtype(np.float64): TensorProto.DOUBLE}
 LN2 = np.log(Wide(2))
 
 
 def below(x: Array) -> Array:
-    """The standard normal distribution's weight below x: its tails by Laplace's continued fraction,
+    """Return the standard normal distribution function: its tails by Laplace's continued fraction,
     the middle by the series of the error function."""
     size = np.minimum(np.abs(x), 60)
     middle = np.minimum(size, 2.5)
@@ -49,7 +49,7 @@ def softplus(x: Array) -> Array:
 
 
 def erf(x: Array) -> Array:
-    """By its series near 0, which 2 * below(...) - 1 loses."""
+    """Return erf by its series near 0, where 2 * below(...) - 1 would lose digits."""
     total = term = np.clip(x, -1, 1)
     for k in range(1, 40):
         term = -term * np.clip(x, -1, 1) ** 2 / k
@@ -152,9 +152,9 @@ def model(dtype: type) -> bytes:
     constants = [numpy_helper.from_array(np.array(c, dtype), f"c{c}") for c in POWERS]
     graph = helper.make_graph(nodes, "functions", inputs, outputs, constants)
     opsets = [helper.make_opsetid("", 24), helper.make_opsetid(MICROSOFT, 1)]
-    made = helper.make_model(graph, opset_imports=opsets)
-    made.ir_version = 10
-    return bytes(made.SerializeToString())
+    model = helper.make_model(graph, opset_imports=opsets)
+    model.ir_version = 10
+    return bytes(model.SerializeToString())
 
 
 def points(dtype: type, seed: int) -> Array:
@@ -168,8 +168,8 @@ def points(dtype: type, seed: int) -> Array:
     ranges = [(-1, 1), (-6, 6), (-40, 12), (-1.1 * most, 1.01 * most)]
     bent = [random.uniform(low, high, 700).astype(dtype) for low, high in ranges]
     special = [0.0, 1.0, 0.5, 2.0, 3.0, np.inf, info.max, info.tiny, info.smallest_subnormal]
-    made = np.concatenate([wide, -wide, *bent, special, np.negative(special), [np.nan]])
-    return made.astype(dtype)
+    numbers = np.concatenate([wide, -wide, *bent, special, np.negative(special), [np.nan]])
+    return numbers.astype(dtype)
 
 
 def exponents(x: Array, seed: int) -> Array:
@@ -185,7 +185,7 @@ def exponents(x: Array, seed: int) -> Array:
 
 
 def units(found: Array, exact: Array) -> Array:
-    """Errors in units in the last place; infinite where one is no number, or not the infinity."""
+    """Return errors in units in the last place; infinite where NaNs or infinities differ."""
     rounded = exact.astype(found.dtype)
     info = np.finfo(found.dtype)
     place = np.spacing(np.clip(np.abs(rounded), info.tiny, info.max)).astype(Wide)
@@ -256,12 +256,13 @@ def test_normalizations_keep_the_digits_of_deviations(middle, rng):
     inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)]
     outputs = [onnx.ValueInfoProto(name=op) for op in NORMALIZATIONS]
     graph = helper.make_graph(nodes, "normalizations", inputs, outputs, constants)
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
-    found = farrier.compile(made, verify=False, threads=1).run({"x": x})
+    opsets = [helper.make_opsetid("", 21)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    outputs = farrier.compile(model, verify=False, threads=1).run({"x": x})
     wide = x.astype(np.float64)
     for op, (axes, _) in NORMALIZATIONS.items():
         deviation = wide - wide.mean(axes, keepdims=True)
         variance = (deviation**2).mean(axes, keepdims=True)
         epsilon = 1e-9 if op.startswith("Mean") else 1e-5
         exact = deviation / np.sqrt(variance + epsilon)
-        np.testing.assert_allclose(found[op], exact, 0, 4e-6, err_msg=op)
+        np.testing.assert_allclose(outputs[op], exact, 0, 4e-6, err_msg=op)

@@ -118,9 +118,9 @@ def test_compiled_decoders_do_as_onnx_runtime(is_open):
     model = helper.make_model(graph, opset_imports=opset, ir_version=9).SerializeToString()
     artifact = compile_model(model, CompileOptions(threads=2, verify=False))
     expected = onnxruntime.InferenceSession(model).run(["image", "line"], arrays)
-    found = artifact.run(arrays)
+    outputs = artifact.run(arrays)
     for name, array in zip(("image", "line"), expected, strict=True):
-        assert_close(found[name], array)
+        assert_close(outputs[name], array)
 
 
 def f32(rng, *shape):

@@ -67,8 +67,8 @@ def test_a_network_of_open_sizes_does_as_onnx_runtime(open_artifact, shape):
 @pytest.fixture(scope="module")
 def open_artifact():
     model = network(open_sizes=True)
-    given = {"x": ("n:1..4", 2, "d:2..16:2", "h:2..32:2", "w:2..32:2")}
-    return model, farrier.compile(model, shapes=given, verify=False)
+    shapes = {"x": ("n:1..4", 2, "d:2..16:2", "h:2..32:2", "w:2..32:2")}
+    return model, farrier.compile(model, shapes=shapes, verify=False)
 
 
 def check(artifact, model, shape):

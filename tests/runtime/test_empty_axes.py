@@ -26,14 +26,14 @@ def graph(nodes, inputs, constants, outputs):
     def info(name, shape=None):
         return helper.make_tensor_value_info(name, I64 if name[0] == "i" else F32, shape)
 
-    made = helper.make_graph(
+    graph = helper.make_graph(
         nodes,
         "g",
         [info(name, shape) for name, shape in inputs.items()],
         [info(name) for name in outputs],
         [onnx.numpy_helper.from_array(np.asarray(a), n) for n, a in constants.items()],
     )
-    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 18)])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
     model.ir_version = 10
     return model.SerializeToString()
 

@@ -26,5 +26,5 @@ def test_the_next_rule_schedules_what_a_rule_cannot(monkeypatch):
     (message,) = (event.message for event in events if isinstance(event, Warned))
     reason = "elementwise: vectorize: lanes of exp_lane conflict"
     assert message.endswith(f"is scheduled by the rule fallback: {reason}")
-    given = np.linspace(-1, 1, 15, dtype=np.float32).reshape(3, 5)
-    np.testing.assert_allclose(artifact.run({"x": given})["y"], np.exp(given), rtol=1e-6)
+    x = np.linspace(-1, 1, 15, dtype=np.float32).reshape(3, 5)
+    np.testing.assert_allclose(artifact.run({"x": x})["y"], np.exp(x), rtol=1e-6)

@@ -32,9 +32,9 @@ def evaluated(data, x):
 @pytest.mark.parametrize("dtype", ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8"])
 def test_digits(dtype):
     limits = np.iinfo(dtype)
-    given = [limits.min, limits.max, 0, 1, 9, 10, 11, 99, 100, limits.max // 10]
-    given += [-1, -10, -99] if limits.min else []
-    x = np.array(given, dtype)
+    numbers = [limits.min, limits.max, 0, 1, 9, 10, 11, 99, 100, limits.max // 10]
+    numbers += [-1, -10, -99] if limits.min else []
+    x = np.array(numbers, dtype)
     kind = helper.np_dtype_to_tensor_dtype(x.dtype)
     texts = strings_of(evaluated(model_of(kind, TensorProto.STRING), x))
     assert texts.tolist() == [str(value) for value in x.tolist()]
@@ -59,8 +59,8 @@ def test_numbers_of_digits(dtype):
 def test_compiled():
     data = model_of(TensorProto.INT64, TensorProto.STRING)
     x = np.array([-(1 << 63), 5, (1 << 63) - 1, -10])
-    found = farrier.compile(data, threads=1, verify=False).run({"x": x})["y"]
-    assert found.tolist() == [str(value) for value in x.tolist()]
+    texts = farrier.compile(data, threads=1, verify=False).run({"x": x})["y"]
+    assert texts.tolist() == [str(value) for value in x.tolist()]
 
 
 @pytest.mark.parametrize(

@@ -77,14 +77,14 @@ def by_onnx_runtime(data, feeds):
 
 
 def by_operators(data, feeds):
-    """What the imported graph computes, operator by operator."""
+    """Evaluate the imported graph, operator by operator."""
     imported = import_model(data)
     pairs = zip(imported.graph.inputs, imported.input_names, strict=True)
     return list(run_graph(imported.graph, {v.name: feeds[n] for v, n in pairs}).values())
 
 
 def by_code(data, feeds):
-    """What compiled code computes."""
+    """Compile the model and run it."""
     return list(farrier.compile(data, verify=False, threads=1).run(feeds).values())
 
 

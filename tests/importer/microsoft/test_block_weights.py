@@ -47,7 +47,7 @@ def test_products_with_weights_of_a_few_bits(rows, bits, form):
 
 @pytest.mark.parametrize("form", ["none", "packed", "float"])
 def test_rows_that_choose_their_blocks(form):
-    """By numpy: ONNX Runtime overlooks packed zero points where there is a `g_idx`."""
+    """Compare with numpy: ONNX Runtime ignores packed zero points where there is a `g_idx`."""
     columns, block = 6, 32
     weights, scales = codes(np.uint8, columns, 2, block // 2), positive(columns, 2)
     zeros, chosen, x = zero_points(form, columns, 2, 4), NUMBERS.below(2, 64), f32(3, 64)
