@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from onnx import TensorProto
+from onnx.numpy_helper import from_array
 
 import farrier
 from tests.control_flow.test_models import assert_as_onnxruntime, info, model, node
@@ -24,6 +25,29 @@ def test_places_of_what_is_not_zero():
     data = model(nodes, [info("x", shape=[3, 5])], [info("y", TensorProto.INT64)])
     artifact = assert_as_onnxruntime(data, *({"x": x} for x in positive(3, 5)))
     assert artifact.manifest.outputs[0].typical == (2, 15)
+
+
+def test_places_of_ones_follow_from_shapes():
+    """As exporters write `arange(n)`, and the places of all elements: nothing is counted."""
+    ones = {"places": np.array([1]), "grid": np.array([True]), "none": np.array([0])}
+    nodes = [
+        node("Shape", ["x"], ["shape"]),
+        node("Slice", ["shape", "zero", "one"], ["rows"]),
+        *(
+            node("ConstantOfShape", [shape], [f"{name}_filled"], value=from_array(ones[name]))
+            for name, shape in (("places", "rows"), ("grid", "shape"), ("none", "shape"))
+        ),
+        *(node("NonZero", [f"{name}_filled"], [name]) for name in ones),
+        node("Squeeze", ["places", "zero"], ["row"]),
+        node("Gather", ["x", "row"], ["y"]),
+    ]
+    outputs = [info("y"), *(info(name, TensorProto.INT64) for name in ones)]
+    constants = {"zero": np.array([0]), "one": np.array([1])}
+    data = model(nodes, [info("x", shape=["n", "m"])], outputs, constants)
+    xs = [RANDOM.standard_normal(shape).astype(np.float32) for shape in ((3, 5), (1, 1), (2, 9))]
+    artifact = assert_as_onnxruntime(data, *({"x": x} for x in xs))
+    shapes = [output.shape for output in artifact.manifest.outputs[:3]]
+    assert shapes == [("s0", "s1"), (1, "s0"), (2, "s0*s1")]
 
 
 @pytest.mark.parametrize("threads", [1, 2])

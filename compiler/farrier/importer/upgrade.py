@@ -360,6 +360,7 @@ _UPGRADES: dict[str, Upgrade] = {
     "OneHot": sizes.one_hot,
     "Trilu": sizes.trilu,
     "MaxUnpool": sizes.max_unpool,
+    "NonZero": sizes.non_zero,
     "Reshape": reshapes.reshape,
     "ConstantOfShape": _constant_of_shape,
     "Constant": _constant,

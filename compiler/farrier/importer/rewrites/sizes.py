@@ -14,7 +14,7 @@ from farrier.importer.raw import RawNode
 from farrier.importer.rewrites.numbers import Numbers
 from farrier.importer.scope import ImportScope, ints
 from farrier.importer.symbolic import has_dims
-from farrier.ir.dim import Extent
+from farrier.ir.dim import Extent, product
 from farrier.ops.operator import Mismatch
 
 
@@ -115,6 +115,22 @@ def max_unpool(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
         spatial = (numbers.size(extent) for extent in wanted[2:])
         node.inputs[2] = scope.constant(ints([*shape[:2], *spatial]))
     return [node]
+
+
+def non_zero(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
+    """The places of all elements, whose count is a size and no data, where none of them is zero.
+    Exporters write so the places that they assign to ("x[:, 1:] = y")."""
+    x = node.inputs[0]
+    shape, dtype = scope.shape(x), scope.dtype(x)
+    if dtype.is_float or not shape or scope.data(x) is not None or not scope.filled(x):
+        return [node]
+    whole, row = scope.constant(ints(shape)), scope.constant(ints([1, product(shape)]))
+    rows = []
+    for axis, size in enumerate(shape):
+        along = scope.constant(ints([size, *[1] * (len(shape) - axis - 1)]))
+        grid = scope.add("Expand", scope.add("Reshape", places(size, scope), along), whole)
+        rows.append(scope.add("Reshape", grid, row))
+    return [RawNode("Concat", rows, node.outputs, {"axis": 0}, node.origin)]
 
 
 def places(count: Extent, scope: ImportScope) -> str:
