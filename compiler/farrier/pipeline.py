@@ -9,16 +9,18 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import re
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 from farrier.cost_model import CostModel, pretrained
-from farrier.errors import ArtifactError, UnverifiableError, UsageError
+from farrier.errors import ArtifactError, UnresolvedShapeError, UnverifiableError, UsageError
 from farrier.importer import ImportedModel, import_model
 from farrier.ir.collection import no_collection
 from farrier.ir.control import failures
+from farrier.ir.dim import Undecided
 from farrier.ir.graph import Graph
 from farrier.kernels import Builders, Helpers, Kernels, helpers_for, lowered
 from farrier.kernels.choose import choose_defaults
@@ -284,6 +286,21 @@ def _shown(forms: Sequence[_Form]) -> _Form:
     return forms[1] if len(forms) > 1 else forms[0]
 
 
+@contextlib.contextmanager
+def _of_sizes(imported: ImportedModel) -> Iterator[None]:
+    """Raises UnresolvedShapeError for a question about the model's open dims that a pass or a
+    kernel cannot leave open, under the names that the user knows."""
+    try:
+        yield
+    except Undecided as error:
+        names = {dim.symbol: dim.name for dim in imported.dims}
+        text = re.sub(r"\bs\d+\b", lambda symbol: names.get(symbol[0], symbol[0]), str(error))
+        raise UnresolvedShapeError(
+            f"the model cannot be compiled for all of its sizes: {text}",
+            hint="give --shape numbers, or ranges in which this does not change",
+        ) from error
+
+
 @dataclasses.dataclass(frozen=True)
 class _Compilation:
     """The steps from an imported model to native code that is verified. A model with hot sizes has
@@ -315,7 +332,8 @@ class _Compilation:
         remakes = [None] * (1 + len(hot)) if since is None else self.remakes(since)
         said = _warn(self.imported.graph, (), self.listener)
         tunes = self.options.tunes and not hot
-        general = self.form(self.imported.graph, tunes, remake=remakes[0])
+        with _of_sizes(self.imported):
+            general = self.form(self.imported.graph, tunes, remake=remakes[0])
         if message := slower_than_floats(self.imported.graph, general.variant):
             self.listener(Warned(message))
         if hot and not self.tunes:  # nothing is measured meanwhile

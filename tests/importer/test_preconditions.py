@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 from onnx import helper
 
 import farrier
-from farrier.errors import InputMismatchError, InvalidModelError, SizeWarning, UsageError
+from farrier.errors import (
+    InputMismatchError,
+    InvalidModelError,
+    SizeWarning,
+    UnresolvedShapeError,
+    UsageError,
+)
 from farrier.importer import import_model
 from farrier.importer.preconditions import narrowed
 from farrier.importer.signature import Declared, resolve
@@ -353,3 +359,20 @@ def test_two_names_of_one_size_or_of_one_row_for_all(model):
     assert_as_onnxruntime(artifact, data, *feeds)
     with pytest.raises(InputMismatchError, match=r"node 's' .*; a must be b or 1"):
         artifact.run({"x": f32(3, 2, 1, 4), "mask": f32(2, 1, 1, 4)})
+
+
+@pytest.mark.parametrize(
+    "place", ["farrier.pipeline.finish", "farrier.kernels.choose.lower_region"]
+)
+def test_a_question_that_a_pass_or_a_kernel_leaves_open_names_the_dim(model, monkeypatch, place):
+    def asks(graph, *_):
+        (size, _) = graph.inputs[0].type.shape
+        return size > 3
+
+    monkeypatch.setattr(place, asks)
+    nodes = [helper.make_node("Exp", ["x"], ["y"], "grows")]
+    data = model(nodes, {"x": ["height", 4]}, ["y"])
+    with pytest.raises(UnresolvedShapeError, match=r"height > 3.* depends on height in") as caught:
+        farrier.compile(data, threads=1)
+    assert "--shape" in caught.value.hint
+    assert (" in 'grows'" in caught.value.message) is place.endswith("lower_region")

@@ -6,9 +6,11 @@ from __future__ import annotations
 import collections
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Collection, Mapping
 
 from farrier.artifact.manifest import KernelReport
+from farrier.ir.dim import Atom, Dim, Extent, Undecided, substitute
 from farrier.ir.loop import Function
 from farrier.ir.printer import print_ir
 from farrier.ir.tensor import TensorProgram
@@ -73,7 +75,7 @@ class ScheduledTask:
 
 def choose_defaults(
     tasks: Mapping[str, Task],
-    calls: Iterable[Call],
+    calls: Collection[Call],
     target: Target,
     threads: int,
     listener: Listener,
@@ -96,10 +98,13 @@ def choose_defaults(
                 measured_s=None,
             )
             continue
-        program = lower_region(task.region, task.symbol, task.constant_inputs, target, threads)
-        if check_level() > 0:
-            verify(program)
-        space = backend_of(target).space(program, target, threads)
+        try:
+            program = lower_region(task.region, task.symbol, task.constant_inputs, target, threads)
+            if check_level() > 0:
+                verify(program)
+            space = backend_of(target).space(program, target, threads)
+        except Undecided as error:
+            raise _of_model(error, task, calls) from error
         if space.rule.name == _SLOW_RULE and space.cost(space.candidates()).min() > _SLOW_S:
             listener(Warned(f"no schedule rule knows {task.name}: it runs, slowly"))
         for reason in space.passed_over:
@@ -108,6 +113,20 @@ def choose_defaults(
             task, program, space, space.default(), "default", counts[key], arithmetic(program)
         )
     return choices
+
+
+def _of_model(error: Undecided, task: Task, calls: Collection[Call]) -> Undecided:
+    """The question that a kernel leaves open, about the sizes of the model, with its node."""
+    call = next(call for call in calls if call.task == task.key)
+    given = task.region.given_dims
+    meaning: dict[Atom, Extent] = dict(zip(given, call.dims, strict=True))
+    names = {symbol.name: str(meaning[symbol]) for symbol in given}
+    text = re.sub(r"\bd\d+\b", lambda name: names.get(name[0], name[0]), error.question.text)
+    extent = substitute(error.question.extent, meaning)
+    if not isinstance(extent, Dim):  # the sizes of the model settle it, those of the kernel do not
+        extent = error.question.extent
+    question = dataclasses.replace(error.question, extent=extent, text=f"{text} in {call.origin!r}")
+    return Undecided(question)
 
 
 def choose_known(
