@@ -253,7 +253,9 @@ def _with_other_answer(
     if not found:
         return None
     sizes = {dim.symbol: dim.typical * dim.step for dim in start.open}
-    changed = min((sizes | one for one in found), key=lambda one: math.prod(one.values()))
+    # Sizes of no elements are the answer only where there is no other.
+    best = min(found, key=lambda one: (0 in one.values(), math.prod((sizes | one).values())))
+    changed = sizes | best
     return _with_typical(start, {s: size // first[s].step for s, size in changed.items()})
 
 
