@@ -329,10 +329,9 @@ def test_versions_of_other_domains(model, version):
         import_model(proto.SerializeToString())
 
 
-def test_an_axis_too_long_for_a_sequence(model):
+def test_an_axis_too_long_to_cut_apart_is_a_sequence_as_it_lies(model):
     nodes = [node("SplitToSequence", ["x"], ["s"]), node("SequenceLength", ["s"], ["y"])]
-    with pytest.raises(UnsupportedOperatorError, match="an axis of 1000000 cut into a sequence"):
-        import_model(model(nodes, {"x": [1_000_000]}))
+    assert len(import_model(model(nodes, {"x": [1_000_000]})).graph.nodes) < 10
 
 
 def _with_functions(model, bodies):

@@ -187,7 +187,7 @@ def _applied(
     )
     notices = signature.notices
     fixed = [names[symbol] for symbol, size in narrowing.instead.items() if isinstance(size, int)]
-    if fixed or question.expected is not None:
+    if (fixed and not question.is_required) or question.expected is not None:
         notices = (*notices, _notice(made, fixed or list(asked), bool(fixed)))
     return dataclasses.replace(
         narrower,

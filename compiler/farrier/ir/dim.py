@@ -45,13 +45,15 @@ class Relation(enum.StrEnum):
 class Question:
     """Whether an extent is greater than 0, or is 0; `text` is how it was asked. `wants_number`
     where what asks can do nothing with a dim, so that the typical size is only a choice. `expected`
-    is the answer that most models mean, whatever the typical sizes are."""
+    is the answer that most models mean, whatever the typical sizes are. With `is_required` the
+    other answer makes the model impossible, so whoever gives that answer loses no size."""
 
     extent: Dim
     relation: Relation
     text: str
     wants_number: bool = False
     expected: bool | None = None
+    is_required: bool = False
 
     def answer(self, extent: Extent) -> bool:
         """The answer where the extent is replaced by another; raises Undecided."""

@@ -29,7 +29,7 @@ from farrier.ops.operator import (
     Operator,
     Types,
     accumulator,
-    differ,
+    fail_to_agree,
     optional,
     present,
     required,
@@ -89,7 +89,7 @@ def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType
     x, w = checked_operands(types)
     (batch, channels, *spatial), (outputs, per_group, *_) = x.shape, w.shape
     group = group_of(attrs)
-    if differ(channels, per_group * group) or outputs % group != 0:
+    if fail_to_agree(channels, per_group * group) or outputs % group != 0:
         raise Mismatch(f"input {x.shape}, weights {w.shape} and group {group} do not fit together")
     check_bias(types, outputs)
     extents = _window(types, attrs).outputs(tuple(spatial))

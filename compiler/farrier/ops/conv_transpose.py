@@ -26,7 +26,7 @@ from farrier.ops.operator import (
     Types,
     accumulator,
     as_ints,
-    differ,
+    fail_to_agree,
     optional,
     present,
     required,
@@ -95,7 +95,7 @@ def _extents_of(attrs: Attrs, x: Array, w: Array) -> tuple[Window, tuple[int, ..
 def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
     x, w = checked_operands(types)
     group = group_of(attrs)
-    if differ(x.shape[1], w.shape[0]) or w.shape[0] % group != 0:
+    if fail_to_agree(x.shape[1], w.shape[0]) or w.shape[0] % group != 0:
         raise Mismatch(f"input {x.shape}, weights {w.shape} and group {group} do not fit together")
     outputs = w.shape[1] * group
     check_bias(types, outputs)

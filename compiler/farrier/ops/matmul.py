@@ -20,7 +20,7 @@ from farrier.ops.operator import (
     Operator,
     Types,
     accumulator,
-    differ,
+    fail_to_agree,
     float_attr,
     optional,
     present,
@@ -41,7 +41,7 @@ def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType
         raise Mismatch(f"factors {a.shape} and {b.shape} must not be scalars")
     left = a.shape if a.rank > 1 else (1, *a.shape)
     right = b.shape if b.rank > 1 else (*b.shape, 1)
-    if differ(left[-1], right[-2]):
+    if fail_to_agree(left[-1], right[-2]):
         raise Mismatch(f"factors {a.shape} and {b.shape} differ in their inner extent")
     batch = broadcast_shapes(left[:-2], right[:-2])
     rows = left[-2:-1] if a.rank > 1 else ()
@@ -101,7 +101,7 @@ def _gemm_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[Tenso
         raise Mismatch(f"factors {a.shape} and {b.shape} must be matrices")
     rows, inner = a.shape[:: -1 if attrs.get("transA", 0) else 1]
     inner_b, columns = b.shape[:: -1 if attrs.get("transB", 0) else 1]
-    if differ(inner, inner_b):
+    if fail_to_agree(inner, inner_b):
         raise Mismatch(f"factors {a.shape} and {b.shape} differ in their inner extent")
     if len(types) > 2 and types[2] is not None:
         added = types[2].shape

@@ -29,7 +29,7 @@ from farrier.ops.operator import (
     Types,
     as_ints,
     axis_attr,
-    differ,
+    fail_to_agree,
     float_attr,
     int_attr,
     normal_axis,
@@ -55,7 +55,7 @@ def _per_channel(
             raise NotSupported("training mode: only inference is compiled")
         for position in range(1, count + 1):
             given = required(types, position)
-            if given.rank != 1 or differ(given.shape[0], x.shape[axis]):
+            if given.rank != 1 or fail_to_agree(given.shape[0], x.shape[axis]):
                 raise Mismatch(
                     f"input {position} has shape {given.shape} for {x.shape[axis]} channels"
                 )

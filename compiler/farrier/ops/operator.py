@@ -203,8 +203,17 @@ def extents_array(extents: Iterable[Extent]) -> Array:
 
 
 def differ(left: Extent, right: Extent) -> bool:
-    """Whether two extents that must agree clash. Raises Undecided where that depends."""
+    """Check whether two extents differ. Raises Undecided if that depends on sizes."""
     return left != right and bool(left - right)
+
+
+def fail_to_agree(left: Extent, right: Extent) -> bool:
+    """Check whether two extents differ, like `differ`, for an operator that takes equal ones alone:
+    the question that it raises with Undecided requires the answer that they agree."""
+    try:
+        return differ(left, right)
+    except Undecided as error:
+        raise Undecided(dataclasses.replace(error.question, is_required=True)) from error
 
 
 def differ_as_a_rule(left: Extent, right: Extent) -> bool:

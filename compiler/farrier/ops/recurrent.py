@@ -39,7 +39,7 @@ from farrier.ops.operator import (
     Operator,
     Types,
     clash,
-    differ,
+    fail_to_agree,
     float_attr,
     int_attr,
     optional,
@@ -145,7 +145,7 @@ def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType
     blocks = -(-cell.hidden // LANES)
     wanted = (cell.directions, blocks, cell.hidden, cell.gates, LANES)
     width = cell.directions * cell.gates * cell.hidden
-    if x.rank != 3 or differ(x.shape[2], width) or clash(weights.shape, wanted):
+    if x.rank != 3 or fail_to_agree(x.shape[2], width) or clash(weights.shape, wanted):
         raise Mismatch(f"inputs {x.shape} and weights {weights.shape} for {cell.hidden} units")
     steps, batch = cell.steps_and_batch(x.shape)
     if cell.is_batch_first:

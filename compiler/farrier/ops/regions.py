@@ -26,7 +26,7 @@ from farrier.ops.operator import (
     Types,
     as_ints,
     clash,
-    differ,
+    fail_to_agree,
     float_attr,
     int_attr,
     present,
@@ -50,7 +50,7 @@ _MOST_SAMPLES = 1 << 12  # of a bin along an axis, whatever the box
 
 def _boxes(types: Types, columns: int) -> TensorType:
     boxes = required(types, 1)
-    if boxes.rank != 2 or differ(boxes.shape[1], columns):
+    if boxes.rank != 2 or fail_to_agree(boxes.shape[1], columns):
         raise Mismatch(f"boxes {boxes.shape}, and not [boxes, {columns}]")
     return boxes
 

@@ -26,7 +26,7 @@ from farrier.ops.operator import (
     NotSupported,
     Operator,
     Types,
-    differ,
+    fail_to_agree,
     int_attr,
     present,
     required,
@@ -74,7 +74,7 @@ def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType
     _modes(attrs)
     if grid.rank != x.rank or x.rank < 3 or grid.shape[-1] != x.rank - 2:
         raise Mismatch(f"a grid {grid.shape} for an input {x.shape}")
-    if differ(grid.shape[0], x.shape[0]):
+    if fail_to_agree(grid.shape[0], x.shape[0]):
         raise Mismatch(f"a grid of batch {grid.shape[0]} for an input {x.shape}")
     return (TensorType(x.dtype, (*x.shape[:2], *grid.shape[1:-1])),)
 

@@ -23,7 +23,7 @@ from farrier.ops.operator import (
     Operator,
     Types,
     clash,
-    differ,
+    fail_to_agree,
     int_attr,
     optional,
     present,
@@ -45,7 +45,7 @@ def _most(constants: Constants, types: Types) -> Extent:
 
 def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
     boxes, scores = required(types, 0), required(types, 1)
-    if boxes.rank != 3 or scores.rank != 3 or differ(boxes.shape[2], 4):
+    if boxes.rank != 3 or scores.rank != 3 or fail_to_agree(boxes.shape[2], 4):
         raise Mismatch(f"boxes {boxes.shape} and scores {scores.shape}")
     if clash(scores.shape[::2], boxes.shape[:2]):
         raise Mismatch(f"scores {scores.shape} do not fit boxes {boxes.shape}")
