@@ -60,7 +60,7 @@ def split_evenly(
             for i in serial(n):
                 b[i] = a[i]
     after split_evenly("i", 2, 64, 4, "i_o", "i_i"):
-        @function(n=dim(1, 1000, 500), i_o_steps=min(16, ((n - 1) // (8*((n + 127) // 128))) + 1))
+        @function(n=dim(1, 1000, 500), i_o_steps=min(15, (n - 1) // (8*((n + 127) // 128))) + 1)
         def copy(a: f32[n], b: f32[n]):
             for i_o in serial(-((-n) // (4*i_o_steps))):
                 for i_i in serial(4*i_o_steps):
