@@ -139,3 +139,14 @@ def test_a_slice_that_is_empty_at_most_sizes():
         [cut, node("Trilu", ["s", "two"], ["y"])], {"x": ("b", 3, "t")}, constants=constants
     )
     assert_right_at(model, (2, 3, 4), (1, 3, 3), (1, 3, 128))
+
+
+@pytest.mark.parametrize("rows", ["n", 0])
+def test_a_concat_of_empty_tensors_is_as_long_as_they_are(rows):
+    """Extents along the axis add up, though no tensor has an element."""
+    constants = {"c": np.zeros((0, 3), np.float32)}
+    model = small_model(
+        [node("Concat", ["c", "x", "c"], ["y"], axis=1)], {"x": (rows, 2)}, constants=constants
+    )
+    artifact = farrier.compile(model)
+    assert artifact.run({"x": normal(0, 2)})["y"].shape == (0, 8)

@@ -248,9 +248,15 @@ def _conversion(node: RawNode, to: DType) -> RawNode:
 
 
 def _concat(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Leaves out what adds no elements."""
-    full = [name for name in node.inputs if 0 not in scope.shape(name)]
-    node.inputs = full or node.inputs[:1]
+    """Leave out inputs that add nothing: all without elements where some input has elements for
+    certain, and otherwise those of extent 0 along the axis."""
+    shapes = {name: scope.shape(name) for name in node.inputs}
+    if any(all(isinstance(n, int) and n > 0 for n in shape) for shape in shapes.values()):
+        longer = [name for name in node.inputs if 0 not in shapes[name]]
+    else:
+        axis = normal_axis(node.attrs["axis"], len(shapes[node.inputs[0]]))
+        longer = [name for name in node.inputs if shapes[name][axis] != 0]
+    node.inputs = longer or node.inputs[:1]
     return [node]
 
 

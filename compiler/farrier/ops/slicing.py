@@ -24,6 +24,7 @@ from farrier.ops.operator import (
     Types,
     axis_attr,
     differ,
+    fail_to_agree,
     int_attr,
     normal_axis,
     optional,
@@ -44,7 +45,7 @@ def _concat_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[Ten
     for position in range(len(types)):
         part = required(types, position)
         if part.rank != first.rank or any(
-            differ(a, b)
+            fail_to_agree(a, b)
             for i, (a, b) in enumerate(zip(part.shape, first.shape, strict=False))
             if i != axis
         ):
