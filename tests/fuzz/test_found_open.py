@@ -150,3 +150,9 @@ def test_a_concat_of_empty_tensors_is_as_long_as_they_are(rows):
     )
     artifact = farrier.compile(model)
     assert artifact.run({"x": normal(0, 2)})["y"].shape == (0, 8)
+
+
+def test_parts_of_a_split_beyond_the_end_are_empty():
+    nodes = [node("Split", ["x"], ["a", "b", "c", "d"], axis=0, num_outputs=4)]
+    nodes.append(node("Concat", ["d", "c", "b", "a"], ["y"], axis=0))
+    assert_right_at(small_model(nodes, {"x": (9,)}), (9,))

@@ -133,9 +133,13 @@ def _split(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     sizes = scope.data(node.input(1))
     if sizes is None:
         if not node.input(1):
+            sizes = _equal_parts(node, scope)
+        if sizes is None or np.all(sizes != 0):
+            if node.input(1):
+                return slices.split(node, opset, scope)
             node.attrs["num_outputs"] = len(node.outputs)
             return [node]
-        return slices.split(node, opset, scope)
+        node.attrs.pop("num_outputs", None)
     if np.all(sizes != 0) or len(sizes) != len(node.outputs):
         return [node]
     # Parts without elements are constants.
@@ -150,6 +154,17 @@ def _split(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     full = [name for name, size in zip(node.outputs, sizes, strict=True) if size]
     kept = scope.constant(sizes[sizes != 0])
     return [*nodes, RawNode("Split", [node.inputs[0], kept], full, node.attrs, node.origin)]
+
+
+def _equal_parts(node: RawNode, scope: ImportScope) -> Any:
+    """Return the lengths of a Split into equal parts, of which the last ones may be shorter or
+    empty; None for an axis of open length."""
+    shape = scope.shape(node.inputs[0])
+    extent, count = shape[normal_axis(node.attrs.get("axis", 0), len(shape))], len(node.outputs)
+    if not isinstance(extent, int):
+        return None
+    part = -(-extent // count)
+    return np.clip(extent - part * np.arange(count), 0, part)
 
 
 def _upsample(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
