@@ -131,12 +131,11 @@ def _split(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """Before 13, split was an attribute; before 18, equal parts did not say how many they are."""
     _attribute_to_input(node, scope, "split", 1)
     sizes = scope.data(node.input(1))
+    if sizes is None and node.input(1):
+        return slices.split(node, opset, scope)
     if sizes is None:
-        if not node.input(1):
-            sizes = _equal_parts(node, scope)
+        sizes = _equal_parts(node, scope)
         if sizes is None or np.all(sizes != 0):
-            if node.input(1):
-                return slices.split(node, opset, scope)
             node.attrs["num_outputs"] = len(node.outputs)
             return [node]
         node.attrs.pop("num_outputs", None)
