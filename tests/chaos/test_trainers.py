@@ -24,7 +24,6 @@ from farrier_farm.settings import Settings
 from farrier_worker.trainer import Trainer
 from tests.chaos.crew import Crew, children
 from tests.cost_model.tasks import Law, definitions, records, unlike
-from tests.end_to_end.conftest import eventually  # noqa: F401
 from tests.farm.conftest import audit  # noqa: F401
 
 pytestmark = pytest.mark.chaos
@@ -87,7 +86,7 @@ def whole(farm: Farm) -> list[int]:
 def test_a_training_that_is_killed_publishes_nothing_and_the_next_does(
     farm: Farm,
     measure,
-    eventually,  # noqa: F811
+    eventually,
     audit,  # noqa: F811
     victim: str,
 ) -> None:
@@ -95,13 +94,13 @@ def test_a_training_that_is_killed_publishes_nothing_and_the_next_does(
     environment = {**os.environ, **farm.settings.to_environment()}
     trainer = subprocess.Popen([sys.executable, "-m", "farrier.cli", "trainer"], env=environment)
     try:
-        (process,) = eventually(lambda: children([trainer.pid]), 60.0)
+        (process,) = eventually(lambda: children([trainer.pid]))
         if victim == "trainer":
             trainer.kill()
             trainer.wait()
         else:
             os.kill(process, signal.SIGKILL)
-            eventually(lambda: farm.cost_models.state().decided, 60.0)
+            eventually(lambda: farm.cost_models.state().decided)
             assert "training failed" in farm.cost_models.state().outcome.reason
         eventually(lambda: not os.path.exists(f"/proc/{process}"))
     finally:

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
@@ -271,17 +270,3 @@ class Proxy:
         writer.close()
         with contextlib.suppress(OSError):
             await writer.wait_closed()
-
-
-@pytest.fixture
-def eventually() -> Callable[..., Any]:
-    """`eventually(look)`: what `look` returns once it is true."""
-
-    def wait(look: Callable[[], Any], seconds: float = 30.0) -> Any:
-        deadline = time.monotonic() + seconds
-        while not (value := look()):
-            assert time.monotonic() < deadline, "it did not happen in time"
-            time.sleep(0.1)
-        return value
-
-    return wait

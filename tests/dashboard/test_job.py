@@ -32,8 +32,8 @@ def trials_drawn(page):
 
 def test_the_curve_moves(page, running, eventually):
     page.goto(f"/jobs/{running}")
-    first = eventually(lambda: trials_drawn(page), 60)
-    eventually(lambda: trials_drawn(page) > first, 60)
+    first = eventually(lambda: trials_drawn(page))
+    eventually(lambda: trials_drawn(page) > first)
 
 
 def test_it_is_cancelled(page, running, api):
@@ -96,7 +96,7 @@ def test_one_that_is_deleted_while_watched_says_so(page, up, network, eventually
     with up.client() as client:
         job = client.submit(network, shapes=SHAPES, trials=100_000, name="watched").id
         page.goto(f"/jobs/{job}")
-        eventually(lambda: trials_drawn(page), 60)
+        eventually(lambda: trials_drawn(page))
         page.watch.expect("console: .*404")
         client.delete(job)
     expect(page.get_by_text("This job is there no more.")).to_be_visible(timeout=SOON_MS)
@@ -179,10 +179,10 @@ def test_a_stream_that_is_cut_is_taken_up_again(visit, up, running, eventually):
         page = visit(up, base_url=proxy.url)
         page.watch.expect("console: .*ERR_")
         page.goto(f"/jobs/{running}")
-        eventually(lambda: trials_drawn(page), 60)
+        eventually(lambda: trials_drawn(page))
         proxy.cut()
         before = trials_drawn(page)
-        eventually(lambda: trials_drawn(page) > before, 60)
+        eventually(lambda: trials_drawn(page) > before)
         expect(page.get_by_text(CUT)).to_have_count(0)
 
 
@@ -192,7 +192,7 @@ def test_a_server_that_goes_away_and_comes_back(visit, own_up, network, eventual
     page = visit(own_up)
     page.watch.expect("console: .*ERR_")
     page.goto(f"/jobs/{job}")
-    first = eventually(lambda: trials_drawn(page), 60)
+    first = eventually(lambda: trials_drawn(page))
     port = int(own_up.url.rpartition(":")[2])
     own_up.end(signal.SIGTERM)
     expect(page.get_by_text(CUT).first).to_be_visible(timeout=SOON_MS)
@@ -200,4 +200,4 @@ def test_a_server_that_goes_away_and_comes_back(visit, own_up, network, eventual
     own_up.start(port)
     expect(page.get_by_text(CUT)).to_have_count(0, timeout=SOON_MS)
     last = trials_drawn(page)
-    eventually(lambda: trials_drawn(page) > last, 90)
+    eventually(lambda: trials_drawn(page) > last)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -50,20 +49,6 @@ def hasty_up() -> Iterator[Up]:
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     return write_model(tmp_path / "net.onnx")
-
-
-@pytest.fixture
-def eventually() -> Callable[..., object]:
-    """`eventually(look)`: what `look` returns once it is true."""
-
-    def wait(look: Callable[[], object], seconds: float = 120.0) -> object:
-        deadline = time.monotonic() + seconds
-        while not (value := look()):
-            assert time.monotonic() < deadline, "it did not happen in time"
-            time.sleep(0.05)
-        return value
-
-    return wait
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import dataclasses
 import sys
 import textwrap
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -131,17 +130,3 @@ def acting(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], li
         return [sys.executable, str(path)]
 
     return write
-
-
-@pytest.fixture
-def eventually() -> Callable[..., Any]:
-    """Waits for a value that is true, and returns it."""
-
-    def wait(look: Callable[[], Any], seconds: float = 60.0) -> Any:
-        deadline = time.monotonic() + seconds
-        while not (value := look()):
-            assert time.monotonic() < deadline, "it did not happen in time"
-            time.sleep(0.02)
-        return value
-
-    return wait

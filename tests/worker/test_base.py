@@ -28,7 +28,7 @@ def base_of_a_job(farm: Farm, device, supervise, program, eventually):
         model = models.build("mobilenet_v2", size=size, stages=1)
         options = CompileOptions(target=TARGET, trials=trials, threads=1)
         job_id = farm.jobs.submit(farm.blobs.put(model), options, name="net").id
-        job = eventually(lambda: (j := farm.jobs.get(job_id)).state.final and j, 100)
+        job = eventually(lambda: (j := farm.jobs.get(job_id)).state.final and j)
         assert job.state is State.SUCCEEDED, job.error
         kinds = [event.data["kind"] for event in farm.events.read(job_id)]
         assert kinds.index("tuning-started") < kinds.index("trials-measured")

@@ -49,7 +49,7 @@ def run_job(farm: Farm, supervise, eventually):
     def run(model: bytes, options: CompileOptions, **settings: object):
         job = farm.jobs.submit(farm.blobs.put(model), options, name="mlp")
         supervise(list(JOB_COMMAND), **settings)
-        return eventually(lambda: (j := farm.jobs.get(job.id)).state.final and j, 60)
+        return eventually(lambda: (j := farm.jobs.get(job.id)).state.final and j)
 
     return run
 
@@ -97,7 +97,7 @@ def test_a_private_job_leaves_nothing_to_others(farm: Farm, device, supervise, e
         options = CompileOptions(target=TARGET, trials=trials)
         model = farm.blobs.put(_model())
         job = farm.jobs.submit(model, options, owner="ann", private=True)
-        job = eventually(lambda id=job.id: (j := farm.jobs.get(id)).state.final and j, 60)
+        job = eventually(lambda id=job.id: (j := farm.jobs.get(id)).state.final and j)
         assert job.state is State.SUCCEEDED, job.error
         archived = "".join(farm.blobs.verified(one).read_text() for one in private.archives)
         assert archived.splitlines() == list(private.export())
@@ -111,13 +111,13 @@ def test_an_attempt_goes_on_from_the_records_of_the_one_before(
 ) -> None:
     job = farm.jobs.submit(farm.blobs.put(_model()), CompileOptions(target=TARGET, trials=300))
     first = supervise(list(JOB_COMMAND))
-    eventually(lambda: farm.records.count() >= 60, 60)
+    eventually(lambda: farm.records.count() >= 60)
     first.drain()
     first.drain()
     eventually(lambda: farm.jobs.get(job.id).state is State.QUEUED)
     known = set(farm.records)
     supervise(list(JOB_COMMAND))
-    ended = eventually(lambda: (j := farm.jobs.get(job.id)).state.final and j, 100)
+    ended = eventually(lambda: (j := farm.jobs.get(job.id)).state.final and j)
     assert (ended.state, ended.attempts, ended.crashes) == (State.SUCCEEDED, 2, 0)
     decisions = [(r.task, r.decisions) for r in farm.records if r.context is Context.ALONE]
     assert known <= set(farm.records)
@@ -160,7 +160,7 @@ def test_models_with_data_files(farm: Farm, supervise, eventually) -> None:
     farm.blobs.path(blob).write_bytes(bytes(len(data)))
     supervise(list(JOB_COMMAND))
     for job_id in (whole, *wrong, damaged):
-        job = eventually(lambda job_id=job_id: (j := farm.jobs.get(job_id)).state.final and j, 60)
+        job = eventually(lambda job_id=job_id: (j := farm.jobs.get(job_id)).state.final and j)
         assert job.attempts == 1
         if job_id == whole:
             assert job.state is State.SUCCEEDED, job.error
@@ -180,7 +180,7 @@ def test_a_job_that_asks_for_more_than_its_worker_knows_fails_with_the_reason(
     newer = json.dumps({**job.options, "warp": 9})
     farm.client.command("HSET", f"farrier:job:item:{job.id}", "options", newer)
     supervise(list(JOB_COMMAND))
-    job = eventually(lambda: (j := farm.jobs.get(job.id)).state.final and j, 60)
+    job = eventually(lambda: (j := farm.jobs.get(job.id)).state.final and j)
     assert (job.state, job.attempts) == (State.FAILED, 1)
     assert "unknown option warp" in job.error["message"]
     assert "newer Farrier" in job.error["hint"]
@@ -196,12 +196,12 @@ def test_a_job_that_loses_its_device_waits_in_the_queue(
     job = farm.jobs.submit(model, CompileOptions(target=TARGET), wait_for_device=True)
     supervise(list(JOB_COMMAND), device_expiry_s=0.5)
     eventually(lambda: farm.jobs.get(job.id).attempts == 1)
-    eventually(lambda: farm.jobs.get(job.id).state is State.QUEUED, 60)
+    eventually(lambda: farm.jobs.get(job.id).state is State.QUEUED)
     last = farm.events.read(job.id)[-1].data
     assert (last["state"], last["attempt"]) == ("queued", 1)
     assert f"no device for class:{HERE.device_class} is connected" in last["reason"]
     other = farm.jobs.submit(model, CompileOptions(target=TARGET, verify=False))
-    eventually(lambda: farm.jobs.get(other.id).state is State.SUCCEEDED, 60)
+    eventually(lambda: farm.jobs.get(other.id).state is State.SUCCEEDED)
     found = farm.jobs.get(job.id)
     assert (found.state, found.attempts, found.crashes) == (State.QUEUED, 1, 0)
 
@@ -224,7 +224,7 @@ def test_without_a_device_the_job_fails_with_a_hint(farm: Farm, run_job) -> None
 def test_a_missing_model_fails(farm: Farm, supervise, eventually) -> None:
     job = farm.jobs.submit("5e" * 32, CompileOptions(target=TARGET))
     supervise(list(JOB_COMMAND))
-    ended = eventually(lambda: (j := farm.jobs.get(job.id)).state.final and j, 30)
+    ended = eventually(lambda: (j := farm.jobs.get(job.id)).state.final and j)
     assert ended.error["code"] == "not-found"
 
 
@@ -239,12 +239,12 @@ def test_an_artifact_waits_for_room(farm: Farm, supervise, eventually) -> None:
         farm.blobs.put(_model()), CompileOptions(target=TARGET, verify=False, trials=0)
     )
     supervise(list(JOB_COMMAND), blob_quota_bytes=1 << 22)
-    [warning] = eventually(lambda: _warnings(farm, job.id), 60)
+    [warning] = eventually(lambda: _warnings(farm, job.id))
     assert "quota" in warning
     assert "the job waits 600 s for room" in warning
     assert farm.jobs.get(job.id).state is State.RUNNING
     farm.blobs.remove(junk, farm.references.are_there)
-    job = eventually(lambda: (j := farm.jobs.get(job.id)).state.final and j, 60)
+    job = eventually(lambda: (j := farm.jobs.get(job.id)).state.final and j)
     assert (job.state, job.attempts) == (State.SUCCEEDED, 1), job.error
     assert farm.blobs.has(job.artifact)
     assert len(_warnings(farm, job.id)) == 1
@@ -272,7 +272,7 @@ def test_a_tuned_job_that_finds_no_room_says_what_is_kept(
 
     def ended() -> Job:
         job_id = farm.jobs.submit(model, CompileOptions(target=TARGET, trials=12)).id
-        return eventually(lambda: (j := farm.jobs.get(job_id)).state.final and j, 60)
+        return eventually(lambda: (j := farm.jobs.get(job_id)).state.final and j)
 
     def measured() -> int:
         return sum(record.context is Context.ALONE for record in farm.records)

@@ -21,7 +21,7 @@ def submit(farm: Farm):
 
 @pytest.fixture
 def end_of(farm: Farm, eventually):
-    return lambda job_id: eventually(lambda: (j := farm.jobs.get(job_id)).state.final and j, 30)
+    return lambda job_id: eventually(lambda: (j := farm.jobs.get(job_id)).state.final and j)
 
 
 @pytest.mark.parametrize(

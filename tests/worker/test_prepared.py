@@ -29,7 +29,7 @@ from tests.worker.test_job import _model, _with_data_file
 
 @pytest.fixture
 def ended(farm: Farm, eventually):
-    return lambda job: eventually(lambda: (j := farm.jobs.get(job.id)).state.final and j, 60)
+    return lambda job: eventually(lambda: (j := farm.jobs.get(job.id)).state.final and j)
 
 
 def document(farm: Farm, job: Job):

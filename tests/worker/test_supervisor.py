@@ -189,8 +189,8 @@ def test_a_cancelled_job_and_its_children_are_gone(
     getattr(farm, verb)(job_id)
     kept = None if verb == "delete" else State.CANCELLED
     assert farm.jobs.leases.state(job_id) is kept
-    eventually(lambda: not _alive(child), 5)
-    eventually(lambda: not _alive(job), 5)  # it ignored SIGTERM
+    eventually(lambda: not _alive(child))
+    eventually(lambda: not _alive(job))  # it ignored SIGTERM
     assert farm.jobs.leases.state(job_id) is kept
     following = submit()  # the worker goes on
     eventually(lambda: farm.jobs.get(following).state is State.RUNNING)
@@ -255,7 +255,7 @@ def test_trouble_of_the_farm_is_no_crash(
     )
     eventually(lambda: pid.exists() and pid.read_text())
     installation.stop_redis()
-    eventually(lambda: not _alive(int(pid.read_text())), 60)
+    eventually(lambda: not _alive(int(pid.read_text())))
     installation.start_redis()
     job = end_of(job_id)
     assert (job.state, job.attempts, job.crashes) == (State.SUCCEEDED, 2, 0)

@@ -178,7 +178,7 @@ def test_a_trainer_trains_where_enough_is_new_and_stops_when_it_is_told(
         trainer = Trainer(own, alive=lambda: signs.append(None))
         thread = threading.Thread(target=trainer.run)
         thread.start()
-        eventually(farm.cost_models.in_use, 60.0)
+        eventually(farm.cost_models.in_use)
         decided = farm.cost_models.state()
         seen = len(signs)
         eventually(lambda: len(signs) > seen + 5)

@@ -58,7 +58,7 @@ def submit(farm: Farm):
 @pytest.fixture
 def ended(farm: Farm, eventually):
     def wait(job_id: str) -> Job:
-        return eventually(lambda: (j := farm.jobs.get(job_id)).state.final and j, 250)
+        return eventually(lambda: (j := farm.jobs.get(job_id)).state.final and j)
 
     return wait
 
@@ -79,7 +79,7 @@ def test_the_untuned_artifact_is_there_first(
 ) -> None:
     job_id = submit()
     supervise(program(TWO_ROUNDS))
-    job = eventually(lambda: (j := farm.jobs.get(job_id)).artifact and j, 60)
+    job = eventually(lambda: (j := farm.jobs.get(job_id)).artifact and j)
     assert (job.state, job.progress.trials) == (State.RUNNING, None)
     first = load(farm.blobs.verified(job.artifact))
     assert {kernel.source for kernel in first.manifest.kernels} == {"default"}
@@ -94,7 +94,7 @@ def test_a_killed_worker_costs_no_version(
     told = pickle.dumps((farm.settings, program(TWO_ROUNDS))).hex()
     with subprocess.Popen([sys.executable, "-c", WORKER, told]) as worker:
         try:
-            before = eventually(lambda: farm.jobs.get(job_id).versions, 60)
+            before = eventually(lambda: farm.jobs.get(job_id).versions)
         finally:
             worker.kill()
     before = farm.jobs.get(job_id).versions
@@ -110,7 +110,7 @@ def test_a_cancelled_job_keeps_what_it_has(
 ) -> None:
     job_id = submit()
     supervise(program(TWO_ROUNDS))
-    eventually(lambda: farm.jobs.get(job_id).artifact, 60)
+    eventually(lambda: farm.jobs.get(job_id).artifact)
     farm.cancel(job_id)
     job = farm.jobs.get(job_id)
     assert job.state is State.CANCELLED
