@@ -58,6 +58,12 @@ class Embedded:
         self.owned = lock is not None
         self._lock = lock
         self._process = process
+        self._adopted = self.pid if self.owned and process is None else None
+
+    @property
+    def owned_pid(self) -> int | None:
+        """Of an owned server, whether it answers or not; None of another one."""
+        return self._adopted if self._process is None else self._process.pid
 
     @property
     def pid(self) -> int:

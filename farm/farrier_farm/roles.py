@@ -13,8 +13,11 @@ from pathlib import Path
 from farrier_device.alive import last_sign
 from farrier_farm.children import bound_to_this_process
 
-# Before a role is started again: the last one for ever, until it has been up for STEADY_S.
+# Before a role is started again: the last one for ever, until it has been up for STEADY_S. One that
+# had come up, and given a sign of life, waits for UP_PAUSE_S at most: its users wait for it, and
+# its start is no reason for it to end.
 PAUSES_S = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
+UP_PAUSE_S = 2.0
 STEADY_S = 30.0
 START_S = 60.0  # until the first sign of life, on a busy machine
 LOG_BYTES = 16 << 20  # a longer log is set aside at the role's next start
@@ -48,6 +51,7 @@ class Role:
         self._environment = dict(environment)
         self._process: subprocess.Popen[bytes] | None = None
         self._started = 0.0
+        self._came_up = False  # in this life
         self._said_before = 0  # bytes of the log, at the start
 
     @property
@@ -90,6 +94,7 @@ class Role:
                 preexec_fn=bound_to_this_process(),
             )
         self._started = time.monotonic()
+        self._came_up = False
         self._again_at = None
 
     def look_after(self) -> str:
@@ -99,10 +104,12 @@ class Role:
         now = time.monotonic()
         told = ""
         if not self.ended:
+            self._came_up = self._came_up or self._last_sign() is not None
             if self._deaths and now - self._started > STEADY_S:
                 told = f"{self.name} is up again" if self._deaths > 1 else ""
                 self._deaths = 0
         elif self._again_at is None:
+            self._came_up = self._came_up or self._last_sign() is not None
             told = self._died(f"ended with code {self.code}: {self.last_words()}", now)
         if self._again_at is not None and now >= self._again_at:
             try:
@@ -113,11 +120,13 @@ class Role:
 
     def _died(self, how: str, now: float) -> str:
         self._deaths = 1 if now - self._started > STEADY_S else self._deaths + 1
-        self._again_at = now + PAUSES_S[min(self._deaths, len(PAUSES_S)) - 1]
+        pause_s = PAUSES_S[min(self._deaths, len(PAUSES_S)) - 1]
+        self._again_at = now + (min(pause_s, UP_PAUSE_S) if self._came_up else pause_s)
         if self._deaths == 1:
             return f"{self.name} {how}"
         if self._deaths == 2:
-            rest = f"it is started again after {PAUSES_S[-1]:.0f} s at most; its log is {self.log}"
+            longest_s = UP_PAUSE_S if self._came_up else PAUSES_S[-1]
+            rest = f"it is started again after {longest_s:.0f} s at most; its log is {self.log}"
             return f"{self.name} {how}; again, so {rest}"
         return ""
 
@@ -126,10 +135,13 @@ class Role:
         One that has given none yet is starting."""
         if self.pid is None or self.ended:
             return 0.0
-        sign = last_sign(self._signs, self._sign, self.pid)
+        sign = self._last_sign()
         if sign is None:
             sign = self._started + START_S
         return time.monotonic() - max(sign, since)
+
+    def _last_sign(self) -> float | None:
+        return last_sign(self._signs, self._sign, self.pid or 0)
 
     def replace(self) -> None:
         """Kills it, for it hangs; `look_after` starts it anew at once."""

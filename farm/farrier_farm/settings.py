@@ -144,7 +144,7 @@ class Settings:
     sandbox: str = _setting("FARRIER_SANDBOX", "")
     engines: bool = _setting("FARRIER_ENGINES", False, _flag)
 
-    role_silence_s: float = _setting("FARRIER_ROLE_SILENCE_S", 60.0, _seconds)
+    role_silence_s: float = _setting("FARRIER_ROLE_SILENCE_S", 6.0, _seconds)
 
     @property
     def signs(self) -> Path:

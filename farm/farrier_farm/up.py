@@ -19,6 +19,7 @@ import shlex
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,10 +27,11 @@ from types import FrameType
 
 from farrier.errors import ConflictError, FarrierError, ServiceError, StorageError, UsageError
 from farrier_device.alive import SIGNS
-from farrier_farm import embedded
+from farrier_device.closing import Closing
+from farrier_farm import embedded, scheduling
 from farrier_farm.connection import connect
 from farrier_farm.devices import Devices
-from farrier_farm.liveness import Liveness, answers
+from farrier_farm.liveness import STOPPED_S, Liveness, answers
 from farrier_farm.patience import PROMPT
 from farrier_farm.probe import Probe, local_address
 from farrier_farm.roles import Role, stop_together
@@ -59,10 +61,10 @@ def run(settings: Settings, *, announce: Announce) -> int:
             api_port=_free_port(settings.api_host, settings.api_port, "--port"),
             broker_port=_free_port(settings.broker_host, settings.broker_port, "--broker-port"),
         )
-        valkey = None
         if settings.redis_url is None:
             valkey = embedded.start(settings)
             stack.callback(valkey.stop)
+            stack.enter_context(_Store(valkey, announce))
             settings = dataclasses.replace(settings, redis_url=valkey.url)
         else:
             # Told here, not by the first role that fails.
@@ -74,10 +76,7 @@ def run(settings: Settings, *, announce: Announce) -> int:
         url = crew.start()
         if url is not None:
             _introduce(settings, url, token or "", announce)
-        store = None if valkey is None else _Store(valkey)
         while not stop.wait(_WATCH_S):
-            if store is not None:
-                store.look_after(announce)
             crew.look_after(announce)
         announce("stopping")
     return 0
@@ -108,28 +107,57 @@ class _Stop:
         return self._asked > 1
 
 
-class _Store:
-    """Valkey, started again for ever where it dies."""
+class _Store(Closing):
+    """Valkey, looked after by a thread, since that may wait for it long: started again for ever
+    where it dies, and let go on where a signal has stopped it. What it holds would take longer to
+    read again than a role takes to start."""
 
-    def __init__(self, valkey: embedded.Embedded) -> None:
+    def __init__(self, valkey: embedded.Embedded, announce: Announce) -> None:
         self._valkey = valkey
+        self._announce = announce
         self._failing = False
-        self._again_at = 0.0
+        self._stopped_at: float | None = None
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="valkey")
+        self._thread.start()
 
-    def look_after(self, announce: Announce) -> None:
-        if time.monotonic() < self._again_at:
-            return
+    def close(self) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        pause_s = _WATCH_S
+        while not self._over.wait(pause_s):
+            self._continue()
+            pause_s = self._revive()
+
+    def _continue(self) -> None:
+        pid, now = self._valkey.owned_pid, time.monotonic()
+        if pid is None or not scheduling.is_stopped(pid):
+            self._stopped_at = None
+        elif self._stopped_at is None:
+            self._stopped_at = now
+            self._announce(
+                f"Valkey (process {pid}) was stopped by a signal; "
+                f"after {STOPPED_S:.0f} s it is let go on"
+            )
+        elif now - self._stopped_at >= STOPPED_S:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+    def _revive(self) -> float:
+        """Starts it again where it has died. Returns the time until the next look."""
         try:
             revived = self._valkey.revive()
         except (FarrierError, OSError) as error:
             if not self._failing:
-                announce(f"Valkey had died and does not come up; it is tried again: {error}")
+                self._announce(f"Valkey had died and does not come up; it is tried again: {error}")
             self._failing = True
-            self._again_at = time.monotonic() + _VALKEY_PAUSE_S
-            return
+            return _VALKEY_PAUSE_S
         if revived:
             self._failing = False
-            announce("Valkey had died; it runs again, with everything that was acknowledged")
+            self._announce("Valkey had died; it runs again, with everything that was acknowledged")
+        return _WATCH_S
 
 
 class _Crew:
@@ -178,13 +206,11 @@ class _Crew:
             if number is not None:
                 announce(
                     f"{role.name} was stopped by {number.name} and does nothing now: "
-                    f"kill -CONT {role.pid} lets it go on; after "
-                    f"{self._settings.role_silence_s:.0f} s it is replaced"
+                    f"kill -CONT {role.pid} lets it go on; after {STOPPED_S:.0f} s it is replaced"
                 )
-        for role, seconds in self._liveness.hung(roles):
+        for role, why in self._liveness.hung(roles):
             announce(
-                f"{role.name} (process {role.pid}) hangs: no sign of life for {seconds:.0f} s; "
-                "it is killed and started anew"
+                f"{role.name} (process {role.pid}) hangs: {why}; it is killed and started anew"
             )
             role.replace()
         for role in roles:

@@ -11,7 +11,7 @@ import grpc
 
 from farrier_device.protocol import channel, device_pb2, device_pb2_grpc
 
-_CALL_TIMEOUT_S = 15.0
+CALL_TIMEOUT_S = 15.0
 _LEASE_WAIT_S = 20.0
 _BLOB_TIMEOUT_S = 120.0  # of one call; the next goes on where it stopped
 
@@ -111,7 +111,7 @@ class Connection:
         """Waits for a batch. `polling` is given, at once, what calls the wait off; the reply then
         has no batch."""
         request = device_pb2.LeaseRequest(session=session, wait_ms=int(1000 * _LEASE_WAIT_S))
-        timeout = _LEASE_WAIT_S + _CALL_TIMEOUT_S
+        timeout = _LEASE_WAIT_S + CALL_TIMEOUT_S
         future = self._stub.Lease.future(request, metadata=self._metadata, timeout=timeout)
         polling(future.cancel)
         try:
@@ -147,7 +147,7 @@ class Connection:
 
     def _call(self, method: Callable[..., Any], request: object) -> Any:
         try:
-            return method(request, metadata=self._metadata, timeout=_CALL_TIMEOUT_S)
+            return method(request, metadata=self._metadata, timeout=CALL_TIMEOUT_S)
         except grpc.RpcError as error:
             raise _told_apart(error) from None
 

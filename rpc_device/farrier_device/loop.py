@@ -1,4 +1,5 @@
-"""The agent's two loops: one leases, measures and reports; the other beats, also meanwhile."""
+"""The agent's two loops: one leases, measures and reports; the other beats, also meanwhile. A third
+thread gives signs of life as long as the second one is in time."""
 
 from __future__ import annotations
 
@@ -10,8 +11,15 @@ import time
 from collections.abc import Callable, Mapping
 
 from farrier_device import describe, logs, measurement
+from farrier_device.alive import RENEWED_S
 from farrier_device.blobstore import BlobStore
-from farrier_device.connection import AgentError, Connection, RefusedError, UnreachableError
+from farrier_device.connection import (
+    CALL_TIMEOUT_S,
+    AgentError,
+    Connection,
+    RefusedError,
+    UnreachableError,
+)
 from farrier_device.cooling import Cooling
 from farrier_device.measurement import Blame, DeviceFault, MeasureResult
 from farrier_device.outbox import Outbox, PendingResult
@@ -24,6 +32,10 @@ from farrier_device.work import BatchWorker, Held
 log = logging.getLogger(__name__)
 
 _DRAIN_REPORT_S = 10.0  # how long a draining agent tries to deliver; then results wait on the disk
+# A heartbeat may wait for a registration of the other loop, find the session lost, register, and
+# then beat again.
+_BEAT_S = 4 * CALL_TIMEOUT_S
+_LATE_S = 3.0  # for a thread to be woken, on a busy machine
 _MENDABLE = (DeviceFault.BROKEN, DeviceFault.NO_SPACE)
 _OWN = (Blame.DEVICE, Blame.LIBRARY)  # or perhaps
 
@@ -43,7 +55,8 @@ class Agent:
         alive: Callable[[], None] = lambda: None,
         cooling: Cooling | None = None,
     ) -> None:
-        """`alive` is called with each heartbeat, whether that finds the broker or not."""
+        """`alive` is called about every second as long as the heartbeats are in time, whether they
+        reach the broker or not."""
         self._alive = alive
         self._cooling = cooling or Cooling()
         self._connection = connection
@@ -58,6 +71,7 @@ class Agent:
         self._stop_polling: Callable[[], object] = lambda: None
         self._beat_now = threading.Event()
         self._finished = threading.Event()
+        self._back_by = time.monotonic() + _BEAT_S  # the beating loop, or it hangs
         self._fatal: AgentError | None = None
 
     @property
@@ -73,13 +87,24 @@ class Agent:
     def run(self) -> None:
         """Works until drained. Raises AgentError where only an operator can help."""
         heart = threading.Thread(target=self._beat, name="farrier-heartbeat", daemon=True)
+        pulse = threading.Thread(target=self._live, name="farrier-pulse", daemon=True)
         heart.start()
+        pulse.start()
         try:
             self._work()
         finally:
             self._finished.set()
             self._beat_now.set()
             heart.join()
+            pulse.join()
+
+    def _live(self) -> None:
+        """Gives signs of life as long as the heart beats in time."""
+        while True:
+            if time.monotonic() < self._back_by:
+                self._alive()
+            if self._finished.wait(RENEWED_S):
+                return
 
     def _work(self) -> None:
         backoff = Backoff(0.2, 10.0)
@@ -191,7 +216,7 @@ class Agent:
 
     def _beat(self) -> None:
         while not self._finished.is_set():
-            self._alive()
+            self._back_by = time.monotonic() + _BEAT_S
             try:
                 reply = self._session.call(self._heartbeat)
             except UnreachableError:
@@ -204,6 +229,7 @@ class Agent:
                 held.check_deadline()
                 if held.batch.lease in reply.revoked:
                     held.revoke()
+            self._back_by = time.monotonic() + self._session.heartbeat_s + _LATE_S
             self._beat_now.wait(self._session.heartbeat_s)
             self._beat_now.clear()
 

@@ -36,16 +36,6 @@ def up() -> Iterator[Up]:
     shutil.rmtree(running.home, ignore_errors=True)
 
 
-@pytest.fixture(scope="module")
-def hasty_up() -> Iterator[Up]:
-    """One that does not wait long for a role that hangs."""
-    home = Path(tempfile.mkdtemp(prefix="farrier-"))
-    running = Up(home, FARRIER_ROLE_SILENCE_S="8").start()
-    yield running
-    running.clean_up()
-    shutil.rmtree(home, ignore_errors=True)
-
-
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     return write_model(tmp_path / "net.onnx")

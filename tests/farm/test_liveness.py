@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,9 +14,10 @@ import pytest
 
 from farrier.errors import ServiceError
 from farrier_device.alive import SignOfLife, path_of
-from farrier_farm import liveness
+from farrier_farm import liveness, scheduling
 from farrier_farm.liveness import Liveness
 from farrier_farm.roles import Role
+from farrier_farm.scheduling import Glimpse
 
 LIMIT_S = 60.0
 
@@ -47,8 +50,8 @@ def _sign(role: Role, signs: Path, ago: float) -> None:
     os.utime(path, (then, then))
 
 
-def _names(found: list[tuple[Role, float]]) -> list[str]:
-    assert all(seconds > 0 for _, seconds in found)
+def _names(found: list[tuple[Role, str]]) -> list[str]:
+    assert all("no sign of life" in why or "a signal stopped it" in why for _, why in found)
     return [role.name for role, _ in found]
 
 
@@ -91,6 +94,72 @@ def test_nobody_is_judged_for_time_in_which_nobody_looked(start) -> None:
     assert _hung_at_last(looker, [role]) == ["worker"]
 
 
+def test_a_role_that_is_stopped_hangs_whatever_its_last_sign_and_whatever_redis_does(
+    start, monkeypatch
+) -> None:
+    monkeypatch.setattr(liveness, "STOPPED_S", 0.2)
+    role, well = start("serve", 0.0), start("worker", 0.0)
+    looker = Liveness(LIMIT_S, lambda: False)
+    assert looker.hung([role, well]) == []
+    role.signal(signal.SIGSTOP)
+    assert _hung_at_last(looker, [role, well]) == ["serve"]
+    role.signal(signal.SIGCONT)
+    while scheduling.is_stopped(role.pid):
+        time.sleep(0.01)
+    assert looker.hung([role, well]) == []
+
+
+def test_nobody_is_judged_for_time_in_which_others_had_the_processors(start, monkeypatch) -> None:
+    busy = [True]
+    waited = [0.0]
+
+    def glimpse(_pid: int) -> Glimpse:
+        if busy[0]:
+            waited[0] += 1000.0
+        return Glimpse(time.monotonic(), False, {1: waited[0]}, 0.0)
+
+    monkeypatch.setattr(scheduling, "glimpse", glimpse)
+    role = start("worker", 0.0)
+    looker = Liveness(0.6, lambda: True)
+    begin = time.monotonic()
+    while time.monotonic() - begin < 2 * 0.6:
+        assert looker.hung([role]) == []
+        time.sleep(0.01)
+    busy[0] = False
+    assert _hung_at_last(looker, [role]) == ["worker"]
+
+
+def test_a_role_that_waits_for_ever_hangs_at_last(start, monkeypatch) -> None:
+    """In a call of the kernel that does not return, for one."""
+    monkeypatch.setattr(
+        scheduling, "glimpse", lambda _pid: Glimpse(time.monotonic(), True, {}, 0.0)
+    )
+    role = start("worker", 0.0)
+    begin = time.monotonic()
+    assert _hung_at_last(Liveness(0.1, lambda: True), [role]) == ["worker"]
+    assert time.monotonic() - begin > 0.9
+
+
+def test_the_kernel_tells_who_waits_for_a_processor() -> None:
+    """Two processes that compute share one."""
+    cpu = min(os.sched_getaffinity(0))
+    spin = f"import os; os.sched_setaffinity(0, [{cpu}])\nwhile True: pass"
+    pair = [subprocess.Popen([sys.executable, "-c", spin]) for _ in range(2)]
+    try:
+        before = scheduling.glimpse(pair[0].pid)
+        deadline = time.monotonic() + 60
+        while (now := scheduling.glimpse(pair[0].pid)).kept_waiting_s(before) < 0.05:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert now.kept_waiting_s(before) <= now.at - before.at
+    finally:
+        for process in pair:
+            process.kill()
+            process.wait()
+    assert scheduling.glimpse(pair[0].pid).waited_s == {}
+    assert not scheduling.is_stopped(pair[0].pid)
+
+
 def test_who_waits_for_a_server_that_hangs_is_not_to_blame(start, tmp_path) -> None:
     broker, device = start("broker", LIMIT_S + 1), start("device", LIMIT_S + 1, needs="broker")
     looker = Liveness(LIMIT_S, lambda: True)
@@ -110,7 +179,13 @@ def test_a_probe_tells_who_hangs_who_lives_and_who_is_not_there(start, tmp_path)
     assert liveness.check("worker", signs, LIMIT_S) == [role.pid]
     assert len(list(signs.iterdir())) == 1
     _sign(role, signs, LIMIT_S + 1)
-    with pytest.raises(ServiceError, match=f"process {role.pid}"):
+    with pytest.raises(ServiceError, match=f"process {role.pid}. has given no sign"):
+        liveness.check("worker", signs, LIMIT_S)
+    _sign(role, signs, 0.0)
+    role.signal(signal.SIGSTOP)
+    while not scheduling.is_stopped(role.pid):
+        time.sleep(0.01)
+    with pytest.raises(ServiceError, match=f"process {role.pid}. was stopped"):
         liveness.check("worker", signs, LIMIT_S)
 
 

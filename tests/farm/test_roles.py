@@ -8,6 +8,9 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
+from farrier_device.alive import path_of
 from farrier_farm import roles
 from farrier_farm.roles import Role, stop_together
 
@@ -47,6 +50,30 @@ def test_a_role_that_ends_again_and_again_is_started_for_ever_and_told_of_twice(
     assert first == "serve ended with code 1: no luck"
     assert "again" in second
     assert str(role.log) in second
+
+
+@pytest.mark.parametrize("comes_up", [True, False])
+def test_a_role_that_had_come_up_is_not_waited_for_long(tmp_path, monkeypatch, comes_up):
+    monkeypatch.setattr(roles, "PAUSES_S", (0.0, 600.0))
+    monkeypatch.setattr(roles, "UP_PAUSE_S", 0.1)
+    lives = tmp_path / "lives"
+    role = _role(tmp_path, f"open({str(lives)!r}, 'a').write('x'); import time; time.sleep(600)")
+    for count in range(1, 4 if comes_up else 3):
+        while not lives.exists() or len(lives.read_text()) < count:
+            role.look_after()
+            time.sleep(0.01)
+        if comes_up:
+            sign = path_of(tmp_path / "alive", "serve", role.pid)
+            sign.parent.mkdir(exist_ok=True)
+            sign.touch()
+        role.signal(signal.SIGKILL)
+        assert role.wait(20)
+    role.look_after()
+    time.sleep(0.2)
+    role.look_after()
+    assert role.ended is not comes_up
+    role.signal(signal.SIGKILL)
+    assert role.wait(20)
 
 
 def test_a_role_that_stays_up_after_all_is_told_of(tmp_path, monkeypatch):

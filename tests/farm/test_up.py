@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from farrier_farm import embedded, up
+from farrier_farm import embedded, liveness, up
 from farrier_farm.settings import Settings
 
 _WAIT_OFTEN = """
@@ -44,7 +44,7 @@ def test_a_signal_at_any_step_of_the_wait_ends_it():
 
 
 def test_a_valkey_that_does_not_come_up_is_tried_again(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, eventually
 ) -> None:
     monkeypatch.setattr(up, "_VALKEY_PAUSE_S", 0.0)
     home = tmp_path_factory.mktemp("h")
@@ -55,16 +55,33 @@ def test_a_valkey_that_does_not_come_up_is_tried_again(
         right = manifest.read_bytes()
         manifest.write_bytes(b"nonsense\n")
         said: list[str] = []
-        store = up._Store(valkey)
-        deadline = time.monotonic() + 60
-        while not said and time.monotonic() < deadline:
-            store.look_after(said.append)
-        store.look_after(said.append)
-        assert len(said) == 1
-        assert "is tried again: the embedded Redis does not start" in said[0]
-        manifest.write_bytes(right)
-        while len(said) < 2 and time.monotonic() < deadline:
-            store.look_after(said.append)
-        assert "runs again" in said[1]
+        with up._Store(valkey, said.append):
+            eventually(lambda: said)
+            assert len(said) == 1
+            assert "is tried again: the embedded Redis does not start" in said[0]
+            manifest.write_bytes(right)
+            eventually(lambda: len(said) == 2)
+            assert "runs again" in said[1]
     finally:
         valkey.stop()
+
+
+@pytest.mark.parametrize("is_adopted", [False, True])
+def test_a_valkey_that_is_stopped_is_let_go_on(
+    installation, monkeypatch: pytest.MonkeyPatch, eventually, is_adopted: bool
+) -> None:
+    monkeypatch.setattr(up, "STOPPED_S", 0.2)
+    said: list[str] = []
+    valkey = launched = installation._valkey
+    if is_adopted:
+        launched._lock.close()
+        valkey = embedded.start(installation.settings)
+    pid = valkey.pid
+    with up._Store(valkey, said.append):
+        os.kill(pid, signal.SIGSTOP)
+        eventually(lambda: said)
+        assert f"Valkey (process {pid}) was stopped by a signal" in said[0]
+        eventually(lambda: liveness.answers(valkey.url))
+    assert (valkey.pid, len(said)) == (pid, 1)
+    valkey.stop()
+    launched._process.wait()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import threading
+import time
 
 import grpc
 import pytest
 from small_broker import SmallBroker, unavailable, until
 
-from farrier_device import connection
+from farrier_device import connection, loop
 from farrier_device.blobstore import BlobStore
 from farrier_device.connection import (
     Connection,
@@ -41,7 +42,14 @@ class Running:
     """An agent in a thread."""
 
     def __init__(
-        self, broker, runner, state, token="right token", store_bytes=1 << 30, cooling=None
+        self,
+        broker,
+        runner,
+        state,
+        token="right token",
+        store_bytes=1 << 30,
+        cooling=None,
+        alive=lambda: None,
     ) -> None:
         self.connection = Connection(open_channel(broker.address, None), token)
         self.outbox = Outbox(state / "outbox")
@@ -54,7 +62,8 @@ class Running:
             self.store,
             self.outbox,
             runner,
-            cooling=cooling,
+            alive,
+            cooling,
         )
         self.error: BaseException | None = None
         self.thread = threading.Thread(target=self._run)
@@ -105,6 +114,38 @@ def task(broker, library, doubling):
 def statuses(result) -> list[Status]:
     assert result.fault is None, result.message
     return [candidate.status for candidate in result.results]
+
+
+class TestSignsOfLife:
+    def test_they_go_on_while_the_broker_is_silent(self, broker, start, monkeypatch):
+        monkeypatch.setattr(loop, "RENEWED_S", 0.01)
+        silent, go_on, signs = threading.Event(), threading.Event(), []
+
+        def stand_still(_context) -> None:
+            silent.set()
+            go_on.wait(20)
+
+        broker.faults["Heartbeat"] = [stand_still]
+        start(alive=lambda: signs.append(None))
+        try:
+            assert silent.wait(20)
+            before = len(signs)
+            until(lambda: len(signs) > before + 10)
+        finally:
+            go_on.set()
+
+    def test_they_end_where_the_heart_hangs(self, broker, start, monkeypatch):
+        monkeypatch.setattr(loop, "RENEWED_S", 0.01)
+        monkeypatch.setattr(loop, "_BEAT_S", 1.0)
+        go_on, signs = threading.Event(), []
+        running = start(alive=lambda: signs.append(time.monotonic()))
+        until(lambda: len(broker.heartbeats) > 1)
+        monkeypatch.setattr(running.connection, "heartbeat", lambda _request: go_on.wait(30))
+        try:
+            until(lambda: time.monotonic() - signs[-1] > 0.5)
+        finally:
+            monkeypatch.undo()
+            go_on.set()
 
 
 class TestBatch:
