@@ -167,6 +167,14 @@ class PrivateError(FarrierError):
     http_status = 403
 
 
+class ForbiddenError(FarrierError):
+    """A request beyond the role of its user, or about what is another user's."""
+
+    code = "forbidden"
+    exit_code = 20
+    http_status = 403
+
+
 class NotFoundError(FarrierError):
     """No such job, artifact or upload."""
 

@@ -18,6 +18,21 @@ HomeOption = Annotated[
     str | None, typer.Option("--home", help="The farm's directory [env FARRIER_HOME].")
 ]
 
+ExpiresOption = Annotated[
+    str,
+    typer.Option(
+        metavar="WHEN", help="A duration (12h, 30d, 8w), a date of UTC (2030-01-31), or never."
+    ),
+]
+
+
+class RoleOfUser(enum.StrEnum):
+    """`users.Role`, for a command line that imports nothing heavy."""
+
+    USER = "user"
+    OPERATOR = "operator"
+    ADMIN = "admin"
+
 
 class RoleName(enum.StrEnum):
     SERVE = "serve"
@@ -65,30 +80,69 @@ def up(
 
 @tokens.callback()
 def tokens_of_users() -> None:
-    """Users of the farm with tokens of their own: add, list or remove them. It counts at once."""
+    """Users of the farm with tokens of their own: add, list, rotate or remove them. It counts at
+    once."""
 
 
 @tokens.command("add")
-def add_token(name: UserArgument, home: HomeOption = None) -> None:
+def add_token(
+    name: UserArgument,
+    role: Annotated[
+        RoleOfUser, typer.Option(help="user: jobs of their own; operator: devices, records too.")
+    ] = RoleOfUser.USER,
+    group: Annotated[
+        str, typer.Option(metavar="NAME", help="Its members see each other's jobs and results.")
+    ] = "",
+    expires: ExpiresOption = "never",
+    home: HomeOption = None,
+) -> None:
     """Make a token for a user. It is shown this once: the farm keeps its hash alone."""
-    typer.echo(_users(home).add(name))
+    from farrier_farm.users import Role, read_expiry
+
+    until = read_expiry(expires)
+    typer.echo(_users(home).add(name, Role(role), group=group, expires=until))
 
 
 @tokens.command("list")
 def list_tokens(home: HomeOption = None) -> None:
     """List the users that have tokens of their own."""
-    import time
-
     for user in _users(home).list():
-        made = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(user.created))
-        typer.echo(f"{user.name}  since {made}")
+        group = f"  group {user.group}" if user.group else ""
+        ends = "expired" if user.has_expired else "expires"
+        until = "" if user.expires is None else f"  {ends} {_time(user.expires)}"
+        typer.echo(f"{user.name}  {user.role}{group}  since {_time(user.created)}{until}")
 
 
+@tokens.command("rotate")
+def rotate_token(
+    name: UserArgument,
+    expires: Annotated[
+        str | None,
+        typer.Option(metavar="WHEN", help="As of `add`; without it, when the old one would have."),
+    ] = None,
+    home: HomeOption = None,
+) -> None:
+    """Make another token in place of a user's, which counts no longer, nor do its sessions."""
+    from farrier_farm.users import read_expiry
+
+    until = None if expires is None else read_expiry(expires)
+    token = _users(home).rotate(name, expires=until, for_ever=expires == "never")
+    typer.echo(token)
+
+
+@tokens.command("revoke", hidden=True)
 @tokens.command("remove")
 def remove_token(name: UserArgument, home: HomeOption = None) -> None:
-    """Revoke a user's token. The user's jobs stay, and their name with them."""
+    """Revoke a user's token (`revoke` does the same). The user's jobs stay, and their name with
+    them."""
     _users(home).remove(name)
     typer.echo(f"{name} removed")
+
+
+def _time(moment: float) -> str:
+    import time
+
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(moment))
 
 
 def _users(home: str | None) -> Users:

@@ -103,6 +103,7 @@ class Settings:
     tls_cert: Path | None = _setting("FARRIER_TLS_CERT", None, _path)
     tls_key: Path | None = _setting("FARRIER_TLS_KEY", None, _path)
     session_s: float = _setting("FARRIER_SESSION_S", 12 * 3600.0, _seconds)
+    open_results: bool = _setting("FARRIER_OPEN_RESULTS", False, _flag)
     insecure_private_network: bool = _setting("FARRIER_INSECURE_PRIVATE_NETWORK", False, _flag)
 
     max_upload_bytes: int = _setting("FARRIER_MAX_UPLOAD_BYTES", 32 * GIB, _number)

@@ -1,39 +1,73 @@
 """The named users of a farm, each with a token; `farrier tokens` makes and revokes them.
 
-<home>/users.json   {name: {"sha256": of the token, "created": Unix seconds}}, mode 0600
+<home>/users.json   {name: {"sha256": of the token, "created": Unix seconds, "role", "group",
+                    "expires": Unix seconds or null}}, mode 0600
 
-A token is random and long, so its hash tells nothing of it. Whoever has the installation's own
-token (`tokens.py`) is the user `default`. The name says whose a job is, and so in whose share it
-counts; it keeps nobody from anything."""
+A token is random and long, so its hash reveals nothing of it. Whoever has the installation's own
+token (`tokens.py`) is the user `default`, an admin. The name says whose a job is; role and group
+say what its user may do (`farrier_server.access`). Entries of versions without roles are those of
+admins, who may do what every token could then."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import datetime
+import enum
 import fcntl
 import hashlib
 import hmac
 import json
+import math
 import os
 import re
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from farrier.errors import ConflictError, NotFoundError, StorageError, UsageError
 from farrier_farm import disk
 
 DEFAULT = "default"
 NAME = r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}"
+LATEST = 253_402_300_799.0  # Unix seconds of the last second of the year 9999
+_UNITS = {"m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
+_WITHIN = re.compile(r"([0-9]{1,9})([mhdw])")
+
+
+class Role(enum.StrEnum):
+    """The rights of a user; each role has those of the roles before it."""
+
+    USER = "user"  # jobs, models and artifacts of their own
+    OPERATOR = "operator"  # devices, the shared records, the cost model, the standing of all jobs
+    ADMIN = "admin"  # everything, tokens included
+
+    def includes(self, least: Role) -> bool:
+        """Return whether this role has the rights of another one."""
+        order = list(Role)
+        return order.index(self) >= order.index(least)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class User:
+    """A user who has a token."""
+
     name: str
     sha256: str  # of the token
-    created: float  # Unix seconds
+    created: float  # Unix seconds, of the token
+    role: Role = Role.ADMIN
+    group: str = ""  # whose members share their jobs; none where empty
+    expires: float | None = None  # Unix seconds
 
+    @property
+    def has_expired(self) -> bool:
+        return self.expires is not None and self.expires <= time.time()
+
+
+THE_DEFAULT = User(DEFAULT, "", 0.0)
+"""Whoever has the installation's own token."""
 
 _ByName = dict[str, User]
 _ByHash = dict[str, User]  # of their tokens
@@ -47,14 +81,19 @@ class Users:
         self._path = home / "users.json"
         self._read: tuple[object, _ByName, _ByHash] = (None, {}, {})  # a version of the file
 
-    def add(self, name: str) -> str:
-        """Makes a user and returns the token, which is kept nowhere. Raises UsageError for what is
-        no name, ConflictError for one that is taken."""
-        if not re.fullmatch(NAME, name):
-            raise UsageError(
-                f"{name!r} is no name of a user",
-                hint="64 letters, digits and . _ @ - at most, the first a letter or a digit",
-            )
+    def add(
+        self,
+        name: str,
+        role: Role = Role.USER,
+        *,
+        group: str = "",
+        expires: float | None = None,
+    ) -> str:
+        """Makes a user and returns the token, which is kept nowhere. Raises UsageError for a
+        malformed name or group and a time that has passed, ConflictError for a name in use."""
+        _check_name(name, "user")
+        _check_group(group)
+        _check_time(expires)
         if name == DEFAULT:
             raise ConflictError(
                 f"{DEFAULT!r} is who has the installation's own token", hint="choose another name"
@@ -63,18 +102,39 @@ class Users:
         with self._changed() as users:
             if name in users:
                 raise ConflictError(
-                    f"the user {name!r} has a token", hint=f"farrier tokens remove {name}"
+                    f"the user {name!r} has a token",
+                    hint=f"farrier tokens rotate {name} makes another one in its place, "
+                    f"farrier tokens remove {name} revokes it",
                 )
-            users[name] = User(name, _hash(token), time.time())
+            users[name] = User(name, _hash(token), time.time(), role, group, expires)
+        return token
+
+    def rotate(self, name: str, *, expires: float | None = None, for_ever: bool = False) -> str:
+        """Makes another token in place of a user's, which counts no longer, and returns it. It
+        expires when that would have, unless `expires` or `for_ever` say otherwise. Raises
+        NotFoundError, UsageError for a time that has passed."""
+        _check_time(expires)
+        token = secrets.token_urlsafe(32)
+        with self._changed() as users:
+            user = users.get(name)
+            if user is None:
+                raise _unknown(name)
+            if user.has_expired and expires is None and not for_ever:
+                raise UsageError(
+                    f"the token of {name} has expired, and so would the one in its place",
+                    hint="say until when the new one counts: --expires 30d",
+                )
+            until = None if for_ever else user.expires if expires is None else expires
+            users[name] = dataclasses.replace(
+                user, sha256=_hash(token), created=time.time(), expires=until
+            )
         return token
 
     def remove(self, name: str) -> None:
         """Revokes the user's token; jobs keep the name of their owner. Raises NotFoundError."""
         with self._changed() as users:
             if name not in users:
-                raise NotFoundError(
-                    f"no user {name!r} has a token", hint="farrier tokens list shows who has one"
-                )
+                raise _unknown(name)
             del users[name]
 
     def list(self) -> list[User]:
@@ -82,14 +142,20 @@ class Users:
         return sorted(self._users()[0].values(), key=lambda user: user.name)
 
     def named(self, name: str) -> User | None:
-        """None where nobody of that name has a token."""
-        return self._users()[0].get(name)
+        """The user of that name, whose token may have expired; None where nobody has one."""
+        return THE_DEFAULT if name == DEFAULT else self._users()[0].get(name)
 
-    def owner_of(self, token: str) -> str | None:
-        """The name of the user who has this token; None where nobody has."""
+    def members(self, group: str) -> frozenset[str]:
+        """The names of a group's users; nobody is in the group without a name."""
+        if not group:
+            return frozenset()
+        return frozenset(name for name, user in self._users()[0].items() if user.group == group)
+
+    def who_has(self, token: str) -> User | None:
+        """The user who has this token, which may have expired; None where nobody has it."""
         digest = _hash(token)
         user = self._users()[1].get(digest)
-        return user.name if user is not None and hmac.compare_digest(user.sha256, digest) else None
+        return user if user is not None and hmac.compare_digest(user.sha256, digest) else None
 
     def _users(self) -> tuple[_ByName, _ByHash]:
         """The file is read where it has changed."""
@@ -111,10 +177,7 @@ class Users:
         with disk.storage_errors(f"cannot read {self._path}"):
             try:
                 raw = json.loads(self._path.read_text())
-                return {
-                    name: User(name, str(user["sha256"]), float(user["created"]))
-                    for name, user in raw.items()
-                }
+                return {name: _read(name, fields) for name, fields in raw.items()}
             except FileNotFoundError:
                 return {}
             except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -139,7 +202,7 @@ class Users:
             os.close(lock)
 
     def _write(self, users: dict[str, User]) -> None:
-        raw = {u.name: {"sha256": u.sha256, "created": u.created} for u in users.values()}
+        raw = {user.name: _written(user) for user in users.values()}
         draft = self._path.with_name(f".{self._path.name}.{secrets.token_hex(4)}")
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
@@ -149,6 +212,72 @@ class Users:
         finally:
             os.close(descriptor)
             draft.unlink(missing_ok=True)
+
+
+def read_expiry(text: str) -> float | None:
+    """Return the time, in Unix seconds, that a duration from now (`30d`, `12h`) or a date of UTC
+    (`2030-01-31`, `2030-01-31T12:00`) names, and None for `never`. Raises UsageError."""
+    if text == "never":
+        return None
+    if match := _WITHIN.fullmatch(text):
+        return time.time() + int(match[1]) * _UNITS[match[2]]
+    try:
+        moment = datetime.datetime.fromisoformat(text)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)).timestamp()
+    except (ValueError, OverflowError):
+        raise UsageError(
+            f"{text!r} is not a time at which a token expires",
+            hint="a duration, as 90m, 12h, 30d or 8w, a date, as 2030-01-31, or never",
+        ) from None
+
+
+def _read(name: str, fields: Mapping[str, Any]) -> User:
+    expires = fields.get("expires")
+    return User(
+        name,
+        str(fields["sha256"]),
+        float(fields["created"]),
+        Role(fields.get("role", Role.ADMIN)),
+        str(fields.get("group", "")),
+        None if expires is None else float(expires),
+    )
+
+
+def _written(user: User) -> dict[str, Any]:
+    fields = dataclasses.asdict(user)
+    del fields["name"]
+    return fields
+
+
+def _check_name(name: str, what: str) -> None:
+    if not re.fullmatch(NAME, name):
+        raise UsageError(
+            f"{name!r} is no name of a {what}",
+            hint="64 letters, digits and . _ @ - at most, the first a letter or a digit",
+        )
+
+
+def _check_group(group: str) -> None:
+    if group:
+        _check_name(group, "group")
+
+
+def _check_time(expires: float | None) -> None:
+    if expires is None:
+        return
+    if not math.isfinite(expires) or expires > LATEST:
+        raise UsageError("the token would expire after the year 9999", hint="say never")
+    if expires <= time.time():
+        raise UsageError(
+            "the token would have expired already",
+            hint="say a time to come, as 30d; is the clock of this machine right?",
+        )
+
+
+def _unknown(name: str) -> NotFoundError:
+    return NotFoundError(
+        f"no user {name!r} has a token", hint="farrier tokens list shows who has one"
+    )
 
 
 def _hash(token: str) -> str:

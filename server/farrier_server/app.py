@@ -11,7 +11,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse
 
 from farrier_farm.farm import Farm
-from farrier_server import problems
+from farrier_server import access, problems
 from farrier_server.api import (
     artifacts,
     classes,
@@ -58,11 +58,13 @@ def create_app(farm: Farm, token: str) -> FastAPI:
         openapi_url=None,  # FastAPI's own route writes the document while all requests wait
         docs_url=None,
         redoc_url=None,
+        dependencies=[Depends(access.check)],
     )
     app.state.context = Context.of(farm)
     problems.install(app)
     app.state.metrics = Metrics(farm)
     app.state.authentication = authentication = Authentication(farm, token)
+    app.state.access = access.Access(farm, authentication.users)
     app.add_middleware(Gate, authentication=authentication)
     app.add_middleware(Dashboard)
     app.add_middleware(Observed, metrics=app.state.metrics)
@@ -113,7 +115,7 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
         for path, operations in document["paths"].items():
             for operation in operations.values():
                 sent = operation.get("requestBody", {}).get("content", {})
-                statuses = [401, 503] if path.startswith("/v1/") or path == "/metrics" else []
+                statuses = [401, 403, 503] if path.startswith("/v1/") or path == "/metrics" else []
                 statuses += [408] if "application/json" in sent else []
                 _describe_problems(operation["responses"], statuses)
         app.openapi_schema = document

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from farrier.errors import AuthenticationError
 from farrier_farm import tokens
 from farrier_farm.farm import Farm
-from farrier_farm.users import DEFAULT, Users
+from farrier_farm.users import THE_DEFAULT, Role, User, Users
 from farrier_server import sessions
 from farrier_server.sessions import Session, Sessions
 
@@ -31,12 +31,25 @@ class CsrfError(AuthenticationError):
     http_status = 403
 
 
+class ExpiredError(AuthenticationError):
+    """A token whose time is over."""
+
+    code = "token-expired"
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Caller:
-    """Whose a request is; of a browser that has logged in, its session."""
+    """The user whose request it is; of a browser that has logged in, its session."""
 
     owner: str
+    role: Role = Role.USER
+    group: str = ""  # whose members share their jobs; none where empty
+    expires: float | None = None  # Unix seconds, of the token
     session: Session | None = None
+
+    @classmethod
+    def of(cls, user: User, session: Session | None = None) -> Caller:
+        return cls(user.name, user.role, user.group, user.expires, session)
 
 
 class Authentication:
@@ -44,9 +57,9 @@ class Authentication:
 
     def __init__(self, farm: Farm, token: str) -> None:
         self._token = token
-        self._users = Users(farm.settings.home)
+        self.users = Users(farm.settings.home)
         self._logouts = farm.logouts
-        self.sessions = Sessions(token, self._users, farm.settings)
+        self.sessions = Sessions(token, self.users, farm.settings)
 
     def names(self, request: Request) -> bool:
         """Whether a request says who sends it, be it true or not."""
@@ -59,8 +72,8 @@ class Authentication:
         given = request.headers.get("authorization", "")
         cookie = request.cookies.get(self.sessions.cookie, "")
         if given or not cookie:
-            return Caller(self._owner_by_header(given))
-        session = self.sessions.of(cookie)
+            return Caller.of(self._user_by_header(given))
+        session, user = self.sessions.of(cookie)
         if request.method not in _SAFE:
             refuse_other_sites(request)
             said = request.headers.get(CSRF_HEADER, "")
@@ -71,25 +84,30 @@ class Authentication:
                 )
         if await run_in_threadpool(self._logouts.has, session.id):
             raise sessions.over(session)
-        return Caller(session.owner, session)
+        return Caller.of(user, session)
 
-    def owner_of(self, token: str) -> str:
-        """The name of the user who has this token. Raises AuthenticationError, StorageError."""
+    def user_of(self, token: str) -> User:
+        """The user who has this token. Raises AuthenticationError, StorageError."""
         if tokens.matches(token, self._token):
-            return DEFAULT
-        owner = self._users.owner_of(token)
-        if owner is None:
+            return THE_DEFAULT
+        user = self.users.who_has(token)
+        if user is None:
             raise AuthenticationError(
                 "the token is wrong",
                 hint="`farrier up` names the installation's at its start; "
                 "`farrier tokens add NAME` makes another",
             )
-        return owner
+        if user.has_expired:
+            raise ExpiredError(
+                f"the token of {user.name} has expired",
+                hint=f"an admin makes another one: farrier tokens rotate {user.name} --expires 30d",
+            )
+        return user
 
-    def _owner_by_header(self, given: str) -> str:
+    def _user_by_header(self, given: str) -> User:
         scheme, _, token = given.partition(" ")
         if scheme.lower() == "bearer" and token.strip():
-            return self.owner_of(token.strip())
+            return self.user_of(token.strip())
         raise AuthenticationError(
             "the token is wrong" if given else "the request has no token",
             hint="send `Authorization: Bearer TOKEN`; FARRIER_TOKEN sets it for the client",

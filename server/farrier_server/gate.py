@@ -30,7 +30,7 @@ BODY_BYTES = 1 << 20  # of a JSON body; chunks of uploads are read by their rout
 LOGIN_BYTES = 4096
 BODY_TIMEOUT_S = 30.0
 STREAM_CHECK_S = 10.0  # an event stream ends where its token or session has, so long after it
-_CALLER = "farrier.caller"  # the key of a request's scope
+CALLER = "farrier.caller"  # the key of a request's scope
 
 bearer_scheme = HTTPBearer(
     auto_error=False,
@@ -75,7 +75,7 @@ class Gate:
             )
             return
         try:
-            scope[_CALLER] = await self._authentication.caller(request)
+            scope[CALLER] = await self._authentication.caller(request)
             if self._under_way >= REQUESTS:
                 raise problems.BusyError(
                     f"{REQUESTS} requests are under way, and no more are taken"
@@ -134,12 +134,12 @@ class Gate:
 
 
 async def _owner_of(request: Request) -> str:
-    caller: Caller = request.scope[_CALLER]
+    caller: Caller = request.scope[CALLER]
     return caller.owner
 
 
 async def _session_of(request: Request) -> Session:
-    caller: Caller = request.scope[_CALLER]
+    caller: Caller = request.scope[CALLER]
     if caller.session is None:
         raise AuthenticationError(
             "the request has a token and no session", hint="POST /v1/session opens one"
@@ -147,6 +147,13 @@ async def _session_of(request: Request) -> Session:
     return caller.session
 
 
+async def _caller_of(request: Request) -> Caller:
+    caller: Caller = request.scope[CALLER]
+    return caller
+
+
+CallerDep = Annotated[Caller, Depends(_caller_of)]
+"""The user whose token or session the request has."""
 OwnerDep = Annotated[str, Depends(_owner_of)]
 """The name of the user whose token or session the request has."""
 SessionDep = Annotated[Session, Depends(_session_of)]

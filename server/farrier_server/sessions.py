@@ -22,7 +22,7 @@ from typing import Any
 
 from farrier.errors import AuthenticationError
 from farrier_farm.settings import Settings
-from farrier_farm.users import DEFAULT, Users
+from farrier_farm.users import User, Users
 
 _VERSION = "v1"
 _AGAIN = "log in again, with a token"
@@ -55,37 +55,38 @@ class Sessions:
         self.cookie = f"farrier_session_{home}"
         """Its name: a farm's own, because browsers send a cookie to all ports of a host."""
 
-    def open(self, owner: str) -> tuple[Session, str]:
+    def open(self, user: User) -> tuple[Session, str]:
         """A new session of somebody who has shown a token, and the cookie's value."""
         expires = float(int(time.time() + self._age_s))
-        payload = _encoded({"expires": expires, "id": secrets.token_hex(16), "owner": owner})
-        signature = _mac(self._key(owner), "cookie", payload)
-        return self.of(value := f"{_VERSION}.{payload}.{signature}"), value
+        if user.expires is not None:
+            expires = min(expires, user.expires)
+        payload = _encoded({"expires": expires, "id": secrets.token_hex(16), "owner": user.name})
+        signature = _mac(self._key(user), "cookie", payload)
+        return self.of(value := f"{_VERSION}.{payload}.{signature}")[0], value
 
-    def of(self, value: str) -> Session:
-        """The session of a cookie, unless it has expired or its token counts no longer. Raises
-        SessionError. Whether there was a logout it cannot know."""
+    def of(self, value: str) -> tuple[Session, User]:
+        """The session of a cookie and its user, unless it has expired or its token counts no
+        longer. Raises SessionError. Whether there was a logout it cannot know."""
         version, _, rest = value.partition(".")
         payload, _, signature = rest.partition(".")
         fields = _decoded(payload) if version == _VERSION else None
         if fields is None:
             raise SessionError("the session cookie is none of this server's", hint=_AGAIN)
-        key = self._key(fields["owner"])
+        user = self._users.named(fields["owner"])
+        key = secrets.token_bytes(32) if user is None else self._key(user)
         if not hmac.compare_digest(signature.encode(), _mac(key, "cookie", payload).encode()):
             raise SessionError(
                 "the session is over: the token that opened it was removed or changed", hint=_AGAIN
             )
+        if user is None or user.has_expired:
+            raise SessionError("the session is over: the token that opened it has expired")
         if fields["expires"] <= time.time():
             raise SessionError("the session has expired", hint=_AGAIN)
-        return Session(fields["id"], fields["owner"], fields["expires"], _mac(key, "csrf", payload))
+        csrf = _mac(key, "csrf", payload)
+        return Session(fields["id"], fields["owner"], fields["expires"], csrf), user
 
-    def _key(self, owner: str) -> bytes:
-        """No one's where the owner has no token."""
-        user = None if owner == DEFAULT else self._users.named(owner)
-        if user is None and owner != DEFAULT:
-            return secrets.token_bytes(32)
-        credential = "" if user is None else user.sha256
-        words = ("farrier-session-v1", owner, credential)
+    def _key(self, user: User) -> bytes:
+        words = ("farrier-session-v1", user.name, user.sha256)
         return hmac.digest(self._token, "\0".join(words).encode(), "sha256")
 
 

@@ -1,4 +1,4 @@
-"""Private jobs: other users see how they stand, and nothing that they measured or made."""
+"""Private jobs: admins see how they stand, and nothing that they measured or made."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ import pytest
 
 from farrier.errors import PrivateError
 from farrier.sdk.client import Client
-from farrier_farm.users import Users
+from farrier_farm.users import Role, Users
 from tests.server.test_trials import record
 
 
 @pytest.fixture
 def clients(service) -> Iterator[dict[str, Client]]:
+    """Of a user and of an admin, which those are who had a token before there were roles."""
     users = Users(service.settings.home)
-    made = {name: Client(service.url, users.add(name)) for name in ("ann", "ben")}
+    roles = {"ann": Role.USER, "ben": Role.ADMIN}
+    made = {name: Client(service.url, users.add(name, role)) for name, role in roles.items()}
     yield made
     for client in made.values():
         client.close()
@@ -53,10 +55,11 @@ def test_every_route_about_a_private_job_is_its_owners(service, clients, job_id)
     assert asked > 8
 
 
-def test_everybody_sees_how_it_stands(clients, job_id):
-    for client in clients.values():
+def test_admins_see_how_it_stands(clients, job_id):
+    for name, client in clients.items():
         job = client.job(job_id)
         assert (job.private, job.owner, job.state) == (True, "ann", "running")
+        assert bool(client._http.get(f"/v1/jobs/{job_id}").json()["model"]) == (name == "ann")
     assert [trial.task for trial in clients["ann"].trials(job_id)] == ["a"]
     with pytest.raises(PrivateError, match="private to ann"):
         next(clients["ben"].trials(job_id))

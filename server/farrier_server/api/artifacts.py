@@ -11,7 +11,7 @@ from starlette.responses import FileResponse
 from farrier.errors import UsageError
 from farrier_farm.jobs import Job
 from farrier_farm.kinds import Kind
-from farrier_server.api.private import READABLE, JobDep
+from farrier_server.access import JobDep
 from farrier_server.context import FarmDep
 from farrier_server.problems import NotReadyError, RangeError, documented
 
@@ -19,7 +19,7 @@ Version = Annotated[
     int | None,
     Query(ge=1, description="of a job with versions: this one, and not the one in use"),
 ]
-router = APIRouter(prefix="/v1/jobs", tags=["artifacts"], dependencies=[READABLE])
+router = APIRouter(prefix="/v1/jobs", tags=["artifacts"])
 _RANGE = re.compile(r"bytes=(?:(\d{1,18})-(\d{0,18})|-(\d{1,18}))")
 _SUFFIXES = {Kind.COMPILE: ".farrier", Kind.INSPECT: ".json", Kind.LIST: ".listing"}
 

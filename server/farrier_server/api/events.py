@@ -14,8 +14,7 @@ from starlette.responses import StreamingResponse
 from farrier.errors import ServiceError
 from farrier_farm.events import FARM, StoredEvent, check_id
 from farrier_farm.farm import Farm
-from farrier_server.api.jobs import JobId
-from farrier_server.api.private import READABLE
+from farrier_server.access import JobId
 from farrier_server.context import Context, ContextDep
 from farrier_server.finite import finite
 from farrier_server.problems import documented, from_stored
@@ -42,7 +41,6 @@ class EventStream(StreamingResponse):
     "/jobs/{job_id}/events",
     response_class=EventStream,
     responses=documented(400, 403, 404, 503),
-    dependencies=[READABLE],
 )
 async def watch_job(
     job_id: JobId, context: ContextDep, last_event_id: LastEventId = "", after: AfterEvent = ""

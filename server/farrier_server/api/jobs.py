@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Header, Path, Query, Response
+from fastapi import APIRouter, Header, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from farrier.errors import NoDeviceError, UsageError
@@ -17,10 +17,12 @@ from farrier_farm.kinds import Kind
 from farrier_farm.search import JobOrder, JobQuery
 from farrier_farm.states import State
 from farrier_farm.users import NAME
+from farrier_server.access import JobDep, JobId, ViewerDep
 from farrier_server.context import FarmDep
 from farrier_server.finite import finite
 from farrier_server.gate import OwnerDep
 from farrier_server.problems import Problem, documented, from_stored
+from farrier_server.viewer import Viewer
 
 _SHA256 = r"^[0-9a-f]{64}$"
 # Printable text of one line: names are shown, never used as paths.
@@ -28,7 +30,6 @@ _LINE = r"^[^\x00-\x1f\x7f]*$"
 _LONGEST_TARGET = 10_000  # characters: a description lists every extension of a machine
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
-JobId = Annotated[str, Path(description="of the job", max_length=100, pattern=r"^[\w.:-]+$")]
 Extent = Annotated[int, Field(ge=0, le=MAX_EXTENT, strict=True)]
 Open = Annotated[str, Field(max_length=100, pattern=_LINE)]
 Dims = Annotated[list[Extent | Open], Field(max_length=32)]
@@ -166,7 +167,10 @@ class JobView(BaseModel):
     owner: str = Field(description="name of the user who submitted it")
     name: str
     state: State
-    model: str = Field(description="id of the model: of one file, its sha256")
+    model: str = Field(
+        description="id of the model: of one file, its sha256; empty, as are all results, for who "
+        "sees how the job stands and no more"
+    )
     target: str = Field(description="as it was named")
     device_class: str | None = Field(description="whose devices measure the job")
     device: str | None = Field(description="that alone measures it")
@@ -196,6 +200,18 @@ class JobView(BaseModel):
         "max_error, note (why there are no times)"
     )
     error: Problem | None = Field(description="why the job failed")
+
+    @classmethod
+    def seen_by(cls, viewer: Viewer, job: jobs.Job) -> JobView:
+        """The view of a job that the viewer sees: how it stands, and its results where these are
+        for them."""
+        view = cls.of(job)
+        if viewer.reads(job):
+            return view
+        results: dict[str, Any] = dict.fromkeys(("version", "artifact", "report"))
+        results |= {"model": "", "versions": []}
+        error = None if job.private else view.error
+        return view.model_copy(update={**results, "error": error})
 
     @classmethod
     def of(cls, job: jobs.Job) -> JobView:
@@ -331,15 +347,15 @@ def list_jobs(
 
 
 @router.get("/{job_id}", responses=documented(404, 503))
-def get_job(job_id: JobId, farm: FarmDep) -> JobView:
-    """The job as it stands."""
-    return JobView.of(farm.jobs.get(job_id))
+def get_job(job: JobDep, viewer: ViewerDep) -> JobView:
+    """The job as it stands; without its results where these are not for the caller."""
+    return JobView.seen_by(viewer, job)
 
 
 @router.post("/{job_id}/cancel", responses=documented(404, 409, 503))
-def cancel_job(job_id: JobId, farm: FarmDep) -> JobView:
+def cancel_job(job_id: JobId, farm: FarmDep, viewer: ViewerDep) -> JobView:
     """Stops the job. Cancelling twice is no error; a job that ended otherwise is: 409."""
-    return JobView.of(farm.cancel(job_id))
+    return JobView.seen_by(viewer, farm.cancel(job_id))
 
 
 class RollbackRequest(BaseModel):
@@ -351,11 +367,13 @@ class RollbackRequest(BaseModel):
 
 
 @router.post("/{job_id}/rollback", responses=documented(400, 404, 503))
-def roll_back_job(job_id: JobId, body: RollbackRequest, farm: FarmDep) -> JobView:
+def roll_back_job(
+    job_id: JobId, body: RollbackRequest, farm: FarmDep, viewer: ViewerDep
+) -> JobView:
     """Has the artifact of a job be one of its versions, and stay it: what is added from now on is
     listed, and not put into use. Doing so again changes nothing; any version may be named, a newer
     one as well. 404 for a version that there is not."""
-    return JobView.of(farm.jobs.roll_back(job_id, body.to))
+    return JobView.seen_by(viewer, farm.jobs.roll_back(job_id, body.to))
 
 
 @router.delete("/{job_id}", status_code=204, responses=documented(404, 503))

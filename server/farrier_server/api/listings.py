@@ -21,13 +21,13 @@ from farrier_farm.farm import Farm
 from farrier_farm.jobs import Job
 from farrier_farm.kinds import Kind
 from farrier_farm.states import State
+from farrier_server.access import JobDep
 from farrier_server.api.prepared import checked, malformed, path_of
-from farrier_server.api.private import READABLE, JobDep
 from farrier_server.context import FarmDep
 from farrier_server.gate import OwnerDep
 from farrier_server.problems import Problem, documented, from_stored
 
-router = APIRouter(prefix="/v1/jobs", tags=["jobs"], dependencies=[READABLE])
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 _MOST = 10_000  # kernels and nodes
 _Text = Annotated[str, Field(max_length=1100)]
 _Count = Annotated[int, Field(ge=0, le=1 << 63)]

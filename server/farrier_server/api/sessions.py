@@ -10,9 +10,10 @@ from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
+from farrier_farm.users import Role
 from farrier_server.authentication import Authentication, refuse_other_sites
 from farrier_server.context import FarmDep
-from farrier_server.gate import SessionDep
+from farrier_server.gate import CallerDep, SessionDep
 from farrier_server.problems import documented
 from farrier_server.sessions import Session
 
@@ -36,11 +37,15 @@ class SessionView(BaseModel):
     )
     expires: float = Field(description="Unix seconds")
     version: str = Field(description="of the server's Farrier")
+    role: Role = Field(description="of the user: what they may do")
+    group: str = Field(description="whose members share their jobs; empty: none")
 
     @classmethod
-    def of(cls, session: Session) -> SessionView:
+    def of(cls, session: Session, role: Role, group: str) -> SessionView:
         return cls(
             owner=session.owner,
+            role=role,
+            group=group,
             csrf=session.csrf,
             expires=session.expires,
             version=importlib.metadata.version("farrier"),
@@ -53,8 +58,8 @@ async def log_in(credentials: Credentials, request: Request, response: Response)
     `FARRIER_SESSION_S`, with `DELETE`, or with the token."""
     refuse_other_sites(request)
     authentication: Authentication = request.app.state.authentication
-    owner = authentication.owner_of(credentials.token.strip())
-    session, cookie = authentication.sessions.open(owner)
+    user = authentication.user_of(credentials.token.strip())
+    session, cookie = authentication.sessions.open(user)
     response.set_cookie(
         authentication.sessions.cookie,
         cookie,
@@ -64,15 +69,15 @@ async def log_in(credentials: Credentials, request: Request, response: Response)
         samesite="strict",
     )
     response.headers["Cache-Control"] = "no-store"
-    return SessionView.of(session)
+    return SessionView.of(session, user.role, user.group)
 
 
 @router.get("", responses={204: {"description": "The request has no session and no token"}})
-async def get_session(session: SessionDep, response: Response) -> SessionView:
+async def get_session(session: SessionDep, caller: CallerDep, response: Response) -> SessionView:
     """The session of the request's cookie; 204 where it has none, 401 where that has ended, and for
     a request with a token."""
     response.headers["Cache-Control"] = "no-store"
-    return SessionView.of(session)
+    return SessionView.of(session, caller.role, caller.group)
 
 
 @router.delete("", status_code=204, responses=documented(403))

@@ -14,12 +14,12 @@ from farrier_farm.choices import Choices, choices
 from farrier_farm.farm import Farm
 from farrier_farm.jobs import Job
 from farrier_farm.trials import JobTask, Trial, TrialFilter, TrialOrder
-from farrier_server.api.private import READABLE, JobDep
+from farrier_server.access import JobDep
 from farrier_server.context import FarmDep
 from farrier_server.finite import finite
 from farrier_server.problems import documented
 
-router = APIRouter(prefix="/v1/jobs", tags=["trials"], dependencies=[READABLE])
+router = APIRouter(prefix="/v1/jobs", tags=["trials"])
 
 ENTRY_ID = r"^(\d{1,18}-\d{1,18})?$"  # of an entry of a log; empty: before the first
 After = Annotated[

@@ -1,0 +1,76 @@
+"""A user as one who looks at jobs: which of them they see, read, stop and change.
+
+| | sees the standing | reads the results | cancels | changes, deletes |
+|---|---|---|---|---|
+| owner | yes | yes | yes | yes |
+| member of the owner's group | yes | unless private | yes | no |
+| user, with FARRIER_OPEN_RESULTS | unless private | unless private | no | no |
+| operator | yes | as a user | yes | no |
+| admin | yes | unless private | yes | yes |
+
+The inspection of a model is private: it may be that of a model whose jobs will be.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from farrier_farm.jobs import Job
+from farrier_farm.kinds import Kind
+from farrier_farm.settings import Settings
+from farrier_farm.users import Role, Users
+from farrier_server.authentication import Caller
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Viewer:
+    """One user at one moment."""
+
+    name: str
+    role: Role
+    mates: frozenset[str]  # users of the same group, themselves included
+    reads_public: bool  # by the farm's setting
+
+    @classmethod
+    def of(cls, caller: Caller, users: Users, settings: Settings) -> Viewer:
+        """Raises StorageError where the users cannot be read."""
+        mates = users.members(caller.group) | {caller.owner}
+        return cls(caller.owner, caller.role, mates, settings.open_results)
+
+    @property
+    def is_operator(self) -> bool:
+        return self.role.includes(Role.OPERATOR)
+
+    @property
+    def is_admin(self) -> bool:
+        return self.role.includes(Role.ADMIN)
+
+    def sees(self, job: Job) -> bool:
+        """Return whether the job is one that the user may know of."""
+        return self.sees_of(job.owner, _is_private(job))
+
+    def reads(self, job: Job) -> bool:
+        """Return whether the user may have its results."""
+        return self.reads_of(job.owner, _is_private(job))
+
+    def stops(self, job: Job) -> bool:
+        """Return whether the user may cancel it."""
+        return job.owner in self.mates or self.is_operator
+
+    def changes(self, job: Job) -> bool:
+        """Return whether the user may delete it and choose its version."""
+        return job.owner == self.name or self.is_admin
+
+    def sees_of(self, owner: str, private: bool) -> bool:
+        """As `sees`, of any object of an owner."""
+        return owner in self.mates or self.is_operator or (self.reads_public and not private)
+
+    def reads_of(self, owner: str, private: bool) -> bool:
+        """As `reads`, of any object of an owner."""
+        if owner == self.name:
+            return True
+        return not private and (owner in self.mates or self.is_admin or self.reads_public)
+
+
+def _is_private(job: Job) -> bool:
+    return job.private or job.kind is Kind.INSPECT
