@@ -220,6 +220,22 @@ class QueueFullError(FarrierError):
         self.retry_after_s = retry_after_s
 
 
+class TooManyRequestsError(FarrierError):
+    """A user has as much under way, or has asked as often, as one user may. `retry_after_s` is when
+    to ask again, and `limit` the name of the limit."""
+
+    code = "too-many-requests"
+    exit_code = 21
+    http_status = 429
+
+    def __init__(
+        self, message: str, *, hint: str = "", retry_after_s: float = 1.0, limit: str = ""
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.retry_after_s = retry_after_s
+        self.limit = limit
+
+
 class CompilerError(FarrierError):
     """A pass, schedule or code generator broke an invariant: a defect of Farrier."""
 

@@ -115,6 +115,10 @@ class Settings:
 
     max_queued_jobs: int = _setting("FARRIER_MAX_QUEUED_JOBS", 10_000, _count)
     max_queued_jobs_of_owner: int = _setting("FARRIER_MAX_QUEUED_JOBS_OF_OWNER", 1000, _count)
+    streams_of_user: int = _setting("FARRIER_STREAMS_OF_USER", 100, _number)
+    transfers_of_user: int = _setting("FARRIER_TRANSFERS_OF_USER", 16, _number)
+    requests_of_user: int = _setting("FARRIER_REQUESTS_OF_USER", 200, _number)
+    request_rate_of_user: float = _setting("FARRIER_REQUEST_RATE_OF_USER", 200.0, _age)
     job_age_s: float = _setting("FARRIER_JOB_AGE_S", 90 * 86400.0, _age)
     artifact_bytes: int = _setting("FARRIER_ARTIFACT_BYTES", 0, _number)
 
@@ -175,6 +179,12 @@ class Settings:
         """All variables, so that a child process reads just these settings; "" is the default."""
         given = {f.metadata["variable"]: getattr(self, f.name) for f in dataclasses.fields(self)}
         return {variable: _text(value) for variable, value in given.items()}
+
+
+def variable_of(field: str) -> str:
+    """The variable that sets a field of `Settings`."""
+    variables = {f.name: str(f.metadata["variable"]) for f in dataclasses.fields(Settings)}
+    return variables[field]
 
 
 def variables() -> dict[str, str]:

@@ -37,6 +37,7 @@ from farrier_server.authentication import Authentication
 from farrier_server.context import Context
 from farrier_server.dashboard.serving import Dashboard
 from farrier_server.gate import Gate, bearer_scheme, session_scheme
+from farrier_server.limits import Limits
 from farrier_server.metrics import Metrics
 from farrier_server.observed import Observed
 
@@ -62,10 +63,11 @@ def create_app(farm: Farm, token: str) -> FastAPI:
     )
     app.state.context = Context.of(farm)
     problems.install(app)
-    app.state.metrics = Metrics(farm)
+    app.state.limits = limits = Limits(farm.settings)
+    app.state.metrics = Metrics(farm, limits)
     app.state.authentication = authentication = Authentication(farm, token)
     app.state.access = access.Access(farm, authentication.users)
-    app.add_middleware(Gate, authentication=authentication)
+    app.add_middleware(Gate, authentication=authentication, limits=limits)
     app.add_middleware(Dashboard)
     app.add_middleware(Observed, metrics=app.state.metrics)
     app.include_router(health.router)
@@ -115,7 +117,9 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
         for path, operations in document["paths"].items():
             for operation in operations.values():
                 sent = operation.get("requestBody", {}).get("content", {})
-                statuses = [401, 403, 503] if path.startswith("/v1/") or path == "/metrics" else []
+                statuses = (
+                    [401, 403, 429, 503] if path.startswith("/v1/") or path == "/metrics" else []
+                )
                 statuses += [408] if "application/json" in sent else []
                 _describe_problems(operation["responses"], statuses)
         app.openapi_schema = document

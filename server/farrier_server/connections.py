@@ -2,25 +2,34 @@
 
 A connection serves a request that the gate has admitted, for its token, or it waits for one: new,
 with half a head, idle between two, or busy with what needs no token. Those that wait are worth
-nothing: a head is to be whole `HEAD_S` after the wait began, and where there are too many, the one
-that has waited longest goes for the newest, so that whoever has a token is served however many
-connections stand open. One that serves is never ended for another; a client that does not read its
-answer is (`STALL_S`). Bodies are in `gate` and `api.uploads`.
+nothing: a head is to be whole `HEAD_S` after the wait began, and where there are too many, one of
+them goes for the newest, so that whoever has a token is served however many connections stand open.
+It is of the holder with the most that wait, and of these the one that has waited longest: a holder
+is a user whose request the connection has served, or else the address of a stranger, so a crowd of
+either ends itself and nobody else. One that serves is never ended for another, but of a user's at
+most half of all serve; a client that does not read its answer is ended (`STALL_S`). Bodies are in
+`gate` and `api.uploads`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
 import http
+import ipaddress
+import itertools
 import resource
+from collections.abc import Iterable
 from typing import Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from farrier.errors import FarrierError, UsageError
+from farrier.errors import FarrierError, TooManyRequestsError, UsageError
+from farrier_farm.users import DEFAULT
 from farrier_server.gate import ADMITTED
+from farrier_server.limits import CONNECTIONS
 from farrier_server.problems import BusyError, SlowError, answer_to
 
 MOST = 4096  # connections; each takes 5 kB of memory, 37 where its head is large
@@ -43,6 +52,23 @@ def raise_file_limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
+Holder = str | tuple[str, ...]
+"""Who has a connection: the name of a user, or the network of a stranger in a tuple."""
+
+
+def _stranger(peer: Any) -> Holder:
+    """The network that a peer can choose addresses of: one of IPv4, 2^64 of IPv6."""
+    try:
+        address = ipaddress.ip_address(peer[0])
+    except (TypeError, IndexError, ValueError):  # it has gone, or came by a socket of this machine
+        return ("",)
+    return (str(address if address.version == 4 else ipaddress.ip_network((address, 64), False)),)
+
+
+def _longest(waiting: Iterable[Connection]) -> Connection:
+    return next(iter(waiting))
+
+
 class Connections:
     """Those of one server. Called with what uvicorn tells a protocol, makes the next.
 
@@ -53,7 +79,9 @@ class Connections:
         room = MOST if soft == resource.RLIM_INFINITY else (soft - _OTHER_FILES) // 2
         self.most = max(16, min(MOST, room))
         self.open: set[Connection] = set()
-        self.waiting: dict[Connection, None] = {}  # the one that has waited longest is first
+        self._waiting: dict[Holder, dict[Connection, None]] = {}  # the longest in waiting is first
+        self._serving: collections.Counter[str] = collections.Counter()  # by user
+        self._turns = itertools.count()
 
     def __call__(self, **uvicorn: Any) -> Connection:
         return Connection(self, **uvicorn)
@@ -62,13 +90,44 @@ class Connections:
         """Counts a new connection, which waits, and makes room for it."""
         self.open.add(connection)
         if len(self.open) > self.most:
-            longest = next(iter(self.waiting))
-            longest.give_way(to=connection)
+            crowd = max(self._waiting.values(), key=lambda all_: (len(all_), -_longest(all_).turn))
+            _longest(crowd).give_way(to=connection)
 
     def leave(self, connection: Connection) -> None:
         """Forgets one that is closing: its place is free."""
         self.open.discard(connection)
-        self.waiting.pop(connection, None)
+        self._move(connection)
+
+    def wait(self, connection: Connection) -> None:
+        """Has one wait for its next request."""
+        self._move(connection)
+        connection.turn = next(self._turns)
+        self._waiting.setdefault(connection.holder, {})[connection] = None
+
+    def serve(self, connection: Connection, user: str) -> None:
+        """Has one serve a user, who is its holder from now on. Raises TooManyRequestsError where it
+        would be more than half of all, unless the user is `DEFAULT`."""
+        serving = self._serving[user] - (connection.serves == user)
+        if user != DEFAULT and serving >= self.most // 2:
+            raise TooManyRequestsError(
+                f"{serving} connections of {user} have a request under way, and no more are taken",
+                hint="end some; the server's limit of open files (ulimit -Hn) decides on how many "
+                "there are",
+                limit=CONNECTIONS,
+            )
+        self._move(connection)
+        connection.holder = connection.serves = user
+        self._serving[user] += 1
+
+    def _move(self, connection: Connection) -> None:
+        """Takes one from where it is."""
+        waiting = self._waiting.get(connection.holder, {})
+        waiting.pop(connection, None)
+        if not waiting:
+            self._waiting.pop(connection.holder, None)
+        if connection.serves:
+            self._serving[connection.serves] -= 1
+            connection.serves = ""
 
 
 class Connection(H11Protocol):
@@ -77,6 +136,9 @@ class Connection(H11Protocol):
     def __init__(self, connections: Connections, **uvicorn: Any) -> None:
         super().__init__(**uvicorn)
         self._all = connections
+        self.holder: Holder = ()
+        self.serves = ""  # the user whose request is under way
+        self.turn = 0  # the order in which waits began
         self.app_state = {ADMITTED: self._admitted}  # of each request's scope
         self._head: asyncio.TimerHandle | None = None
         self._stall: asyncio.TimerHandle | None = None
@@ -85,6 +147,7 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=BUFFER_BYTES)  # asyncio has 8 times that under TLS
+        self.holder = _stranger(transport.get_extra_info("peername"))
         self._wait()
         self._all.add(self)
 
@@ -109,13 +172,13 @@ class Connection(H11Protocol):
         elif not self._answers():  # uvicorn may have begun with the next request
             self._wait()
 
-    def _admitted(self) -> None:
-        """Told by the gate: the request is under way, and this connection is kept."""
-        self._all.waiting.pop(self, None)
+    def _admitted(self, user: str) -> None:
+        """Told by the gate: a request of the user is under way, and this connection is kept. Raises
+        TooManyRequestsError."""
+        self._all.serve(self, user)
 
     def _wait(self) -> None:
-        self._all.waiting.pop(self, None)
-        self._all.waiting[self] = None
+        self._all.wait(self)
         self._stop_waiting_for_a_head()
         self._head = self.loop.call_later(HEAD_S, self.timeout_keep_alive_handler)
 

@@ -4,6 +4,8 @@ under way, and a body of modest size that comes in time."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import time
 from typing import Annotated
 
@@ -14,18 +16,20 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from farrier.errors import AuthenticationError, FarrierError
+from farrier.errors import AuthenticationError, FarrierError, TooManyRequestsError
 from farrier_server import problems
 from farrier_server.authentication import CSRF_HEADER, Authentication, Caller
+from farrier_server.limits import NOBODY, Limits, Pool
 from farrier_server.sessions import Session
 
-OPEN_PATHS = frozenset({"/healthz", "/readyz", "/openapi.json"})
+HEALTH = "/healthz"
+OPEN_PATHS = frozenset({HEALTH, "/readyz", "/openapi.json"})
 LOGIN = ("POST", "/v1/session")  # the token is in its body
 WHO_AM_I = ("GET", "/v1/session")  # 204 for nobody: a page asks before it shows its login
 ADMITTED = "farrier.admitted"
-"""In the state of a scope: what a request that has shown its token or session calls, so that the
-server keeps its connection before those of strangers."""
-REQUESTS = 1000  # at once; event streams and downloads are among them
+"""In the state of a scope: what a request that has shown its token or session calls with the name
+of its user, so that the server keeps its connection before those of strangers. Raises
+TooManyRequestsError where the user has too many."""
 BODY_BYTES = 1 << 20  # of a JSON body; chunks of uploads are read by their route, piece by piece
 LOGIN_BYTES = 4096
 BODY_TIMEOUT_S = 30.0
@@ -54,20 +58,20 @@ def session_scheme(cookie: str) -> APIKeyCookie:
 class Gate:
     """ASGI middleware. Everything but `OPEN_PATHS`, `LOGIN` and `WHO_AM_I` needs a token or a
     session, unknown paths included; the route learns whose it is by `OwnerDep`. A request with one
-    is one of `REQUESTS` at once."""
+    takes a place of its user's share (`limits.py`)."""
 
-    def __init__(self, app: ASGIApp, authentication: Authentication) -> None:
+    def __init__(self, app: ASGIApp, authentication: Authentication, limits: Limits) -> None:
         self._app = app
         self._authentication = authentication
-        self._under_way = 0
+        self._limits = limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in OPEN_PATHS:
+        if scope["type"] != "http" or scope["path"] == HEALTH:
             await self._app(scope, receive, send)
             return
         request = Request(scope, receive)
-        if (request.method, scope["path"]) == LOGIN:
-            await self._pass(request, send, LOGIN_BYTES)
+        if scope["path"] in OPEN_PATHS or (request.method, scope["path"]) == LOGIN:
+            await self._pass(request, send, LOGIN_BYTES, self._limits.turn(NOBODY))
             return
         if (request.method, scope["path"]) == WHO_AM_I and not self._authentication.names(request):
             await Response(status_code=204, headers={"Cache-Control": "no-store"})(
@@ -75,22 +79,39 @@ class Gate:
             )
             return
         try:
-            scope[CALLER] = await self._authentication.caller(request)
-            if self._under_way >= REQUESTS:
-                raise problems.BusyError(
-                    f"{REQUESTS} requests are under way, and no more are taken"
-                )
+            scope[CALLER] = caller = await self._authentication.caller(request)
         except FarrierError as error:
             await _refuse(request, send, error)
             return
-        scope["state"][ADMITTED]()
-        self._under_way += 1
-        try:
-            await self._pass(request, self._while_admitted(request, send), BODY_BYTES)
-        finally:
-            self._under_way -= 1
+        await self._admit(request, send, caller.owner)
 
-    async def _pass(self, request: Request, send: Send, most_bytes: int) -> None:
+    async def _admit(self, request: Request, send: Send, user: str) -> None:
+        """Has a request wait for its turn and served, where its user's shares have room for it."""
+        pool = Pool.of(request.method, request.scope["path"])
+        try:
+            leave = self._limits.enter(user, pool)
+        except FarrierError as error:
+            self._limits.note(user, error)
+            await _refuse(request, send, error)
+            return
+        try:
+            request.scope["state"][ADMITTED](user)
+            request.scope[problems.LISTENER] = functools.partial(self._limits.note, user)
+            turn = self._limits.turn(user) if pool is Pool.REQUESTS else None
+            await self._pass(request, self._while_admitted(request, send), BODY_BYTES, turn)
+        except TooManyRequestsError as error:
+            self._limits.note(user, error)
+            await _refuse(request, send, error)
+        finally:
+            leave()
+
+    async def _pass(
+        self,
+        request: Request,
+        send: Send,
+        most_bytes: int,
+        turn: asyncio.Semaphore | None,
+    ) -> None:
         receive = request.receive
         try:
             if request.method in ("POST", "PUT"):
@@ -100,7 +121,10 @@ class Gate:
         except FarrierError as error:
             await _refuse(request, send, error)
             return
-        await self._app(request.scope, receive, send)
+        if turn is None:
+            await self._app(request.scope, receive, send)
+        else:
+            await _in_turn(turn, self._app, request.scope, receive, send)
 
     def _while_admitted(self, request: Request, send: Send) -> Send:
         """Sends an event stream for as long as its token or session counts; other answers whole.
@@ -158,6 +182,22 @@ OwnerDep = Annotated[str, Depends(_owner_of)]
 """The name of the user whose token or session the request has."""
 SessionDep = Annotated[Session, Depends(_session_of)]
 """The session of the request. Raises AuthenticationError for one with a token instead."""
+
+
+async def _in_turn(
+    turn: asyncio.Semaphore, app: ASGIApp, scope: Scope, receive: Receive, send: Send
+) -> None:
+    """Runs a route in its user's turn, which ends as the answer begins: a client that is slow to
+    read holds up nobody."""
+    async with contextlib.AsyncExitStack() as until_answered:
+        await until_answered.enter_async_context(turn)
+
+        async def passed_on(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                await until_answered.aclose()
+            await send(message)
+
+        await app(scope, receive, passed_on)
 
 
 async def _refuse(request: Request, send: Send, error: FarrierError) -> None:

@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 from farrier.errors import ServiceError
 from farrier_farm.farm import Farm
 from farrier_farm.states import State
+from farrier_server.limits import Limits
 
 _log = logging.getLogger(__name__)
 
@@ -25,7 +26,7 @@ _log = logging.getLogger(__name__)
 class Metrics:
     """One per application."""
 
-    def __init__(self, farm: Farm) -> None:
+    def __init__(self, farm: Farm, limits: Limits) -> None:
         self._registry = CollectorRegistry()
         self.requests = Histogram(
             "farrier_http_request_seconds",
@@ -41,11 +42,41 @@ class Metrics:
         version = importlib.metadata.version("farrier")
         Info("farrier_build", "What runs here", registry=self._registry).info({"version": version})
         ProcessCollector(registry=self._registry)
+        self._registry.register(LimitsCollector(limits))
         self._registry.register(FarmCollector(farm))
 
     def text(self) -> bytes:
         """All of them in Prometheus's text format."""
         return generate_latest(self._registry)
+
+
+class LimitsCollector(Collector):
+    """The use of this process's places. No series is a user's own, of whom there may be many: how
+    far the busiest is from a limit can be read, and the log names who was refused."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+
+    def collect(self) -> Iterator[Metric]:
+        refused = CounterMetricFamily(
+            "farrier_refusals", "Requests refused for a limit of their user", labels=["limit"]
+        )
+        for limit, count in dict(self._limits.refused).items():
+            refused.add_metric([limit], count)
+        yield refused
+        taken = GaugeMetricFamily("farrier_places_taken", "Under way, by pool", labels=["pool"])
+        of_one = GaugeMetricFamily(
+            "farrier_places_taken_by_one", "The most that one user has", labels=["pool"]
+        )
+        for pool, most in self._limits.most().items():
+            taken.add_metric([pool], self._limits.taken[pool])
+            of_one.add_metric([pool], most)
+        yield taken
+        yield of_one
+
+    def describe(self) -> Iterator[Metric]:
+        """Nothing that is to be registered: the names are this class's alone."""
+        return iter(())
 
 
 class FarmCollector(Collector):

@@ -27,10 +27,13 @@ from farrier.errors import (
     NotFoundError,
     QueueFullError,
     ServiceError,
+    TooManyRequestsError,
     UsageError,
 )
 
 MEDIA_TYPE = "application/problem+json"
+LISTENER = "farrier.listener"
+"""In a scope: what is called with an error that the route raises."""
 _log = logging.getLogger(__name__)
 
 
@@ -146,7 +149,7 @@ def answer_to(error: FarrierError) -> Response:
             headers["WWW-Authenticate"] = 'Bearer realm="farrier"'
         case OffsetConflictError():
             headers["Upload-Offset"] = str(error.offset)
-        case BusyError() | QueueFullError():
+        case BusyError() | QueueFullError() | TooManyRequestsError():
             headers["Retry-After"] = f"{math.ceil(error.retry_after_s)}"
         case RangeError():
             headers["Content-Range"] = f"bytes */{error.size}"
@@ -176,6 +179,8 @@ async def _farrier_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, FarrierError)
     if error.http_status >= 500:
         _log.warning("%s %s: %s", request.method, request.url.path, error)
+    if listener := request.scope.get(LISTENER):
+        listener(error)
     return answer_to(error)
 
 

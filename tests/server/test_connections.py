@@ -18,7 +18,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from farrier_server import connections, gate
+from farrier_server import connections, gate, limits
 from farrier_server.api import uploads
 from farrier_server.problems import MEDIA_TYPE
 from tests.here import TARGET
@@ -121,7 +121,8 @@ def test_the_longest_in_waiting_goes_for_the_newest(farm_settings, start_service
         oldest.sendall(watch)
         assert oldest.recv(15) == b"HTTP/1.1 200 OK"
         halves = [stack.enter_context(connect(service.url)) for _ in range(30)]
-        assert service.http().get("/v1/jobs").status_code == 200
+        headers = {"Authorization": f"Bearer {service.token}"}
+        assert httpx.get(f"{service.url}/v1/jobs", headers=headers).status_code == 200
         assert [read_all(link) for link in halves[:11]] == [b""] * 11
         watchers = [oldest, *(stack.enter_context(connect(service.url)) for _ in range(19))]
         for link in watchers[1:]:
@@ -168,7 +169,7 @@ def test_connections_leave_room_for_other_files():
 
 
 def test_requests_at_once_are_bounded(service, monkeypatch):
-    monkeypatch.setattr(gate, "REQUESTS", 0)
+    monkeypatch.setitem(limits.PLACES, limits.Pool.REQUESTS, 0)
     answer = service.http().get("/v1/jobs")
     assert answer.status_code == 503
     assert int(answer.headers["Retry-After"]) > 0

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import logging
 import os
 import pathlib
 import ssl
@@ -32,6 +33,7 @@ from farrier.errors import (
     QueueFullError,
     ServiceError,
     StorageError,
+    TooManyRequestsError,
     UsageError,
     error_from_problem,
 )
@@ -98,6 +100,8 @@ STREAM_TIMEOUT_S = 45.0
 # How long a transfer or a watch outlives a server that went away.
 PATIENCE_S = 60.0
 DOWNLOAD_CHUNK = 1 << 20  # bytes
+
+_log = logging.getLogger(__name__)
 
 GivenModel: TypeAlias = str | os.PathLike[str] | bytes | Model
 
@@ -270,7 +274,7 @@ class Client(Closing):
             try:
                 return _job(self._repeated("POST", "/v1/jobs", json=body, headers=headers))
             except QueueFullError as error:
-                patience.sleep_or_raise(error, error.retry_after_s)
+                _wait_as_asked(patience, error)
 
     def job(self, job_id: str) -> Job:
         """The job as it stands. Raises NotFoundError."""
@@ -697,7 +701,17 @@ class Client(Closing):
     def _call(
         self, method: str, path: str, *, timeout_s: float = REQUEST_TIMEOUT_S, **request: Any
     ) -> Any:
-        """One request; returns the JSON of its answer."""
+        """One request; returns the JSON of its answer. Where the user asks too much at a time, it
+        asks again when the server says, for `patience_s`: nothing was carried out meanwhile."""
+        patience = Patience(self._patience_s)
+        patience.renew()
+        while True:
+            try:
+                return self._called(method, path, timeout_s, request)
+            except TooManyRequestsError as error:
+                _wait_as_asked(patience, error)
+
+    def _called(self, method: str, path: str, timeout_s: float, request: Mapping[str, Any]) -> Any:
         timeout = self._httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S)
         with self._reaching():
             response = self._http.request(method, path, timeout=timeout, **request)
@@ -714,16 +728,33 @@ class Client(Closing):
     def _stream(
         self, path: str, headers: Mapping[str, str], silence_s: float
     ) -> Iterator[httpx.Response]:
-        """A GET whose body is read piece by piece, each within `silence_s` of the one before."""
-        timeout = self._httpx.Timeout(silence_s, connect=CONNECT_TIMEOUT_S)
-        with (
-            self._reaching(),
-            self._http.stream("GET", path, headers=dict(headers), timeout=timeout) as response,
-        ):
-            if not response.is_success and response.status_code != 416:
-                response.read()
-                raise self._error(response)
+        """A GET whose body is read piece by piece, each within `silence_s` of the one before. It is
+        asked for again as in `_call`."""
+        patience = Patience(self._patience_s)
+        patience.renew()
+        with contextlib.ExitStack() as until_read, self._reaching():
+            while True:
+                try:
+                    response = self._opened(until_read, path, headers, silence_s)
+                    break
+                except TooManyRequestsError as error:
+                    _wait_as_asked(patience, error)
             yield response
+
+    def _opened(
+        self,
+        until_read: contextlib.ExitStack,
+        path: str,
+        headers: Mapping[str, str],
+        silence_s: float,
+    ) -> httpx.Response:
+        timeout = self._httpx.Timeout(silence_s, connect=CONNECT_TIMEOUT_S)
+        streamed = self._http.stream("GET", path, headers=dict(headers), timeout=timeout)
+        response = until_read.enter_context(streamed)
+        if not response.is_success and response.status_code != 416:
+            response.read()
+            raise self._error(response)
+        return response
 
     def _events(self, path: str, last_id: str, patience: Patience) -> Iterator[tuple[str, Any]]:
         """(id, data) of each of a stream's server-sent events after `last_id`."""
@@ -764,7 +795,7 @@ class Client(Closing):
         if not isinstance(problem, dict) or "code" not in problem:
             return self._nonsense(response)
         error = error_from_problem(problem)
-        if isinstance(error, QueueFullError):
+        if isinstance(error, QueueFullError | TooManyRequestsError):
             asked = response.headers.get("Retry-After", "")
             error.retry_after_s = float(asked) if asked.isdecimal() else error.retry_after_s
         return error
@@ -812,6 +843,14 @@ def _given(model: GivenModel) -> Model:
     if isinstance(model, Model):
         return model
     return Model.of_bytes(model) if isinstance(model, bytes) else Model.of_path(model)
+
+
+def _wait_as_asked(patience: Patience, error: QueueFullError | TooManyRequestsError) -> None:
+    """Waits for as long as the server asks for, and says so. Raises the error where that is longer
+    than patience lasts."""
+    patience.sleep_or_raise(
+        error, error.retry_after_s, lambda: _log.warning("waiting for the server: %s", error)
+    )
 
 
 def _ignore(_sending: Sending) -> None:

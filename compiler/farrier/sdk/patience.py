@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Callable
 
 from farrier.errors import FarrierError
 
@@ -22,12 +23,18 @@ class Patience:
         self._until = float("inf")
         self._failures = 0
 
-    def sleep_or_raise(self, error: FarrierError, at_least_s: float = 0.0) -> None:
+    def sleep_or_raise(
+        self,
+        error: FarrierError,
+        at_least_s: float = 0.0,
+        about_to_sleep: Callable[[], None] = lambda: None,
+    ) -> None:
         """Sleeps longer after each failure in a row (0.1 s to 3 s, or what the server asks for);
         raises it when time is up, or would be."""
         now = time.monotonic()
         self._until = min(self._until, now + self._seconds)
         if now + at_least_s >= self._until:
             raise error
+        about_to_sleep()
         time.sleep(at_least_s + min(0.1 * 2**self._failures, 3.0) * random.uniform(0.5, 1.0))
         self._failures += 1

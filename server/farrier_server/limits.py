@@ -1,0 +1,193 @@
+"""The shares of users in what one API process has under way.
+
+A request takes a place in one of three pools, so that none of them runs out for what another one
+holds: event streams, transfers (uploads and downloads of artifacts), and all other requests. In
+each a user has a bounded share, and a bound on how often to ask. The installation's own token
+(`DEFAULT`) may have all but a tenth of a pool, which is left to others.
+
+Routes wait for Redis and disks in a few threads. Of these a user has at most `TURNS` at a time:
+requests beyond that wait for those of the same user. So do requests without a user.
+
+All of this is counted in the process: of several API processes each has pools and shares of its
+own. What is counted in Redis, for all of them together, is in `farrier_farm.quotas`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import dataclasses
+import enum
+import logging
+import math
+import re
+import time
+from collections.abc import Callable, Mapping
+
+from farrier.errors import FarrierError, QueueFullError, TooManyRequestsError
+from farrier_farm.settings import Settings, variable_of
+from farrier_farm.users import DEFAULT
+from farrier_server.problems import BusyError
+
+NOBODY = ""
+"""The user of requests that need no token."""
+TURNS = 20  # of one user: half of the threads that Starlette has routes run in
+BURST_S = 10.0  # the requests of so long may come at once
+TOLD_S = 60.0  # the log tells once in so long that a user is refused for a limit
+
+_STREAM = re.compile(r"/v1/(jobs/[^/]+/)?events")
+_UPLOAD = re.compile(r"/v1/uploads/[^/]+")
+_DOWNLOAD = re.compile(r"/v1/jobs/[^/]+/artifact")
+
+_log = logging.getLogger(__name__)
+
+
+class Pool(enum.StrEnum):
+    """The places of a kind of request. The value names it in metrics and messages."""
+
+    REQUESTS = "requests"
+    STREAMS = "streams"
+    TRANSFERS = "transfers"
+
+    @classmethod
+    def of(cls, method: str, path: str) -> Pool:
+        """The pool of a request, known before any route has looked at it."""
+        if method == "GET" and _STREAM.fullmatch(path):
+            return cls.STREAMS
+        if method == "PATCH" and _UPLOAD.fullmatch(path):
+            return cls.TRANSFERS
+        if method == "GET" and _DOWNLOAD.fullmatch(path):
+            return cls.TRANSFERS
+        return cls.REQUESTS
+
+
+# Places of one process. A stream or a transfer holds a connection, of which there are 4,096 at
+# most (`connections.MOST`), and little else.
+PLACES = {Pool.REQUESTS: 1000, Pool.STREAMS: 1000, Pool.TRANSFERS: 1000}
+RATE = "request-rate"
+CONNECTIONS = "connections"
+_CALLED = {
+    Pool.REQUESTS: "requests",
+    Pool.STREAMS: "event streams",
+    Pool.TRANSFERS: "uploads and downloads",
+}
+# Requests end in milliseconds; streams and transfers end when their clients have done with them.
+_RETRY_S = {Pool.REQUESTS: 1, Pool.STREAMS: 5, Pool.TRANSFERS: 5}
+_FIELDS = {
+    Pool.REQUESTS: "requests_of_user",
+    Pool.STREAMS: "streams_of_user",
+    Pool.TRANSFERS: "transfers_of_user",
+}
+
+
+@dataclasses.dataclass(slots=True)
+class _Use:
+    """What a user has under way in this process."""
+
+    tokens: float  # requests that may come at once, as of `at`
+    at: float  # monotonic
+    places: collections.Counter[Pool] = dataclasses.field(default_factory=collections.Counter)
+    turns: asyncio.Semaphore = dataclasses.field(default_factory=lambda: asyncio.Semaphore(TURNS))
+
+
+class Limits:
+    """For the tasks of one event loop; `note` and what metrics read may be called in any thread."""
+
+    def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._users: dict[str, _Use] = {}
+        self._told: dict[tuple[str, str], float] = {}
+        self.taken: collections.Counter[Pool] = collections.Counter()
+        self.refused: collections.Counter[str] = collections.Counter()
+        """How often a limit has refused somebody, by the name of the limit."""
+
+    def enter(self, user: str, pool: Pool) -> Callable[[], None]:
+        """Takes a place for a request; returns what gives it back, to be called once. Raises
+        TooManyRequestsError where the user has a share's worth, BusyError where nobody gets a
+        place."""
+        use = self._use(user)
+        self._check_share(user, use, pool)
+        if self.taken[pool] >= PLACES[pool]:
+            raise BusyError(
+                f"{PLACES[pool]} {_CALLED[pool]} are under way, and no more are taken",
+                retry_after_s=_RETRY_S[pool],
+            )
+        self._check_rate(user, use)
+        use.places[pool] += 1
+        self.taken[pool] += 1
+
+        def leave() -> None:
+            use.places[pool] -= 1
+            self.taken[pool] -= 1
+
+        return leave
+
+    def turn(self, user: str) -> asyncio.Semaphore:
+        """A turn of the user, to be held while a route runs."""
+        return self._use(user).turns
+
+    def most(self) -> Mapping[Pool, int]:
+        """The most that one user has under way, by pool."""
+        uses = list(self._users.values())
+        return {pool: max((use.places[pool] for use in uses), default=0) for pool in Pool}
+
+    def note(self, user: str, error: FarrierError) -> None:
+        """Counts a refusal, of this process or of what is counted in Redis, and has the log tell of
+        it from time to time."""
+        match error:
+            case TooManyRequestsError():
+                limit = error.limit
+            case QueueFullError():
+                limit = "queued-jobs"
+            case _:
+                return
+        self.refused[limit] += 1
+        now = self._clock()
+        if now >= self._told.get((user, limit), -math.inf) + TOLD_S:
+            self._told[user, limit] = now
+            _log.warning("%s is refused requests: %s", user, error.message)
+
+    def _use(self, user: str) -> _Use:
+        use = self._users.get(user)
+        if use is None:
+            use = self._users[user] = _Use(self._burst, self._clock())
+        return use
+
+    @property
+    def _burst(self) -> float:
+        return max(1.0, self._settings.request_rate_of_user * BURST_S)
+
+    def _check_share(self, user: str, use: _Use, pool: Pool) -> None:
+        places, field = PLACES[pool], _FIELDS[pool]
+        share = getattr(self._settings, field)
+        if user == DEFAULT:
+            share, way_out = places - places // 10, "the installation's token may have no more"
+        else:
+            way_out = f"{variable_of(field)} is the limit"
+        if 0 < share <= use.places[pool]:
+            raise TooManyRequestsError(
+                f"{use.places[pool]} {_CALLED[pool]} of {user} are under way, and no more are "
+                "taken",
+                hint=f"try again in {_RETRY_S[pool]} s, or end some; {way_out}",
+                retry_after_s=_RETRY_S[pool],
+                limit=pool,
+            )
+
+    def _check_rate(self, user: str, use: _Use) -> None:
+        """Takes a token of the user's bucket, which fills at the rate that is allowed."""
+        rate = self._settings.request_rate_of_user
+        if user == DEFAULT or not rate:
+            return
+        now = self._clock()
+        use.tokens = min(self._burst, use.tokens + (now - use.at) * rate)
+        use.at = now
+        if use.tokens < 1:
+            wait_s = math.ceil((1 - use.tokens) / rate)
+            raise TooManyRequestsError(
+                f"{user} has sent more than {rate:g} requests a second for a while",
+                hint=f"try again in {wait_s} s; {variable_of('request_rate_of_user')} is the limit",
+                retry_after_s=wait_s,
+                limit=RATE,
+            )
+        use.tokens -= 1
