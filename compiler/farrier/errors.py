@@ -98,7 +98,7 @@ class MemoryLimitError(FarrierError):
 
 
 class TimeLimitError(FarrierError):
-    """A job ran for longer, or was silent for longer, than it may."""
+    """A job, or a step of one, ran for longer, or was silent for longer, than it may."""
 
     code = "time-limit"
     exit_code = 17

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import os
 import re
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
@@ -69,6 +70,7 @@ from farrier.release.against import race as race_with
 from farrier.release.link import link, planned
 from farrier.release.onnxruntime import OnnxRuntime
 from farrier.release.package import package, specs
+from farrier.release.reference_time import reference_s as reference_s_of
 from farrier.release.verify import Verification, Verifier
 from farrier.runtime.artifact import Artifact
 from farrier.targets import Plan, Target, backend_of, parse_target, why_not_here
@@ -95,6 +97,7 @@ def compile_model(
     builders: Builders | None = None,
     definitions: TaskStore | None = None,
     base: CostModel | None = None,
+    reference_s: float | None = None,
 ) -> Artifact:
     """Compiles one ONNX model, called `name` where it has a better one than its own.
 
@@ -104,8 +107,9 @@ def compile_model(
     `as_floats` compiles the float form of a quantized model, whose outputs are not the model's: it
     is for comparisons, and not to be verified. `builders` compile kernels beside this machine.
     `definitions` are told what the tasks are that new records name. Tuning begins with what the
-    cost model `base` has learned (None: the one that ships). Raises FarrierError; StoppedError
-    after the step that `dump.until` names.
+    cost model `base` has learned (None: the one that ships). `reference_s` is the time of Farrier's
+    own reference (`release/reference_time.py`; None: the environment's). Raises FarrierError;
+    StoppedError after the step that `dump.until` names.
     """
     # Without tuning it takes seconds, most of them with trees of IR.
     collection = contextlib.nullcontext() if options.tunes else no_collection()
@@ -123,6 +127,7 @@ def compile_model(
             builders=builders,
             definitions=definitions,
             base=base,
+            reference_s=reference_s,
             tunes=options.tunes,
         ) as compilation,
     ):
@@ -141,6 +146,7 @@ def improved_models(
     builders: Builders | None = None,
     definitions: TaskStore | None = None,
     base: CostModel | None = None,
+    reference_s: float | None = None,
     begins: bool = True,
     since: Artifact | None = None,
 ) -> Generator[Artifact]:
@@ -158,6 +164,7 @@ def improved_models(
         builders=builders,
         definitions=definitions,
         base=base,
+        reference_s=reference_s,
         tunes=True,
     ) as compilation:
         forms = compilation.forms(since)
@@ -193,6 +200,7 @@ def _compilation(
     builders: Builders | None = None,
     definitions: TaskStore | None = None,
     base: CostModel | None = None,
+    reference_s: float | None = None,
     tunes: bool,
 ) -> Iterator[_Compilation]:
     """The model, imported, with all that compiles and measures it; `tunes` where candidates are
@@ -229,6 +237,7 @@ def _compilation(
                 tunes,
                 definitions,
                 base,
+                reference_s_of(os.environ) if reference_s is None else reference_s,
             )
 
 
@@ -323,6 +332,7 @@ class _Compilation:
     tunes: bool  # at once, or later
     definitions: TaskStore | None
     base: CostModel | None
+    reference_s: float
 
     def forms(self, since: Artifact | None = None) -> list[_Form]:
         """The model at all its sizes, and at each hot one: only these are tuned, where there are
@@ -499,6 +509,8 @@ class _Compilation:
             self.listener(_said(verified, _shown(forms).race, self.device.is_emulated))
             if verified.parting is not None:
                 self.listener(Warned(f"{self.name}: {verified.parting}", VERIFICATION))
+            if verified.alone:
+                self.listener(Warned(f"{self.name} is {verified.alone}", VERIFICATION))
             raced = self.raced(verified, against)
         elif against:
             names = " and ".join(against)
@@ -529,14 +541,17 @@ class _Compilation:
         engine = None
         if self.options.verify:
             engine = OnnxRuntime.of(
-                self.model, lambda message: self.listener(Warned(message, VERIFICATION))
+                self.model,
+                lambda message: self.listener(Warned(message, VERIFICATION)),
+                self.reference_s,
             )
         return contextlib.nullcontext() if engine is None else engine
 
     def reference(self, engine: OnnxRuntime | None) -> Verifier | None:
         """Return the verifier with the model's reference outputs, or None if nothing is to be
         verified or no random input has a result. It is created before parameters are packed,
-        because packing holds them in memory once more."""
+        because packing holds them in memory once more. Raises TimeLimitError where no reference
+        came to its end."""
         if not self.options.verify:
             return None
         inputs, outputs = specs(self.imported)
@@ -544,7 +559,16 @@ class _Compilation:
         try:
             with self.steps("reference") as step:
                 return step.done(
-                    Verifier(engine, self.model, self.imported, inputs, outputs, blobs, precision)
+                    Verifier(
+                        engine,
+                        self.model,
+                        self.imported,
+                        inputs,
+                        outputs,
+                        blobs,
+                        precision,
+                        self.reference_s,
+                    )
                 )
         except UnverifiableError as error:
             message = f"{self.name} is not verified: {error.message}"

@@ -14,7 +14,6 @@ that knows compilations alone see nothing of the rest. The id of a job tells its
 from __future__ import annotations
 
 import enum
-import math
 
 from farrier_farm.leases import new_id
 
@@ -41,11 +40,6 @@ class Kind(enum.StrEnum):
         """Of its artifact; 0: any number."""
         return _MOST_BYTES[self]
 
-    @property
-    def most_s(self) -> float:
-        """Seconds that it may run, however long compilations may: others wait for its slot."""
-        return _MOST_S[self]
-
     def new_id(self) -> str:
         """Sorts by time of creation within the kind."""
         return f"{self}-{new_id()}" if self.is_prepared else new_id()
@@ -59,5 +53,4 @@ class Kind(enum.StrEnum):
 
 PREPARED = tuple(kind for kind in Kind if kind.is_prepared)
 _ITEMS = {Kind.COMPILE: "job", Kind.INSPECT: "inspection", Kind.LIST: "listing"}
-_MOST_S = {Kind.COMPILE: math.inf, Kind.INSPECT: 300.0, Kind.LIST: 1800.0}
 _MOST_BYTES = {Kind.COMPILE: 0, Kind.INSPECT: 8 << 20, Kind.LIST: 64 << 20}

@@ -54,6 +54,46 @@ def run_job(farm: Farm, supervise, eventually):
     return run
 
 
+def _endless() -> bytes:
+    """x + 1, again and again, 2^62 times."""
+    body = helper.make_graph(
+        [helper.make_node("Add", ["a", "one"], ["b"]), helper.make_node("Identity", ["c"], ["d"])],
+        "body",
+        [
+            helper.make_tensor_value_info("i", TensorProto.INT64, []),
+            helper.make_tensor_value_info("c", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("a", TensorProto.FLOAT, [4]),
+        ],
+        [
+            helper.make_tensor_value_info("d", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("b", TensorProto.FLOAT, [4]),
+        ],
+    )
+    graph = helper.make_graph(
+        [helper.make_node("Loop", ["trips", "", "x"], ["y"], body=body)],
+        "endless",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4])],
+        [
+            numpy_helper.from_array(np.array(1 << 62, np.int64), "trips"),
+            numpy_helper.from_array(np.array(1, np.float32), "one"),
+        ],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+    return bytes(model.SerializeToString())
+
+
+def test_a_loop_that_never_ends_fails_its_job_and_the_worker_takes_the_next(
+    farm: Farm, device, run_job, eventually
+) -> None:
+    job = run_job(_endless(), CompileOptions(target=TARGET), reference_s=0.5)
+    assert (job.state, job.error["code"]) == (State.FAILED, "time-limit")
+    assert "the step 'reference' did not end" in job.error["message"]
+    assert "FARRIER_REFERENCE_S" in job.error["hint"]
+    following = farm.jobs.submit(farm.blobs.put(_model()), CompileOptions(target=TARGET))
+    eventually(lambda: farm.jobs.get(following.id).state is State.SUCCEEDED)
+
+
 def test_a_model_becomes_an_artifact(farm: Farm, device, run_job) -> None:
     job = run_job(_model(), CompileOptions(target=TARGET))
     assert job.state is State.SUCCEEDED, job.error

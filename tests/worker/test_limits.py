@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+import time
+
 import pytest
 
+from farrier import progress
 from farrier.options import CompileOptions
 from farrier_farm.farm import Farm
+from farrier_farm.kinds import Kind
+from farrier_farm.settings import Settings
 from farrier_farm.states import State
+from farrier_worker import gateway
+from farrier_worker.steps import Limit, StepClock, limit_of
 from tests.here import TARGET
 
 
@@ -38,7 +46,7 @@ def test_a_job_that_hangs_ends_with_the_reason(submit, program, supervise, end_o
     job = end_of(job_id)
     assert (job.state, job.attempts, job.crashes) == (State.FAILED, 1, 0)
     assert job.error["code"] == "time-limit"
-    assert "said nothing for 1 s" in job.error["message"]
+    assert "said nothing for 1 s in its step 'start'" in job.error["message"]
     assert "FARRIER_JOB_SILENCE_S" in job.error["hint"]
 
 
@@ -77,3 +85,56 @@ def test_the_budget_is_the_jobs_over_all_attempts(farm, submit, program, supervi
     assert (job.state, job.attempts) == (State.SUCCEEDED, 2), job.error
     assert job.report["left"] == pytest.approx(100.0 - job.used.tuned_s)
     assert 2.4 < job.used.tuned_s < job.used.worked_s - 1.0
+
+
+@pytest.mark.parametrize("step", ["import", "codegen", "reference", "verify"])
+def test_a_step_that_hangs_ends_with_its_name(
+    submit, program, supervise, end_of, step, monkeypatch
+) -> None:
+    """In C, say, where nothing but the end of its process helps; that it says so again does not."""
+
+    def short(name: str, kind: Kind, settings: Settings, nbytes: int) -> Limit | None:
+        limit = limit_of(name, kind, settings, nbytes)
+        assert limit is not None
+        return dataclasses.replace(limit, seconds=0.5) if name == step else limit
+
+    monkeypatch.setattr(gateway, "limit_of", short)
+    job_id = submit()
+    hang = f"""
+        line.say(progress.StageStarted("prepare"))
+        line.say(progress.StageFinished("prepare", 0.0))
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        while True:
+            line.say(progress.StageStarted({step!r}))
+            time.sleep(0.1)
+    """
+    supervise(program(hang))
+    job = end_of(job_id)
+    assert (job.state, job.attempts, job.crashes) == (State.FAILED, 1, 0)
+    assert job.error["code"] == "time-limit"
+    assert f"the step {step!r} has run for 0.5 s" in job.error["message"]
+    assert "FARRIER_STEP_S" in job.error["hint"]
+
+
+def test_the_clock_of_a_step_stands_still_while_something_is_done_for_the_process() -> None:
+    clock = StepClock()
+    clock.hear(progress.StageStarted("verify"))
+    with clock.served():
+        before = clock.worked_s
+        with clock.served():
+            time.sleep(0.05)
+        assert clock.worked_s == before
+    time.sleep(0.05)
+    assert clock.worked_s >= before + 0.05
+    clock.hear(progress.StageStarted("verify"))
+    assert clock.worked_s >= before + 0.05
+    clock.hear(progress.StageFinished("verify", 1.0))
+    assert clock.worked_s < before + 0.05
+
+
+def test_the_limit_of_a_step_grows_with_the_model() -> None:
+    settings = Settings()
+    small, large = (limit_of("import", Kind.COMPILE, settings, n).seconds for n in (1, 1 << 30))
+    assert large - small == pytest.approx(1024, abs=1)
+    assert limit_of("schedule", Kind.COMPILE, settings, 1) is None
+    assert limit_of("", Kind.INSPECT, settings, 1 << 30).seconds == settings.inspect_s

@@ -16,7 +16,6 @@ from bench.models import build
 from farrier.errors import NotFoundError
 from farrier.listing import archive
 from farrier.options import CompileOptions
-from farrier_farm import kinds
 from farrier_farm.farm import Farm
 from farrier_farm.jobs import Job
 from farrier_farm.kinds import Kind
@@ -149,15 +148,16 @@ def test_memory_is_limited(farm: Farm, program, supervise, ended) -> None:
 
 
 def test_time_is_limited_however_long_compilations_may_run(
-    farm: Farm, program, supervise, ended, monkeypatch
+    farm: Farm, program, supervise, ended
 ) -> None:
-    monkeypatch.setitem(kinds._MOST_S, Kind.INSPECT, 0.5)
     job, _ = farm.jobs.inspect(farm.blobs.put(b"m"))
     busy = farm.jobs.submit(farm.blobs.put(b"m"), CompileOptions(target=TARGET, verify=False))
-    supervise(program("while True: time.sleep(0.1); line.say(progress.StageStarted('import'))"))
+    babble = "while True: time.sleep(0.1); line.say(progress.StageStarted('import'))"
+    supervise(program(babble), inspect_s=0.5)
     found = ended(job)
     assert (found.state, found.error["code"]) == (State.FAILED, "time-limit")
     assert "the inspection has run for 0.5 s" in found.error["message"]
+    assert "FARRIER_INSPECT_S" in found.error["hint"]
     assert farm.jobs.get(busy.id).state is State.RUNNING
     farm.cancel(busy.id)
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from farrier.errors import FarrierError, TimeLimitError
 from farrier_farm.children import bound_to_this_process
 from farrier_farm.farm import Farm
-from farrier_farm.kinds import Kind
 from farrier_farm.leases import Lease
 from farrier_farm.settings import Settings
 from farrier_worker.clock import JobClock
@@ -117,19 +116,21 @@ class Attempt:
                 os.killpg(self._process.pid, signal.SIGKILL)
 
     def check(self) -> None:
-        """Ends the attempt where the job is past a limit: of time, of silence, of memory. Safe to
+        """Ends the attempt where the job is past a limit: of time, of a step, of memory. Safe to
         call from another thread than the one that all else is called from. Raises OSError where
         what the processes hold cannot be seen."""
         if self._process.returncode is not None or self.failure is not None:
             return
         used, silent_s = self.clock.used, self._gateway.silent_s()
-        kind = Kind.of(self.lease.item)
-        if used is not None and used.worked_s > kind.most_s:
-            self._fail(_past_limit(kind))
-        elif used is not None and used.worked_s > self._settings.job_deadline_s:
+        try:
+            self._gateway.check_step()
+        except TimeLimitError as past:
+            self._fail(past)
+            return
+        if used is not None and used.worked_s > self._settings.job_deadline_s:
             self._fail(_past_deadline(self._settings))
         elif silent_s > self._settings.job_silence_s:
-            self._fail(_silent(self._settings))
+            self._fail(_silent(self._settings, self._gateway.step))
         elif most := self._settings.job_memory_bytes:
             held = self._held_bytes(most)
             if held > most:
@@ -181,17 +182,10 @@ def _past_deadline(settings: Settings) -> TimeLimitError:
     )
 
 
-def _past_limit(kind: Kind) -> TimeLimitError:
+def _silent(settings: Settings, step: str) -> TimeLimitError:
     return TimeLimitError(
-        f"the {kind.items} has run for {kind.most_s:g} s, and may not run for longer",
-        hint="the model can be compiled all the same: what is prepared to be shown is bounded",
-    )
-
-
-def _silent(settings: Settings) -> TimeLimitError:
-    return TimeLimitError(
-        f"the job's process has said nothing for {settings.job_silence_s:g} s: "
-        "it hangs, or it was stopped",
+        f"the job's process has said nothing for {settings.job_silence_s:g} s in its step "
+        f"{step!r}: it hangs, or it was stopped",
         hint="compile the model alone with `farrier compile -v` to see where it stays; "
         "raise FARRIER_JOB_SILENCE_S where one step of a large model takes so long",
     )

@@ -33,6 +33,7 @@ from farrier_device.closing import Closing
 from farrier_device.measurement import request_from_json, to_json
 from farrier_farm.errors import DeviceAwayError, StaleLeaseError
 from farrier_farm.farm import Farm
+from farrier_farm.kinds import Kind
 from farrier_farm.leases import Lease
 from farrier_farm.runner import FarmRunner
 from farrier_farm.versions import times_of
@@ -40,6 +41,7 @@ from farrier_worker import confinement
 from farrier_worker.clock import JobClock
 from farrier_worker.orders import Tuning, order_of
 from farrier_worker.room import once_there_is_room
+from farrier_worker.steps import StepClock, limit_of, past_limit
 
 T = TypeVar("T")
 
@@ -98,6 +100,8 @@ class Gateway:
         self._noticing = threading.Lock()
         self._heard_at = time.monotonic()
         self._served = 0  # requests that are being served
+        self._steps = StepClock()
+        self._nbytes = 0  # of the model
         self._thread = threading.Thread(target=self._run, name=f"job-{lease.item}", daemon=True)
         self._thread.start()
 
@@ -116,6 +120,22 @@ class Gateway:
         """For how long the process has said nothing while nothing was done for it."""
         with self._noticing:
             return 0.0 if self._served else time.monotonic() - self._heard_at
+
+    @property
+    def step(self) -> str:
+        """The present step of the process."""
+        return self._steps.step
+
+    def check_step(self) -> None:
+        """Raises TimeLimitError where the process has worked for too long on a step, or on all of
+        what is prepared to be shown, which has the limit of a step."""
+        kind, step, used = Kind.of(self._lease.item), self._steps.step, self._clock.used
+        limit = limit_of(step, kind, self._farm.settings, self._nbytes)
+        seconds = self._steps.worked_s
+        if kind.is_prepared:
+            seconds = 0.0 if used is None else used.worked_s
+        if limit is not None and seconds > limit.seconds:
+            raise past_limit(step, kind, limit)
 
     def _run(self) -> None:
         with self._troubles(), contextlib.suppress(wire.ClosedError):
@@ -165,6 +185,7 @@ class Gateway:
         order = order_of(farm, job, self._lease, self._say)
         self._tuning = order.tuning
         message, data = farm.models.verified(job.model)
+        self._nbytes = sum(path.stat().st_size for path in (message, *data.values()))
         settings = farm.settings
         secrets = (settings.home, settings.token_file, settings.device_token_file, settings.tls_key)
         return {
@@ -177,6 +198,7 @@ class Gateway:
             "secrets": [str(path) for path in secrets if path is not None],
             "memory_bytes": settings.job_memory_bytes,
             "room_wait_s": settings.room_wait_s,
+            "reference_s": settings.reference_s,
             "attempt": self._lease.attempt,
         }
 
@@ -198,6 +220,7 @@ class Gateway:
             case {"say": dict(raw)}:
                 event = _event(raw)
                 self._clock.hear(event)
+                self._steps.hear(event)
                 with self._busy():
                     self._say(event)
             case {"ask": int(number), "finish": dict(report)} if not self._job.now:
@@ -393,7 +416,8 @@ class Gateway:
         with self._noticing:
             self._served += 1
         try:
-            yield
+            with self._steps.served():
+                yield
         finally:
             with self._noticing:
                 self._served -= 1

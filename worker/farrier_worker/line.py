@@ -5,7 +5,8 @@ is in brackets.
 
     supervisor → job   {"kind": …, "name": …, "message": <path>, "data": {<location>: <path>},
                         "scratch": <path>, "secrets": [<path>…], "memory_bytes": n,
-                        "room_wait_s": s, "attempt": n}, and what `orders.py` adds for the kind
+                        "room_wait_s": s, "reference_s": s, "attempt": n}, and what
+                        `orders.py` adds for the kind
     job → supervisor   {"ready": <level of isolation>}
                        {"say": <event>}
                        {"ask": n, "add": <record>}              → {"answer": n}

@@ -20,6 +20,7 @@ from farrier.ir.types import DType
 from farrier.ops.control import run_control
 from farrier.ops.operator import Array, to_extents
 from farrier.ops.registry import lookup
+from farrier.ops.time_limit import check_time
 
 # An observer: called with a node, one of its outputs and that output's array, it returns the array
 # with which the run goes on.
@@ -60,7 +61,9 @@ def run_graph(
     maps the names of symbols that no shape determines to their values. `wide` computes every f32
     tensor in float64, for a reference whose own rounding is negligible. `seen` is called with each
     value that a node of the outermost graph computes, and returns the array to use in its place.
+    Raises OutOfTimeError past a limit of time (`ops/time_limit.py`).
     """
+    check_time()  # a loop's body may have no nodes
     # Constants are taken where they are read, and not kept: in double, all of them together may be
     # twice what the model has.
     constants = {constant.value.name: constant for constant in graph.constants}
@@ -90,6 +93,7 @@ def run_graph(
         return array_with_extents(array, value.type.dtype, lambda size: evaluate(size, known))
 
     for node in graph.nodes:
+        check_time()
         if node.op in ("Bind", "Require"):
             found, extents = (known_array(value) for value in node.inputs if value is not None)
             _settle(node, found, extents, known)

@@ -40,7 +40,8 @@ _EXIT_S = 10.0  # from the end of what the process says to its end
 class OnnxRuntime(Closing):
     """One process that runs one model, for as many inputs as are asked for. It starts at once, and
     begins to import while this process goes on; one that has ended is started again when it is
-    asked next. `warn` is told, once, that it had no answer for a reason of its own."""
+    asked next, but for one that had no answer in its time, which another one would not have either.
+    `warn` is told, once, that it had no answer for a reason of its own."""
 
     def __init__(
         self, model: Model, warn: Callable[[str], object], timeout_s: float = _TIMEOUT_S
@@ -49,6 +50,7 @@ class OnnxRuntime(Closing):
         self._warn = warn
         self._timeout_s = timeout_s + model.nbytes / _BYTES_A_SECOND
         self._warned = False
+        self._is_too_slow = False
         self._process: subprocess.Popen[bytes] | None = None
         self._sock: socket.socket | None = None
         self._is_ready = False
@@ -57,9 +59,16 @@ class OnnxRuntime(Closing):
             self._start()
 
     @classmethod
-    def of(cls, model: Model, warn: Callable[[str], object]) -> OnnxRuntime | None:
-        """The process for a model; None where ONNX Runtime is not installed."""
-        return cls(model, warn) if importlib.util.find_spec("onnxruntime") else None
+    def of(
+        cls, model: Model, warn: Callable[[str], object], most_s: float = _TIMEOUT_S
+    ) -> OnnxRuntime | None:
+        """The process for a model, which has `most_s` at most for an answer, and more for a large
+        model; None where ONNX Runtime is not installed."""
+        return (
+            cls(model, warn, min(most_s, _TIMEOUT_S))
+            if importlib.util.find_spec("onnxruntime")
+            else None
+        )
 
     @property
     def name(self) -> str:
@@ -84,12 +93,15 @@ class OnnxRuntime(Closing):
         arrays, and lists of arrays for sequences. None where ONNX Runtime does not run the model on
         these inputs. `is_plain` leaves its optimizer out, which may round otherwise, and has had
         defects."""
+        if self._is_too_slow:
+            return None
         try:
             answer, outputs = self._asked(inputs, names, extra, is_plain)
         except (wire.ClosedError, wire.WireError):
             self._say(self._ended())
             return None
         except TimeoutError:
+            self._is_too_slow = True
             self._say(f"gave none within {self._timeout_s:.0f} s")
             self.close()
             return None

@@ -15,6 +15,7 @@ from farrier.artifact.declaration import DeclaredValue
 from farrier.artifact.manifest import TensorSpec
 from farrier.errors import (
     NoDeviceError,
+    TimeLimitError,
     UnverifiableError,
     VerificationError,
 )
@@ -27,10 +28,12 @@ from farrier.ir.types import DType
 from farrier.measure import Blobs, Runner, sizes_argument
 from farrier.model.file import Model
 from farrier.ops.run import run_graph
+from farrier.ops.time_limit import OutOfTimeError
 from farrier.options.precision import Precision, rounding
 from farrier.release.draws import Draw, draws, numbers_of
 from farrier.release.onnxruntime import OnnxRuntime
 from farrier.release.parting import Parting, error_of, parting
+from farrier.release.reference_time import REFERENCE_S, ReferenceTime
 from farrier.targets.linked import LinkedModel
 from farrier_device.measurement import (
     Argument,
@@ -81,6 +84,7 @@ class Verification:
     sandbox: str
     measured: Measured
     parting: Parting | None = None  # A difference from ONNX Runtime that is more than rounding.
+    alone: str = ""  # Why there was no second opinion where one was asked for.
 
     @property
     def median_ms(self) -> float:
@@ -94,10 +98,19 @@ class _Case:
     last are the operators in float64, which decide where a build differs from the first.
     """
 
-    def __init__(self, engine: OnnxRuntime | None, imported: ImportedModel, arrays: Arrays) -> None:
+    def __init__(
+        self,
+        engine: OnnxRuntime | None,
+        imported: ImportedModel,
+        arrays: Arrays,
+        time: ReferenceTime,
+        *,
+        is_whole: bool,
+    ) -> None:
+        """`is_whole` inputs are drawn from whole types."""
         self.arrays = arrays
         self._imported = imported
-        self._judges: list[Judge] = [_exact]
+        self._judges: list[Judge] = [functools.partial(_exact, time, is_whole)]
         if engine is not None:
             self._judges.append(functools.partial(_answer, engine))
         self._expected: list[tuple[str, list[Array]]] = []
@@ -142,9 +155,12 @@ class Verifier:
         outputs: Sequence[TensorSpec],
         blobs: Blobs,
         precision: Precision = Precision.F32,
+        reference_s: float = REFERENCE_S,
     ) -> None:
         """Draw inputs and compute their reference outputs. `engine` runs the `model`; if it is
-        None, float64 alone decides. Raises UnverifiableError if no drawn inputs have a result."""
+        None, float64 alone decides, in a time that `reference_s` sets (`ReferenceTime`). Raises
+        UnverifiableError if no drawn inputs have a result, and TimeLimitError if none had one in
+        time."""
         # Of a value that is rounded, others are computed.
         self._tolerance = max(precision.tolerance, _LAYERS * rounding(imported.graph))
         self._engine = engine
@@ -154,6 +170,7 @@ class Verifier:
         self._outputs = outputs
         self._blobs = blobs
         self._below = 2  # Integers that may be ids are drawn from 0 and 1: tables have two rows.
+        self._time = ReferenceTime(imported.graph, reference_s)
         self._takes_whole = True  # Integers that are data are drawn from their whole type.
         values = (value.name for value in imported.graph.inputs)
         names = dict(zip(values, imported.input_names, strict=True))
@@ -163,14 +180,15 @@ class Verifier:
     def _draw(self) -> None:
         """Draw inputs that have a result: not all values are valid sizes or rows of a table. Draws
         from whole types for which floats become infinite are used only if no others have a result.
-        Raises UnverifiableError if none has."""
+        Raises UnverifiableError if none has, and TimeLimitError if the judges did not come to an
+        end."""
         infinite: Draw | None = None
         tries = 0
         for draw in draws(self._specs, self._numbers, self._below):
             if draw.is_whole and not self._takes_whole:
                 continue
             tries += 1
-            case = self._case_of(draw.arrays)
+            case = self._case_of(draw)
             try:
                 judged = case.judged(0)  # It is computed here, where a lack of memory is caught.
                 if failures(self._imported.graph):  # ONNX Runtime may take a branch that fails here
@@ -183,7 +201,12 @@ class Verifier:
                     raise
                 why = error
                 continue
-            if not draw.is_whole or judged is None or all(map(_is_finite, judged[1])):
+            if judged is None:
+                if draw.is_whole:
+                    why = TimeLimitError(self._time.complaint)
+                    continue
+                raise TimeLimitError(self._time.complaint, hint=self._time.hint)
+            if not draw.is_whole or all(map(_is_finite, judged[1])):
                 break
             infinite = infinite or draw
         else:
@@ -192,16 +215,17 @@ class Verifier:
                     f"none of {tries} random inputs has a result: {why}",
                     hint="--no-verify skips this step",
                 )
-            draw, case = infinite, self._case_of(infinite.arrays)
+            draw, case = infinite, self._case_of(infinite)
         self._case, self._is_whole = case, draw.is_whole
         self._inputs = [self._argument(Role.INPUT, array) for array in case.arrays.values()]
 
-    def _case_of(self, drawn: Arrays) -> _Case:
+    def _case_of(self, draw: Draw) -> _Case:
+        self._time.is_over = False
         arrays = {
             name: codes_of(array) if name in self._imported.strings else array
-            for name, array in drawn.items()
+            for name, array in draw.arrays.items()
         }
-        return _Case(self._engine, self._imported, arrays)
+        return _Case(self._engine, self._imported, arrays, self._time, is_whole=draw.is_whole)
 
     def verify(self, linked: LinkedModel, runner: Runner, threads: int) -> Verification:
         """Raises VerificationError where the outputs differ or the code fails, NoDeviceError where
@@ -216,7 +240,7 @@ class Verifier:
             raise VerificationError(
                 f"an output differs by {' and '.join(verdicts)}, in shares of its range; "
                 f"allowed are {self._tolerance:.0e}",
-                hint="this is a defect of Farrier: please report it with the model",
+                hint=self._hint(),
             )
         if worst.status is not Status.OK:
             raise VerificationError(f"the compiled model {worst.status.value}: {worst.message}")
@@ -226,8 +250,34 @@ class Verifier:
         if parting is not None:
             error, reference = max(error, parting.max_error), parting.engine
         return Verification(
-            error, reference, samples, result.device, result.sandbox, measured, parting
+            error,
+            reference,
+            samples,
+            result.device,
+            result.sandbox,
+            measured,
+            parting,
+            self._alone(reference, verdicts),
         )
+
+    def _alone(self, reference: str, verdicts: Sequence[str]) -> str:
+        """Return why a result has one opinion alone, in words, or nothing if it has all that were
+        asked."""
+        if not self._time.is_over:
+            return ""
+        if verdicts:
+            what = (
+                f"compared with {reference}, and differs by {' and '.join(verdicts)}; why is open"
+            )
+        else:
+            what = f"compared with {reference} alone"
+        return f"{what}: {self._time.complaint}"
+
+    def _hint(self) -> str:
+        """Return the way on from a wrong build."""
+        if self._time.is_over:
+            return f"{self._time.complaint}, which would decide who is right: {self._time.hint}"
+        return "this is a defect of Farrier: please report it with the model"
 
     def _parting(self) -> Parting | None:
         """Return how ONNX Runtime differs, by more than rounding, from the reference with which a
@@ -238,7 +288,13 @@ class Verifier:
         plain = _answer(self._engine, self._imported, arrays, is_plain=True)
         if plain is None:
             return None
-        return parting(self._engine, self._model, self._imported, arrays, plain[1], self._tolerance)
+        try:
+            with self._time.spent():
+                return parting(
+                    self._engine, self._model, self._imported, arrays, plain[1], self._tolerance
+                )
+        except OutOfTimeError:
+            return None
 
     def _draw_narrower(self) -> bool:
         """Draw small integers instead of whole types if the reference is infinite with those: ONNX
@@ -263,7 +319,7 @@ class Verifier:
         """Draw new inputs, and return whether there are any."""
         try:
             self._draw()
-        except UnverifiableError:
+        except (UnverifiableError, TimeLimitError):
             return False
         return True
 
@@ -421,8 +477,15 @@ def _members(declared: DeclaredValue, output: Any) -> list[Array]:
     return [_columns(np.asarray(output), declared.keys)]
 
 
-def _exact(imported: ImportedModel, inputs: Arrays) -> tuple[str, list[Array]]:
+def _exact(
+    time: ReferenceTime, is_whole: bool, imported: ImportedModel, inputs: Arrays
+) -> tuple[str, list[Array]] | None:
+    """Return float64's name and outputs, or None if there was no time for them."""
     graph = imported.graph
     given = {v.name: a for v, a in zip(graph.inputs, inputs.values(), strict=True)}
-    outputs = run_graph(graph, given, wide=True)
+    try:
+        with time.spent(is_whole=is_whole):
+            outputs = run_graph(graph, given, wide=True)
+    except OutOfTimeError:
+        return None
     return "float64", [outputs[v.name].astype(v.type.dtype.numpy) for v in graph.outputs]

@@ -38,6 +38,7 @@ def _once_tuned(line: Line) -> None:
         builders=RemoteBuilders(line),
         definitions=RemoteTasks(line),
         base=_base(line),
+        reference_s=line.order["reference_s"],
     )
     _product(artifact).hand_over(line, line.finish)
 
@@ -63,6 +64,7 @@ def _in_versions(line: Line) -> None:
         builders=RemoteBuilders(line),
         definitions=RemoteTasks(line),
         base=_base(line),
+        reference_s=line.order["reference_s"],
         since=None if newest is None else load(Path(newest)),
     ):
         _product(artifact).hand_over(line, line.add_version)
