@@ -8,6 +8,10 @@ What a fault of a batch as a whole comes to depends on whose it is (`measurement
     library  the same; where a second device has it too, it is the batch's, and nobody is to blame
     agent    the batch goes to another device; this one gets none until its agent starts anew
     farm     the fault is the batch's result: its job can store the blob again
+
+A result that cannot have been measured is a fault of the device as well. One below the floor of its
+candidates (`farrier.measure.floor`) is an invention or a broken clock, so a device that nobody
+trusts is in quarantine from then on.
 """
 
 from __future__ import annotations
@@ -16,13 +20,17 @@ import asyncio
 import contextlib
 import dataclasses
 import enum
+import json
 from collections.abc import Collection, Sequence
 
 from farrier.errors import NotFoundError, UsageError
 from farrier_device.measurement import (
     Blame,
+    DeviceFault,
     MeasureRequest,
     MeasureResult,
+    implausible,
+    impossible,
     request_from_json,
     to_json,
 )
@@ -30,7 +38,7 @@ from farrier_farm.async_connection import AsyncClient
 from farrier_farm.async_leases import AsyncLeases
 from farrier_farm.errors import StaleLeaseError, StaleSessionError
 from farrier_farm.leases import Lease
-from farrier_farm.measurements import policy
+from farrier_farm.measurements import FLOORS, policy
 from farrier_farm.sessions import Sessions
 from farrier_farm.settings import Settings
 from farrier_farm.states import State
@@ -114,10 +122,12 @@ class Batches:
         lease = Lease(item=batch_id, fence=fence, attempt=0, owner=device_id)
         await self._sessions.heartbeat(device_id, session)
         try:
-            manifest, doubted = await self.leases.read(batch_id, "request", _DOUBTED)
+            fields = await self.leases.read(batch_id, "request", _DOUBTED, FLOORS)
+            manifest, doubted, floors = fields
             # In a thread: thousands of candidates would keep all other devices waiting.
             if not await asyncio.to_thread(_answers, result, manifest):
                 raise UsageError(f"the result is not one of batch {batch_id}")
+            result = _believed(result, floors)
             if result.fault is not None:
                 await self._fail(lease, session, doubted or device_id, result)
             else:
@@ -157,6 +167,7 @@ class Batches:
                 lease.fence,
                 fault=True,
                 reason=f"{result.fault}: {result.message}",
+                invented=result.fault is DeviceFault.IMPLAUSIBLE,
             )
 
     async def _wanted(self, job: str, fence: str) -> bool:
@@ -165,6 +176,20 @@ class Batches:
             return True
         found = await self._client.command("HMGET", f"farrier:job:item:{job}", "state", "fence")
         return bool(found == [State.RUNNING, fence])
+
+
+def _believed(result: MeasureResult, floors: str) -> MeasureResult:
+    """The result, or the device's fault where it cannot have been measured."""
+    if result.fault is not None:  # "implausible" is said by no device
+        fault = result.fault
+        return dataclasses.replace(
+            result, fault=DeviceFault.BROKEN if fault is DeviceFault.IMPLAUSIBLE else fault
+        )
+    if why := implausible(result, json.loads(floors or "[]")):
+        return MeasureResult(fault=DeviceFault.IMPLAUSIBLE, message=why)
+    if why := impossible(result):
+        return MeasureResult(fault=DeviceFault.BROKEN, message=why)
+    return result
 
 
 def _answers(result: MeasureResult, manifest: str) -> bool:

@@ -5,7 +5,7 @@
 -- KEYS are `farrier:device`, `farrier:settled`, `farrier:classes` and `farrier:connected`; ARGV[1] names the
 -- operation, ARGV[2] the device.
 --   farrier:device:<id>  hash: description, class, session, instance, seen, draining, lease, counters,
---                        rest_until, unfit, health, load, engines
+--                        rest_until, unfit, health, load, engines, trusted
 --   farrier:device       set of all ids
 --   farrier:classes      hash: id of a device class → the description of one of its machines
 --   farrier:connected:<class>  sorted set of the devices that may get work, by when each was seen
@@ -113,11 +113,17 @@ local function rest_ms()
 end
 
 -- A faulty device rests twice as long after each fault in a row, so that others get the batch.
-local function count_fault(batch, reason)
+-- One that it `invented` a result for puts it in quarantine, unless it is trusted.
+local function count_fault(batch, reason, invented)
   redis.call('HINCRBY', key, 'faults', 1)
+  local before = number('faults_in_a_row')
   local row = redis.call('HINCRBY', key, 'faults_in_a_row', 1)
+  if invented and get('trusted') ~= '1' and row < POLICY.quarantine_faults then
+    row = POLICY.quarantine_faults
+    redis.call('HSET', key, 'faults_in_a_row', row)
+  end
   note(id, 'faulted', {batch = batch, reason = reason, in_a_row = row})
-  if row == POLICY.quarantine_faults then note(id, 'quarantined', {reason = reason, in_a_row = row}) end
+  if before < POLICY.quarantine_faults and row >= POLICY.quarantine_faults then note(id, 'quarantined', {reason = reason, in_a_row = row}) end
   local rest = math.min(1000 * 2 ^ (row - 1), POLICY.longest_rest_ms)
   redis.call('HSET', key, 'rest_until', stamp(now_ms() + rest))
 end
@@ -185,7 +191,7 @@ function operations.hold()
   return {'ok'}
 end
 
--- session, batch, fence, '1' for a fault, its reason
+-- session, batch, fence, '1' for a fault, its reason, '1' where the device invented a result
 function operations.settle()
   local stale = why_stale(ARGV[3])
   if stale then return stale end
@@ -195,7 +201,7 @@ function operations.settle()
   if redis.call('SET', attempt, '', 'NX', 'EX', DAY_S) then
     if is_in_hand then note_load(ARGV[6] == '1' and 0 or 1) end
     if ARGV[6] == '1' then
-      count_fault(ARGV[4], ARGV[7])
+      count_fault(ARGV[4], ARGV[7], ARGV[8] == '1')
     else
       note_of_batch(id, 'measured', ARGV[4], {seconds = (now_ms() - number('held')) / 1000})
       redis.call('HINCRBY', key, 'measured', 1)
@@ -237,6 +243,17 @@ function operations.acquit()
     redis.call('HSET', key, 'rest_until', 0)
     note_of_batch(id, 'acquitted', ARGV[3], {})
     stand()
+  end
+  return {'ok'}
+end
+
+-- '0' or '1'; '' trusts the device unless somebody has decided about it: ok
+function operations.trust()
+  local before = get('trusted') or ''
+  local trusted = ARGV[3] == '' and (before == '' and '1' or before) or ARGV[3]
+  if trusted ~= before then
+    redis.call('HSET', key, 'trusted', trusted)
+    note(id, trusted == '1' and 'trusted' or 'untrusted', {})
   end
   return {'ok'}
 end

@@ -73,6 +73,7 @@ class Device:
     resting: bool  # after a fault, for a while
     health: dict[str, Any]  # temperature and clock, as far as it tells: fields of proto's Health
     unfit: str = ""  # why its agent is, where it is
+    trusted: bool = False  # an operator vouches for what it measures
     busy: float = 0.0  # share of the last `BUSY_MINUTES` in which it had a batch in hand
     load: Sequence[LoadMinute] = ()  # of the last half hour; minutes in which it did nothing lack
 
@@ -184,6 +185,24 @@ class Devices:
         self._call("release", device_id)
         return self.get(device_id)
 
+    def trust(self, device_id: str, trusted: bool = True) -> Device:
+        """Notes whether an operator vouches for what a device measures. Raises NotFoundError."""
+        self.get(device_id)
+        self._call("trust", device_id, "01"[trusted])
+        return self.get(device_id)
+
+    def trust_own(self, device_id: str) -> None:
+        """Trusts the device that whoever started the farm started with it, unless an operator has
+        decided otherwise."""
+        self._call("trust", device_id, "")
+
+    def are_trusted(self, device_ids: Sequence[str]) -> Sequence[bool]:
+        """Which of these devices are trusted, in one round trip."""
+        found = self._client.commands(
+            ("HGET", f"farrier:device:{one}", "trusted") for one in device_ids
+        )
+        return [one == "1" for one in found]
+
     def _call(self, operation: str, device_id: str, *args: str) -> Sequence[Any]:
         answer: Sequence[Any] = self._script(KEYS, [operation, device_id, *args])
         return answer
@@ -219,6 +238,7 @@ class Devices:
             faults=int(fields.get("faults", "0")),
             faults_in_a_row=faults_in_a_row,
             unfit=fields.get("unfit", ""),
+            trusted=fields.get("trusted") == "1",
             health=json.loads(fields.get("health", "{}")),
             busy=_busy(load, int(fields.get("held", "0")) / 1000 if fields["lease"] else None, now),
             load=load,

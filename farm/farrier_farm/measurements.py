@@ -7,6 +7,7 @@ of it as a whole is settled there, by whose it is.
 
 from __future__ import annotations
 
+import json
 import time
 
 from farrier.errors import CancelledError
@@ -23,6 +24,7 @@ from farrier_farm.leases import Lease, LeasePolicy, Leases, new_id
 from farrier_farm.settings import Settings
 from farrier_farm.states import State
 
+FLOORS = "floors"  # field of a batch: the floors of its candidates, which no device is told
 _KEPT_S = 86400.0  # a batch and its result, after its end
 
 
@@ -47,7 +49,11 @@ class Measurements:
 
     def submit(self, request: MeasureRequest, place: Place, job: Lease | None = None) -> str:
         """Queues a batch on behalf of a job's attempt and returns the batch's id."""
-        fields = {"request": to_json(request), "blobs": " ".join(sorted(request.blobs()))}
+        fields = {
+            "request": to_json(request.for_device()),
+            "blobs": " ".join(sorted(request.blobs())),
+            FLOORS: json.dumps(request.floors_ns),
+        }
         if job is not None:
             fields |= {"job": job.item, "job_fence": str(job.fence)}
         group = job.item if job is not None else ""

@@ -80,9 +80,11 @@ class Sessions:
         *,
         fault: bool,
         reason: str = "",
+        invented: bool = False,
     ) -> None:
-        """Counts an attempt at a batch that is over, once; `reason` says what a fault was."""
-        words = (str(fence), "01"[fault], reason)
+        """Counts an attempt at a batch that is over, once; `reason` says what a fault was. One that
+        was `invented` puts a device that is not trusted in quarantine."""
+        words = (str(fence), "01"[fault], reason, "01"[invented])
         await self._call("settle", device_id, session, batch_id, *words)
 
     async def let_go(self, device_id: str, batch_ids: Iterable[str]) -> None:

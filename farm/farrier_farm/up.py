@@ -194,6 +194,8 @@ class _Crew:
             connected = self._await(
                 lambda: _session(devices) not in ("", before), "the device agent does not connect"
             )
+            if connected:
+                devices.trust_own(DEVICE)
         finally:
             client.close()
         return self._probe.url if connected else None

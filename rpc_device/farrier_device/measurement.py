@@ -50,6 +50,7 @@ class DeviceFault(enum.StrEnum):
 
     DRIFTED = "drifted"  # the reference kernel became slower by `TimingPolicy.max_drift`
     LOST = "lost"  # the device disappeared in mid-batch
+    IMPLAUSIBLE = "implausible"  # it answered what no device can measure
     NO_SPACE = "no-space"
     BROKEN = "broken"  # nothing could be measured; the message says why
 
@@ -169,6 +170,10 @@ class MeasureRequest:
 
     `reference`, where given, is timed before and after the candidates to detect drift. With a
     `rival` there is one candidate, a whole model; the two are timed in turn.
+
+    `floors_ns` are of each candidate the nanoseconds that no call of it can beat, then those of
+    each of its parts. A batch that `verifies` decides whether a model is right, and so who measures
+    it matters. Both are for whoever hands the batch out: a device is told neither (`for_device`).
     """
 
     library: str
@@ -176,6 +181,13 @@ class MeasureRequest:
     policy: TimingPolicy = TimingPolicy()
     reference: Candidate | None = None
     rival: Rival | None = None
+    floors_ns: tuple[tuple[int, ...], ...] = ()
+    verifies: bool = False
+
+    def for_device(self) -> MeasureRequest:
+        """The request without what its device is not to know: one that knew the floors could
+        answer just above them."""
+        return dataclasses.replace(self, floors_ns=(), verifies=False)
 
     def blobs(self) -> frozenset[str]:
         """The sha256 of every blob that a device needs for this request, the library included."""
@@ -264,6 +276,35 @@ class MeasureResult:
             for candidate, result in zip(request.candidates, self.results, strict=True)
             if result.samples_ns
         )
+
+
+def impossible(result: MeasureResult) -> str:
+    """Return why a result is of no measurement whatever was measured, "" for any other."""
+    return next(filter(None, map(_impossible, result.results)), "")
+
+
+def _impossible(result: CandidateResult) -> str:
+    error = result.max_error
+    if error is not None and not error >= 0:  # NaN is not, either
+        return f"a candidate is off by {error}, which is no distance"
+    if any(ns < 0 for samples in (result.samples_ns, *result.parts_ns) for ns in samples):
+        return "a call ended before it began"
+    if result.status is Status.OK and not any(result.samples_ns):
+        return "a candidate ran and took no time"
+    return ""
+
+
+def implausible(result: MeasureResult, floors_ns: Sequence[Sequence[int]]) -> str:
+    """Return how a result is below the `floors_ns` of its request, "" where it is not."""
+    for one, floors in zip(result.results, floors_ns, strict=False):
+        for samples, floor in zip((one.samples_ns, *one.parts_ns), floors, strict=False):
+            took = undisturbed(samples)
+            if took < floor:
+                return (
+                    f"a call took {took / 1e3:.3g} µs, and no machine of its class takes less "
+                    f"than {floor / 1e3:.3g} µs"
+                )
+    return ""
 
 
 def to_json(value: MeasureRequest | MeasureResult) -> str:

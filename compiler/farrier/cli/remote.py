@@ -1,5 +1,5 @@
 """The verbs that talk to a server: submit, jobs, watch, versions, rollback, cancel, delete, fetch,
-devices, devices release."""
+devices, devices release, trust and untrust."""
 
 from __future__ import annotations
 
@@ -43,6 +43,8 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(rich_markup_mode=None)
     group.callback(invoke_without_command=True)(devices)
     group.command("release")(release)
+    group.command("trust")(trust)
+    group.command("untrust")(untrust)
     app.add_typer(group, name="devices", rich_help_panel=PANEL)
 
 
@@ -220,7 +222,7 @@ def devices(context: typer.Context, server: ServerOption = None) -> None:
     """List the devices that measure, or release one."""
     if context.invoked_subcommand is not None:
         return
-    columns = ["state", "cpu", "cores", "batches", "faults", "seen", "health", "engines"]
+    columns = ["state", "trusted", "cpu", "cores", "batches", "faults", "seen", "health", "engines"]
     table = Table(_id("device"), _id("class"), *columns, box=None)
     with Client(server) as client:
         found = list(client.devices())
@@ -230,6 +232,7 @@ def devices(context: typer.Context, server: ServerOption = None) -> None:
                 device.id,
                 device.device_class,
                 device.state,
+                "yes" if device.trusted else "no",
                 str(about.get("cpu", "")),
                 str(about.get("cores", "")),
                 str(device.measured),
@@ -251,6 +254,22 @@ def release(
     with Client(server) as client:
         released = client.release(device)
     typer.echo(f"{released.id} {released.state}")
+
+
+def trust(
+    device: Annotated[str, typer.Argument(help="The device's id.")], server: ServerOption = None
+) -> None:
+    """Vouch for what a device measures: a model that it verified counts as verified."""
+    with Client(server) as client:
+        typer.echo(f"{client.trust(device).id} is trusted")
+
+
+def untrust(
+    device: Annotated[str, typer.Argument(help="The device's id.")], server: ServerOption = None
+) -> None:
+    """Vouch for a device no more: another one has to confirm what it verifies."""
+    with Client(server) as client:
+        typer.echo(f"{client.trust(device, trusted=False).id} is not trusted")
 
 
 def _health(told: Mapping[str, Any]) -> str:

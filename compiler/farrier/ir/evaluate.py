@@ -21,6 +21,7 @@ from farrier.ir.expr import (
     Axis,
     Binary,
     BinaryOp,
+    Buffer,
     ByteTable,
     Cast,
     Const,
@@ -63,6 +64,14 @@ def evaluate(program: TensorProgram, inputs: Mapping[str, Array]) -> dict[str, A
         for stage in program.stages:
             arrays[stage.buffer.name] = _run_stage(stage, arrays)
     return {buffer.name: arrays[buffer.name] for buffer in program.outputs}
+
+
+def value_at(expr: Expr, variables: Mapping[str, Any]) -> Any:
+    """Return the value of an expression of indices where its variables have these values, arrays
+    that broadcast against each other. Raises KeyError for another variable or an element of a
+    buffer, CompilerError for a size."""
+    stage = Stage(Buffer("", DType.I64, ()), (), expr)
+    return _Point(stage, {}, variables).value(expr)
 
 
 def _run_stage(stage: Stage, arrays: Mapping[str, Array]) -> Array:

@@ -11,7 +11,9 @@ from farrier.ir.expr import Buffer, MemoryScope
 from farrier.ir.loop import Function
 from farrier.ir.types import DType
 from farrier.kernels import BuildInput, Compiled, Helpers
+from farrier.lower.region import lower_region
 from farrier.measure.drift import drift_candidate, drift_object
+from farrier.measure.floor import floor_ns
 from farrier.measure.packing import as_argument, packing_function, packing_objects
 from farrier.measure.runner import Blobs
 from farrier.measure.sizes import sizes_argument
@@ -72,6 +74,7 @@ class BatchBuilder:
         tolerance = max(policy.tolerance, rounding(task.region))
         self._policy = dataclasses.replace(policy, tolerance=tolerance)
         self._arguments: tuple[list[Argument], list[Argument]] | None = None
+        self._floor_ns: int | None = None
 
     def build(self, space: Space, candidates: Sequence[Decisions]) -> Batch:
         """A batch of `candidates`; one that is listed twice is built once and measured twice."""
@@ -106,7 +109,10 @@ class BatchBuilder:
         linked = backend.library(list(dict.fromkeys(objects)), (), self._target)
         library = self._blobs.put(linked)
         reference = drift_candidate(self._blobs)
-        request = MeasureRequest(library, tuple(requested), self._policy, reference)
+        floors = ((self._floor(),),) * len(requested)
+        request = MeasureRequest(
+            library, tuple(requested), self._policy, reference, floors_ns=floors
+        )
         return Batch(request, tuple(places), failures)
 
     def _candidate(
@@ -143,6 +149,16 @@ class BatchBuilder:
                 packers[key] = packing_function(f"packing{len(packers)}", params, packed)
             prepare = packers[key].name
         return Candidate(kernel.name, tuple(arguments), prepare)
+
+    def _floor(self) -> int:
+        """The nanoseconds that no call of a candidate can beat."""
+        if self._floor_ns is None:
+            task, threads = self._task, self._policy.threads
+            program = lower_region(
+                task.region, task.symbol, task.constant_inputs, self._target, threads
+            )
+            self._floor_ns = floor_ns(program, self._target, threads)
+        return self._floor_ns
 
     def _own_memory(self, kernel: Interface) -> list[Argument]:
         """What a kernel takes behind its params, its slices as far apart as ever in a model."""

@@ -23,7 +23,7 @@ from farrier.errors import CompilerError
 from farrier.ir.dim import typical
 from farrier.kernels import BuildInput, Compiled, Helpers
 from farrier.kernels.choose import ScheduledTask
-from farrier.measure import Blobs, Runner, measure_by, sizes_argument
+from farrier.measure import Blobs, Runner, floor_ns, measure_by, sizes_argument
 from farrier.model_tuning.variant import Variant
 from farrier.progress import Listener, Warned
 from farrier.progress.clock import Clock
@@ -142,6 +142,7 @@ class Comparison:
         self._clock = clock or Clock()
         self._compiling = threading.Lock()
         self._made: dict[_Key, Compiled | CompilerError] = {}
+        self._floors_ns: dict[str, int] = {}  # by the key of a task
         self._run_s: float | None = None  # of one run of the model, once it is known
         self.compile_s = _COMPILE_S  # of one kernel, as far as is known
         self.racers = 2  # variants that the last race is between
@@ -257,8 +258,25 @@ class Comparison:
         order = [*range(len(candidates))]
         sequence = [n for turn in range(turns) for n in (order[::-1] if turn % 2 else order)]
         library = self._library(plans, candidates)
-        request = MeasureRequest(library, tuple(candidates[n] for n in sequence), policy)
+        floors = [self._floors(*one) for one in zip(variants, plans, strict=True)]
+        request = MeasureRequest(
+            library,
+            tuple(candidates[n] for n in sequence),
+            policy,
+            floors_ns=tuple(floors[n] for n in sequence),
+        )
         return _Prepared(plans, sequence, request)
+
+    def _floors(self, variant: Variant, planned: _Planned) -> tuple[int, ...]:
+        """The nanoseconds that no run of the variant can beat, then those of each of its calls."""
+        each = [self._floor(variant.choices[call.task]) for call in planned.plan.calls]
+        return (sum(each), *each)
+
+    def _floor(self, choice: ScheduledTask) -> int:
+        key = choice.task.key
+        if key not in self._floors_ns:
+            self._floors_ns[key] = floor_ns(choice.program, self._target, self._threads)
+        return self._floors_ns[key]
 
     def _library(self, plans: Sequence[_Planned], candidates: Sequence[Candidate]) -> str:
         """The blob with the entries of all candidates, and their kernels."""

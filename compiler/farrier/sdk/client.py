@@ -689,6 +689,13 @@ class Client(Closing):
         device: Device = from_json(Device, self._repeated("POST", path))
         return device
 
+    def trust(self, device_id: str, *, trusted: bool = True) -> Device:
+        """Vouches for what a device measures, or does so no more. Raises NotFoundError."""
+        verb = "trust" if trusted else "untrust"
+        path = f"/v1/devices/{urllib.parse.quote(device_id, safe='')}/{verb}"
+        device: Device = from_json(Device, self._repeated("POST", path))
+        return device
+
     # Transport
 
     def _repeated(self, method: str, path: str, **request: Any) -> Any:

@@ -87,6 +87,7 @@ class Device:
     unfit: str = ""  # why its agent gets no work
     health: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # temperature, clock, …
     engines: Mapping[str, str] = dataclasses.field(default_factory=dict)  # version by name
+    trusted: bool = False  # an operator vouches for what it measures
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

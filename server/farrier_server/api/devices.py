@@ -41,6 +41,7 @@ class DeviceView(BaseModel):
     measured: int = Field(description="batches")
     faults: int = Field(description="batches lost to the device: drift, crashes of its agent")
     unfit: str = Field(description="why its agent gets no work, and the way out; else empty")
+    trusted: bool = Field(description="an operator vouches for what it measures")
     health: dict[str, Any] = Field(
         description="celsius, limit_celsius, clock_mhz, max_clock_mhz, throttled (why, now), "
         "throttles (how often) and waits (for what it takes no batch), as far as its system tells"
@@ -66,6 +67,7 @@ class DeviceView(BaseModel):
             measured=device.measured,
             faults=device.faults,
             unfit=device.unfit,
+            trusted=device.trusted,
             health=finite(device.health),
             busy=device.busy,
             throughput=[
@@ -89,7 +91,7 @@ class HappeningView(BaseModel):
     at: float = Field(description="Unix seconds")
     what: str = Field(
         description="connected, lost, back, draining, leased, measured, faulted, acquitted, "
-        "quarantined, unfit or released"
+        "quarantined, unfit, released, trusted or untrusted"
     )
     device_class: str | None = Field(description="with which it connected")
     batch: str | None = Field(description="that it leased, measured or faulted on")
@@ -155,3 +157,15 @@ def get_history(
 def release_device(device_id: DeviceId, farm: FarmDep) -> DeviceView:
     """Ends a device's quarantine: whoever looked after it says that it measures well again."""
     return DeviceView.of(farm.devices.release(device_id))
+
+
+@router.post("/{device_id}/trust", responses=documented(404, 503))
+def trust_device(device_id: DeviceId, farm: FarmDep) -> DeviceView:
+    """Vouches for what the device measures: a model that it verified counts as verified."""
+    return DeviceView.of(farm.devices.trust(device_id))
+
+
+@router.post("/{device_id}/untrust", responses=documented(404, 503))
+def untrust_device(device_id: DeviceId, farm: FarmDep) -> DeviceView:
+    """Vouches for the device no more."""
+    return DeviceView.of(farm.devices.trust(device_id, False))
