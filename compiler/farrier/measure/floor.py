@@ -40,8 +40,7 @@ def floor_ns(program: TensorProgram | Function, target: Target, threads: int) ->
     if not isinstance(program, TensorProgram):
         return 0
     stored = sum(
-        math.prod(map(typical, buffer.shape)) * buffer.dtype.bits // 8
-        for buffer in program.outputs
+        math.prod(map(typical, buffer.shape)) * buffer.dtype.bits // 8 for buffer in program.outputs
     )
     multiplied = sum(_cycles(one, target) for one in least_products(program))
     cycles = max(multiplied, stored / _STORED_BYTES)
