@@ -96,6 +96,8 @@ TABLE: Mapping[tuple[str, str], Rule] = {
     ("GET", "/v1/devices/{device_id}"): _USER,
     ("GET", "/v1/devices/{device_id}/history"): _USER,
     ("POST", "/v1/devices/{device_id}/release"): _OPERATOR,
+    ("POST", "/v1/devices/{device_id}/trust"): _OPERATOR,
+    ("POST", "/v1/devices/{device_id}/untrust"): _OPERATOR,
     ("GET", "/v1/classes"): _USER,
     ("GET", "/v1/targets"): _USER,
     ("GET", "/v1/records"): _USER,
