@@ -15,7 +15,7 @@ from farrier.ir.graph import Value
 from farrier.ir.loop import For, Function, LoopKind, Store
 from farrier.ir.types import DType, TensorType
 from farrier.partition.program import Branch, Call, DriverProgram, Fail, Repeat, Slice
-from farrier.passes.plan_memory import Place, Segment
+from farrier.passes.plan_memory import MemoryPlan, Place, Segment
 from farrier.targets.cpu.codegen import compile_functions, compile_text, link, support_object
 from farrier.targets.cpu.codegen.entry import (
     WORKSPACE_BYTES,
@@ -46,6 +46,11 @@ def value(name: str, *shape: int, dtype: DType = DType.I64) -> Value:
 def call(output: str) -> Call:
     """The call that computes a value; what it reads is said by the placement alone."""
     return Call(output, (), (value(output),), "")
+
+
+def memory(nbytes, tops=None) -> MemoryPlan:
+    """A plan that needs so many bytes."""
+    return MemoryPlan({}, {}, nbytes, nbytes, 0, tops or {})
 
 
 def program(steps, inputs: int = 0, outputs: int = 0) -> DriverProgram:
@@ -148,16 +153,18 @@ def test_a_kernel_gets_the_sizes_that_it_runs_for(target):
         written=(Slice(value("rest", 50, 2), value("part", 2)),),
         body=(call("part"),),
     )
+    top = dim("top", 0, 8 * 50, 8)
     placement = Placement(
         {
             "first": KernelCall("note", (Place(Segment.OUTPUT, 0, 8 * n - 8), sizes)),
             "part": KernelCall("note", (Place(Segment.POINTER, pointer="part"), sizes)),
         },
-        {"i": Place(Segment.WORKSPACE), "rest": Place(Segment.OUTPUT, 0, 8 * n)},
+        {"i": Place(Segment.WORKSPACE), "rest": Place(Segment.OUTPUT, 0, top)},
+        dict(zip(symbols((top,)), [(8 * n, 8 * m - 400)], strict=True)),
     )
     dims = tuple(symbols((n, m)))
     entry = emit_entry(program([call("first"), loop], 0, 1), placement, dims=dims)
-    texts = (kernel, entry.text, emit_workspace_bytes(n * m, dims))
+    texts = (kernel, entry.text, emit_workspace_bytes(memory(n * m), dims))
     objects = [compile_text(text, target) for text in texts]
     with Library.from_bytes(link([*objects, support_object(target)])) as library:
         room = library.function(WORKSPACE_BYTES, ctypes.c_int64, ctypes.c_void_p)
@@ -190,7 +197,7 @@ EXTENTS = (
 @pytest.mark.parametrize("extent", EXTENTS, ids=str)
 def test_extents_are_computed_as_they_are_evaluated(target, extent):
     dims = tuple(symbols((N, M)))
-    made = compile_text(emit_workspace_bytes(extent, dims), target)
+    made = compile_text(emit_workspace_bytes(memory(extent), dims), target)
     with Library.from_bytes(link([made, support_object(target)])) as library:
         computed = library.function(WORKSPACE_BYTES, ctypes.c_int64, ctypes.c_void_p)
         for n in (1, 2, 13, 999, 1000):
@@ -255,3 +262,17 @@ def test_no_machine_needs_a_library_for_its_arithmetic(target, cpu):
             transform(f"k_{op.value}_{dtype}", op, dtype) for op in UnaryOp if op is not UnaryOp.NOT
         ]
     assert link(compile_functions(functions, other))
+
+
+def test_tops_are_computed_as_they_are_evaluated(target):
+    first, second = dim("top.0", 0, 9999, 0), dim("top.1", 0, 99999, 0)
+    extents = ((N, 9 * M + 1, 40), (first + 3 * M, 2 * N, first + 100))
+    plan = memory(64 * second + first, dict(zip(symbols((first, second)), extents, strict=True)))
+    made = compile_text(emit_workspace_bytes(plan, tuple(symbols((N, M)))), target)
+    with Library.from_bytes(link([made, support_object(target)])) as library:
+        computed = library.function(WORKSPACE_BYTES, ctypes.c_int64, ctypes.c_void_p)
+        for n, m in ((1, 0), (41, 4), (1000, 3), (12, 50), (300, 33)):
+            top = max(n, 9 * m + 1, 40)
+            needed = 64 * max(top + 3 * m, 2 * n, top + 100) + top
+            assert computed(np.array([n, m]).ctypes.data) == needed
+            assert plan.workspace_at({"n": n, "m": m}) == needed

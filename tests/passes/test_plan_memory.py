@@ -10,22 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from farrier.errors import CompilerError
-from farrier.ir.dim import dim, evaluate
+from farrier.ir.dim import Dim, dim, evaluate
 from farrier.ir.parser import parse_ir
 from farrier.partition import extract_tasks
+from farrier.passes.packing import Block, _attempts, alive_at_once, pack_blocks
 from farrier.passes.plan_memory import (
     GAP_BYTES,
-    Block,
     Place,
     Segment,
-    _attempts,
-    alive_at_once,
-    pack,
-    pack_blocks,
     plan_memory,
     scratch_of,
     slices_of,
 )
+from farrier.passes.stacking import _MOST_TERMS, pack, packed
 
 _STEPS = st.tuples(st.integers(0, 12), st.integers(0, 12)).map(sorted)
 
@@ -69,12 +66,19 @@ def symbolic_blocks(draw):
     ]
 
 
+def _at(stack, sizes):
+    """A stack's offsets and bytes at some sizes."""
+    known = dict(sizes)
+    for top, extents in stack.tops.items():
+        known[top.name] = max(evaluate(extent, known) for extent in extents)
+    offsets = {name: evaluate(offset, known) for name, offset in stack.offsets.items()}
+    return offsets, evaluate(stack.nbytes, known)
+
+
 @given(symbolic_blocks(), st.integers(1, 40), st.integers(0, 9))
 def test_blocks_lie_apart_whatever_the_sizes(blocks, n, m):
-    offsets, total = pack(blocks)
     sizes = {"n": n, "m": m}
-    end = evaluate(total, sizes)
-    at = {name: evaluate(offset, sizes) for name, offset in offsets.items()}
+    at, end = _at(pack(blocks), sizes)
     for i, a in enumerate(blocks):
         reach = at[a.name] + evaluate(a.nbytes, sizes)
         assert at[a.name] % 64 == 0
@@ -84,9 +88,26 @@ def test_blocks_lie_apart_whatever_the_sizes(blocks, n, m):
                 assert reach <= at[b.name] or at[b.name] + evaluate(b.nbytes, sizes) <= at[a.name]
 
 
+@given(symbolic_blocks())
+def test_typical_sizes_take_what_their_packing_takes(blocks):
+    assert _at(pack(blocks), {"n": 10, "m": 3})[1] <= packed(blocks)[1]
+
+
 def test_blocks_in_turn_share_a_slot():
     blocks = [Block(f"b{i}", 64 * _N, i, i + 1) for i in range(9)]
-    assert pack(blocks)[1] == 128 * _N
+    assert pack(blocks).nbytes == 128 * _N
+
+
+def test_heights_stay_short_however_many_blocks_there_are():
+    """Sizes decide which of the two blocks that alternate is the larger one; without names each
+    height contains all those below it."""
+    blocks = [Block(f"b{i}", (i % 5 + 1) * (_N, 9 * _M)[i % 2], i, i + 2) for i in range(400)]
+    stack = pack(blocks)
+    heights = [*stack.offsets.values(), stack.nbytes, *itertools.chain(*stack.tops.values())]
+    assert (
+        max(len(height.terms) for height in heights if isinstance(height, Dim)) <= _MOST_TERMS + 1
+    )
+    assert {str(symbol) for symbol in stack.tops} > {"top.0"}
 
 
 def test_what_data_decides_has_room_for_the_most():

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from farrier.artifact.manifest import Manifest, TensorSpec
-from farrier.errors import ArtifactError, InputMismatchError
+from farrier.errors import ArtifactError, InputMismatchError, MemoryLimitError
 from farrier.ir.dim import dim, symbols
 from farrier.ir.graph import Value
 from farrier.ir.types import DType, TensorType
 from farrier.options.shapes import NamedDim
 from farrier.partition.program import Call, DriverProgram, Repeat, Slice
-from farrier.passes.plan_memory import Place, Segment
+from farrier.passes.plan_memory import MemoryPlan, Place, Segment
 from farrier.runtime.artifact import Artifact
 from farrier.targets import parse_target
 from farrier.targets.cpu.codegen import compile_text, link, support_object
@@ -70,10 +70,11 @@ def artifact():
     inputs = rows("x", n), rows("k", n)
     program = DriverProgram(inputs, (rows("y", 2 * n),), (), tuple(steps), {})
     assert program.dims == dims
+    needed = 64 + 16 * n
     texts = (
         _KERNEL,
         emit_entry(program, Placement(calls, places)).text,
-        emit_workspace_bytes(64 + 16 * n, dims),
+        emit_workspace_bytes(MemoryPlan({}, {}, needed, needed, 0, {}), dims),
     )
     library = link([*(compile_text(text, target) for text in texts), support_object(target)])
     typical = ((4, 2), (8, 2))
@@ -156,3 +157,16 @@ def test_a_size_comes_in_steps(artifact):
         x = np.zeros((count, 2), np.int64)
         with pytest.raises(InputMismatchError, match="rows is 3 to 15000 in steps of 3"):
             stepping.run({"x": x, "k": x})
+
+
+def test_the_limit_holds_what_the_workspace_takes_and_not_what_it_takes_at_most(artifact):
+    """64 + 16 n bytes, for which the manifest says more; beside them the output's 32 n."""
+    manifest = dataclasses.replace(artifact.manifest, workspace="1000000*s0")
+    large = Artifact(manifest, artifact.members, memoryview(b""))
+    x = np.ones((500, 2), np.int64)
+    session = large.session(memory_bytes=64 + 48 * 500)
+    np.testing.assert_array_equal(session.run({"x": x, "k": x})["y"], np.full((1000, 2), 3))
+    more = np.ones((501, 2), np.int64)
+    with pytest.raises(MemoryLimitError, match=f"needs {64 + 48 * 501} bytes"):
+        session.run({"x": more, "k": more})
+    np.testing.assert_array_equal(session.run({"x": x, "k": x})["y"], np.full((1000, 2), 3))

@@ -133,7 +133,7 @@ class Manifest:
     preconditions: tuple[Precondition, ...] = ()  # what was taken for granted of the dims
     counted: tuple[CountedDim, ...] = ()  # in the order in which the entry says their values
     checks: tuple[SizeCheck, ...] = ()  # the one numbered n fails with the code -1 - n
-    workspace: int | str = 0  # its bytes, an extent in the dims and capacities
+    workspace: int | str = 0  # its bytes at most, an extent in the dims and capacities
     # Typical values of the dims, capacities and counted ones, a place for the size that fails a
     # check, then those that single calls take.
     sizes: tuple[int, ...] = ()
@@ -240,7 +240,7 @@ class Manifest:
         return parse_extent(str(precondition.extent), self._given())
 
     def workspace_extent(self) -> Extent:
-        """The bytes of workspace, over the symbols of dims and capacities."""
+        """The bytes of workspace at most, over the symbols of dims and capacities."""
         return parse_extent(str(self.workspace), self._given())
 
     def _given(self) -> dict[str, Extent]:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import bisect
 import dataclasses
 import enum
 import functools
-import random
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 
 from farrier.errors import CompilerError
-from farrier.ir.dim import Extent, ceildiv, is_less, maximum, number, typical, upper
+from farrier.ir.dim import Extent, Symbol, evaluate, maximum, typical, upper
 from farrier.ir.graph import Value
 from farrier.partition.program import Bind, Branch, Call, DriverProgram, Fail, Repeat, Step
+from farrier.passes.packing import ALIGNMENT, Block, alive_at_once
+from farrier.passes.stacking import packed, stacked
 
-ALIGNMENT = 64  # bytes: a cache line, and the widest vector
-_MOST_ATTEMPTS = 100
 GAP_BYTES = 256 << 10  # what is fetched ahead is not further away: measured on Zen 5
 _MOST_SPREAD = 1.1  # of the workspace with nothing between the threads' slices
-_PAIRS = 5_000_000  # of blocks to be compared, in all attempts
 _NONE: Mapping[str, Extent] = {}
 
 
@@ -49,22 +47,25 @@ class MemoryPlan:
     """`places` are by value name, those of `scratch_of`, `slices_of` and `buffers_of` included.
     `slice_steps` are bytes from a thread's slice to the next one's, by the name of the call's first
     output. No plan needs less than `lower_bound` bytes at the typical sizes: what is alive at once,
-    slices with nothing between them included."""
+    slices with nothing between them included.
+
+    Offsets may be over the symbols of `tops` beside the dims. Each of these is the largest of some
+    extents, over the dims and the tops before it. `most_bytes` is over the dims alone, and never
+    less than `workspace_bytes`, which it equals where there are no tops."""
 
     places: Mapping[str, Place]
     slice_steps: Mapping[str, Extent]
     workspace_bytes: Extent
+    most_bytes: Extent
     lower_bound: int
+    tops: Mapping[Symbol, tuple[Extent, ...]]
 
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Block:
-    """Bytes that must stay from step `first` to step `last`, both included."""
-
-    name: str
-    nbytes: Extent
-    first: int
-    last: int
+    def workspace_at(self, sizes: Mapping[str, int]) -> int:
+        """The bytes of workspace for these sizes of the dims, by name."""
+        known = dict(sizes)
+        for top, extents in self.tops.items():
+            known[top.name] = max(evaluate(extent, known) for extent in extents)
+        return evaluate(self.workspace_bytes, known)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -148,7 +149,7 @@ class _Packing:
             steps = dict.fromkeys(slices, largest + spread.gap)
             behind = (threads - 1) * (largest + spread.gap) + largest
         blocks = timeline.blocks()
-        return cls(program, fixed, timeline, blocks, *_packed(blocks), steps, behind)
+        return cls(program, fixed, timeline, blocks, *packed(blocks), steps, behind)
 
     @property
     def typical_bytes(self) -> int:
@@ -157,17 +158,31 @@ class _Packing:
 
     def plan(self, lower_bound: int) -> MemoryPlan:
         """The plan for any sizes."""
-        offsets, total = _placed(self.blocks, self.offsets, self.total)
+        stack = stacked(self.blocks, self.offsets, self.total)
         places = dict(self.fixed)
-        places |= {name: Place(Segment.WORKSPACE, 0, offset) for name, offset in offsets.items()}
+        for name, offset in stack.offsets.items():
+            places[name] = Place(Segment.WORKSPACE, 0, offset)
         pointers = self.timeline.pointers
         places |= {name: Place(Segment.POINTER, pointer=name) for name in pointers}
         if self.behind != 0:
-            places |= {slices_of(name): Place(Segment.WORKSPACE, 0, total) for name in self.steps}
+            behind = Place(Segment.WORKSPACE, 0, stack.nbytes)
+            places |= {slices_of(name): behind for name in self.steps}
         for name, home in self.program.homes.items():
             place = places.get(home.name, Place(Segment.WORKSPACE))  # of no elements, if unwritten
             places[name] = dataclasses.replace(place, offset=place.offset + home.offset)
-        return MemoryPlan(places, self.steps, total + self.behind, lower_bound)
+        return MemoryPlan(
+            places=places,
+            slice_steps=self.steps,
+            workspace_bytes=stack.nbytes + self.behind,
+            most_bytes=(self._all_bytes() if stack.tops else stack.nbytes) + self.behind,
+            lower_bound=lower_bound,
+            tops=stack.tops,
+        )
+
+    def _all_bytes(self) -> Extent:
+        """The bytes of all blocks beside each other."""
+        sizes = (block.nbytes + ALIGNMENT - 1 for block in self.blocks)
+        return functools.reduce(operator.add, sizes, 0)
 
 
 def scratch_of(name: str) -> str:
@@ -299,149 +314,3 @@ class _Timeline:
         """The blocks in which a value may lie."""
         name = self._program.home(value).name
         return self.pointers.get(name, (name,))
-
-
-def pack(blocks: Sequence[Block]) -> tuple[dict[str, Extent], Extent]:
-    """Offsets that keep blocks alive at one step apart whatever the sizes, and the bytes they take
-    in all: packed where sizes are typical, and at others in the same order."""
-    return _placed(blocks, *_packed(blocks))
-
-
-def _packed(blocks: Sequence[Block]) -> tuple[dict[str, int], int]:
-    """Offsets and the bytes taken in all where sizes are typical."""
-    return pack_blocks(
-        [dataclasses.replace(block, nbytes=typical(_aligned(block.nbytes))) for block in blocks]
-    )
-
-
-def _placed(
-    blocks: Sequence[Block], offsets: Mapping[str, int], total: int
-) -> tuple[dict[str, Extent], Extent]:
-    """Offsets and the bytes taken in all at any sizes, given those where sizes are typical."""
-    if all(isinstance(block.nbytes, int) for block in blocks):
-        return dict(offsets), total
-    return _stacked(sorted(blocks, key=lambda b: (offsets[b.name], typical(b.nbytes), b.name)))
-
-
-def _stacked(blocks: Sequence[Block]) -> tuple[dict[str, Extent], Extent]:
-    """Each block on top of those before it that are alive with it: they lie in that order at any
-    sizes, and where the order is that of a packing, they are as close as in it."""
-    offsets: dict[str, Extent] = {}
-    ends: dict[str, Extent] = {}
-    covered: set[str] = set()  # ends below another one's
-    for position, block in enumerate(blocks):
-        below: list[Block] = []
-        for other in reversed(blocks[:position]):
-            # What lies under another one that is alive with both ends below that one's end.
-            if _meet(other, block) and not any(_meet(other, above) for above in below):
-                below.append(other)
-        offsets[block.name] = _highest_end([ends[other.name] for other in below])
-        ends[block.name] = offsets[block.name] + _aligned(block.nbytes)
-        covered.update(other.name for other in below)
-    return offsets, _highest_end([ends[b.name] for b in blocks if b.name not in covered])
-
-
-def _meet(one: Block, other: Block) -> bool:
-    """Whether two blocks are alive at one step."""
-    return one.first <= other.last and other.first <= one.last
-
-
-def _highest_end(ends: Sequence[Extent]) -> Extent:
-    """The largest of some extents; of those that another one always reaches nothing is left."""
-    found: list[Extent] = []
-    for end in dict.fromkeys(ends):
-        if not any(is_less(end, other + 1) for other in found):
-            found = [other for other in found if not is_less(other, end + 1)] + [end]
-    return functools.reduce(maximum, found) if found else 0
-
-
-def pack_blocks(blocks: Sequence[Block]) -> tuple[dict[str, int], int]:
-    """Offsets of blocks of known sizes that keep those alive at one step apart, and the bytes they
-    take in all.
-
-    Greedy by size, each into the smallest gap that holds it (Pisarchyk and Lee, "Efficient Memory
-    Management for Deep Neural Net Inference", 2020, section 5.2). While that takes more than is
-    alive at once, the blocks that end highest go first in the next attempt (Joslin and Clements,
-    "Squeaky Wheel Optimization", 1999). Where that goes round in circles, single blocks change
-    their turn in the best order found, half of the time one of those that end highest.
-    """
-    order = sorted(blocks, key=lambda b: (-typical(b.nbytes), b.first, b.name))
-    least = alive_at_once(blocks)
-    offsets, reach = _placed_in(order)
-    best_order, best, total = order, offsets, reach
-    attempts = _attempts(len(blocks))
-    rng = random.Random(0)  # the same plan each time
-    for attempt in range(attempts):
-        if total == least:
-            break
-        if attempt < attempts // 2:
-            top = {block.name for block in _highest(order, offsets, reach)}
-            order = sorted(order, key=lambda b: b.name not in top)
-        else:
-            among = best_order if rng.random() < 0.5 else _highest(best_order, best, total)
-            moved = rng.choice(among)
-            order = [block for block in best_order if block is not moved]
-            order.insert(rng.randrange(len(blocks)), moved)
-        offsets, reach = _placed_in(order)
-        if reach <= total:
-            best_order, best, total = order, offsets, reach
-    return best, total
-
-
-def _highest(order: Sequence[Block], offsets: Mapping[str, int], reach: int) -> list[Block]:
-    """The blocks that end where memory does."""
-    return [b for b in order if offsets[b.name] + number(_aligned(b.nbytes)) == reach]
-
-
-def _attempts(blocks: int) -> int:
-    """How many orders to try, within about a second."""
-    return min(_MOST_ATTEMPTS, _PAIRS // max(blocks, 1) ** 2)
-
-
-def _placed_in(order: Sequence[Block]) -> tuple[dict[str, int], int]:
-    """Offsets by name, each block in turn into the smallest gap, and the bytes they take."""
-    offsets: dict[str, int] = {}
-    placed: list[tuple[int, int, Block]] = []  # offset, end, block; by offset
-    total = 0
-    for block in order:
-        size = number(_aligned(block.nbytes))
-        overlapping = (
-            (start, end)
-            for start, end, other in placed
-            if other.first <= block.last and block.first <= other.last
-        )
-        offset = _best_gap(overlapping, size)
-        offsets[block.name] = offset
-        total = max(total, offset + size)
-        bisect.insort(placed, (offset, offset + size, block), key=lambda item: item[0])
-    return offsets, total
-
-
-def _best_gap(taken: Iterable[tuple[int, int]], size: int) -> int:
-    """The start of the smallest gap that holds `size`; `taken` are ranges sorted by start."""
-    best: tuple[int, int] | None = None
-    reach = 0
-    for start, end in taken:
-        gap = start - reach
-        if gap >= size and (best is None or gap < best[0]):
-            best = (gap, reach)
-        reach = max(reach, end)
-    return best[1] if best is not None else reach
-
-
-def alive_at_once(blocks: Sequence[Block]) -> int:
-    """The most bytes that any step needs, at the typical sizes."""
-    change: dict[int, int] = {}
-    for block in blocks:
-        size = typical(_aligned(block.nbytes))
-        change[block.first] = change.get(block.first, 0) + size
-        change[block.last + 1] = change.get(block.last + 1, 0) - size
-    alive = most = 0
-    for step in sorted(change):
-        alive += change[step]
-        most = max(most, alive)
-    return most
-
-
-def _aligned(nbytes: Extent) -> Extent:
-    return ceildiv(nbytes, ALIGNMENT) * ALIGNMENT

@@ -151,7 +151,7 @@ def _manifest(
         workspace_bytes=linked.workspace_bytes,
         dims=tuple(named[s.name] for s in linked.dims if s not in linked.capacities),
         capacities=tuple(Capacity(s.name, s.typical) for s in linked.capacities),
-        workspace=_text(linked.memory.workspace_bytes),
+        workspace=_text(linked.memory.most_bytes),
         preconditions=imported.preconditions,
         checks=tuple(
             SizeCheck(c.origin, _text(c.most), c.is_exact, c.reason, c.needs) for c in linked.checks

@@ -371,7 +371,7 @@ class Verifier:
         packed = linked.params
         self._blobs.lend(packed.digest, packed.memory.path)
         params = Argument(Role.INPUT, packed.nbytes, blob=packed.digest)
-        nbytes = max(evaluate(extent, given) for extent in linked.workspaces)
+        nbytes = max(memory.workspace_at(given) for memory in linked.memories)
         rest = (params, Argument(Role.SCRATCH, nbytes), *sizes_argument(sizes, self._blobs))
         arguments = (*self._inputs, *outputs, *rest)
         candidates = tuple(Candidate(entry, arguments) for entry in linked.entries)

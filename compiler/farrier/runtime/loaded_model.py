@@ -312,10 +312,17 @@ class LoadedModel:
         return told
 
     def _needed_bytes(self) -> int:
-        """What outputs and workspace take at the present sizes, in numbers that do not overflow."""
+        """The bytes that outputs and workspace take at the present sizes, or more where that still
+        is within the limit. Compiled code computes in 64 bits, so it is not asked for more."""
         told = self._given | self._capacities
-        room = evaluate(self._workspace_extent, told)
-        return sum((slot.room(told) for slot in self._outputs), room)
+        outputs = sum(slot.room(told) for slot in self._outputs)
+        most = evaluate(self._workspace_extent, told)
+        if not self.memory_bytes - outputs < most < 1 << 63 or not told:
+            return outputs + most
+        sizes = [told[one.symbol] for one in self.manifest.given]
+        return outputs + self.code.workspace_bytes(
+            ctypes.addressof((ctypes.c_int64 * len(sizes))(*sizes))
+        )
 
     def _lay_out(self) -> None:
         """Makes outputs and workspace as large as the present sizes ask for."""

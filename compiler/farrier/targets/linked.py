@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from farrier.artifact.calls import CallRecord
 from farrier.artifact.params import PackedParams
-from farrier.ir.dim import Extent, Symbol
+from farrier.ir.dim import Extent, Symbol, typical
 
 if TYPE_CHECKING:
     from farrier.passes.plan_memory import MemoryPlan
@@ -22,17 +22,25 @@ class LinkedModel:
     library: bytes
     params: PackedParams
     bytes_of: Mapping[Hashable, int]
-    workspace_bytes: int  # at the typical sizes
-    workspaces: tuple[Extent, ...]  # for all sizes of the dims, and for each of the hot ones
     dims: tuple[Symbol, ...]  # what the caller says; then capacities, the last of these
     capacities: tuple[Symbol, ...]
     counted: tuple[Symbol, ...]
     checks: tuple[Check, ...]
     sizes: tuple[int, ...]
     max_threads: int  # each thread has scratch memory of its own
-    memory: MemoryPlan
+    memories: tuple[MemoryPlan, ...]  # for all sizes of the dims, and for each of the hot ones
     calls: tuple[CallRecord, ...]  # in the order of execution
     entries: tuple[str, ...]  # what a caller calls; then, beside hot code, that for all sizes
+
+    @property
+    def memory(self) -> MemoryPlan:
+        """The plan for all sizes."""
+        return self.memories[0]
+
+    @property
+    def workspace_bytes(self) -> int:
+        """The bytes of workspace at the typical sizes."""
+        return max(typical(memory.workspace_bytes) for memory in self.memories)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

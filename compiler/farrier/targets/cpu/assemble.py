@@ -162,15 +162,13 @@ def assemble(
         library=library,
         params=params,
         bytes_of=planned.arena.bytes_of,
-        workspace_bytes=max(typical(one.memory.workspace_bytes) for one in plans),
-        workspaces=tuple(one.memory.workspace_bytes for one in plans),
+        memories=tuple(one.memory for one in plans),
         dims=planned.dims,
         capacities=planned.capacities,
         counted=planned.counted,
         checks=checks,
         sizes=shown.sizes,
         max_threads=planned.max_threads,
-        memory=planned.memory,
         calls=shown.calls,
         entries=(ENTRY, GENERAL) if hot else (ENTRY,),
     )
@@ -186,7 +184,7 @@ def _library(
     entries, texts = [], []
     for number, (sizes, one) in enumerate(hot.items()):
         name = f"{ENTRY}.hot{number}"
-        entries.append(HotEntry(sizes, name, one.memory.workspace_bytes))
+        entries.append(HotEntry(sizes, name, one.memory))
         made = one.entry(name, planned.dims, len(checks))
         texts.append(made.text)
         checks += made.checks
@@ -198,8 +196,7 @@ def _library(
     # The kernels are seen from outside too, so that a profiler can call them one by one.
     exports = [ENTRY, *sorted(shown.symbols), *([GENERAL] if hot else [])]
     if planned.dims:
-        workspace_bytes = planned.memory.workspace_bytes
-        texts.append(emit_workspace_bytes(workspace_bytes, planned.dims, entries))
+        texts.append(emit_workspace_bytes(planned.memory, planned.dims, entries))
         exports.append(WORKSPACE_BYTES)
     made_objects = [*objects, *(compile_text(text, target) for text in texts)]
     return library(made_objects, exports, target), checks
@@ -243,7 +240,7 @@ class _Placing:
                     self._put(step.condition)
                 case Repeat():
                     self._repeat(step)
-        return Placement(self._calls, self._places)
+        return Placement(self._calls, self._places, self._memory.tops)
 
     def _call(self, call: Call) -> KernelCall:
         kernel = self._kernels[call.task]

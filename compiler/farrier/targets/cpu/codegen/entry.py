@@ -30,8 +30,8 @@ from farrier.partition.program import (
     Step,
     calls_in,
 )
-from farrier.passes.plan_memory import Place, Segment, buffers_of
-from farrier.targets.cpu.codegen.extents import emit_extent
+from farrier.passes.plan_memory import MemoryPlan, Place, Segment, buffers_of
+from farrier.targets.cpu.codegen.extents import emit_extent, emit_largest
 from farrier.targets.linked import Check
 
 ENTRY = "farrier_entry"
@@ -59,10 +59,12 @@ class KernelCall:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Placement:
     """Where the driver finds what a program is about: each of `calls` by the name of its first
-    output, and of the values that other steps read or write, the places by name."""
+    output, and of the values that other steps read or write, the places by name. Both may be over
+    `tops`, which are a `MemoryPlan`'s."""
 
     calls: Mapping[str, KernelCall]
     places: Mapping[str, Place]
+    tops: Mapping[Symbol, tuple[Extent, ...]] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -109,12 +111,12 @@ def emit_entry(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HotEntry:
-    """Code for one size of each of the first dims, as the entry `name`, and the workspace that it
-    needs, which may depend on the others."""
+    """Code for one size of each of the first dims, as the entry `name`, and how its memory is laid
+    out, which may depend on the others."""
 
     sizes: tuple[int, ...]
     name: str
-    workspace_bytes: Extent
+    memory: MemoryPlan
 
 
 def emit_dispatch(inputs: int, outputs: int, hot: Sequence[HotEntry], otherwise: str) -> str:
@@ -153,7 +155,7 @@ def _compared(number: int, sizes: Sequence[int]) -> list[str]:
 
 
 def emit_workspace_bytes(
-    extent: Extent, dims: Sequence[Symbol], hot: Sequence[HotEntry] = ()
+    memory: MemoryPlan, dims: Sequence[Symbol], hot: Sequence[HotEntry] = ()
 ) -> str:
     """A module with `i64 @farrier_workspace_bytes(ptr dims)`: what the entry needs for these."""
     lines: list[str] = []
@@ -162,13 +164,22 @@ def emit_workspace_bytes(
         lines.append(f"  %v{len(lines)} = {instruction}")
         return f"%v{len(lines) - 1}"
 
-    def value_of(symbol: Symbol) -> str:
-        at = emit(f"getelementptr i64, ptr %dims, i64 {dims.index(symbol)}")
-        return emit(f"load i64, ptr {at}, align 8")
+    def needed_bytes(memory: MemoryPlan) -> str:
+        values: dict[Symbol, str] = {}
 
-    total = emit_extent(extent, value_of, emit)
+        def value_of(symbol: Symbol) -> str:
+            if symbol not in values:
+                at = emit(f"getelementptr i64, ptr %dims, i64 {dims.index(symbol)}")
+                values[symbol] = emit(f"load i64, ptr {at}, align 8")
+            return values[symbol]
+
+        for top, extents in memory.tops.items():
+            values[top] = emit_largest(extents, value_of, emit)
+        return emit_extent(memory.workspace_bytes, value_of, emit)
+
+    total = needed_bytes(memory)
     for number, one in enumerate(hot):
-        needed = emit_extent(one.workspace_bytes, value_of, emit)
+        needed = needed_bytes(one.memory)
         lines += _compared(number, one.sizes)
         lines.append(f"  %needs{number} = select i1 %is{number}, i64 {needed}, i64 {total}")
         total = f"%needs{number}"
@@ -242,6 +253,8 @@ class _Driver:
             base = self._base(self._sizes_at)
             at = self._hoisted(f"getelementptr i64, ptr {base}, i64 {number}")
             self._dims[symbol.name] = self._hoisted(f"load i64, ptr {at}, align 8")
+        for top, extents in placement.tops.items():
+            self._dims[top.name] = emit_largest(extents, self._value_of, self._hoisted)
         self._given = frozenset(self._dims)
         self._told = frozenset(symbol.name for symbol in program.dims)
         self._bound = set(self._told)  # the program's symbols that are known at a step
@@ -510,7 +523,10 @@ class _Driver:
 
     def _extent(self, extent: Extent) -> str:
         emit = self._hoisted if self._is_given((extent,)) else self._new
-        return emit_extent(extent, lambda symbol: self._dims[symbol.name], emit)
+        return emit_extent(extent, self._value_of, emit)
+
+    def _value_of(self, symbol: Symbol) -> str:
+        return self._dims[symbol.name]
 
     def _is_given(self, extents: Iterable[Extent]) -> bool:
         return all(symbol.name in self._given for symbol in symbols(extents))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from farrier.ir.dim import Atom, DimOp, Extent, Symbol, bounds
 
@@ -56,3 +56,14 @@ def emit_extent(
         return emit(f"xor i64 {emit(f'udiv i64 {size}, {right}')}, {sign}")
 
     return total(extent)
+
+
+def emit_largest(
+    extents: Sequence[Extent], value_of: Callable[[Symbol], str], emit: Callable[[str], str]
+) -> str:
+    """The operand that holds the largest of some extents, as `emit_extent` has one."""
+    largest, *others = (emit_extent(extent, value_of, emit) for extent in extents)
+    for other in others:
+        is_larger = emit(f"icmp sgt i64 {other}, {largest}")
+        largest = emit(f"select i1 {is_larger}, i64 {other}, i64 {largest}")
+    return largest

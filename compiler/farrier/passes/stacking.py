@@ -1,0 +1,105 @@
+"""Stacks blocks whose sizes are open in the order of a packing at the typical sizes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+
+from farrier.ir.dim import Extent, Symbol, bounds, dim, is_less, symbols, typical
+from farrier.passes.packing import Block, aligned, meet, pack_blocks
+
+_MOST_TERMS = 8  # of a height without a name; chosen so that those of small models stay readable
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Stack:
+    """Where blocks lie at any sizes, and the bytes they take in all. Both may be over the symbols
+    of `tops` beside those of the blocks: each is the largest of some extents, over the blocks'
+    symbols and the tops before it."""
+
+    offsets: Mapping[str, Extent]
+    nbytes: Extent
+    tops: Mapping[Symbol, tuple[Extent, ...]]
+
+
+def pack(blocks: Sequence[Block]) -> Stack:
+    """A stack that keeps blocks alive at one step apart whatever the sizes: packed where these are
+    typical, and at others in the same order."""
+    return stacked(blocks, *packed(blocks))
+
+
+def packed(blocks: Sequence[Block]) -> tuple[dict[str, int], int]:
+    """Offsets and the bytes taken in all where sizes are typical."""
+    return pack_blocks(
+        [dataclasses.replace(block, nbytes=typical(aligned(block.nbytes))) for block in blocks]
+    )
+
+
+def stacked(blocks: Sequence[Block], offsets: Mapping[str, int], nbytes: int) -> Stack:
+    """The stack for any sizes of a packing at the typical ones."""
+    if all(isinstance(block.nbytes, int) for block in blocks):
+        return Stack(offsets, nbytes, {})
+    return _in_order(sorted(blocks, key=lambda b: (offsets[b.name], typical(b.nbytes), b.name)))
+
+
+def _in_order(blocks: Sequence[Block]) -> Stack:
+    """Each block on top of those before it that are alive with it: they lie in that order at any
+    sizes, and where the order is that of a packing, they are as close as in it."""
+    offsets: dict[str, Extent] = {}
+    ends: dict[str, Extent] = {}
+    covered: set[str] = set()  # ends below another one's
+    heights = _Heights()
+    for position, block in enumerate(blocks):
+        below: list[Block] = []
+        for other in reversed(blocks[:position]):
+            # What lies under another one that is alive with both ends below that one's end.
+            if meet(other, block) and not any(meet(other, above) for above in below):
+                below.append(other)
+        offsets[block.name] = heights.top([ends[other.name] for other in below])
+        ends[block.name] = offsets[block.name] + aligned(block.nbytes)
+        covered.update(other.name for other in below)
+    total = heights.top([ends[b.name] for b in blocks if b.name not in covered])
+    return Stack(offsets, total, heights.tops)
+
+
+class _Heights:
+    """Computes heights on top of others. A height on which the sizes decide, and a long sum, gets a
+    name: written out, every height would contain those below it, and time and code would grow with
+    the product of their numbers."""
+
+    def __init__(self) -> None:
+        self.tops: dict[Symbol, tuple[Extent, ...]] = {}
+        self._names: dict[tuple[Extent, ...], Extent] = {}
+
+    def top(self, ends: Iterable[Extent]) -> Extent:
+        """The largest of some extents; 0 of none."""
+        highest: list[Extent] = []
+        for end in dict.fromkeys(ends):
+            if not any(self._reaches(other, end) for other in highest):
+                highest = [other for other in highest if not self._reaches(end, other)] + [end]
+        if not highest:
+            return 0
+        if len(highest) == 1 and _is_short(highest[0]):
+            return highest[0]
+        key = tuple(highest)
+        if key not in self._names:
+            self._names[key] = self._named(key)
+        return self._names[key]
+
+    def _named(self, ends: tuple[Extent, ...]) -> Extent:
+        """A new name for the largest of some extents."""
+        low, high = (max(bound) for bound in zip(*map(bounds, ends), strict=True))
+        named = dim(f"top.{len(self.tops)}", low, high, max(map(typical, ends)))
+        self.tops |= dict.fromkeys(symbols((named,)), ends)
+        return named
+
+    def _reaches(self, end: Extent, other: Extent) -> bool:
+        """Whether `end >= other` at all sizes, as far as that is quickly told."""
+        more = end - other
+        if any(symbol in self.tops for symbol in symbols((more,))):
+            return bounds(more)[0] >= 0
+        return is_less(other, end + 1)
+
+
+def _is_short(extent: Extent) -> bool:
+    return isinstance(extent, int) or len(extent.terms) <= _MOST_TERMS
