@@ -15,15 +15,17 @@ The command and the SDK send the description of the machine that they run on for
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from farrier.errors import NoDeviceError, NotFoundError, UsageError
 from farrier.targets import KnownMachine, parse_machine, to_text
 from farrier_farm.classes import EMULATED, DeviceClass, Place
 from farrier_farm.devices import Device, Devices
 from farrier_farm.errors import DeviceAwayError
+from farrier_farm.presence import ClassPresence
 
-_LISTED = 8  # classes that an error names
+_LISTED = 8  # classes, or devices, that an error names
+_LOOKED_AT = 100  # devices of a class, for why none of it gets work
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -79,9 +81,10 @@ class Admission:
                 hint="a device gets work again when its agent starts anew",
             )
         if there:
-            names = ", ".join(device.id for device in there)
+            names = ", ".join(device.id for device in there[:_LISTED])
+            more = " and others" if len(there) > _LISTED else ""
             raise DeviceAwayError(
-                f"every device for {_called(place)} is in quarantine: {names}",
+                f"every device for {_called(place)} is in quarantine: {names}{more}",
                 hint="see what is wrong with them, then `farrier devices release ID`",
             )
         raise self._away(f"no device for {_called(place)} is connected")
@@ -114,7 +117,7 @@ class Admission:
 
     def _devices_of(self, place: Place) -> Sequence[Device]:
         if not place.device:
-            return self._devices.of_class(place.device_class)
+            return self._devices.of_class(place.device_class, _LOOKED_AT)
         return [self._devices.get(place.device)]
 
     def _class(self, class_id: str) -> DeviceClass:
@@ -133,37 +136,37 @@ class Admission:
         return Place(emulated.id if is_there == [False, True] else real.id)
 
     def _only_class(self) -> DeviceClass:
-        ids = sorted({device.device_class for device in self._connected()})
-        if len(ids) == 1:
-            return self._class(ids[0])
-        if not ids:
+        there = self._connected()
+        if len(there) == 1:
+            return self._class(next(iter(there)))
+        if not there:
             raise self._away("no device is connected, and the job names no target")
         raise UsageError(
             "the job names no target, and there are devices of several classes",
-            hint=_hint(self._connected()),
+            hint=_hint(there),
         )
 
     def _generic(self, name: str, machine: KnownMachine) -> Admitted:
         """Code for an instruction set, made for the class that runs it of which most devices get
         work; emulated classes come after real ones, and those of which none gets work come last."""
         needed = set(machine.description.features)
-        classes = {device.device_class for device in self._connected()}
-        serving = {one: self._devices.serving(one) for one in classes}
+        there = self._connected()
 
-        def rank(one: str) -> tuple[bool, bool, int, str]:
-            return serving[one] == 0, one.endswith(EMULATED), -serving[one], one
+        def rank(one: DeviceClass) -> tuple[bool, bool, int, str]:
+            serving = there[one.id].serving
+            return serving == 0, one.id.endswith(EMULATED), -serving, one.id
 
-        for found in map(self._class, sorted(classes, key=rank)):
+        classes = [one for one in self._devices.classes() if one.id in there]
+        for found in sorted(classes, key=rank):
             have = found.description
             if have.arch == machine.description.arch and needed <= set(have.features):
                 limited = dataclasses.replace(have, features=machine.description.features)
                 return Admitted(to_text(limited), Place(found.id))
         raise self._away(f"no device that runs code for {name} is connected")
 
-    def _connected(self) -> list[Device]:
-        """Those that have said what they are: an older broker registers devices without a class."""
-        devices = self._devices.list()
-        return [device for device in devices if device.connected and device.device_class]
+    def _connected(self) -> Mapping[str, ClassPresence]:
+        """By class. Devices of an older broker, which registers them without one, are of none."""
+        return self._devices.presence.classes()
 
     def _away(self, message: str) -> DeviceAwayError:
         return DeviceAwayError(message, hint=_hint(self._connected()))
@@ -177,15 +180,13 @@ def _called(place: Place) -> str:
     return f"device:{place.device}" if place.device else f"class:{place.device_class}"
 
 
-def _hint(connected: Sequence[Device]) -> str:
-    """What else there is to name."""
-    counts: dict[str, int] = {}
-    for device in connected:
-        counts[device.device_class] = counts.get(device.device_class, 0) + 1
-    if not counts:
+def _hint(there: Mapping[str, ClassPresence]) -> str:
+    """The targets that could be named instead."""
+    if not there:
         return "start `farrier device` on a machine of that kind"
-    shown = [f"class:{one} ({counts[one]} connected)" for one in sorted(counts)[:_LISTED]]
-    more = f" and {len(counts) - _LISTED} more" if len(counts) > _LISTED else ""
+    counts = {one: there[one].connected for one in sorted(there)[:_LISTED]}
+    shown = [f"class:{one} ({count} connected)" for one, count in counts.items()]
+    more = f" and {len(there) - _LISTED} more" if len(there) > _LISTED else ""
     return (
         f"there are {', '.join(shown)}{more}; or start `farrier device` on a machine of that kind"
     )

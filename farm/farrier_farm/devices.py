@@ -14,6 +14,7 @@ from farrier_farm.classes import EMULATED, DeviceClass
 from farrier_farm.connection import Client
 from farrier_farm.history import HISTORY, HISTORY_KEPT
 from farrier_farm.news import NEWS, NEWS_KEPT
+from farrier_farm.presence import Presence
 from farrier_farm.settings import Settings
 
 _CLASSES = "farrier:classes"
@@ -100,6 +101,7 @@ class Devices:
         self._client = client
         self._settings = settings
         self._script = client.script(script(settings))
+        self.presence = Presence(client, settings)
 
     def get(self, device_id: str) -> Device:
         """Raises NotFoundError."""
@@ -165,9 +167,22 @@ class Devices:
         found: Sequence[str] = self._call("with_engine", device_id, class_id, engine)[1]
         return found
 
-    def of_class(self, class_id: str) -> Sequence[Device]:
-        """The devices of a class, by id."""
-        return [device for device in self.list() if device.device_class == class_id]
+    def of_class(self, class_id: str, limit: int) -> Sequence[Device]:
+        """The connected devices of a class that were seen last, `limit` at most, by id."""
+        return self._snapshots(self.presence.devices(class_id, limit))
+
+    def connected(self) -> Sequence[Device]:
+        """Those that are connected, by id."""
+        ids = self._client.command("ZRANGE", "farrier:beating", 0, -1)
+        return [device for device in self._snapshots(ids) if device.connected]
+
+    def _snapshots(self, device_ids: Sequence[str]) -> Sequence[Device]:
+        """Those of the devices that are registered, by id, in two round trips."""
+        ids = sorted(device_ids)
+        found = self._client.commands(("HGETALL", f"farrier:device:{one}") for one in ids)
+        now = self._now()
+        both = zip(ids, found, strict=True)
+        return [self._device(one, fields, now) for one, fields in both if fields]
 
     def classes(self) -> Sequence[DeviceClass]:
         """All that a device was ever of, by id."""

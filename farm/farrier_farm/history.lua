@@ -4,6 +4,8 @@
 --   farrier:history:<id>  stream of what happened to a device, JSON objects with `what`; bounded
 --   farrier:devices       sorted set of all ids, by name
 --   farrier:beating       sorted set of the devices that are not lost, by when each was seen
+--   farrier:present:<class>  those of them that are of a class (`presence.py`); a device's field `present`
+--                         names the class in whose set it is
 --   farrier:looked        hash: when somebody last looked for lost devices, and since when in a row
 --
 -- What happens with each batch is in the history alone: for the farm's watchers it would be too much.
@@ -26,9 +28,21 @@ local function note_of_batch(device, what, batch, event)
   note(device, what, event, true)
 end
 
+local function leave_present(device, key)
+  local class = redis.call('HGET', key, 'present')
+  if class then redis.call('ZREM', 'farrier:present:' .. class, device) end
+  redis.call('HDEL', key, 'present')
+end
+
 -- A device is there: known by name, and back where it was lost.
 local function beat(device, key, now)
   redis.call('ZADD', 'farrier:beating', now, device)
+  local class, present = unpack(redis.call('HMGET', key, 'class', 'present'))
+  if present and present ~= class then leave_present(device, key) end
+  if class then
+    redis.call('ZADD', 'farrier:present:' .. class, now, device)
+    if present ~= class then redis.call('HSET', key, 'present', class) end
+  end
   if redis.call('HDEL', key, 'lost') == 1 then note(device, 'back', {}) end
 end
 
@@ -44,6 +58,7 @@ local function look(key_of, now)
     'ZRANGE', 'farrier:beating', '-inf', string.format('(%d', before), 'BYSCORE', 'LIMIT', 0, 100)
   for _, device in ipairs(lost) do
     redis.call('ZREM', 'farrier:beating', device)
+    leave_present(device, key_of(device))
     redis.call('HSET', key_of(device), 'lost', '1')
     note(device, 'lost', {})
   end

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from farrier.errors import NoDeviceError
 from farrier.options import CompileOptions
 from farrier.progress import TrialsMeasured
 from farrier.records import TuningRecord
@@ -99,6 +100,46 @@ def test_no_step_costs_more_in_a_larger_farm(farm: Farm, request_of) -> None:
         "result": 0,
     }
     assert many == few
+
+
+def test_a_submission_costs_the_same_whatever_devices_were_ever_known(farm: Farm) -> None:
+    """Those of one class, and for a target of each kind; refused ones as well."""
+    unlike = dataclasses.asdict(dataclasses.replace(describe(), cores=96))
+
+    def costs() -> dict[str, collections.Counter[str]]:
+        found = {}
+        for target in ("host", "x86-64-v2", f"class:{HERE.device_class}", "device:like", "rpi4"):
+            before = _commands(farm)
+            farm.jobs.submit("5e" * 32, CompileOptions(target=target))
+            found[target] = _commands(farm) - before
+        before = _commands(farm)
+        with pytest.raises(NoDeviceError, match="no device for class:none"):
+            farm.admission.require(Place("none"))
+        found["refused"] = _commands(farm) - before
+        return found
+
+    with BlockingDeviceSide(farm) as device_side:
+        device_side.connect("like", dataclasses.asdict(describe()))
+        device_side.connect("gone", unlike)  # a class of which all are offline later
+        _take_offline(farm, "gone")
+        costs()  # the first loads the scripts
+        few = costs()
+        for n in range(MANY):
+            device_side.connect(f"like-{n}", dataclasses.asdict(describe()))
+            device_side.connect(f"gone-{n}", unlike)
+            _take_offline(farm, f"gone-{n}")
+            farm.jobs.submit("5e" * 32, CompileOptions(target=TARGET, seed=n))
+        assert costs() == few
+        assert few["host"]["cmdstat_evalsha"] == 2  # the classes that are there, and the job
+
+
+def _take_offline(farm: Farm, device: str) -> None:
+    """Has a device be seen last an hour ago, for a farm that waits ten minutes for one."""
+    fields = farm.client.command("HMGET", f"farrier:device:{device}", "seen", "class")
+    seen, its_class = int(fields[0]) - 3_600_000, fields[1]
+    farm.client.command("HSET", f"farrier:device:{device}", "seen", seen)
+    for key in ("beating", f"present:{its_class}", f"connected:{its_class}"):
+        farm.client.command("ZADD", f"farrier:{key}", "XX", seen, device)
 
 
 def test_a_build_costs_the_same_in_a_larger_farm(farm: Farm) -> None:

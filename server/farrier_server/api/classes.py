@@ -56,8 +56,7 @@ class ClassList(BaseModel):
 def list_classes(farm: FarmDep) -> ClassList:
     """All device classes, with devices that are connected or not."""
     connected = collections.defaultdict[str, list[Device]](list)
-    for device in farm.devices.list():
-        if device.connected:
-            connected[device.device_class].append(device)
+    for device in farm.devices.connected():
+        connected[device.device_class].append(device)
     found = farm.devices.classes()
     return ClassList(classes=[ClassView.of(one, connected[one.id]) for one in found])
