@@ -420,13 +420,15 @@ def test_requests_that_wait_for_redis_delay_neither_health_nor_readiness(
     installation, start_service, monkeypatch
 ):
     monkeypatch.setattr(serve, "PROMPT", dataclasses.replace(PROMPT, answer_s=600.0))
-    http = start_service(installation.settings).http()
-    statuses = []
+    service = start_service(installation.settings)
+    http, statuses = service.http(), []
+    other = dataclasses.replace(service, token=Users(service.settings.home).add("ann")).http()
 
-    def ask():
-        statuses.append(http.get("/v1/jobs").status_code)
+    def ask(client):
+        statuses.append(client.get("/v1/jobs").status_code)
 
-    crowd = [threading.Thread(target=ask) for _ in range(50)]
+    # Of two users, for one alone has half of the threads.
+    crowd = [threading.Thread(target=ask, args=((http, other)[n % 2],)) for n in range(50)]
     with installation.redis_stands_still():
         for thread in crowd:
             thread.start()
