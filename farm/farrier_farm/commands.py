@@ -1,5 +1,5 @@
-"""The verbs that this package adds to the `farrier` command: `up`, `probe`, and `tokens` with its
-own."""
+"""The verbs that this package adds to the `farrier` command: `up`, `probe`, and `tokens` and `keys`
+with their own."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from farrier_farm.keys import Keys
     from farrier_farm.users import Users
 
 tokens = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
+keys = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 UserArgument = Annotated[str, typer.Argument(metavar="NAME", help="Of the user.")]
 HomeOption = Annotated[
     str | None, typer.Option("--home", help="The farm's directory [env FARRIER_HOME].")
@@ -147,11 +149,52 @@ def _time(moment: float) -> str:
 
 def _users(home: str | None) -> Users:
     """Those of the farm on this machine."""
-    from farrier_farm.settings import Settings
     from farrier_farm.users import Users
 
-    given = None if home is None else Path(home).expanduser().absolute()
-    return Users(given or Settings.from_environment().home)
+    return Users(_home(home))
+
+
+def _home(given: str | None) -> Path:
+    from farrier_farm.settings import Settings
+
+    if given is not None:
+        return Path(given).expanduser().absolute()
+    return Settings.from_environment().home
+
+
+@keys.callback()
+def keys_of_the_farm() -> None:
+    """The key with which the farm signs the artifacts that it makes: show it, or use another."""
+
+
+@keys.command("show")
+def show_keys(
+    pem: Annotated[bool, typer.Option("--pem", help="The key in use as OpenSSL reads it.")] = False,
+    home: HomeOption = None,
+) -> None:
+    """Print the public key for FARRIER_TRUST, and those that were in use before."""
+    held = _keys(home)
+    current = held.current().public
+    if pem:
+        typer.echo(current.pem, nl=False)
+        return
+    typer.echo(f"{current}  {current.fingerprint}")
+    for key in held.retired():
+        typer.echo(f"{key}  {key.fingerprint}  retired")
+
+
+@keys.command("rotate")
+def rotate_keys(home: HomeOption = None) -> None:
+    """Sign with a new key from now on. What the one before signed stays signed by it, so who pins
+    keys pins both for as long as such artifacts are in use."""
+    key = _keys(home).rotate().public
+    typer.echo(f"{key}  {key.fingerprint}")
+
+
+def _keys(home: str | None) -> Keys:
+    from farrier_farm.keys import Keys
+
+    return Keys(_home(home))
 
 
 def probe(

@@ -22,6 +22,7 @@ from farrier_farm.definitions import Definitions
 from farrier_farm.devices import Devices
 from farrier_farm.events import Events
 from farrier_farm.jobs import Job, Jobs
+from farrier_farm.keys import Keys
 from farrier_farm.leases import Lease
 from farrier_farm.logouts import Logouts
 from farrier_farm.measurements import Measurements
@@ -68,6 +69,7 @@ class Farm:
     adoption: Adoption
     retention: Retention
     logouts: Logouts
+    keys: Keys
 
     @classmethod
     def open(cls, settings: Settings, patience: Patience = PATIENT) -> Farm:
@@ -111,6 +113,7 @@ class Farm:
             adoption=Adoption(client, references, jobs, models, blobs),
             retention=Retention(settings, jobs, measurements, builds, models, references, blobs),
             logouts=Logouts(client),
+            keys=Keys(settings.home),
         )
 
     def overview(self) -> FarmOverview:

@@ -17,8 +17,10 @@ import urllib.parse
 import httpx
 import pytest
 
+import farrier
 from farrier import progress
 from farrier.errors import (
+    ArtifactError,
     AuthenticationError,
     CancelledError,
     CompilerError,
@@ -35,6 +37,9 @@ from farrier.errors import (
 from farrier.sdk.client import Client, StateChanged
 from farrier_device.describe import describe
 from farrier_farm import leases
+
+# An artifact that nobody signed: tests/artifact/test_older.py.
+OLDER = pathlib.Path(__file__).parents[1] / "artifact" / "older" / "before-targets.farrier"
 
 
 @pytest.fixture
@@ -298,8 +303,6 @@ def test_fetch_continues_a_part_of_an_earlier_call(service, tmp_path):
             part.write_bytes(begun)
             assert client.fetch(job.id, tmp_path / "model.farrier").read_bytes() == artifact
         part.write_bytes(bytes(1000))
-        from farrier.errors import ArtifactError
-
         with pytest.raises(ArtifactError, match="damaged"):
             client.fetch(job.id, tmp_path / "model.farrier")
         assert not part.exists()
@@ -307,6 +310,35 @@ def test_fetch_continues_a_part_of_an_earlier_call(service, tmp_path):
         assert client.fetch(job.id, new).read_bytes() == artifact
         with pytest.raises(StorageError, match=r"cannot write .*model.farrier is no directory"):
             client.fetch(job.id, tmp_path / "model.farrier" / "below")
+
+
+def test_fetch_takes_only_what_is_signed_by_a_trusted_key(service, tmp_path, monkeypatch):
+    from farrier.artifact.signature import SigningKey
+
+    farms = service.farm.keys.current()
+    artifact = farrier.load(OLDER)
+    artifact.params = memoryview(bytearray(artifact._load_params().view))
+    artifact.sign(farms.sign)
+    signed = artifact.save(tmp_path / "signed").read_bytes()
+    path = tmp_path / "model.farrier"
+    with service.client() as client:
+        jobs = []
+        for content in (signed, OLDER.read_bytes(), b"what is no artifact"):
+            jobs.append(client.submit(b"model", verify=False).id)
+            finish(service, content)
+        monkeypatch.setenv("FARRIER_TRUST", str(farms.public))
+        assert client.fetch(jobs[0], path).read_bytes() == signed
+        with pytest.raises(ArtifactError, match=f"job {jobs[1]} is not signed, and FARRIER_TRUST"):
+            client.fetch(jobs[1], path)
+        with pytest.raises(ArtifactError, match="not a Farrier artifact"):
+            client.fetch(jobs[2], path)
+        monkeypatch.setenv("FARRIER_TRUST", str(SigningKey.new().public))
+        with pytest.raises(ArtifactError, match=f"is signed by {farms.public.fingerprint}"):
+            client.fetch(jobs[0], path)
+        assert sorted(one.name for one in tmp_path.iterdir()) == ["model.farrier", "signed"]
+        assert path.read_bytes() == signed
+        monkeypatch.delenv("FARRIER_TRUST")
+        assert client.fetch(jobs[1], path).read_bytes() == OLDER.read_bytes()
 
 
 def test_fetch_follows_a_link_and_replaces_files_alone(service, tmp_path):

@@ -11,8 +11,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from farrier import progress
+from farrier.artifact.trust import Trust
 from farrier.options import CompileOptions
 from farrier.records import Context, TuningRecord
+from farrier.runtime.artifact import check_whole
 from farrier_device.describe import describe
 from farrier_farm.farm import Farm
 from farrier_farm.jobs import Job
@@ -99,8 +101,11 @@ def test_a_model_becomes_an_artifact(farm: Farm, device, run_job) -> None:
     assert job.state is State.SUCCEEDED, job.error
     assert device() > 0  # it was verified there
     assert job.report["verification"]["reference"].startswith("ONNX Runtime")  # within walls
-    artifact = farm.blobs.verified(job.artifact).read_bytes()
+    path = farm.blobs.verified(job.artifact)
+    artifact = path.read_bytes()
     assert artifact[:2] == b"PK"
+    signed = check_whole(path, Trust(frozenset({farm.keys.current().public}))).signature
+    assert signed.key == farm.keys.current().public
     assert farm.jobs.leases.outlived(0.0, len(artifact) - 1, 10) == [job.id]
     assert farm.jobs.leases.outlived(0.0, len(artifact), 10) == []
     assert job.report

@@ -268,6 +268,8 @@ class Gateway:
                 self._answer(number, lambda: {"builders": sum(builders().values())})
             case {"build": str(text)}:
                 self._begin_build(number, text)
+            case {"sign": dict(files)}:
+                self._answer(number, lambda: self._signed(files))
             case _:
                 raise _malformed(message)
 
@@ -351,6 +353,12 @@ class Gateway:
             raise MalformedError("an end without an artifact")
         self._once_there_is_room(self._farm.records_of(self._job).archives.write)
         self._farm.jobs.succeed_as_it_is(self._lease)
+
+    def _signed(self, files: dict[str, Any]) -> dict[str, Any]:
+        """The farm's signature of the files of an artifact that this job is about to hand over: it
+        says that a job of this farm made it, as does that it can be fetched."""
+        key = self._farm.keys.current()
+        return {"signature": _parsed(lambda: key.sign(files)).to_json()}
 
     def _stored(self, artifact: int) -> str:
         """The artifact's name, once it and the job's records are in the blob store."""

@@ -20,13 +20,15 @@ is in brackets.
                        {"ask": n, "builders": true}             → {"answer": n, "builders": n}
                        {"ask": n, "build": <message>}           → {"answer": n, "built": <answer>,
                                                                    "crashed": <how>}
+                       {"ask": n, "sign": {<file>: <sha256>…}}  → {"answer": n, "signature": <JSON>}
                        {"ask": n, "finish": <report>} [the artifact]   → {"answer": n}
                        {"ask": n, "version": <report>} [the artifact]  → {"answer": n}
                        {"ask": n, "finish": true}               → {"answer": n}
                        {"ask": n, "fail": <problem>}            → {"answer": n}
 
 A job whose artifact is to be there at once adds versions of it, and finishes with what there is.
-Only a compilation may add and find records, define their tasks, measure, and have builders compile.
+Only a compilation may add and find records, define their tasks, measure, have builders compile, and
+have the farm sign the files of its artifact.
 Questions may be under way at once: a message to builders and its answer are texts of
 `farrier.kernels.helper`, and neither comes back where no builder took it.
 
@@ -40,10 +42,11 @@ import itertools
 import queue
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from farrier import progress
+from farrier.artifact.signature import Signature
 from farrier.errors import FarrierError, ServiceError, error_from_problem, problem_of
 from farrier_device import wire
 
@@ -121,6 +124,10 @@ class Line:
                 self._send({"drop": number})
                 break
         return answers.get()
+
+    def sign(self, files: Mapping[str, str]) -> Signature:
+        """The farm's signature of an artifact's files, by their sha256. Raises StorageError."""
+        return Signature.of_json(self.ask({"sign": dict(files)})["signature"].encode())
 
     def finish(self, artifact: int, report: dict[str, Any]) -> None:
         """Ends the job with the artifact in an open file. Raises StorageError."""

@@ -109,7 +109,10 @@ def read(path: Path) -> dict[str, bytes]:
     """Every member but `params.bin`; raises ArtifactError where the file is not a container."""
     try:
         with zipfile.ZipFile(path) as archive:
-            return {n: archive.read(n) for n in archive.namelist() if n != "params.bin"}
+            names = archive.namelist()
+            if len(set(names)) < len(names):  # readers would differ in which they take
+                raise ArtifactError(f"{path} has two files of one name", hint="fetch it again")
+            return {n: archive.read(n) for n in names if n != "params.bin"}
     except FileNotFoundError:
         raise ArtifactError(f"no such artifact: {path}") from None
     except IsADirectoryError:

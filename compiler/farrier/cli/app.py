@@ -15,7 +15,7 @@ import farrier
 from farrier.cli import cache, cost_model, local, records, remote, targets
 from farrier.cli.doctor import doctor
 
-_ROLE_ORDER = ("up", "serve", "broker", "worker", "builder", "trainer", "probe", "tokens")
+_ROLE_ORDER = ("up", "serve", "broker", "worker", "builder", "trainer", "probe", "tokens", "keys")
 
 
 def build() -> typer.Typer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,16 +13,20 @@ from farrier.files.mapped import check_is_file
 from farrier.model.file import Model
 
 if TYPE_CHECKING:
+    from farrier.artifact.manifest import TensorSpec
     from farrier.importer import Inspection
     from farrier.importer.document import Tensor
+    from farrier.runtime.artifact import Artifact
 
 
 def inspect(
-    model: Annotated[Path, typer.Argument(help="The ONNX file.")],
+    model: Annotated[Path, typer.Argument(help="The ONNX file, or a .farrier artifact.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with the graph.")] = False,
 ) -> None:
     """Tell what a model takes, gives and consists of, and what of it would not compile; exits with
-    1 where it does not."""
+    1 where it does not. Of an artifact, tell what it takes, runs on, and who signed it."""
+    if model.suffix == ".farrier":
+        return _inspect_artifact(model, as_json)
     from farrier.importer import inspection
 
     check_is_file(model)
@@ -33,6 +38,34 @@ def inspect(
             typer.echo(_plain(line))
     if not found.compiles:
         raise typer.Exit(1)
+    return None
+
+
+def _inspect_artifact(path: Path, as_json: bool) -> None:
+    from farrier.runtime.artifact import load
+
+    artifact = load(path)
+    signature = artifact.signature
+    if as_json:
+        told = json.loads(artifact.manifest.to_json())
+        told["signed_by"] = None if signature is None else str(signature.key)
+        typer.echo(json.dumps(told, indent=1))
+        return
+    for line in _artifact_lines(artifact):
+        typer.echo(_plain(line))
+
+
+def _artifact_lines(artifact: Artifact) -> Iterator[str]:
+    manifest, signature = artifact.manifest, artifact.signature
+    yield f"{manifest.name}: compiled for {manifest.cpu} ({manifest.triple.partition('-')[0]})"
+    for what, specs in (("input", manifest.inputs), ("output", manifest.outputs)):
+        yield from (f"{what}: {spec.name} {_spec(spec)}" for spec in specs)
+    yield f"parameters: {manifest.params_bytes / 1e6:.2f} MB"
+    yield "unsigned" if signature is None else f"signed by {signature.key.fingerprint}"
+
+
+def _spec(spec: TensorSpec) -> str:
+    return f"{spec.dtype}[{', '.join(map(str, spec.shape))}]"
 
 
 def _lines(found: Inspection) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import sys
@@ -18,6 +19,7 @@ from rich.table import Table
 from farrier.cli.inspection import inspect
 from farrier.cli.profile import profile
 from farrier.cli.show import ProgressView, ms
+from farrier.cli.signatures import read_key, verify_signature
 from farrier.cli.targets import TargetOption, read_target
 from farrier.errors import InputMismatchError, UsageError
 from farrier.files.mapped import check_is_file
@@ -74,6 +76,7 @@ def register(app: typer.Typer) -> None:
     app.command("compile", rich_help_panel=PANEL)(compile_)
     for verb in (inspect, run, bench, profile, opt):
         app.command(verb.__name__, rich_help_panel=PANEL)(verb)
+    app.command("verify-signature", rich_help_panel=PANEL)(verify_signature)
     passthrough = {
         "allow_extra_args": True,
         "ignore_unknown_options": True,
@@ -102,6 +105,9 @@ def compile_(
     ] = None,
     verify: VerifyOption = True,
     precision: PrecisionOption = "f32",
+    sign: Annotated[
+        Path | None, typer.Option(help="Sign the artifact with this private key of Ed25519 (PEM).")
+    ] = None,
     until: Annotated[str | None, typer.Option(help="Stop after this stage.")] = None,
     dump: Annotated[
         Path | None, typer.Option(help="Write every stage as text to this directory.")
@@ -134,6 +140,7 @@ def compile_(
     )
     if until is None:
         check_writable(output)
+    key = None if sign is None else read_key(sign)
     store = None if records is None else FileRecords(records)
     with ProgressView(verbose=verbose) as view:
         if store is not None and store.damaged:
@@ -153,6 +160,8 @@ def compile_(
         except pipeline.StoppedError as stop:
             typer.echo(f"stopped after {stop.stage}")
             return
+    if key is not None:
+        artifact.sign(key.sign)
     path = artifact.save(output)
     typer.echo(f"size {Size.of(artifact, path)}", err=True)
     typer.echo(path)
@@ -218,6 +227,7 @@ def bench(
     """Time an artifact, or a model compiled now without tuning, beside other engines, and a
     quantized model beside its float form."""
     from farrier import pipeline
+    from farrier.artifact.trust import own_artifacts
     from farrier.bench.race import Entrant, peer, race
     from farrier.options.precision import parse_precision
     from farrier.release.draws import runnable_inputs
@@ -231,7 +241,10 @@ def bench(
     asked = parse_precision(load(model).manifest.precision if compiled else precision)
     peers = [peer(name, onnx, sys.executable, asked) for name in names if onnx is not None]
     floats: list[Entrant] = []
-    with tempfile.TemporaryDirectory(prefix="farrier-bench-") as folder:
+    with (
+        tempfile.TemporaryDirectory(prefix="farrier-bench-") as folder,
+        contextlib.nullcontext() if compiled else own_artifacts(),
+    ):
         path = model
         if not compiled:
             options = CompileOptions(

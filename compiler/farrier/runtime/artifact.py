@@ -8,14 +8,15 @@ import pathlib
 import shutil
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import IO, TYPE_CHECKING, Any
 
-from farrier.artifact import calls, container, schedules
+from farrier.artifact import calls, container, schedules, trust
 from farrier.artifact.calls import CallRecord
 from farrier.artifact.manifest import Manifest
 from farrier.artifact.schedules import Schedules
-from farrier.errors import ArtifactError
+from farrier.artifact.signature import SIGNATURE, Signature
+from farrier.errors import ArtifactError, UsageError
 from farrier.files.atomic import write_atomically
 from farrier_device.describe import cores
 from farrier_device.memory import Buffer, aligned_buffer
@@ -93,6 +94,27 @@ class Artifact:
     def library(self) -> bytes:
         """The linked shared library."""
         return self.members[LIBRARY]
+
+    @property
+    def signature(self) -> Signature | None:
+        """Who signed it, which `load` has checked; None where nobody did, or in a form that only a
+        newer Farrier knows."""
+        if SIGNATURE not in self.members:
+            return None
+        try:
+            return Signature.of_json(self.members[SIGNATURE])
+        except ArtifactError:
+            return None
+
+    def sign(self, sign: Callable[[Mapping[str, str]], Signature]) -> None:
+        """Has `sign` sign the sha256 of each file of an artifact that is in memory, so that the
+        file that is written says who answers for it."""
+        if self.params is None:
+            raise UsageError(
+                f"{self.manifest.name} lies in a file already", hint="sign it as it is compiled"
+            )
+        files = _files(self.manifest.to_json().encode(), self.members, self.manifest)
+        self.members[SIGNATURE] = sign(files).to_json().encode()
 
     def run(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Any]:
         """Run the model and return its outputs by name: new arrays of the manifest's shapes and
@@ -177,9 +199,48 @@ class Artifact:
 
 def load(path: str | pathlib.Path) -> Artifact:
     """Reads an artifact; the parameters stay in the file. Raises ArtifactError where the file is
-    missing, damaged, or of another format."""
+    missing, damaged, or of another format, was changed after it was signed, or FARRIER_TRUST does
+    not name who signed it (`farrier.artifact.trust`).
+
+    What is checked are the bytes that are loaded then: those of the library and the tables are in
+    memory by now, and those of the parameters are held to their hash as they are read.
+    """
     file = pathlib.Path(path)
+    return _load(file, trust.Trust.of_environment())
+
+
+def _load(file: pathlib.Path, trusted: trust.Trust | None, name: str = "") -> Artifact:
     members = container.read(file)
+    manifest_text = members.get(MANIFEST, b"")
+    artifact = _artifact(file, members)
+    if trusted is not None or SIGNATURE in members:
+        files = _files(manifest_text, members, artifact.manifest)
+        trust.check(name or str(file), files, members.get(SIGNATURE), trusted)
+    return artifact
+
+
+def _files(
+    manifest_text: bytes, members: Mapping[str, bytes], manifest: Manifest
+) -> dict[str, str]:
+    """The sha256 of each file of an artifact but for its signature."""
+    files = {name: container.digest(data) for name, data in members.items() if name != SIGNATURE}
+    return files | {
+        MANIFEST: container.digest(manifest_text),
+        PARAMS: str(manifest.hashes.get(PARAMS)),
+    }
+
+
+def check_whole(path: pathlib.Path, trusted: trust.Trust | None, name: str = "") -> Artifact:
+    """Reads an artifact and holds all of it to its hashes and its signature, the parameters
+    included, and that to who is `trusted`; None: anybody. Messages call it `name`, where given.
+    Raises as `load`."""
+    artifact = _load(path, trusted, name)
+    _check_params(path, artifact.manifest)
+    return artifact
+
+
+def _artifact(file: pathlib.Path, members: dict[str, bytes]) -> Artifact:
+    """The artifact of the members that were read of a file."""
     try:
         manifest = Manifest.from_json(members.pop(MANIFEST).decode())
     except (KeyError, UnicodeDecodeError):
@@ -199,12 +260,13 @@ def load(path: str | pathlib.Path) -> Artifact:
 
 def load_mapped(path: pathlib.Path) -> Artifact:
     """Reads an artifact whose parameters are used where they lie in the file, and not held to their
-    hash: for a file that is known to be whole, and that nobody writes to. Raises as `load`.
+    hash: for a file that this user's processes have made, that is known to be whole, and that
+    nobody writes to. So nobody is asked who signed it. Raises as `load`.
 
     The path may lead to another file meanwhile: what was read of two is refused.
     """
     before = _identity(path)
-    artifact = load(path)
+    artifact = _load(path, None)
     artifact.mapped = container.map_member(path, PARAMS)
     if artifact.mapped is None:  # deflated, so it is small
         artifact.params = _read_params(path, artifact.manifest).view
@@ -214,8 +276,12 @@ def load_mapped(path: pathlib.Path) -> Artifact:
 
 
 def check_params(path: pathlib.Path) -> None:
-    """Holds the parameters in an artifact's file to their hash; raises ArtifactError as `load`."""
-    manifest = load(path).manifest
+    """Holds the parameters in an artifact's file to their hash, whoever signed it; raises
+    ArtifactError as `load`."""
+    _check_params(path, _load(path, None).manifest)
+
+
+def _check_params(path: pathlib.Path, manifest: Manifest) -> None:
     mapped = container.map_member(path, PARAMS)
     if mapped is None:
         _read_params(path, manifest)

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from farrier import progress
+from farrier.artifact.trust import Trust
 from farrier.errors import (
     ArtifactError,
     ConflictError,
@@ -42,6 +43,7 @@ from farrier.model.file import Model
 from farrier.options import MAX_LAYER_ERROR, TYPICAL_ALONE, CompileOptions
 from farrier.options.shapes import GivenShape, Hot
 from farrier.records import KnownSchedule, RuleSummary, numbered_lines
+from farrier.runtime.artifact import check_whole
 from farrier.sdk.models import (
     Choices,
     Curve,
@@ -452,8 +454,10 @@ class Client(Closing):
         The bytes collect beside `path` in a hidden file that the next call continues; only when
         their sha256 is right do they take the name. Raises ConflictError while the job has no
         artifact, NotFoundError where it has no such version, StorageError when the disk is full or
-        `path` is no place for a file, ArtifactError when the bytes are damaged.
+        `path` is no place for a file, ArtifactError when the bytes are damaged, or FARRIER_TRUST
+        does not name who signed them: nothing takes the name then.
         """
+        trusted = Trust.of_environment()
         path = pathlib.Path(path)
         place = pathlib.Path(os.path.realpath(path))  # a link stays
         check_writable(path)
@@ -474,6 +478,8 @@ class Client(Closing):
                 raise ArtifactError(
                     f"the artifact of job {job_id} was damaged on the way", hint="fetch it again"
                 )
+            if trusted is not None:
+                _check_signature(job_id, part, trusted)
             part.replace(place)
         except OSError as error:
             raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
@@ -844,6 +850,15 @@ def _trust(authority: str | os.PathLike[str] | None) -> ssl.SSLContext:
         raise UsageError(
             f"cannot read the certificate authority {authority}: {error}", hint="FARRIER_CA=ca.pem"
         ) from error
+
+
+def _check_signature(job_id: str, part: pathlib.Path, trusted: Trust) -> None:
+    """Removes an artifact that is not of who is trusted, and raises ArtifactError."""
+    try:
+        check_whole(part, trusted, f"the artifact of job {job_id}")
+    except ArtifactError:
+        part.unlink()
+        raise
 
 
 def _given(model: GivenModel) -> Model:

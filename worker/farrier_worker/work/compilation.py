@@ -40,7 +40,7 @@ def _once_tuned(line: Line) -> None:
         base=_base(line),
         reference_s=line.order["reference_s"],
     )
-    _product(artifact).hand_over(line, line.finish)
+    _product(line, artifact).hand_over(line, line.finish)
 
 
 def _in_versions(line: Line) -> None:
@@ -67,11 +67,13 @@ def _in_versions(line: Line) -> None:
         reference_s=line.order["reference_s"],
         since=None if newest is None else load(Path(newest)),
     ):
-        _product(artifact).hand_over(line, line.add_version)
+        _product(line, artifact).hand_over(line, line.add_version)
     line.finish_as_it_is()
 
 
-def _product(artifact: Artifact) -> Product:
+def _product(line: Line, artifact: Artifact) -> Product:
+    """The artifact, signed by the farm."""
+    artifact.sign(line.sign)
     return Product("artifact", artifact.write, artifact.report)
 
 

@@ -1,0 +1,138 @@
+"""The key with which a farm signs the artifacts that its jobs make; `farrier keys` shows it.
+
+<home>/signing.key       the private key: Ed25519, PKCS #8 in PEM, mode 0600
+<home>/signing.retired   the public keys before it, a line each, so that who pinned one of them
+                         learns that it was this farm's
+
+It is made where it is first needed, by whichever process is first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from farrier.artifact.signature import PublicKey, SigningKey
+from farrier.errors import StorageError, UsageError, not_installed
+from farrier_farm import disk
+
+KEY, RETIRED = "signing.key", "signing.retired"
+
+
+class Keys:
+    """Safe to share between threads, and between processes of one home: each call sees what any of
+    them has changed. Every method raises StorageError where a file cannot be read or written, and
+    UsageError where the package `cryptography` is missing."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._path = home / KEY
+
+    def current(self) -> SigningKey:
+        """The key in use, made where there is none."""
+        with _packages():
+            key = self._read()
+            while key is None:
+                self._create()
+                key = self._read()
+            return key
+
+    def retired(self) -> list[PublicKey]:
+        """The keys that were in use before, the latest first."""
+        try:
+            with disk.storage_errors(f"cannot read {self._home / RETIRED}"):
+                return PublicKey.all_of_text((self._home / RETIRED).read_text())[::-1]
+        except StorageError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return []
+            raise
+        except ValueError as error:
+            raise StorageError(
+                f"{self._home / RETIRED} is damaged: {error}", hint="restore it, or remove it"
+            ) from error
+
+    def rotate(self) -> SigningKey:
+        """Makes another key, which signs from now on; the one before is retired. What it signed
+        stays signed by it."""
+        with _packages(), self._changing():
+            before = self._read()
+            if before is not None:
+                self._retire(before.public)
+            key = SigningKey.new()
+            draft = self._draft(key.pem)
+            with disk.storage_errors(f"cannot write {self._path}"):
+                disk.publish(draft, self._path)
+            return key
+
+    def _read(self) -> SigningKey | None:
+        try:
+            return SigningKey.of_pem(self._path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StorageError(f"cannot read {self._path}: {error.strerror}") from error
+        except UsageError as error:
+            raise StorageError(
+                f"{self._path} is {error.message}",
+                hint="restore it, or remove it: a new key is made, which is to be pinned anew",
+            ) from error
+
+    def _create(self) -> None:
+        """Links a complete file into place, so that two starts at once agree on one key."""
+        draft = self._draft(SigningKey.new().pem)
+        with disk.storage_errors(f"cannot write {self._path}"):
+            try:
+                with contextlib.suppress(FileExistsError):
+                    os.link(draft, self._path)
+                disk.sync_directory(self._home)
+            finally:
+                draft.unlink()
+
+    def _retire(self, key: PublicKey) -> None:
+        day = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        path = self._home / RETIRED
+        with disk.storage_errors(f"cannot write {path}"):
+            descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+            try:
+                disk.write_all(descriptor, f"{key} retired {day}\n".encode())
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def _draft(self, data: bytes) -> Path:
+        """A file beside the key's, on the disk."""
+        draft = self._home / f".{KEY}.{secrets.token_hex(4)}"
+        with disk.storage_errors(f"cannot write {draft}"):
+            self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            try:
+                disk.write_all(descriptor, data)
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        return draft
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Two rotations at once take turns."""
+        with disk.storage_errors(f"cannot write in {self._home}"):
+            self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
+            lock = os.open(self._home / "signing.lock", os.O_RDWR | os.O_CREAT, 0o600)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            os.close(lock)
+
+
+@contextlib.contextmanager
+def _packages() -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise not_installed(error) from error
