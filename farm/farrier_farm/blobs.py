@@ -1,9 +1,10 @@
 """The blob store: files by their sha256 (`content.ContentStore`), and resumable uploads to it.
 
 An upload is a file that grows, chunk by acknowledged chunk, until it becomes a blob. Its state is
-its two files: `<home>/uploads/<id>.json` (size and digest promised) and `<id>.part`, whose length
-is the offset. So it survives whatever the disk survives. The digest of what one process appends is
-computed on the way; where another goes on, the file is read once more at its end."""
+its two files: `<home>/uploads/<id>.json` (size and digest promised, its user) and `<id>.part`,
+whose length is the offset. So it survives whatever the disk survives. The digest of what one
+process appends is computed on the way; where another goes on, the file is read once more at its
+end."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from pathlib import Path
 
 from farrier.errors import ConflictError, NotFoundError, UsageError
 from farrier_farm import disk
-from farrier_farm.content import ContentStore
+from farrier_farm.content import ContentStore, check_digest, digest_of
 from farrier_farm.settings import Settings
 
 _ID = re.compile(r"[0-9a-f]{32}")
@@ -36,6 +37,7 @@ class Upload:
     size: int
     offset: int
     sha256: str | None  # the digest promised at creation, where one was
+    owner: str | None = None  # the user who began it; None where a version without users did
 
 
 class _RunningDigests:
@@ -71,9 +73,9 @@ class BlobStore(ContentStore):
         with disk.storage_errors(f"cannot create {self._uploads}"):
             self._uploads.mkdir(mode=0o700, parents=True, exist_ok=True)
 
-    def begin(self, size: int, sha256: str | None = None) -> Upload:
-        """Starts an upload. UsageError above `max_upload_bytes`, StorageError where there is no
-        room for it."""
+    def begin(self, size: int, sha256: str | None = None, owner: str | None = None) -> Upload:
+        """Starts an upload of a user. UsageError above `max_upload_bytes`, StorageError where there
+        is no room for it."""
         if size < 0:
             raise UsageError(f"the size is {size}")
         if self._max_bytes and size > self._max_bytes:
@@ -82,8 +84,8 @@ class BlobStore(ContentStore):
                 hint="raise FARRIER_MAX_UPLOAD_BYTES, or store weights in a smaller dtype",
             )
         self.check_room(size)
-        upload = Upload(secrets.token_hex(16), size, 0, sha256)
-        promise = json.dumps({"size": size, "sha256": sha256}).encode()
+        upload = Upload(secrets.token_hex(16), size, 0, sha256, owner)
+        promise = json.dumps({"size": size, "sha256": sha256, "owner": owner}).encode()
         with disk.storage_errors("cannot start an upload"):
             # The promise last: an upload exists when it does.
             for suffix, data in ((".part", b""), (".json", promise)):
@@ -101,15 +103,13 @@ class BlobStore(ContentStore):
     def upload(self, upload_id: str) -> Upload:
         """Raises NotFoundError."""
         if not _ID.fullmatch(upload_id):
-            raise NotFoundError(f"no upload {upload_id!r}")
+            raise no_upload(upload_id)
         try:
             promise = json.loads(self._file(upload_id, ".json").read_text())
             offset = self._file(upload_id, ".part").stat().st_size
         except FileNotFoundError:
-            raise NotFoundError(
-                f"no upload {upload_id!r}", hint="it ended or was idle for too long: start again"
-            ) from None
-        return Upload(upload_id, promise["size"], offset, promise["sha256"])
+            raise no_upload(upload_id) from None
+        return Upload(upload_id, promise["size"], offset, promise["sha256"], promise.get("owner"))
 
     def append(self, upload_id: str, offset: int, chunk: bytes) -> Upload:
         """Durable on return. ConflictError where `offset` is not the upload's, UsageError past the
@@ -135,9 +135,10 @@ class BlobStore(ContentStore):
                 self._digests.keep(upload_id, end, digest)
             return dataclasses.replace(upload, offset=end)
 
-    def finish(self, upload_id: str) -> str:
+    def finish(self, upload_id: str, claim: Callable[[str], None] = lambda _: None) -> str:
         """The sha256 of the complete blob; ConflictError where bytes miss or the digest differs
-        (the upload is gone then, for its bytes are of no use)."""
+        (the upload is gone then, for its bytes are of no use). `claim` notes whose the bytes with
+        this digest are; where it raises, the upload is as it was, and may be finished again."""
         with self._locked(upload_id) as (upload, _):
             if upload.offset != upload.size:
                 raise ConflictError(
@@ -145,15 +146,15 @@ class BlobStore(ContentStore):
                     hint="send the rest first",
                 )
             known = self._digests.take(upload_id, upload.offset)
+            part = self._file(upload_id, ".part")
+            digest = digest_of(part) if known is None else known.hexdigest()
             try:
-                digest = self.adopt(
-                    self._file(upload_id, ".part"),
-                    upload.sha256,
-                    None if known is None else known.hexdigest(),
-                )
+                check_digest(digest, upload.sha256)
             except ConflictError:
                 self._remove(upload_id)
                 raise
+            claim(digest)
+            self.adopt(part, None, digest)
             self._remove(upload_id)
             return digest
 
@@ -190,3 +191,10 @@ class BlobStore(ContentStore):
                 yield self.upload(upload_id), descriptor
             finally:
                 os.close(descriptor)
+
+
+def no_upload(upload_id: str) -> NotFoundError:
+    """The error for an upload that there is not."""
+    return NotFoundError(
+        f"no upload {upload_id!r}", hint="it ended or was idle for too long: start again"
+    )

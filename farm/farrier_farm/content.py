@@ -235,3 +235,9 @@ def check_digest(found: str, expected: str | None) -> None:
         raise ConflictError(
             f"the bytes have sha256 {found}, not {expected}", hint="send the file again"
         )
+
+
+def digest_of(path: Path) -> str:
+    """The sha256 of a file. Raises StorageError."""
+    with disk.storage_errors(f"cannot read {path}"), path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -29,6 +29,7 @@ from farrier_farm.measurements import Measurements
 from farrier_farm.models import Models
 from farrier_farm.news import Herald, News
 from farrier_farm.overview import FarmOverview, overview
+from farrier_farm.owners import Owners
 from farrier_farm.patience import PATIENT, PROBE, Patience
 from farrier_farm.provenance import JobRecords
 from farrier_farm.record_archives import all_archives
@@ -37,6 +38,7 @@ from farrier_farm.records import Records
 from farrier_farm.references import References
 from farrier_farm.retention import Retention
 from farrier_farm.runner import FarmRunner
+from farrier_farm.search import Shown
 from farrier_farm.settings import Settings
 from farrier_farm.trials import Trials
 
@@ -66,6 +68,7 @@ class Farm:
     blobs: BlobStore
     references: References
     models: Models
+    owners: Owners
     adoption: Adoption
     retention: Retention
     logouts: Logouts
@@ -110,15 +113,16 @@ class Farm:
             blobs=blobs,
             references=references,
             models=models,
+            owners=Owners(client, settings.blob_age_s),
             adoption=Adoption(client, references, jobs, models, blobs),
             retention=Retention(settings, jobs, measurements, builds, models, references, blobs),
             logouts=Logouts(client),
             keys=Keys(settings.home),
         )
 
-    def overview(self) -> FarmOverview:
-        """What there is, runs, has just ended and was warned of."""
-        return overview(self.client, self.jobs, self.devices, self.records, self.news)
+    def overview(self, shown: Shown | None = None) -> FarmOverview:
+        """What there is, runs, has just ended and was warned of, for one who sees these jobs."""
+        return overview(self.client, self.jobs, self.devices, self.records, self.news, shown)
 
     def cancel(self, job_id: str) -> Job:
         """Cancels a job and drops its measurement batches and builds; see `Jobs.cancel`."""

@@ -68,6 +68,7 @@ local function tell(id, event)
   if POLICY.news == '' then return end
   redis.call('HINCRBY', POLICY.news .. ':counts', 'job ' .. event.state, 1)
   event.kind, event.job, event.name, event.owner = 'job', id, get(id, 'name'), share_of(id)
+  event.private = get(id, 'private') == '1'
   redis.call('XADD', POLICY.news, 'MAXLEN', '~', POLICY.news_kept, '*', 'data', cjson.encode(event))
 end
 

@@ -22,7 +22,7 @@ from farrier_farm.errors import DeviceAwayError
 from farrier_farm.kinds import PREPARED, Kind
 from farrier_farm.leases import SCOPE, Lease, LeasePolicy, Leases, Part
 from farrier_farm.news import NEWS
-from farrier_farm.search import JobQuery, search
+from farrier_farm.search import JobQuery, Shown, search
 from farrier_farm.settings import Settings
 from farrier_farm.states import State
 from farrier_farm.trials import Trials
@@ -216,10 +216,15 @@ class Jobs:
         return None if job_id is None else self.get(job_id)
 
     def inspect(self, model: str, *, owner: str = DEFAULT) -> tuple[Job, bool]:
-        """Queues the inspection of a model, where there is none that goes on or succeeded; the
-        second value says whether it did. Raises QueueFullError."""
+        """Queues the inspection of a model for a user, where there is none of theirs that goes on
+        or succeeded; the second value says whether it did. Raises QueueFullError."""
         fields = {"target": "", "options": "{}", "model": model, "name": ""}
-        return self._prepare(Kind.INSPECT, model, fields, owner)
+        return self._prepare(Kind.INSPECT, _inspected(model, owner), fields, owner)
+
+    def inspection(self, model: str, owner: str) -> Job | None:
+        """The inspection that a user has asked for of a model, as it stands. Each user has one of
+        their own, which says nothing of what others have."""
+        return self.prepared(Kind.INSPECT, _inspected(model, owner))
 
     def list_kernels(self, job: Job, *, owner: str = DEFAULT) -> tuple[Job, bool]:
         """The same for the listing of a compilation's kernels, private where that is. Raises
@@ -306,6 +311,14 @@ class Jobs:
         page has given."""
         found = search(self._leases[kind], query, limit, after)
         return JobPage(self.many(found.ids), found.next, found.complete)
+
+    def counts(self, shown: Shown | None = None) -> dict[State, int]:
+        """How many compilations are in each state, of those that a user sees; of all where that
+        is None, and where it includes those of all owners."""
+        if shown is None or shown.public:
+            return self.leases.counts()
+        each = [self.leases.counts(share) for share in shown.owners]
+        return {state: sum(counts[state] for counts in each) for state in State}
 
     def cancel(self, job_id: str) -> Job:
         """Cancelled when this returns (a running attempt is fenced out and killed soon after).
@@ -467,6 +480,10 @@ def _once_of(of: str) -> str:
     """The key under which something is prepared: by each version of Farrier once, for a newer one
     may say more."""
     return f"{of}{SCOPE}{farrier.__version__}"
+
+
+def _inspected(model: str, owner: str) -> str:
+    return f"{owner}{SCOPE}{model}"
 
 
 def _fields(admitted: Admitted, options: CompileOptions) -> dict[str, str]:

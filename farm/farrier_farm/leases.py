@@ -284,9 +284,10 @@ class Leases:
         """How many items are in a state."""
         return int(self._client.command("ZCARD", f"{self._prefix}:state:{state}"))
 
-    def counts(self) -> dict[State, int]:
-        """The same of all states, in one round trip."""
-        keys = [("ZCARD", f"{self._prefix}:state:{state}") for state in State]
+    def counts(self, share: str = "") -> dict[State, int]:
+        """The same of all states, of one share or all, in one round trip."""
+        of = share and f":{share}"
+        keys = [("ZCARD", f"{self._prefix}:state:{state}{of}") for state in State]
         return dict(zip(State, map(int, self._client.commands(keys)), strict=True))
 
     def ended(self, limit: int) -> list[str]:

@@ -97,15 +97,16 @@ class Models:
         self._create = client.script(_CREATE)
         self._forget = client.script(_FORGET)
 
-    def create(self, manifest: Manifest) -> str:
+    def create(self, manifest: Manifest, may_use: Callable[[str], bool] = lambda _: True) -> str:
         """Makes a model of blobs that are here, durably, and returns its id; again, the same one.
+        A blob that its user may not use is missing as one that is not here.
 
         Raises InvalidModelError for locations that no model may have and for a file of another size
         than the manifest says; ConflictError, which names some of them, where blobs are missing;
         StorageError where the disk does not say.
         """
         check_files(manifest)
-        self._hold(manifest)
+        self._hold(manifest, may_use)
         for location, file in manifest.files.items():
             try:
                 size = self._blobs.size(file.sha256)
@@ -128,16 +129,18 @@ class Models:
             return Manifest.from_json(text)
         if self._blobs.has(model):
             return Manifest(model, {})
-        raise _unknown(model)
+        raise unknown(model)
 
-    def hold(self, model: str) -> None:
+    def hold(self, model: str) -> Manifest:
         """Keeps a model and all its blobs for a while, until something refers to it. Raises
         NotFoundError for a model that is not here, or not whole."""
         self._client.command("ZADD", _NAMED, "XX", _now_ms(), model)
+        manifest = self.get(model)
         try:
-            self._hold(self.get(model))
+            self._hold(manifest)
         except ConflictError as error:
             raise NotFoundError(f"model {model}: {error.message}", hint=error.hint) from error
+        return manifest
 
     def verified(self, model: str) -> tuple[Path, dict[str, Path]]:
         """The files in the blob store, once every byte has been checked: the message, and the data
@@ -174,11 +177,11 @@ class Models:
             if int(cursor) == 0:
                 return
 
-    def _hold(self, manifest: Manifest) -> None:
+    def _hold(self, manifest: Manifest, may_use: Callable[[str], bool] = lambda _: True) -> None:
         missing = [
             f"{what} ({sha256})"
             for sha256, what in manifest.blobs().items()
-            if not self._blobs.renew(sha256)
+            if not (may_use(sha256) and self._blobs.renew(sha256))
         ]
         if missing:
             raise _missing(missing)
@@ -219,7 +222,8 @@ def _missing(blobs: Sequence[str]) -> ConflictError:
     )
 
 
-def _unknown(model: str) -> NotFoundError:
+def unknown(model: str) -> NotFoundError:
+    """The error for a model that there is not."""
     return NotFoundError(
         f"there is no model {model}", hint="POST /v1/uploads first, and POST /v1/models for several"
     )

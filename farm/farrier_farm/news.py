@@ -5,9 +5,9 @@ farrier:events         stream of JSON objects with a `kind`; the newest `NEWS_KE
 farrier:events:counts  hash: how many there were of a kind since the farm began, `job <state>` and
                        `device <what>`
 
-    job      {job, name, state, attempt, reason?, error?}      a job changed its state
-    device   {device, what, …}                                 as in a device's history
-    warning  {role, message}                                   a role's log has a warning
+    job      {job, name, owner, private, state, attempt, reason?, error?}  a job changed its state
+    device   {device, what, …}                      as in a device's history
+    warning  {role, message}                        a role's log has a warning
 
 The scripts that make a change announce it, so it is announced once, and only if it is made."""
 

@@ -11,6 +11,7 @@ from farrier_farm.devices import DeviceCounts, Devices
 from farrier_farm.jobs import Job, Jobs
 from farrier_farm.news import Item, News
 from farrier_farm.records import Records
+from farrier_farm.search import JobOrder, JobQuery, Shown
 from farrier_farm.states import State
 
 MINUTES = 60
@@ -44,28 +45,50 @@ class FarmOverview:
 
 
 def overview(
-    client: Client, jobs: Jobs, devices: Devices, records: Records, news: News
+    client: Client,
+    jobs: Jobs,
+    devices: Devices,
+    records: Records,
+    news: News,
+    shown: Shown | None = None,
 ) -> FarmOverview:
-    """Raises ServiceError where Redis is out of reach."""
+    """The farm as one sees it who sees the jobs that are `shown`; without it, everything. Raises
+    ServiceError where Redis is out of reach."""
     counts = devices.counts()
     last = int(counts.time // 60)
     minutes = range(last - MINUTES + 1, last + 1)
     found = client.commands(
         ("HMGET", f"farrier:throughput:{minute}", *_WHATS) for minute in minutes
     )
-    running = jobs.leases.members(state=State.RUNNING, limit=RUNNING)
-    ended = jobs.leases.ended(FINISHED)
-    snapshots = {job.id: job for job in jobs.many([*running, *ended])}
+    running, finished = _newest(jobs) if shown is None else _shown(jobs, shown)
     return FarmOverview(
         time=counts.time,
-        jobs=jobs.leases.counts(),
+        jobs=jobs.counts(shown),
         devices=counts,
         minutes=[
             Minute(minute * 60.0, *(int(count or 0) for count in each))
             for minute, each in zip(minutes, found, strict=True)
         ],
-        running=[snapshots[one] for one in running if one in snapshots],
-        finished=[snapshots[one] for one in ended if one in snapshots],
+        running=running,
+        finished=finished,
         records=records.count(),
-        news=news.recent(),
+        news=[item for item in news.recent() if shown is None or item.data["kind"] == "device"],
     )
+
+
+def _newest(jobs: Jobs) -> tuple[list[Job], list[Job]]:
+    """Those that run, and those that have just ended."""
+    running = jobs.leases.members(state=State.RUNNING, limit=RUNNING)
+    ended = jobs.leases.ended(FINISHED)
+    snapshots = {job.id: job for job in jobs.many([*running, *ended])}
+    return (
+        [snapshots[one] for one in running if one in snapshots],
+        [snapshots[one] for one in ended if one in snapshots],
+    )
+
+
+def _shown(jobs: Jobs, shown: Shown) -> tuple[list[Job], list[Job]]:
+    """The same of some jobs."""
+    running = jobs.search(JobQuery(state=State.RUNNING, shown=shown), limit=RUNNING)
+    ended = jobs.search(JobQuery(order=JobOrder.FINISHED, shown=shown), limit=FINISHED)
+    return list(running.jobs), [job for job in ended.jobs if job.state.final]

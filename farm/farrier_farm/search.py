@@ -2,7 +2,8 @@
 
 Those in a state, of an owner, or both are indexed by when they were created (`items.lua`). What is
 not indexed, a part of a name or another order, is looked for among the newest `LOOKED_AT` of these:
-one script reads the few fields that decide, so a page costs the same in a farm of any size."""
+one script reads the few fields that decide, so a page costs the same in a farm of any size. A user
+who sees the jobs of some owners alone has pages of these, each as full as any."""
 
 from __future__ import annotations
 
@@ -19,9 +20,10 @@ from farrier.errors import UsageError
 from farrier.targets import called
 from farrier_farm.leases import Leases
 from farrier_farm.states import State
+from farrier_farm.users import DEFAULT
 
 LOOKED_AT = 2000
-_FIELDS = ("name", "target", "class", "device", "finished", "best_ms")
+_FIELDS = ("name", "target", "class", "device", "finished", "best_ms", "share", "private")
 _LONGEST = 200  # characters of a name that decide on its place
 
 
@@ -35,9 +37,25 @@ class JobOrder(enum.StrEnum):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Shown:
+    """The jobs that a user sees: all of some owners and, where `public`, those of all owners that
+    are not private."""
+
+    owners: frozenset[str]
+    public: bool = False
+
+    def admits(self, fields: Mapping[str, Any]) -> bool:
+        """Return whether the job with these fields is one of them."""
+        if (fields["share"] or DEFAULT) in self.owners:
+            return True
+        return self.public and fields["private"] != "1"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class JobQuery:
     """`text` is a part of a job's name, id or target, `target` one of its target, of the class or
-    of the device that measures it; case does not count, and "" is any."""
+    of the device that measures it; case does not count, and "" is any. `shown` is None for who
+    sees all jobs."""
 
     text: str = ""
     target: str = ""
@@ -45,8 +63,24 @@ class JobQuery:
     owner: str = ""
     order: JobOrder = JobOrder.CREATED
     descending: bool = True
+    shown: Shown | None = None
+
+    @property
+    def shares(self) -> tuple[str, ...]:
+        """The owners in whose indexes the jobs are; "" is that of all, none are where none is."""
+        if self.shown is None or self.shown.public or self.owner in self.shown.owners:
+            return (self.owner,)
+        return () if self.owner else tuple(sorted(self.shown.owners))
+
+    @property
+    def is_indexed(self) -> bool:
+        """Return whether indexes decide, and no field of a job."""
+        is_filtered = self.shown is not None and self.owner not in self.shown.owners
+        return not (self.text or self.target or (is_filtered and self.shown and self.shown.public))
 
     def matches(self, job_id: str, fields: Mapping[str, Any]) -> bool:
+        if self.shown is not None and not self.shown.admits(fields):
+            return False
         if not self.text and not self.target:
             return True
         targets = [_called(fields["target"] or ""), fields["class"] or "", fields["device"] or ""]
@@ -68,7 +102,7 @@ def search(leases: Leases, query: JobQuery, limit: int, after: str = "") -> Foun
     """One page. Raises UsageError for an `after` that no page has given."""
     if query.order is JobOrder.CREATED:
         return _by_creation(leases, query, limit, after)
-    ids = leases.members(share=query.owner, state=query.state, limit=LOOKED_AT + 1)
+    ids = _members(leases, query, limit=LOOKED_AT + 1)
     rows = [
         (_value(query.order, fields), job_id)
         for job_id, fields in leases.look(ids[:LOOKED_AT], _FIELDS).items()
@@ -86,23 +120,28 @@ def search(leases: Leases, query: JobQuery, limit: int, after: str = "") -> Foun
 
 def _by_creation(leases: Leases, query: JobQuery, limit: int, after: str) -> Found:
     """In the order of the index. A page ends where enough was looked at, and the next goes on."""
-    is_indexed = not query.text and not query.target
-    most = limit if is_indexed else LOOKED_AT
-    ids = leases.members(
-        share=query.owner,
-        state=query.state,
-        after=after,
-        limit=most + 1,
-        newest_first=query.descending,
-    )
+    most = limit if query.is_indexed else LOOKED_AT
+    ids = _members(leases, query, after=after, limit=most + 1, newest_first=query.descending)
     window, more = ids[:most], len(ids) > most
-    if is_indexed:
+    if query.is_indexed:
         return Found(window, window[-1] if more else "", True)
     looked = leases.look(window, _FIELDS)
     found = [job_id for job_id, fields in looked.items() if query.matches(job_id, fields)]
     if len(found) > limit:
         return Found(found[:limit], found[limit - 1], True)
     return Found(found, window[-1] if more else "", not more)
+
+
+def _members(
+    leases: Leases, query: JobQuery, *, limit: int, after: str = "", newest_first: bool = True
+) -> list[str]:
+    """As `Leases.members`, of all owners whose jobs are asked for: ids are in the order of time."""
+    found: list[str] = []
+    for share in query.shares:
+        found += leases.members(
+            share=share, state=query.state, after=after, limit=limit, newest_first=newest_first
+        )
+    return sorted(found, reverse=newest_first)[:limit] if len(query.shares) > 1 else found
 
 
 def _value(order: JobOrder, fields: Mapping[str, Any]) -> Any:

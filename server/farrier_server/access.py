@@ -15,17 +15,23 @@ from collections.abc import Mapping
 from typing import Annotated
 
 from fastapi import Depends, Path, Request
+from pydantic import TypeAdapter, ValidationError
 from starlette.concurrency import run_in_threadpool
 
 from farrier.errors import ForbiddenError, PrivateError, UsageError
+from farrier_farm.blobs import no_upload
 from farrier_farm.farm import Farm
 from farrier_farm.jobs import Job
 from farrier_farm.kinds import Kind
+from farrier_farm.models import unknown
 from farrier_farm.users import Role, Users
+from farrier_server.authentication import Caller
 from farrier_server.gate import CALLER
 from farrier_server.viewer import Viewer
 
+_BOOLEAN = TypeAdapter(bool)
 _JOB_ID = r"^[\w.:-]+$"
+_SHA256 = r"^[0-9a-f]{64}$"
 _LONGEST_ID = 100
 JobId = Annotated[str, Path(description="of the job", max_length=_LONGEST_ID, pattern=_JOB_ID)]
 
@@ -38,6 +44,10 @@ class Relation(enum.StrEnum):
     READS_JOB = "reads job"  # its results
     STOPS_JOB = "stops job"
     CHANGES_JOB = "changes job"
+    USES_MODEL = "uses model"
+    OWNS_UPLOAD = "owns upload"
+    READS_RECORDS = "reads records"  # those of all users, or private ones of the caller
+    CHANGES_RECORDS = "changes records"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -56,6 +66,10 @@ _SEES_JOB = Rule(Role.USER, Relation.SEES_JOB)
 _READS_JOB = Rule(Role.USER, Relation.READS_JOB)
 _STOPS_JOB = Rule(Role.USER, Relation.STOPS_JOB)
 _CHANGES_JOB = Rule(Role.USER, Relation.CHANGES_JOB)
+_USES_MODEL = Rule(Role.USER, Relation.USES_MODEL)
+_OWNS_UPLOAD = Rule(Role.USER, Relation.OWNS_UPLOAD)
+_READS_RECORDS = Rule(Role.USER, Relation.READS_RECORDS)
+_CHANGES_RECORDS = Rule(Role.USER, Relation.CHANGES_RECORDS)
 
 TABLE: Mapping[tuple[str, str], Rule] = {
     ("GET", "/healthz"): _STRANGER,
@@ -67,13 +81,13 @@ TABLE: Mapping[tuple[str, str], Rule] = {
     ("GET", "/v1/overview"): _USER,
     ("GET", "/v1/events"): _USER,
     ("POST", "/v1/uploads"): _USER,
-    ("GET", "/v1/uploads/{upload_id}"): _USER,
-    ("HEAD", "/v1/uploads/{upload_id}"): _USER,
-    ("PATCH", "/v1/uploads/{upload_id}"): _USER,
+    ("GET", "/v1/uploads/{upload_id}"): _OWNS_UPLOAD,
+    ("HEAD", "/v1/uploads/{upload_id}"): _OWNS_UPLOAD,
+    ("PATCH", "/v1/uploads/{upload_id}"): _OWNS_UPLOAD,
     ("POST", "/v1/models"): _USER,
-    ("GET", "/v1/models/{model_id}"): _USER,
-    ("GET", "/v1/models/{model_id}/inspection"): _USER,
-    ("POST", "/v1/models/{model_id}/inspection"): _USER,
+    ("GET", "/v1/models/{model_id}"): _USES_MODEL,
+    ("GET", "/v1/models/{model_id}/inspection"): _USES_MODEL,
+    ("POST", "/v1/models/{model_id}/inspection"): _USES_MODEL,
     ("POST", "/v1/jobs"): _USER,
     ("GET", "/v1/jobs"): _USER,
     ("GET", "/v1/jobs/{job_id}"): _SEES_JOB,
@@ -101,10 +115,10 @@ TABLE: Mapping[tuple[str, str], Rule] = {
     ("GET", "/v1/classes"): _USER,
     ("GET", "/v1/targets"): _USER,
     ("GET", "/v1/records"): _USER,
-    ("GET", "/v1/records/fastest"): _USER,
-    ("GET", "/v1/records/export"): _USER,
-    ("POST", "/v1/records/import"): _USER,
-    ("POST", "/v1/records/prune"): _USER,
+    ("GET", "/v1/records/fastest"): _READS_RECORDS,
+    ("GET", "/v1/records/export"): _READS_RECORDS,
+    ("POST", "/v1/records/import"): _CHANGES_RECORDS,
+    ("POST", "/v1/records/prune"): _CHANGES_RECORDS,
     ("GET", "/v1/cost-model"): _USER,
     ("POST", "/v1/cost-model/rollback"): _OPERATOR,
 }
@@ -121,16 +135,49 @@ class Access:
         """The user whose request it is, as they stand now. Raises StorageError."""
         return Viewer.of(request.scope[CALLER], self._users, self._farm.settings)
 
+    def now(self, viewer: Viewer) -> Viewer | None:
+        """The same user by now, for an answer that goes on for long; None where their token
+        counts no longer. Raises StorageError."""
+        user = self._users.named(viewer.name)
+        if user is None or user.has_expired:
+            return None
+        return Viewer.of(Caller.of(user), self._users, self._farm.settings)
+
     def check_relation(self, request: Request, relation: Relation) -> None:
         """Raises NotFoundError for what the caller may not know of, ForbiddenError, PrivateError
         for what they may not do with it."""
-        if relation is not Relation.NONE:
-            self._check_job(request, self.viewer(request), relation)
+        viewer = self.viewer(request)
+        match relation:
+            case Relation.NONE:
+                return
+            case Relation.READS_RECORDS | Relation.CHANGES_RECORDS:
+                check_records(request, viewer, relation)
+            case Relation.USES_MODEL:
+                model = _well_formed(request, "model_id", _SHA256)
+                self.check_model(viewer, model)
+            case Relation.OWNS_UPLOAD:
+                self._check_upload(viewer, request.path_params["upload_id"])
+            case _:
+                self._check_job(request, viewer, relation)
+
+    def uses(self, viewer: Viewer, sha256: str) -> bool:
+        """Return whether a user may use a file or model, be it here or not."""
+        return viewer.uses(self._farm.owners.claims(sha256))
+
+    def check_model(self, viewer: Viewer, model: str) -> None:
+        """Raises NotFoundError for a model that the user may not use, as for one that is not here:
+        who knows an id does not learn whether anybody has the model."""
+        if not self.uses(viewer, model):
+            raise unknown(model)
+
+    def _check_upload(self, viewer: Viewer, upload_id: str) -> None:
+        """What versions without users began goes on for admins, as their clients were."""
+        owner = self._farm.blobs.upload(upload_id).owner
+        if not (viewer.is_admin if owner is None else owner == viewer.name):
+            raise no_upload(upload_id)
 
     def _check_job(self, request: Request, viewer: Viewer, relation: Relation) -> None:
-        job_id = request.path_params["job_id"]
-        if len(job_id) > _LONGEST_ID or not re.search(_JOB_ID, job_id):
-            raise UsageError(f"{job_id[:_LONGEST_ID]!r} is not an id of a job")
+        job_id = _well_formed(request, "job_id", _JOB_ID)
         job = self._farm.jobs.get(job_id)
         whole = self._of(job)
         if not viewer.sees(whole):
@@ -151,6 +198,39 @@ class Access:
             found = self._farm.jobs.many([job.of])
             return found[0] if found else job
         return job
+
+
+def _well_formed(request: Request, name: str, pattern: str) -> str:
+    """An id of the path. Raises UsageError for what no id is like."""
+    text: str = request.path_params[name]
+    if len(text) > _LONGEST_ID or not re.search(pattern, text):
+        raise UsageError(
+            f"path.{name}: {text[:_LONGEST_ID]!r} is not an id",
+            hint="GET /openapi.json describes every field",
+        )
+    return text
+
+
+def asks_for_private(request: Request) -> bool:
+    """Whether a request is about the caller's private records. Raises UsageError."""
+    try:
+        return _BOOLEAN.validate_python(request.query_params.get("private", False))
+    except ValidationError:
+        raise UsageError(
+            "query.private: it is neither true nor false", hint="GET /openapi.json describes it"
+        ) from None
+
+
+def check_records(request: Request, viewer: Viewer, relation: Relation) -> None:
+    """Raises ForbiddenError for the shared records where the caller may not have or change them."""
+    may_read = viewer.is_operator or viewer.reads_public
+    is_allowed = may_read if relation is Relation.READS_RECORDS else viewer.is_operator
+    if not is_allowed and not asks_for_private(request):
+        refusal = too_low(viewer.name, viewer.role, Role.OPERATOR)
+        raise ForbiddenError(
+            f"these are the records that all users share: {refusal.message}",
+            hint=f"{refusal.hint}; private=true (--private) is about your own",
+        )
 
 
 async def check(request: Request) -> None:
@@ -211,6 +291,12 @@ async def _viewer(request: Request) -> Viewer:
     return access.viewer(request)
 
 
+async def _access(request: Request) -> Access:
+    access: Access = request.app.state.access
+    return access
+
+
+AccessDep = Annotated[Access, Depends(_access)]
 ViewerDep = Annotated[Viewer, Depends(_viewer)]
 """The user whose request it is, for what an answer may show."""
 JobDep = Annotated[Job, Depends(_job)]

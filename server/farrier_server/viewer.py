@@ -14,9 +14,12 @@ The inspection of a model is private: it may be that of a model whose jobs will 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 from farrier_farm.jobs import Job
 from farrier_farm.kinds import Kind
+from farrier_farm.owners import Claim
+from farrier_farm.search import Shown
 from farrier_farm.settings import Settings
 from farrier_farm.users import Role, Users
 from farrier_server.authentication import Caller
@@ -45,6 +48,14 @@ class Viewer:
     def is_admin(self) -> bool:
         return self.role.includes(Role.ADMIN)
 
+    def shown(self, kind: Kind) -> Shown | None:
+        """The jobs of a kind that the user sees; None for all."""
+        if self.is_operator:
+            return None
+        if kind is Kind.INSPECT:
+            return Shown(self.mates)
+        return Shown(self.mates, self.reads_public)
+
     def sees(self, job: Job) -> bool:
         """Return whether the job is one that the user may know of."""
         return self.sees_of(job.owner, _is_private(job))
@@ -60,6 +71,13 @@ class Viewer:
     def changes(self, job: Job) -> bool:
         """Return whether the user may delete it and choose its version."""
         return job.owner == self.name or self.is_admin
+
+    def uses(self, claims: Sequence[Claim]) -> bool:
+        """Return whether the user may use a file or model that these users may use. What nobody
+        has a claim to is from before there were claims, and admins may use it."""
+        if not claims:
+            return self.is_admin
+        return any(self.reads_of(claim.owner, claim.private) for claim in claims)
 
     def sees_of(self, owner: str, private: bool) -> bool:
         """As `sees`, of any object of an owner."""

@@ -13,7 +13,7 @@ from farrier.options import CompileOptions
 from farrier_farm import search
 from farrier_farm.farm import Farm
 from farrier_farm.jobs import Job
-from farrier_farm.search import JobOrder, JobQuery
+from farrier_farm.search import JobOrder, JobQuery, Shown
 from farrier_farm.states import State
 from tests.here import TARGET
 
@@ -145,3 +145,37 @@ def test_jobs_that_are_gone_are_left_out(farm: Farm, jobs: list[Job]) -> None:
     found = farm.jobs.many([jobs[5].id, jobs[4].id, jobs[3].id])
     assert found == [jobs[5], jobs[3]]
     assert farm.jobs.many([jobs[4].id]) == farm.jobs.many([]) == []
+
+
+@pytest.mark.parametrize("order", JobOrder)
+@pytest.mark.parametrize("text", ["", "net"])
+@pytest.mark.parametrize("owner", ["", "ann", "cid"])
+@pytest.mark.parametrize("public", [False, True])
+def test_who_sees_some_jobs_finds_these_alone(farm, order, text, owner, public) -> None:
+    """Each of them once, in order, whatever lies between."""
+    draw = random.Random(5)
+    owners = ["ann", "bob", "cid", "dan"]
+    jobs = [
+        farm.jobs.submit(
+            MODEL,
+            CompileOptions(target="rpi4", verify=False, seed=number),
+            name=draw.choice(NAMES),
+            owner=draw.choice(owners),
+            private=draw.random() < 0.5,
+        )
+        for number in range(40)
+    ]
+    shown = Shown(frozenset({"ann", "bob"}), public)
+    query = JobQuery(text, owner=owner, order=order, shown=shown)
+    wanted = {
+        job.id
+        for job in jobs
+        if (job.owner in shown.owners or (public and not job.private))
+        and owner in ("", job.owner)
+        and text in job.name.casefold()
+    }
+    found = [job.id for job in _pages(farm, query, 4)]
+    assert len(found) == len(set(found))
+    assert set(found) == wanted
+    if order is JobOrder.CREATED:
+        assert found == sorted(found, reverse=True)

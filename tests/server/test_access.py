@@ -2,31 +2,45 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import hashlib
 import re
 from collections.abc import Callable, Iterator
 
 import httpx
 import pytest
 
+from farrier.options import CompileOptions
 from farrier_farm.users import Role, Users
 from farrier_server.access import TABLE, Relation
+from farrier_server.api.events import shown_to
+from farrier_server.viewer import Viewer
 from tests.server.test_gate import routes
+
+OPTIONS = CompileOptions(target="rpi4", verify=False)
 
 
 @pytest.fixture
-def as_user(service) -> Iterator[Callable[..., httpx.Client]]:
-    """Makes a client of a user who is added: `as_user("ann", Role.USER, group="lab")`."""
-    users = Users(service.settings.home)
+def as_user_of() -> Iterator[Callable[..., httpx.Client]]:
+    """Makes a client of a user who is added: `as_user_of(service, "ann", group="lab")`."""
     clients: list[httpx.Client] = []
 
-    def make(name: str, role: Role = Role.USER, **given) -> httpx.Client:
-        head = {"Authorization": f"Bearer {users.add(name, role, **given)}"}
+    def make(service, name: str, role: Role = Role.USER, **given) -> httpx.Client:
+        token = Users(service.settings.home).add(name, role, **given)
+        head = {"Authorization": f"Bearer {token}"}
         clients.append(httpx.Client(base_url=service.url, headers=head, timeout=30))
         return clients[-1]
 
     yield make
     for client in clients:
         client.close()
+
+
+@pytest.fixture
+def as_user(service, as_user_of) -> Callable[..., httpx.Client]:
+    """The same, of the one service."""
+    return functools.partial(as_user_of, service)
 
 
 def test_every_operation_has_a_rule_and_every_rule_an_operation(service):
@@ -48,39 +62,222 @@ def test_every_role_is_held_to_its_rules(as_user):
     for (method, path), rule in TABLE.items():
         if rule.least is None or path in ("/v1/events", "/v1/session"):
             continue
+        is_shared = rule.relation in (Relation.READS_RECORDS, Relation.CHANGES_RECORDS)
+        least = Role.OPERATOR if is_shared else rule.least
         for role, client in clients.items():
             answer = client.request(method, re.sub(r"{\w+}", "0" * 64, path))
             is_refused = answer.status_code == 403
-            assert is_refused == (not role.includes(rule.least)), (method, path, role, answer.text)
+            assert is_refused == (not role.includes(least)), (method, path, role, answer.text)
             if is_refused and method != "HEAD":
                 problem = answer.json()
                 assert problem["code"] == "forbidden"
-                assert f"takes the role {rule.least}" in problem["detail"]
-                assert f"--role {rule.least}" in problem["hint"]
+                assert f"takes the role {least}" in problem["detail"]
+                assert f"--role {least}" in problem["hint"]
 
 
 def test_what_another_user_has_is_unknown(service, as_user):
     """A route about a job tells a stranger what it tells of a job that there is not."""
     ann, ben = as_user("ann"), as_user("ben")
     model = service.farm.blobs.put(b"model")
-    job = service.farm.jobs.submit(model, options(), owner="ann")
-    unknown = job.id[:-4] + "0000"
-    about = [(m, p) for (m, p), rule in TABLE.items() if rule.relation is not Relation.NONE]
-    assert len(about) > 15
-    for method, path in about:
-        if "{job_id}" not in path:
+    job = service.farm.jobs.submit(model, OPTIONS, owner="ann")
+    upload = service.farm.blobs.begin(3, "0" * 64, "ann")
+    have = {"job_id": job.id, "model_id": model, "upload_id": upload.id}
+    unknown = {name: text[:-4] + "0000" for name, text in have.items()}
+    asked = 0
+    for method, path in TABLE:
+        if not any(f"{{{name}}}" in path for name in have):
             continue
         texts = []
-        for job_id in (job.id, unknown):
-            url = path.format(job_id=job_id, task="t", kernel="0")
-            answer = ben.request(method, url, json={"to": 1} if "rollback" in path else None)
+        for ids in (have, unknown):
+            url = path.format(**ids, task="t", kernel="0")
+            body = {"json": {"to": 1}} if "rollback" in path else {}
+            answer = ben.request(method, url, headers={"Upload-Offset": "0"}, **body)
             assert answer.status_code == 404, (method, path)
-            texts.append(answer.text.replace(job_id, "JOB"))
-        assert texts[0] == texts[1]
+            texts.append(re.sub("|".join(ids.values()), "ID", answer.text))
+        assert texts[0] == texts[1], (method, path)
+        asked += 1
+    assert asked > 20
     assert ann.get(f"/v1/jobs/{job.id}").json()["state"] == "queued"
+    assert ann.get(f"/v1/models/{model}").status_code == 200
+    assert ann.get(f"/v1/uploads/{upload.id}").status_code == 200
 
 
-def options():
-    from farrier.options import CompileOptions
+def upload(http: httpx.Client, data: bytes) -> dict:
+    """Announces a file, and sends it where its bytes are asked for; the first answer."""
+    body = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    begun = http.post("/v1/uploads", json=body).json()
+    if not begun["complete"]:
+        url = f"/v1/uploads/{begun['id']}"
+        done = http.patch(url, content=data, headers={"Upload-Offset": "0"}).json()
+        assert done["complete"], done
+    return begun
 
-    return CompileOptions(target="rpi4", verify=False)
+
+def submit(http: httpx.Client, model: str, **given) -> httpx.Response:
+    options = {"target": "rpi4", "verify": False}
+    return http.post("/v1/jobs", json={"model": model, "options": options, **given})
+
+
+def test_an_upload_tells_nothing_of_what_others_have(service, as_user):
+    """H5: who sends a file that is here sends all of it; only who has sent it does so once."""
+    ann, ben = as_user("ann"), as_user("ben")
+    assert not upload(ann, b"weights")["complete"]
+    assert upload(ann, b"weights")["complete"]
+    assert not upload(ben, b"weights")["complete"]
+    assert upload(ben, b"weights")["complete"]
+    assert [path.name for path in service.farm.blobs.root.glob("[0-9a-f][0-9a-f]/*")] == [
+        hashlib.sha256(b"weights").hexdigest()
+    ]
+
+
+def test_a_model_is_of_who_has_sent_it(service, as_user):
+    """H5: to everybody else, its id is that of a model that there is not."""
+    ann, ben, admin = as_user("ann"), as_user("ben"), as_user("eve", Role.ADMIN)
+    model = hashlib.sha256(b"weights").hexdigest()
+    before = submit(ben, model)
+    upload(ann, b"weights")
+    after = submit(ben, model)
+    assert before.status_code == after.status_code == 404
+    assert before.json() == after.json()
+    assert submit(admin, model).status_code == 404
+    parts = {"message": model, "files": {"w": {"sha256": model, "size": 7}}}
+    answers = [http.post("/v1/models", json=parts) for http in (ann, ben)]
+    assert [answer.status_code for answer in answers] == [201, 409]
+    assert "does not have" in answers[1].json()["detail"]
+    assert ben.get(f"/v1/models/{answers[0].json()['id']}").status_code == 404
+    assert ann.get(f"/v1/models/{answers[0].json()['id']}").status_code == 200
+    assert submit(ann, answers[0].json()["id"]).status_code == 201
+
+
+def test_an_inspection_is_of_who_asks_for_it(service, as_user):
+    ann, ben = as_user("ann", group="lab"), as_user("ben", group="lab")
+    model = hashlib.sha256(b"weights").hexdigest()
+    url = f"/v1/models/{model}/inspection"
+    upload(ann, b"weights")
+    job = ann.post(url).json()["job"]
+    assert (ben.post(url).status_code, ben.get(url).status_code) == (404, 404)
+    upload(ben, b"weights")
+    assert ben.get(url).status_code == 404
+    answer = ben.post(url)
+    assert answer.status_code == 201
+    assert answer.json()["job"] != job
+    assert ann.get(url).json()["job"] == job
+    assert ben.get(f"/v1/jobs/{job}").json()["model"] == ""
+
+
+def test_a_private_job_tells_nothing_of_its_model(service, as_user):
+    """H5: neither to strangers nor to those who see how it stands."""
+    ann, ben = as_user("ann", group="lab"), as_user("ben", group="lab")
+    cid, eve = as_user("cid"), as_user("eve", Role.ADMIN)
+    upload(ann, b"weights")
+    model = hashlib.sha256(b"weights").hexdigest()
+    job = submit(ann, model, private=True).json()
+    assert job["model"] == model
+    lease = service.farm.jobs.lease("w", 1)
+    artifact = service.farm.blobs.put(b"artifact of " + model.encode())
+    service.farm.jobs.succeed(lease, artifact, {"latency_ms": 1.5})
+    assert ann.get(f"/v1/jobs/{job['id']}").json()["report"] == {"latency_ms": 1.5}
+    for http in (ben, eve):
+        for answer in (http.get(f"/v1/jobs/{job['id']}"), http.get("/v1/jobs")):
+            assert '"state":"succeeded"' in answer.text
+            for secret in (model, artifact, "latency_ms"):
+                assert secret not in answer.text
+        assert http.get(f"/v1/jobs/{job['id']}/artifact").json()["code"] == "private"
+    for http in (ben, cid, eve):
+        assert model not in http.get("/v1/overview").text
+        assert submit(http, model).status_code == 404
+    assert cid.get("/v1/jobs").json()["jobs"] == []
+
+
+def test_an_upload_is_of_who_began_it(service, as_user):
+    """H9: nobody else goes on with it, not even an admin, and it stays as it was."""
+    ann, ben, eve = as_user("ann"), as_user("ben", Role.OPERATOR), as_user("eve", Role.ADMIN)
+    body = {"size": 4, "sha256": hashlib.sha256(b"good").hexdigest()}
+    url = f"/v1/uploads/{ann.post('/v1/uploads', json=body).json()['id']}"
+    for http in (ben, eve):
+        answer = http.patch(url, content=b"evil", headers={"Upload-Offset": "0"})
+        assert (answer.status_code, http.get(url).status_code) == (404, 404)
+    assert ann.patch(url, content=b"good", headers={"Upload-Offset": "0"}).json()["complete"]
+
+
+def test_only_owners_and_admins_change_a_job(service, as_user):
+    """H9: members of a group share what their jobs bring, and may cancel them."""
+    ann, ben = as_user("ann", group="lab"), as_user("ben", group="lab")
+    cid, bob = as_user("cid", group="other"), as_user("bob", Role.OPERATOR)
+    eve = as_user("eve", Role.ADMIN)
+    upload(ann, b"weights")
+    model = hashlib.sha256(b"weights").hexdigest()
+
+    def statuses(method: str, path: str, **given) -> list[int]:
+        job = submit(ann, model).json()["id"]
+        everybody = (cid, bob, ben, eve, ann)
+        url = f"/v1/jobs/{job}{path}"
+        return [http.request(method, url, **given).status_code for http in everybody]
+
+    assert statuses("GET", "") == [404, 200, 200, 200, 200]
+    assert statuses("GET", "/log") == [404, 403, 200, 200, 200]
+    assert statuses("POST", "/cancel") == [404, 200, 200, 200, 200]
+    assert statuses("DELETE", "") == [404, 403, 403, 204, 404]
+    assert statuses("POST", "/rollback", json={"to": 1}) == [404, 403, 403, 404, 404]
+    assert submit(ben, model).status_code == 201  # a model of a public job of the group
+    assert submit(cid, model).status_code == 404
+
+
+def test_lists_show_what_one_may_see(service, as_user):
+    ann, ben = as_user("ann", group="lab"), as_user("ben", group="lab")
+    cid, bob = as_user("cid"), as_user("bob", Role.OPERATOR)
+    model = service.farm.blobs.put(b"weights")
+    for owner in ("ann", "ben", "cid"):
+        service.farm.jobs.submit(model, OPTIONS, owner=owner, name=f"job of {owner}")
+    seen = {ann: {"ann", "ben"}, ben: {"ann", "ben"}, cid: {"cid"}, bob: {"ann", "ben", "cid"}}
+    lease = service.farm.jobs.lease("w", 1)
+    for http, owners in seen.items():
+        for query in ({}, {"q": "job"}, {"sort": "name"}, {"sort": "finished", "q": "of"}):
+            page = http.get("/v1/jobs", params=query).json()
+            assert {job["owner"] for job in page["jobs"]} == owners, query
+        overview = http.get("/v1/overview").json()
+        assert overview["jobs"]["queued"] == len(owners - {"ann"})
+        assert [job["id"] for job in overview["running"]] == [lease.item] * ("ann" in owners)
+    assert cid.get("/v1/jobs", params={"owner": "ann"}).json()["jobs"] == []
+
+
+def test_open_results_are_read_by_all_and_changed_by_none(farm_settings, start_service, as_user_of):
+    service = start_service(dataclasses.replace(farm_settings, open_results=True))
+    ann, cid = as_user_of(service, "ann"), as_user_of(service, "cid")
+    upload(ann, b"weights")
+    model = hashlib.sha256(b"weights").hexdigest()
+    public, private = submit(ann, model).json()["id"], submit(ann, model, private=True).json()["id"]
+    assert [job["id"] for job in cid.get("/v1/jobs").json()["jobs"]] == [public]
+    for path in ("", "/log", "/trials"):
+        assert cid.get(f"/v1/jobs/{public}{path}").status_code == 200
+        assert cid.get(f"/v1/jobs/{private}{path}").status_code == 404
+    assert cid.post(f"/v1/jobs/{public}/cancel").json()["code"] == "forbidden"
+    assert cid.delete(f"/v1/jobs/{public}").json()["code"] == "forbidden"
+    assert cid.delete(f"/v1/jobs/{private}").json()["code"] == "not-found"
+
+
+def test_news_tell_what_one_may_see():
+    """Of an event of an older version nobody knows whether its job is private."""
+
+    def viewer(name: str, role: Role = Role.USER, **given) -> Viewer:
+        return Viewer(name, role, frozenset({name, *given.get("mates", ())}), "open" in given)
+
+    ann, mate, cid = viewer("ann"), viewer("ben", mates={"ann"}), viewer("cid")
+    bob, reader = viewer("bob", Role.OPERATOR), viewer("dan", open=True)
+    event = {"kind": "job", "job": "1", "owner": "ann", "private": False, "error": {"code": "x"}}
+    private = {**event, "private": True}
+    older = {name: value for name, value in event.items() if name != "private"}
+    for data, readers, others in (
+        (event, (ann, mate, reader), (bob,)),
+        (private, (ann,), (bob, mate)),
+        (older, (ann,), (bob, mate)),
+    ):
+        for one in (ann, mate, cid, bob, reader):
+            found = shown_to(one, data)
+            assert (found is not None) == (one in (*readers, *others)), (one, data)
+            assert ("error" in (found or {})) == (one in readers), (one, data)
+    warning = {"kind": "warning", "role": "worker", "message": "job 1 of ann"}
+    device = {"kind": "device", "device": "d", "what": "faulted", "job": "1", "reason": "r"}
+    assert (shown_to(bob, warning), shown_to(ann, warning)) == (warning, None)
+    assert shown_to(bob, device) == device
+    assert shown_to(ann, device) == {"kind": "device", "device": "d", "what": "faulted"}

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from farrier.errors import ServiceError
+from farrier.errors import ForbiddenError, ServiceError
 from farrier.files.atomic import write_atomically
 from farrier.records import TuningRecord
 from farrier.sdk.client import Client
@@ -15,7 +15,7 @@ from farrier.sdk.records import Imported
 from farrier_device.describe import describe
 from farrier_farm import records as records_module
 from farrier_farm.record_entry import RecordEntry
-from farrier_farm.users import Users
+from farrier_farm.users import Role, Users
 from tests.client.conftest import cut
 from tests.here import CLASS
 from tests.server.test_trials import record
@@ -110,13 +110,37 @@ def test_prune_wants_to_know_what(service):
         assert pruned == {"pruned": count, "next": ""}
 
 
-def test_whoever_may_delete_jobs_may_prune(service):
-    """A name keeps nobody from anything (docs/farm.md)."""
-    token = Users(service.settings.home).add("ann")
-    with Client(service.url, token) as client:
-        service.farm.records.add(record("a", 1, 5))
-        assert client.prune_records(keep=1) == 0
-        assert client.prune_records(before=1e9) == 1
+def test_shared_records_are_operators(service, tmp_path):
+    """Users have records of their own; those that all jobs share they read by a setting alone."""
+    users = Users(service.settings.home)
+    path = tmp_path / "records.jsonl"
+    path.write_text(record("b", 1, 5).to_line() + "\n")
+    service.farm.records.add(record("a", 1, 5))
+    with Client(service.url, users.add("ann")) as ann:
+        assert [one.records for one in ann.show_records()] == [1]
+        for refused in (
+            lambda: ann.prune_records(before=1e9),
+            lambda: ann.import_records(path),
+            lambda: [*ann.export_records()],
+            lambda: ann.fastest_schedules("a"),
+        ):
+            with pytest.raises(ForbiddenError, match="takes the role operator") as caught:
+                refused()
+            assert "--private" in caught.value.hint
+        assert ann.import_records(path, private=True).added == 1
+    with Client(service.url, users.add("bob", Role.OPERATOR)) as bob:
+        assert len([*bob.export_records()]) == 1
+        assert bob.prune_records(keep=1) == 0
+        assert bob.prune_records(before=1e9) == 1
+
+
+def test_users_read_shared_records_by_a_setting(farm_settings, start_service):
+    service = start_service(dataclasses.replace(farm_settings, open_results=True))
+    service.farm.records.add(record("a", 1, 5))
+    with Client(service.url, Users(service.settings.home).add("ann")) as ann:
+        assert len([*ann.export_records()]) == 1
+        with pytest.raises(ForbiddenError):
+            ann.prune_records(before=1e9)
 
 
 def test_the_sdk_carries_records_from_one_farm_to_another(service, tmp_path, cut):

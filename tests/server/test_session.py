@@ -13,7 +13,7 @@ import time
 import httpx
 import pytest
 
-from farrier_farm.users import Users
+from farrier_farm.users import Role, Users
 from farrier_server import gate
 from farrier_server.problems import MEDIA_TYPE
 
@@ -44,7 +44,7 @@ def test_a_session_does_what_its_token_does(service, browser):
     nobody = browser.get("/v1/session")
     assert (nobody.status_code, nobody.content) == (204, b"")
     opened = log_in(browser, token).json()
-    assert opened["owner"] == "ann"
+    assert (opened["owner"], opened["role"], opened["group"]) == ("ann", "user", "")
     assert 0 < opened["expires"] - time.time() <= 12 * 3600
     assert browser.get("/v1/session").json() == opened
     assert browser.get("/v1/jobs").json()["jobs"] == []
@@ -240,7 +240,7 @@ def test_without_redis_a_session_is_no_stranger(installation, farm_settings, sta
 def test_an_event_stream_ends_with_what_opened_it(service, browser, monkeypatch, kind):
     monkeypatch.setattr(gate, "STREAM_CHECK_S", 0.1)
     users = Users(service.settings.home)
-    token = users.add("ann")
+    token = users.add("ann", Role.OPERATOR)  # who hears of warnings
     headers = {"Authorization": f"Bearer {token}"} if kind == "token" else {}
     if kind == "session":
         log_in(browser, token)

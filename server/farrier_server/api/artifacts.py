@@ -12,12 +12,13 @@ from farrier.errors import UsageError
 from farrier_farm.jobs import Job
 from farrier_farm.kinds import Kind
 from farrier_server.access import JobDep
+from farrier_server.bounds import MOST
 from farrier_server.context import FarmDep
 from farrier_server.problems import NotReadyError, RangeError, documented
 
 Version = Annotated[
     int | None,
-    Query(ge=1, description="of a job with versions: this one, and not the one in use"),
+    Query(ge=1, le=MOST, description="of a job with versions: this one, and not the one in use"),
 ]
 router = APIRouter(prefix="/v1/jobs", tags=["artifacts"])
 _RANGE = re.compile(r"bytes=(?:(\d{1,18})-(\d{0,18})|-(\d{1,18}))")

@@ -10,6 +10,8 @@ from pydantic import BaseModel, Field
 
 from farrier.records.outcome import Figures, Outcome
 from farrier_farm.cost_models import CostModelState, ModelVersion
+from farrier_server.access import ViewerDep
+from farrier_server.bounds import MOST
 from farrier_server.context import FarmDep
 from farrier_server.problems import documented
 
@@ -123,9 +125,15 @@ class CostModelView(BaseModel):
 
 
 @router.get("", responses=documented(503))
-def get_cost_model(farm: FarmDep) -> CostModelView:
-    """The versions that are kept, and what the last training came to."""
-    return CostModelView.of(farm.cost_models.state())
+def get_cost_model(farm: FarmDep, viewer: ViewerDep) -> CostModelView:
+    """The versions that are kept, and what the last training came to. Records that were set aside
+    are shown to those who may read the shared records."""
+    view = CostModelView.of(farm.cost_models.state())
+    if not viewer.is_operator and not viewer.reads_public:
+        for training in [view.last, *(version.training for version in view.versions)]:
+            if training is not None:
+                training.shown = []
+    return view
 
 
 @router.post("/rollback", responses=documented(404, 409, 503))
@@ -133,7 +141,11 @@ def roll_back_cost_model(
     farm: FarmDep,
     to: Annotated[
         int | None,
-        Query(ge=0, description="a version; 0: the one that ships. Without it: the one before"),
+        Query(
+            ge=0,
+            le=MOST,
+            description="a version; 0: the one that ships. Without it: the one before",
+        ),
     ] = None,
 ) -> CostModelView:
     """Uses another version, from the next job on. The one rolled back from comes again only as a

@@ -9,10 +9,13 @@ from pydantic import BaseModel, Field
 
 from farrier_farm import devices, history
 from farrier_farm.devices import DeviceState
+from farrier_farm.farm import Farm
+from farrier_server.access import ViewerDep
 from farrier_server.api.trials import After, Order
 from farrier_server.context import FarmDep
 from farrier_server.finite import finite
 from farrier_server.problems import documented
+from farrier_server.viewer import Viewer
 
 router = APIRouter(prefix="/v1/devices", tags=["devices"])
 DeviceId = Annotated[str, Path(description="of the device", max_length=100)]
@@ -141,16 +144,30 @@ def get_device(device_id: DeviceId, farm: FarmDep) -> DeviceView:
 def get_history(
     device_id: DeviceId,
     farm: FarmDep,
+    viewer: ViewerDep,
     after: After = "",
     limit: Annotated[int, Query(ge=1, le=1000)] = 200,
     order: Order = "newest",
 ) -> HistoryPage:
-    """What happened to the device: some 1,000 events are kept, each batch is two of them."""
+    """What happened to the device: some 1,000 events are kept, each batch is two of them. Of a job
+    that the caller does not see, neither its id nor its batch is told, nor a reason."""
     farm.devices.get(device_id)
     found, following = history.history(
         farm.client, device_id, after=after, limit=limit, newest_first=order == "newest"
     )
-    return HistoryPage(history=[HappeningView.of(one) for one in found], next=following)
+    views = _shown_to(viewer, farm, [HappeningView.of(one) for one in found])
+    return HistoryPage(history=views, next=following)
+
+
+def _shown_to(viewer: Viewer, farm: Farm, views: list[HappeningView]) -> list[HappeningView]:
+    """What a viewer may know of a device's history."""
+    if viewer.is_operator:
+        return views
+    ids = {view.job for view in views if view.job is not None}
+    seen = {job.id for job in farm.jobs.many(ids) if viewer.sees(job)}
+    nothing = {"job": None, "batch": None, "reason": None}
+    hidden = ids - seen
+    return [view.model_copy(update=nothing) if view.job in hidden else view for view in views]
 
 
 @router.post("/{device_id}/release", responses=documented(404, 503))

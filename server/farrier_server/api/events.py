@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query
 from starlette.concurrency import run_in_threadpool
@@ -14,10 +14,12 @@ from starlette.responses import StreamingResponse
 from farrier.errors import ServiceError
 from farrier_farm.events import FARM, StoredEvent, check_id
 from farrier_farm.farm import Farm
-from farrier_server.access import JobId
+from farrier_farm.users import DEFAULT
+from farrier_server.access import Access, AccessDep, JobId, ViewerDep
 from farrier_server.context import Context, ContextDep
 from farrier_server.finite import finite
 from farrier_server.problems import documented, from_stored
+from farrier_server.viewer import Viewer
 
 KEEPALIVE_S = 15.0
 RETRY_MS = 1000
@@ -59,10 +61,14 @@ async def watch_job(
 
 @router.get("/events", response_class=EventStream, responses=documented(400, 503))
 async def watch_farm(
-    context: ContextDep, last_event_id: LastEventId = "", after: AfterEvent = ""
+    context: ContextDep,
+    access: AccessDep,
+    viewer: ViewerDep,
+    last_event_id: LastEventId = "",
+    after: AfterEvent = "",
 ) -> EventStream:
-    """What happens on the farm from now on: jobs that change their state, devices that come and go,
-    what roles warn of. It has no end.
+    """What happens on the farm from now on: jobs that change their state, of those that the caller
+    sees, devices that come and go and, for operators, what roles warn of. It has no end.
 
     Each event's `data` is a JSON object with a `kind`: `job`, `device` or `warning`. Open it, then
     ask for jobs and devices: so nothing falls between the two. After a break, `Last-Event-ID` goes
@@ -71,7 +77,7 @@ async def watch_farm(
     last_event_id = last_event_id or after
     check_id(last_event_id)
     newest = await run_in_threadpool(context.farm.events.newest, FARM)
-    return _streamed(_of_farm(context, last_event_id or newest))
+    return _streamed(_of_farm(context, access, viewer, last_event_id or newest))
 
 
 def _streamed(texts: AsyncIterator[str]) -> EventStream:
@@ -120,13 +126,36 @@ async def _is_known(farm: Farm, job_id: str) -> bool:
         return False
 
 
-async def _of_farm(context: Context, after: str) -> AsyncIterator[str]:
+async def _of_farm(
+    context: Context, access: Access, viewer: Viewer, after: str
+) -> AsyncIterator[str]:
     yield f"retry: {RETRY_MS}\n\n"
     async for events in context.hub.watch(FARM, after, KEEPALIVE_S):
+        now = access.now(viewer)
+        if now is None:
+            return
         for event in events:
-            yield _formatted(event)
+            if (data := shown_to(now, event.data)) is not None:
+                yield _formatted(StoredEvent(event.id, data))
         if not events:
             yield ": keepalive\n\n"
+
+
+def shown_to(viewer: Viewer, data: dict[str, Any]) -> dict[str, Any] | None:
+    """What the viewer may know of one of the farm's events; None for nothing. One of an older
+    version does not say whether its job is private, so it is taken to be."""
+    if data["kind"] == "job":
+        owner, private = data.get("owner", DEFAULT), data.get("private", True)
+        if not viewer.sees_of(owner, private):
+            return None
+        return data if viewer.reads_of(owner, private) else _without(data, "error")
+    if viewer.is_operator:
+        return data
+    return _without(data, "reason", "job", "batch") if data["kind"] == "device" else None
+
+
+def _without(data: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in data.items() if name not in names}
 
 
 def _formatted(event: StoredEvent) -> str:

@@ -17,7 +17,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from farrier.errors import NotFoundError
 from farrier_farm.farm import Farm
 from farrier_farm.jobs import Job
-from farrier_farm.kinds import Kind
 from farrier_farm.states import State
 from farrier_server.api.models import ModelId
 from farrier_server.api.prepared import read_json
@@ -143,17 +142,18 @@ def inspect_model(
 ) -> InspectionView:
     """Queues the inspection of a model: 201. One that goes on, or has succeeded, is had again: 200;
     one that failed or was cancelled is done anew."""
-    farm.models.hold(model_id)
+    manifest = farm.models.hold(model_id)
+    farm.owners.note(owner, [model_id, *manifest.blobs()])
     job, is_new = farm.jobs.inspect(model_id, owner=owner)
     response.status_code = 201 if is_new else 200
     return InspectionView.of(job, None)
 
 
 @router.get("/{model_id}/inspection", responses=documented(400, 404, 503))
-def get_inspection(model_id: ModelId, farm: FarmDep) -> InspectionView:
-    """How far the inspection of a model is, and what it found; 404 where nobody has asked for
-    one."""
-    job = farm.jobs.prepared(Kind.INSPECT, model_id)
+def get_inspection(model_id: ModelId, farm: FarmDep, owner: OwnerDep) -> InspectionView:
+    """How far the inspection of a model is that the caller has asked for, and what it found; 404
+    where there is none."""
+    job = farm.jobs.inspection(model_id, owner)
     if job is None:
         raise NotFoundError(
             f"the model {model_id} was not inspected",

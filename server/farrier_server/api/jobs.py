@@ -17,7 +17,8 @@ from farrier_farm.kinds import Kind
 from farrier_farm.search import JobOrder, JobQuery
 from farrier_farm.states import State
 from farrier_farm.users import NAME
-from farrier_server.access import JobDep, JobId, ViewerDep
+from farrier_server.access import AccessDep, JobDep, JobId, ViewerDep
+from farrier_server.bounds import MOST
 from farrier_server.context import FarmDep
 from farrier_server.finite import finite
 from farrier_server.gate import OwnerDep
@@ -276,6 +277,8 @@ def submit_job(
     body: JobRequest,
     farm: FarmDep,
     owner: OwnerDep,
+    access: AccessDep,
+    viewer: ViewerDep,
     idempotency_key: Annotated[
         str,
         Header(
@@ -307,7 +310,9 @@ def submit_job(
     if job is None:
         waits = body.wait_for_device
         admitted = _admitted(farm, options, wait_for_device=waits)
-        farm.models.hold(body.model)
+        access.check_model(viewer, body.model)
+        manifest = farm.models.hold(body.model)
+        farm.owners.note(owner, [body.model, *manifest.blobs()])
         job = farm.jobs.submit(
             body.model, options, wait_for_device=waits, admitted=admitted, **request
         )
@@ -317,6 +322,7 @@ def submit_job(
 @router.get("", response_model=JobPage, responses=documented(400, 503))
 def list_jobs(
     farm: FarmDep,
+    viewer: ViewerDep,
     state: Annotated[State | None, Query(description="only jobs in this state")] = None,
     owner: Annotated[str, Query(pattern=rf"^({NAME})?$", description="only this user's jobs")] = "",
     kind: Annotated[Kind, Query(description="inspect and list: what is prepared to be shown")] = (
@@ -336,12 +342,12 @@ def list_jobs(
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     after: Annotated[str, Query(max_length=3000, description="`next` of the page before")] = "",
 ) -> Response:
-    """Jobs of all users or of one, the newest first: compilations, or those of another kind. For
-    `q`, `target`, and every order but by `created`, a page looks at the newest 2,000 jobs in this
-    state and of this owner."""
-    query = JobQuery(q, target, state, owner, sort, descending)
+    """The jobs that the caller sees, of all users or of one, the newest first: compilations, or
+    those of another kind. For `q`, `target`, and every order but by `created`, a page looks at the
+    newest 2,000 jobs in this state and of this owner."""
+    query = JobQuery(q, target, state, owner, sort, descending, viewer.shown(kind))
     page = farm.jobs.search(query, limit=limit, after=after, kind=kind)
-    views = [JobView.of(job) for job in page.jobs]
+    views = [JobView.seen_by(viewer, job) for job in page.jobs]
     text = JobPage(jobs=views, next=page.next, complete=page.complete).model_dump_json()
     return Response(text, media_type="application/json")  # not validated once more: many ask
 
@@ -363,7 +369,7 @@ class RollbackRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    to: int = Field(ge=1, strict=True, description="number of the version")
+    to: int = Field(ge=1, le=MOST, strict=True, description="number of the version")
 
 
 @router.post("/{job_id}/rollback", responses=documented(400, 404, 503))

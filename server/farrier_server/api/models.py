@@ -17,6 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from farrier.errors import NotFoundError
 from farrier_farm.farm import Farm
 from farrier_farm.models import DataFile, Manifest
+from farrier_server.access import AccessDep, ViewerDep
+from farrier_server.bounds import MOST
 from farrier_server.context import FarmDep
 from farrier_server.problems import TooLargeError, documented
 
@@ -33,7 +35,7 @@ class DataFileBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     sha256: Digest
-    size: int = Field(ge=0, strict=True, description="its bytes")
+    size: int = Field(ge=0, le=MOST, strict=True, description="its bytes")
 
 
 class ModelRequest(BaseModel):
@@ -82,12 +84,16 @@ class ModelView(BaseModel):
 
 
 @router.post("", status_code=201, responses=documented(400, 409, 413, 422, 503, 507))
-def create_model(body: ModelRequest, farm: FarmDep) -> ModelView:
+def create_model(
+    body: ModelRequest, farm: FarmDep, access: AccessDep, viewer: ViewerDep
+) -> ModelView:
     """Makes a model of uploads; durable once answered. 409 names what is missing: upload it, and
     ask again."""
     manifest = body.manifest()
-    _check_size(farm, manifest)
-    farm.models.create(manifest)
+    may_use = {sha256: access.uses(viewer, sha256) for sha256 in manifest.blobs()}
+    _check_size(farm, manifest, is_known=may_use[manifest.message])
+    farm.models.create(manifest, may_use.__getitem__)
+    farm.owners.note(viewer.name, [manifest.id, *manifest.blobs()])
     return ModelView.of(manifest)
 
 
@@ -97,12 +103,14 @@ def get_model(model_id: ModelId, farm: FarmDep) -> ModelView:
     return ModelView.of(farm.models.get(model_id))
 
 
-def _check_size(farm: Farm, manifest: Manifest) -> None:
-    """Raises TooLargeError. A message that is not here has no size: who makes the model says so."""
+def _check_size(farm: Farm, manifest: Manifest, *, is_known: bool) -> None:
+    """Raises TooLargeError. A message that is not here has no size: who makes the model says so. Of
+    one that its user may not have, the size is not told."""
     limit = farm.settings.max_upload_bytes
     size = sum({file.sha256: file.size for file in manifest.files.values()}.values())
-    with contextlib.suppress(NotFoundError):
-        size += farm.blobs.size(manifest.message)
+    if is_known:
+        with contextlib.suppress(NotFoundError):
+            size += farm.blobs.size(manifest.message)
     if limit and size > limit:
         raise TooLargeError(
             f"the model has {size} bytes, the server takes {limit}",

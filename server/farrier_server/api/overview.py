@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import functools
+
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 
 from farrier_farm import news, overview
 from farrier_farm.farm import Farm
+from farrier_farm.kinds import Kind
 from farrier_farm.settings import Settings
 from farrier_farm.states import State
+from farrier_server.access import ViewerDep
 from farrier_server.api.jobs import JobView
 from farrier_server.context import ContextDep
 from farrier_server.problems import documented
+from farrier_server.viewer import Viewer
 
 router = APIRouter(prefix="/v1", tags=["overview"])
 
 
 class JobCounts(BaseModel):
-    """How many jobs are in each state, of those that are kept."""
+    """How many jobs are in each state, of those that are kept and that the caller sees."""
 
     queued: int
     running: int
@@ -70,7 +75,8 @@ class NewsView(BaseModel):
     reason: str | None
 
     @classmethod
-    def of(cls, item: news.Item) -> NewsView:
+    def of(cls, item: news.Item, viewer: Viewer) -> NewsView:
+        """The reason may quote a job, so it is for those who see all jobs."""
         said = item.data.get
         return cls(
             id=item.id,
@@ -79,7 +85,7 @@ class NewsView(BaseModel):
             message=said("message"),
             device=said("device"),
             what=said("what"),
-            reason=said("reason"),
+            reason=said("reason") if viewer.is_operator else None,
         )
 
 
@@ -101,7 +107,7 @@ class OverviewView(BaseModel):
     )
 
     @classmethod
-    def of(cls, found: overview.FarmOverview, settings: Settings) -> OverviewView:
+    def of(cls, found: overview.FarmOverview, settings: Settings, viewer: Viewer) -> OverviewView:
         return cls(
             time=found.time,
             jobs=JobCounts(**{str(state): found.jobs[state] for state in State}),
@@ -117,21 +123,24 @@ class OverviewView(BaseModel):
                 )
                 for one in found.minutes
             ],
-            running=[JobView.of(job) for job in found.running],
-            finished=[JobView.of(job) for job in found.finished],
+            running=[JobView.seen_by(viewer, job) for job in found.running],
+            finished=[JobView.seen_by(viewer, job) for job in found.finished],
             records=RecordCount(count=found.records),
-            news=[NewsView.of(item) for item in found.news],
+            news=[NewsView.of(item, viewer) for item in found.news],
             broker=BrokerView(port=settings.broker_port, tls=settings.tls_cert is not None),
         )
 
 
 @router.get("/overview", response_model=OverviewView, responses=documented(503))
-async def get_overview(context: ContextDep) -> Response:
-    """Jobs, devices, throughput, what runs and what has just ended. It is up to half a second old,
-    and costs the server the same however many ask for it."""
-    text = await context.shared.get("overview", lambda: _overview(context.farm))
+async def get_overview(context: ContextDep, viewer: ViewerDep) -> Response:
+    """Jobs, devices, throughput, what runs and what has just ended, of the jobs that the caller
+    sees. It is up to half a second old, and costs the server the same however often a user asks for
+    it."""
+    make = functools.partial(_overview, context.farm, viewer)
+    text = await context.shared.get(("overview", viewer), make)
     return Response(text, media_type="application/json", headers={"Cache-Control": "no-store"})
 
 
-def _overview(farm: Farm) -> bytes:
-    return OverviewView.of(farm.overview(), farm.settings).model_dump_json().encode()
+def _overview(farm: Farm, viewer: Viewer) -> bytes:
+    found = farm.overview(viewer.shown(Kind.COMPILE))
+    return OverviewView.of(found, farm.settings, viewer).model_dump_json().encode()

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import Depends, Query
+from fastapi import Depends, Query, Request
 
 from farrier_farm.records import Records
+from farrier_server.access import asks_for_private
 from farrier_server.context import FarmDep
 from farrier_server.gate import OwnerDep
 
 
 def _records(
+    request: Request,
     farm: FarmDep,
     owner: OwnerDep,
     private: Annotated[
         bool, Query(description="the records of the user's private jobs, not those of all users")
     ] = False,
 ) -> Records:
-    return farm.private_records(owner) if private else farm.records
+    # The check of access has read the same; `private` is for the OpenAPI document.
+    return farm.private_records(owner) if asks_for_private(request) else farm.records
 
 
 RecordsDep = Annotated[Records, Depends(_records)]

@@ -15,6 +15,7 @@ from farrier_farm.farm import Farm
 from farrier_farm.records import RecordClass
 from farrier_server.api.private import RecordsDep
 from farrier_server.api.trials import ENTRY_ID
+from farrier_server.bounds import MOST
 from farrier_server.context import FarmDep
 from farrier_server.problems import documented
 
@@ -149,7 +150,7 @@ class RuleVersion(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     name: str = Field(max_length=200)
-    version: int = Field(strict=True)
+    version: int = Field(ge=-MOST, le=MOST, strict=True)
 
 
 class PruneRequest(BaseModel):
@@ -264,7 +265,7 @@ async def import_records(
     request: Request,
     records: RecordsDep,
     first: Annotated[
-        int, Query(ge=1, le=1 << 60, description="number of the body's first line in its file")
+        int, Query(ge=1, le=MOST, description="number of the body's first line in its file")
     ] = 1,
 ) -> ImportView:
     """Adds the body's lines, a record each. A record that is there is not added twice, so a body

@@ -15,6 +15,7 @@ from farrier_farm.farm import Farm
 from farrier_farm.jobs import Job
 from farrier_farm.trials import JobTask, Trial, TrialFilter, TrialOrder
 from farrier_server.access import JobDep
+from farrier_server.bounds import MOST
 from farrier_server.context import FarmDep
 from farrier_server.finite import finite
 from farrier_server.problems import documented
@@ -196,7 +197,7 @@ class ChoicesView(BaseModel):
 def list_tasks(
     job: JobDep,
     farm: FarmDep,
-    first: Annotated[int, Query(ge=0, description="`next` of the page before")] = 0,
+    first: Annotated[int, Query(ge=0, le=MOST, description="`next` of the page before")] = 0,
     limit: Limit = 200,
 ) -> TaskPage:
     """The job's tasks, with the schedules that they have by now. They are forgotten a while after

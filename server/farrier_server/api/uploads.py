@@ -1,6 +1,6 @@
 """Uploads: a model's files travel in pieces and go on where a connection broke.
 
-    POST  /v1/uploads {size, sha256}        → id, offset; complete at once for a known file
+    POST  /v1/uploads {size, sha256}        → id, offset; complete at once for a file of theirs
     PATCH /v1/uploads/{id}  Upload-Offset   → appends the body; the last byte completes the upload
     GET, HEAD /v1/uploads/{id}              → the offset to go on at
 
@@ -10,6 +10,7 @@ The server never looks into the bytes: they go to the disk and into a sha256, no
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from typing import Annotated
 
@@ -18,9 +19,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
-from farrier.errors import ConflictError, InvalidModelError, UsageError
-from farrier_farm.blobs import BlobStore, Upload
+from farrier.errors import ConflictError, InvalidModelError, ServiceError, UsageError
+from farrier_farm.blobs import Upload
+from farrier_farm.farm import Farm
+from farrier_server.access import AccessDep, ViewerDep
+from farrier_server.bounds import MOST
 from farrier_server.context import FarmDep
+from farrier_server.gate import OwnerDep
 from farrier_server.problems import OffsetConflictError, TooLargeError, documented
 
 # Each piece is made durable before the next is read.
@@ -43,14 +48,14 @@ class UploadRequest(BaseModel):
         json_schema_extra={"examples": [{"size": 46820000, "sha256": "9f86d081884c7d65" * 4}]},
     )
 
-    size: int = Field(ge=0, strict=True, description="bytes of the file")
+    size: int = Field(ge=0, le=MOST, strict=True, description="bytes of the file")
     sha256: str = Field(pattern=_SHA256, description="of the file's bytes, in lower-case hex")
 
 
 class UploadView(BaseModel):
     """Where an upload stands."""
 
-    id: str | None = Field(description="null where the server had the file already")
+    id: str | None = Field(description="null where the file needs no bytes")
     size: int = Field(description="bytes announced")
     offset: int = Field(description="bytes that are safe on the server's disk")
     sha256: str = Field(description="digest announced; names the file once complete")
@@ -58,8 +63,12 @@ class UploadView(BaseModel):
 
 
 @router.post("", responses=documented(400, 413, 422, 507))
-def create_upload(body: UploadRequest, farm: FarmDep) -> UploadView:
-    """Begins an upload. A file that the server has needs no bytes: `complete` is true at once."""
+def create_upload(
+    body: UploadRequest, farm: FarmDep, access: AccessDep, viewer: ViewerDep
+) -> UploadView:
+    """Begins an upload. A file that its user has sent before, and that is still here, needs no
+    bytes: `complete` is true at once. Whether others have sent it is not told: its bytes are sent
+    again, and stored once."""
     limit = farm.settings.max_upload_bytes
     if limit and body.size > limit:
         raise TooLargeError(
@@ -68,9 +77,12 @@ def create_upload(body: UploadRequest, farm: FarmDep) -> UploadView:
         )
     if body.size == 0:
         raise InvalidModelError("the file is empty", hint="upload an .onnx file, or its data")
-    if farm.blobs.renew(body.sha256):
-        return _complete(body.size, body.sha256)
-    return _view(farm.blobs.begin(body.size, body.sha256))
+    # Without Redis nobody knows whose a file is; its bytes need the disk alone.
+    with contextlib.suppress(ServiceError):
+        if access.uses(viewer, body.sha256) and farm.blobs.renew(body.sha256):
+            farm.owners.note(viewer.name, [body.sha256])
+            return _complete(body.size, body.sha256)
+    return _view(farm.blobs.begin(body.size, body.sha256, viewer.name))
 
 
 @router.patch(
@@ -88,7 +100,10 @@ async def append_to_upload(
     request: Request,
     response: Response,
     farm: FarmDep,
-    upload_offset: Annotated[int, Header(ge=0, description="where the body's bytes begin")],
+    owner: OwnerDep,
+    upload_offset: Annotated[
+        int, Header(ge=0, le=MOST, description="where the body's bytes begin")
+    ],
 ) -> UploadView:
     """Appends the body. What arrived of a broken connection is kept; ask for the offset and go on.
 
@@ -110,7 +125,7 @@ async def append_to_upload(
         upload = await run_in_threadpool(farm.blobs.append, upload_id, upload.offset, piece)
     if upload.offset < upload.size:
         return _view(upload)
-    return await run_in_threadpool(_finish, farm.blobs, upload)
+    return await run_in_threadpool(_finish, farm, owner, upload)
 
 
 @router.get("/{upload_id}", responses=documented(404))
@@ -161,9 +176,9 @@ async def _pieces(request: Request, response: Response) -> AsyncIterator[bytes]:
         yield bytes(piece)
 
 
-def _finish(blobs: BlobStore, upload: Upload) -> UploadView:
+def _finish(farm: Farm, owner: str, upload: Upload) -> UploadView:
     try:
-        sha256 = blobs.finish(upload.id)
+        sha256 = farm.blobs.finish(upload.id, lambda digest: farm.owners.note(owner, [digest]))
     except ConflictError as error:
         raise InvalidModelError(
             f"the bytes were damaged on the way: {error.message}", hint="upload the file again"
