@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import redis
@@ -14,18 +15,25 @@ import redis.backoff
 import redis.exceptions
 import redis.retry
 
-from farrier.errors import ServiceError, StorageError
+from farrier.errors import ServiceError
+from farrier_farm import disk
+from farrier_farm.errors import StoreFullError
 from farrier_farm.patience import PATIENT, Breaker, Patience
 
 CONNECTIONS = 100  # at once; who finds none free waits for one
 _CONNECT_S = 5.0
+DATA = "valkey"
+"""The folder of the embedded server's data, beside its socket."""
+ROOM_BYTES = 4 << 20
+"""The room that this server has to have: for thousands of commands, or one of the longest."""
+ROOM = "free some space there: the farm goes on by itself then"
 
 _DURABLE = {"appendonly": "yes", "appendfsync": "always", "maxmemory-policy": "noeviction"}
 
 
 class Client:
     """Text in, text out; safe to share between threads, of which `connections` ask at once. Every
-    method raises ServiceError where Redis is out of reach, StorageError where it cannot write."""
+    method raises ServiceError where Redis is out of reach, StoreFullError where it cannot write."""
 
     def __init__(
         self, url: str, patience: Patience = PATIENT, connections: int = CONNECTIONS
@@ -166,6 +174,16 @@ def address(arguments: Mapping[str, Any]) -> str:
     return str(arguments.get("path") or f"{arguments.get('host')}:{arguments.get('port')}")
 
 
+def store_lacks_room(address: str) -> str:
+    """How the disk of the embedded server at this address lacks room, in words; "" where it does
+    not, or the server is another one, whose disk is not seen from here. A Redis that syncs before
+    it answers ends where its disk is full."""
+    data = Path(address).parent / DATA
+    if not address.startswith("/") or not data.is_dir():
+        return ""
+    return disk.lacks_room(data, ROOM_BYTES)
+
+
 def digest(script: str) -> str:
     """What EVALSHA knows a script by."""
     return hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
@@ -196,6 +214,8 @@ def translated(address: str) -> Iterator[None]:
             hint="ask again in a while; if it stays so, look at the process of Redis and its disk",
         ) from error
     except redis.exceptions.ConnectionError as error:
+        if why := store_lacks_room(address):
+            raise StoreFullError(f"Redis at {address} cannot store: {why}", hint=ROOM) from error
         raise ServiceError(
             f"Redis at {address} does not answer: {error}",
             hint="start `farrier serve`, or set REDIS_URL to the Redis of the farm",
@@ -203,7 +223,10 @@ def translated(address: str) -> Iterator[None]:
     except redis.exceptions.ResponseError as error:
         full = isinstance(error, redis.exceptions.OutOfMemoryError)  # "OOM" is not in its text
         if full or any(word in str(error) for word in ("MISCONF", "OOM ", "No space left")):
-            raise StorageError(
-                f"Redis at {address} cannot store: {error}", hint="free disk or memory there"
+            why = store_lacks_room(address)
+            raise StoreFullError(
+                f"Redis at {address} cannot store: {error}{why and '; '}{why}",
+                hint=ROOM if why else "free disk or memory there; the farm goes on by itself then",
+                is_answer=True,
             ) from error
         raise

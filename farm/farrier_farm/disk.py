@@ -5,10 +5,33 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from farrier.errors import StorageError
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def lacks_room(directory: Path, nbytes: int) -> str:
+    """How a directory lacks room for so many bytes more, in words; "" where it does not. The room
+    is taken for a moment, since a quota shows in no other way."""
+    try:
+        with tempfile.TemporaryFile(dir=directory) as file:
+            os.posix_fallocate(file.fileno(), 0, nbytes)
+    except OSError as error:
+        if error.errno in FULL:
+            return f"{error.strerror}: {_free_bytes(directory)} bytes are free in {directory}"
+    return ""
+
+
+def _free_bytes(directory: Path) -> int:
+    try:
+        return shutil.disk_usage(directory).free
+    except OSError:
+        return 0
 
 
 @contextlib.contextmanager
@@ -17,7 +40,7 @@ def storage_errors(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        full = error.errno in FULL
         hint = "free some space, or move FARRIER_HOME to a larger disk" if full else ""
         raise StorageError(f"{what}: {error.strerror or error}", hint=hint) from error
 

@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import IO
 
 from farrier.errors import FarrierError, ServiceError, StorageError, UsageError
-from farrier_farm.connection import Client, connect
+from farrier_farm import disk
+from farrier_farm.connection import DATA, ROOM, ROOM_BYTES, Client, connect
 from farrier_farm.patience import PROBE
 from farrier_farm.settings import Settings
 
@@ -75,7 +76,8 @@ class Embedded:
             client.close()
 
     def revive(self) -> bool:
-        """Starts an owned server again that has died; whether it had. Raises ServiceError."""
+        """Starts an owned server again that has died; whether it had. Raises ServiceError, and
+        StorageError while its disk is full: it would end at the first change."""
         path = socket_path(self._home)
         if self._lock is None or _accepts(path):
             return False
@@ -206,7 +208,7 @@ def _launch(home: Path, path: Path) -> subprocess.Popen[bytes] | None:
 
 def _server(home: Path, path: Path, lock: IO[str]) -> subprocess.Popen[bytes]:
     """A server that holds `lock` as long as it lives."""
-    data = home / "valkey"
+    data = home / DATA
     configuration = home / "valkey.conf"
     try:
         data.mkdir(mode=0o700, exist_ok=True)
@@ -217,6 +219,8 @@ def _server(home: Path, path: Path, lock: IO[str]) -> subprocess.Popen[bytes]:
         )
     except OSError as error:
         raise StorageError(f"cannot write in {home}: {error.strerror}") from error
+    if why := disk.lacks_room(data, ROOM_BYTES):
+        raise StorageError(f"Valkey has no room: {why}", hint=ROOM)
     return subprocess.Popen(
         [server_program(), configuration],
         stdin=subprocess.DEVNULL,

@@ -1,10 +1,11 @@
-"""What only the farm raises: a holder holds nothing any more, or a device is not there."""
+"""What only the farm raises: a holder holds nothing any more, a device is not there, Redis has no
+room."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from farrier.errors import ConflictError, NoDeviceError
+from farrier.errors import ConflictError, NoDeviceError, ServiceError, StorageError
 
 
 class StaleLeaseError(ConflictError):
@@ -26,3 +27,17 @@ class FencedOutError(StaleSessionError):
 class DeviceAwayError(NoDeviceError):
     """No device of the target's kind is connected, or each is in quarantine: another time there may
     be one."""
+
+
+class StoreFullError(ServiceError, StorageError):
+    """Redis has no room to store what it is to acknowledge. Who works waits, as for any outage, and
+    goes on when there is room; who asks is told what lacks room, and where. `is_answer` where Redis
+    said so itself, and answers what only reads."""
+
+    code: ClassVar[str] = StorageError.code
+    exit_code: ClassVar[int] = StorageError.exit_code
+    http_status: ClassVar[int] = StorageError.http_status
+
+    def __init__(self, message: str, *, hint: str = "", is_answer: bool = False) -> None:
+        super().__init__(message, hint=hint)
+        self.is_answer = is_answer

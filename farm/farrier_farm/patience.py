@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 
 from farrier.errors import ServiceError
+from farrier_farm.errors import StoreFullError
 
 # A restart takes less than their sum.
 _PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.0, 1.0)
@@ -57,14 +58,15 @@ class Breaker:
             finally:
                 self._asking.release()
         else:
-            raise ServiceError(failure.message, hint=failure.hint)
+            raise type(failure)(failure.message, hint=failure.hint)
 
     @contextlib.contextmanager
     def _watched(self) -> Iterator[None]:
         try:
             yield
         except ServiceError as error:
-            self._failure = error
+            is_answer = isinstance(error, StoreFullError) and error.is_answer
+            self._failure = None if is_answer else error
             raise
         except Exception:  # an answer, if no pleasant one
             self._failure = None

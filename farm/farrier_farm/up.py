@@ -43,6 +43,7 @@ READY_S = 60.0
 _LOOK_S = 0.1
 _WATCH_S = 0.5
 _VALKEY_PAUSE_S = 5.0
+_ROOM_PAUSE_S = 1.0  # between two looks at a full disk
 
 Announce = Callable[[str], None]
 
@@ -153,7 +154,7 @@ class _Store(Closing):
             if not self._failing:
                 self._announce(f"Valkey had died and does not come up; it is tried again: {error}")
             self._failing = True
-            return _VALKEY_PAUSE_S
+            return _ROOM_PAUSE_S if isinstance(error, StorageError) else _VALKEY_PAUSE_S
         if revived:
             self._failing = False
             self._announce("Valkey had died; it runs again, with everything that was acknowledged")

@@ -414,8 +414,8 @@ class Client(Closing):
     def watch(self, job_id: str) -> Iterator[Update]:
         """What happens to the job, from its beginning until it ends; the last is a final state.
 
-        A stream that breaks is taken up again after the last event seen. Raises ServiceError when
-        the server stays away for `patience_s`.
+        A stream that breaks is taken up again after the last event seen. Raises ServiceError
+        or StorageError when the server stays away, or has no room, for `patience_s`.
         """
         last_id = ""
         patience = Patience(self._patience_s)
@@ -431,7 +431,7 @@ class Client(Closing):
                         return
                 # A server that shuts down ends its streams; the next one carries on.
                 raise ServiceError(f"{self.url} ended the events of job {job_id} before the job")
-            except ServiceError as error:
+            except (ServiceError, StorageError) as error:  # a full disk of the server, for one
                 patience.sleep_or_raise(error)
 
     def wait(self, job_id: str, *, listener: Callable[[Update], None] | None = None) -> Job:

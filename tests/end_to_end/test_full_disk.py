@@ -1,0 +1,43 @@
+"""The disk under `farrier up` fills; whoever asks hears of it, and nothing is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from farrier.errors import StorageError
+from tests.small_disk import SmallDisk, small_disk
+from tests.up import Up
+
+SHAPES = {"x": (1, 3, 13, 17)}
+
+
+@pytest.fixture
+def disk() -> Iterator[SmallDisk]:
+    with small_disk(64) as disk:
+        yield disk
+
+
+def test_a_full_disk_is_told_of_and_the_farm_goes_on_when_there_is_room(
+    disk, model, eventually
+) -> None:
+    up = Up(disk.home).start()
+    try:
+        with up.client() as client:
+            before = client.wait(client.submit(model, shapes=SHAPES, name="before").id)
+            disk.fill()
+            eventually(lambda: up.command("jobs").returncode == StorageError.exit_code)
+            said = up.command("jobs").stderr
+            assert "No space left on device" in said
+            assert f"bytes are free in {disk.home}/valkey" in said
+            disk.free()
+            eventually(lambda: up.command("jobs").returncode == 0)
+            assert client.job(before.id) == before
+            client.wait(client.submit(model, shapes=SHAPES, name="after").id)
+        _, said = up.end()
+        assert "Valkey had died and does not come up" in said
+        assert "with everything that was acknowledged" in said
+    finally:
+        disk.free()
+        up.clean_up()
