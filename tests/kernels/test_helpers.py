@@ -2,6 +2,7 @@
 
 import dataclasses
 import gc
+import re
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -9,8 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from farrier.errors import CompilerError
+from farrier.ir.dim import Question, Relation, Undecided, as_dim, dim
+from farrier.ir.loop import Block, Function
 from farrier.kernels import Helpers, helpers_for, lowered
 from farrier.kernels import helpers as helpers_module
+from farrier.schedule import ScheduleError
 from farrier.space import Space
 from farrier.targets.cpu.codegen.link import link
 from farrier_device import python
@@ -47,6 +51,14 @@ def test_loops_that_are_there_are_those_compiled(choices, build_inputs, target, 
 
 def _refuse(*_):
     raise AssertionError("a kernel is lowered twice")
+
+
+def _schedule_error():
+    return ScheduleError("vectorize", "lanes conflict", Function("f", (), Block(())))
+
+
+def _question():
+    return Undecided(Question(as_dim(dim("n", 0, 9)), Relation.POSITIVE, "n > 0"))
 
 
 def test_an_error_in_a_helper_is_raised_here(build_inputs, target):
@@ -172,3 +184,20 @@ def test_what_was_begun_is_told_while_the_rest_compiles(build_inputs, target):
     assert [one.keys() for one in told] == [begun.keys()]
     assert made.interfaces.keys() == build_inputs.keys()
     assert all(made.interfaces[key] == one for key, one in told[0].items())
+
+
+@pytest.mark.parametrize("error", [_schedule_error, _question], ids=["schedule", "question"])
+def test_what_lowering_meets_is_an_error_that_names_the_node(
+    choices, build_inputs, target, monkeypatch, error
+):
+    def refuse(*_):
+        raise error()
+
+    monkeypatch.setattr(Space, "build", refuse)
+    key, one = next(iter(build_inputs.items()))
+    assert one.origin
+    told = re.escape(f"kernel {one.name} of node {one.origin!r}: {error()}")
+    with Helpers(0, target, THREADS) as nobody, pytest.raises(CompilerError, match=told):
+        nobody.compile({key: one})
+    with pytest.raises(CompilerError, match=told):
+        lowered(choices, here=True)

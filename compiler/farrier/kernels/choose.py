@@ -10,6 +10,7 @@ import re
 from collections.abc import Collection, Mapping
 
 from farrier.artifact.manifest import KernelReport
+from farrier.errors import CompilerError
 from farrier.ir.dim import Atom, Dim, Extent, Undecided, substitute
 from farrier.ir.loop import Function
 from farrier.ir.printer import print_ir
@@ -33,7 +34,8 @@ MARGIN = 0.01  # what a schedule must win over the default by
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ScheduledTask:
-    """One task's schedule. `source` is as in the manifest: tuned, transferred or default."""
+    """One task's schedule. `source` is as in the manifest: tuned, transferred or default; `origin`
+    names the model's nodes of the first call."""
 
     task: Task
     program: TensorProgram | Function
@@ -43,6 +45,7 @@ class ScheduledTask:
     calls: int
     operations: int
     measured_s: float | None = None
+    origin: str = ""
 
     def printed(self) -> tuple[str, TensorProgram | Function]:
         """The task's name, and what it computes."""
@@ -84,8 +87,10 @@ def choose_defaults(
     """Every task, by key, with the schedule that its space's analytic model ranks first. Spaces are
     those of `known` choices, for the same target and threads, where there are any."""
     counts: collections.Counter[str] = collections.Counter()
+    origins: dict[str, str] = {}
     for call in calls:
         counts[call.task] += call.runs
+        origins.setdefault(call.task, call.origin)
     choices = {}
     for key, task in tasks.items():
         if known is not None and key in known:
@@ -96,6 +101,7 @@ def choose_defaults(
                 source="default",
                 calls=counts[key],
                 measured_s=None,
+                origin=origins.get(key, ""),
             )
             continue
         try:
@@ -105,14 +111,29 @@ def choose_defaults(
             space = backend_of(target).space(program, target, threads)
         except Undecided as error:
             raise _of_model(error, task, calls) from error
+        except CompilerError as error:
+            raise of_kernel(error, task.symbol, origins.get(key, "")) from error
         if space.rule.name == _SLOW_RULE and space.cost(space.candidates()).min() > _SLOW_S:
             listener(Warned(f"no schedule rule knows {task.name}: it runs, slowly"))
         for reason in space.passed_over:
             listener(Warned(f"{task.name} is scheduled by the rule {space.rule.name}: {reason}"))
         choices[key] = ScheduledTask(
-            task, program, space, space.default(), "default", counts[key], arithmetic(program)
+            task=task,
+            program=program,
+            space=space,
+            decisions=space.default(),
+            source="default",
+            calls=counts[key],
+            operations=arithmetic(program),
+            origin=origins.get(key, ""),
         )
     return choices
+
+
+def of_kernel(error: Exception, name: str, origin: str) -> CompilerError:
+    """An error of the compiler with the kernel and the model's nodes at which it happened."""
+    kernel = f"kernel {name} of node {origin!r}" if origin else f"kernel {name}"
+    return CompilerError(f"{kernel}: {error}")
 
 
 def _of_model(error: Undecided, task: Task, calls: Collection[Call]) -> Undecided:

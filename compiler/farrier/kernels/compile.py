@@ -9,8 +9,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
+from farrier.errors import CompilerError
+from farrier.ir.dim import Undecided
 from farrier.ir.loop import Function
-from farrier.kernels.choose import ScheduledTask
+from farrier.kernels.choose import ScheduledTask, of_kernel
 from farrier.space import Decisions, Space
 from farrier.targets import Target, backend_of
 from farrier.targets.interface import Interface
@@ -19,17 +21,18 @@ from farrier.targets.interface import Interface
 @dataclasses.dataclass(frozen=True, slots=True)
 class BuildInput:
     """A kernel to compile: one schedule of a space, and the name of the function. `loops` are what
-    it is lowered to, where that is done already."""
+    it is lowered to, where that is done already. `origin` names the model's nodes."""
 
     space: Space
     decisions: Decisions
     name: str
     loops: Function | None = None
+    origin: str = ""
 
     @classmethod
     def of(cls, choice: ScheduledTask) -> BuildInput:
         """The kernel of a task as it is in the model."""
-        return cls(choice.space, choice.decisions, choice.program.name)
+        return cls(choice.space, choice.decisions, choice.program.name, origin=choice.origin)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -44,9 +47,11 @@ def lower(build_input: BuildInput) -> Function:
     """The scheduled loops of a kernel, ready for code generation. Raises CompilerError."""
     if build_input.loops is not None:
         return build_input.loops
-    return dataclasses.replace(
-        build_input.space.build(build_input.decisions), name=build_input.name
-    )
+    try:
+        loops = build_input.space.build(build_input.decisions)
+    except (CompilerError, Undecided) as error:
+        raise of_kernel(error, build_input.name, build_input.origin) from error
+    return dataclasses.replace(loops, name=build_input.name)
 
 
 def codegen(functions: Sequence[Function], target: Target) -> list[Compiled]:
