@@ -32,6 +32,7 @@ import grpc
 from farrier_device.blobstore import BlobStore
 from farrier_device.connection import Connection
 from farrier_device.cooling import Cooling
+from farrier_device.identity import Identity
 from farrier_device.loop import Agent, describe_device
 from farrier_device.measurement import (
     Candidate,
@@ -185,11 +186,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for number in range(options.devices):
             name = f"simulated-{number:02d}"
             store = CountingStore(options.state / name / "blobs")
+            identity = Identity(name, shared=token)
             agent = Agent(
-                name,
+                identity,
                 description,
-                Connection(_channel(options.broker), token),
-                token,
+                Connection(_channel(options.broker), identity),
                 store,
                 Outbox(options.state / name / "outbox"),
                 PacedRunner(name, machine, store, options.candidate_s, options.invented, tell),  # type: ignore[arg-type]

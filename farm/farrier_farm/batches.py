@@ -168,6 +168,7 @@ class Batches:
                 fault=True,
                 reason=f"{result.fault}: {result.message}",
                 invented=result.fault is DeviceFault.IMPLAUSIBLE,
+                perhaps_of_library=result.blame is Blame.LIBRARY,
             )
 
     async def _wanted(self, job: str, fence: str) -> bool:

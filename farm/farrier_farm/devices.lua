@@ -1,11 +1,14 @@
 -- The registry of devices: every change is one call of this script, so it is atomic.
 --
 -- `devices.py` puts `local POLICY = …` in front: the limits of `Settings`; `history.lua` and
--- `throughput.lua` precede it.
+-- `throughput.lua` precede it, `enrolments.lua` follows it.
 -- KEYS are `farrier:device`, `farrier:settled`, `farrier:classes` and `farrier:connected`; ARGV[1] names the
 -- operation, ARGV[2] the device.
 --   farrier:device:<id>  hash: description, class, session, instance, seen, draining, lease, counters,
---                        rest_until, unfit, health, load, engines, trusted
+--                        rest_until, unfit, health, load, engines, draining_since, library_jobs, trusted
+--   farrier:standing:<id>  hash of what outlives sessions: `generation` of the device's secret, the hash of the
+--                        `nonce` that it enrolled with, when it `enrolled`, `standing` (`paused`, `drained`,
+--                        `revoked` or none) and `tags`; a device may have it that never connected
 --   farrier:device       set of all ids
 --   farrier:classes      hash: id of a device class → the description of one of its machines
 --   farrier:connected:<class>  sorted set of the devices that may get work, by when each was seen
@@ -15,6 +18,8 @@
 --   farrier:settled:<batch>:<fence>  an attempt that has been counted, for a day
 -- The answer is an array whose first word is `ok`, or says that the session is not the device's newest:
 -- `fenced` where another one is open, `unknown` where the device is to open one.
+-- Whether the caller is the device, and not another that knows the session, a broker sees by the session alone
+-- (`service.py`).
 
 local id = ARGV[2]
 local key = KEYS[1] .. ':' .. id
@@ -22,6 +27,10 @@ local DAY_S = 86400
 local LOAD_MINUTES = 30
 
 local function get(field) return redis.call('HGET', key, field) end
+
+local function standing_key(device) return 'farrier:standing:' .. device end
+
+local function standing() return redis.call('HGET', standing_key(id), 'standing') or '' end
 
 local function number(field) return tonumber(get(field) or '0') end
 
@@ -42,8 +51,11 @@ local function connected_keys()
   return found
 end
 
+-- An agent that drains for a while, as one does whose machine cannot measure, is not waited for.
 local function gets_no_work()
-  return number('faults_in_a_row') >= POLICY.quarantine_faults or (get('unfit') or '') ~= ''
+  if number('faults_in_a_row') >= POLICY.quarantine_faults or (get('unfit') or '') ~= '' then return true end
+  if standing() ~= '' then return true end
+  return get('draining') == '1' and now_ms() - number('draining_since') > POLICY.expiry_ms
 end
 
 -- What an older version registered has no class, and is to register again.
@@ -92,18 +104,25 @@ local function note_load(batches)
   redis.call('HSET', key, 'load', table.concat(texts, ' '))
 end
 
+-- Among the devices of its class that may get work, by when it was seen, or not.
+local function list_as_connected()
+  if not get('class') then return end
+  local barred = gets_no_work()
+  for _, connected in ipairs(connected_keys()) do
+    if barred then
+      redis.call('ZREM', connected, id)
+    else
+      redis.call('ZADD', connected, get('seen'), id)
+    end
+  end
+end
+
 local function see()
   local now = stamp(now_ms())
   redis.call('HSET', key, 'seen', now)
   stand()
   beat(id, key, now)
-  for _, connected in ipairs(connected_keys()) do
-    if gets_no_work() then
-      redis.call('ZREM', connected, id)
-    else
-      redis.call('ZADD', connected, now, id)
-    end
-  end
+  list_as_connected()
 end
 
 -- How long the device rests still. What lies too far ahead, because the clock was put back, says nothing.
@@ -112,29 +131,48 @@ local function rest_ms()
   return rest > 0 and rest <= POLICY.longest_rest_ms and rest or 0
 end
 
+-- Who asked for a batch.
+local function asker(batch)
+  return redis.call('HGET', 'farrier:batch:item:' .. batch, 'job') or batch
+end
+
+-- Whether a fault counts in the row of those that lead to quarantine. What may be the library's counts once for
+-- each job: a model whose code fails everywhere brings down no device.
+local function counts_in_row(batch, is_perhaps_of_library)
+  if not is_perhaps_of_library then return true end
+  local jobs, job = get('library_jobs') or '', asker(batch)
+  if string.find(' ' .. jobs .. ' ', ' ' .. job .. ' ', 1, true) then return false end
+  redis.call('HSET', key, 'library_jobs', jobs == '' and job or jobs .. ' ' .. job)
+  return true
+end
+
 -- A faulty device rests twice as long after each fault in a row, so that others get the batch.
 -- One that it `invented` a result for puts it in quarantine, unless it is trusted.
-local function count_fault(batch, reason, invented)
+local function count_fault(batch, reason, invented, is_perhaps_of_library)
   redis.call('HINCRBY', key, 'faults', 1)
   local before = number('faults_in_a_row')
-  local row = redis.call('HINCRBY', key, 'faults_in_a_row', 1)
-  if invented and get('trusted') ~= '1' and row < POLICY.quarantine_faults then
-    row = POLICY.quarantine_faults
-    redis.call('HSET', key, 'faults_in_a_row', row)
-  end
+  local row = before + (counts_in_row(batch, is_perhaps_of_library) and 1 or 0)
+  if invented and get('trusted') ~= '1' then row = math.max(row, POLICY.quarantine_faults) end
+  redis.call('HSET', key, 'faults_in_a_row', row)
   note(id, 'faulted', {batch = batch, reason = reason, in_a_row = row})
-  if before < POLICY.quarantine_faults and row >= POLICY.quarantine_faults then note(id, 'quarantined', {reason = reason, in_a_row = row}) end
+  if before < POLICY.quarantine_faults and row >= POLICY.quarantine_faults then
+    note(id, 'quarantined', {reason = reason, in_a_row = row})
+  end
   local rest = math.min(1000 * 2 ^ (row - 1), POLICY.longest_rest_ms)
   redis.call('HSET', key, 'rest_until', stamp(now_ms() + rest))
 end
 
 local operations = {}
 
--- session, description, instance, class, its description, engines. One instance has one session, and goes on with
--- it: what it asked for long ago and gets done only now does not fence it out. Another one that comes in
--- the middle of a batch has lost it: a fault.
+-- session, description, instance, class, its description, engines, the generation of the caller's secret: ok,
+-- session | revoked | owned, where the name belongs to a device with a secret | unenrolled, where no device has
+-- that secret any more. One instance has one session, and goes on with it: what it asked for long ago and gets
+-- done only now does not fence it out. Another one that comes in the middle of a batch has lost it: a fault.
 function operations.connect()
   local session, description, instance, class = ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+  local generation = redis.call('HGET', standing_key(id), 'generation') or ''
+  if standing() == 'revoked' then return {'revoked'} end
+  if generation ~= ARGV[9] then return {ARGV[9] == '' and 'owned' or 'unenrolled'} end
   if instance == '' or get('instance') ~= instance then
     redis.call('SADD', KEYS[1], id)
     redis.call('ZADD', 'farrier:devices', 0, id)
@@ -144,6 +182,7 @@ function operations.connect()
     if lease ~= '' then count_fault(lease, 'its agent started anew in the middle of a batch') end
     redis.call('HSET', key, 'session', session, 'instance', instance, 'lease', '')
     redis.call('HDEL', key, 'unfit')
+    if standing() == 'drained' then redis.call('HDEL', standing_key(id), 'standing') end
   elseif get('session') == '' then
     redis.call('HSET', key, 'session', session)
   end
@@ -171,7 +210,10 @@ function operations.heartbeat()
   local stale = why_stale(ARGV[3])
   if stale then return stale end
   if ARGV[4] ~= '' then
-    if ARGV[4] == '1' and get('draining') ~= '1' then note(id, 'draining', {}) end
+    if ARGV[4] == '1' and get('draining') ~= '1' then
+      note(id, 'draining', {})
+      redis.call('HSET', key, 'draining_since', stamp(now_ms()))
+    end
     redis.call('HSET', key, 'draining', ARGV[4])
   end
   if ARGV[5] ~= '' then redis.call('HSET', key, 'health', ARGV[5]) end
@@ -191,7 +233,8 @@ function operations.hold()
   return {'ok'}
 end
 
--- session, batch, fence, '1' for a fault, its reason, '1' where the device invented a result
+-- session, batch, fence, '1' for a fault, its reason, '1' where the device invented a result, '1' where the fault
+-- may be the library's
 function operations.settle()
   local stale = why_stale(ARGV[3])
   if stale then return stale end
@@ -201,12 +244,13 @@ function operations.settle()
   if redis.call('SET', attempt, '', 'NX', 'EX', DAY_S) then
     if is_in_hand then note_load(ARGV[6] == '1' and 0 or 1) end
     if ARGV[6] == '1' then
-      count_fault(ARGV[4], ARGV[7], ARGV[8] == '1')
+      count_fault(ARGV[4], ARGV[7], ARGV[8] == '1', ARGV[9] == '1')
     else
       note_of_batch(id, 'measured', ARGV[4], {seconds = (now_ms() - number('held')) / 1000})
       redis.call('HINCRBY', key, 'measured', 1)
       count_in_minute('batches')
       redis.call('HSET', key, 'faults_in_a_row', 0, 'rest_until', 0)
+      redis.call('HDEL', key, 'library_jobs')
     end
   end
   see()
@@ -233,13 +277,33 @@ function operations.decline()
   return {'ok'}
 end
 
+-- session, sha256: ok, '1' where the batch in hand names this blob
+function operations.may_read()
+  local stale = why_stale(ARGV[3])
+  if stale then return stale end
+  see()
+  local batch = get('lease') or ''
+  local names = batch ~= '' and redis.call('HGET', 'farrier:batch:item:' .. batch, 'blobs') or ''
+  for name in string.gmatch(names, '%S+') do
+    if name == ARGV[4] then return {'ok', '1'} end
+  end
+  return {'ok', '0'}
+end
+
 -- batch: another device had the same fault with it, so this one was not to blame; taken back once
 function operations.acquit()
   local once = KEYS[2] .. ':' .. ARGV[3] .. ':acquitted'
   if redis.call('SET', once, '', 'NX', 'EX', DAY_S) then
-    for _, counter in ipairs({'faults', 'faults_in_a_row'}) do
-      redis.call('HSET', key, counter, math.max(number(counter) - 1, 0))
+    redis.call('HSET', key, 'faults', math.max(number('faults') - 1, 0))
+    local jobs = {}
+    for job in string.gmatch(get('library_jobs') or '', '%S+') do
+      if job == asker(ARGV[3]) then
+        redis.call('HSET', key, 'faults_in_a_row', math.max(number('faults_in_a_row') - 1, 0))
+      else
+        jobs[#jobs + 1] = job
+      end
     end
+    redis.call('HSET', key, 'library_jobs', table.concat(jobs, ' '))
     redis.call('HSET', key, 'rest_until', 0)
     note_of_batch(id, 'acquitted', ARGV[3], {})
     stand()
@@ -260,11 +324,9 @@ end
 
 function operations.release()
   note(id, 'released', {})
-  redis.call('HDEL', key, 'unfit')
+  redis.call('HDEL', key, 'unfit', 'library_jobs')
   redis.call('HSET', key, 'faults_in_a_row', 0, 'rest_until', 0)
-  if get('class') then
-    for _, connected in ipairs(connected_keys()) do redis.call('ZADD', connected, get('seen'), id) end
-  end
+  list_as_connected()
   stand()
   return {'ok'}
 end
@@ -301,5 +363,3 @@ function operations.look()
   look(function(device) return KEYS[1] .. ':' .. device end, now_ms())
   return {'ok'}
 end
-
-return operations[ARGV[1]]()

@@ -20,7 +20,8 @@ from farrier_farm.settings import Settings
 _CLASSES = "farrier:classes"
 KEYS = ("farrier:device", "farrier:settled", _CLASSES, "farrier:connected")  # of `devices.lua`
 _BY_NAME = "farrier:devices"
-_PARTS = ("history.lua", "throughput.lua", "devices.lua")
+_PARTS = ("history.lua", "throughput.lua", "devices.lua", "enrolments.lua")
+_CALL = "\nreturn operations[ARGV[1]]()\n"
 _STANDINGS = ("busy", "quarantined", "emulated")
 BUSY_MINUTES = 10
 LONGEST_REST_S = 30.0  # after many faults in a row
@@ -30,6 +31,9 @@ class DeviceState(enum.StrEnum):
     IDLE = "idle"
     BUSY = "busy"
     DRAINING = "draining"  # finishes its lease, takes no other
+    DRAINED = "drained"  # an operator drained it, and it has no lease; until its agent starts anew
+    PAUSED = "paused"  # an operator gives it no new lease
+    REVOKED = "revoked"  # an operator turns it away, until it enrols again
     QUARANTINED = "quarantined"  # too many faults in a row; an operator releases it
     UNFIT = "unfit"  # its agent lacks the version or the token for a batch, until it starts anew
     OFFLINE = "offline"  # no heartbeat for `device_expiry_s`
@@ -77,6 +81,9 @@ class Device:
     trusted: bool = False  # an operator vouches for what it measures
     busy: float = 0.0  # share of the last `BUSY_MINUTES` in which it had a batch in hand
     load: Sequence[LoadMinute] = ()  # of the last half hour; minutes in which it did nothing lack
+    enrolled: float | None = None  # Unix seconds; None where it has the shared token alone
+    standing: str = ""  # by an operator: paused, drained or revoked
+    tags: Sequence[str] = ()  # by an operator
 
     @property
     def engines(self) -> Mapping[str, str]:
@@ -105,19 +112,17 @@ class Devices:
 
     def get(self, device_id: str) -> Device:
         """Raises NotFoundError."""
-        fields: dict[str, str] = self._client.command("HGETALL", f"farrier:device:{device_id}")
+        fields, about = self._client.commands(_snapshot(device_id))
         if not fields:
             raise NotFoundError(
                 f"no device {device_id!r}", hint="`farrier devices` lists those that are known"
             )
-        return self._device(device_id, fields, self._now())
+        return self._device(device_id, fields, about, self._now())
 
     def list(self) -> list[Device]:
         """All that ever connected, by id."""
         ids = sorted(self._client.command("SMEMBERS", "farrier:device"))
-        found = self._client.commands(("HGETALL", f"farrier:device:{one}") for one in ids)
-        now = self._now()
-        return [self._device(*one, now) for one in zip(ids, found, strict=True)]
+        return [*self._snapshots(ids)]
 
     def page(self, *, limit: int, after: str = "") -> tuple[Sequence[Device], str]:
         """Those whose ids come after `after`, by id; the second value is the `after` of the next
@@ -126,10 +131,16 @@ class Devices:
         first = f"({after}" if after else "-"
         ids = self._client.command("ZRANGE", _BY_NAME, first, "+", "BYLEX", "LIMIT", 0, limit + 1)
         page = ids[:limit]
-        found = self._client.commands(("HGETALL", f"farrier:device:{one}") for one in page)
+        return self._snapshots(page), page[-1] if len(ids) > limit else ""
+
+    def _snapshots(self, ids: Sequence[str]) -> Sequence[Device]:
+        """In one round trip. One that was removed meanwhile is left out."""
+        found = self._client.commands(
+            command for device_id in ids for command in _snapshot(device_id)
+        )
         now = self._now()
-        devices = [self._device(*one, now) for one in zip(page, found, strict=True)]
-        return devices, page[-1] if len(ids) > limit else ""
+        each = zip(ids, found[::2], found[1::2], strict=True)
+        return [self._device(*one, now) for one in each if one[1]]
 
     def _adopt(self) -> None:
         """Has pages list the devices that only an older version has seen."""
@@ -226,16 +237,25 @@ class Devices:
         seconds, microseconds = self._client.command("TIME")
         return float(seconds + microseconds / 1e6)
 
-    def _device(self, device_id: str, fields: Mapping[str, str], now: float) -> Device:
+    def _device(
+        self, device_id: str, fields: Mapping[str, str], about: Mapping[str, str], now: float
+    ) -> Device:
         seen = int(fields["seen"]) / 1000
         faults_in_a_row = int(fields.get("faults_in_a_row", "0"))
+        standing = about.get("standing", "")
         # What lies in the future, because the clock was put back, says nothing.
-        if abs(now - seen) > self._settings.device_expiry_s:
+        if standing == "revoked":
+            state = DeviceState.REVOKED
+        elif abs(now - seen) > self._settings.device_expiry_s:
             state = DeviceState.OFFLINE
         elif faults_in_a_row >= self._settings.quarantine_faults:
             state = DeviceState.QUARANTINED
         elif fields.get("unfit"):
             state = DeviceState.UNFIT
+        elif standing == "paused":
+            state = DeviceState.PAUSED
+        elif standing == "drained":
+            state = DeviceState.DRAINING if fields["lease"] else DeviceState.DRAINED
         elif fields["draining"] == "1":
             state = DeviceState.DRAINING
         else:
@@ -258,7 +278,18 @@ class Devices:
             busy=_busy(load, int(fields.get("held", "0")) / 1000 if fields["lease"] else None, now),
             load=load,
             resting=0 < int(fields.get("rest_until", "0")) / 1000 - now <= LONGEST_REST_S,
+            enrolled=int(about["enrolled"]) / 1000 if "enrolled" in about else None,
+            standing=standing,
+            tags=tuple(about.get("tags", "").split()),
         )
+
+
+def _snapshot(device_id: str) -> list[tuple[str, str]]:
+    """The commands that read a device."""
+    return [
+        ("HGETALL", f"farrier:device:{device_id}"),
+        ("HGETALL", f"farrier:standing:{device_id}"),
+    ]
 
 
 def _load(text: str) -> list[LoadMinute]:
@@ -291,7 +322,7 @@ def script(settings: Settings) -> str:
     policy = ", ".join(f"{name} = {value}" for name, value in limits.items())
     files = resources.files(__package__)
     texts = [files.joinpath(name).read_text() for name in _PARTS]
-    return f"local POLICY = {{{policy}}}\n{''.join(texts)}"
+    return f"local POLICY = {{{policy}}}\n{''.join(texts)}{_CALL}"
 
 
 def missing_layers(required: str, description: Mapping[str, Any]) -> list[str]:

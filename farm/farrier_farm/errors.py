@@ -5,7 +5,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from farrier.errors import ConflictError, NoDeviceError, ServiceError, StorageError
+from farrier.errors import (
+    AuthenticationError,
+    ConflictError,
+    NoDeviceError,
+    ServiceError,
+    StorageError,
+)
 
 
 class StaleLeaseError(ConflictError):
@@ -22,6 +28,14 @@ class StaleSessionError(ConflictError):
 
 class FencedOutError(StaleSessionError):
     """Another instance of the device's agent has opened a newer session: stop."""
+
+
+class UnknownDeviceError(AuthenticationError):
+    """No device is known by the caller's credential, or not any more: enrol."""
+
+
+class DeviceRefusedError(AuthenticationError):
+    """The caller is known, and may not act as the device: it stops."""
 
 
 class DeviceAwayError(NoDeviceError):

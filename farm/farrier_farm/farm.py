@@ -20,6 +20,7 @@ from farrier_farm.cost_models import CostModels
 from farrier_farm.curves import Curves
 from farrier_farm.definitions import Definitions
 from farrier_farm.devices import Devices
+from farrier_farm.enrolments import Enrolments
 from farrier_farm.events import Events
 from farrier_farm.jobs import Job, Jobs
 from farrier_farm.keys import Keys
@@ -56,6 +57,7 @@ class Farm:
     events: Events
     news: News
     devices: Devices
+    enrolments: Enrolments
     admission: Admission
     measurements: Measurements
     builds: Builds
@@ -101,6 +103,7 @@ class Farm:
             events=Events(client, jobs),
             news=News(client),
             devices=devices,
+            enrolments=Enrolments(client, settings, measurements.leases),
             admission=admission,
             measurements=measurements,
             builds=builds,

@@ -12,7 +12,12 @@ from farrier_device.engines import NAMES
 from farrier_farm.async_connection import AsyncClient
 from farrier_farm.classes import Place, class_of_device
 from farrier_farm.devices import KEYS, script
-from farrier_farm.errors import FencedOutError, StaleSessionError
+from farrier_farm.errors import (
+    DeviceRefusedError,
+    FencedOutError,
+    StaleSessionError,
+    UnknownDeviceError,
+)
 from farrier_farm.settings import Settings
 
 
@@ -29,6 +34,11 @@ class Standing:
         return not self.barred and self.rest_s <= 0
 
 
+def generation_of(session: str) -> str:
+    """The generation of the secret with which a session was opened; "" for the shared token."""
+    return session.partition(".")[2]
+
+
 class Sessions:
     """Every method raises ServiceError where Redis is out of reach. Those that take a session raise
     StaleSessionError where it is not the device's newest, FencedOutError where another is open."""
@@ -37,16 +47,25 @@ class Sessions:
         self._script = client.script(script(settings))
 
     async def connect(
-        self, device_id: str, description: Mapping[str, Any], instance: str = ""
+        self,
+        device_id: str,
+        description: Mapping[str, Any],
+        instance: str = "",
+        generation: str = "",
     ) -> str:
         """The session of this instance of the device's agent, opened if it has none (an instance
-        without a name has none); that of any other instance is fenced out. Raises UsageError as
-        `class_of_device` does."""
+        without a name has none); that of any other instance is fenced out. `generation` is that of
+        the secret which the caller has; "" where it has the shared token alone.
+
+        Raises UsageError as `class_of_device` does, DeviceRefusedError where the device is revoked
+        or the name is another's, UnknownDeviceError where the secret is no device's any more.
+        """
         said = json.dumps(dict(description))
         its_class = class_of_device(device_id, json.loads(said))
         engines = " ".join(one for one in NAMES if one in description.get("engines", ()))
-        words = [secrets.token_hex(8), said, instance, its_class.id, its_class.to_text(), engines]
-        return str((await self._call("connect", device_id, *words))[1])
+        session = secrets.token_hex(8) + (f".{generation}" if generation else "")
+        words = [session, said, instance, its_class.id, its_class.to_text(), engines]
+        return str((await self._call("connect", device_id, *words, generation))[1])
 
     async def close(self, device_id: str) -> None:
         """Has the device register again."""
@@ -81,10 +100,12 @@ class Sessions:
         fault: bool,
         reason: str = "",
         invented: bool = False,
+        perhaps_of_library: bool = False,
     ) -> None:
         """Counts an attempt at a batch that is over, once; `reason` says what a fault was. One that
-        was `invented` puts a device that is not trusted in quarantine."""
-        words = (str(fence), "01"[fault], reason, "01"[invented])
+        was `invented` puts a device that is not trusted in quarantine; one that may be the
+        library's as well as the device's counts for quarantine once a job."""
+        words = (str(fence), "01"[fault], reason, "01"[invented], "01"[perhaps_of_library])
         await self._call("settle", device_id, session, batch_id, *words)
 
     async def let_go(self, device_id: str, batch_ids: Iterable[str]) -> None:
@@ -100,6 +121,10 @@ class Sessions:
         """Takes back the fault that a batch counted, once."""
         await self._call("acquit", device_id, batch_id)
 
+    async def may_read(self, device_id: str, session: str, sha256: str) -> bool:
+        """A sign of life; whether the batch in the device's hands names this blob."""
+        return bool((await self._call("may_read", device_id, session, sha256))[1] == "1")
+
     async def look(self) -> None:
         """Notes which devices were not seen for too long."""
         await self._call("look", "")
@@ -111,4 +136,22 @@ class Sessions:
                 raise FencedOutError(f"device {device_id} has a newer session")
             case "unknown":
                 raise StaleSessionError(f"device {device_id} has no session", hint="connect again")
+            case "revoked":
+                raise DeviceRefusedError(
+                    f"the device {device_id} was revoked",
+                    hint=f"to let it come back: farrier devices add {device_id} --again",
+                )
+            case "owned":
+                raise DeviceRefusedError(
+                    f"the name {device_id} belongs to a device with a secret of its own, which "
+                    "this agent has not",
+                    hint=f"give it another --name; if this is the same device: "
+                    f"farrier devices add {device_id} --again",
+                )
+            case "unenrolled":
+                raise UnknownDeviceError(
+                    f"the secret of the device {device_id} counts no more: the device was removed, "
+                    "or has enrolled again elsewhere",
+                    hint=f"farrier devices add {device_id} makes a token for --enrol",
+                )
         return answer

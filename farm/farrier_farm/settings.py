@@ -152,6 +152,7 @@ class Settings:
     quarantine_faults: int = _setting("FARRIER_QUARANTINE_FAULTS", 5, _count)
     sandbox: str = _setting("FARRIER_SANDBOX", "")
     engines: bool = _setting("FARRIER_ENGINES", False, _flag)
+    open_enrolment: bool = _setting("FARRIER_OPEN_ENROLMENT", True, _flag)
 
     role_silence_s: float = _setting("FARRIER_ROLE_SILENCE_S", 6.0, _seconds)
 

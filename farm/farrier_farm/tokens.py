@@ -1,4 +1,5 @@
-"""The two tokens of an installation: users' (REST) and devices' (gRPC)."""
+"""The two tokens of an installation, users' (REST) and devices' (gRPC), and the key of which the
+secrets of its devices are derived, which no device ever sees."""
 
 from __future__ import annotations
 
@@ -35,6 +36,24 @@ def load_token(settings: Settings, role: TokenRole, *, create: bool = False) -> 
     except OSError as error:
         raise StorageError(f"cannot read the token file {path}: {error.strerror}") from error
     return _create(path) if create else None
+
+
+def device_key(settings: Settings) -> str:
+    """The key of `<home>/device.key`, which is made where it is missing (mode 0600). Raises
+    StorageError."""
+    path = settings.home / "device.key"
+    try:
+        key = path.read_text().strip()
+    except FileNotFoundError:
+        return _create(path)
+    except OSError as error:
+        raise StorageError(f"cannot read the key {path}: {error.strerror}") from error
+    if not key:
+        raise StorageError(
+            f"the key {path} is empty",
+            hint="restore it, or remove it and have all devices enrol again",
+        )
+    return key
 
 
 def whereabouts(settings: Settings, role: TokenRole) -> str:

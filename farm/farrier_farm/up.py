@@ -28,10 +28,13 @@ from types import FrameType
 from farrier.errors import ConflictError, FarrierError, ServiceError, StorageError, UsageError
 from farrier_device.alive import SIGNS
 from farrier_device.closing import Closing
+from farrier_device.secret_file import is_enrolled
 from farrier_farm import embedded, scheduling
-from farrier_farm.connection import connect
+from farrier_farm.connection import Client, connect
 from farrier_farm.devices import Devices
+from farrier_farm.enrolments import REVOKED, Enrolments
 from farrier_farm.liveness import STOPPED_S, Liveness, answers
+from farrier_farm.measurements import Measurements
 from farrier_farm.patience import PROMPT
 from farrier_farm.probe import Probe, local_address
 from farrier_farm.roles import Role, stop_together
@@ -74,7 +77,7 @@ def run(settings: Settings, *, announce: Announce) -> int:
         load_token(settings, TokenRole.DEVICE, create=True)
         crew = _Crew(settings, stop)
         stack.callback(crew.stop)
-        url = crew.start()
+        url = crew.start(announce)
         if url is not None:
             _introduce(settings, url, token or "", announce)
         while not stop.wait(_WATCH_S):
@@ -169,6 +172,7 @@ class _Crew:
         self._stop = stop
         self._probe = Probe(settings)
         self._logs = settings.home / "logs"
+        self._state = settings.home / "device"
         self._environment = {**os.environ, **settings.to_environment(), "PYTHONUNBUFFERED": "1"}
         farrier = [sys.executable, "-m", "farrier.cli"]
         redis = settings.redis_url or ""
@@ -179,16 +183,23 @@ class _Crew:
             self._workers.append(self._builder(number, [*farrier, "builder"]))
         self._workers.append(self._role("trainer", [*farrier, "trainer"]))
 
-    def start(self) -> str | None:
+    def start(self, announce: Announce) -> str | None:
         """The API's URL once all roles are ready; None where the user asked for the end first."""
         for role in (*self._servers, *self._workers):
             role.start()
         if not self._await(self._probe.answers, f"{self._probe.url} does not answer"):
             return None
-        device = self._role("device", self._device_command(), state=self._settings.home / "device")
         client = connect(self._settings.redis_url or "", PROMPT)
         try:
             devices = Devices(client, self._settings)
+            invitation = self._invitation(client)
+            if invitation is None:
+                announce(
+                    f"the device {DEVICE} is revoked, so its agent is not started: "
+                    f"farrier devices remove {DEVICE} lets it come back at the next start"
+                )
+                return self._probe.url
+            device = self._device(invitation)
             before = _session(devices)
             self._workers.append(device)
             device.start()
@@ -226,11 +237,9 @@ class _Crew:
         for roles in (self._workers, self._servers):
             stop_together(roles, self._stop.asked_twice)
 
-    def _role(self, name: str, command: list[str | Path], state: Path | None = None) -> Role:
-        """A server role, or a device agent where it has a `state` directory."""
-        signs = self._settings.signs if state is None else state / SIGNS
-        needs = "" if state is None else "broker"
-        return Role(name, command, self._logs, self._environment, signs=signs, needs=needs)
+    def _role(self, name: str, command: list[str | Path]) -> Role:
+        """A server role."""
+        return Role(name, command, self._logs, self._environment, signs=self._settings.signs)
 
     def _builder(self, number: int, command: list[str | Path]) -> Role:
         """One of several builders, which share this machine with the worker."""
@@ -240,13 +249,31 @@ class _Crew:
         name = f"builder-{number}"
         return Role(name, command, self._logs, environment, signs=signs, sign="builder")
 
+    def _invitation(self, client: Client) -> str | None:
+        """A token with which this machine's agent enrols; "" where it is enrolled, None where it is
+        revoked."""
+        batches = Measurements(client, self._settings).leases
+        enrolments = Enrolments(client, self._settings, batches)
+        standing = enrolments.standing(DEVICE)
+        if standing == REVOKED:
+            return None
+        if standing is not None and is_enrolled(self._state):
+            return ""
+        return enrolments.invite(DEVICE, again=True).token
+
+    def _device(self, invitation: str) -> Role:
+        environment = {**self._environment, "FARRIER_ENROL": invitation}
+        signs = self._state / SIGNS
+        command = self._device_command()
+        return Role("device", command, self._logs, environment, signs=signs, needs="broker")
+
     def _device_command(self) -> list[str | Path]:
         settings = self._settings
         token = token_file(settings, TokenRole.DEVICE)
         command: list[str | Path] = [
             *(sys.executable, "-m", "farrier_device"),
             *("--broker", local_address(settings.broker_host, settings.broker_port)),
-            *("--token-file", token, "--name", DEVICE, "--state", settings.home / "device"),
+            *("--token-file", token, "--name", DEVICE, "--state", self._state),
             *("--log", settings.log),
         ]
         if settings.engines:

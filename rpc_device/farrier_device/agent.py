@@ -1,6 +1,10 @@
 """The device agent: `farrier-device` dials the broker, leases batches, measures and reports them.
 
-    farrier-device --broker HOST:PORT --token-file FILE --name NAME --state DIR
+    farrier-device --broker HOST:PORT --state DIR --enrol TOKEN
+
+The token, of `farrier devices add NAME`, is for the first start: it gets the device a secret of
+its own, which is kept in the state folder. Without one, `--token-file` names the token that the
+devices of the farm share.
 
 SIGTERM drains: the batch in hand is measured and reported, then it exits with 0. A second one ends
 it at once.
@@ -29,6 +33,7 @@ from farrier_device.blobstore import BlobStore
 from farrier_device.connection import AgentError, Connection, UsageError, open_channel
 from farrier_device.cooling import Cooling
 from farrier_device.engines import NAMES, installed
+from farrier_device.identity import Identity
 from farrier_device.loop import Agent, describe_device
 from farrier_device.outbox import Outbox
 from farrier_device.runners.local import ChildRunner
@@ -44,7 +49,7 @@ _GLANCE_S = 0.5
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs until a signal, or an error that only an operator can mend; returns the exit code."""
     options = _parser().parse_args(arguments)
-    logs.set_up("device", options.log, device=options.name)
+    logs.set_up("device", options.log, device=options.name or socket.gethostname())
     try:
         return _run(options)
     except AgentError as error:
@@ -59,8 +64,23 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--broker", required=True, metavar="HOST:PORT")
-    add("--token-file", required=True, type=Path, metavar="FILE", help="holds the device token")
-    add("--name", default=socket.gethostname(), help="of this device, unique in the farm")
+    add(
+        "--enrol",
+        default=os.environ.pop("FARRIER_ENROL", ""),  # no child inherits it
+        metavar="TOKEN",
+        help="of `farrier devices add NAME`, for the first start [env FARRIER_ENROL]",
+    )
+    add(
+        "--token-file",
+        type=Path,
+        metavar="FILE",
+        help="holds the token that the farm's devices share",
+    )
+    add(
+        "--name",
+        default="",
+        help="of this device, unique in the farm (default: that of its enrolment, or the host's)",
+    )
     add(
         "--machine",
         default="",
@@ -68,7 +88,13 @@ def _parser() -> argparse.ArgumentParser:
         help="what this machine is, where it cannot tell: a name of `farrier targets`, as rpi4, or "
         "a description",
     )
-    add("--state", required=True, type=Path, metavar="DIR", help="blobs and unsent results")
+    add(
+        "--state",
+        required=True,
+        type=Path,
+        metavar="DIR",
+        help="its secret, blobs, unsent results",
+    )
     add(
         "--tls-ca",
         type=Path,
@@ -103,18 +129,20 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(options: argparse.Namespace) -> int:
-    token = _token(options.token_file)
+    token = "" if options.token_file is None else _token(options.token_file)
     machine = _machine(options.machine)
-    connection = Connection(open_channel(options.broker, options.tls_ca, options.tls_name), token)
+    link = open_channel(options.broker, options.tls_ca, options.tls_name)
     lock = _locked(options.state)
+    identity = _identity(options, token)
+    connection = Connection(link, identity)
     engines = Engines(
         installed() if options.engines else {},
         folder=options.state / "models",
-        secrets=(options.state, options.token_file),
+        secrets=tuple(filter(None, (options.state, options.token_file))),
     )
     engines.clear()
     runner = ChildRunner(
-        device=options.name,
+        device=identity.device,
         require=options.require_sandbox,
         pin=not options.no_pin,
         emulated=describe.is_emulated() or _states_emulation(machine),
@@ -123,12 +151,11 @@ def _run(options: argparse.Namespace) -> int:
     sign = SignOfLife(options.state / SIGNS, "device")
     try:
         agent = Agent(
-            options.name,
+            identity,
             describe_device(
                 _version(), runner, machine, _offered(engines, runner) if options.engines else {}
             ),
             connection,
-            token,
             BlobStore(options.state / "blobs", options.store_bytes),
             Outbox(options.state / "outbox"),
             runner,
@@ -228,6 +255,15 @@ def _states_emulation(machine: str) -> bool:
     except ValueError:
         return False  # a name
     return isinstance(stated, dict) and stated.get("emulated") is True
+
+
+def _identity(options: argparse.Namespace, token: str) -> Identity:
+    """The host's name is the device's where neither its operator nor an enrolment says another."""
+    given = {"state": options.state, "shared": token, "enrolment": options.enrol.strip()}
+    identity = Identity(options.name, **given)
+    if identity.device or given["enrolment"]:
+        return identity
+    return Identity(socket.gethostname(), **given)
 
 
 def _token(path: Path) -> str:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 
 from farrier_device.protocol import channel, device_pb2, device_pb2_grpc
+from farrier_device.protocol.credentials import Bearer, Enrolled, Invited
+
+if TYPE_CHECKING:
+    from farrier_device.identity import Identity
 
 CALL_TIMEOUT_S = 15.0
 _LEASE_WAIT_S = 20.0
@@ -29,9 +33,14 @@ class UsageError(AgentError):
 
 
 class TokenError(AgentError):
-    """The broker does not accept the token."""
+    """The broker does not take this agent for the device: its token or secret is wrong, counts no
+    more, or is not enough for what it asks."""
 
     exit_code = 11
+
+
+class UnknownCallerError(TokenError):
+    """The broker knows nobody by the token or secret, or not any more."""
 
 
 class FencedOutError(AgentError):
@@ -46,6 +55,10 @@ class UnreachableError(Exception):
 
 class RefusedError(UnreachableError):
     """The broker did answer: it does not take the request, now or ever."""
+
+
+class UnsupportedError(UnreachableError):
+    """The broker is older than the call."""
 
 
 class SessionLostError(Exception):
@@ -85,13 +98,21 @@ def open_channel(broker: str, tls_ca: Path | None, tls_name: str | None = None) 
 
 
 class Connection:
-    """The calls of service Broker. Each raises UnreachableError, or what `device.proto` says the
-    broker's answer means: SessionLostError, RefusedError, TokenError, FencedOutError."""
+    """The calls of service Broker, as the device that the identity says. Each raises
+    UnreachableError, or what `device.proto` says the broker's answer means: SessionLostError,
+    RefusedError, TokenError, FencedOutError."""
 
-    def __init__(self, grpc_channel: Any, token: str) -> None:
+    def __init__(self, grpc_channel: Any, identity: Identity) -> None:
         self._channel = grpc_channel
         self._stub: Any = device_pb2_grpc.BrokerStub(grpc_channel)  # type: ignore[no-untyped-call]
-        self._metadata = (("authorization", f"Bearer {token}"),)
+        self._identity = identity
+
+    def enrol(
+        self, request: device_pb2.EnrolRequest, caller: Bearer | Invited
+    ) -> device_pb2.EnrolReply:
+        """Asks for a secret. Raises UnsupportedError, too."""
+        reply: device_pb2.EnrolReply = self._call(self._stub.Enrol, request, caller)
+        return reply
 
     def register(self, request: device_pb2.RegisterRequest) -> device_pb2.RegisterReply:
         reply: device_pb2.RegisterReply = self._call(self._stub.Register, request)
@@ -112,7 +133,7 @@ class Connection:
         has no batch."""
         request = device_pb2.LeaseRequest(session=session, wait_ms=int(1000 * _LEASE_WAIT_S))
         timeout = _LEASE_WAIT_S + CALL_TIMEOUT_S
-        future = self._stub.Lease.future(request, metadata=self._metadata, timeout=timeout)
+        future = self._stub.Lease.future(request, metadata=self._metadata(), timeout=timeout)
         polling(future.cancel)
         try:
             reply: device_pb2.LeaseReply = future.result()
@@ -132,7 +153,7 @@ class Connection:
         """The bytes of a blob from `offset` on. `fetching` is given, at once, what calls the
         transfer off; that is an UnreachableError then. Raises BrokerBlobError too."""
         request = device_pb2.GetBlobRequest(session=session, sha256=sha256, offset=offset)
-        stream = self._stub.GetBlob(request, metadata=self._metadata, timeout=_BLOB_TIMEOUT_S)
+        stream = self._stub.GetBlob(request, metadata=self._metadata(), timeout=_BLOB_TIMEOUT_S)
         fetching(stream.cancel)
         try:
             for chunk in stream:
@@ -145,17 +166,28 @@ class Connection:
     def close(self) -> None:
         self._channel.close()
 
-    def _call(self, method: Callable[..., Any], request: object) -> Any:
+    def _metadata(
+        self, caller: Bearer | Invited | Enrolled | None = None
+    ) -> tuple[tuple[str, str], ...]:
+        return (("authorization", str(caller or self._identity.caller)),)
+
+    def _call(
+        self, method: Callable[..., Any], request: object, caller: Bearer | Invited | None = None
+    ) -> Any:
         try:
-            return method(request, metadata=self._metadata, timeout=CALL_TIMEOUT_S)
+            return method(request, metadata=self._metadata(caller), timeout=CALL_TIMEOUT_S)
         except grpc.RpcError as error:
             raise _told_apart(error) from None
 
 
 def _told_apart(error: Any) -> Exception:
     match error.code():
-        case grpc.StatusCode.UNAUTHENTICATED | grpc.StatusCode.PERMISSION_DENIED:
-            return TokenError(f"the broker does not accept the token: {error.details()}")
+        case grpc.StatusCode.UNAUTHENTICATED:
+            return UnknownCallerError(f"the broker does not accept the token: {error.details()}")
+        case grpc.StatusCode.PERMISSION_DENIED:
+            return TokenError(f"the broker turns this agent away: {error.details()}")
+        case grpc.StatusCode.UNIMPLEMENTED:
+            return UnsupportedError(error.details())
         case grpc.StatusCode.ABORTED:
             return FencedOutError(error.details())
         case grpc.StatusCode.NOT_FOUND:

@@ -21,6 +21,7 @@ from farrier_device.connection import (
     UnreachableError,
 )
 from farrier_device.cooling import Cooling
+from farrier_device.identity import Identity
 from farrier_device.measurement import Blame, DeviceFault, MeasureResult
 from farrier_device.outbox import Outbox, PendingResult
 from farrier_device.protocol import device_pb2
@@ -45,10 +46,9 @@ class Agent:
 
     def __init__(
         self,
-        name: str,
+        identity: Identity,
         description: device_pb2.Description,
         connection: Connection,
-        token: str,
         store: BlobStore,
         outbox: Outbox,
         runner: ChildRunner,
@@ -62,12 +62,15 @@ class Agent:
         self._connection = connection
         self._outbox = outbox
         self._runner = runner
-        self._session = Session(connection, name, description)
+        self._identity = identity
+        self._session = Session(connection, identity, description)
         self._held: Held | None = None
         self._trouble = ""  # why it cannot measure now
         self._patience = Backoff(1.0, 60.0)
         self._draining = threading.Event()
-        self._bench = BatchWorker(connection, self._session, token, store, runner, self._draining)
+        self._bench = BatchWorker(
+            connection, self._session, identity, store, runner, self._draining
+        )
         self._stop_polling: Callable[[], object] = lambda: None
         self._beat_now = threading.Event()
         self._finished = threading.Event()
@@ -171,12 +174,15 @@ class Agent:
             def report(
                 session: device_pb2.Session, pending: PendingResult = pending
             ) -> device_pb2.ReportReply:
+                result = pending.result.encode()
+                signature = self._identity.signature(pending.lease, pending.fence, result)
                 return self._connection.report(
                     device_pb2.ReportRequest(
                         session=session,
                         lease=pending.lease,
                         fence=pending.fence,
-                        result=pending.result.encode(),
+                        result=result,
+                        signature=signature,
                     )
                 )
 

@@ -265,6 +265,7 @@ class MeasureResult:
     emulated: bool = False  # the device is software: its times say nothing of the hardware
     hot: str = ""  # why it may be slower than it is when cool; "" where it is cool
     rival: RivalResult | None = None
+    signed: bool = False  # by the device, with a secret of its own: the broker says so
 
     def answers(self, request: MeasureRequest) -> bool:
         """Whether it has a result of each candidate, and of each part of one that ran; a fault

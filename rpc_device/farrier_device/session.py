@@ -14,9 +14,11 @@ from farrier_device.connection import (
     FencedOutError,
     RefusedError,
     SessionLostError,
+    UnknownCallerError,
     UnreachableError,
     UsageError,
 )
+from farrier_device.identity import Identity
 from farrier_device.protocol import device_pb2, version
 
 Answer = TypeVar("Answer")
@@ -29,11 +31,11 @@ class Session:
     """Calls that carry the current session. For use by several threads."""
 
     def __init__(
-        self, connection: Connection, device_id: str, description: device_pb2.Description
+        self, connection: Connection, identity: Identity, description: device_pb2.Description
     ) -> None:
         self.heartbeat_s = 1.0  # until the broker says
         self._connection = connection
-        self._device_id = device_id
+        self._identity = identity
         self._description = description
         self._instance = secrets.token_hex(8)
         self._lock = threading.Lock()
@@ -52,7 +54,7 @@ class Session:
             renewed = self._valid(session if isinstance(error, SessionLostError) else None)
             if renewed.id == session.id:
                 raise FencedOutError(
-                    f"another agent has registered as {self._device_id!r}: {error}"
+                    f"another agent has registered as {self._identity.device!r}: {error}"
                 ) from None
         try:
             return send(renewed)
@@ -67,22 +69,33 @@ class Session:
             if self._current is not None and lost is not None and self._current.id == lost.id:
                 self._current = None
             if self._current is None:
-                request = device_pb2.RegisterRequest(
-                    device_id=self._device_id,
-                    instance=self._instance,
-                    description=self._description,
-                    protocol=version.PROTOCOL,
-                    oldest_protocol=version.OLDEST,
-                )
                 try:
-                    reply = self._connection.register(request)
-                except RefusedError as error:
-                    raise UsageError(f"the broker refuses {self._device_id!r}: {error}") from None
-                _check_version(reply)
-                self.heartbeat_s = max(reply.heartbeat_interval_ms / 1000, _MIN_INTERVAL_S)
-                self._current = device_pb2.Session(device_id=self._device_id, id=reply.session)
-                log.info("registered as %s", self._device_id)
+                    self._current = self._opened()
+                except UnknownCallerError:
+                    if not self._identity.may_enrol_again():
+                        raise
+                    self._current = self._opened()
             return self._current
+
+    def _opened(self) -> device_pb2.Session:
+        """A new session of the device, which enrols where it has yet to."""
+        self._identity.settle(self._connection)
+        device = self._identity.device
+        request = device_pb2.RegisterRequest(
+            device_id=device,
+            instance=self._instance,
+            description=self._description,
+            protocol=version.PROTOCOL,
+            oldest_protocol=version.OLDEST,
+        )
+        try:
+            reply = self._connection.register(request)
+        except RefusedError as error:
+            raise UsageError(f"the broker refuses {device!r}: {error}") from None
+        _check_version(reply)
+        self.heartbeat_s = max(reply.heartbeat_interval_ms / 1000, _MIN_INTERVAL_S)
+        log.info("registered as %s", device)
+        return device_pb2.Session(device_id=device, id=reply.session)
 
 
 def _check_version(reply: device_pb2.RegisterReply) -> None:

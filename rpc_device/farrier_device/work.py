@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from farrier_device import measurement
 from farrier_device.blobstore import BlobMismatchError, BlobStore, NoSpaceError
 from farrier_device.connection import BrokerBlobError, Connection, UnreachableError
+from farrier_device.identity import Identity
 from farrier_device.measurement import (
     Blame,
     DeviceFault,
@@ -17,7 +18,7 @@ from farrier_device.measurement import (
     MeasureResult,
     RivalResult,
 )
-from farrier_device.protocol import device_pb2, signing
+from farrier_device.protocol import device_pb2
 from farrier_device.runners.local import ChildRunner
 from farrier_device.runners.rivals import unraced
 from farrier_device.session import Backoff, Session
@@ -61,14 +62,14 @@ class BatchWorker:
         self,
         connection: Connection,
         session: Session,
-        token: str,
+        identity: Identity,
         store: BlobStore,
         runner: ChildRunner,
         draining: threading.Event,
     ) -> None:
         self._connection = connection
         self._session = session
-        self._token = token
+        self._identity = identity
         self._store = store
         self._runner = runner
         self._draining = draining
@@ -80,7 +81,7 @@ class BatchWorker:
         Raises the errors that end an agent.
         """
         manifest = held.batch.manifest
-        if not signing.verify(self._token, manifest, held.batch.signature):
+        if not self._identity.verifies(held.batch):
             return _broken(
                 Blame.AGENT,
                 "the manifest is not signed with this device's token, and was not run: see that "

@@ -22,6 +22,7 @@ from farrier_device.connection import (
 )
 from farrier_device.cooling import Cooling
 from farrier_device.health import Health
+from farrier_device.identity import Identity
 from farrier_device.loop import Agent, describe_device
 from farrier_device.measurement import (
     Blame,
@@ -51,14 +52,14 @@ class Running:
         cooling=None,
         alive=lambda: None,
     ) -> None:
-        self.connection = Connection(open_channel(broker.address, None), token)
+        identity = Identity("board", shared=token)
+        self.connection = Connection(open_channel(broker.address, None), identity)
         self.outbox = Outbox(state / "outbox")
         self.store = BlobStore(state / "blobs", store_bytes)
         self.agent = Agent(
-            "board",
+            identity,
             describe_device("1.2.3", runner),
             self.connection,
-            token,
             self.store,
             self.outbox,
             runner,
@@ -518,7 +519,7 @@ def test_small_broker_needs_the_token():
     broker.start()
     try:
         with pytest.raises(TokenError):
-            Connection(open_channel(broker.address, None), "x").register(
+            Connection(open_channel(broker.address, None), Identity("d", shared="x")).register(
                 device_pb2.RegisterRequest(device_id="d")
             )
     finally:

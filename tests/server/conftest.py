@@ -16,6 +16,7 @@ import grpc
 import pytest
 
 from farrier_device.protocol import channel, device_pb2, device_pb2_grpc
+from farrier_device.protocol.credentials import Bearer
 from farrier_farm.farm import Farm
 from farrier_farm.tokens import TokenRole, load_token
 from farrier_server.broker.serving import Broker
@@ -31,15 +32,16 @@ class RunningBroker:
     stop: Callable[[], None]
     closing: contextlib.ExitStack
 
-    def stub(self, token: str | None = None, credentials: Any = None) -> Any:
-        """The calls, as one who holds `token`."""
+    def stub(self, token: str | None = None, credentials: Any = None, caller: object = None) -> Any:
+        """The calls, as one who holds `token`, or as another `caller`."""
         options = channel.CLIENT_OPTIONS
         if credentials is None:
             link = grpc.insecure_channel(self.address, options)
         else:
             link = grpc.secure_channel(self.address, credentials, options)
         self.closing.enter_context(link)
-        metadata = [("authorization", f"Bearer {self.token if token is None else token}")]
+        caller = caller or Bearer(self.token if token is None else token)
+        metadata = [("authorization", str(caller))]
         return Calls(device_pb2_grpc.BrokerStub(link), metadata)
 
 

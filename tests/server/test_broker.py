@@ -357,6 +357,8 @@ def test_blobs_come_in_chunks_from_any_offset(broker):
     sha256 = broker.farm.blobs.put(data)
     stub = broker.stub()
     session = stub.register("board")
+    broker.farm.measurements.submit(dataclasses.replace(REQUEST, library=sha256), HERE)
+    lease(stub, session)
 
     def get(sha256: str, offset: int) -> list[bytes]:
         request = device_pb2.GetBlobRequest(session=session, sha256=sha256, offset=offset)

@@ -66,6 +66,24 @@ class Description(_message.Message):
     engines: _containers.ScalarMap[str, str]
     def __init__(self, arch: _Optional[str] = ..., cpu: _Optional[str] = ..., features: _Optional[_Iterable[str]] = ..., cores: _Optional[int] = ..., l1_bytes: _Optional[int] = ..., l2_bytes: _Optional[int] = ..., l3_bytes: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., runner: _Optional[str] = ..., sandbox: _Optional[str] = ..., agent_version: _Optional[str] = ..., emulated: _Optional[bool] = ..., machine: _Optional[str] = ..., engines: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
+class EnrolRequest(_message.Message):
+    __slots__ = ("device_id", "nonce")
+    DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    device_id: str
+    nonce: bytes
+    def __init__(self, device_id: _Optional[str] = ..., nonce: _Optional[bytes] = ...) -> None: ...
+
+class EnrolReply(_message.Message):
+    __slots__ = ("device_id", "generation", "secret")
+    DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    SECRET_FIELD_NUMBER: _ClassVar[int]
+    device_id: str
+    generation: str
+    secret: str
+    def __init__(self, device_id: _Optional[str] = ..., generation: _Optional[str] = ..., secret: _Optional[str] = ...) -> None: ...
+
 class RegisterRequest(_message.Message):
     __slots__ = ("device_id", "instance", "description", "protocol", "oldest_protocol")
     DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -165,16 +183,18 @@ class Batch(_message.Message):
     def __init__(self, lease: _Optional[str] = ..., fence: _Optional[int] = ..., manifest: _Optional[bytes] = ..., signature: _Optional[bytes] = ..., deadline_ms: _Optional[int] = ...) -> None: ...
 
 class ReportRequest(_message.Message):
-    __slots__ = ("session", "lease", "fence", "result")
+    __slots__ = ("session", "lease", "fence", "result", "signature")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     LEASE_FIELD_NUMBER: _ClassVar[int]
     FENCE_FIELD_NUMBER: _ClassVar[int]
     RESULT_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
     session: Session
     lease: str
     fence: int
     result: bytes
-    def __init__(self, session: _Optional[_Union[Session, _Mapping]] = ..., lease: _Optional[str] = ..., fence: _Optional[int] = ..., result: _Optional[bytes] = ...) -> None: ...
+    signature: bytes
+    def __init__(self, session: _Optional[_Union[Session, _Mapping]] = ..., lease: _Optional[str] = ..., fence: _Optional[int] = ..., result: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
 class ReportReply(_message.Message):
     __slots__ = ("acceptance",)

@@ -34,6 +34,11 @@ class BrokerStub:
         Args:
             channel: A grpc.Channel.
         """
+        self.Enrol = channel.unary_unary(
+                '/farrier.device.v1.Broker/Enrol',
+                request_serializer=farrier__device_dot_protocol_dot_device__pb2.EnrolRequest.SerializeToString,
+                response_deserializer=farrier__device_dot_protocol_dot_device__pb2.EnrolReply.FromString,
+                _registered_method=True)
         self.Register = channel.unary_unary(
                 '/farrier.device.v1.Broker/Register',
                 request_serializer=farrier__device_dot_protocol_dot_device__pb2.RegisterRequest.SerializeToString,
@@ -63,6 +68,15 @@ class BrokerStub:
 
 class BrokerServicer:
     """Missing associated documentation comment in .proto file."""
+
+    def Enrol(self, request, context):
+        """Gives a device a secret of its own, once. Idempotent for one nonce: an agent whose answer was lost gets
+        the same secret. A name that is enrolled is refused with PERMISSION_DENIED, and so is a token that has
+        expired or was used by another.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
 
     def Register(self, request, context):
         """Opens a session and fences out that of any other instance with the same device id. An instance
@@ -96,7 +110,8 @@ class BrokerServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetBlob(self, request, context):
-        """The bytes of a blob from `offset` on. OUT_OF_RANGE where the broker has no such blob.
+        """The bytes of a blob that a batch in the device's hands names, from `offset` on. OUT_OF_RANGE where there
+        is no such blob, or no such batch.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -105,6 +120,11 @@ class BrokerServicer:
 
 def add_BrokerServicer_to_server(servicer, server):
     rpc_method_handlers = {
+            'Enrol': grpc.unary_unary_rpc_method_handler(
+                    servicer.Enrol,
+                    request_deserializer=farrier__device_dot_protocol_dot_device__pb2.EnrolRequest.FromString,
+                    response_serializer=farrier__device_dot_protocol_dot_device__pb2.EnrolReply.SerializeToString,
+            ),
             'Register': grpc.unary_unary_rpc_method_handler(
                     servicer.Register,
                     request_deserializer=farrier__device_dot_protocol_dot_device__pb2.RegisterRequest.FromString,
@@ -140,6 +160,33 @@ def add_BrokerServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class Broker:
     """Missing associated documentation comment in .proto file."""
+
+    @staticmethod
+    def Enrol(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/farrier.device.v1.Broker/Enrol',
+            farrier__device_dot_protocol_dot_device__pb2.EnrolRequest.SerializeToString,
+            farrier__device_dot_protocol_dot_device__pb2.EnrolReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
 
     @staticmethod
     def Register(request,

@@ -1,6 +1,8 @@
-"""Signatures of manifests: a device runs nothing that its broker did not sign.
+"""Signatures of batches and results: a device runs nothing that its broker did not sign for it, and
+a broker records nothing as a device's that this one did not sign.
 
-HMAC-SHA256 (RFC 2104) under a key that is derived from the device's token and serves this alone.
+HMAC-SHA256 (RFC 2104) under keys that are derived from the device's secret, or from the token that
+all devices of a farm share, and serve one purpose each.
 """
 
 from __future__ import annotations
@@ -8,12 +10,14 @@ from __future__ import annotations
 import hashlib
 import hmac
 
-_PURPOSE = b"farrier-manifest-v1"
+_MANIFEST = b"farrier-manifest-v1"
+_BATCH = b"farrier-batch-v1"
+_REPORT = b"farrier-report-v1"
 
 
 def sign(token: str, manifest: bytes) -> bytes:
-    """The signature, 32 bytes, of the bytes of a manifest."""
-    return hmac.digest(_key(token), manifest, hashlib.sha256)
+    """The signature, 32 bytes, of the bytes of a manifest, under the shared token."""
+    return _mac(token, _MANIFEST, manifest)
 
 
 def verify(token: str, manifest: bytes, signature: bytes) -> bool:
@@ -21,5 +25,32 @@ def verify(token: str, manifest: bytes, signature: bytes) -> bool:
     return hmac.compare_digest(sign(token, manifest), signature)
 
 
-def _key(token: str) -> bytes:
-    return hmac.digest(token.encode(), _PURPOSE, hashlib.sha256)
+def sign_batch(secret: str, lease: str, fence: int, manifest: bytes) -> bytes:
+    """The signature, 32 bytes, of a batch for the device that has this secret."""
+    return _mac(secret, _BATCH, _bound(lease, fence, manifest))
+
+
+def verify_batch(secret: str, lease: str, fence: int, manifest: bytes, signature: bytes) -> bool:
+    """Whether the signature is of this batch and lease, compared in constant time."""
+    return hmac.compare_digest(sign_batch(secret, lease, fence, manifest), signature)
+
+
+def sign_report(secret: str, lease: str, fence: int, result: bytes) -> bytes:
+    """The signature, 32 bytes, of what the device that has this secret measured for a lease."""
+    return _mac(secret, _REPORT, _bound(lease, fence, result))
+
+
+def verify_report(secret: str, lease: str, fence: int, result: bytes, signature: bytes) -> bool:
+    """Whether the signature is of this result and lease, compared in constant time."""
+    return hmac.compare_digest(sign_report(secret, lease, fence, result), signature)
+
+
+def _bound(lease: str, fence: int, content: bytes) -> bytes:
+    """A text that no other lease, fence and content have."""
+    name = lease.encode()
+    return b"%d:%s:%d:%s" % (len(name), name, fence, content)
+
+
+def _mac(secret: str, purpose: bytes, content: bytes) -> bytes:
+    key = hmac.digest(secret.encode(), purpose, hashlib.sha256)
+    return hmac.digest(key, content, hashlib.sha256)

@@ -6,7 +6,7 @@ OLDEST where this code does without it no more."""
 
 from __future__ import annotations
 
-PROTOCOL = 2  # 1 named no version
+PROTOCOL = 3  # 1 named no version, 2 knew no devices with secrets of their own
 OLDEST = 1  # of the other end, whether that is a broker or an agent
 
 

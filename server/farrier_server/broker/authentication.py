@@ -1,39 +1,141 @@
-"""The device token: judged before a call is read."""
+"""Who calls the broker: judged before a call is read.
+
+A device that is enrolled proves that it has its secret. Others have the token that all devices of a
+farm share, and are taken for devices that have no secret; for these two, what they may do as which
+device is seen where a session is opened. Who has an enrolment token may enrol, and nothing else.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
 import grpc.aio
 
-from farrier_farm import tokens
+from farrier_device.protocol import signing
+from farrier_device.protocol.credentials import Bearer, Enrolled, Invited, parsed
+from farrier_farm.enrolling import OwnSecret, Secrets, is_shared
+from farrier_farm.errors import DeviceRefusedError, StaleSessionError
+from farrier_farm.sessions import generation_of
+
+_ENROL = "/farrier.device.v1.Broker/Enrol"
+NOBODY = "the device token is missing or wrong: the farm's FARRIER_HOME holds it in device.token"
+_NO_DEVICE = (
+    "this secret is no device's of this farm: enrol the device again, with a token that "
+    "`farrier devices add NAME` makes"
+)
 
 
-class TokenInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
-    """Answers UNAUTHENTICATED to every call without `authorization: Bearer <device token>`."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class Caller:
+    """A device with a secret of its own, or with the shared token alone (`own` is None then)."""
 
-    def __init__(self, token: str) -> None:
+    shared: str  # the token that all devices share
+    own: OwnSecret | None = None
+
+    @property
+    def generation(self) -> str:
+        """That of the caller's secret; "" where it has none."""
+        return "" if self.own is None else self.own.generation
+
+    def check_session(self, device: str, session: str) -> None:
+        """Raises DeviceRefusedError where the caller is another device, StaleSessionError where the
+        session was opened with another secret, or with none: whoever has overheard the id of a
+        session has no use for it."""
+        self.check(device)
+        if generation_of(session) != self.generation:
+            raise StaleSessionError(f"device {device} has no such session", hint="connect again")
+
+    def check(self, device: str) -> None:
+        """Raises DeviceRefusedError where the caller is another device."""
+        if self.own is not None and self.own.device != device:
+            raise DeviceRefusedError(
+                f"the caller is the device {self.own.device}, and cannot act as {device}",
+                hint="give each agent a --state folder of its own",
+            )
+
+    def sign(self, lease: str, fence: int, manifest: bytes) -> bytes:
+        """The signature by which the caller knows that a batch is the farm's."""
+        if self.own is None:
+            return signing.sign(self.shared, manifest)
+        return signing.sign_batch(self.own.secret, lease, fence, manifest)
+
+    def has_signed(self, lease: str, fence: int, result: bytes, signature: bytes) -> bool:
+        """Whether a result is signed by the device. Raises DeviceRefusedError where it is signed by
+        another, or not at all by a device that could."""
+        if self.own is None:
+            return False
+        if not signing.verify_report(self.own.secret, lease, fence, result, signature):
+            raise DeviceRefusedError(
+                f"the result of {lease} is not signed by the device {self.own.device}",
+                hint="it was changed on its way, or the device has enrolled again meanwhile",
+            )
+        return True
+
+
+class Authenticator:
+    """Tells callers apart by what they send, and asks nobody: what has become of a device is seen
+    where it opens a session."""
+
+    def __init__(self, token: str, secrets: Secrets) -> None:
         self._token = token
+        self._secrets = secrets
+
+    def caller(self, metadata: Any) -> Caller | None:
+        """None for who is nobody, and for who has but an enrolment token."""
+        match parsed(_authorization(metadata)):
+            case Bearer() as bearer if is_shared(bearer, self._token):
+                return Caller(self._token)
+            case Enrolled() as enrolled:
+                own = self._secrets.proven(enrolled)
+                return None if own is None else Caller(self._token, own)
+            case _:
+                return None
+
+    def guest(self, metadata: Any) -> Bearer | Invited | None:
+        """Who may ask for a secret; None for who may not."""
+        match parsed(_authorization(metadata)):
+            case Bearer() as bearer if is_shared(bearer, self._token):
+                return bearer
+            case Invited() as invited:
+                return invited
+            case _:
+                return None
+
+    def why_not(self, metadata: Any) -> str:
+        """What to tell who is nobody."""
+        is_device = isinstance(parsed(_authorization(metadata)), Enrolled)
+        return _NO_DEVICE if is_device else NOBODY
+
+
+class AuthenticatingInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
+    """Answers UNAUTHENTICATED to every call of nobody."""
+
+    def __init__(self, authenticator: Authenticator) -> None:
+        self._authenticator = authenticator
 
     async def intercept_service(
         self,
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
         details: grpc.HandlerCallDetails,
     ) -> Any:
-        given = str(dict(details.invocation_metadata or ()).get("authorization", ""))
-        scheme, _, token = given.partition(" ")
-        if scheme.lower() == "bearer" and tokens.matches(token.strip(), self._token):
+        metadata = details.invocation_metadata
+        judge = self._authenticator
+        is_for_enrolment = details.method == _ENROL
+        who = judge.guest(metadata) if is_for_enrolment else judge.caller(metadata)
+        if who is not None:
             return await continuation(details)
-        return _REFUSAL
+        return _refusal(judge.why_not(metadata))
 
 
-async def _refuse(_: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
-    await context.abort(
-        grpc.StatusCode.UNAUTHENTICATED,
-        "the device token is missing or wrong: the farm's FARRIER_HOME holds it in device.token",
-    )
+def _authorization(metadata: Any) -> str:
+    return str(dict(metadata or ()).get("authorization", ""))
 
 
-_REFUSAL = grpc.unary_unary_rpc_method_handler(_refuse)
+def _refusal(why: str) -> grpc.RpcMethodHandler:
+    async def refuse(_: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+        await context.abort(grpc.StatusCode.UNAUTHENTICATED, why)
+
+    return grpc.unary_unary_rpc_method_handler(refuse)

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 import random
-import re
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
@@ -23,18 +23,25 @@ from google.protobuf.json_format import MessageToDict
 from farrier.errors import FarrierError, NotFoundError, ServiceError, StorageError, UsageError
 from farrier_device import logs
 from farrier_device.measurement import MeasureResult, result_from_json
-from farrier_device.protocol import channel, device_pb2, device_pb2_grpc, signing, version
+from farrier_device.protocol import channel, device_pb2, device_pb2_grpc, version
 from farrier_farm import devices
 from farrier_farm.batches import Batch, Report
 from farrier_farm.device_side import DeviceSide
-from farrier_farm.errors import FencedOutError, StaleSessionError
+from farrier_farm.enrolling import Enrolling
+from farrier_farm.enrolments import check_name
+from farrier_farm.errors import (
+    DeviceRefusedError,
+    FencedOutError,
+    StaleSessionError,
+    UnknownDeviceError,
+)
 from farrier_farm.farm import Farm
 from farrier_server.broker import versions
+from farrier_server.broker.authentication import NOBODY, Authenticator, Caller
 from farrier_server.broker.dispatcher import Dispatcher
 
 LONGEST_WAIT_S = 30.0
 _SPREAD = 0.1  # of a wait, by chance: devices that came at one time do not ask anew at one time
-_DEVICE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}")
 _log = logging.getLogger(__name__)
 
 
@@ -42,25 +49,48 @@ class BrokerService(device_pb2_grpc.BrokerServicer):
     """One per server."""
 
     def __init__(
-        self, farm: Farm, device_side: DeviceSide, dispatcher: Dispatcher, device_token: str
+        self,
+        farm: Farm,
+        device_side: DeviceSide,
+        dispatcher: Dispatcher,
+        authenticator: Authenticator,
+        enrolling: Enrolling,
     ) -> None:
         self._settings = farm.settings
         self._blobs = farm.blobs
         self._sessions = device_side.sessions
         self._batches = device_side.batches
         self._dispatcher = dispatcher
-        self._token = device_token
+        self._authenticator = authenticator
+        self._enrolling = enrolling
+
+    async def Enrol(  # noqa: N802
+        self, request: device_pb2.EnrolRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> device_pb2.EnrolReply:
+        async with _answering(context):
+            guest = self._authenticator.guest(context.invocation_metadata())
+            if guest is None:
+                raise UnknownDeviceError(NOBODY)
+            own = await self._enrolling.enrol(guest, request.device_id, request.nonce)
+            _log.info("device %s enrolled from %s", own.device, context.peer())
+            return device_pb2.EnrolReply(
+                device_id=own.device, generation=own.generation, secret=own.secret
+            )
 
     async def Register(  # noqa: N802
         self, request: device_pb2.RegisterRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> device_pb2.RegisterReply:
         async with _answering(context):
-            if not _DEVICE_ID.fullmatch(request.device_id):
-                raise UsageError(f"{request.device_id!r} is no name for a device")
+            check_name(request.device_id)
+            caller = self._caller(context)
+            caller.check(request.device_id)
+            self._check_enrolled(request.device_id, caller)
             versions.check(request)
             description = _description(request.description)
             _check_sandbox(request.device_id, description, self._settings.sandbox)
-            session = await self._sessions.connect(request.device_id, description, request.instance)
+            session = await self._sessions.connect(
+                request.device_id, description, request.instance, caller.generation
+            )
             _log.info("device %s connected from %s", request.device_id, context.peer())
             return device_pb2.RegisterReply(
                 session=session,
@@ -71,7 +101,7 @@ class BrokerService(device_pb2_grpc.BrokerServicer):
     async def Heartbeat(  # noqa: N802
         self, request: device_pb2.HeartbeatRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> device_pb2.HeartbeatReply:
-        async with _session(request.session, context) as (device, session):
+        async with self._session(request.session, context) as (device, session, _):
             ready = request.state == device_pb2.DEVICE_STATE_READY
             if request.state == device_pb2.DEVICE_STATE_UNHEALTHY:
                 _log.warning("device %s cannot measure: %s", device, request.message)
@@ -86,16 +116,19 @@ class BrokerService(device_pb2_grpc.BrokerServicer):
     async def Lease(  # noqa: N802
         self, request: device_pb2.LeaseRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> device_pb2.LeaseReply:
-        async with _session(request.session, context) as (device, session):
+        async with self._session(request.session, context) as (device, session, caller):
             wait_s = min(request.wait_ms / 1000, LONGEST_WAIT_S) * random.uniform(1 - _SPREAD, 1)
             batch = await self._dispatcher.next(device, session, wait_s)
-            return device_pb2.LeaseReply(batch=None if batch is None else self._signed(batch))
+            signed = None if batch is None else self._signed(batch, caller)
+            return device_pb2.LeaseReply(batch=signed)
 
     async def Report(  # noqa: N802
         self, request: device_pb2.ReportRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> device_pb2.ReportReply:
-        async with _session(request.session, context) as (device, session):
-            result = await asyncio.to_thread(_result, request.result)
+        async with self._session(request.session, context) as (device, session, caller):
+            words = (request.lease, request.fence, request.result, request.signature)
+            signed = caller.has_signed(*words)
+            result = await asyncio.to_thread(_result, request.result, signed)
             report = await self._batches.report(
                 device, session, request.lease, request.fence, result
             )
@@ -109,24 +142,57 @@ class BrokerService(device_pb2_grpc.BrokerServicer):
     async def GetBlob(  # noqa: N802
         self, request: device_pb2.GetBlobRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[device_pb2.BlobChunk]:
-        async with _session(request.session, context) as (device, session):
-            await self._sessions.heartbeat(device, session)
+        async with self._session(request.session, context) as (device, session, _):
             try:
+                if not await self._sessions.may_read(device, session, request.sha256):
+                    raise NotFoundError(f"no blob {request.sha256}")
                 path = await asyncio.to_thread(self._blobs.path, request.sha256)
-            except NotFoundError as error:
-                await context.abort(grpc.StatusCode.OUT_OF_RANGE, error.message)
+            except NotFoundError:  # what others have is nobody's business
+                why = f"there is no blob {request.sha256} in a batch of this device"
+                await context.abort(grpc.StatusCode.OUT_OF_RANGE, why)
             with path.open("rb") as file:
                 file.seek(request.offset)
                 while data := await asyncio.to_thread(file.read, channel.CHUNK_BYTES):
                     yield device_pb2.BlobChunk(data=data)
 
-    def _signed(self, batch: Batch) -> device_pb2.Batch:
+    def _caller(self, context: grpc.aio.ServicerContext[Any, Any]) -> Caller:
+        caller = self._authenticator.caller(context.invocation_metadata())
+        if caller is None:
+            raise UnknownDeviceError(NOBODY)
+        return caller
+
+    def _check_enrolled(self, device: str, caller: Caller) -> None:
+        """Raises DeviceRefusedError where this farm takes no device without a secret of its own."""
+        if caller.own is None and not self._settings.open_enrolment:
+            raise DeviceRefusedError(
+                f"the device {device} has no secret of its own, and this farm wants one",
+                hint=f"farrier devices add {device} makes a token for --enrol",
+            )
+
+    @contextlib.asynccontextmanager
+    async def _session(
+        self, session: device_pb2.Session, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> AsyncIterator[tuple[str, str, Caller]]:
+        """The device's id, its session and who it is; tells a stale session whether to register
+        again."""
+        async with _answering(context):
+            try:
+                with logs.about(device=session.device_id):
+                    caller = self._caller(context)
+                    caller.check_session(session.device_id, session.id)
+                    yield session.device_id, session.id, caller
+            except FencedOutError as error:
+                await context.abort(grpc.StatusCode.ABORTED, error.message)
+            except StaleSessionError as error:
+                await context.abort(grpc.StatusCode.NOT_FOUND, error.message)
+
+    def _signed(self, batch: Batch, caller: Caller) -> device_pb2.Batch:
         manifest = batch.manifest.encode()
         return device_pb2.Batch(
             lease=batch.lease.item,
             fence=batch.lease.fence,
             manifest=manifest,
-            signature=signing.sign(self._token, manifest),
+            signature=caller.sign(batch.lease.item, batch.lease.fence, manifest),
             deadline_ms=int(self._settings.batch_timeout_s * 1000),
         )
 
@@ -134,21 +200,6 @@ class BrokerService(device_pb2_grpc.BrokerServicer):
         """Often enough that four may be lost before a lease or the device expires."""
         settings = self._settings
         return int(min(settings.lease_s, settings.device_expiry_s) * 1000 / 5)
-
-
-@contextlib.asynccontextmanager
-async def _session(
-    session: device_pb2.Session, context: grpc.aio.ServicerContext[Any, Any]
-) -> AsyncIterator[tuple[str, str]]:
-    """The device's id and session; tells a stale session whether to register again."""
-    async with _answering(context):
-        try:
-            with logs.about(device=session.device_id):
-                yield session.device_id, session.id
-        except FencedOutError as error:
-            await context.abort(grpc.StatusCode.ABORTED, error.message)
-        except StaleSessionError as error:
-            await context.abort(grpc.StatusCode.NOT_FOUND, error.message)
 
 
 @contextlib.asynccontextmanager
@@ -171,6 +222,10 @@ def _status(error: FarrierError) -> grpc.StatusCode:
             return grpc.StatusCode.UNAVAILABLE  # agents try again
         case UsageError():
             return grpc.StatusCode.INVALID_ARGUMENT
+        case UnknownDeviceError():
+            return grpc.StatusCode.UNAUTHENTICATED
+        case DeviceRefusedError():
+            return grpc.StatusCode.PERMISSION_DENIED
         case _:
             return grpc.StatusCode.FAILED_PRECONDITION
 
@@ -193,8 +248,9 @@ def _description(description: device_pb2.Description) -> dict[str, Any]:
     return {**fields, "features": list(description.features), "engines": engines}
 
 
-def _result(text: bytes) -> MeasureResult:
+def _result(text: bytes, signed: bool) -> MeasureResult:
+    """What a device says that it measured, with a mark of whether it has signed that."""
     try:
-        return result_from_json(text.decode())
+        return dataclasses.replace(result_from_json(text.decode()), signed=signed)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"the result is malformed: {error}") from None

@@ -18,11 +18,12 @@ from farrier_device import alive
 from farrier_device.protocol import channel, device_pb2_grpc
 from farrier_farm.device_side import DeviceSide
 from farrier_farm.devices import missing_layers
+from farrier_farm.enrolling import Enrolling, Secrets
 from farrier_farm.farm import Farm
 from farrier_farm.settings import Settings
-from farrier_farm.tokens import TokenRole, load_token
+from farrier_farm.tokens import TokenRole, device_key, load_token
 from farrier_server import exposure
-from farrier_server.broker.authentication import TokenInterceptor
+from farrier_server.broker.authentication import AuthenticatingInterceptor, Authenticator
 from farrier_server.broker.dispatcher import Dispatcher
 from farrier_server.broker.service import BrokerService
 
@@ -40,7 +41,8 @@ class Broker:
         self._tls = exposure.secure(farm.settings, host)
         token = load_token(farm.settings, TokenRole.DEVICE, create=True)
         assert token is not None
-        self._token = token
+        self._secrets = Secrets(device_key(farm.settings))
+        self._authenticator = Authenticator(token, self._secrets)
 
     async def start(self) -> str:
         """Listens; returns `host:port`. Raises UsageError where the address is taken.
@@ -49,9 +51,13 @@ class Broker:
         end, and such a device is refused when it registers."""
         self._device_side = DeviceSide.of(self._farm)
         self._dispatcher = Dispatcher(self._device_side)
-        service = BrokerService(self._farm, self._device_side, self._dispatcher, self._token)
+        enrolling = Enrolling(self._device_side.client, self._farm.settings, self._secrets)
+        service = BrokerService(
+            self._farm, self._device_side, self._dispatcher, self._authenticator, enrolling
+        )
         self._server = grpc.aio.server(
-            interceptors=[TokenInterceptor(self._token)], options=channel.SERVER_OPTIONS
+            interceptors=[AuthenticatingInterceptor(self._authenticator)],
+            options=channel.SERVER_OPTIONS,
         )
         add = device_pb2_grpc.add_BrokerServicer_to_server
         add(service, self._server)  # type: ignore[no-untyped-call]

@@ -1,0 +1,127 @@
+-- Who a device is, and what its operator says of it: the part of `devices.lua` that outlives sessions.
+--
+--   farrier:invitation:<sha256 of an enrolment token>  hash: `name` ('' for any), `expires` in ms, `replaces`
+--                        ('1': also a device that is enrolled), and once it was used `device`, `nonce`,
+--                        `generation`; it is kept for a week, so that whoever comes too late is told so
+--   farrier:invited:<name>  the newest invitation of a name that nobody has used; until it expires, no other
+--                        than who has the token may enrol under this name
+
+local KEPT_MS = 7 * DAY_S * 1000
+
+local function invitation_key(token) return 'farrier:invitation:' .. token end
+
+local function invited_key(name) return 'farrier:invited:' .. name end
+
+local function end_session()
+  if redis.call('EXISTS', key) == 1 then redis.call('HSET', key, 'session', '', 'lease', '') end
+  list_as_connected()
+  stand()
+end
+
+-- hash of the token, '1' to replace a device that is enrolled, ms: ok, when it expires | taken
+function operations.invite()
+  if id ~= '' and ARGV[4] == '0' and redis.call('HEXISTS', standing_key(id), 'generation') == 1 then
+    return {'taken'}
+  end
+  local expires = now_ms() + tonumber(ARGV[5])
+  local invitation = invitation_key(ARGV[3])
+  redis.call('HSET', invitation, 'name', id, 'expires', stamp(expires), 'replaces', ARGV[4])
+  redis.call('PEXPIRE', invitation, stamp(tonumber(ARGV[5]) + KEPT_MS))
+  if id ~= '' then redis.call('SET', invited_key(id), ARGV[3], 'PX', ARGV[5]) end
+  return {'ok', stamp(expires)}
+end
+
+-- The name that an invitation is for, or the answer that refuses it.
+local function invited_name(token, nonce)
+  local invitation = invitation_key(token)
+  local name, expires, replaces, user, device = unpack(
+    redis.call('HMGET', invitation, 'name', 'expires', 'replaces', 'nonce', 'device'))
+  if not name then return nil, {'no-invitation'} end
+  if user and user ~= nonce then return nil, {'used', device} end
+  local late = now_ms() - tonumber(expires)
+  if not user and late > 0 then return nil, {'expired', stamp(late)} end
+  if name ~= '' and id ~= '' and id ~= name then return nil, {'named', name} end
+  if device and id ~= '' and id ~= device then return nil, {'named', device} end
+  name = device or (name ~= '' and name or id)
+  if name == '' then return nil, {'nameless'} end
+  return name, nil, replaces == '1'
+end
+
+-- hash of the nonce, hash of the token ('' for who has the shared one), a new generation: ok, name, generation |
+-- no-invitation | used, by which device | expired, ms ago | named, for which device | nameless | invited | owned |
+-- revoked
+function operations.enrol()
+  local nonce, token, generation = ARGV[3], ARGV[4], ARGV[5]
+  local name, refusal, replaces = id, nil, false
+  if token ~= '' then
+    name, refusal, replaces = invited_name(token, nonce)
+    if refusal then return refusal end
+  end
+  local standing_of = standing_key(name)
+  local before, its_nonce, how = unpack(redis.call('HMGET', standing_of, 'generation', 'nonce', 'standing'))
+  if before and its_nonce == nonce and how ~= 'revoked' then return {'ok', name, before} end
+  if how == 'revoked' and not replaces then return {'revoked', name} end
+  if before and not replaces then return {'owned', name} end
+  if token ~= '' then
+    if redis.call('HEXISTS', invitation_key(token), 'nonce') == 1 then return {'used', name} end
+    redis.call('HSET', invitation_key(token), 'nonce', nonce, 'device', name)
+    if redis.call('GET', invited_key(name)) == token then redis.call('DEL', invited_key(name)) end
+  elseif redis.call('EXISTS', invited_key(name)) == 1 then
+    return {'invited', name}
+  end
+  redis.call('HSET', standing_of, 'generation', generation, 'nonce', nonce, 'enrolled', stamp(now_ms()))
+  redis.call('HDEL', standing_of, 'standing')
+  id, key = name, KEYS[1] .. ':' .. name
+  end_session()
+  if get('trusted') == '1' then redis.call('HDEL', key, 'trusted') end  -- who was vouched for may be another
+  note(name, 'enrolled', {})
+  return {'ok', name, generation}
+end
+
+-- paused, drained, revoked, or '' for work again: ok, the batch in hand | unknown. Of a device that is revoked
+-- the session ends at once; only a new enrolment ends that.
+function operations.set_standing()
+  local how = ARGV[3]
+  local is_known = redis.call('EXISTS', key) == 1 or redis.call('EXISTS', standing_key(id)) == 1
+  if not is_known then return {'unknown'} end
+  if standing() == 'revoked' and how ~= 'revoked' then return {'revoked'} end
+  local lease = get('lease') or ''
+  if standing() ~= how then note(id, how == '' and 'resumed' or how, {}) end
+  if how == '' then
+    redis.call('HDEL', standing_key(id), 'standing')
+  else
+    redis.call('HSET', standing_key(id), 'standing', how)
+  end
+  if how == 'revoked' then end_session() else list_as_connected() end
+  return {'ok', lease}
+end
+
+-- tags, with blanks between: ok | unknown
+function operations.tag()
+  if redis.call('EXISTS', key) == 0 and redis.call('EXISTS', standing_key(id)) == 0 then return {'unknown'} end
+  redis.call('HSET', standing_key(id), 'tags', ARGV[3])
+  return {'ok'}
+end
+
+-- Forgets a device: ok | unknown | there, where it is connected and was not revoked
+function operations.remove()
+  if redis.call('EXISTS', key) == 0 and redis.call('EXISTS', standing_key(id)) == 0
+      and redis.call('EXISTS', invited_key(id)) == 0 then
+    return {'unknown'}
+  end
+  local is_there = (get('session') or '') ~= '' and math.abs(now_ms() - number('seen')) <= POLICY.expiry_ms
+  if is_there and standing() ~= 'revoked' then return {'there'} end
+  if get('class') then
+    for _, connected in ipairs(connected_keys()) do redis.call('ZREM', connected, id) end
+  end
+  for _, name in ipairs({'busy', 'quarantined', 'emulated'}) do
+    redis.call('ZREM', 'farrier:devices:' .. name, id)
+  end
+  local invitation = redis.call('GET', invited_key(id))
+  if invitation then redis.call('DEL', invitation_key(invitation), invited_key(id)) end
+  redis.call('DEL', key, standing_key(id), POLICY.history .. ':' .. id)
+  redis.call('SREM', KEYS[1], id)
+  redis.call('ZREM', 'farrier:devices', id)
+  redis.call('ZREM', 'farrier:beating', id)
+  return {'ok'}
+end

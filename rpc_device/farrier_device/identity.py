@@ -1,0 +1,157 @@
+"""Who a device is to its farm: it has a secret of its own, kept in the state folder, or the token
+that all devices share.
+
+The nonce of an enrolment is on the disk before the farm is asked, so that an agent whose answer was
+lost, or that died meanwhile, asks again as the same one and gets the same secret.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import logging
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from farrier_device.connection import RefusedError, UnsupportedError, UsageError
+from farrier_device.protocol import device_pb2, signing
+from farrier_device.protocol.credentials import Bearer, Enrolled, Invited
+from farrier_device.secret_file import FILE, SecretFile
+
+if TYPE_CHECKING:
+    from farrier_device.connection import Connection
+
+log = logging.getLogger(__name__)
+
+_NONCE_BYTES = 32
+
+
+class Identity:
+    """For one agent. Only `settle` and `may_enrol_again` change it, under the session's lock."""
+
+    def __init__(
+        self, name: str, *, state: Path | None = None, shared: str = "", enrolment: str = ""
+    ) -> None:
+        """`name` is what the operator calls the device, "" where that is left to the enrolment
+        token. Without a `state` folder the device has the shared token and never enrols. Raises
+        UsageError where the folder holds the secret of another device, or what is no secret, and
+        where there is nothing to enrol with."""
+        self._name = name
+        self._path = None if state is None else state / FILE
+        self._shared = shared
+        self._enrolment = enrolment
+        self._is_lost = False  # the farm knows the secret no more
+        self._kept = SecretFile() if self._path is None else _read(self._path)
+        if self._own is None and not shared and not enrolment:
+            raise UsageError(
+                "this device is not enrolled: on the farm, `farrier devices add NAME` makes a "
+                "token for --enrol"
+            )
+        if self._own is not None and name not in ("", self._own.device) and not self._is_invited:
+            raise UsageError(
+                f"{self._path} is the secret of the device {self._own.device}, and --name says "
+                f"{name}: leave --name out, or give this agent a --state of its own"
+            )
+
+    @property
+    def device(self) -> str:
+        """The device's name; "" before an enrolment has said it."""
+        return self._name if self._own is None else self._own.device
+
+    @property
+    def caller(self) -> Bearer | Enrolled:
+        """What the broker is told about who calls."""
+        own = self._own
+        if own is None:
+            return Bearer(self._shared)
+        return Enrolled.by(own.device, own.generation, own.secret)
+
+    def settle(self, connection: Connection) -> None:
+        """Enrols where the device has no secret, or a token that it has not enrolled with yet. A
+        broker that is too old for this takes the shared token. Raises UsageError where it is
+        refused, and what `Connection.enrol` does."""
+        if self._path is None or (self._own is not None and not self._is_invited):
+            return
+        token = _hashed(self._enrolment)
+        if not self._kept.nonce or self._kept.nonce_token != token:
+            nonce = secrets.token_hex(_NONCE_BYTES)
+            self._keep(dataclasses.replace(self._kept, nonce=nonce, nonce_token=token))
+        caller = Invited(self._enrolment) if self._enrolment else Bearer(self._shared)
+        nonce_bytes = bytes.fromhex(self._kept.nonce)
+        request = device_pb2.EnrolRequest(device_id=self._name, nonce=nonce_bytes)
+        try:
+            reply = connection.enrol(request, caller)
+        except UnsupportedError:
+            self._go_on_unenrolled()
+            return
+        except RefusedError as error:
+            raise UsageError(f"the broker does not enrol this device: {error}") from None
+        self._keep(SecretFile(reply.device_id, reply.generation, reply.secret, token))
+        self._is_lost = False
+        log.info("enrolled as %s", reply.device_id)
+
+    def may_enrol_again(self) -> bool:
+        """Whether the farm, which knows the secret no more, may be asked for another one by the
+        shared token; the next `settle` does so."""
+        if self._own is None or not self._shared:
+            return False
+        log.warning("the farm knows the secret of %s no more: enrolling again", self.device)
+        self._name, self._enrolment, self._is_lost = self.device, "", True
+        return True
+
+    def _go_on_unenrolled(self) -> None:
+        if not self._shared or not self._name:
+            raise UsageError(
+                "the broker is older than enrolment: update the farm's server, or give this agent "
+                "a --token-file and a --name"
+            )
+        log.warning("the broker is older than enrolment: this agent goes on with the shared token")
+
+    def verifies(self, batch: device_pb2.Batch) -> bool:
+        """Whether the farm has signed a batch for this device."""
+        if self._own is None:
+            return signing.verify(self._shared, batch.manifest, batch.signature)
+        words = (batch.lease, batch.fence, batch.manifest, batch.signature)
+        return signing.verify_batch(self._own.secret, *words)
+
+    def signature(self, lease: str, fence: int, result: bytes) -> bytes:
+        """That of a result; empty where the device has no secret to sign with."""
+        if self._own is None:
+            return b""
+        return signing.sign_report(self._own.secret, lease, fence, result)
+
+    @property
+    def _own(self) -> SecretFile | None:
+        """The secret, where there is one."""
+        return self._kept if self._kept.secret and not self._is_lost else None
+
+    @property
+    def _is_invited(self) -> bool:
+        """Whether the operator gave a token that the device has not enrolled with."""
+        return self._enrolment != "" and self._kept.token != _hashed(self._enrolment)
+
+    def _keep(self, kept: SecretFile) -> None:
+        assert self._path is not None
+        try:
+            kept.write(self._path)
+        except OSError as error:
+            raise UsageError(
+                f"cannot keep the device's secret in {self._path}: {error.strerror}"
+            ) from None
+        self._kept = kept
+
+
+def _read(path: Path) -> SecretFile:
+    try:
+        return SecretFile.read(path)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise UsageError(
+            f"{path} holds no secret of a device ({error}): remove it, and enrol again"
+        ) from None
+
+
+def _hashed(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest() if token else ""
