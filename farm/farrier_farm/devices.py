@@ -133,15 +133,6 @@ class Devices:
         page = ids[:limit]
         return self._snapshots(page), page[-1] if len(ids) > limit else ""
 
-    def _snapshots(self, ids: Sequence[str]) -> Sequence[Device]:
-        """In one round trip. One that was removed meanwhile is left out."""
-        found = self._client.commands(
-            command for device_id in ids for command in _snapshot(device_id)
-        )
-        now = self._now()
-        each = zip(ids, found[::2], found[1::2], strict=True)
-        return [self._device(*one, now) for one in each if one[1]]
-
     def _adopt(self) -> None:
         """Has pages list the devices that only an older version has seen."""
         counts = self._client.commands([("SCARD", "farrier:device"), ("ZCARD", _BY_NAME)])
@@ -190,10 +181,10 @@ class Devices:
     def _snapshots(self, device_ids: Sequence[str]) -> Sequence[Device]:
         """Those of the devices that are registered, by id, in two round trips."""
         ids = sorted(device_ids)
-        found = self._client.commands(("HGETALL", f"farrier:device:{one}") for one in ids)
+        found = self._client.commands(command for one in ids for command in _snapshot(one))
         now = self._now()
-        both = zip(ids, found, strict=True)
-        return [self._device(one, fields, now) for one, fields in both if fields]
+        each = zip(ids, found[::2], found[1::2], strict=True)
+        return [self._device(*one, now) for one in each if one[1]]
 
     def classes(self) -> Sequence[DeviceClass]:
         """All that a device was ever of, by id."""
