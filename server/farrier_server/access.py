@@ -121,6 +121,11 @@ TABLE: Mapping[tuple[str, str], Rule] = {
     ("POST", "/v1/records/prune"): _CHANGES_RECORDS,
     ("GET", "/v1/cost-model"): _USER,
     ("POST", "/v1/cost-model/rollback"): _OPERATOR,
+    ("GET", "/v1/account"): _USER,
+    ("GET", "/v1/users"): _OPERATOR,
+    ("POST", "/v1/users"): _ADMIN,
+    ("POST", "/v1/users/{name}/rotate"): _ADMIN,
+    ("DELETE", "/v1/users/{name}"): _ADMIN,
 }
 
 
@@ -129,19 +134,19 @@ class Access:
 
     def __init__(self, farm: Farm, users: Users) -> None:
         self._farm = farm
-        self._users = users
+        self.users = users
 
     def viewer(self, request: Request) -> Viewer:
         """The user whose request it is, as they stand now. Raises StorageError."""
-        return Viewer.of(request.scope[CALLER], self._users, self._farm.settings)
+        return Viewer.of(request.scope[CALLER], self.users, self._farm.settings)
 
     def now(self, viewer: Viewer) -> Viewer | None:
         """The same user by now, for an answer that goes on for long; None where their token
         counts no longer. Raises StorageError."""
-        user = self._users.named(viewer.name)
+        user = self.users.named(viewer.name)
         if user is None or user.has_expired:
             return None
-        return Viewer.of(Caller.of(user), self._users, self._farm.settings)
+        return Viewer.of(Caller.of(user), self.users, self._farm.settings)
 
     def check_relation(self, request: Request, relation: Relation) -> None:
         """Raises NotFoundError for what the caller may not know of, ForbiddenError, PrivateError
@@ -296,7 +301,12 @@ async def _access(request: Request) -> Access:
     return access
 
 
+async def _users(request: Request) -> Users:
+    return (await _access(request)).users
+
+
 AccessDep = Annotated[Access, Depends(_access)]
+UsersDep = Annotated[Users, Depends(_users)]
 ViewerDep = Annotated[Viewer, Depends(_viewer)]
 """The user whose request it is, for what an answer may show."""
 JobDep = Annotated[Job, Depends(_job)]

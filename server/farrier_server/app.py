@@ -32,6 +32,7 @@ from farrier_server.api import (
     targets,
     trials,
     uploads,
+    users,
 )
 from farrier_server.authentication import Authentication
 from farrier_server.context import Context
@@ -92,6 +93,7 @@ def create_app(farm: Farm, token: str) -> FastAPI:
         cost_model,
         targets,
         metrics,
+        users,
     ):
         app.include_router(resource.router, dependencies=[Depends(bearer_scheme), session])
     writing = asyncio.Lock()  # one request has the document written, for all that come meanwhile

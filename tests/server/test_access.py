@@ -6,12 +6,17 @@ import dataclasses
 import functools
 import hashlib
 import re
+import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import httpx
 import pytest
+import typer
 
+from farrier.errors import AuthenticationError, ForbiddenError
 from farrier.options import CompileOptions
+from farrier.sdk.client import Client
 from farrier_farm.users import Role, Users
 from farrier_server.access import TABLE, Relation
 from farrier_server.api.events import shown_to
@@ -46,6 +51,16 @@ def as_user(service, as_user_of) -> Callable[..., httpx.Client]:
 def test_every_operation_has_a_rule_and_every_rule_an_operation(service):
     operations = set(routes(service))
     assert operations == set(TABLE)
+
+
+def test_the_page_on_access_has_the_table():
+    """A route that is added has its row there, too."""
+    page = (Path(__file__).parents[2] / "docs/access.md").read_text()
+    shown = re.findall(r"^\| `([A-Z]+) (/\S+)` \| (\S+) \| ?(.*?) ?\|$", page, re.MULTILINE)
+    assert {(method, path): (least, relation) for method, path, least, relation in shown} == {
+        operation: (rule.least or "–", "" if rule.relation is Relation.NONE else rule.relation)
+        for operation, rule in TABLE.items()
+    }
 
 
 def test_an_operation_without_a_rule_is_refused(service, monkeypatch):
@@ -281,3 +296,86 @@ def test_news_tell_what_one_may_see():
     assert (shown_to(bob, warning), shown_to(ann, warning)) == (warning, None)
     assert shown_to(bob, device) == device
     assert shown_to(ann, device) == {"kind": "device", "device": "d", "what": "faulted"}
+
+
+def test_admins_make_tokens_and_operators_see_who_has_one(service, as_user):
+    admin, bob = as_user("eve", Role.ADMIN), as_user("bob", Role.OPERATOR)
+    body = {"name": "ann", "group": "lab", "expires": "30d"}
+    made = admin.post("/v1/users", json=body)
+    assert (made.status_code, made.headers["cache-control"]) == (201, "no-store")
+    user, token = made.json()["user"], made.json()["token"]
+    assert (user["name"], user["role"], user["group"], user["expired"]) == (
+        *("ann", "user", "lab"),
+        False,
+    )
+    assert user["expires"] - user["created"] == pytest.approx(30 * 86400, abs=60)
+    listed = bob.get("/v1/users")
+    assert token not in listed.text
+    assert [one["name"] for one in listed.json()["users"]] == ["ann", "bob", "eve"]
+    with httpx.Client(base_url=service.url, headers={"Authorization": f"Bearer {token}"}) as ann:
+        about = {name: user[name] for name in ("name", "role", "group", "expires")}
+        assert ann.get("/v1/account").json() == about
+        assert ann.get("/v1/users").status_code == 403
+        again = admin.post("/v1/users/ann/rotate", json={"expires": "never"}).json()
+        assert again["user"]["expires"] is None
+        assert ann.get("/v1/account").status_code == 401
+        ann.headers["Authorization"] = f"Bearer {again['token']}"
+        assert ann.get("/v1/account").status_code == 200
+        assert admin.delete("/v1/users/ann").status_code == 204
+        assert ann.get("/v1/account").status_code == 401
+    for answer in (admin.delete("/v1/users/ann"), admin.delete("/v1/users/default")):
+        assert answer.status_code == 404
+    for wrong, status in (
+        ({"name": "bob"}, 409),
+        ({"name": "default"}, 409),
+        ({"name": "a b"}, 400),
+        ({"name": "ann", "expires": "soon"}, 400),
+        ({"name": "ann", "expires": "2001-01-01"}, 400),
+        ({"name": "ann", "role": "root"}, 400),
+    ):
+        assert admin.post("/v1/users", json=wrong).status_code == status, wrong
+
+
+def test_a_token_that_expires_says_so_and_ends_what_it_opened(service, as_user, monkeypatch):
+    ann = as_user("ann", expires=time.time() + 60)
+    token = ann.headers["Authorization"].removeprefix("Bearer ")
+    with httpx.Client(base_url=service.url, timeout=30) as browser:
+        session = browser.post("/v1/session", json={"token": token}).json()
+        assert session["expires"] <= time.time() + 60
+        assert (ann.get("/v1/jobs").status_code, browser.get("/v1/jobs").status_code) == (200, 200)
+        later = time.time() + 61
+        monkeypatch.setattr("farrier_farm.users.time.time", lambda: later)
+        answer = ann.get("/v1/jobs")
+        assert (answer.status_code, answer.json()["code"]) == (401, "token-expired")
+        assert "the token of ann has expired" in answer.json()["detail"]
+        assert "rotate ann" in answer.json()["hint"]
+        assert browser.get("/v1/jobs").status_code == 401
+        assert browser.post("/v1/session", json={"token": token}).status_code == 401
+
+
+def test_the_sdk_and_the_command_line_do_the_same(service, capsys):
+    from farrier.cli.app import build
+
+    def farrier(*words: str) -> str:
+        typer.main.get_command(build()).main(
+            ["users", *words, "--server", service.url], standalone_mode=False
+        )
+        return capsys.readouterr().out.strip()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FARRIER_TOKEN", service.token)
+        token = farrier("add", "ann", "--group", "lab", "--expires", "30d")
+        assert "ann" in farrier()
+        assert "default: admin" in farrier("me")
+        with Client(service.url, token) as ann:
+            assert (ann.users.me().name, ann.users.me().role) == ("ann", "user")
+            with pytest.raises(ForbiddenError, match="takes the role admin"):
+                ann.users.add("bob")
+            new = farrier("rotate", "ann")
+            with pytest.raises(AuthenticationError):
+                ann.users.me()
+        with Client(service.url, new) as ann:
+            assert ann.users.me().group == "lab"
+        farrier("remove", "ann")
+        with Client(service.url, service.token) as admin:
+            assert admin.users.list() == []

@@ -64,6 +64,7 @@ from farrier.sdk.patience import Patience
 from farrier.sdk.records import FarmRecords, Imported
 from farrier.sdk.uploads import Listener as UploadListener
 from farrier.sdk.uploads import Sending, Uploads
+from farrier.sdk.users import FarmUsers, User
 from farrier.targets import to_text
 from farrier_device import plain
 from farrier_device.closing import Closing
@@ -92,6 +93,7 @@ __all__ = [
     "Task",
     "Trial",
     "Update",
+    "User",
 ]
 
 DEFAULT_URL = "http://127.0.0.1:8440"
@@ -701,6 +703,13 @@ class Client(Closing):
         path = f"/v1/devices/{urllib.parse.quote(device_id, safe='')}/{verb}"
         device: Device = from_json(Device, self._repeated("POST", path))
         return device
+
+    # Users
+
+    @property
+    def users(self) -> FarmUsers:
+        """The users of the farm, and the one of this client's token."""
+        return FarmUsers(self._call)
 
     # Transport
 

@@ -1,0 +1,95 @@
+"""The verbs that ask a server about the users of its farm: users, users me, add, rotate, remove."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from farrier.cli.remote import PANEL, ServerOption
+from farrier.cli.show import print_table
+from farrier.sdk.client import Client
+from farrier.sdk.users import User
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Of the user.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verbs to the command."""
+    group = typer.Typer(rich_markup_mode=None)
+    group.callback(invoke_without_command=True)(users)
+    for verb in (me, add, rotate, remove):
+        group.command(verb.__name__)(verb)
+    app.add_typer(group, name="users", rich_help_panel=PANEL)
+
+
+def users(context: typer.Context, server: ServerOption = None) -> None:
+    """List the users that have tokens of their own, for operators. Admins add, rotate and remove
+    them from afar; `farrier tokens` does so on the farm's machine."""
+    if context.invoked_subcommand is not None:
+        return
+    with Client(server) as client:
+        found = client.users.list()
+    table = Table("name", "role", "group", "since", "expires", box=None)
+    for user in found:
+        table.add_row(user.name, user.role, user.group, _day(user.created), _end(user))
+    print_table(table)
+
+
+def me(server: ServerOption = None) -> None:
+    """Tell whose token this is, and what it may do."""
+    with Client(server) as client:
+        user = client.users.me()
+    group = f", group {user.group}" if user.group else ""
+    typer.echo(f"{user.name}: {user.role}{group}, expires {_end(user)}")
+
+
+def add(
+    name: NameArgument,
+    role: Annotated[str, typer.Option(help="user, operator or admin.")] = "user",
+    group: Annotated[
+        str, typer.Option(metavar="NAME", help="Its members see each other's jobs and results.")
+    ] = "",
+    expires: Annotated[
+        str,
+        typer.Option(
+            metavar="WHEN", help="A duration (12h, 30d, 8w), a date of UTC (2030-01-31), or never."
+        ),
+    ] = "never",
+    server: ServerOption = None,
+) -> None:
+    """Make a token for a user. It is shown this once."""
+    with Client(server) as client:
+        typer.echo(client.users.add(name, role=role, group=group, expires=expires))
+
+
+def rotate(
+    name: NameArgument,
+    expires: Annotated[
+        str | None,
+        typer.Option(metavar="WHEN", help="As of `add`; without it, when the old one would have."),
+    ] = None,
+    server: ServerOption = None,
+) -> None:
+    """Make another token in place of a user's, which counts no longer, nor do its sessions."""
+    with Client(server) as client:
+        typer.echo(client.users.rotate(name, expires=expires))
+
+
+def remove(name: NameArgument, server: ServerOption = None) -> None:
+    """Revoke a user's token. The user's jobs stay, and their name with them."""
+    with Client(server) as client:
+        client.users.remove(name)
+    typer.echo(f"{name} removed")
+
+
+def _day(moment: float | None) -> str:
+    return "" if moment is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(moment))
+
+
+def _end(user: User) -> str:
+    if user.expires is None:
+        return "never"
+    return f"{_day(user.expires)}{' (expired)' if user.expired else ''}"

@@ -1,0 +1,66 @@
+"""The users of a farm from afar: who has a token, with which role, and until when."""
+
+from __future__ import annotations
+
+import dataclasses
+import urllib.parse
+from typing import Any
+
+from farrier.sdk.models import from_json
+from farrier.sdk.uploads import Call
+
+_USERS = "/v1/users"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class User:
+    """A user; times are Unix seconds."""
+
+    name: str
+    role: str  # user, operator or admin
+    group: str  # whose members share their jobs; empty: none
+    expires: float | None  # None: never
+    created: float | None = None  # of the token; None for `me` alone
+    expired: bool = False
+
+
+class FarmUsers:
+    """The users of the farm that `call` asks. Every method but `me` raises ForbiddenError where the
+    client's own user may not do it."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+
+    def me(self) -> User:
+        """The user of the client's token."""
+        return _user(self._call("GET", "/v1/account"))
+
+    def list(self) -> list[User]:
+        """The users that have tokens of their own, by name; for operators."""
+        return [_user(raw) for raw in self._call("GET", _USERS)["users"]]
+
+    def add(self, name: str, *, role: str = "user", group: str = "", expires: str = "never") -> str:
+        """Makes a user and returns the token, which nobody can be shown again; for admins. It
+        `expires` after a duration (`30d`), at a date of UTC (`2030-01-31`), or never. Raises
+        UsageError, ConflictError for a name in use."""
+        body = {"name": name, "role": role, "group": group, "expires": expires}
+        return str(self._call("POST", _USERS, json=body)["token"])
+
+    def rotate(self, name: str, *, expires: str | None = None) -> str:
+        """Makes another token in place of a user's, which counts no longer, and returns it; for
+        admins. Without `expires` it ends when the old one would have. Raises NotFoundError."""
+        path = f"{_path(name)}/rotate"
+        return str(self._call("POST", path, json={"expires": expires})["token"])
+
+    def remove(self, name: str) -> None:
+        """Revokes a user's token; their jobs stay. For admins. Raises NotFoundError."""
+        self._call("DELETE", _path(name))
+
+
+def _path(name: str) -> str:
+    return f"{_USERS}/{urllib.parse.quote(name, safe='')}"
+
+
+def _user(raw: Any) -> User:
+    user: User = from_json(User, raw)
+    return user

@@ -1,0 +1,137 @@
+"""Users: who has a token of their own, with which role, in which group, and until when.
+
+Tokens are shown in the answer that makes them, and kept as hashes alone."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from farrier.errors import NotFoundError
+from farrier_farm.users import NAME, Role, User, Users, read_expiry
+from farrier_server.access import UsersDep
+from farrier_server.gate import CallerDep
+from farrier_server.problems import documented
+
+router = APIRouter(prefix="/v1", tags=["users"])
+UserName = Annotated[str, Path(description="of the user", pattern=rf"^{NAME}$")]
+Expiry = Annotated[
+    str,
+    Field(
+        max_length=40,
+        description="when the token expires: a duration from now (12h, 30d, 8w), a date of UTC "
+        "(2030-01-31), or never",
+    ),
+]
+
+
+class AccountView(BaseModel):
+    """The user of a token."""
+
+    name: str
+    role: Role = Field(description="the rights of the user; each has those of the one before")
+    group: str = Field(description="whose members share their jobs; empty: none")
+    expires: float | None = Field(description="Unix seconds of the token's end; null: never")
+
+
+class UserView(AccountView):
+    """A user who has a token of their own."""
+
+    created: float = Field(description="Unix seconds, of the token")
+    expired: bool = Field(description="the token counts no longer")
+
+    @classmethod
+    def of(cls, user: User) -> UserView:
+        return cls(
+            name=user.name,
+            role=user.role,
+            group=user.group,
+            expires=user.expires,
+            created=user.created,
+            expired=user.has_expired,
+        )
+
+
+class UserList(BaseModel):
+    """All users that have tokens of their own; `default`, the installation's, is none of them."""
+
+    users: list[UserView] = Field(description="by name")
+
+
+class UserRequest(BaseModel):
+    """A user to add."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"name": "ann", "group": "vision", "expires": "30d"}]},
+    )
+
+    name: str = Field(pattern=rf"^{NAME}$")
+    role: Role = Role.USER
+    group: str = Field(default="", pattern=rf"^({NAME})?$", description="empty: none")
+    expires: Expiry = "never"
+
+
+class RotateRequest(BaseModel):
+    """How a token is replaced."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    expires: Expiry | None = Field(
+        default=None, description="null: the new token expires when the old one would have"
+    )
+
+
+class TokenView(BaseModel):
+    """A token that was just made: it is shown in this answer alone."""
+
+    user: UserView
+    token: str = Field(description="for `Authorization: Bearer`, or FARRIER_TOKEN")
+
+
+@router.get("/account", responses=documented())
+def get_account(caller: CallerDep) -> AccountView:
+    """The user whose token or session the request has."""
+    return AccountView(
+        name=caller.owner, role=caller.role, group=caller.group, expires=caller.expires
+    )
+
+
+@router.get("/users", responses=documented(507))
+def list_users(users: UsersDep) -> UserList:
+    """Users that have tokens of their own, expired ones included."""
+    return UserList(users=[UserView.of(user) for user in users.list()])
+
+
+@router.post("/users", status_code=201, responses=documented(400, 409, 507))
+def add_user(body: UserRequest, users: UsersDep, response: Response) -> TokenView:
+    """Makes a token for a user. It counts at once."""
+    expires = read_expiry(body.expires)
+    token = users.add(body.name, body.role, group=body.group, expires=expires)
+    return _shown_once(users, body.name, token, response)
+
+
+@router.post("/users/{name}/rotate", responses=documented(400, 404, 507))
+def rotate_token(
+    name: UserName, body: RotateRequest, users: UsersDep, response: Response
+) -> TokenView:
+    """Makes another token in place of a user's, which counts no longer; its sessions end."""
+    expires = None if body.expires is None else read_expiry(body.expires)
+    token = users.rotate(name, expires=expires, for_ever=body.expires == "never")
+    return _shown_once(users, name, token, response)
+
+
+@router.delete("/users/{name}", status_code=204, responses=documented(404, 507))
+def remove_user(name: UserName, users: UsersDep) -> None:
+    """Revokes a user's token; their sessions end, and their jobs stay."""
+    users.remove(name)
+
+
+def _shown_once(users: Users, name: str, token: str, response: Response) -> TokenView:
+    response.headers["Cache-Control"] = "no-store"
+    user = users.named(name)
+    if user is None:  # another admin was quicker
+        raise NotFoundError(f"the user {name!r} was removed meanwhile")
+    return TokenView(user=UserView.of(user), token=token)
