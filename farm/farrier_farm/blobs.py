@@ -111,6 +111,15 @@ class BlobStore(ContentStore):
             raise no_upload(upload_id) from None
         return Upload(upload_id, promise["size"], offset, promise["sha256"], promise.get("owner"))
 
+    def has_upload(self, upload_id: str) -> bool:
+        """Whether an upload has begun and is not complete."""
+        return _ID.fullmatch(upload_id) is not None and self._file(upload_id, ".json").exists()
+
+    def abandon(self, upload_id: str) -> None:
+        """Forgets an upload."""
+        with disk.storage_errors(f"cannot remove upload {upload_id}"):
+            self._remove(upload_id)
+
     def append(self, upload_id: str, offset: int, chunk: bytes) -> Upload:
         """Durable on return. ConflictError where `offset` is not the upload's, UsageError past the
         promised size."""

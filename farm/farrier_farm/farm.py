@@ -33,6 +33,7 @@ from farrier_farm.overview import FarmOverview, overview
 from farrier_farm.owners import Owners
 from farrier_farm.patience import PATIENT, PROBE, Patience
 from farrier_farm.provenance import JobRecords
+from farrier_farm.quotas import Quotas
 from farrier_farm.record_archives import all_archives
 from farrier_farm.record_pruning import RecordPruning
 from farrier_farm.records import Records
@@ -75,6 +76,7 @@ class Farm:
     retention: Retention
     logouts: Logouts
     keys: Keys
+    quotas: Quotas
 
     @classmethod
     def open(cls, settings: Settings, patience: Patience = PATIENT) -> Farm:
@@ -121,6 +123,7 @@ class Farm:
             retention=Retention(settings, jobs, measurements, builds, models, references, blobs),
             logouts=Logouts(client),
             keys=Keys(settings.home),
+            quotas=Quotas(client, settings, blobs),
         )
 
     def overview(self, shown: Shown | None = None) -> FarmOverview:

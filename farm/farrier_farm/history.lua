@@ -12,7 +12,22 @@
 
 local QUIET_MS = 3000 -- without a look; brokers look once a second
 
+-- A device has measured a batch for a user's job, or faulted on it, since it got it: counted for the day
+-- (`quotas.py`).
+local function spend(device, batch)
+  local job = redis.call('HGET', 'farrier:batch:item:' .. batch, 'job')
+  local user = job and redis.call('HGET', 'farrier:job:item:' .. job, 'share')
+  local held = tonumber(redis.call('HGET', KEYS[1] .. ':' .. device, 'held') or '')
+  if not user or not held then return end
+  local time = redis.call('TIME')
+  local now = time[1] * 1000 + math.floor(time[2] / 1000)
+  local day = string.format('farrier:device-ms:%d', math.floor(now / 86400000))
+  redis.call('HINCRBY', day, user, string.format('%d', math.max(now - held, 0)))
+  redis.call('EXPIRE', day, 3 * 86400)
+end
+
 local function note(device, what, event, of_a_batch)
+  if what == 'measured' or what == 'faulted' then spend(device, event.batch) end
   event.kind, event.device, event.what = 'device', device, what
   local text = cjson.encode(event)
   redis.call('XADD', POLICY.history .. ':' .. device, 'MAXLEN', '~', POLICY.history_kept, '*', 'data', text)

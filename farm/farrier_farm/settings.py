@@ -119,6 +119,9 @@ class Settings:
     transfers_of_user: int = _setting("FARRIER_TRANSFERS_OF_USER", 16, _number)
     requests_of_user: int = _setting("FARRIER_REQUESTS_OF_USER", 200, _number)
     request_rate_of_user: float = _setting("FARRIER_REQUEST_RATE_OF_USER", 200.0, _age)
+    upload_bytes_of_user: int = _setting("FARRIER_UPLOAD_BYTES_OF_USER", 128 * GIB, _number)
+    device_seconds_of_user: float = _setting("FARRIER_DEVICE_SECONDS_OF_USER", 0.0, _age)
+    high_priority: bool = _setting("FARRIER_HIGH_PRIORITY", False, _flag)
     job_age_s: float = _setting("FARRIER_JOB_AGE_S", 90 * 86400.0, _age)
     artifact_bytes: int = _setting("FARRIER_ARTIFACT_BYTES", 0, _number)
 

@@ -93,6 +93,7 @@ class FarmCollector(Collector):
                 *self._builds(),
                 *self._devices(),
                 *self._events(),
+                *self._device_seconds(),
                 self._records(),
             ]
         except ServiceError as error:
@@ -166,6 +167,19 @@ class FarmCollector(Collector):
             if kind in families:
                 families[kind].add_metric([label], count)
         yield from families.values()
+
+    def _device_seconds(self) -> Iterator[Metric]:
+        by_user = self._farm.quotas.device_seconds()
+        yield GaugeMetricFamily(
+            "farrier_device_seconds_today",
+            "In which devices measured for jobs, since midnight (UTC)",
+            value=sum(by_user.values()),
+        )
+        yield GaugeMetricFamily(
+            "farrier_device_seconds_today_by_one",
+            "The most of these for one user",
+            value=max(by_user.values(), default=0.0),
+        )
 
     def _records(self) -> Metric:
         return CounterMetricFamily(

@@ -14,11 +14,12 @@ import pytest
 
 from farrier.errors import TooManyRequestsError
 from farrier_farm.settings import Settings
-from farrier_farm.users import DEFAULT, Users
+from farrier_farm.users import DEFAULT, Role, Users
 from farrier_server import limits
 from farrier_server.connections import Connections, raise_file_limit
 from farrier_server.limits import Limits, Pool
 from farrier_server.problems import MEDIA_TYPE, BusyError
+from tests.here import TARGET
 
 PATIENCE_S = 60.0
 
@@ -93,7 +94,7 @@ def test_a_refusal_names_the_limit_and_when_to_ask_again(farm_settings, start_se
 def test_the_client_waits_for_a_place(farm_settings, start_service, monkeypatch, caplog):
     monkeypatch.setitem(limits._RETRY_S, Pool.STREAMS, 0)
     service = start_service(dataclasses.replace(farm_settings, streams_of_user=1))
-    token = Users(service.settings.home).add("ann")
+    token = Users(service.settings.home).add("ann", Role.OPERATOR)
     link, head = opened(service.url, token)
     with link, ThreadPoolExecutor(1) as pool:
         assert head.startswith(b"HTTP/1.1 200")
@@ -231,3 +232,32 @@ def test_one_user_serves_in_half_of_all_connections_at_most():
     kept.serve(links[4], "ann")  # its next request
     kept.wait(links[0])
     kept.serve(links[0], "ann")
+
+
+def test_uploads_and_device_time_of_a_user_are_bounded(farm_settings, start_service):
+    bounds = {"upload_bytes_of_user": 1000, "device_seconds_of_user": 1.0}
+    service = start_service(dataclasses.replace(farm_settings, **bounds))
+    token = Users(service.settings.home).add("ann")
+    http = dataclasses.replace(service, token=token).http()
+
+    def announced(size: int) -> httpx.Response:
+        return http.post("/v1/uploads", json={"size": size, "sha256": "ab" * 32})
+
+    assert announced(900).status_code == 200
+    refused = announced(900)
+    assert (refused.status_code, refused.json()["code"]) == (429, "too-many-requests")
+    assert refused.headers["Retry-After"] == "60"
+    assert len(list((service.settings.home / "uploads").glob("*.json"))) == 1
+    day = int(time.time() // 86400)
+    for one in (day, day + 1):  # midnight may be near
+        service.farm.client.command("HSET", f"farrier:device-ms:{one}", "ann", 1000)
+    job = {"model": "ab" * 32, "options": {"target": TARGET}, "wait_for_device": True}
+    refused = http.post("/v1/jobs", json=job)
+    assert (refused.status_code, refused.json()["code"]) == (429, "too-many-requests")
+    assert "1 s today" in refused.json()["detail"]
+    job["options"]["verify"] = False
+    assert http.post("/v1/jobs", json=job).status_code == 404  # there is no such model
+    lines = service.http().get("/metrics").text.splitlines()
+    assert "farrier_device_seconds_today_by_one 1.0" in lines
+    assert 'farrier_refusals_total{limit="upload-bytes"} 1.0' in lines
+    assert 'farrier_refusals_total{limit="device-seconds"} 1.0' in lines

@@ -310,6 +310,8 @@ def submit_job(
     if job is None:
         waits = body.wait_for_device
         admitted = _admitted(farm, options, wait_for_device=waits)
+        if options.needs_device:
+            farm.quotas.check_device_time(owner)
         access.check_model(viewer, body.model)
         manifest = farm.models.hold(body.model)
         farm.owners.note(owner, [body.model, *manifest.blobs()])

@@ -19,7 +19,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
-from farrier.errors import ConflictError, InvalidModelError, ServiceError, UsageError
+from farrier.errors import (
+    ConflictError,
+    FarrierError,
+    InvalidModelError,
+    ServiceError,
+    UsageError,
+)
 from farrier_farm.blobs import Upload
 from farrier_farm.farm import Farm
 from farrier_server.access import AccessDep, ViewerDep
@@ -62,13 +68,14 @@ class UploadView(BaseModel):
     complete: bool = Field(description="whether POST /v1/jobs and /v1/models may name it")
 
 
-@router.post("", responses=documented(400, 413, 422, 507))
+@router.post("", responses=documented(400, 413, 422, 429, 507))
 def create_upload(
     body: UploadRequest, farm: FarmDep, access: AccessDep, viewer: ViewerDep
 ) -> UploadView:
     """Begins an upload. A file that its user has sent before, and that is still here, needs no
     bytes: `complete` is true at once. Whether others have sent it is not told: its bytes are sent
-    again, and stored once."""
+    again, and stored once. 429 where its user keeps too many bytes that no job or model refers
+    to."""
     limit = farm.settings.max_upload_bytes
     if limit and body.size > limit:
         raise TooLargeError(
@@ -82,7 +89,20 @@ def create_upload(
         if access.uses(viewer, body.sha256) and farm.blobs.renew(body.sha256):
             farm.owners.note(viewer.name, [body.sha256])
             return _complete(body.size, body.sha256)
-    return _view(farm.blobs.begin(body.size, body.sha256, viewer.name))
+    return _view(_begun(farm, viewer.name, body))
+
+
+def _begun(farm: Farm, owner: str, body: UploadRequest) -> Upload:
+    """A new upload, which counts as its user's; while Redis is away nothing is counted, for uploads
+    need the disk alone."""
+    upload = farm.blobs.begin(body.size, body.sha256, owner)
+    try:
+        with contextlib.suppress(ServiceError):
+            farm.quotas.keep(owner, upload)
+    except FarrierError:
+        farm.blobs.abandon(upload.id)
+        raise
+    return upload
 
 
 @router.patch(
