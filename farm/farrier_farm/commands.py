@@ -11,6 +11,7 @@ import typer
 
 if TYPE_CHECKING:
     from farrier_farm.keys import Keys
+    from farrier_farm.settings import Settings
     from farrier_farm.users import Users
 
 tokens = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
@@ -102,7 +103,9 @@ def add_token(
     from farrier_farm.users import Role, read_expiry
 
     until = read_expiry(expires)
-    typer.echo(_users(home).add(name, Role(role), group=group, expires=until))
+    token = _users(home).add(name, Role(role), group=group, expires=until)
+    _note("tokens.add", name, home)
+    typer.echo(token)
 
 
 @tokens.command("list")
@@ -129,6 +132,7 @@ def rotate_token(
 
     until = None if expires is None else read_expiry(expires)
     token = _users(home).rotate(name, expires=until, for_ever=expires == "never")
+    _note("tokens.rotate", name, home)
     typer.echo(token)
 
 
@@ -138,6 +142,7 @@ def remove_token(name: UserArgument, home: HomeOption = None) -> None:
     """Revoke a user's token (`revoke` does the same). The user's jobs stay, and their name with
     them."""
     _users(home).remove(name)
+    _note("tokens.remove", name, home)
     typer.echo(f"{name} removed")
 
 
@@ -155,11 +160,28 @@ def _users(home: str | None) -> Users:
 
 
 def _home(given: str | None) -> Path:
+    return _settings(given).home
+
+
+def _settings(home: str | None) -> Settings:
+    """Those of the environment; for another `home`, with the embedded Valkey there."""
+    import dataclasses
+
     from farrier_farm.settings import Settings
 
-    if given is not None:
-        return Path(given).expanduser().absolute()
-    return Settings.from_environment().home
+    settings = Settings.from_environment()
+    if home is None:
+        return settings
+    place = Path(home).expanduser().absolute()
+    url = settings.redis_url if place == settings.home else None
+    return dataclasses.replace(settings, home=place, redis_url=url)
+
+
+def _note(action: str, about: str, home: str | None) -> None:
+    """Notes what a command has done in the farm's audit log."""
+    from farrier_farm.audit import note_command
+
+    note_command(_settings(home), action, about)
 
 
 @keys.callback()
@@ -188,6 +210,7 @@ def rotate_keys(home: HomeOption = None) -> None:
     """Sign with a new key from now on. What the one before signed stays signed by it, so who pins
     keys pins both for as long as such artifacts are in use."""
     key = _keys(home).rotate().public
+    _note("keys.rotate", key.fingerprint, home)
     typer.echo(f"{key}  {key.fingerprint}")
 
 

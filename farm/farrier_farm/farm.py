@@ -12,6 +12,7 @@ from farrier.errors import ServiceError
 from farrier_farm import embedded
 from farrier_farm.admission import Admission
 from farrier_farm.adoption import Adoption
+from farrier_farm.audit import Audit
 from farrier_farm.blobs import BlobStore
 from farrier_farm.builds import Builds
 from farrier_farm.classes import Place
@@ -77,6 +78,7 @@ class Farm:
     logouts: Logouts
     keys: Keys
     quotas: Quotas
+    audit: Audit
 
     @classmethod
     def open(cls, settings: Settings, patience: Patience = PATIENT) -> Farm:
@@ -124,6 +126,7 @@ class Farm:
             logouts=Logouts(client),
             keys=Keys(settings.home),
             quotas=Quotas(client, settings, blobs),
+            audit=Audit(client, settings),
         )
 
     def overview(self, shown: Shown | None = None) -> FarmOverview:
@@ -196,6 +199,7 @@ class Farm:
             self.adoption.run()
         self.records.adopt()
         self.retention.apply()
+        self.audit.keep()
         removed = self.blobs.sweep(self.references.are_there, self.settings.blob_age_s)
         for archives in all_archives(self.client, self.blobs):
             archives.renew(_RENEWED)

@@ -111,6 +111,8 @@ class Settings:
     min_free_bytes: int = _setting("FARRIER_MIN_FREE_BYTES", GIB // 8, _number)
     blob_age_s: float = _setting("FARRIER_BLOB_AGE_S", 7 * 86400.0, _seconds)
     events_kept: int = _setting("FARRIER_EVENTS_KEPT", 2000, _count)
+    audit_kept: int = _setting("FARRIER_AUDIT_KEPT", 200_000, _count)
+    audit_age_s: float = _setting("FARRIER_AUDIT_AGE_S", 365 * 86400.0, _age)
     trials_kept: int = _setting("FARRIER_TRIALS_KEPT", 100_000, _count)
 
     max_queued_jobs: int = _setting("FARRIER_MAX_QUEUED_JOBS", 10_000, _count)

@@ -119,6 +119,7 @@ TABLE: Mapping[tuple[str, str], Rule] = {
     ("GET", "/v1/records/export"): _READS_RECORDS,
     ("POST", "/v1/records/import"): _CHANGES_RECORDS,
     ("POST", "/v1/records/prune"): _CHANGES_RECORDS,
+    ("GET", "/v1/audit"): _OPERATOR,
     ("GET", "/v1/cost-model"): _USER,
     ("POST", "/v1/cost-model/rollback"): _OPERATOR,
     ("GET", "/v1/account"): _USER,

@@ -14,6 +14,7 @@ from farrier_farm.farm import Farm
 from farrier_server import access, problems
 from farrier_server.api import (
     artifacts,
+    audit,
     classes,
     cost_model,
     curves,
@@ -34,6 +35,7 @@ from farrier_server.api import (
     uploads,
     users,
 )
+from farrier_server.audited import Audited
 from farrier_server.authentication import Authentication
 from farrier_server.context import Context
 from farrier_server.dashboard.serving import Dashboard
@@ -69,6 +71,7 @@ def create_app(farm: Farm, token: str) -> FastAPI:
     app.state.authentication = authentication = Authentication(farm, token)
     app.state.access = access.Access(farm, authentication.users)
     app.add_middleware(Gate, authentication=authentication, limits=limits)
+    app.add_middleware(Audited, farm=farm)
     app.add_middleware(Dashboard)
     app.add_middleware(Observed, metrics=app.state.metrics)
     app.include_router(health.router)
@@ -94,6 +97,7 @@ def create_app(farm: Farm, token: str) -> FastAPI:
         targets,
         metrics,
         users,
+        audit,
     ):
         app.include_router(resource.router, dependencies=[Depends(bearer_scheme), session])
     writing = asyncio.Lock()  # one request has the document written, for all that come meanwhile

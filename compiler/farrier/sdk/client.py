@@ -45,6 +45,7 @@ from farrier.options.shapes import GivenShape, Hot
 from farrier.records import KnownSchedule, RuleSummary, numbered_lines
 from farrier.runtime.artifact import check_whole
 from farrier.sdk.models import (
+    AuditEntry,
     Choices,
     Curve,
     Device,
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
     import httpx
 
 __all__ = [
+    "AuditEntry",
     "Choices",
     "Client",
     "Curve",
@@ -552,6 +554,22 @@ class Client(Closing):
                 raise ServiceError(f"{self.url} ended the events of the farm")
             except ServiceError as error:
                 patience.sleep_or_raise(error)
+
+    def audit(
+        self,
+        *,
+        user: str = "",
+        action: str = "",
+        object: str = "",
+        outcome: str = "",
+        since: float = 0.0,
+    ) -> Iterator[AuditEntry]:
+        """Who changed what on the farm, the newest first, for operators: only of a user, an action
+        (`jobs.cancel`, or `jobs`), an object by its id, with an outcome (`ok`), or since a time in
+        Unix seconds, where given."""
+        wanted = {"user": user, "action": action, "object": object, "outcome": outcome}
+        for raw in self._paged("/v1/audit", "entries", since=str(since), **wanted):
+            yield from_json(AuditEntry, raw)
 
     def check_ready(self) -> None:
         """Raises ServiceError where the server or its Redis does not answer, StorageError where its

@@ -105,6 +105,20 @@ class Happening:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """A change of the farm, or the attempt at one."""
+
+    id: str  # grows with time
+    at: float  # Unix seconds
+    user: str
+    role: str
+    action: str  # jobs.cancel, tokens.add, …
+    object: str
+    address: str
+    outcome: str  # ok, or the code of the problem that was the answer
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class StateChanged:
     """The job went to another state; `error` is the problem of a job that failed, `reason` why one
     is back in the queue, or is not run yet."""

@@ -1,0 +1,202 @@
+"""The audit log: who changed what on the farm, when, and from where.
+
+farrier:audit              stream of entries; those older than `audit_age_s`, and the oldest beyond
+                           `audit_kept`, go
+<home>/audit.pending       lines of JSON: what commands noted on the farm's machine while Redis was
+                           away, for the next look for garbage to bring over
+
+Entries are added and never changed, and no request removes one. They name objects and hold no
+content and no secret. Every role that adds one writes it to its own log as well, at the level INFO.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import getpass
+import json
+import logging
+import os
+import socket
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from farrier.errors import FarrierError, ServiceError
+from farrier_farm import disk, embedded
+from farrier_farm.connection import Client, connect
+from farrier_farm.patience import PROBE
+from farrier_farm.settings import Settings
+
+AUDIT = "farrier:audit"
+PENDING = "audit.pending"
+OK = "ok"
+_LONGEST = 200  # characters of a field: paths and names may be anything
+_LOOKED_AT = 10_000  # entries, of which a page has those that it is asked for
+_AT_ONCE = 1000
+_FIELDS = ("user", "role", "action", "object", "address", "outcome")
+
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Entry:
+    """One change, or the attempt at one. `object` is the id of what was changed, "" where there is
+    none; `outcome` is `OK`, or the code of the error that it was answered with."""
+
+    user: str
+    role: str
+    action: str  # job.cancel, tokens.add, device.enrol, …
+    object: str = ""
+    address: str = ""  # of the peer, or where the command was entered
+    outcome: str = OK
+    at: float = 0.0  # Unix seconds
+    id: str = ""  # grows with time
+
+    def __str__(self) -> str:
+        return (
+            f"{self.user} ({self.role}) from {self.address or 'here'}: {self.action} "
+            f"{self.object} {self.outcome}"
+        ).replace("  ", " ")
+
+    def shortened(self) -> Entry:
+        """With no field longer than is kept."""
+        return dataclasses.replace(self, **{n: getattr(self, n)[:_LONGEST] for n in _FIELDS})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which entries: those of whom all that is given holds, since a time in Unix seconds."""
+
+    user: str = ""
+    action: str = ""  # the whole, or what stands before the dot
+    object: str = ""
+    outcome: str = ""
+    since: float = 0.0
+
+    def has(self, entry: Entry) -> bool:
+        return (
+            self.user in ("", entry.user)
+            and self.action in ("", entry.action, entry.action.partition(".")[0])
+            and self.object in ("", entry.object)
+            and self.outcome in ("", entry.outcome)
+        )
+
+
+class Audit:
+    """Safe to share between threads. Every method raises ServiceError where Redis is out of
+    reach."""
+
+    def __init__(self, client: Client, settings: Settings) -> None:
+        self._client = client
+        self._home = settings.home
+        self._kept = settings.audit_kept
+        self._age_s = settings.audit_age_s
+
+    def note(self, entry: Entry) -> None:
+        """Adds an entry, durably. It is in the log of this process whatever becomes of Redis."""
+        entry = entry.shortened()
+        _log.info("audit: %s", entry)
+        self._add(entry)
+
+    def _add(self, entry: Entry) -> None:
+        at = entry.at or time.time()
+        words: list[str | int] = ["XADD", AUDIT, "MAXLEN", "~", self._kept, "*", "at", f"{at:.3f}"]
+        for name in _FIELDS:
+            words += [name, getattr(entry, name)]
+        self._client.command(*words)
+
+    def read(self, wanted: Wanted, *, limit: int, after: str = "") -> tuple[list[Entry], str]:
+        """The newest entries first, or those before the one with the id `after`; and the `after` of
+        the next page, "" on the last one. A page looks at so many entries that it costs others
+        little, and may be short, or empty, though more follow."""
+        newest = f"({after}" if after else "+"
+        oldest = str(int(wanted.since * 1000)) if wanted.since else "-"
+        found: list[Entry] = []
+        looked = 0
+        while looked < _LOOKED_AT:
+            raw = self._client.command("XREVRANGE", AUDIT, newest, oldest, "COUNT", _AT_ONCE)
+            for entry_id, fields in raw:
+                looked += 1
+                newest = f"({entry_id}"
+                entry = _entry(entry_id, fields)
+                if wanted.has(entry):
+                    found.append(entry)
+                    if len(found) == limit:
+                        return found, entry_id
+            if len(raw) < _AT_ONCE:
+                return found, ""
+        return found, newest[1:]
+
+    def keep(self) -> None:
+        """Brings over what commands noted meanwhile, and removes what is too old."""
+        for entry in _taken(self._home):
+            self._add(entry)
+        if self._age_s:
+            oldest = int((time.time() - self._age_s) * 1000)
+            self._client.command("XTRIM", AUDIT, "MINID", "~", oldest)
+
+
+def note_command(settings: Settings, action: str, object_: str = "") -> None:
+    """Notes what a command has done to the farm whose home is on this machine: in Redis, or, where
+    that is away, in a file there. Raises StorageError where neither can be."""
+    entry = Entry(_login(), "host", action, object_, f"{socket.gethostname()} (command)")
+    entry = dataclasses.replace(entry.shortened(), at=time.time())
+    try:
+        url = settings.redis_url
+        path = embedded.socket_path(settings.home)
+        if url is None and not path.exists():
+            raise ServiceError("no farm runs")
+        client = connect(url or f"unix://{path}", PROBE)
+        try:
+            Audit(client, settings)._add(entry)
+        finally:
+            client.close()
+    except (FarrierError, OSError):
+        _put_aside(settings.home, entry)
+
+
+def _login() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user without a name
+        return str(os.getuid())
+
+
+def _put_aside(home: Path, entry: Entry) -> None:
+    path = home / PENDING
+    line = json.dumps(dataclasses.asdict(entry)) + "\n"
+    with disk.storage_errors(f"cannot write {path}"):
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            disk.write_all(descriptor, line.encode())
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _taken(home: Path) -> list[Entry]:
+    """What was put aside, which is gone from there."""
+    path = home / PENDING
+    if not path.exists():
+        return []
+    with disk.storage_errors(f"cannot read {path}"), path.open("r+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        entries = [_read(line) for line in file]
+        file.truncate(0)
+    return [entry for entry in entries if entry is not None]
+
+
+def _read(line: str) -> Entry | None:
+    try:
+        raw = json.loads(line)
+        return Entry(at=float(raw["at"]), **{name: str(raw[name]) for name in _FIELDS})
+    except (ValueError, KeyError, TypeError):
+        _log.warning("a line of %s is damaged: %.200r", PENDING, line)
+        return None
+
+
+def _entry(entry_id: str, fields: Mapping[str, str]) -> Entry:
+    given = {name: fields.get(name, "") for name in _FIELDS}
+    return Entry(at=float(fields.get("at") or 0), id=entry_id, **given)

@@ -1,0 +1,115 @@
+"""Each request that changes something is in the audit log before it is answered.
+
+A change is named by its route: `jobs.cancel` for `POST /v1/jobs/{job_id}/cancel`, and `jobs.add`
+and `jobs.remove` where the method says what is done. The pieces of an upload are not noted one by
+one, nor what strangers send, which would push out everything else."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from farrier.errors import FarrierError
+from farrier_farm.audit import OK, Entry
+from farrier_farm.farm import Farm
+from farrier_server.authentication import Caller
+from farrier_server.gate import CALLER, LOGIN
+
+_VERBS = {"POST": "add", "DELETE": "remove", "PUT": "change", "PATCH": "change"}
+_PIECE = ("PATCH", "/v1/uploads/{upload_id}")
+
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Audited:
+    """ASGI middleware, around the gate: it sees what that and the routes refuse as well."""
+
+    app: ASGIApp
+    farm: Farm
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] not in _VERBS:
+            await self.app(scope, receive, send)
+            return
+        begun: list[Message] = []  # the beginning of the answer, until its first piece is there
+
+        async def answer(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                begun.append(message)
+                return
+            if begun:
+                start = begun.pop()
+                await self._note(scope, start["status"], message.get("body", b""))
+                await send(start)
+            await send(message)
+
+        await self.app(scope, receive, answer)
+
+    async def _note(self, scope: Scope, status: int, body: bytes) -> None:
+        entry = _entry(scope, status, body)
+        if entry is None:
+            return
+        try:
+            if status >= 500:  # of which Redis may be the reason
+                _log.info("audit: %s", entry)
+            else:
+                await run_in_threadpool(self.farm.audit.note, entry)
+        except FarrierError as error:
+            _log.warning("the audit log lacks what this log has: %s", error.message)
+
+
+def _entry(scope: Scope, status: int, body: bytes) -> Entry | None:
+    """What a request did; None for what is not noted."""
+    route = getattr(scope.get("route"), "path", "")
+    operation = (scope["method"], route or scope["path"])
+    told = _told(body)
+    caller: Caller | None = scope.get(CALLER)
+    if caller is not None:
+        user, role = caller.owner, str(caller.role)
+    elif operation == LOGIN and status < 400:
+        user, role = str(told.get("owner", "")), str(told.get("role", ""))
+    else:
+        return None
+    if not route and caller is not None and status == 404:
+        return None  # there is no such route
+    if operation == _PIECE and status < 400:
+        return None
+    objects = [*scope.get("path_params", {}).values(), _made(told) if status < 400 else ""]
+    return Entry(
+        user=user,
+        role=role,
+        action=action(*operation),
+        object=str(objects[0]),
+        address=str((scope.get("client") or [""])[0]),
+        outcome=OK if status < 400 else str(told.get("code", status)),
+    )
+
+
+def action(method: str, path: str) -> str:
+    """The name of what an operation does."""
+    parts = path.strip("/").removeprefix("v1/").split("/")
+    names = [part for part in parts if not part.startswith("{")]
+    ends_with_verb = method == "POST" and len(names) > 1 and parts[-1] == names[-1]
+    return ".".join(names if ends_with_verb else [*names, _VERBS[method]])
+
+
+def _made(told: Mapping[str, Any]) -> str:
+    """The id of what an answer is about: of a job, a model, an upload, or the name of a user."""
+    user = told.get("user")
+    return str(told.get("id") or (user.get("name", "") if isinstance(user, dict) else ""))
+
+
+def _told(body: bytes) -> dict[str, Any]:
+    """The object that an answer is; empty for any other."""
+    try:
+        told = json.loads(body)
+    except ValueError:
+        return {}
+    return told if isinstance(told, dict) else {}
