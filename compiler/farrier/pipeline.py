@@ -25,7 +25,15 @@ from farrier.ir.dim import Undecided
 from farrier.ir.graph import Graph
 from farrier.kernels import Builders, Helpers, Kernels, helpers_for, lowered
 from farrier.kernels.choose import choose_defaults
-from farrier.measure import Blobs, LocalDevice, NotedRunner, Runner, TaskMeasurer
+from farrier.measure import (
+    Blobs,
+    LocalDevice,
+    NotedRunner,
+    Runner,
+    TaskMeasurer,
+    floor_ns,
+    floor_of_run,
+)
 from farrier.model.bus_errors import reading
 from farrier.model.file import Model, model_of
 from farrier.model_tuning.against_floats import slower_than_floats
@@ -503,7 +511,7 @@ class _Compilation:
             kernels, first = self.kernels(forms)
             verifier = self.reference(engine)
             linked = self.linked(forms, kernels, first)
-            verified = None if verifier is None else self.verified(verifier, linked)
+            verified = None if verifier is None else self.verified(verifier, linked, forms)
         raced: Sequence[Raced] = ()
         if verified is not None:
             self.listener(_said(verified, _shown(forms).race, self.device.is_emulated))
@@ -588,10 +596,31 @@ class _Compilation:
                 )
             )
 
-    def verified(self, verifier: Verifier, linked: LinkedModel) -> Verification:
+    def verified(
+        self, verifier: Verifier, linked: LinkedModel, forms: Sequence[_Form]
+    ) -> Verification:
         """Runs the whole model on the device. Raises VerificationError."""
+        # Where the data decides sizes, the typical ones say nothing of a run.
+        sized = not linked.capacities and not linked.counted
+        floor_ns = min(map(self.floor_ns, forms)) if sized else 0
         with self.steps("verify") as step:
-            return step.done(verifier.verify(linked, self.device, self.threads))
+            verified = verifier.verify(linked, self.device, self.threads, floor_ns)
+            if verified.untrusted:
+                message = (
+                    f"the model is verified by the device {verified.device} alone, which nobody "
+                    f"trusts: `farrier devices trust {verified.device}` vouches for it"
+                )
+                self.listener(Warned(message, VERIFICATION))
+            return step.done(verified)
+
+    def floor_ns(self, form: _Form) -> int:
+        """The nanoseconds that no run of a form can beat."""
+        target, variant = self.settings.target, form.variant
+        floors = {
+            key: floor_ns(choice.program, target, self.threads)
+            for key, choice in variant.choices.items()
+        }
+        return floor_of_run(variant.program, floors)
 
     def raced(self, verified: Verification, engines: Sequence[str]) -> Sequence[Raced]:
         """How other engines do on the device, if there are any to race with."""
@@ -703,4 +732,6 @@ def _said(verified: Verification, race: Race | None, emulated: bool) -> Verified
         verified.device,
         emulated,
         "" if verified.parting is None else verified.parting.engine,
+        verified.confirmed_by,
+        verified.untrusted,
     )

@@ -13,6 +13,7 @@
 --   farrier:classes      hash: id of a device class → the description of one of its machines
 --   farrier:connected:<class>  sorted set of the devices that may get work, by when each was seen
 --   farrier:connected:<class>:<engine>  those of them that run another engine, too
+--   farrier:connected:<class>:+trusted  those of them that are trusted
 --   farrier:devices:<standing>  sorted set of the devices that are busy, quarantined or emulated, by when each
 --                        was seen
 --   farrier:settled:<batch>:<fence>  an attempt that has been counted, for a day
@@ -43,10 +44,11 @@ local function stamp(ms) return string.format('%d', ms) end
 
 local function connected_key(class) return KEYS[4] .. ':' .. class end
 
--- Those of its class that the device stands in: of all, and of each of its engines.
+-- Those of its class that the device stands in: of all, of those that are trusted, and of each of its engines.
 local function connected_keys()
   local class = connected_key(get('class'))
   local found = {class}
+  if get('trusted') == '1' then found[2] = class .. ':' .. POLICY.trusted end
   for engine in string.gmatch(get('engines') or '', '%S+') do found[#found + 1] = class .. ':' .. engine end
   return found
 end
@@ -315,9 +317,14 @@ end
 function operations.trust()
   local before = get('trusted') or ''
   local trusted = ARGV[3] == '' and (before == '' and '1' or before) or ARGV[3]
-  if trusted ~= before then
-    redis.call('HSET', key, 'trusted', trusted)
-    note(id, trusted == '1' and 'trusted' or 'untrusted', {})
+  if trusted == before then return {'ok'} end
+  if get('class') then
+    for _, connected in ipairs(connected_keys()) do redis.call('ZREM', connected, id) end
+  end
+  redis.call('HSET', key, 'trusted', trusted)
+  note(id, trusted == '1' and 'trusted' or 'untrusted', {})
+  if get('class') and not gets_no_work() then
+    for _, connected in ipairs(connected_keys()) do redis.call('ZADD', connected, get('seen'), id) end
   end
   return {'ok'}
 end
@@ -346,10 +353,12 @@ function operations.is_there()
   return {'ok', found and '1' or '0'}
 end
 
--- class, engine: ok, the devices of the class that may get work and run the engine, those seen last
--- first, some of them where there are many; where ARGV[2] names one, that or none
+-- class, engine: ok, the devices of the class that may get work and run the engine (or are trusted, for
+-- +trusted; or any, for ''), those seen last first, some of them where there are many; where ARGV[2] names
+-- one, that or none
 function operations.with_engine()
-  local connected, now = connected_key(ARGV[3]) .. ':' .. ARGV[4], now_ms()
+  local connected, now = connected_key(ARGV[3]), now_ms()
+  if ARGV[4] ~= '' then connected = connected .. ':' .. ARGV[4] end
   local from, to = stamp(now - POLICY.expiry_ms), stamp(now + POLICY.expiry_ms)
   if id == '' then
     return {'ok', redis.call('ZREVRANGEBYSCORE', connected, to, from, 'LIMIT', 0, 16)}

@@ -22,6 +22,7 @@ KEYS = ("farrier:device", "farrier:settled", _CLASSES, "farrier:connected")  # o
 _BY_NAME = "farrier:devices"
 _PARTS = ("history.lua", "throughput.lua", "devices.lua", "enrolments.lua")
 _CALL = "\nreturn operations[ARGV[1]]()\n"
+_TRUSTED = "+trusted"  # beside the names of engines, of which none begins so
 _STANDINGS = ("busy", "quarantined", "emulated")
 BUSY_MINUTES = 10
 LONGEST_REST_S = 30.0  # after many faults in a row
@@ -169,6 +170,11 @@ class Devices:
         found: Sequence[str] = self._call("with_engine", device_id, class_id, engine)[1]
         return found
 
+    def measuring(self, class_id: str, *, trusted: bool = False) -> Sequence[str]:
+        """Some devices of a class that may get work, and are trusted where that is asked for, by
+        the last heartbeat. It takes one script, however many there are."""
+        return self.with_engine(_TRUSTED if trusted else "", class_id)
+
     def of_class(self, class_id: str, limit: int) -> Sequence[Device]:
         """The connected devices of a class that were seen last, `limit` at most, by id."""
         return self._snapshots(self.presence.devices(class_id, limit))
@@ -305,6 +311,7 @@ def script(settings: Settings) -> str:
         "expiry_ms": int(settings.device_expiry_s * 1000),
         "longest_rest_ms": int(LONGEST_REST_S * 1000),
         "emulated": f"'{EMULATED}'",
+        "trusted": f"'{_TRUSTED}'",
         "history": f"'{HISTORY}'",
         "history_kept": HISTORY_KEPT,
         "news": f"'{NEWS}'",

@@ -153,6 +153,7 @@ class Farm:
             self.settings,
             self.measurements,
             self.admission,
+            self.devices,
             self.blobs,
             self.references,
             place,

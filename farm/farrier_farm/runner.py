@@ -12,7 +12,9 @@ from farrier_device.measurement import Blame, DeviceFault, MeasureRequest, Measu
 from farrier_device.runners.files import BlobError, BlobSource
 from farrier_farm.admission import Admission
 from farrier_farm.classes import Place
+from farrier_farm.confirmation import Confirmation
 from farrier_farm.content import ContentStore
+from farrier_farm.devices import Devices
 from farrier_farm.errors import DeviceAwayError
 from farrier_farm.leases import Lease
 from farrier_farm.measurements import Measurements
@@ -33,6 +35,7 @@ class FarmRunner:
         settings: Settings,
         measurements: Measurements,
         admission: Admission,
+        devices: Devices,
         blobs: ContentStore,
         references: References,
         place: Place,
@@ -43,6 +46,7 @@ class FarmRunner:
         device that is not there."""
         self._measurements = measurements
         self._admission = admission
+        self._devices = devices
         self._blobs = blobs
         self._references = references
         self._place = place
@@ -71,7 +75,8 @@ class FarmRunner:
     ) -> MeasureResult:
         """`blobs` holds what `request.blobs()` names; what an earlier request brought is not read
         again, unless the farm has lost it. A batch that no device can measure comes back with a
-        fault, and so does one that lacks a blob.
+        fault, and so does one that lacks a blob. What a batch that verifies comes to is for trusted
+        devices, or several, to say (`Confirmation`).
 
         A batch with a rival is measured by a device that has the engine; NoDeviceError where none
         has. Raises DeviceAwayError where no device of the job's class has been connected for a
@@ -79,11 +84,24 @@ class FarmRunner:
         """
         if request.rival is not None:
             return self._raced(request, request.rival, blobs, cancelled)
-        result = self._measured(request, self._place, blobs, cancelled)
+        if not request.verifies:
+            return self._measured_at(self._place, request, blobs, cancelled)
+        confirmation = Confirmation(self._devices, self._place, self._listener)
+        return confirmation.of(lambda place: self._measured_at(place, request, blobs, cancelled))
+
+    def _measured_at(
+        self,
+        place: Place,
+        request: MeasureRequest,
+        blobs: BlobSource,
+        cancelled: threading.Event | None,
+    ) -> MeasureResult:
+        """The result of a device of the place, the blobs stored again where the farm lost one."""
+        result = self._measured(request, place, blobs, cancelled)
         if result.fault is not None and result.blame is Blame.FARM:
             self._listener(progress.Warned(f"{result.message}; the job stores it again"))
             self._stored -= request.blobs()
-            again = self._measured(request, self._place, blobs, cancelled)
+            again = self._measured(request, place, blobs, cancelled)
             result = _with_transfer(again, result.transfer_s)
         return result
 

@@ -266,6 +266,8 @@ class MeasureResult:
     hot: str = ""  # why it may be slower than it is when cool; "" where it is cool
     rival: RivalResult | None = None
     signed: bool = False  # by the device, with a secret of its own: the broker says so
+    confirmed_by: str = ""  # id of another device that was asked, and answered alike
+    untrusted: bool = False  # nobody vouches for the device, and no other confirmed the result
 
     def answers(self, request: MeasureRequest) -> bool:
         """Whether it has a result of each candidate, and of each part of one that ran; a fault

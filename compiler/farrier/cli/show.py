@@ -222,8 +222,12 @@ def print_table(table: Table) -> None:
 def _verified(event: progress.Verified) -> str:
     """How the whole model did, in one line."""
     where = f"{event.device}, which is emulated" if event.emulated else event.device
+    if event.confirmed_by:
+        where += f" and {event.confirmed_by}"
     error = f"error {event.max_error:.1e} of the output's range"
     text = f"verified on {where}: {error}"
+    if event.untrusted:
+        text = f"verified by an untrusted device alone, {where}: {error}"
     if event.differs_from:
         text = f"run on {where}, not verified: it differs from {event.differs_from}, {error}"
     if event.emulated:

@@ -10,7 +10,7 @@ and is far below what code takes; figures of a particular core, by which schedul
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 from farrier.ir.dim import typical
 from farrier.ir.least_work import Products, least_products
@@ -57,8 +57,7 @@ def _cycles(products: Products, target: Target) -> float:
     return products.count / max(by_vectors, by_tiles)
 
 
-def floor_of_run(program: DriverProgram, floors: Iterable[tuple[str, int]]) -> int:
+def floor_of_run(program: DriverProgram, floors: Mapping[str, int]) -> int:
     """Return the nanoseconds that no run of a model can beat: the kernels that every run calls,
     which are those outside of conditions and loops, by their tasks' `floors`."""
-    of_task = dict(floors)
-    return sum(of_task[step.task] for step in program.steps if isinstance(step, Call))
+    return sum(floors[step.task] for step in program.steps if isinstance(step, Call))

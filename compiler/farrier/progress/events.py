@@ -124,7 +124,9 @@ class Verified:
     """The whole model ran on the device: outputs compared with the reference, then timed.
     `untuned_ms` is what the defaults took, where the model was compared with them. Times of an
     `emulated` device are the emulator's. Where outputs differ from those of the engine
-    `differs_from` by more than rounding explains, `max_error` is how far they do."""
+    `differs_from` by more than rounding explains, `max_error` is how far they do. On a farm,
+    `confirmed_by` names another device that verified it as well; it is `untrusted` where a single
+    device did, for which nobody vouches."""
 
     max_error: float
     latency_ms: float
@@ -132,6 +134,8 @@ class Verified:
     device: str
     emulated: bool = False
     differs_from: str = ""
+    confirmed_by: str = ""
+    untrusted: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

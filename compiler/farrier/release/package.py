@@ -297,6 +297,8 @@ def _figures(
         "tolerance": precision.tolerance,
         "reference": verified.reference,
         "device": verified.device,
+        "confirmed_by": verified.confirmed_by,
+        "trusted": not verified.untrusted,
         "sandbox": verified.sandbox,
         "emulated": emulated,
         "latency_ms": None if emulated else _latency(np.array(verified.samples_ms)),

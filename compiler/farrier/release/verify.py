@@ -85,6 +85,8 @@ class Verification:
     measured: Measured
     parting: Parting | None = None  # A difference from ONNX Runtime that is more than rounding.
     alone: str = ""  # Why there was no second opinion where one was asked for.
+    confirmed_by: str = ""  # Another device of a farm, which said the same.
+    untrusted: bool = False  # The farm trusts neither the device, nor did another one confirm it.
 
     @property
     def median_ms(self) -> float:
@@ -171,6 +173,7 @@ class Verifier:
         self._blobs = blobs
         self._below = 2  # Integers that may be ids are drawn from 0 and 1: tables have two rows.
         self._time = ReferenceTime(imported.graph, reference_s)
+        self._floor_ns = 0
         self._takes_whole = True  # Integers that are data are drawn from their whole type.
         values = (value.name for value in imported.graph.inputs)
         names = dict(zip(values, imported.input_names, strict=True))
@@ -227,9 +230,12 @@ class Verifier:
         }
         return _Case(self._engine, self._imported, arrays, self._time, is_whole=draw.is_whole)
 
-    def verify(self, linked: LinkedModel, runner: Runner, threads: int) -> Verification:
+    def verify(
+        self, linked: LinkedModel, runner: Runner, threads: int, floor_ns: int = 0
+    ) -> Verification:
         """Raises VerificationError where the outputs differ or the code fails, NoDeviceError where
-        no device could measure."""
+        no device could measure. No run of the model takes less than `floor_ns`."""
+        self._floor_ns = floor_ns
         while True:
             verdicts, reference, measured, result = self._judge(linked, runner, threads)
             worst = _worst(result)
@@ -258,6 +264,8 @@ class Verifier:
             measured,
             parting,
             self._alone(reference, verdicts),
+            result.confirmed_by,
+            result.untrusted,
         )
 
     def _alone(self, reference: str, verdicts: Sequence[str]) -> str:
@@ -384,7 +392,13 @@ class Verifier:
             timeout_s=_TIMEOUT_S,
             tolerance=tolerance,
         )
-        return MeasureRequest(self._blobs.put(linked.library), candidates, policy)
+        return MeasureRequest(
+            self._blobs.put(linked.library),
+            candidates,
+            policy,
+            floors_ns=((self._floor_ns,),) * len(candidates),
+            verifies=True,
+        )
 
     def _measure(self, request: MeasureRequest, runner: Runner) -> MeasureResult:
         for _ in range(_FAULTS):

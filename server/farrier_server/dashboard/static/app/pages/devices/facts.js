@@ -21,6 +21,7 @@ export function Machine({ device }) {
     ["Memory", sizeOf(description.memory_bytes)],
     ["Sandbox", description.sandbox],
     ["Agent", description.agent_version],
+    ["Trusted", device.trusted ? "yes" : "no: another device confirms what it verifies"],
     ["Engines", engines.join(", ")],
     ["Extensions", features.length > 0 && html`<${Extensions} features=${features} />`],
   ];

@@ -12,8 +12,8 @@ const PAGE = 50;
 const ASKED_MS = 4000;
 
 const TONES = {
-  connected: "good", back: "good", released: "good", acquitted: "good", measured: "good", leased: "busy",
-  draining: "wait", lost: "bad", faulted: "bad", quarantined: "bad", unfit: "bad",
+  connected: "good", back: "good", released: "good", acquitted: "good", trusted: "good", measured: "good", leased: "busy",
+  draining: "wait", untrusted: "wait", lost: "bad", faulted: "bad", quarantined: "bad", unfit: "bad",
 };
 
 const COLUMNS = [

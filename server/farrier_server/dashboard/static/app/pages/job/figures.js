@@ -59,9 +59,10 @@ function Time({ job, now }) {
 function Correct({ job }) {
   const verified = job.report?.verification;
   if (!verified) return null;
-  const detail = `of ${number(verified.tolerance)} allowed${verified.emulated ? ", emulated" : ""}`;
+  const who = verified.trusted === false ? ", by an untrusted device alone" : "";
+  const detail = `of ${number(verified.tolerance)} allowed${verified.emulated ? ", emulated" : ""}${who}`;
   if (verified.differs) return html`<${Figure} name="Largest error" value=${number(verified.max_error, 2)} detail=${`differs from ${verified.differs.engine}`} tone="bad" />`;
-  return html`<${Figure} name="Largest error" value=${number(verified.max_error, 2)} detail=${detail} tone="good" />`;
+  return html`<${Figure} name="Largest error" value=${number(verified.max_error, 2)} detail=${detail} tone=${who ? "" : "good"} />`;
 }
 
 function plan(job) {

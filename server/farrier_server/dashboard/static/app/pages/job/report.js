@@ -53,6 +53,8 @@ function Verification({ verified }) {
     ["Not verified", verified.differs ? html`it differs from ${verified.differs.engine}, first at <bdi>${visible(verified.differs.node || "no node that is known")}</bdi>` : ""],
     ["Reference", html`<${Name} text=${verified.reference} />`],
     ["Device", html`<a href=${`/devices/${encodeURIComponent(verified.device)}`}><${Name} text=${verified.device} /></a>`],
+    ["Confirmed by", verified.confirmed_by ? html`<a href=${`/devices/${encodeURIComponent(verified.confirmed_by)}`}><${Name} text=${verified.confirmed_by} /></a>` : ""],
+    ["Trusted", verified.trusted === false ? "no: verified by an untrusted device alone" : ""],
     ["Sandbox", verified.sandbox],
     ["Emulated", verified.emulated ? "yes: its times are the emulator's and are not told" : ""],
   ]} /></div>`;

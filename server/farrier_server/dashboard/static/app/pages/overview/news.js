@@ -14,6 +14,8 @@ const DEVICE = {
   back: ["good", "is back"],
   released: ["good", "was released from quarantine"],
   acquitted: ["good", "was acquitted of a fault"],
+  trusted: ["good", "is trusted from now on"],
+  untrusted: ["wait", "is not trusted any more"],
   draining: ["wait", "finishes its batch and takes no other"],
   lost: ["bad", "is lost: no heartbeat came"],
   faulted: ["bad", "failed a batch"],
