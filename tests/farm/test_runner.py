@@ -128,7 +128,7 @@ def _impatient(
     farm: Farm, listener: progress.Listener = progress.ignore, **changes: object
 ) -> FarmRunner:
     settings = dataclasses.replace(farm.settings, **changes)
-    parts = farm.measurements, farm.admission, farm.blobs, farm.references
+    parts = farm.measurements, farm.admission, farm.devices, farm.blobs, farm.references
     return FarmRunner(settings, *parts, HERE, listener=listener)
 
 
