@@ -119,6 +119,11 @@ local function list_as_connected()
   end
 end
 
+-- Among those that are trusted it is no more.
+local function distrust()
+  if get('class') then redis.call('ZREM', connected_key(get('class')) .. ':' .. POLICY.trusted, id) end
+end
+
 local function see()
   local now = stamp(now_ms())
   redis.call('HSET', key, 'seen', now)
@@ -318,14 +323,10 @@ function operations.trust()
   local before = get('trusted') or ''
   local trusted = ARGV[3] == '' and (before == '' and '1' or before) or ARGV[3]
   if trusted == before then return {'ok'} end
-  if get('class') then
-    for _, connected in ipairs(connected_keys()) do redis.call('ZREM', connected, id) end
-  end
+  distrust()
   redis.call('HSET', key, 'trusted', trusted)
   note(id, trusted == '1' and 'trusted' or 'untrusted', {})
-  if get('class') and not gets_no_work() then
-    for _, connected in ipairs(connected_keys()) do redis.call('ZADD', connected, get('seen'), id) end
-  end
+  list_as_connected()
   return {'ok'}
 end
 

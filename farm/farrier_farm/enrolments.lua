@@ -72,8 +72,11 @@ function operations.enrol()
   redis.call('HSET', standing_of, 'generation', generation, 'nonce', nonce, 'enrolled', stamp(now_ms()))
   redis.call('HDEL', standing_of, 'standing')
   id, key = name, KEYS[1] .. ':' .. name
+  if (get('trusted') or '') ~= '' then  -- who was vouched for may be another
+    distrust()
+    redis.call('HDEL', key, 'trusted')
+  end
   end_session()
-  if get('trusted') == '1' then redis.call('HDEL', key, 'trusted') end  -- who was vouched for may be another
   note(name, 'enrolled', {})
   return {'ok', name, generation}
 end

@@ -99,3 +99,15 @@ def test_an_operator_says_who_is_trusted(farm: Farm, connect_device) -> None:
     assert farm.devices.get("local").trusted
     with pytest.raises(NotFoundError):
         farm.devices.trust("nobody")
+
+
+def test_of_those_that_are_trusted_some_are_found(farm: Farm, connect_device) -> None:
+    for name in ("a", "b"):
+        connect_device(name)
+    its_class = HERE.device_class
+    assert farm.devices.measuring(its_class, trusted=True) == []
+    farm.devices.trust("b")
+    assert farm.devices.measuring(its_class, trusted=True) == ["b"]
+    assert set(farm.devices.measuring(its_class)) == {"a", "b"}
+    farm.devices.trust("b", False)
+    assert farm.devices.measuring(its_class, trusted=True) == []
