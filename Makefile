@@ -75,8 +75,8 @@ wheel: $(READY)  ## dist/farrier-*.whl and .tar.gz; installed in a fresh environ
 conformance: $(READY)  ## ONNX's own backend suite; writes docs/conformance.md.
 	$(BIN)/python -m bench.conformance $(ARGS)
 
-chaos: $(READY)  ## Processes killed, stopped and cut off: at every step, and at 20 random moments (FARRIER_CHAOS_SEED).
-	$(BIN)/python -m pytest -m chaos $(ARGS)
+chaos: $(READY)  ## Processes killed, stopped, cut off, disks filled: at every step, and at random overlapping moments (FARRIER_CHAOS_SEED; FAULTS=100: the long form).
+	FARRIER_CHAOS_FAULTS=$(FAULTS) $(BIN)/python -m pytest -rP -m chaos $(ARGS)
 
 explore: $(READY)  ## 5,000 random models (ARGS="--count 100 --seed 7"), and property tests, on examples not seen before.
 	$(BIN)/python tests/fuzz/explore.py $(ARGS)

@@ -18,7 +18,7 @@ import redis.retry
 from farrier.errors import ServiceError
 from farrier_farm import disk
 from farrier_farm.errors import StoreFullError
-from farrier_farm.patience import PATIENT, Breaker, Patience
+from farrier_farm.patience import PATIENT, Breaker, Patience, check_request
 
 CONNECTIONS = 100  # at once; who finds none free waits for one
 _CONNECT_S = 5.0
@@ -56,6 +56,7 @@ class Client:
 
     def command(self, *words: str | int) -> Any:
         """One command; the answer is as Python's redis shapes it."""
+        check_request()
         with self._breaker.guard(), translated(self.address):
             return self._tried(lambda: self._sent(words))
 
@@ -64,6 +65,7 @@ class Client:
 
     def commands(self, each: Iterable[Sequence[str | int]]) -> list[Any]:
         """Commands in one round trip, and the answers of all."""
+        check_request()
         with self._breaker.guard(), translated(self.address):
             return list(self._tried(lambda: self._sent_together(each)))
 

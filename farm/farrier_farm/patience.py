@@ -1,10 +1,12 @@
-"""How long Redis is waited for, and by how many at once."""
+"""How long Redis is waited for, and by how many at once; and how long a request may ask it."""
 
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import dataclasses
 import threading
+import time
 from collections.abc import Iterator
 
 from farrier.errors import ServiceError
@@ -32,6 +34,53 @@ PROMPT = Patience(answer_s=2.0, silences=2, pauses_s=_PAUSES_S)
 
 PROBE = Patience(answer_s=2.0, silences=1, pauses_s=())
 """Of who asks whether Redis answers at all."""
+
+
+class RequestTime:
+    """The time in which a server's request has to show progress: a piece of its body that is read,
+    or of its answer that is sent."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self.renew()
+
+    def renew(self) -> None:
+        """It did."""
+        self._ends = time.monotonic() + self._seconds
+
+    def check(self) -> None:
+        """Raises ServiceError past the time."""
+        if time.monotonic() > self._ends:
+            raise ServiceError(
+                f"the request has run for {self._seconds:g} s without an answer, and may not run "
+                "for longer",
+                hint="ask for less at once; FARRIER_REQUEST_S of the server raises the limit",
+            )
+
+
+_request: contextvars.ContextVar[RequestTime | None] = contextvars.ContextVar(
+    "request", default=None
+)
+
+
+@contextlib.contextmanager
+def request_time(seconds: float) -> Iterator[RequestTime]:
+    """Within, and in the threads that work for what is within, each command to Redis raises
+    ServiceError once the time is over: a thread cannot be ended from outside, and whatever a route
+    repeats asks Redis."""
+    of_request = RequestTime(seconds)
+    token = _request.set(of_request)
+    try:
+        yield of_request
+    finally:
+        _request.reset(token)
+
+
+def check_request() -> None:
+    """Raises ServiceError where the request that this is for has run for too long."""
+    of_request = _request.get()
+    if of_request is not None:
+        of_request.check()
 
 
 class Breaker:

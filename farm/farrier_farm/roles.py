@@ -97,8 +97,9 @@ class Role:
         self._came_up = False
         self._again_at = None
 
-    def look_after(self) -> str:
-        """Starts it again where it has ended, after pauses that grow while it ends again and again.
+    def look_after(self, may_start: Callable[[], bool] = lambda: True) -> str:
+        """Starts it again where it has ended, after pauses that grow while it ends again and again,
+        and not before it `may_start`: what it needs is away, so that it could only end again.
         Returns what there is to tell: that it ended, that it keeps ending, that it is well again;
         each once."""
         now = time.monotonic()
@@ -112,6 +113,9 @@ class Role:
             self._came_up = self._came_up or self._last_sign() is not None
             told = self._died(f"ended with code {self.code}: {self.last_words()}", now)
         if self._again_at is not None and now >= self._again_at:
+            if not may_start():
+                self._deaths = min(self._deaths, 1)  # no fault of its own
+                return told
             try:
                 self.start()
             except OSError as error:  # no more processes, a full disk

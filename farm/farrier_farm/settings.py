@@ -102,6 +102,7 @@ class Settings:
     broker_port: int = _setting("FARRIER_BROKER_PORT", 8441, _port)
     tls_cert: Path | None = _setting("FARRIER_TLS_CERT", None, _path)
     tls_key: Path | None = _setting("FARRIER_TLS_KEY", None, _path)
+    request_s: float = _setting("FARRIER_REQUEST_S", 120.0, _seconds)
     session_s: float = _setting("FARRIER_SESSION_S", 12 * 3600.0, _seconds)
     open_results: bool = _setting("FARRIER_OPEN_RESULTS", False, _flag)
     insecure_private_network: bool = _setting("FARRIER_INSECURE_PRIVATE_NETWORK", False, _flag)

@@ -175,8 +175,7 @@ class _Crew:
         self._state = settings.home / "device"
         self._environment = {**os.environ, **settings.to_environment(), "PYTHONUNBUFFERED": "1"}
         farrier = [sys.executable, "-m", "farrier.cli"]
-        redis = settings.redis_url or ""
-        self._liveness = Liveness(settings.role_silence_s, lambda: answers(redis))
+        self._liveness = Liveness(settings.role_silence_s, self._redis_answers)
         self._servers = [self._role(name, [*farrier, name]) for name in ("serve", "broker")]
         self._workers = [self._role("worker", [*farrier, "worker"])]
         for number in range(1, settings.builders + 1):
@@ -212,8 +211,12 @@ class _Crew:
             client.close()
         return self._probe.url if connected else None
 
+    def _redis_answers(self) -> bool:
+        return answers(self._settings.redis_url or "")
+
     def look_after(self, announce: Announce) -> None:
-        """Starts roles again that ended, and replaces those that hang."""
+        """Starts roles again that ended, and replaces those that hang. No role starts while Redis
+        is away, and each does at once when it is back."""
         roles = (*self._servers, *self._workers)
         for role in roles:
             number = role.stopped_by()
@@ -228,7 +231,7 @@ class _Crew:
             )
             role.replace()
         for role in roles:
-            told = role.look_after()
+            told = role.look_after(self._redis_answers)
             if told:
                 announce(told)
 

@@ -70,7 +70,9 @@ def create_app(farm: Farm, token: str) -> FastAPI:
     app.state.metrics = Metrics(farm, limits)
     app.state.authentication = authentication = Authentication(farm, token)
     app.state.access = access.Access(farm, authentication.users)
-    app.add_middleware(Gate, authentication=authentication, limits=limits)
+    app.add_middleware(
+        Gate, authentication=authentication, limits=limits, request_s=farm.settings.request_s
+    )
     app.add_middleware(Audited, farm=farm)
     app.add_middleware(Dashboard)
     app.add_middleware(Observed, metrics=app.state.metrics)

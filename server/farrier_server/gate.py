@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import functools
 import time
+from collections.abc import Awaitable, Callable
 from typing import Annotated
 
 from fastapi import Depends
@@ -17,6 +18,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from farrier.errors import AuthenticationError, FarrierError, TooManyRequestsError
+from farrier_farm.patience import request_time
 from farrier_server import problems
 from farrier_server.authentication import CSRF_HEADER, Authentication, Caller
 from farrier_server.limits import NOBODY, Limits, Pool
@@ -60,10 +62,14 @@ class Gate:
     session, unknown paths included; the route learns whose it is by `OwnerDep`. A request with one
     takes a place of its user's share (`limits.py`)."""
 
-    def __init__(self, app: ASGIApp, authentication: Authentication, limits: Limits) -> None:
+    def __init__(
+        self, app: ASGIApp, authentication: Authentication, limits: Limits, request_s: float
+    ) -> None:
+        """A route may work for `request_s` without reading or answering (`request_time`)."""
         self._app = app
         self._authentication = authentication
         self._limits = limits
+        self._request_s = request_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] == HEALTH:
@@ -124,7 +130,12 @@ class Gate:
         if turn is None:
             await self._app(request.scope, receive, send)
         else:
-            await _in_turn(turn, self._app, request.scope, receive, send)
+            await _in_time(
+                self._request_s,
+                functools.partial(_in_turn, turn, self._app, request.scope),
+                receive,
+                send,
+            )
 
     def _while_admitted(self, request: Request, send: Send) -> Send:
         """Sends an event stream for as long as its token or session counts; other answers whole.
@@ -182,6 +193,24 @@ OwnerDep = Annotated[str, Depends(_owner_of)]
 """The name of the user whose token or session the request has."""
 SessionDep = Annotated[Session, Depends(_session_of)]
 """The session of the request. Raises AuthenticationError for one with a token instead."""
+
+
+async def _in_time(
+    seconds: float, run: Callable[[Receive, Send], Awaitable[None]], receive: Receive, send: Send
+) -> None:
+    """Runs a route, which has `seconds` from each piece that it reads or answers to the next."""
+    with request_time(seconds) as time_left:
+
+        async def received() -> Message:
+            message = await receive()
+            time_left.renew()
+            return message
+
+        async def passed_on(message: Message) -> None:
+            await send(message)
+            time_left.renew()
+
+        await run(received, passed_on)
 
 
 async def _in_turn(

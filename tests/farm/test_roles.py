@@ -52,6 +52,19 @@ def test_a_role_that_ends_again_and_again_is_started_for_ever_and_told_of_twice(
     assert str(role.log) in second
 
 
+def test_a_role_whose_needs_are_away_is_started_at_once_when_they_are_back(tmp_path):
+    role = _role(tmp_path, "import time; time.sleep(600)")
+    role.signal(signal.SIGKILL)
+    assert role.wait(20)
+    told = [role.look_after(lambda: False) for _ in range(3)]
+    assert [bool(words) for words in told] == [True, False, False]
+    assert role.ended
+    role.look_after(lambda: True)
+    assert not role.ended
+    role.signal(signal.SIGKILL)
+    assert role.wait(20)
+
+
 @pytest.mark.parametrize("comes_up", [True, False])
 def test_a_role_that_had_come_up_is_not_waited_for_long(tmp_path, monkeypatch, comes_up):
     monkeypatch.setattr(roles, "PAUSES_S", (0.0, 600.0))

@@ -1,16 +1,21 @@
-"""Twenty faults at random moments, on the service as users start it, while it tunes: nothing that
-was acknowledged is lost, and no job gets stuck.
+"""Faults that overlap, on the service as users start it, while it tunes: nothing that was
+acknowledged is lost, every job ends as it should, nothing is recorded twice, and the API is back
+within seconds.
 
-`FARRIER_CHAOS_SEED` repeats a run that failed, as far as faults and moments go."""
+`FARRIER_CHAOS_SEED` repeats the schedule of a run that failed, `FARRIER_CHAOS_FAULTS` is how many
+faults there are: `make chaos FAULTS=100` is the long form."""
 
 from __future__ import annotations
 
+import collections
 import contextlib
+import itertools
 import os
-import random
-import signal
+import shutil
+import tempfile
 import threading
-import time
+from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import onnxruntime
@@ -18,43 +23,33 @@ import pytest
 
 import farrier
 from farrier.cost_model import CostModel
-from farrier.errors import ServiceError
+from farrier.errors import ServiceError, StorageError
 from farrier.sdk.client import Client
 from farrier_farm.farm import Farm
 from farrier_farm.patience import PROBE
 from farrier_farm.settings import Settings
 from farrier_farm.states import State
+from tests.chaos.faults import Injury, Line, Watch, schedule
 from tests.farm.conftest import audit  # noqa: F401
+from tests.small_disk import SmallDisk, small_disk
+from tests.up import Up, write_model
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
-SEED = int(os.environ.get("FARRIER_CHAOS_SEED", "18"))
-FAULTS = 20
+SEED = int(os.environ.get("FARRIER_CHAOS_SEED") or "44")
+FAULTS = int(os.environ.get("FARRIER_CHAOS_FAULTS") or "20")
+AWAY_S = float(os.environ.get("FARRIER_CHAOS_AWAY_S") or "10")
 SHAPE = (1, 3, 13, 17)
-VICTIMS = {
-    "API": "farrier.cli serve",
-    "broker": "farrier.cli broker",
-    "worker": "farrier.cli worker",
-    "job": "farrier_worker.job",
-    "builder": "farrier.cli builder",
-    "compiling process": "farrier_worker.build",
-    "trainer": "farrier.cli trainer",
-    "training process": "farrier_worker.train",
-    "agent": "-m farrier_device ",
-    "measurement child": "import farrier_device.child",
-    "Valkey": "valkey-server",
-}
+DISK_MIB = 256
 # Nobody is to blame for what is done to them here.
 LENIENT = {
-    "FARRIER_JOB_CRASHES": "100",
-    "FARRIER_BATCH_ATTEMPTS": "100",
-    "FARRIER_QUARANTINE_FAULTS": "1000",
-    "FARRIER_ROLE_SILENCE_S": "8",
+    "FARRIER_JOB_CRASHES": "1000",
+    "FARRIER_BATCH_ATTEMPTS": "1000",
+    "FARRIER_QUARANTINE_FAULTS": "100000",
     "FARRIER_BUILDERS": "2",
     "FARRIER_TRAIN_S": "1",
     "FARRIER_TRAIN_RECORDS": "1",
 }
-END_S = 240.0
 
 
 class Submitter:
@@ -76,7 +71,7 @@ class Submitter:
     def _run(self) -> None:
         number = 0
         while not self._stop.is_set():
-            with contextlib.suppress(ServiceError):
+            with contextlib.suppress(ServiceError, StorageError):
                 with Client(self._url, self._tokens[number % 2]) as client:
                     if sum(not job.final for job in client.jobs(limit=6)) >= 3:
                         self._stop.wait(0.5)
@@ -94,23 +89,6 @@ class Submitter:
             self._stop.wait(0.2)  # the API is away: the same request again, by its key
 
 
-def injure(up, generator: random.Random) -> str:
-    """Kills or stops a process of the service; says what it did."""
-    victims = {name: up.pids(words) for name, words in VICTIMS.items()}
-    name = generator.choice(sorted(name for name, pids in victims.items() if pids))
-    pid = generator.choice(victims[name])
-    with contextlib.suppress(ProcessLookupError):
-        if generator.random() < 0.6:
-            os.kill(pid, signal.SIGKILL)
-            return f"killed the {name}"
-        seconds = generator.uniform(0.2, 7.0)
-        os.kill(pid, signal.SIGSTOP)
-        time.sleep(seconds)
-        os.kill(pid, signal.SIGCONT)  # unless it was replaced meanwhile
-        return f"stopped the {name} for {seconds:.1f} s"
-    return f"the {name} had ended"
-
-
 def records_kept(settings: Settings) -> int | None:
     """How many records there are; None where Redis does not answer."""
     with contextlib.suppress(ServiceError):
@@ -122,40 +100,88 @@ def records_kept(settings: Settings) -> int | None:
     return None
 
 
-def test_twenty_faults_cost_time_and_nothing_else(
-    make_up,
+def recorded_twice(farm: Farm) -> list[str]:
+    """The candidates that a job has several records of. Jobs differ by their seed here."""
+    counts = collections.Counter(
+        (r.seed, r.task, r.fingerprint, r.rule, r.version, r.decisions, r.context)
+        for r in farm.records
+    )
+    return [f"{count} times {candidate}" for candidate, count in counts.items() if count > 1]
+
+
+@pytest.fixture
+def disk() -> Iterator[SmallDisk | None]:
+    """One to be filled; None where none may be mounted, and full disks are left out."""
+    with contextlib.ExitStack() as stack:
+        try:
+            disk = stack.enter_context(small_disk(DISK_MIB))
+        except pytest.skip.Exception:
+            disk = None
+        yield disk
+
+
+@pytest.fixture
+def up(disk: SmallDisk | None) -> Iterator[Up]:
+    home = Path(tempfile.mkdtemp(prefix="farrier-")) if disk is None else disk.home
+    up = Up(home, **LENIENT)
+    try:
+        yield up.start()
+    finally:
+        if disk is not None:
+            disk.free()
+        up.clean_up()
+        if disk is None:
+            shutil.rmtree(home, ignore_errors=True)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return write_model(tmp_path / "net.onnx")
+
+
+@pytest.mark.timeout(3000)
+def test_faults_that_overlap_cost_time_and_nothing_else(
+    up,
+    disk,
     model,
     tmp_path,
     eventually,
     audit,  # noqa: F811
 ):
-    print(f"FARRIER_CHAOS_SEED={SEED}")
-    generator = random.Random(SEED)
-    up = make_up(**LENIENT).start()
+    faults = schedule(SEED, FAULTS, has_disk=disk is not None)
+    print(f"FARRIER_CHAOS_SEED={SEED} FARRIER_CHAOS_FAULTS={FAULTS}", *faults, sep="\n")
     settings = Settings(home=up.home, min_free_bytes=1)
+    port = int(up.url.rsplit(":", 1)[1])
+    line, watch = Line(port), Watch(port)
     added = up.command("tokens", "add", "ann")
-    submitter = Submitter(up.url, [up.token, added.stdout.strip()], model)
+    submitter = Submitter(line.url, [up.token, added.stdout.strip()], model)
+    seen = [0]
+
+    def nothing_is_lost() -> None:
+        count = records_kept(settings)
+        if count is not None:
+            assert count >= seen[-1]
+            seen.append(count)
+
     try:
         eventually(lambda: submitter.acknowledged)
-        seen = [0]
-        for _ in range(FAULTS):
-            time.sleep(generator.uniform(0.1, 2.5))
-            print(injure(up, generator))
-            count = records_kept(settings)
-            if count is not None:
-                assert count >= seen[-1]
-                seen.append(count)
+        begin = Injury(up, line, disk).run(faults, nothing_is_lost)
     finally:
         submitter.stop()
+        line.close()
+    eventually(lambda: up.command("jobs").returncode == 0)
+    watch.close()
+    away = watch.away(begin, faults)
+    print("the API was away:", *(f"{s:.1f} s at {at:.1f} s" for s, at in away[:5]), sep="\n  ")
     jobs = submitter.acknowledged
     assert len(jobs) == len(set(jobs)) >= 2
 
     def ended() -> bool:
-        with contextlib.suppress(ServiceError), up.client() as client:
+        with contextlib.suppress(ServiceError, StorageError), up.client() as client:
             return all(client.job(job).final for job in jobs)
         return False
 
-    eventually(ended, END_S)
+    eventually(ended)
     x = np.random.default_rng(SEED).standard_normal(SHAPE, np.float32)
     (expected,) = onnxruntime.InferenceSession(model).run(None, {"x": x})
     farm = Farm.open(settings)
@@ -171,6 +197,7 @@ def test_twenty_faults_cost_time_and_nothing_else(
                 ids = [tuple(map(int, event.id.split("-"))) for event in events]
                 assert ids == sorted(set(ids))
         assert farm.records.count() >= seen[-1] > 0
+        assert recorded_twice(farm) == []
         assert farm.cost_models.state().decided is not None
         for version in farm.cost_models.state().versions:
             CostModel.load(farm.blobs.verified(version.blob).read_bytes())
@@ -180,6 +207,16 @@ def test_twenty_faults_cost_time_and_nothing_else(
         audit(farm)
     finally:
         farm.close()
+    assert away[0][0] <= AWAY_S
     code, said = up.end()
     assert code == 0, said
     assert up.pids("") == []
+
+
+def test_a_seed_says_what_happens_and_when() -> None:
+    faults = schedule(7, 100, has_disk=True)
+    assert faults == schedule(7, 100, has_disk=True) != schedule(8, 100, has_disk=True)
+    assert {fault.what for fault in faults} == {"kill", "stop", "cut", "fill"}
+    overlaps = sum(one.at_s + one.lasts_s > other.at_s for one, other in itertools.pairwise(faults))
+    assert overlaps > 20
+    assert all(fault.what != "fill" for fault in schedule(7, 100, has_disk=False))
