@@ -185,7 +185,7 @@ class Access:
     def _check_job(self, request: Request, viewer: Viewer, relation: Relation) -> None:
         job_id = _well_formed(request, "job_id", _JOB_ID)
         job = self._farm.jobs.get(job_id)
-        whole = self._of(job)
+        whole = self.whole(job)
         if not viewer.sees(whole):
             raise self._farm.jobs.leases_of(job.id).unknown(job.id)
         may = {
@@ -198,7 +198,12 @@ class Access:
             raise _refused(whole, relation)
         request.state.job = job
 
-    def _of(self, job: Job) -> Job:
+    def still_reads(self, viewer: Viewer, whole: Job) -> bool:
+        """Whether a viewer may have the results of a job by now. Raises StorageError."""
+        now = self.now(viewer)
+        return now is not None and now.reads(whole)
+
+    def whole(self, job: Job) -> Job:
         """The job whose owner decides: of a listing, the compilation that it is of."""
         if job.kind is Kind.LIST:
             found = self._farm.jobs.many([job.of])

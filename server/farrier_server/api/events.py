@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query
@@ -15,7 +16,7 @@ from farrier.errors import ServiceError
 from farrier_farm.events import FARM, StoredEvent, check_id
 from farrier_farm.farm import Farm
 from farrier_farm.users import DEFAULT
-from farrier_server.access import Access, AccessDep, JobId, ViewerDep
+from farrier_server.access import Access, AccessDep, JobDep, ViewerDep
 from farrier_server.context import Context, ContextDep
 from farrier_server.finite import finite
 from farrier_server.problems import documented, from_stored
@@ -45,7 +46,12 @@ class EventStream(StreamingResponse):
     responses=documented(400, 403, 404, 503),
 )
 async def watch_job(
-    job_id: JobId, context: ContextDep, last_event_id: LastEventId = "", after: AfterEvent = ""
+    job: JobDep,
+    context: ContextDep,
+    access: AccessDep,
+    viewer: ViewerDep,
+    last_event_id: LastEventId = "",
+    after: AfterEvent = "",
 ) -> EventStream:
     """Everything that happened to the job and happens from now on; ends after its final state.
 
@@ -55,8 +61,10 @@ async def watch_job(
     """
     last_event_id = last_event_id or after
     # The first look decides between a stream and a problem: unknown job, malformed id, no Redis.
-    first = await run_in_threadpool(_first_look, context.farm, job_id, last_event_id)
-    return _streamed(_of_job(context, job_id, last_event_id, first))
+    first = await run_in_threadpool(_first_look, context.farm, job.id, last_event_id)
+    whole = await run_in_threadpool(access.whole, job)
+    may_go_on = functools.partial(access.still_reads, viewer, whole)
+    return _streamed(_of_job(context, job.id, last_event_id, first, may_go_on))
 
 
 @router.get("/events", response_class=EventStream, responses=documented(400, 503))
@@ -99,7 +107,11 @@ def _first_look(farm: Farm, job_id: str, after: str) -> list[StoredEvent]:
 
 
 async def _of_job(
-    context: Context, job_id: str, after: str, first: list[StoredEvent]
+    context: Context,
+    job_id: str,
+    after: str,
+    first: list[StoredEvent],
+    may_go_on: Callable[[], bool],
 ) -> AsyncIterator[str]:
     yield f"retry: {RETRY_MS}\n\n"
     for event in first:
@@ -108,6 +120,8 @@ async def _of_job(
             return
         after = event.id
     async for events in context.hub.watch(job_id, after, KEEPALIVE_S):
+        if not may_go_on():
+            return  # who asks again is told why
         for event in events:
             yield _formatted(event)
             if event.last:
