@@ -20,6 +20,7 @@ PAGES = {
     "devices": "/devices",
     "device": "/devices/{device}",
     "records": "/records",
+    "users": "/users",
     "submit": "/submit",
     "model": "/models/{model}",
     "nowhere": "/no/such/page",

@@ -201,13 +201,16 @@ class JobView(BaseModel):
         "max_error, note (why there are no times)"
     )
     error: Problem | None = Field(description="why the job failed")
+    may_read: bool = Field(description="the caller may have what came of it")
+    may_cancel: bool = Field(description="the caller may cancel it")
+    may_change: bool = Field(description="the caller may delete it, and choose its version")
 
     @classmethod
     def seen_by(cls, viewer: Viewer, job: jobs.Job) -> JobView:
         """The view of a job that the viewer sees: how it stands, and its results where these are
         for them."""
-        view = cls.of(job)
-        if viewer.reads(job):
+        view = cls._of(job, viewer)
+        if view.may_read:
             return view
         results: dict[str, Any] = dict.fromkeys(("version", "artifact", "report"))
         results |= {"model": "", "versions": []}
@@ -215,7 +218,7 @@ class JobView(BaseModel):
         return view.model_copy(update={**results, "error": error})
 
     @classmethod
-    def of(cls, job: jobs.Job) -> JobView:
+    def _of(cls, job: jobs.Job, viewer: Viewer) -> JobView:
         return cls(
             id=job.id,
             kind=job.kind,
@@ -258,6 +261,9 @@ class JobView(BaseModel):
             artifact=job.artifact,
             report=finite(job.report),
             error=None if job.error is None else from_stored(job.error),
+            may_read=viewer.reads(job),
+            may_cancel=viewer.stops(job),
+            may_change=viewer.changes(job),
         )
 
 
@@ -318,7 +324,7 @@ def submit_job(
         job = farm.jobs.submit(
             body.model, options, wait_for_device=waits, admitted=admitted, **request
         )
-    return JobView.of(job)
+    return JobView.seen_by(viewer, job)
 
 
 @router.get("", response_model=JobPage, responses=documented(400, 503))

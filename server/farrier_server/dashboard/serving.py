@@ -32,6 +32,7 @@ PAGES = (
     "/devices",
     "/devices/{id}",
     "/records",
+    "/users",
     "/submit",
     "/models/{id}",
     "/login",

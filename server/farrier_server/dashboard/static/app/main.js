@@ -20,6 +20,7 @@ const ROUTES = [
   ["/devices", page(() => import("./pages/devices.js").then((of) => of.Devices))],
   ["/devices/:id", page(() => import("./pages/device.js").then((of) => of.Device))],
   ["/records", page(() => import("./pages/records.js").then((of) => of.Records))],
+  ["/users", page(() => import("./pages/users.js").then((of) => of.Users))],
   ["/submit", page(() => import("./pages/submit.js").then((of) => of.Submit))],
   ["/models/:id", page(() => import("./pages/model.js").then((of) => of.Model))],
 ];

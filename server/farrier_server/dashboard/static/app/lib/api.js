@@ -2,7 +2,10 @@
 
 const TIMEOUT_MS = 20_000;
 
+const ROLES = ["user", "operator", "admin"]; // each has the rights of those before it
+
 let csrf = "";
+let role = "";
 let whenSignedOut = () => {};
 
 /** Why a request failed: the problem+json of the API, or that it could not be reached. */
@@ -97,7 +100,11 @@ async function problemOf(answer) {
   });
 }
 
+/** Whether the reader has the rights of the role `least`. The server holds to it; a page offers what it allows. */
+export const isAtLeast = (least) => ROLES.indexOf(role) >= ROLES.indexOf(least);
+
 function remember(session) {
   csrf = session.csrf;
+  role = session.role;
   return session;
 }

@@ -1,6 +1,7 @@
 // The machines that measure, by what they are.
 
 import { DEVICE_STATES } from "../lib/devices.js";
+import { isAtLeast } from "../lib/api.js";
 import { useFarm } from "../lib/farm.js";
 import { count } from "../lib/format.js";
 import { html } from "../lib/html.js";
@@ -39,9 +40,9 @@ export function Devices({ query }) {
         (group) => html`<${DeviceClass} key=${group.id} group=${group} refresh=${resource.refresh} />`,
       )}
       <${Pages} after=${after} next=${next} />
-      <${Section} title="Another device">
+      ${isAtLeast("operator") && html`<${Section} title="Another device">
         <details class="panel"><summary>How a machine becomes a device of this farm</summary><${PlugIn} /></details>
-      <//>
+      <//>`}
     `;
   }
 }
@@ -77,7 +78,9 @@ const clear = () => setQuery({ q: null, state: null });
 
 function NoDevice() {
   return html`<${Empty} title="No device has connected yet"><p>Jobs that tune or verify need one of their target's kind.</p><//>
-    <${Section} title="How a machine becomes a device"><div class="panel"><${PlugIn} /></div><//>`;
+    ${isAtLeast("operator")
+      ? html`<${Section} title="How a machine becomes a device"><div class="panel"><${PlugIn} /></div><//>`
+      : html`<p>An operator of the farm connects devices.</p>`}`;
 }
 
 function NoneMatch() {

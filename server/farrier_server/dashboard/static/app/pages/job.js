@@ -24,11 +24,11 @@ import { Trials } from "./job/trials.js";
 const TABS = [["kernels", "Kernels"], ["trials", "Trials"], ["choices", "Choices"], ["log", "Log"], ["report", "Report"]];
 const KERNELS_MS = 5000;
 
-export function Job({ id, query, session }) {
+export function Job({ id, query }) {
   const live = useLiveJob(id);
   const { job, gone, link } = live;
   const isOver = isFinal(job) || Boolean(gone);
-  const isClosed = Boolean(job?.private && job.owner !== session.owner);
+  const isClosed = Boolean(job && !job.may_read);
   const isShown = Boolean(job) && !gone && !isClosed;
   const found = useKernels(id, { every: isOver ? 0 : KERNELS_MS, enabled: isShown, renewed: `${job?.state} ${job?.attempts}` });
   const log = useLog(id, `${live.said} ${job?.state}`, isShown);
@@ -39,7 +39,7 @@ export function Job({ id, query, session }) {
     [live.curve.points, live.curve.tasks, live.curve.isKnown, live.curve.error, kernel, axis, isOver]);
 
   if (!job) return html`<${NoJob} id=${id} gone=${gone} live=${live} />`;
-  if (isClosed) return html`<${Closed} job=${job} gone=${gone} />`;
+  if (isClosed) return html`<${Closed} job=${job} gone=${gone} failure=${failure} onError=${setFailure} onChanged=${live.refresh} />`;
   const isStale = Boolean(gone) || link === "broken";
   return html`
     <${PageHead} title=${html`<${Name} text=${job.name} empty="A job without a name" />`} tab=${visible(job.name || "Job").slice(0, 100)}
@@ -57,14 +57,18 @@ export function Job({ id, query, session }) {
   `;
 }
 
-/** A private job of another user. */
-function Closed({ job, gone }) {
+/** A job of another user, of which the reader sees how it stands. */
+function Closed({ job, gone, failure, onError, onChanged }) {
   return html`
     <${PageHead} title=${html`<${Name} text=${job.name} empty="A job without a name" />`} tab=${visible(job.name || "Job").slice(0, 100)}
-      above=${html`<a href="/jobs">Jobs</a> / <${Id} id=${job.id} length=${24} />`} />
+      above=${html`<a href="/jobs">Jobs</a> / <${Id} id=${job.id} length=${24} />`}>
+      ${!gone && html`<${JobActions} job=${job} onError=${onError} onChanged=${onChanged} />`}
+    <//>
     <${About} job=${job} gone=${gone} link="over" />
+    <${Problem} error=${failure} />
     <${Notice} tone="wait">
-      <p><strong>This job is private to <${Name} text=${job.owner} />.</strong> You see how it stands. What it measured and made is its owner's alone.</p>
+      <p><strong>This job is ${job.private ? "private to" : "a job of"} <${Name} text=${job.owner} />.</strong> You see how it stands.
+        What it measured and made is ${job.private ? "its owner's alone" : "for its owner, their group and admins"}.</p>
     <//>
     <${JobFigures} job=${job} points=${[]} isStale=${Boolean(gone)} />
   `;

@@ -1,6 +1,7 @@
 // What is around every page: its name, the ways to the others, who is logged in.
 
 import { useEffect } from "preact/hooks";
+import { isAtLeast } from "../lib/api.js";
 import { html } from "../lib/html.js";
 import { useTheme } from "../lib/theme.js";
 import { Name } from "./text.js";
@@ -11,6 +12,7 @@ const PLACES = [
   ["/submit", "Submit"],
   ["/devices", "Devices"],
   ["/records", "Records"],
+  ["/users", "Users", "operator"],
 ];
 
 /** `session` is null before the login; `path` is of the page that is shown. */
@@ -19,15 +21,19 @@ export function Shell({ session, path, onLogOut, children }) {
     <a class="skip" href="#main">Skip to the page</a>
     <header class="top">
       <a class="brand" href="/"><${Mark} />Farrier</a>
-      ${session && html`<nav aria-label="Pages"><ul>${PLACES.map(([place, name]) => html`<${Place} key=${place} ...${{ place, name, path }} />`)}</ul></nav>`}
+      ${session && html`<nav aria-label="Pages"><ul>${PLACES.filter(([, , least]) => !least || isAtLeast(least)).map(([place, name]) => html`<${Place} key=${place} ...${{ place, name, path }} />`)}</ul></nav>`}
       <div class="top-end">
         <${ThemeButton} />
-        ${session && html`<span class="user"><${Name} text=${session.owner} /></span><button type="button" class="button-plain" onClick=${onLogOut}>Log out</button>`}
+        ${session && html`<span class="user" title=${rightsOf(session)}><${Name} text=${session.owner} /></span><button type="button" class="button-plain" onClick=${onLogOut}>Log out</button>`}
       </div>
     </header>
     <main id="main" tabindex="-1">${children}</main>
     <footer>${session && html`Farrier ${session.version} · `}<a href="/docs">REST API</a></footer>
   `;
+}
+
+function rightsOf({ role, group }) {
+  return group ? `${role}, group ${group}` : role;
 }
 
 /** The head of a page, which is its title in the browser, too: `tab` where `title` is no text. `children` are actions. */

@@ -3,7 +3,7 @@
 import { useState } from "preact/hooks";
 import { html } from "../../lib/html.js";
 import { useResource } from "../../lib/live.js";
-import { post } from "../../lib/api.js";
+import { isAtLeast, post } from "../../lib/api.js";
 import { Action, Confirm } from "../../ui/controls.js";
 import { Name, Said } from "../../ui/text.js";
 
@@ -18,9 +18,10 @@ export function WhyAway({ id, isWhole = false }) {
   return isWhole ? html`<${Said} text=${reason} />` : html`<${Name} text=${reason} />`;
 }
 
-/** A button that ends a quarantine, after a question. */
+/** A button that ends a quarantine, after a question; operators have it. */
 export function Release({ id, onReleased, onError }) {
   const [isAsking, setAsking] = useState(false);
+  if (!isAtLeast("operator")) return null;
   const release = async () => {
     await post(`/v1/devices/${encodeURIComponent(id)}/release`);
     onReleased();

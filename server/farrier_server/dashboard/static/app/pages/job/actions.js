@@ -1,4 +1,4 @@
-// What a reader can do with a job.
+// What a reader may do with a job.
 
 import { useState } from "preact/hooks";
 import { post, remove } from "../../lib/api.js";
@@ -31,12 +31,14 @@ export function JobActions({ job, onError, onChanged }) {
     navigate("/jobs");
   });
   return html`
-    ${job.artifact && html`<a class="button button-main" href=${`${path}/artifact`} download>Download</a>`}
-    <a class="button" href=${`/jobs/${encodeURIComponent(job.id)}/model`}>Model and kernels</a>
-    <a class="button" href=${`/compare?jobs=${encodeURIComponent(job.id)}`}>Compare</a>
-    <a class="button" href=${`/submit?from=${encodeURIComponent(job.id)}`}>Resubmit with changes</a>
-    ${!isFinal(job) && html`<${Action} run=${() => setAsked("cancel")}>Cancel job<//>`}
-    <${Action} tone="bad" run=${() => setAsked("delete")}>Delete<//>
+    ${job.may_read && html`
+      ${job.artifact && html`<a class="button button-main" href=${`${path}/artifact`} download>Download</a>`}
+      <a class="button" href=${`/jobs/${encodeURIComponent(job.id)}/model`}>Model and kernels</a>
+      <a class="button" href=${`/compare?jobs=${encodeURIComponent(job.id)}`}>Compare</a>
+      <a class="button" href=${`/submit?from=${encodeURIComponent(job.id)}`}>Resubmit with changes</a>
+    `}
+    ${!isFinal(job) && job.may_cancel && html`<${Action} run=${() => setAsked("cancel")}>Cancel job<//>`}
+    ${job.may_change && html`<${Action} tone="bad" run=${() => setAsked("delete")}>Delete<//>`}
     ${asked === "cancel" &&
     html`<${Confirm} title="Cancel this job?" yes="Cancel the job" onAnswer=${cancel}>
       <p>It stops, and makes no artifact. What it measured stays with the farm: submitted again, it goes on from there.</p>

@@ -25,7 +25,7 @@ export function Versions({ job, gone, onError, onChanged }) {
     { key: "created", label: "Added", isNumber: true, cell: (one) => html`<${Ago} at=${one.created} />` },
     !gone && { key: "actions", label: html`<span class="unseen">Actions</span>`, cell: (one) => html`
       <a href=${`${path}/artifact?version=${one.number}`} download>Download<span class="unseen"> version ${one.number}</span></a>
-      ${one.number !== job.version && html` <${Action} run=${() => use(one)} onError=${onError} title=${`Have version ${one.number} be the artifact, and stay it`}>Use<span class="unseen"> version ${one.number}</span><//>`}` },
+      ${one.number !== job.version && job.may_change && html` <${Action} run=${() => use(one)} onError=${onError} title=${`Have version ${one.number} be the artifact, and stay it`}>Use<span class="unseen"> version ${one.number}</span><//>`}` },
   ].filter(Boolean);
   return html`<${Section} title="Versions">
     <${Table} caption="Versions" columns=${columns} rows=${[...job.versions].reverse()} rowKey=${(one) => one.number} />

@@ -1,5 +1,6 @@
 // What to do where there is nothing yet: three steps to a compiled model.
 
+import { isAtLeast } from "../../lib/api.js";
 import { count } from "../../lib/format.js";
 import { html } from "../../lib/html.js";
 import { Code } from "../../ui/controls.js";
@@ -8,6 +9,7 @@ import { PlugIn } from "../devices/plug_in.js";
 
 export function FirstSteps({ data, session }) {
   const { connected } = data.devices;
+  const mayPlugIn = isAtLeast("operator");
   return html`<${Section} title="Three steps to a tuned model">
     <ol class="steps">
       <li class="step ${connected ? "step-done" : ""}">
@@ -15,11 +17,11 @@ export function FirstSteps({ data, session }) {
         ${connected
           ? html`
               <p>Done: <a href="/devices">${connected === 1 ? "one device is" : `${count(connected)} devices are`} connected</a>.</p>
-              <details><summary>Commands for another device</summary><${PlugIn} /></details>
+              ${mayPlugIn && html`<details><summary>Commands for another device</summary><${PlugIn} /></details>`}
             `
           : html`
               <p>A device measures what is compiled for its kind. Any 64-bit Linux with Python can be one, also a Raspberry Pi.</p>
-              <${PlugIn} />
+              ${mayPlugIn ? html`<${PlugIn} />` : html`<p>An operator of the farm connects devices.</p>`}
             `}
       </li>
       <li class="step">
