@@ -40,6 +40,10 @@ def test_the_server_has_nothing_that_could_read_a_model():
     assert not _imported_by("import farrier_server.serve") & {"onnx", "llvmlite", "numpy"}
 
 
+def test_a_supervisor_has_nothing_that_could_read_a_model():
+    assert not _imported_by("import farrier_worker.supervisor") & {"onnx", "llvmlite", "numpy"}
+
+
 SOURCES = [file for part in (*ROLES, "bench") for file in (ROOT / part).rglob("*.py")]
 PICKLED = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
 # numpy's functions that pickle and unpickle objects, unless they are told not to: `savez` of the

@@ -210,6 +210,7 @@ def test_faults_that_overlap_cost_time_and_nothing_else(
     assert away[0][0] <= AWAY_S
     code, said = up.end()
     assert code == 0, said
+    assert "no sign of life" not in said  # nobody hangs who only had to wait
     assert up.pids("") == []
 
 

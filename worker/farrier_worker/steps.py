@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from farrier import progress
 from farrier.errors import TimeLimitError
-from farrier.release.reference_time import MOST_TIMES
+from farrier.release.limits import MOST_TIMES
 from farrier_farm.kinds import Kind
 from farrier_farm.settings import Settings
 

@@ -17,11 +17,7 @@ from farrier.errors import UsageError
 from farrier.ir.dim import Extent, typical
 from farrier.ir.graph import Graph, Node, Value
 from farrier.ops.time_limit import OutOfTimeError, time_limit
-
-REFERENCE_S = 300.0
-VARIABLE = "FARRIER_REFERENCE_S"
-MOST_TIMES = 4.0
-"""A model of many operations extends the time to so many times the setting."""
+from farrier.release.limits import MOST_TIMES, REFERENCE_S, VARIABLE
 
 # Of numpy in float64, on one slow core: a tenth of what the elementwise operators and the products
 # of matrices reach on the machine of docs/performance.md.

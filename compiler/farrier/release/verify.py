@@ -31,9 +31,10 @@ from farrier.ops.run import run_graph
 from farrier.ops.time_limit import OutOfTimeError
 from farrier.options.precision import Precision, rounding
 from farrier.release.draws import Draw, draws, numbers_of
+from farrier.release.limits import REFERENCE_S
 from farrier.release.onnxruntime import OnnxRuntime
 from farrier.release.parting import Parting, error_of, parting
-from farrier.release.reference_time import REFERENCE_S, ReferenceTime
+from farrier.release.reference_time import ReferenceTime
 from farrier.targets.linked import LinkedModel
 from farrier_device.measurement import (
     Argument,
