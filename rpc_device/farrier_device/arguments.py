@@ -107,11 +107,6 @@ class Arguments:
         ]
         return max(errors, default=None)
 
-    def trim(self, nbytes: int) -> None:
-        """Frees the buffers if together they hold more than `nbytes`."""
-        if sum(buffer.nbytes for buffer in self._buffers.values()) > nbytes:
-            self._buffers.clear()
-
     def _filled(self, position: int, argument: Argument, blobs: Mapping[str, Blob]) -> int:
         _check(position, argument, blobs)
         buffer = self._buffer(position, argument.nbytes)

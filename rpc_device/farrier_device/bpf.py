@@ -9,6 +9,7 @@ Source: Linux `include/uapi/linux/{seccomp,filter,audit}.h`.
 from __future__ import annotations
 
 import ctypes
+import itertools
 import struct
 from collections.abc import Iterable, Iterator
 
@@ -46,7 +47,7 @@ def native_calls(machine: str, deny: Instruction) -> Iterator[Instruction]:
 def install(libc: ctypes.CDLL, steps: Iterable[Instruction]) -> bool:
     """Installs a filter on this thread and those it will start; False where it cannot."""
     program = list(steps)
-    code = b"".join(struct.pack("=HBBI", *step) for step in program)
+    code = struct.pack("=" + "HBBI" * len(program), *itertools.chain.from_iterable(program))
     text = ctypes.create_string_buffer(code, len(code))
     head = struct.pack("@HP", len(program), ctypes.addressof(text))  # struct sock_fprog
     return bool(libc.prctl(_PR_SET_SECCOMP, ctypes.c_ulong(_MODE_FILTER), head, 0, 0) == 0)

@@ -1,7 +1,8 @@
 """The measurement child: a disposable process that runs candidates so that nobody else has to.
 
-Started by `sandbox.SandboxedProcess`, it encloses itself, greets, and then takes batch after batch
-over its socket. A batch is one frame and the descriptors of the library and the blobs:
+Forked by `fork_server` for one library, it encloses itself, greets, and takes batches of that
+library over its socket until it is killed. A batch is one frame and the descriptors of the library
+and the blobs:
 
     runner → child   {"request": <text>, "first": k, "pin": bool, "blobs": [sha256…]}
     child → runner   {"loaded": true}                           the library is in
@@ -17,34 +18,63 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import json
 import os
 import socket
-import sys
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from farrier_device import describe, measurement, sandbox, wire
+from farrier_device import measurement, namespaces, sandbox, seccomp, wire
 from farrier_device.arguments import Arguments, Blob
-from farrier_device.measurement import CandidateResult, MeasureRequest, Status
+from farrier_device.measurement import (
+    Argument,
+    Candidate,
+    CandidateResult,
+    MeasureRequest,
+    Part,
+    Role,
+    Status,
+)
 from farrier_device.measuring import Candidates
 from farrier_device.native import Library, NativeError, Pool
 
-_KEPT_BYTES = 256 << 20  # of buffers, from one batch to the next
+MOST_TEXT = 2000  # characters of a result's message
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    """`argv`: the limits as JSON, the process id of the keeper, the descriptor of the socket."""
-    limits, parent, descriptor = sys.argv[1:] if argv is None else argv
-    cpus = describe.available_cpus()
-    with socket.socket(fileno=int(descriptor)) as sock:
-        level = sandbox.enter(sandbox.Limits(**json.loads(limits)), int(parent))
+class Place(NamedTuple):
+    """What a fork server hands to a child: the descriptor of its socket, its limits, the server's
+    process id, the layers of isolation that it is within, and the machine's CPUs."""
+
+    descriptor: int
+    limits: sandbox.Limits
+    parent: int
+    layers: Sequence[str]
+    cpus: Sequence[int]
+
+
+def main(place: Place) -> None:
+    """Serve the runner until it hangs up."""
+    libc = sandbox.libc()
+    if place.layers and not seccomp.is_possible(libc):
+        namespaces.enter_own_ipc(libc)  # A filter of system calls leaves no way to shared memory.
+    namespaces.drop_capabilities(libc)
+    with socket.socket(fileno=place.descriptor) as sock:
+        level = sandbox.enter(place.limits, place.parent, within=place.layers)
         with contextlib.suppress(wire.ClosedError):
             wire.send(sock, {"ready": level})
             arguments = Arguments()
             while True:
-                _serve(sock, wire.receive(sock), arguments, cpus)
-                arguments.trim(_KEPT_BYTES)
+                _serve(sock, wire.receive(sock), arguments, place.cpus)
+
+
+def warm_up() -> None:
+    """Fill the caches of what every child does first, so that a fork inherits them: how a request
+    is read, and the C library."""
+    argument = Argument(Role.INPUT, 0)
+    candidate = Candidate("entry", (argument,), parts=(Part("part", ((0, 0),)),))
+    request = MeasureRequest("", (candidate,), reference=candidate)
+    measurement.request_from_json(measurement.to_json(request))
+    _encoded(0, CandidateResult(Status.OK))
+    sandbox.libc()
 
 
 def _serve(
@@ -73,7 +103,12 @@ def _serve(
 
 
 def _answer(sock: socket.socket, index: int, result: CandidateResult) -> None:
-    wire.send(sock, {"result": index, "value": dataclasses.asdict(result)})
+    wire.send(sock, _encoded(index, result))
+
+
+def _encoded(index: int, result: CandidateResult) -> dict[str, Any]:
+    short = dataclasses.replace(result, message=result.message[:MOST_TEXT])
+    return {"result": index, "value": dataclasses.asdict(short)}
 
 
 @contextlib.contextmanager
@@ -104,7 +139,3 @@ def _loaded(
             yield library, pool
     finally:
         os.close(file)
-
-
-if __name__ == "__main__":
-    main()

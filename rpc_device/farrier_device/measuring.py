@@ -39,7 +39,7 @@ class Candidates:
         self._pool = pool
         self._policy = policy
         self._blobs = blobs
-        self._fastest: dict[tuple[str, ...], float] = {}  # nanoseconds, by what is expected
+        self._fastest: dict[tuple[str, ...], float] = {}  # Ticks, by what is expected.
 
     def measure(
         self, candidate: Candidate, arguments: Arguments, started: Callable[[], None]
@@ -87,13 +87,13 @@ class Candidates:
         # Once more: a kernel that counts on its outputs being zero is right the first time only.
         error = arguments.max_error(candidate, self._blobs, self._library)
         wrong = self._compared(error, "right on the first call, but on a later one ")
-        samples = tuple(map(sum, zip(*each, strict=True)))
         if wrong is not None:
             return wrong
         if expected:
-            self._fastest[expected] = min(*samples, fastest)
-        parts = tuple(map(tuple, each)) if candidate.parts else ()
-        return CandidateResult(Status.OK, samples, error, parts_ns=parts)
+            self._fastest[expected] = min(*map(sum, zip(*each, strict=True)), fastest)
+        parts = tuple(tuple(self._library.ns_of(ticks)) for ticks in each)
+        samples = tuple(map(sum, zip(*parts, strict=True)))
+        return CandidateResult(Status.OK, samples, error, parts_ns=parts if candidate.parts else ())
 
     def _sample(
         self,
@@ -103,9 +103,9 @@ class Candidates:
         call_s: float,
         fastest: float,
     ) -> list[list[int]]:
-        """Nanoseconds of each step of each timed call, until the policy is content, the next call
-        would pass the deadline, or the race with the `fastest` candidate, whose fastest call took
-        so many nanoseconds, is lost. `min_time_s` counts the flushes between the calls too."""
+        """Return the ticks of each step of each timed call, until the policy is content, the next
+        call would pass the deadline, or the race with the `fastest` candidate, whose fastest call
+        took so many ticks, is lost. `min_time_s` counts the flushes between the calls too."""
         policy = self._policy
         warmup = min(policy.warmup, _affordable(deadline, call_s) - 1)
         if warmup > 0:
@@ -133,15 +133,15 @@ class Candidates:
     def _time(
         self, steps: Steps, repeats: int, flush: Sequence[tuple[int, int]]
     ) -> list[list[int]]:
-        """Nanoseconds of each step, `repeats` of them; the steps take turns."""
+        """Return the ticks of each step, `repeats` of them; the steps take turns."""
         first, *others = steps
         if not others:
-            return [self._library.time(*first, self._pool, repeats, flush)]
+            return [self._library.ticks(*first, self._pool, repeats, flush)]
         each: list[list[int]] = [[] for _ in steps]
         for _ in range(repeats):
-            each[0] += self._library.time(*first, self._pool, 1, flush)
+            each[0] += self._library.ticks(*first, self._pool, 1, flush)
             for samples, step in zip(each[1:], others, strict=True):
-                samples += self._library.time(*step, self._pool, 1)
+                samples += self._library.ticks(*step, self._pool, 1)
         return each
 
     def _compared(self, error: float | None, prefix: str = "") -> CandidateResult | None:

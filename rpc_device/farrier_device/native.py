@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import os
 import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 from farrier_device.closing import Closing
 from farrier_device.memory import Buffer, aligned_buffer, pointers
@@ -47,7 +48,8 @@ _WIDER = {"i16": 2, "u16": 2, "f16": 2, "bf16": 2, "f32": 4, "i32": 4, "u32": 4,
 DTYPE_BYTES = {name: _WIDER.get(name, 1) for name in DTYPE_CODES}
 
 _REFUSED_AT = 16  # in a pool: the kernel's error, after which no code of the library may run
-_CALIBRATION_S = 0.02  # the clocks are read to about 100 ns: an error of 1e-5
+_CALIBRATION_S = 0.01  # The clocks are read to about 100 ns, which is an error of 1e-5.
+_READINGS = 5  # of both clocks, of which the one counts that nothing interrupted
 
 
 class NativeError(Exception):
@@ -81,6 +83,7 @@ class Library(Closing):
                 *(pointer, pointer, pointer, pointer, number, number, pointer),
             )
             self._ticks = self.function("farrier_ticks", ctypes.c_uint64)
+            _begin_calibration(self._ticks)
         except NativeError:
             self.close()
             raise
@@ -133,23 +136,39 @@ class Library(Closing):
         repeats: int,
         flush: Sequence[tuple[int, int]] = (),
     ) -> list[int]:
-        """Nanoseconds of each of `repeats` calls, 1 at least: a counter that stood still ticks
-        seldom. Before each, the ranges in `flush` (address, bytes) leave every cache. Raises
-        NativeError where a call returns a failure."""
+        """Return the nanoseconds of each of `repeats` calls; see `ticks`."""
+        return self.ns_of(self.ticks(entry, args, pool, repeats, flush))
+
+    def ticks(
+        self,
+        entry: Entry,
+        args: Pointers,
+        pool: Pool,
+        repeats: int,
+        flush: Sequence[tuple[int, int]] = (),
+    ) -> list[int]:
+        """Return the ticks of each of `repeats` calls. Before each, the ranges in `flush` (address,
+        bytes) leave every cache. Raises NativeError where a call returns a failure."""
         ticks = (ctypes.c_uint64 * repeats)()
         ranges = (ctypes.c_int64 * (2 * len(flush)))(*(word for pair in flush for word in pair))
         function = ctypes.cast(entry, ctypes.c_void_p)  # type: ignore[arg-type]
         code = self._time(function, args, pool.address, ranges, len(flush), repeats, ticks)
         if code != 0:
             raise NativeError(f"returned code {code}")
+        return list(ticks)
+
+    def ns_of(self, ticks: Sequence[int]) -> list[int]:
+        """Return ticks in nanoseconds, 1 at least: a counter that stood still ticks seldom."""
         scale = self.ns_per_tick()
         return [max(1, round(count * scale)) for count in ticks]
 
     def ns_per_tick(self) -> float:
-        """The period of the counter that `farrier_time` reads, measured once a process."""
+        """The period of the counter that `farrier_time` reads, measured once a process: since the
+        first library was loaded, or longer where that is too short a time."""
         global _ns_per_tick
         if _ns_per_tick is None:
-            _ns_per_tick = calibrate(self._ticks)
+            assert _calibration is not None
+            _ns_per_tick = calibrate(self._ticks, _calibration)
         return _ns_per_tick
 
     def close(self) -> None:
@@ -233,15 +252,43 @@ def call(entry: Entry, args: Pointers, pool: Pool) -> None:
         raise NativeError(f"the entry point returned code {code}")
 
 
-def calibrate(read_ticks: Callable[[], int]) -> float:
-    """Nanoseconds a tick of a counter, against the monotonic clock."""
-    start_ticks, start = read_ticks(), time.perf_counter_ns()
-    time.sleep(_CALIBRATION_S)
-    ticks, end = read_ticks(), time.perf_counter_ns()
-    return (end - start) / (ticks - start_ticks)
+class Reading(NamedTuple):
+    """Two clocks at the same time."""
+
+    ticks: int
+    ns: int
 
 
-_ns_per_tick: float | None = None  # one hardware counter, whichever library reads it
+def read_both(read_ticks: Callable[[], int]) -> Reading:
+    """Read a counter and the monotonic clock at once, as far as nothing interrupts that."""
+    narrowest, reading = math.inf, Reading(0, 0)
+    for _ in range(_READINGS):
+        before = time.perf_counter_ns()
+        ticks = read_ticks()
+        after = time.perf_counter_ns()
+        if after - before < narrowest:
+            narrowest, reading = after - before, Reading(ticks, (before + after) // 2)
+    return reading
+
+
+def calibrate(read_ticks: Callable[[], int], begin: Reading) -> float:
+    """Return the nanoseconds a tick of a counter, against the monotonic clock, since `begin`; wait
+    where that is too short a time."""
+    passed_s = (time.perf_counter_ns() - begin.ns) / 1e9
+    time.sleep(max(0.0, _CALIBRATION_S - passed_s))
+    end = read_both(read_ticks)
+    return (end.ns - begin.ns) / (end.ticks - begin.ticks)
+
+
+def _begin_calibration(read_ticks: Callable[[], int]) -> None:
+    global _calibration
+    if _calibration is None:
+        _calibration = read_both(read_ticks)
+
+
+# There is one hardware counter, whichever library reads it.
+_calibration: Reading | None = None
+_ns_per_tick: float | None = None
 
 _dlclose = ctypes.CDLL(None).dlclose
 _dlclose.argtypes = (ctypes.c_void_p,)

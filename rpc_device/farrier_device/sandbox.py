@@ -1,8 +1,9 @@
 """Layers of protection around a process that runs unread code, and who ends it when it hangs.
 
-`enter` is called by the process itself, before it takes any work; `SandboxedProcess` is its keeper.
-What a layer needs differs by kernel and architecture, so `enter` says which it could raise, as a
-level such as "seccomp+landlock+rlimits", and a keeper may require some.
+`enter` is called by the process itself, before it takes any work; `SandboxedProcess` is its keeper,
+or that of the `fork_server` which forks it. What a layer needs differs by kernel and architecture,
+so `enter` returns those that it could raise, as a level such as "seccomp+landlock+pidns+rlimits",
+and a keeper may require some.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import dataclasses
+import functools
 import json
 import os
 import resource
@@ -21,7 +23,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from farrier_device import landlock, seccomp, wire
 
@@ -29,7 +30,8 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
 _PR_SET_NO_NEW_PRIVS = 38
 
-_START_TIMEOUT_S = 30.0
+_START_TIMEOUT_S = 30.0  # until a process greets
+_MOST_GREETING = 4096  # bytes: the names of layers, and a number
 _STDERR_TAIL = 2000  # bytes
 _OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _PACKAGE_ROOT = str(Path(__file__).parent.parent)
@@ -55,34 +57,52 @@ class Limits:
         return cls(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
 
 
+@functools.cache
+def libc() -> ctypes.CDLL:
+    """Return the C library of this process; a fork inherits it."""
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def die_with(library: ctypes.CDLL, parent: int) -> None:
+    """Have the kernel kill the calling process when its parent ends; end now if it has."""
+    library.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def hide(library: ctypes.CDLL) -> None:
+    """Keep the memory of the calling process from processes of the same user, and out of core
+    dumps."""
+    library.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+    _lower(resource.RLIMIT_CORE, 0)
+
+
 def enter(
     limits: Limits,
     parent: int,
     *,
+    within: Sequence[str] = (),
     reads: Mapping[Path, landlock.Access] | None = None,
     filtered: Callable[[ctypes.CDLL], bool] = seccomp.restrict,
 ) -> str:
-    """Encloses the calling process, which must have one thread; returns the level reached.
+    """Enclose the calling process, which must have one thread; return the level reached.
 
     Afterwards it dies with its parent, leaves no core dump and gains no privilege; see `landlock`
-    and `seccomp` for what else it can no longer do. `reads` are paths that stay open to it, and
-    `filtered` installs another filter of system calls.
+    and `seccomp` for what else it can no longer do. `within` are layers that it is within already,
+    `reads` are paths that stay open to it, and `filtered` installs another filter of system calls.
     """
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(1)  # it died before it could be watched
-    libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
-    _lower(resource.RLIMIT_CORE, 0)
+    library = libc()
+    die_with(library, parent)
+    hide(library)
     _lower(resource.RLIMIT_AS, limits.memory_bytes)
     _lower(resource.RLIMIT_CPU, limits.cpu_s)
     _lower(resource.RLIMIT_NOFILE, limits.open_files)
     _lower(resource.RLIMIT_FSIZE, limits.file_bytes)
-    level = ["rlimits"]
-    if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0:
-        if landlock.restrict(libc, reads):
+    level = [*within, "rlimits"]
+    if library.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0:
+        if landlock.restrict(library, reads):
             level.insert(0, "landlock")
-        if filtered(libc):
+        if filtered(library):
             level.insert(0, "seccomp")
     return "+".join(level)
 
@@ -106,14 +126,15 @@ class SandboxedProcess:
     """
 
     level: str  # what `enter` answered
+    greeter: int  # the process that did; 0 if the kernel did not tell
 
     def __init__(
         self,
         module: str,
         limits: Limits,
         *,
+        name: str,
         required: str = "",
-        name: str = "the measurement child",
         words: Sequence[str] = (),
     ) -> None:
         """`words` are more arguments of its `main`. Raises SandboxError where it does not start, or
@@ -123,6 +144,7 @@ class SandboxedProcess:
         self._stderr = os.memfd_create("farrier-stderr", os.MFD_CLOEXEC)
         self._directory = ""
         self.sock, theirs = socket.socketpair()
+        wire.ask_for_senders(self.sock)
         own = [json.dumps(dataclasses.asdict(limits)), str(os.getpid()), str(theirs.fileno())]
         # Isolated, without `site`: it sees the standard library and this package, and is quick.
         flags = ["-I", "-S", "-c", _BOOTSTRAP.format(module), _PACKAGE_ROOT]
@@ -140,7 +162,7 @@ class SandboxedProcess:
                     start_new_session=True,
                 )
             self.pid = self._process.pid
-            self.level = self._greeting()
+            self.greeter, self.level = self._greeting()
             require(self.level, required)
         except OSError as error:
             self.kill()
@@ -149,14 +171,12 @@ class SandboxedProcess:
             self.kill()
             raise
 
-    def _greeting(self) -> str:
-        self.sock.settimeout(_START_TIMEOUT_S)
+    def _greeting(self) -> tuple[int, str]:
         try:
-            greeting: dict[str, Any] = wire.receive(self.sock)
+            return greeting(self.sock)
         except (wire.ClosedError, wire.WireError, TimeoutError):
             self._end()
             raise SandboxError(f"{self._name} did not start: {self.said()}") from None
-        return str(greeting.get("ready", ""))
 
     def kill(self) -> str:
         """Ends the process and all it started, at once, stopped or not; says how it had ended if it
@@ -193,9 +213,7 @@ class SandboxedProcess:
 
     def said(self) -> str:
         """The end of what it wrote on stderr."""
-        size = os.fstat(self._stderr).st_size
-        tail = os.pread(self._stderr, _STDERR_TAIL, max(0, size - _STDERR_TAIL))
-        return tail.decode(errors="replace").strip() or "it said nothing"
+        return end_of(self._stderr)
 
     def _end(self) -> str:
         if self._process is None:
@@ -205,6 +223,20 @@ class SandboxedProcess:
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
         return describe_exit(self._process.returncode)
+
+
+def greeting(sock: socket.socket) -> tuple[int, str]:
+    """Wait for a process to greet; return its number (`wire.sender`) and the level that it has
+    reached. Raises ClosedError, WireError, TimeoutError."""
+    pid = wire.sender(sock, _START_TIMEOUT_S)
+    return pid, str(wire.receive(sock, _MOST_GREETING, _START_TIMEOUT_S).get("ready", ""))
+
+
+def end_of(stderr: int) -> str:
+    """Return the last words in a file that is the stderr of a process."""
+    size = os.fstat(stderr).st_size
+    tail = os.pread(stderr, _STDERR_TAIL, max(0, size - _STDERR_TAIL))
+    return tail.decode(errors="replace").strip() or "it said nothing"
 
 
 def is_from_outside(code: int | None) -> bool:

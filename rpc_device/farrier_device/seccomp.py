@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import os
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -81,6 +82,8 @@ _WRITING = os.O_ACCMODE | os.O_CREAT | os.O_TRUNC | os.O_APPEND | _TMPFILE
 _REQUEST_PERMISSION = 0x1023  # ARCH_REQ_XCOMP_PERM: asks for tile registers
 
 _WHOLE = 0xFFFFFFFF
+_OWN = 0xFFFFFFFE  # stands for the number of the process itself: no process has it, nor a call
+_PR_GET_SECCOMP = 21
 
 
 class _Rule(NamedTuple):
@@ -117,8 +120,22 @@ def restrict(libc: ctypes.CDLL) -> bool:
 
     `no_new_privs` must be set. False also on an architecture without a call table here.
     """
-    machine = arch()
-    return machine in bpf.AUDIT_ARCH and bpf.install(libc, _filter(machine, os.getpid()))
+    if not is_possible(libc):
+        return False
+    pid = os.getpid()
+    steps = ((a, b, c, pid if d == _OWN else d) for a, b, c, d in _steps(arch()))
+    return bpf.install(libc, steps)
+
+
+def is_possible(libc: ctypes.CDLL) -> bool:
+    """Return whether this kernel has filters, and this architecture a call table here."""
+    return arch() in bpf.AUDIT_ARCH and libc.prctl(_PR_GET_SECCOMP, 0, 0, 0, 0) >= 0
+
+
+@functools.cache
+def _steps(machine: str) -> list[bpf.Instruction]:
+    """Return the filter of every process of a machine, which says `_OWN` where its number goes."""
+    return list(_filter(machine, _OWN))
 
 
 def _filter(machine: str, pid: int) -> Iterator[bpf.Instruction]:

@@ -11,16 +11,22 @@ import json
 import os
 import socket
 import struct
+import time
 from collections.abc import Sequence
 from typing import Any
 
 _LENGTH = struct.Struct("<I")
+_CREDENTIALS = struct.Struct("=iII")  # struct ucred: process, user, group
 MAX_FRAME = 64 << 20  # bytes; a longer one is nonsense
 _FILES_A_MESSAGE = 64  # the kernel takes up to 253
 
 
 class WireError(Exception):
     """The other side sent something that is no frame."""
+
+
+class TooLongError(WireError):
+    """The other side announced a longer frame than it may send."""
 
 
 class ClosedError(Exception):
@@ -36,13 +42,20 @@ def send(sock: socket.socket, message: dict[str, Any]) -> None:
         raise ClosedError from None
 
 
-def receive(sock: socket.socket, most: int = MAX_FRAME) -> dict[str, Any]:
-    """The next frame, of at most so many bytes. Raises ClosedError, WireError, and the socket's
-    TimeoutError."""
-    (length,) = _LENGTH.unpack(_exactly(sock, _LENGTH.size))
+def receive(
+    sock: socket.socket, most: int = MAX_FRAME, within_s: float | None = None
+) -> dict[str, Any]:
+    """Return the next frame. Raises ClosedError, WireError, and TimeoutError.
+
+    TooLongError is raised before a byte of a frame of more than `most` bytes is read or has memory.
+    `within_s` bounds the time of the whole frame, however slowly it comes; without it the socket's
+    timeout bounds the time of each part.
+    """
+    deadline = None if within_s is None else time.monotonic() + within_s
+    (length,) = _LENGTH.unpack(_exactly(sock, _LENGTH.size, deadline))
     if length > most:
-        raise WireError(f"a frame of {length} bytes, of which {most} are the most")
-    text = _exactly(sock, length)
+        raise TooLongError(f"a frame of {length} bytes, of which {most} are the most")
+    text = _exactly(sock, length, deadline)
     try:
         message = json.loads(text)
     except (ValueError, RecursionError):
@@ -82,9 +95,40 @@ def receive_files(sock: socket.socket, count: int) -> list[int]:
     return files
 
 
-def _exactly(sock: socket.socket, count: int) -> bytes:
+def ask_for_senders(sock: socket.socket) -> None:
+    """Have the kernel tell who sends what comes over a socket from now on: see `sender`."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+
+
+def sender(sock: socket.socket, within_s: float) -> int:
+    """Wait for a byte and leave it there; return the process that sent it, 0 if nobody can tell.
+
+    It has the number by which this process knows it, whichever namespace it is in. Raises
+    ClosedError and TimeoutError.
+    """
+    sock.settimeout(within_s)
+    try:
+        data, notes, _, _ = sock.recvmsg(1, socket.CMSG_SPACE(_CREDENTIALS.size), socket.MSG_PEEK)
+    except ConnectionResetError:
+        raise ClosedError from None
+    if not data:
+        raise ClosedError
+    for level, kind, note in notes:
+        if (level, kind, len(note)) == (
+            socket.SOL_SOCKET,
+            socket.SCM_CREDENTIALS,
+            _CREDENTIALS.size,
+        ):
+            pid: int = _CREDENTIALS.unpack(note)[0]
+            return pid
+    return 0
+
+
+def _exactly(sock: socket.socket, count: int, deadline: float | None) -> bytes:
     data = bytearray()
     while len(data) < count:
+        if deadline is not None:
+            sock.settimeout(_left_s(deadline))
         try:
             part = sock.recv(min(count - len(data), 1 << 20))
         except ConnectionResetError:
@@ -93,3 +137,11 @@ def _exactly(sock: socket.socket, count: int) -> bytes:
             raise ClosedError
         data += part
     return bytes(data)
+
+
+def _left_s(deadline: float) -> float:
+    """Return the seconds until a time of the monotonic clock. Raises TimeoutError after it."""
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left

@@ -28,7 +28,7 @@ VICTIMS = {
     "trainer": "farrier.cli trainer",
     "training process": "farrier_worker.train",
     "agent": "-m farrier_device ",
-    "measurement child": "import farrier_device.child",
+    "measurement child": "import farrier_device.fork_server",
     "Valkey": "valkey-server",
 }
 KILL, STOP, CUT, FILL = "kill", "stop", "cut", "fill"

@@ -25,7 +25,7 @@ from farrier_device.measurement import (
     Status,
     TimingPolicy,
 )
-from tests.rpc_device.children import children_of
+from tests.rpc_device.children import measuring_processes
 from tests.rpc_device.doubling import Doubling, linked_kernels
 
 QUICK = TimingPolicy(min_repeats=3, min_time_s=0.001, timeout_s=5.0)
@@ -282,9 +282,9 @@ class ChildRunnerContract(RunnerContract):
         self.temporary = tmp_path / "temporary"
         self.temporary.mkdir()
         monkeypatch.setattr(tempfile, "tempdir", str(self.temporary))
-        self._children = children_of(os.getpid())
+        self._processes = measuring_processes(os.getpid())
 
     def left_behind(self) -> list[str]:
-        children = set(children_of(os.getpid())) - set(self._children)
+        processes = set(measuring_processes(os.getpid())) - set(self._processes)
         folders = self.temporary.glob("farrier-child-*")
-        return [*map(str, children), *(folder.name for folder in folders)]
+        return [*map(str, processes), *(folder.name for folder in folders)]

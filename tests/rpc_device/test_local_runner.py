@@ -8,7 +8,6 @@ import signal
 import tempfile
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
@@ -27,13 +26,14 @@ from farrier_device.measurement import (
     request_from_json,
     to_json,
 )
-from farrier_device.runners import supervisor
+from farrier_device.processes import is_running
+from farrier_device.runners import children, supervisor
+from farrier_device.runners.children import Child, Children
 from farrier_device.runners.local import ChildRunner
 from farrier_device.runners.reference import AroundReference
 from farrier_device.runners.supervisor import Run
-from farrier_device.sandbox import SandboxedProcess
 from tests.measure.runner_contract import ChildRunnerContract
-from tests.rpc_device.children import children_of
+from tests.rpc_device.children import measuring_processes
 
 QUICK = TimingPolicy(min_repeats=3, min_time_s=0.001, timeout_s=5.0)
 
@@ -400,47 +400,90 @@ class TestReference:
 
 
 class TestChild:
-    def test_child_is_kept(self, runner, folder, library, doubling):
+    def test_every_batch_has_its_own_and_the_fork_server_is_kept(
+        self, runner, folder, library, doubling, monkeypatch
+    ):
+        pids = []
+        greet = Child.greet
+
+        def noted(child):
+            greet(child)
+            pids.append(child.pid)
+
+        monkeypatch.setattr(Child, "greet", noted)
         request = request_of(folder, library, doubling.candidate("right", cold=True))
-        runner.measure(request, folder)
-        before = children_of(os.getpid())
+        assert runner.measure(request, folder).results[0].status is Status.OK
+        before = measuring_processes(os.getpid())
         for _ in range(10):
             assert runner.measure(request, folder).results[0].status is Status.OK
-        assert children_of(os.getpid()) == before
+            assert measuring_processes(os.getpid()) == before
+        assert len(set(pids)) == 11
+        assert not any(map(is_running, pids))
 
     def test_kill_from_outside_is_not_the_candidates_doing(self, folder, library, doubling):
+        request = self._slow_and_right(folder, library, doubling)
         with ChildRunner() as own:
-            self._shoot(own, folder, library, doubling, signal.SIGKILL)
+            results = self._disturbed(own, request, folder, signal.SIGKILL, child_of)
+        assert [result.status for result in results] == [Status.OK, Status.OK]
 
     def test_stopped_child_times_out(self, folder, library, doubling):
-        request = request_of(
-            folder,
-            library,
-            *map(doubling.candidate, ["slow", "right"]),
-            policy=dataclasses.replace(QUICK, min_repeats=4, timeout_s=3.0),
-        )
+        request = self._slow_and_right(folder, library, doubling, timeout_s=3.0)
         with ChildRunner() as own:
-            own.sandbox_level()
-            (pid,) = [p for p in children_of(os.getpid()) if p == own._supervisor.child().pid]
-            timer = threading.Timer(0.4, os.kill, (pid, signal.SIGSTOP))
-            timer.start()
-            stopped, after = own.measure(request, folder).results
-            timer.join()
+            stopped, after = self._disturbed(own, request, folder, signal.SIGSTOP, child_of)
         assert stopped.status is Status.TIMEOUT
         assert after.status is Status.OK
-        assert not Path(f"/proc/{pid}").exists()
 
-    def _shoot(self, own, folder, library, doubling, number):
-        policy = dataclasses.replace(QUICK, min_repeats=4)
-        request = request_of(
-            folder, library, *map(doubling.candidate, ["slow", "right"]), policy=policy
-        )
+    @pytest.mark.parametrize("victim", ["first", "behind"])
+    def test_a_fork_server_that_is_killed_is_replaced(self, folder, library, doubling, victim):
+        """In mid-batch, where its child goes with it; and between two batches."""
+        request = self._slow_and_right(folder, library, doubling)
+        with ChildRunner() as own:
+            own.sandbox_level()
+            old = fork_server_of(own)
+            results = self._disturbed(own, request, folder, signal.SIGKILL, PROCESSES[victim])
+            assert [result.status for result in results] == [Status.OK, Status.OK]
+            assert not is_running(old)
+            os.kill(PROCESSES[victim](own), signal.SIGKILL)
+            assert own.measure(request, folder).results[1].status is Status.OK
+            assert fork_server_of(own) != old
+
+    def test_a_fork_server_that_stands_still_is_replaced(
+        self, folder, library, doubling, monkeypatch
+    ):
+        """Its child's results, which it has no part in, count."""
+        monkeypatch.setattr(children, "_END_S", 1.0)
+        monkeypatch.setattr(children, "_FORK_S", 1.0)
+        request = self._slow_and_right(folder, library, doubling)
+        with ChildRunner() as own:
+            own.sandbox_level()
+            old = fork_server_of(own)
+            results = self._disturbed(own, request, folder, signal.SIGSTOP, fork_server_of)
+            assert [result.status for result in results] == [Status.OK, Status.OK]
+            assert not is_running(old)
+            own.sandbox_level()
+            os.kill(fork_server_of(own), signal.SIGSTOP)
+            assert own.measure(request, folder).results[1].status is Status.OK
+
+    def _slow_and_right(self, folder, library, doubling, timeout_s=5.0):
+        policy = dataclasses.replace(QUICK, min_repeats=4, timeout_s=timeout_s)
+        candidates = map(doubling.candidate, ["slow", "right"])
+        return request_of(folder, library, *candidates, policy=policy)
+
+    def _disturbed(self, own, request, folder, number, victim):
+        """The results of a batch in whose first candidate a process of the runner gets a signal."""
         own.sandbox_level()
-        timer = threading.Timer(0.4, os.kill, (own._supervisor.child().pid, number))
+        pids = []
+
+        def disturb():
+            pids.append(victim(own))
+            os.kill(pids[0], number)
+
+        timer = threading.Timer(0.4, disturb)
         timer.start()
         results = own.measure(request, folder).results
         timer.join()
-        assert [result.status for result in results] == [Status.OK, Status.OK]
+        assert not is_running(pids[0])
+        return results
 
     def test_cancel_ends_the_batch(self, runner, folder, library, doubling):
         cancelled = threading.Event()
@@ -465,39 +508,58 @@ class TestChild:
             thread = threading.Thread(target=own.sandbox_level)
             thread.start()
             thread.join()
-            before = own._supervisor.child().pid
+            before = fork_server_of(own)
             time.sleep(0.1)
             assert own.measure(request, folder).results[0].status is Status.OK
-            assert own._supervisor.child().pid == before
+            assert fork_server_of(own) == before
 
     def test_a_signal_while_a_child_is_ended_leaves_nothing_behind(self, tmp_path, monkeypatch):
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-        before = children_of(os.getpid())
+        before = measuring_processes(os.getpid())
         runner = ChildRunner()
-        runner.sandbox_level()
-        assert list(tmp_path.iterdir())
-        end = SandboxedProcess._end
+        end = Children.end
 
-        def interrupted(child):
-            monkeypatch.setattr(SandboxedProcess, "_end", end)
+        def interrupted(own, grace_s=0.0):
+            monkeypatch.setattr(Children, "end", end)
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(SandboxedProcess, "_end", interrupted)
+        monkeypatch.setattr(Children, "end", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            runner._supervisor._drop()
+            runner.sandbox_level()
+        assert list(tmp_path.iterdir())
         runner.close()
         assert not list(tmp_path.iterdir())
-        assert children_of(os.getpid()) == before
+        assert measuring_processes(os.getpid()) == before
 
-    def test_close_leaves_nothing_behind(self, folder, library, doubling):
+    def test_close_leaves_nothing_behind(self, folder, library, doubling, tmp_path, monkeypatch):
+        scratch = tmp_path / "scratch"
+        scratch.mkdir()
+        monkeypatch.setattr(tempfile, "tempdir", str(scratch))
         own = ChildRunner()
         own.measure(request_of(folder, library, doubling.candidate("right")), folder)
-        child = own._supervisor.child()
-        directory = Path(child._directory)
-        assert directory.is_dir()
+        server = fork_server_of(own)
+        assert len(list(scratch.iterdir())) == 1  # the fork server's; that of the child is gone
         own.close()
         own.close()
-        assert not Path(f"/proc/{child.pid}").exists()
-        assert not directory.exists()
+        assert not is_running(server)
+        assert not list(scratch.iterdir())
         with pytest.raises(ValueError, match="closed"):
             own.measure(request_of(folder, library), folder)
+
+
+def child_of(runner) -> int:
+    """The process id of the runner's child."""
+    return runner._supervisor._children._child.pid
+
+
+def fork_server_of(runner) -> int:
+    """The process id of the runner's fork server."""
+    return runner._supervisor._children._server.greeter
+
+
+def behind(runner) -> int:
+    """The process id of what stands before the fork server, which may be itself."""
+    return runner._supervisor._children._server.pid
+
+
+PROCESSES = {"first": fork_server_of, "behind": behind}

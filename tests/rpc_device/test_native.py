@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import ctypes
+import itertools
 import math
 import random
 import statistics
@@ -24,6 +25,7 @@ from farrier_device.native import (
     calibrate,
     call,
     pointers,
+    read_both,
 )
 
 COUNT = 1009
@@ -148,7 +150,22 @@ class TestTime:
             assert loaded.time(loaded.entry("right"), pointers([]), pool, 3) == [1, 1, 1]
 
     def test_calibration(self):
-        assert calibrate(lambda: time.perf_counter_ns() // 4) == pytest.approx(4, rel=1e-2)
+        def quarters():
+            return time.perf_counter_ns() // 4
+
+        begin = read_both(quarters)
+        assert calibrate(quarters, begin) == pytest.approx(4, rel=1e-3)
+
+    def test_a_reading_that_was_interrupted_does_not_count(self):
+        calls = itertools.count()
+
+        def held_up():
+            ticks = time.perf_counter_ns()
+            time.sleep(0.005 * (next(calls) != 3))
+            return ticks
+
+        ticks, ns = read_both(held_up)
+        assert 0 <= ns - ticks < 2_000_000
 
 
 class TestMaxError:

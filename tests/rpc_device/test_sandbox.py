@@ -6,12 +6,15 @@ import errno
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from farrier_device import sandbox
 from farrier_device.measurement import DeviceFault, MeasureRequest, Status, TimingPolicy
+from farrier_device.processes import is_running
+from farrier_device.runners.children import Children
 from farrier_device.runners.local import ChildRunner
 
 ESCAPED = 200  # what the kernels return when their system call went through
@@ -26,15 +29,6 @@ def code_of(runner, folder, library, doubling, symbol) -> int:
     prefix, code = only.message.rsplit(" ", 1)
     assert prefix == f"{symbol} returned"
     return int(code)
-
-
-def state_of(pid) -> str:
-    """The letter of /proc for a process, "" where there is none."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):  # it may end while the file is open
-        return ""
-    return text.rpartition(")")[2].split()[0]
 
 
 class TestSystemCalls:
@@ -85,9 +79,8 @@ class TestLevel:
 class TestProcess:
     @pytest.fixture
     def child(self):
-        process = sandbox.SandboxedProcess("farrier_device.child", sandbox.Limits.of_machine())
-        yield process
-        process.kill()
+        with Children(sandbox.Limits.of_machine(), "") as own:
+            yield own.child()
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root may look into the child")
     def test_environment_and_descriptors(self, child):
@@ -95,6 +88,9 @@ class TestProcess:
         assert (proc / "environ").read_bytes() == b""
         names = {os.readlink(link).split(":")[0] for link in (proc / "fd").iterdir()}
         assert names == {"/dev/null", "socket", "/memfd"}
+        assert (
+            len(list((proc / "fd").iterdir())) == 4
+        )  # One socket: the fork server's is not its own.
         assert os.getsid(child.pid) == child.pid
         assert list(Path(os.readlink(proc / "cwd")).iterdir()) == []
 
@@ -110,46 +106,54 @@ class TestProcess:
         status = Path(f"/proc/{child.pid}/status").read_text()
         assert "NoNewPrivs:\t1" in status
         assert "Seccomp:\t2" in status
+        assert f"CapPrm:\t{0:016x}" in status
 
-    def test_dies_with_its_parent(self):
-        """Also when stopped, which an end of file on its socket would not notice."""
+    @pytest.mark.parametrize("stopped", ["child", "server", "behind"])
+    def test_dies_with_its_keeper(self, stopped):
+        """Also when stopped, which an end of file on a socket would not notice."""
         script = (
-            "import os, signal, time\n"
+            "import os, signal, sys\n"
             "from farrier_device import sandbox\n"
-            "limits = sandbox.Limits.of_machine()\n"
-            "child = sandbox.SandboxedProcess('farrier_device.child', limits)\n"
-            "os.kill(child.pid, signal.SIGSTOP)\n"
-            "print(child.pid, child._directory, flush=True)\n"
+            "from farrier_device.runners.children import Children\n"
+            "own = Children(sandbox.Limits.of_machine(), '')\n"
+            "child, server = own.child(), own._server\n"
+            "pids = dict(child=child.pid, server=server.greeter, behind=server.pid)\n"
+            "os.kill(pids[sys.argv[1]], signal.SIGSTOP)\n"
+            "print(*pids.values(), child.folder, server._directory, flush=True)\n"
             "os._exit(0)\n"
         )
         path = os.pathsep.join(sys.path)
         done = subprocess.run(
-            [sys.executable, "-c", script],
+            [sys.executable, "-c", script, stopped],
             env={"PYTHONPATH": path},
             capture_output=True,
             text=True,
             timeout=30,
             check=True,
         )
-        pid, directory = done.stdout.split()
+        *pids, folder, directory = done.stdout.split()
+        os.rmdir(folder)
         os.rmdir(directory)
         for _ in range(100):
-            if state_of(pid) in ("", "Z"):
+            if not any(is_running(int(pid)) for pid in pids):
                 return
-            os.sched_yield()
-            subprocess.run(["sleep", "0.02"], check=True)
-        pytest.fail(f"child {pid} outlived its parent")
+            time.sleep(0.02)
+        pytest.fail(f"one of {pids} outlived its keeper")
 
     def test_child_that_cannot_start_says_why(self):
         with pytest.raises(
             sandbox.SandboxError, match=r"No module named 'farrier_device\.nothing'"
         ):
-            sandbox.SandboxedProcess("farrier_device.nothing", sandbox.Limits.of_machine())
+            sandbox.SandboxedProcess(
+                "farrier_device.nothing", sandbox.Limits.of_machine(), name="it"
+            )
 
     def test_interpreter_that_cannot_be_executed(self, monkeypatch, tmp_path):
         monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
         with pytest.raises(sandbox.SandboxError, match="cannot be started"):
-            sandbox.SandboxedProcess("farrier_device.child", sandbox.Limits.of_machine())
+            sandbox.SandboxedProcess(
+                "farrier_device.fork_server", sandbox.Limits.of_machine(), name="it"
+            )
 
     def test_exit_in_words(self):
         assert sandbox.describe_exit(-11) == "killed by SIGSEGV"

@@ -1,8 +1,9 @@
-"""The runner of this machine: measures batches in a sandboxed child and survives what they do.
+"""The runner of this machine: measures batches in sandboxed children and survives what they do.
 
-Used by the local compile path and by the device agent alike. The child is kept from batch to batch,
-because starting Python costs more than most trials; one that crashed or hung is replaced when the
-next candidate needs it. (No spare waits: its start would disturb the timing of whatever runs.)
+Used by the local compile path and by the device agent alike. Every batch has a child of its own,
+which loads one library and is gone, with all that the library has started, before the next begins:
+whoever wrote that library, nothing of it reaches another. One that crashed or hung is replaced when
+the next candidate needs it. (No spare waits: its start would disturb the timing of whatever runs.)
 """
 
 from __future__ import annotations
@@ -71,12 +72,12 @@ class ChildRunner(Closing):
         return None
 
     def sandbox_level(self) -> str:
-        """The isolation that children reach here, such as "seccomp+landlock+rlimits".
+        """The isolation that children reach here, such as "seccomp+landlock+pidns+rlimits".
 
         Raises SandboxError where no child starts, or the level lacks a wall that is required.
         """
-        with self._lock:
-            return self._supervisor.child().level
+        with self._lock, self._supervisor.batch() as level:
+            return level
 
     def measure(
         self,
@@ -84,9 +85,11 @@ class ChildRunner(Closing):
         blobs: BlobSource,
         cancelled: threading.Event | None = None,
     ) -> MeasureResult:
-        """Never raises for what a candidate, a blob or a child does: failure is a field.
+        """Return how the batch did; what a candidate, a blob or a child does raises nothing, but is
+        a field.
 
-        A batch whose `cancelled` is set ends within a second, as `DeviceFault.LOST`.
+        When it returns, nothing that the library has started runs any more. A batch whose
+        `cancelled` is set ends within a second, as `DeviceFault.LOST`.
         """
         request = _for_an_emulator(request) if self.emulated else request
         level = ""
@@ -95,13 +98,8 @@ class ChildRunner(Closing):
                 raise ValueError("the runner is closed")
             begin = time.monotonic()  # the batches before it are not its own time
             try:
-                level = self._supervisor.child().level
-                cancelled = cancelled or threading.Event()
-                with BatchFiles(_without_rival(request), blobs) as files:
-                    if request.rival is None:
-                        result = self._measured(request, files, cancelled)
-                    else:
-                        result = self._raced(request, request.rival, files, blobs, cancelled)
+                with self._supervisor.batch() as level:
+                    result = self._answer(request, blobs, cancelled or threading.Event())
             except (BlobError, SandboxError) as error:
                 result = MeasureResult(fault=DeviceFault.BROKEN, message=str(error))
             except CancelledError:
@@ -114,11 +112,19 @@ class ChildRunner(Closing):
         )
 
     def close(self) -> None:
-        """Ends the child; a second call does nothing."""
+        """End the child and the process that forks it; a second call does nothing."""
         with self._lock:
             if not self._closed:
                 self._closed = True
                 self._supervisor.close()
+
+    def _answer(
+        self, request: MeasureRequest, blobs: BlobSource, cancelled: threading.Event
+    ) -> MeasureResult:
+        with BatchFiles(_without_rival(request), blobs) as files:
+            if request.rival is None:
+                return self._measured(request, files, cancelled)
+            return self._raced(request, request.rival, files, blobs, cancelled)
 
     def _measured(
         self, request: MeasureRequest, files: BatchFiles, cancelled: threading.Event

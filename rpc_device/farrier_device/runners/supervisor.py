@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-import concurrent.futures
+import contextlib
 import dataclasses
 import select
 import socket
 import threading
 import time
+from collections.abc import Iterator
+from typing import Any
 
 from farrier_device import measurement, wire
 from farrier_device.measurement import CandidateResult, MeasureRequest, Status
+from farrier_device.runners.children import Children
 from farrier_device.runners.files import BatchFiles
-from farrier_device.sandbox import Limits, SandboxedProcess, is_from_outside
+from farrier_device.sandbox import Limits, describe_exit, is_from_outside
 
-_CHILD = "farrier_device.child"
 _SETUP_TIMEOUT_S = 60.0  # to load a library, or to fill one candidate's arguments
 _READ_BYTES_S = 20e6  # of large ones, from a slow disk
 _MOST_SETUP_S = 900.0
 _CLEAR_UP_S = 10.0  # to end the threads and unload the library, after the last candidate
 _WIRE_TIMEOUT_S = 10.0  # for the rest of a frame that has begun
+# A frame of a child is a result at most: 2,000 characters of text, each of which JSON may write in
+# 12 bytes, with the names of the fields; and samples of 20 digits with a comma.
+_TEXT_BYTES = 32 << 10
+_SAMPLE_BYTES = 21
 _GLANCE_S = 0.2  # how often to look whether the batch was cancelled
 _EXIT_S = 1.0  # from the end of the conversation to the end of the process
 
@@ -49,31 +55,26 @@ class _Ending:
 
 
 class Supervisor:
-    """One warm child at a time. Not for use by two threads at once."""
+    """One child at a time, of one library. Not for use by two threads at once."""
 
     def __init__(self, limits: Limits, required: str, pin: bool) -> None:
         self._limits = limits
-        self._required = required
         self._pin = pin
-        self._child: SandboxedProcess | None = None
+        self._children = Children(limits, required)
         self._spent_s = 0.0  # of processor time that the child may have used
-        # A child dies with the thread that started it, so that is one that lives as long as this.
-        self._spawner = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="farrier-spawn")
-        # The pool knows its thread before there is a child: a signal while it began the thread for
-        # one would leave that thread unknown, and `close` would not wait for it.
-        self._spawner.submit(int).result()
 
-    def child(self) -> SandboxedProcess:
-        """The child at work, started if there is none. Raises SandboxError."""
-        return self._child or self._spawner.submit(self._started).result()
+    @contextlib.contextmanager
+    def batch(self) -> Iterator[str]:
+        """A context for the runs of one library, with the isolation that its child reaches. At its
+        end the child is gone, with all that it has started. Raises SandboxError."""
+        try:
+            yield self._children.child().level
+        finally:
+            self._end()
 
-    def _started(self) -> SandboxedProcess:
-        """The child, from the thread that starts it: whoever waited may have been interrupted, and
-        `close` must know of it all the same."""
-        if self._child is None:
-            self._child = SandboxedProcess(_CHILD, self._limits, required=self._required)
-            self._spent_s = 0.0
-        return self._child
+    def _end(self) -> None:
+        self._children.end()
+        self._spent_s = 0.0
 
     def run(
         self,
@@ -86,7 +87,7 @@ class Supervisor:
         """Measures the candidates; `fresh` asks for a child that has run nothing. Raises
         SandboxError, CancelledError."""
         if fresh:
-            self._drop()
+            self._end()
         results: list[CandidateResult] = []
         begins: list[int] = []
         again = -1  # the candidate that has had its second chance
@@ -95,7 +96,7 @@ class Supervisor:
             try:
                 ending = self._follow(request, files, results, cancelled)
             except BaseException:
-                self._drop()
+                self._end()
                 raise
             begins += [begin] * (len(results) - begin)
             if ending is None or len(results) == len(request.candidates):
@@ -108,19 +109,11 @@ class Supervisor:
             results += [_verdict(ending, request.policy.timeout_s)] * left
             begins += [begin] * left
         if self._spent_s > self._limits.cpu_s / 2:
-            self._drop()
+            self._end()
         return Run(results, begins)
 
     def close(self) -> None:
-        self._spawner.shutdown()  # when it is over, nothing starts any more
-        self._drop()
-
-    def _drop(self) -> str:
-        if self._child is None:
-            return ""
-        how = self._child.kill()  # a signal may end this early: then `close` does it once more
-        self._child = None
-        return how
+        self._children.close()
 
     def _follow(
         self,
@@ -129,48 +122,40 @@ class Supervisor:
         results: list[CandidateResult],
         cancelled: threading.Event,
     ) -> _Ending | None:
-        """Gives the child what is left of the batch and appends its results as they come; returns
-        how it ended if it did before the last."""
-        child = self.child()
-        sock = child.sock
-        sock.settimeout(_WIRE_TIMEOUT_S)
-        loaded = started = False
+        """Give the child what is left of the batch, and append its results as they come; return
+        how it ended if it did so before it was through."""
+        child = self._children.child()
+        progress = _Progress(request, results)
         begin = time.monotonic()
         try:
-            wire.send(sock, self._order(request, files, first=len(results)))
-            wire.send_files(sock, files.descriptors)
-            setup_s = min(_SETUP_TIMEOUT_S + request.most_bytes / _READ_BYTES_S, _MOST_SETUP_S)
-            deadline = time.monotonic() + setup_s
-            while True:
-                _await(sock, deadline, cancelled)
-                match wire.receive(sock):
-                    case {"loaded": True} if not loaded:
-                        loaded = True
-                    case {"started": int(index)} if index == len(results) and not started:
-                        started = True
-                        deadline = time.monotonic() + request.policy.timeout_s
-                    case {"result": int(index), "value": dict(value)} if index == len(results):
-                        results.append(measurement.candidate_result(value))
-                        started = False
-                        is_last = len(results) == len(request.candidates)
-                        deadline = time.monotonic() + (_CLEAR_UP_S if is_last else setup_s)
-                    case {"done": True} if len(results) == len(request.candidates):
-                        return None
-                    case message:
-                        raise wire.WireError(f"an unexpected message {str(message)[:100]}")
+            self._send(child.sock, request, files, first=len(results))
+            while not progress.is_over:
+                _await(child.sock, progress.deadline, cancelled)
+                progress.take(wire.receive(child.sock, progress.most_bytes, _WIRE_TIMEOUT_S))
+            return None
         except TimeoutError:
-            self._drop()
-            return _Ending("hung", timed_out=True, loaded=loaded, started=started)
+            self._end()
+            return progress.ending("hung", timed_out=True)
         except wire.ClosedError:
-            code = child.wait(_EXIT_S)
-            how = f"{child.said()}; " if code is not None and code > 0 else ""
-            how += self._drop()
-            return _Ending(how, outside=is_from_outside(code), loaded=loaded, started=started)
+            code, said = self._children.end(_EXIT_S) or (None, "")
+            how = "hung up" if code is None else describe_exit(code)
+            how = f"{said}; {how}" if code is not None and code > 0 else how
+            return progress.ending(how, outside=is_from_outside(code))
+        except wire.TooLongError:
+            self._end()
+            return progress.ending(f"answered more than {progress.most_bytes} bytes")
         except (wire.WireError, ValueError) as error:
-            self._drop()
-            return _Ending(f"answered with nonsense: {error}", loaded=loaded, started=started)
+            self._end()
+            return progress.ending(f"answered with nonsense: {error}")
         finally:
             self._spent_s += (time.monotonic() - begin) * request.policy.threads
+
+    def _send(
+        self, sock: socket.socket, request: MeasureRequest, files: BatchFiles, first: int
+    ) -> None:
+        sock.settimeout(_WIRE_TIMEOUT_S)
+        wire.send(sock, self._order(request, files, first))
+        wire.send_files(sock, files.descriptors)
 
     def _order(self, request: MeasureRequest, files: BatchFiles, first: int) -> dict[str, object]:
         return {
@@ -179,6 +164,56 @@ class Supervisor:
             "pin": self._pin,
             "blobs": files.names,
         }
+
+
+class _Progress:
+    """How far a child has come with a batch, by its messages."""
+
+    def __init__(self, request: MeasureRequest, results: list[CandidateResult]) -> None:
+        """`results` are appended to as they come."""
+        self._request = request
+        self._results = results
+        self._is_loaded = self._is_started = False
+        self._setup_s = min(_SETUP_TIMEOUT_S + request.most_bytes / _READ_BYTES_S, _MOST_SETUP_S)
+        self.deadline = time.monotonic() + self._setup_s  # of the next message
+        self.most_bytes = _most_bytes(request)  # of a message
+        self.is_over = False
+
+    def take(self, message: dict[str, Any]) -> None:
+        """Note a message. Raises WireError or ValueError for one that does not belong here."""
+        match message:
+            case {"loaded": True} if not self._is_loaded:
+                self._is_loaded = True
+            case {"started": int(index)} if self._is_next(index) and not self._is_started:
+                self._is_started = True
+                self.deadline = time.monotonic() + self._request.policy.timeout_s
+            case {"result": int(index), "value": dict(value)} if self._is_next(index):
+                self._results.append(measurement.candidate_result(value))
+                self._is_started = False
+                left_s = _CLEAR_UP_S if self._has_all else self._setup_s
+                self.deadline = time.monotonic() + left_s
+            case {"done": True} if self._has_all:
+                self.is_over = True
+            case _:
+                raise wire.WireError(f"an unexpected message {str(message)[:100]}")
+
+    def ending(self, how: str, *, timed_out: bool = False, outside: bool = False) -> _Ending:
+        """Return the ending of a child that has come so far."""
+        return _Ending(how, timed_out, outside, self._is_loaded, self._is_started)
+
+    @property
+    def _has_all(self) -> bool:
+        return len(self._results) == len(self._request.candidates)
+
+    def _is_next(self, index: int) -> bool:
+        return index == len(self._results) and not self._has_all
+
+
+def _most_bytes(request: MeasureRequest) -> int:
+    """Return the bytes of the longest message that the request can need."""
+    steps = max((1 + len(candidate.parts) for candidate in request.candidates), default=1)
+    samples = max(request.policy.max_repeats, 1) * steps
+    return min(_TEXT_BYTES + _SAMPLE_BYTES * samples, wire.MAX_FRAME)
 
 
 def _await(sock: socket.socket, deadline: float, cancelled: threading.Event) -> None:

@@ -1,0 +1,169 @@
+"""The fork server of measurement children: a process that has imported all that a child needs, and
+forks one for each library.
+
+Starting Python costs more than most trials; a fork costs about a millisecond. The server has one
+thread, runs no code of a library and reads no byte that such code has written: its keeper alone
+talks to it, over a socket that no child has.
+
+    keeper → server   {"fork": <folder to stand in>}, with the child's socket and its stderr
+    server → keeper   {"forked": true}                     or {"failed": <text>}
+    keeper → server   {"end": <seconds that the child has to end by itself>}
+    server → keeper   {"ended": <exit code>, "left": n}    the code is null if it was killed now
+
+There is one child at a time. `left` counts what it has started and could not be ended: 0, or the
+server forks no other. Nothing can leave a PID namespace (`namespaces`), of which the server is the
+first process where the kernel permits; elsewhere it is the subreaper of what a child starts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import signal
+import socket
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from farrier_device import child, describe, namespaces, processes, sandbox, wire
+
+_PR_SET_CHILD_SUBREAPER = 36
+_MOST_ORDER = 64 << 10  # bytes of a keeper's message: a path, or a number
+_END_S = 20.0  # for the kernel to free the memory of a large process
+_GLANCE_S = 0.0003  # between two looks at whether a process has ended
+_FIRST = "pidns"  # the name of the namespace in a level of isolation
+
+
+def main(argv: Sequence[str]) -> None:
+    """`argv`: the limits of children as JSON, the process id of the keeper, the descriptor of the
+    socket."""
+    serve(argv, child.main)
+
+
+def serve(argv: Sequence[str], run: Callable[[child.Place], None]) -> None:
+    """Fork children that call `run`, until the keeper is gone."""
+    limits, parent, descriptor = argv
+    libc = sandbox.libc()
+    sandbox.die_with(libc, int(parent))
+    sandbox.hide(libc)
+    with socket.socket(fileno=int(descriptor)) as sock:
+        layers = (_FIRST,) if namespaces.enter(libc) else ()
+        libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        server = _ForkServer(sock, sandbox.Limits(**json.loads(limits)), layers, run)
+        child.warm_up()
+        gc.freeze()  # Children then share its objects' pages for longer.
+        with contextlib.suppress(wire.ClosedError):
+            wire.send(sock, {"ready": "+".join(layers)})
+            while True:
+                server.obey(wire.receive(sock, _MOST_ORDER))
+
+
+class _ForkServer:
+    def __init__(
+        self,
+        sock: socket.socket,
+        limits: sandbox.Limits,
+        layers: Sequence[str],
+        run: Callable[[child.Place], None],
+    ) -> None:
+        self._sock = sock
+        self._limits = limits
+        self._layers = layers
+        self._run = run
+        self._cpus = describe.available_cpus()
+        self._child = 0  # its process id, 0 if there is none
+
+    def obey(self, order: dict[str, object]) -> None:
+        """Carry out one order of the keeper. Raises ClosedError."""
+        match order:
+            case {"fork": str(folder)}:
+                files = wire.receive_files(self._sock, 2)
+                wire.send(self._sock, self._fork(folder, *files))
+            case {"end": int() | float() as grace_s}:
+                code = self._ended(grace_s)
+                wire.send(self._sock, {"ended": code, "left": self._clear()})
+            case _:
+                raise ValueError(f"an order that no keeper gives: {order}")
+
+    def _fork(self, folder: str, talk: int, stderr: int) -> dict[str, object]:
+        if self._child or self._clear():
+            return {"failed": "an earlier child is there"}
+        parent = os.getpid()
+        try:
+            self._child = os.fork()
+        except OSError as error:
+            return {"failed": error.strerror}
+        else:
+            if not self._child:
+                place = child.Place(talk, self._limits, parent, self._layers, self._cpus)
+                self._be_child(place, folder, stderr)
+            return {"forked": True}
+        finally:
+            os.close(talk)
+            os.close(stderr)
+
+    def _be_child(self, place: child.Place, folder: str, stderr: int) -> NoReturn:
+        code = 1
+        try:
+            self._sock.close()
+            os.setsid()
+            os.dup2(stderr, 2)
+            os.close(stderr)
+            os.chdir(folder)
+            self._run(place)
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+
+    def _ended(self, grace_s: float) -> int | None:
+        """Return the exit code of the child; kill it after `grace_s`, and return None then."""
+        if not self._child:
+            return None
+        deadline = time.monotonic() + grace_s
+        while (code := _reaped(self._child)) is None and time.monotonic() < deadline:
+            time.sleep(_GLANCE_S)
+        if code is None:
+            os.kill(self._child, signal.SIGKILL)
+        else:
+            self._child = 0
+        return code
+
+    def _clear(self) -> int:
+        """Kill all that the child has left, and return how many processes could not be ended."""
+        deadline = time.monotonic() + _END_S
+        while True:
+            try:
+                pid, _ = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                self._child = 0
+                return 0
+            if pid:
+                continue
+            left = self._kill_all()
+            if time.monotonic() >= deadline:
+                return max(left, 1)
+            time.sleep(_GLANCE_S)
+
+    def _kill_all(self) -> int:
+        """Kill what a child has started, as far as it is this process's own by now: the kernel
+        hands over what has lost its parent. Return the number of processes."""
+        if self._layers:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(-1, signal.SIGKILL)  # all in the namespace but this one
+            return 1
+        own = processes.children_of(os.getpid())
+        for pid in own:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return len(own)
+
+
+def _reaped(pid: int) -> int | None:
+    """Return the exit code of a child that has ended, None if it runs."""
+    ended, status = os.waitpid(pid, os.WNOHANG)
+    return os.waitstatus_to_exitcode(status) if ended else None

@@ -1,0 +1,233 @@
+"""The keeper's end of measurement children, of which there is one at a time."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import tempfile
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from farrier_device import wire
+from farrier_device.closing import Closing
+from farrier_device.processes import Handle
+from farrier_device.sandbox import (
+    Limits,
+    SandboxedProcess,
+    SandboxError,
+    end_of,
+    greeting,
+    require,
+)
+
+_FORK_SERVER = "farrier_device.fork_server"
+_NAME = "the measurement child"
+_MOST_REPLY = 4096  # bytes of a fork server's message
+_FORK_S = 10.0  # for a fork server to fork; it takes milliseconds, or it is stopped
+_END_S = 30.0  # for a fork server to end a child, which it tries for 20 s
+_GONE_S = 20.0  # for the kernel to end what is killed
+
+
+class Ending(NamedTuple):
+    """How a child has ended: its exit code as `subprocess` has it, and its last words. The code is
+    None if it was still there, and was killed."""
+
+    code: int | None
+    said: str
+
+
+class Child(Closing):
+    """A child, by its socket and by what its keeper holds for it."""
+
+    level: str  # of isolation
+
+    def __init__(self) -> None:
+        """Raises OSError where there is no room for what is held."""
+        self.handle: Handle | None = None
+        self.stderr = -1
+        self.folder = tempfile.mkdtemp(prefix="farrier-child-")
+        self.sock, self.theirs = socket.socketpair()
+        try:
+            wire.ask_for_senders(self.sock)
+            self.stderr = os.memfd_create("farrier-stderr", os.MFD_CLOEXEC)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def pid(self) -> int:
+        assert self.handle is not None
+        return self.handle.pid
+
+    def greet(self) -> None:
+        """Take its greeting. Raises SandboxError."""
+        self.theirs.close()
+        try:
+            pid, self.level = greeting(self.sock)
+        except (wire.ClosedError, wire.WireError, TimeoutError):
+            raise SandboxError(f"{_NAME} did not start: {end_of(self.stderr)}") from None
+        self.handle = Handle(pid) if pid else None
+
+    def close(self) -> None:
+        """Give up what is held; the process itself is the fork server's to end."""
+        self.sock.close()
+        self.theirs.close()
+        if self.handle is not None:
+            self.handle.close()
+        if self.stderr >= 0:
+            os.close(self.stderr)
+            self.stderr = -1
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class _ServerError(Exception):
+    """The fork server is gone, or stands still."""
+
+
+class Children(Closing):
+    """Forks a child where one is needed, from a fork server that is started where it is needed.
+
+    A thread of its own talks to the fork server: that dies with the thread that started it, and a
+    signal which interrupts a caller leaves no conversation half finished.
+    """
+
+    def __init__(self, limits: Limits, required: str) -> None:
+        self._limits = limits
+        self._required = required
+        self._server: SandboxedProcess | None = None
+        self._first: Handle | None = None  # The fork server itself, if a process stands before it.
+        self._child: Child | None = None
+        self._is_ending = False
+        self._thread = concurrent.futures.ThreadPoolExecutor(1, "farrier-spawn")
+        # The pool knows its thread before there is a child: a signal while it began the thread for
+        # one would leave that thread unknown, and `close` would not wait for it.
+        self._thread.submit(int).result()
+
+    def child(self) -> Child:
+        """Return the child, which is forked if there is none. Raises SandboxError."""
+        return self._child or self._thread.submit(self._forked).result()
+
+    def end(self, grace_s: float = 0.0) -> Ending | None:
+        """End the child and all that it has started, and return how it had ended by itself, for
+        which it has `grace_s`; None if there is no child.
+
+        When this returns its processes and threads are gone, with their memory and its folder.
+        Raises SandboxError if something of it stays.
+        """
+        if self._child is None:
+            return None
+        return self._thread.submit(self._ended, grace_s).result()
+
+    def close(self) -> None:
+        """End the child and the fork server; a second call does nothing."""
+        with contextlib.suppress(RuntimeError):  # The thread has ended in an earlier call.
+            self._thread.submit(self._close).result()
+        self._thread.shutdown()
+
+    # In the thread.
+
+    def _close(self) -> None:
+        with contextlib.suppress(SandboxError):  # It is killed, and the kernel's to end.
+            self._end_server()
+        self._forget()
+
+    def _forked(self) -> Child:
+        if self._is_ending:  # It could not be ended when it should have been.
+            self._ended(0.0)
+        if self._child is not None:  # A caller that was interrupted has asked for it.
+            return self._child
+        try:
+            return self._fork()
+        except _ServerError:  # It was killed since the last child, or stands still.
+            pass
+        try:
+            return self._fork()
+        except _ServerError as error:
+            raise SandboxError(f"{_NAME} cannot be started: {error}") from None
+
+    def _fork(self) -> Child:
+        """Return a child. Raises SandboxError, and _ServerError after which there is no server."""
+        if self._server is None:
+            self._start()
+        try:
+            self._child = child = Child()
+            order = {"fork": child.folder}
+            reply = self._ask(order, [child.theirs.fileno(), child.stderr], _FORK_S)
+            if why := reply.get("failed"):
+                raise SandboxError(f"{_NAME} cannot be started: {why}")
+            child.greet()
+            require(child.level, self._required)
+        except OSError as error:
+            self._ended(0.0)
+            raise SandboxError(f"{_NAME} cannot be started: {error}") from None
+        except BaseException:
+            self._ended(0.0)
+            raise
+        return child
+
+    def _start(self) -> None:
+        self._server = SandboxedProcess(
+            _FORK_SERVER, self._limits, name=f"the fork server of {_NAME}"
+        )
+        pid = self._server.greeter
+        if pid not in (0, self._server.pid):
+            self._first = Handle(pid)
+
+    def _ask(self, order: dict[str, Any], files: Sequence[int], within_s: float) -> dict[str, Any]:
+        """Return the fork server's reply. Raises _ServerError, after which there is none."""
+        why = "its fork server was ended"
+        if self._server is not None:
+            sock = self._server.sock
+            sock.settimeout(within_s)
+            try:
+                wire.send(sock, order)
+                wire.send_files(sock, files)
+                return wire.receive(sock, _MOST_REPLY, within_s)
+            except (wire.ClosedError, wire.WireError):
+                why = "its fork server is gone"
+            except TimeoutError:
+                why = f"its fork server did not answer within {within_s:g} s"
+        self._end_server()
+        raise _ServerError(why)
+
+    def _ended(self, grace_s: float) -> Ending | None:
+        if self._child is None:
+            return None
+        self._is_ending = True
+        try:
+            reply = self._ask({"end": grace_s}, (), _END_S)
+            code, left = reply["ended"], reply["left"]
+        except _ServerError:
+            code, left = -signal.SIGKILL, 0
+        if left and self._first is not None:
+            self._end_server()  # The kernel ends all that are in its namespace.
+        elif left:
+            raise SandboxError(f"{left} processes that a library started cannot be ended")
+        ending = Ending(code, end_of(self._child.stderr))
+        self._forget()
+        return ending
+
+    def _forget(self) -> None:
+        if self._child is not None:
+            self._child.close()
+            self._child = None
+        self._is_ending = False
+
+    def _end_server(self) -> None:
+        """Kill the fork server and the child. Raises SandboxError if they stay."""
+        child = None if self._child is None else self._child.handle
+        handles = [handle for handle in (self._first, child) if handle is not None]
+        for handle in handles:
+            handle.send(signal.SIGKILL)
+        if self._server is not None:
+            self._server.kill()
+        for handle in handles:
+            if not handle.wait(_GONE_S):
+                raise SandboxError(f"process {handle.pid} of {_NAME} cannot be ended")
+        if self._first is not None:
+            self._first.close()
+        self._server = self._first = None
