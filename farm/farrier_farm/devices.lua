@@ -300,6 +300,7 @@ end
 -- batch: another device had the same fault with it, so this one was not to blame; taken back once
 function operations.acquit()
   local once = KEYS[2] .. ':' .. ARGV[3] .. ':acquitted'
+  if redis.call('EXISTS', key) == 0 then return {'ok'} end  -- it was removed meanwhile
   if redis.call('SET', once, '', 'NX', 'EX', DAY_S) then
     redis.call('HSET', key, 'faults', math.max(number('faults') - 1, 0))
     local jobs = {}

@@ -14,6 +14,8 @@ local function invited_key(name) return 'farrier:invited:' .. name end
 
 local function end_session()
   if redis.call('EXISTS', key) == 1 then redis.call('HSET', key, 'session', '', 'lease', '') end
+  redis.call('ZREM', 'farrier:beating', id)
+  leave_present(id, key)
   list_as_connected()
   stand()
 end
@@ -122,6 +124,7 @@ function operations.remove()
   end
   local invitation = redis.call('GET', invited_key(id))
   if invitation then redis.call('DEL', invitation_key(invitation), invited_key(id)) end
+  leave_present(id, key)
   redis.call('DEL', key, standing_key(id), POLICY.history .. ':' .. id)
   redis.call('SREM', KEYS[1], id)
   redis.call('ZREM', 'farrier:devices', id)

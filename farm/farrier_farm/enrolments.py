@@ -40,6 +40,15 @@ class Invitation:
     expires: float
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class About:
+    """What the farm knows of a device beyond its sessions."""
+
+    enrolled: float | None  # Unix seconds; None where it has the shared token alone
+    standing: str  # paused, drained, revoked or ""
+    tags: list[str]
+
+
 class Enrolments:
     """Every method raises ServiceError where Redis is out of reach."""
 
@@ -119,6 +128,14 @@ class Enrolments:
                 hint=f"stop its agent, or turn it away first: farrier devices revoke {device_id}",
             )
         self._known(device_id, answer)
+
+    def about(self, device_id: str) -> About:
+        """Of a device that is not known, nothing."""
+        key = f"farrier:standing:{device_id}"
+        words = self._client.command("HMGET", key, "enrolled", "standing", "tags")
+        enrolled, standing, tags = words
+        at = None if enrolled is None else int(enrolled) / 1000
+        return About(at, standing or "", (tags or "").split())
 
     def standing(self, name: str) -> str | None:
         """Paused, drained, revoked or "" of a device that is enrolled; None of any other."""

@@ -1,5 +1,5 @@
 """The verbs that talk to a server: submit, jobs, watch, versions, rollback, cancel, delete, fetch,
-devices, devices release, trust and untrust."""
+devices with its verbs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Column, Table
 
+from farrier.cli import device_standing
 from farrier.cli.local import (
     HotOption,
     MaxLayerErrorOption,
@@ -42,6 +43,8 @@ def register(app: typer.Typer) -> None:
         app.command(verb.__name__, rich_help_panel=PANEL)(verb)
     group = typer.Typer(rich_markup_mode=None)
     group.callback(invoke_without_command=True)(devices)
+    for about_device in device_standing.VERBS:
+        group.command(about_device.__name__)(about_device)
     group.command("release")(release)
     group.command("trust")(trust)
     group.command("untrust")(untrust)
@@ -218,14 +221,19 @@ def fetch(
         typer.echo(client.fetch(job, path, version=version))
 
 
-def devices(context: typer.Context, server: ServerOption = None) -> None:
-    """List the devices that measure, or release one."""
+def devices(
+    context: typer.Context,
+    tag: Annotated[str, typer.Option(help="Those that have this tag.")] = "",
+    server: ServerOption = None,
+) -> None:
+    """List the devices that measure, and look after them."""
     if context.invoked_subcommand is not None:
         return
     columns = ["state", "trusted", "cpu", "cores", "batches", "faults", "seen", "health", "engines"]
+    columns.append("tags")
     table = Table(_id("device"), _id("class"), *columns, box=None)
     with Client(server) as client:
-        found = list(client.devices())
+        found = client.devices(tag=tag)
         for device in found:
             about = device.description
             table.add_row(
@@ -240,6 +248,7 @@ def devices(context: typer.Context, server: ServerOption = None) -> None:
                 f"{_age(time.time() - device.seen)} ago",
                 _health(device.health),
                 ", ".join(f"{name} {version}" for name, version in device.engines.items()),
+                " ".join(device.tags),
             )
     print_table(table)
     for device in found:

@@ -22,7 +22,7 @@ import ssl
 import urllib.parse
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from farrier import progress
 from farrier.artifact.trust import Trust
@@ -49,6 +49,8 @@ from farrier.sdk.models import (
     Choices,
     Curve,
     Device,
+    DeviceInvitation,
+    DeviceStanding,
     FarmEvent,
     Happening,
     Job,
@@ -687,12 +689,13 @@ class Client(Closing):
 
     # Devices
 
-    def devices(self) -> list[Device]:
-        """The devices that are registered, connected or not."""
+    def devices(self, *, tag: str = "") -> list[Device]:
+        """The devices that are registered, connected or not; with a tag those that have it."""
         found: list[Device] = []
         after = ""
         while True:
-            page = self._repeated("GET", "/v1/devices", params={"after": after})
+            params = {"after": after, **({"tag": tag} if tag else {})}
+            page = self._repeated("GET", "/v1/devices", params=params)
             found += (from_json(Device, raw) for raw in page["devices"])
             after = page.get("next", "")  # an older server has one page
             if not after:
@@ -700,7 +703,7 @@ class Client(Closing):
 
     def device_history(self, device_id: str) -> Iterator[Happening]:
         """What happened to a device, the newest first. Raises NotFoundError."""
-        path = f"/v1/devices/{urllib.parse.quote(device_id, safe='')}/history"
+        path = f"{_path_of(device_id)}/history"
         after = ""
         while True:
             page = self._repeated("GET", path, params={"after": after})
@@ -709,16 +712,52 @@ class Client(Closing):
             if not after:
                 return
 
+    def device(self, device_id: str) -> Device:
+        """A device as it stands. Raises NotFoundError."""
+        device: Device = from_json(Device, self._repeated("GET", _path_of(device_id)))
+        return device
+
+    def add_device(
+        self, name: str, *, expires_s: float = 3600.0, again: bool = False
+    ) -> DeviceInvitation:
+        """A token with which a device enrols under this name, once; `again` replaces one that is
+        enrolled. Raises UsageError, ConflictError."""
+        body = {"name": name, "expires_s": expires_s, "again": again}
+        made: DeviceInvitation = from_json(
+            DeviceInvitation, self._call("POST", "/v1/devices", json=body)
+        )
+        return made
+
+    def remove_device(self, device_id: str) -> None:
+        """Forgets a device that is not connected, or was revoked. Raises NotFoundError,
+        ConflictError."""
+        self._call("DELETE", _path_of(device_id))
+
+    def set_standing(
+        self, device_id: str, verb: Literal["revoke", "drain", "pause", "resume"]
+    ) -> DeviceStanding:
+        """What the verb says: the device is turned away, gets no new batch, or gets work again.
+        Raises NotFoundError, ConflictError."""
+        told = self._repeated("POST", f"{_path_of(device_id)}/{verb}")
+        standing: DeviceStanding = from_json(DeviceStanding, told)
+        return standing
+
+    def tag_device(self, device_id: str, tags: Sequence[str]) -> DeviceStanding:
+        """Gives a device these tags and no others. Raises NotFoundError, UsageError."""
+        told = self._repeated("PUT", f"{_path_of(device_id)}/tags", json={"tags": [*tags]})
+        standing: DeviceStanding = from_json(DeviceStanding, told)
+        return standing
+
     def release(self, device_id: str) -> Device:
         """Ends a device's quarantine. Raises NotFoundError."""
-        path = f"/v1/devices/{urllib.parse.quote(device_id, safe='')}/release"
+        path = f"{_path_of(device_id)}/release"
         device: Device = from_json(Device, self._repeated("POST", path))
         return device
 
     def trust(self, device_id: str, *, trusted: bool = True) -> Device:
         """Vouches for what a device measures, or does so no more. Raises NotFoundError."""
         verb = "trust" if trusted else "untrust"
-        path = f"/v1/devices/{urllib.parse.quote(device_id, safe='')}/{verb}"
+        path = f"{_path_of(device_id)}/{verb}"
         device: Device = from_json(Device, self._repeated("POST", path))
         return device
 
@@ -868,6 +907,10 @@ def _defaults() -> tuple[str, str | None, str | None]:
         except OSError as error:
             raise StorageError(f"cannot read the token file {path}: {error.strerror}") from error
     return environ.get("FARRIER_SERVER") or DEFAULT_URL, token, environ.get("FARRIER_CA") or None
+
+
+def _path_of(device_id: str) -> str:
+    return f"/v1/devices/{urllib.parse.quote(device_id, safe='')}"
 
 
 def _trust(authority: str | os.PathLike[str] | None) -> ssl.SSLContext:

@@ -78,7 +78,7 @@ class Device:
     """A machine that measures. `description` is what its agent says of it: `arch`, `cpu`, …"""
 
     id: str
-    state: str  # idle, busy, draining, quarantined, unfit, offline
+    state: str  # idle, busy, draining, drained, paused, quarantined, unfit, offline, revoked
     description: Mapping[str, Any]
     seen: float  # Unix seconds of its last heartbeat
     measured: int  # batches
@@ -88,6 +88,28 @@ class Device:
     health: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # temperature, clock, …
     engines: Mapping[str, str] = dataclasses.field(default_factory=dict)  # version by name
     trusted: bool = False  # an operator vouches for what it measures
+    enrolled: float | None = None  # Unix seconds; None where it has no secret of its own
+    standing: str = ""  # paused, drained or revoked by an operator
+    tags: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DeviceInvitation:
+    """A token with which a device enrols, once, until `expires` (Unix seconds)."""
+
+    name: str
+    token: str
+    expires: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DeviceStanding:
+    """What operators say of a device: `standing` is paused, drained, revoked or empty."""
+
+    id: str
+    standing: str
+    tags: tuple[str, ...] = ()
+    enrolled: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

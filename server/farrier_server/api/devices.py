@@ -45,6 +45,11 @@ class DeviceView(BaseModel):
     faults: int = Field(description="batches lost to the device: drift, crashes of its agent")
     unfit: str = Field(description="why its agent gets no work, and the way out; else empty")
     trusted: bool = Field(description="an operator vouches for what it measures")
+    enrolled: float | None = Field(
+        description="Unix seconds since which it has a secret of its own; null where it has none"
+    )
+    standing: str = Field(description="paused, drained or revoked by an operator; else empty")
+    tags: list[str] = Field(description="that operators gave it")
     health: dict[str, Any] = Field(
         description="celsius, limit_celsius, clock_mhz, max_clock_mhz, throttled (why, now), "
         "throttles (how often) and waits (for what it takes no batch), as far as its system tells"
@@ -71,6 +76,9 @@ class DeviceView(BaseModel):
             faults=device.faults,
             unfit=device.unfit,
             trusted=device.trusted,
+            enrolled=device.enrolled,
+            standing=device.standing,
+            tags=list(device.tags),
             health=finite(device.health),
             busy=device.busy,
             throughput=[
@@ -94,7 +102,8 @@ class HappeningView(BaseModel):
     at: float = Field(description="Unix seconds")
     what: str = Field(
         description="connected, lost, back, draining, leased, measured, faulted, acquitted, "
-        "quarantined, unfit, released, trusted or untrusted"
+        "quarantined, unfit, released, trusted, untrusted, enrolled, paused, drained, resumed or "
+        "revoked"
     )
     device_class: str | None = Field(description="with which it connected")
     batch: str | None = Field(description="that it leased, measured or faulted on")
@@ -128,10 +137,13 @@ def list_devices(
     farm: FarmDep,
     limit: Annotated[int, Query(ge=1, le=1000)] = 1000,
     after: Annotated[str, Query(max_length=100, description="`next` of the page before")] = "",
+    tag: Annotated[str, Query(max_length=50, description="those that have it")] = "",
 ) -> DeviceList:
-    """Devices, connected or not."""
+    """Devices, connected or not. With a tag, a page that is not the last may have fewer than
+    `limit`, or none."""
     page, following = farm.devices.page(limit=limit, after=after)
-    return DeviceList(devices=[DeviceView.of(device) for device in page], next=following)
+    views = [DeviceView.of(device) for device in page if not tag or tag in device.tags]
+    return DeviceList(devices=views, next=following)
 
 
 @router.get("/{device_id}", responses=documented(404, 503))

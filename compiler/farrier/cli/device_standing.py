@@ -1,0 +1,92 @@
+"""The verbs of `farrier devices` for operators: add, remove, revoke, drain, pause, resume, tag."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+from farrier.options import parse_budget
+from farrier.sdk.client import Client
+
+_ServerOption = Annotated[
+    str | None, typer.Option("--server", help="URL of the server [env FARRIER_SERVER].")
+]
+_DeviceArgument = Annotated[str, typer.Argument(help="The device's id.")]
+_LOOK_S = 1.0
+
+
+def add(
+    name: Annotated[str, typer.Argument(help="That will belong to the device.")],
+    expires: Annotated[str, typer.Option(help="The token's time: 10m, 1h.")] = "1h",
+    again: Annotated[
+        bool, typer.Option("--again", help="Replace a device that is enrolled, or was revoked.")
+    ] = False,
+    server: _ServerOption = None,
+) -> None:
+    """Make a token with which a device enrols, once: `farrier-device --enrol TOKEN`."""
+    with Client(server) as client:
+        made = client.add_device(name, expires_s=parse_budget(expires), again=again)
+    until = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(made.expires))
+    typer.echo(f"{made.token}")
+    typer.echo(f"for {made.name}, until {until}: farrier-device --enrol TOKEN", err=True)
+
+
+def remove(device: _DeviceArgument, server: _ServerOption = None) -> None:
+    """Forget a device that is not connected, or was revoked, with its history."""
+    with Client(server) as client:
+        client.remove_device(device)
+    typer.echo(f"{device} removed")
+
+
+def revoke(device: _DeviceArgument, server: _ServerOption = None) -> None:
+    """End a device's session at once, and turn it away until it enrols again."""
+    with Client(server) as client:
+        client.set_standing(device, "revoke")
+    typer.echo(f"{device} revoked")
+
+
+def pause(device: _DeviceArgument, server: _ServerOption = None) -> None:
+    """Give a device no new batch, until it is resumed."""
+    with Client(server) as client:
+        client.set_standing(device, "pause")
+    typer.echo(f"{device} paused")
+
+
+def resume(device: _DeviceArgument, server: _ServerOption = None) -> None:
+    """Give a device work again that was paused or drained."""
+    with Client(server) as client:
+        client.set_standing(device, "resume")
+    typer.echo(f"{device} resumed")
+
+
+def drain(
+    device: _DeviceArgument,
+    wait: Annotated[
+        bool, typer.Option(help="Return once it has no batch in hand, safe to switch off.")
+    ] = True,
+    server: _ServerOption = None,
+) -> None:
+    """Let a device end its batch and take no other, until its agent starts anew."""
+    with Client(server) as client:
+        client.set_standing(device, "drain")
+        while wait and client.device(device).state == "draining":
+            time.sleep(_LOOK_S)
+        typer.echo(f"{device} {client.device(device).state}")
+
+
+def tag(
+    device: _DeviceArgument,
+    tags: Annotated[
+        list[str] | None, typer.Argument(help="All that it is to have; none removes them.")
+    ] = None,
+    server: _ServerOption = None,
+) -> None:
+    """Give a device tags, which `farrier devices --tag` selects by."""
+    with Client(server) as client:
+        given = client.tag_device(device, tags or [])
+    typer.echo(f"{device} {' '.join(given.tags) or 'has no tags'}")
+
+
+VERBS = (add, remove, revoke, drain, pause, resume, tag)

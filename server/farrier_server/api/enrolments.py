@@ -1,0 +1,112 @@
+"""Who the devices are, for operators: enrolment tokens, and what they say of a device."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from farrier_farm.enrolments import EXPIRY_S, MOST_TAGS
+from farrier_farm.farm import Farm
+from farrier_server.api.devices import DeviceId
+from farrier_server.context import FarmDep
+from farrier_server.problems import documented
+
+router = APIRouter(prefix="/v1/devices", tags=["devices"])
+
+
+class InvitationRequest(BaseModel):
+    """A device that is to enrol."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(max_length=100, description="that will belong to the device")
+    expires_s: float = Field(
+        default=EXPIRY_S, allow_inf_nan=False, description="seconds from now; 30 days at most"
+    )
+    again: bool = Field(
+        default=False, description="also where it is enrolled: its secret counts until then"
+    )
+
+
+class InvitationView(BaseModel):
+    """What a device enrols with, shown this once."""
+
+    name: str
+    token: str = Field(description="for `farrier-device --enrol`; it counts once")
+    expires: float = Field(description="Unix seconds")
+
+
+class TagsRequest(BaseModel):
+    """The tags that a device is to have."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    tags: Annotated[list[Annotated[str, Field(max_length=50)]], Field(max_length=MOST_TAGS)]
+
+
+class StandingView(BaseModel):
+    """What operators say of a device."""
+
+    id: str
+    enrolled: float | None = Field(
+        description="Unix seconds; null where it has the shared token alone"
+    )
+    standing: Literal["", "paused", "drained", "revoked"]
+    tags: list[str]
+
+    @classmethod
+    def of(cls, device_id: str, farm: Farm) -> StandingView:
+        about = farm.enrolments.about(device_id)
+        return cls.model_validate({"id": device_id, **dataclasses.asdict(about)})
+
+
+@router.post("", status_code=201, responses=documented(400, 409, 503))
+def add_device(wanted: InvitationRequest, farm: FarmDep) -> InvitationView:
+    """Makes a token with which a device enrols under this name."""
+    made = farm.enrolments.invite(wanted.name, expires_s=wanted.expires_s, again=wanted.again)
+    return InvitationView(name=made.name, token=made.token, expires=made.expires)
+
+
+@router.delete("/{device_id}", status_code=204, responses=documented(404, 409, 503))
+def remove_device(device_id: DeviceId, farm: FarmDep) -> Response:
+    """Forgets a device that is not connected, or was revoked, with its history."""
+    farm.enrolments.remove(device_id)
+    return Response(status_code=204)
+
+
+@router.post("/{device_id}/revoke", responses=documented(404, 503))
+def revoke_device(device_id: DeviceId, farm: FarmDep) -> StandingView:
+    """Ends a device's session at once, and turns it away until it enrols again."""
+    farm.enrolments.revoke(device_id)
+    return StandingView.of(device_id, farm)
+
+
+@router.post("/{device_id}/drain", responses=documented(404, 409, 503))
+def drain_device(device_id: DeviceId, farm: FarmDep) -> StandingView:
+    """Gives a device no other batch than the one in its hands, until its agent starts anew."""
+    farm.enrolments.drain(device_id)
+    return StandingView.of(device_id, farm)
+
+
+@router.post("/{device_id}/pause", responses=documented(404, 409, 503))
+def pause_device(device_id: DeviceId, farm: FarmDep) -> StandingView:
+    """Gives a device no other batch than the one in its hands, until it is resumed."""
+    farm.enrolments.pause(device_id)
+    return StandingView.of(device_id, farm)
+
+
+@router.post("/{device_id}/resume", responses=documented(404, 409, 503))
+def resume_device(device_id: DeviceId, farm: FarmDep) -> StandingView:
+    """Gives a device work again that was paused or drained."""
+    farm.enrolments.resume(device_id)
+    return StandingView.of(device_id, farm)
+
+
+@router.put("/{device_id}/tags", responses=documented(400, 404, 503))
+def tag_device(device_id: DeviceId, wanted: TagsRequest, farm: FarmDep) -> StandingView:
+    """Gives a device these tags and no others."""
+    farm.enrolments.tag(device_id, wanted.tags)
+    return StandingView.of(device_id, farm)
