@@ -1,5 +1,5 @@
-"""The verbs that this package adds to the `farrier` command: `up`, `probe`, and `tokens` and `keys`
-with their own."""
+"""The verbs that this package adds to the `farrier` command: `up`, `probe`, `backup`, `restore`,
+and `tokens` and `keys` with their own."""
 
 from __future__ import annotations
 
@@ -218,6 +218,36 @@ def _keys(home: str | None) -> Keys:
     from farrier_farm.keys import Keys
 
     return Keys(_home(home))
+
+
+def backup(
+    target: Annotated[Path, typer.Argument(help="A new folder, or a new .tar file.")],
+    home: HomeOption = None,
+) -> None:
+    """Back up the farm of this machine, which goes on working: jobs, records, artifacts, users and
+    keys. Whoever reads the backup has all of them."""
+    import contextlib
+
+    from farrier_farm.backup import back_up
+    from farrier_farm.farm import Farm
+
+    with contextlib.closing(Farm.open(_settings(home))) as farm:
+        summary = back_up(farm, target)
+    _note("backup", str(target.absolute()), home)
+    typer.echo(f"{target}: {summary}")
+
+
+def restore(
+    source: Annotated[Path, typer.Argument(help="The folder or .tar file of a backup.")],
+    home: HomeOption = None,
+) -> None:
+    """Put the farm of a backup into a home that has nothing yet; `farrier up` starts it then."""
+    from farrier_farm.restore import restore as restored
+
+    settings = _settings(home)
+    summary = restored(source, settings)
+    _note("restore", str(source.absolute()), home)
+    typer.echo(f"{settings.home}: {summary}")
 
 
 def probe(

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import redis
 import redis.backoff
@@ -22,6 +23,8 @@ from farrier_farm.patience import PATIENT, Breaker, Patience, check_request
 
 CONNECTIONS = 100  # at once; who finds none free waits for one
 _CONNECT_S = 5.0
+_PIECE = 1 << 20  # bytes of a snapshot that are copied at once
+_LONGEST_LINE = 1024
 DATA = "valkey"
 """The folder of the embedded server's data, beside its socket."""
 ROOM_BYTES = 4 << 20
@@ -105,8 +108,57 @@ class Client:
         with contextlib.suppress(ServiceError):  # it hangs up instead of answering
             self.command("SHUTDOWN", "NOSAVE")
 
+    def snapshot(self, file: IO[bytes]) -> None:
+        """Writes what the server holds, as of one moment, in its own format (RDB): what it sends to
+        a replica. It goes on meanwhile."""
+        with translated(self.address):
+            connection: Any = self._redis.connection_pool.make_connection()
+            try:
+                connection.connect()
+                connection.send_command("SYNC")
+                _copy_snapshot(connection._sock, file)
+            except (OSError, ValueError) as error:
+                raise ServiceError(
+                    f"Redis at {self.address} does not hand over what it holds: {error}",
+                    hint="a backup needs a server that takes replicas (SYNC)",
+                ) from error
+            finally:
+                connection.disconnect()
+
     def close(self) -> None:
         self._redis.close()
+
+
+def _copy_snapshot(sock: socket.socket, file: IO[bytes]) -> None:
+    """Copies the payload of SYNC: `$<length>`, or `$EOF:` and a mark that ends it. Until it begins,
+    the server sends an empty line now and then. Raises ValueError, OSError."""
+    stream = sock.makefile("rb")
+    line = b""
+    while not line:
+        read = stream.readline(_LONGEST_LINE)
+        if not read.endswith(b"\n"):
+            raise ValueError("it hung up")
+        line = read.strip()
+    if not line.startswith(b"$"):
+        raise ValueError(line.decode(errors="replace"))
+    if not line.startswith(b"$EOF:"):
+        left = int(line[1:])
+        while left:
+            piece = stream.read(min(left, _PIECE))
+            if not piece:
+                raise ValueError("it hung up")
+            file.write(piece)
+            left -= len(piece)
+        return
+    mark = line[5:]
+    tail = b""
+    while not tail.endswith(mark):
+        piece = stream.read1(_PIECE)
+        if not piece:
+            raise ValueError("it hung up")
+        tail += piece
+        file.write(tail[: -len(mark)])
+        tail = tail[-len(mark) :]
 
 
 class Script:

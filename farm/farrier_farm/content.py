@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import math
 import os
@@ -160,6 +161,33 @@ class ContentStore:
             removed += size
         return removed
 
+    @contextlib.contextmanager
+    def keeping(self) -> Iterator[None]:
+        """Within, no process removes a blob: what would have gone is left to a later sweep."""
+        with self._lock(fcntl.LOCK_EX):
+            yield
+
+    def all(self) -> Iterator[tuple[str, Path]]:
+        """Every blob with its file, those that are put aside included, each once."""
+        seen = set()
+        for path, _, _ in self._files():
+            found = _ASIDE.fullmatch(path.name)
+            if found is not None and found[1] not in seen:
+                seen.add(found[1])
+                yield found[1], path
+
+    @contextlib.contextmanager
+    def _lock(self, kind: int) -> Iterator[None]:
+        """Locks the store against removals, or, shared, a removal against that. Raises
+        BlockingIOError where it would have to wait, if `kind` says so."""
+        with disk.storage_errors(f"cannot look at {self.root}"):
+            lock = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(lock, kind)
+            yield
+        finally:
+            os.close(lock)
+
     def discard(self, sha256: str, is_needed: Callable[[str], bool], older_than_s: float) -> None:
         """Removes one blob as `sweep` does: where it is not needed, and was not written or renewed
         for so long."""
@@ -177,6 +205,15 @@ class ContentStore:
         found = _ASIDE.fullmatch(path.name)
         assert found is not None
         sha256 = found[1]
+        try:
+            with self._lock(fcntl.LOCK_SH | fcntl.LOCK_NB):
+                return self._removed_of(sha256, path, is_needed, limit)
+        except BlockingIOError:  # a backup is being made
+            return False
+
+    def _removed_of(
+        self, sha256: str, path: Path, is_needed: Callable[[str], bool], limit: float
+    ) -> bool:
         aside = self.drafts / f"{sha256}.{secrets.token_hex(8)}"
         with disk.storage_errors(f"cannot remove blob {sha256}"):
             try:

@@ -15,7 +15,10 @@ import farrier
 from farrier.cli import audit, cache, cost_model, local, records, remote, targets, users
 from farrier.cli.doctor import doctor
 
-_ROLE_ORDER = ("up", "serve", "broker", "worker", "builder", "trainer", "probe", "tokens", "keys")
+_ROLE_ORDER = (
+    *("up", "serve", "broker", "worker", "builder", "trainer", "probe"),
+    *("tokens", "keys", "backup", "restore"),
+)
 
 
 def build() -> typer.Typer:

@@ -1,0 +1,196 @@
+"""A backup of a farm that goes on working: `farrier backup` makes one, `restore.py` reads it.
+
+A backup is a new folder, or a new tar archive where its name ends so:
+
+    redis.rdb        what Redis held at one moment (`Client.snapshot`)
+    blobs/<sha256>   every blob that there was then; in a folder hard links where they can be made
+    home/<name>      tokens, users, the signing key, the agent's own secret: mode 0600
+    backup.json      format, version, time, and the sha256 of all but the blobs, whose names theirs
+                     is. It comes last: without it a backup is not complete
+
+Everything that the snapshot names is in the backup: blobs are stored before they are named, and
+none is removed while `ContentStore.keeping` is held.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import importlib.metadata
+import io
+import json
+import os
+import shutil
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+from farrier.errors import ConflictError, StorageError
+from farrier_farm import disk
+from farrier_farm.farm import Farm
+
+FORMAT = 1
+MANIFEST, SNAPSHOT, BLOBS, HOME = "backup.json", "redis.rdb", "blobs", "home"
+ARCHIVE = ".tar"
+# What of the home is neither made anew nor in Redis, as far as it is there.
+KEPT = (
+    "user.token",
+    "device.token",
+    "device.key",
+    "users.json",
+    "signing.key",
+    "signing.retired",
+    "audit.pending",
+    "device/identity.json",
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Summary:
+    """What a backup has."""
+
+    blobs: int
+    nbytes: int  # of all files
+
+    def __str__(self) -> str:
+        return f"{self.blobs} blobs, {self.nbytes / 1e6:.2f} MB in all"
+
+
+class _Place(Protocol):
+    """Where the files of a backup go."""
+
+    def add_file(self, name: str, source: Path) -> None: ...
+
+    def add_bytes(self, name: str, data: bytes) -> None: ...
+
+    def finish(self, manifest: bytes) -> None: ...
+
+
+def back_up(farm: Farm, target: Path) -> Summary:
+    """Makes a backup of a farm. Raises ConflictError where something is there already,
+    StorageError where it cannot be written, and then nothing of it stays, ServiceError where Redis
+    does not hand over what it holds."""
+    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        raise ConflictError(f"{target} is there already", hint="name a new folder or .tar file")
+    existed = target.exists()
+    try:
+        with disk.storage_errors(f"cannot write {target}"):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            place = _Archive(target) if target.suffix == ARCHIVE else _Folder(target)
+            manifest, summary = _written(farm, place, target.parent)
+            place.finish(json.dumps(manifest, indent=1).encode())
+            return summary
+    except BaseException:
+        _removed(target, existed)
+        raise
+
+
+def _written(farm: Farm, place: _Place, beside: Path) -> tuple[dict[str, Any], Summary]:
+    """The manifest of what it has put in place."""
+    files: dict[str, tuple[int, str]] = {}
+    with farm.blobs.keeping(), tempfile.NamedTemporaryFile(dir=beside, prefix=".farrier-") as taken:
+        farm.client.snapshot(taken)
+        taken.flush()
+        taken.seek(0)
+        digest = hashlib.file_digest(taken, "sha256").hexdigest()
+        files[SNAPSHOT] = taken.tell(), digest
+        place.add_file(SNAPSHOT, Path(taken.name))
+        for name in KEPT:
+            with contextlib.suppress(FileNotFoundError):
+                data = (farm.settings.home / name).read_bytes()
+                files[f"{HOME}/{name}"] = len(data), hashlib.sha256(data).hexdigest()
+                place.add_bytes(f"{HOME}/{name}", data)
+        blobs: dict[str, int] = {}
+        for sha256, path in farm.blobs.all():
+            blobs[sha256] = path.stat().st_size
+            place.add_file(f"{BLOBS}/{sha256}", path)
+    manifest = {
+        "format": FORMAT,
+        "farrier": importlib.metadata.version("farrier"),
+        "created": time.time(),
+        "files": files,
+        "blobs": blobs,
+    }
+    return manifest, Summary(len(blobs), sum(n for n, _ in files.values()) + sum(blobs.values()))
+
+
+class _Folder:
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        root.mkdir(mode=0o700, exist_ok=True)
+
+    def add_file(self, name: str, source: Path) -> None:
+        path = self._path(name)
+        try:
+            os.link(source, path)
+        except OSError:  # on another disk, or of a file system without links
+            with source.open("rb") as read, _private(path) as written:
+                shutil.copyfileobj(read, written, 1 << 20)
+
+    def add_bytes(self, name: str, data: bytes) -> None:
+        with _private(self._path(name)) as file:
+            file.write(data)
+
+    def finish(self, manifest: bytes) -> None:
+        for folder in {self._root, *(one.parent for one in self._root.rglob("*"))}:
+            disk.sync_directory(folder)
+        self.add_bytes(MANIFEST, manifest)
+        disk.sync_name(self._root / MANIFEST)
+
+    def _path(self, name: str) -> Path:
+        path = self._root / name
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return path
+
+
+class _Archive:
+    def __init__(self, path: Path) -> None:
+        self._file = open(path, "xb", opener=_for_this_user)  # noqa: SIM115 (`finish` closes both)
+        self._tar = tarfile.TarFile(fileobj=self._file, mode="w", format=tarfile.PAX_FORMAT)
+
+    def add_file(self, name: str, source: Path) -> None:
+        with source.open("rb") as file:
+            self._add(name, os.fstat(file.fileno()).st_size, file)
+
+    def add_bytes(self, name: str, data: bytes) -> None:
+        self._add(name, len(data), io.BytesIO(data))
+
+    def _add(self, name: str, size: int, file: IO[bytes]) -> None:
+        entry = tarfile.TarInfo(name)
+        entry.size, entry.mode, entry.mtime = size, 0o600, int(time.time())
+        self._tar.addfile(entry, file)
+
+    def finish(self, manifest: bytes) -> None:
+        self.add_bytes(MANIFEST, manifest)
+        self._tar.close()
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+
+@contextlib.contextmanager
+def _private(path: Path) -> Iterator[IO[bytes]]:
+    """A new file for this user alone, on the disk at the end."""
+    with open(path, "xb", opener=_for_this_user) as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _for_this_user(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _removed(target: Path, existed: bool) -> None:
+    """Removes what was begun; a folder that was there stays, empty."""
+    with contextlib.suppress(OSError, StorageError):
+        if target.is_dir():
+            shutil.rmtree(target)
+            if existed:
+                target.mkdir(mode=0o700)
+        else:
+            target.unlink(missing_ok=True)
