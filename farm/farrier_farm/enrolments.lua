@@ -119,6 +119,7 @@ function operations.remove()
   if get('class') then
     for _, connected in ipairs(connected_keys()) do redis.call('ZREM', connected, id) end
   end
+  leave_present(id, key)
   for _, name in ipairs({'busy', 'quarantined', 'emulated'}) do
     redis.call('ZREM', 'farrier:devices:' .. name, id)
   end

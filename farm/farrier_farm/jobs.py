@@ -22,6 +22,7 @@ from farrier_farm.errors import DeviceAwayError
 from farrier_farm.kinds import PREPARED, Kind
 from farrier_farm.leases import SCOPE, Lease, LeasePolicy, Leases, Part
 from farrier_farm.news import NEWS
+from farrier_farm.priorities import Priority
 from farrier_farm.search import JobQuery, Shown, search
 from farrier_farm.settings import Settings
 from farrier_farm.states import State
@@ -100,6 +101,7 @@ class Job:
     is_kept: bool = False  # by a user, whatever versions are added
     of: str = ""
     compiled: str | None = None
+    priority: Priority = Priority.NORMAL  # among its owner's
 
     @property
     def kind(self) -> Kind:
@@ -155,6 +157,7 @@ class Jobs:
         against: Sequence[str] = (),
         now: bool = False,
         private: bool = False,
+        priority: Priority = Priority.NORMAL,
     ) -> Job:
         """Queues a job; durable when this returns. With a key that its owner has used before,
         returns the job of that key, or raises ConflictError where model, options or name differ
@@ -163,7 +166,8 @@ class Jobs:
         `against` are engines that it is raced with, once it is verified. One that is to have its
         artifact `now` has it as soon as the untuned model is verified, and better versions of it
         later; UsageError where nothing is tuned. What a `private` one measures is found by its
-        owner's private jobs alone, and trains nobody's cost model.
+        owner's private jobs alone, and trains nobody's cost model. Of the jobs of an owner those of
+        a higher `priority` are leased first.
 
         Its target is what was `admitted`, where the caller has done so; else it is admitted as the
         devices are now, which raises what `Admission.admit` does. A job that is to wait for a
@@ -190,10 +194,11 @@ class Jobs:
                 "against": " ".join(against),
                 "now": "01"[now],
                 "private": "01"[private],
+                **({} if priority is Priority.NORMAL else {"priority": str(priority)}),
             },
             share=owner,
             once=_once(owner, idempotency_key),
-            digest=_digest(model, options, name, against, now, private),
+            digest=_digest(model, options, name, against, now, private, priority),
             reason=reason,
         )
         return self.get(job_id)
@@ -209,10 +214,12 @@ class Jobs:
         against: Sequence[str] = (),
         now: bool = False,
         private: bool = False,
+        priority: Priority = Priority.NORMAL,
     ) -> Job | None:
         """The job that `submit` would find rather than queue. Raises ConflictError as that."""
         once = _once(owner, idempotency_key)
-        job_id = self.leases.find(once, _digest(model, options, name, against, now, private))
+        digest = _digest(model, options, name, against, now, private, priority)
+        job_id = self.leases.find(once, digest)
         return None if job_id is None else self.get(job_id)
 
     def inspect(self, model: str, *, owner: str = DEFAULT) -> tuple[Job, bool]:
@@ -509,6 +516,7 @@ def _digest(
     against: Sequence[str],
     now: bool,
     private: bool,
+    priority: Priority,
 ) -> str:
     """Of what the submitter decides; of what older versions know, it is as theirs."""
     request: dict[str, Any] = {"model": model, "options": _to_json(options.to_dict()), "name": name}
@@ -518,6 +526,8 @@ def _digest(
         request["now"] = True
     if private:
         request["private"] = True
+    if priority is not Priority.NORMAL:
+        request["priority"] = str(priority)
     return hashlib.sha256(_to_json(request).encode()).hexdigest()
 
 
@@ -582,6 +592,7 @@ def _job(job_id: str, fields: dict[str, str]) -> Job:
         used=TimeUsed(*(float(fields.get(name, "0")) for name in ("worked_s", "tuned_s"))),
         of=fields.get("of", ""),
         compiled=fields.get("compiled"),
+        priority=Priority(fields.get("priority", Priority.NORMAL)),
     )
 
 

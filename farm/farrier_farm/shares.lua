@@ -1,12 +1,13 @@
 -- Fair shares: whose item of a queue is leased next.
 --
 -- An item counts in a share: a job in that of its owner. In each queue the items of a share wait in a
--- line, in the order in which they came. Who leases gets the first item of the line whose turn it is:
+-- line, those of a higher priority first (`priorities.py`), and of one priority in the order in which they
+-- came. So a priority changes nothing between shares. Who leases gets the first item of the line whose turn it is:
 -- that of the share with the fewest items running, and among such of the one served longest ago; those
 -- never served precede these, in the order in which they came. A kind of item without shares has the one
 -- share '', and so one line for each queue.
 --
---   <prefix>:line:<share>:<queue>  sorted set: the queued items, by when they came
+--   <prefix>:line:<share>:<queue>  sorted set: the queued items, by priority and by when they came
 --   <prefix>:lines:<share>         set: the queues in which the share has a line
 --   <prefix>:turns:<queue>         sorted set: the shares that have a line in the queue, by their turn
 --   <prefix>:served                hash: share → the ticket that it drew when it was served last. One that
@@ -26,6 +27,9 @@
 -- Turns are exact in the 53 bits of a score.
 local NEWCOMER, RUNNING, MOST_RUNNING = 2 ^ 35, 2 ^ 36, 65535
 local SORTED_AT_ONCE = 1000
+-- Added to when an item came, in microseconds, which stays below 2^52 until the year 2112: the scores of one
+-- priority are apart from those of another, and exact.
+local PRIORITIES = {high = -2 ^ 52, low = 2 ^ 52}
 
 local function line_key(share, queue) return prefix .. ':line:' .. share .. ':' .. queue end
 local function lines_key(share) return prefix .. ':lines:' .. share end
@@ -58,6 +62,7 @@ end
 local function line_up(id, share, queue, entry)
   local ms, number = entry:match('(%d+)-(%d+)')
   local came = tonumber(ms) * 1000 + math.min(tonumber(number), 999)
+  came = came + (PRIORITIES[get(id, 'priority') or ''] or 0)
   if redis.call('HEXISTS', prefix .. ':served', share) == 0 then draw_ticket(share, NEWCOMER) end
   redis.call('ZADD', line_key(share, queue), score(came), id)
   redis.call('SADD', lines_key(share), queue)

@@ -9,6 +9,8 @@ from farrier_farm.farm import Farm
 from farrier_farm.kinds import Kind
 from farrier_farm.states import State
 
+_PRIORITIES = {"high": -(2**52), "low": 2**52}
+
 
 def check_indexes(farm: Farm) -> None:
     """Every set, line and turn is what follows from the items themselves, and no other is there."""
@@ -31,7 +33,8 @@ def check_indexes(farm: Farm) -> None:
             if state is State.QUEUED:
                 ms, number = _entry(fields["entry"])
                 if (ms, number) <= _sorted_up_to(farm, f"{prefix}:queue:{fields['queue']}"):
-                    due[f"line:{share}:{fields['queue']}"][item] = ms * 1000 + number
+                    came = ms * 1000 + number + _PRIORITIES.get(fields.get("priority", ""), 0)
+                    due[f"line:{share}:{fields['queue']}"][item] = came
         served = _hash(farm, f"{prefix}:served")
         for line in [name for name in due if name.startswith("line:")]:
             _, share, queue = line.split(":", 2)

@@ -157,3 +157,12 @@ def test_an_instruction_set_is_for_a_class_that_gets_work(farm: Farm, connect_de
     connect_device("third", cores=3)
     place = farm.admission.admit("x86-64-v2", measured=True).place
     assert place.device_class == farm.devices.get("third").device_class
+
+
+def test_what_an_operator_removes_is_connected_no_more(farm: Farm, connect_device) -> None:
+    connect_device("kept", cores=2)
+    connect_device("removed", cores=2)
+    farm.enrolments.revoke("removed")
+    farm.enrolments.remove("removed")
+    [there] = farm.devices.presence.classes().values()
+    assert there.connected == 1

@@ -15,6 +15,7 @@ from farrier_farm import leases as lease_layer
 from farrier_farm.errors import StaleLeaseError
 from farrier_farm.farm import Farm
 from farrier_farm.leases import Lease
+from farrier_farm.priorities import Priority
 from farrier_farm.references import REFERENCES
 from farrier_farm.states import State
 from tests.device_side import BlockingDeviceSide
@@ -55,6 +56,45 @@ def test_who_was_served_longest_ago_comes_first_of_equals(farm: Farm) -> None:
     assert served == ["ann", "bob", "cat", "ann", "bob", "ann"]
 
 
+def test_a_priority_orders_the_jobs_of_one_owner_alone(
+    farm: Farm, audit: Callable[[Farm], None]
+) -> None:
+    for priority in (Priority.LOW, Priority.NORMAL, Priority.HIGH, Priority.LOW, Priority.HIGH):
+        _submit(farm, "ann", priority=priority)
+    for _ in range(2):
+        _submit(farm, "bob", priority=Priority.LOW)
+    served = []
+    for _ in range(7):
+        lease = farm.jobs.lease("w", 0)
+        audit(farm)
+        job = farm.jobs.get(lease.item)
+        served.append((job.owner, str(job.priority)))
+        farm.jobs.succeed(lease, ARTIFACT, {})
+    assert [owner for owner, _ in served[:4]] == ["ann", "bob", "ann", "bob"]
+    assert [priority for owner, priority in served if owner == "ann"] == [
+        "high",
+        "high",
+        "normal",
+        "low",
+        "low",
+    ]
+
+
+def test_a_job_that_comes_back_keeps_its_priority(farm: Farm) -> None:
+    high = _submit(farm, "ann", priority=Priority.HIGH)
+    lease = farm.jobs.lease("w", 0)
+    low, normal = _submit(farm, "ann", priority=Priority.LOW), _submit(farm, "ann")
+    farm.jobs.give_back(lease, crashed=False, reason="")
+    assert [farm.jobs.lease("w", 0).item for _ in range(3)] == [high, normal, low]
+
+
+def test_a_key_is_of_one_priority(farm: Farm) -> None:
+    job = _submit(farm, "ann", idempotency_key="k", priority=Priority.LOW)
+    assert _submit(farm, "ann", idempotency_key="k", priority=Priority.LOW) == job
+    with pytest.raises(ConflictError):
+        _submit(farm, "ann", idempotency_key="k")
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_any_order_of_calls_leases_the_job_whose_turn_it_is(
     farm: Farm,
@@ -72,14 +112,16 @@ def test_any_order_of_calls_leases_the_job_whose_turn_it_is(
     queued: list[tuple[str, str]] = []  # (job, owner), the oldest first
     running: dict[str, tuple[str, Lease]] = {}  # by job
     queue_of: dict[str, bool] = {}
+    rank: dict[str, int] = {}  # by priority, the highest first
     served: dict[str, int] = {}
     crashes: dict[str, int] = {}
     ended: list[str] = []
 
     def due() -> tuple[str, str]:
-        def turn(entry: tuple[str, str]) -> tuple[int, int]:
-            owner = entry[1]
-            return sum(who == owner for who, _ in running.values()), served.get(owner, 0)
+        def turn(entry: tuple[str, str]) -> tuple[int, int, int]:
+            job, owner = entry
+            busy = sum(who == owner for who, _ in running.values())
+            return busy, served.get(owner, 0), rank[job]
 
         return min(queued, key=turn)
 
@@ -92,8 +134,10 @@ def test_any_order_of_calls_leases_the_job_whose_turn_it_is(
         if action == "submit":
             owner = choose.choice(["ann", "bob", "cat", "dan", "default"])
             waits = choose.random() < 0.3
-            job = _submit(farm, owner, wait_for_device=waits)
+            priority = choose.choice(list(Priority))
+            job = _submit(farm, owner, wait_for_device=waits, priority=priority)
             queued.append((job, owner))
+            rank[job] = -list(Priority).index(priority)
             queue_of[job] = waits
         elif action == "lease":
             lease = farm.jobs.lease("w", 0)

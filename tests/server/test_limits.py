@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from farrier.errors import TooManyRequestsError
+from farrier.errors import TooManyRequestsError, UsageError
 from farrier_farm.settings import Settings
 from farrier_farm.users import DEFAULT, Role, Users
 from farrier_server import limits
@@ -261,3 +261,36 @@ def test_uploads_and_device_time_of_a_user_are_bounded(farm_settings, start_serv
     assert "farrier_device_seconds_today_by_one 1.0" in lines
     assert 'farrier_refusals_total{limit="upload-bytes"} 1.0' in lines
     assert 'farrier_refusals_total{limit="device-seconds"} 1.0' in lines
+
+
+def test_high_priority_is_for_operators(farm_settings, start_service):
+    service = start_service(farm_settings)
+    open_service = start_service(dataclasses.replace(farm_settings, high_priority=True))
+    users, model = Users(farm_settings.home), service.farm.blobs.put(b"model")
+    tokens = users.add("ann"), users.add("olga", Role.OPERATOR)
+    ann, olga = (dataclasses.replace(service, token=token).http() for token in tokens)
+    for user in ("ann", "olga"):
+        service.farm.owners.note(user, [model])
+
+    def submitted(http: httpx.Client, priority: str) -> httpx.Response:
+        options = {"target": "rpi4", "verify": False}
+        return http.post(
+            "/v1/jobs", json={"model": model, "options": options, "priority": priority}
+        )
+
+    assert submitted(ann, "low").json()["priority"] == "low"
+    refused = submitted(ann, "high")
+    assert (refused.status_code, refused.json()["code"]) == (403, "forbidden")
+    assert "FARRIER_HIGH_PRIORITY" in refused.json()["hint"]
+    assert submitted(olga, "high").json()["priority"] == "high"
+    assert submitted(olga, "highest").status_code == 400
+    allowed = dataclasses.replace(open_service, token=tokens[0]).http()
+    assert submitted(allowed, "high").status_code == 201
+
+
+def test_the_client_submits_with_a_priority(service):
+    with service.client() as client:
+        job = client.submit(b"model", target="rpi4", verify=False, priority="high")
+        assert client.job(job.id).priority == "high"
+        with pytest.raises(UsageError, match="unknown priority 'urgent'"):
+            client.submit(b"model", priority="urgent")

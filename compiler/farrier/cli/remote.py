@@ -99,6 +99,12 @@ def submit(
             "from it.",
         ),
     ] = False,
+    priority: Annotated[
+        str,
+        typer.Option(
+            help="low, normal or high: the order among your own jobs. High is for operators."
+        ),
+    ] = "normal",
     follow: Annotated[bool, typer.Option("--watch", help="Watch the job until it ends.")] = False,
     server: ServerOption = None,
 ) -> None:
@@ -123,6 +129,7 @@ def submit(
             against=against or (),
             now=now,
             private=private,
+            priority=priority,
             listener=view,
         )
     typer.echo(job.id)

@@ -223,6 +223,7 @@ class Client(Closing):
         against: Sequence[str] = (),
         now: bool = False,
         private: bool = False,
+        priority: str = "normal",
         listener: UploadListener | None = None,
     ) -> Job:
         """Uploads the model and queues its compilation; the options are `CompileOptions`.
@@ -241,9 +242,13 @@ class Client(Closing):
         how they did, and a warning where no device has. A job that is to have its artifact `now`
         has it as soon as the untuned model is verified, and tunes on; each better one becomes the
         next version of it (`Job.versions`). UsageError where there are neither trials nor a budget.
-        What a `private` one measures and makes is its user's alone (docs/records.md).
+        What a `private` one measures and makes is its user's alone (docs/records.md). Of the
+        user's own jobs those of a higher `priority` (low, normal, high) begin first; ForbiddenError
+        for a high one, which is for operators.
         `listener` is told how the upload goes; see `upload`.
         """
+        if priority not in ("low", "normal", "high"):
+            raise UsageError(f"unknown priority {priority!r}", hint="low, normal or high")
         if unknown := [engine for engine in against if engine not in NAMES]:
             raise UsageError(f"unknown engine {unknown[0]!r}", hint=f"engines: {', '.join(NAMES)}")
         given = _given(model)
@@ -274,6 +279,8 @@ class Client(Closing):
             body["now"] = True
         if private:
             body["private"] = True
+        if priority != "normal":
+            body["priority"] = priority
         # With a key the request may be sent again after an answer was lost on the way.
         headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
         patience = Patience(self._patience_s)

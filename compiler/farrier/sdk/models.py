@@ -59,6 +59,7 @@ class Job:
     version: int | None = None  # the one in use, which is the artifact
     version_is_kept: bool = False  # by a rollback, whatever versions are added
     cost_model: str | None = None  # that tuning began with
+    priority: str = "normal"  # among the jobs of its owner
 
     @property
     def final(self) -> bool:

@@ -7,13 +7,14 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Header, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from farrier.errors import NoDeviceError, UsageError
+from farrier.errors import ForbiddenError, NoDeviceError, UsageError
 from farrier.options import MAX_CORES, MAX_LAYER_ERROR, MAX_THREADS, TYPICAL_ALONE, CompileOptions
 from farrier.options.shapes import MAX_EXTENT
 from farrier_farm import jobs
 from farrier_farm.admission import Admitted
 from farrier_farm.farm import Farm
 from farrier_farm.kinds import Kind
+from farrier_farm.priorities import Priority
 from farrier_farm.search import JobOrder, JobQuery
 from farrier_farm.states import State
 from farrier_farm.users import NAME
@@ -146,6 +147,11 @@ class JobRequest(BaseModel):
         description="what it measures and makes is its user's alone: other users see how the job "
         "stands, their jobs do not find its records, and nothing is trained on them",
     )
+    priority: Priority = Field(
+        default=Priority.NORMAL,
+        description="among the jobs of its user, whose turn it does not hasten; high is for "
+        "operators, or for all where FARRIER_HIGH_PRIORITY allows it",
+    )
 
 
 class VersionView(BaseModel):
@@ -191,6 +197,7 @@ class JobView(BaseModel):
     seconds_left: float | None = Field(description="estimate")
     now: bool = Field(description="its artifact is there before it is tuned, and has versions")
     private: bool = Field(description="what it measures and makes is its owner's alone")
+    priority: Priority = Field(description="among the jobs of its owner")
     versions: list[VersionView] = Field(description="of the artifact, the oldest first")
     version: int | None = Field(description="the one in use, which is the artifact")
     version_is_kept: bool = Field(description="by a rollback, whatever versions are added")
@@ -245,6 +252,7 @@ class JobView(BaseModel):
             seconds_left=finite(job.progress.seconds_left),
             now=job.now,
             private=job.private,
+            priority=job.priority,
             versions=[
                 VersionView(
                     number=version.number,
@@ -309,7 +317,9 @@ def submit_job(
         "against": against,
         "now": body.now,
         "private": body.private,
+        "priority": body.priority,
     }
+    _check_priority(body.priority, viewer, farm)
     if body.now:
         options.require_tuning()
     job = farm.jobs.submitted(body.model, options, **request)
@@ -395,6 +405,16 @@ def delete_job(job_id: JobId, farm: FarmDep) -> None:
     """Forgets the job with its events, its artifact and its idempotency key; one that has not ended
     is cancelled. Artifact and model stay where another job has the same. 404 from then on."""
     farm.delete(job_id)
+
+
+def _check_priority(priority: Priority, viewer: Viewer, farm: Farm) -> None:
+    """Raises ForbiddenError for one that the user may not have."""
+    is_open = viewer.is_operator or farm.settings.high_priority
+    if priority is Priority.HIGH and not is_open:
+        raise ForbiddenError(
+            f"the role of {viewer.name} is {viewer.role}, and high priority is for operators",
+            hint="normal is the highest for others, unless the farm has FARRIER_HIGH_PRIORITY=1",
+        )
 
 
 def _admitted(farm: Farm, options: CompileOptions, *, wait_for_device: bool) -> Admitted:
