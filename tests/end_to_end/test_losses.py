@@ -67,7 +67,8 @@ def test_builders_that_are_killed_cost_time_and_nothing_else(make_up, model, tmp
 def test_a_job_that_waits_for_a_device_gets_it_when_it_comes(make_up, model, eventually):
     up = make_up().start()
     (agent,) = up.pids(AGENT)
-    os.kill(agent, signal.SIGSTOP)
+    for pid in (up.process.pid, agent):  # the first would replace the second
+        os.kill(pid, signal.SIGSTOP)
     with up.client() as client:
         eventually(lambda: client.devices()[0].state == "offline")
         with pytest.raises(NoDeviceError, match="no device for class:"):
@@ -77,7 +78,8 @@ def test_a_job_that_waits_for_a_device_gets_it_when_it_comes(make_up, model, eve
         job = client.submit(model, shapes={"x": SHAPE}, trials=4, wait_for_device=True)
         updates = client.watch(job.id)
         assert "no device for class:" in next(updates).reason
-        os.kill(agent, signal.SIGCONT)
+        for pid in (agent, up.process.pid):
+            os.kill(pid, signal.SIGCONT)
         assert client.wait(job.id).state == "succeeded"
         assert client.job(job.id).attempts == 1
         watched = up.command("watch", job.id).stderr
