@@ -164,7 +164,7 @@ def test_faults_that_overlap_cost_time_and_nothing_else(
             seen.append(count)
 
     try:
-        eventually(lambda: submitter.acknowledged)
+        eventually(lambda: records_kept(settings))  # it tunes
         begin = Injury(up, line, disk).run(faults, nothing_is_lost)
     finally:
         submitter.stop()
