@@ -136,11 +136,10 @@ def rotate_token(
     typer.echo(token)
 
 
-@tokens.command("revoke", hidden=True)
+@tokens.command("revoke")
 @tokens.command("remove")
 def remove_token(name: UserArgument, home: HomeOption = None) -> None:
-    """Revoke a user's token (`revoke` does the same). The user's jobs stay, and their name with
-    them."""
+    """Revoke a user's token. The user's jobs stay, and their name with them."""
     _users(home).remove(name)
     _note("tokens.remove", name, home)
     typer.echo(f"{name} removed")

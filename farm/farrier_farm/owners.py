@@ -49,7 +49,8 @@ local till = time[1] * 1000 + ARGV[2]
 for i = 1, #KEYS do
   redis.call('ZREMRANGEBYSCORE', KEYS[i], '-inf', string.format('(%d', time[1] * 1000))
   redis.call('ZADD', KEYS[i], string.format('%d', till), ARGV[1])
-  redis.call('PEXPIREAT', KEYS[i], string.format('%d', till))
+  local last = redis.call('ZRANGE', KEYS[i], -1, -1, 'WITHSCORES')[2]
+  redis.call('PEXPIREAT', KEYS[i], string.format('%d', last))
 end
 """
 _AT_ONCE = 1000  # keys of one script; a model may have some thousand files

@@ -106,8 +106,24 @@ def test_users_get_tokens_of_their_own(farrier: Callable[..., Any]) -> None:
     token = farrier("tokens", "add", "ann").stdout.strip()
     assert len(token) >= 40
     listed = farrier("tokens", "list").stdout
-    assert listed.startswith("ann ")
+    assert listed.startswith("ann  user  since ")
     assert token not in listed
+    rotated = farrier("tokens", "rotate", "ann", "--expires", "30d").stdout.strip()
+    assert len(rotated) >= 40
+    assert rotated != token
+    assert "  expires " in farrier("tokens", "list").stdout
+    bob = ("tokens", "add", "bob", "--role", "operator", "--group", "lab")
+    assert len(farrier(*bob).stdout.strip()) >= 40
+    assert "bob  operator  group lab  since " in farrier("tokens", "list").stdout
+    for words, told in (
+        (("--expires", "soon"), "'soon' is not a time"),
+        (("--expires", "2001-01-01"), "would have expired already"),
+        (("--group", "a b"), "'a b' is no name of a group"),
+        (("--role", "root"), "'root' is not one of 'user', 'operator', 'admin'"),
+    ):
+        refused = farrier("tokens", "add", "cid", *words)
+        assert (refused.returncode, told in refused.stderr) == (2, True), refused.stderr
+    assert farrier("tokens", "revoke", "bob").stdout == "bob removed\n"
     assert farrier("tokens", "remove", "ann").stdout == "ann removed\n"
     again = farrier("tokens", "remove", "ann")
     assert (again.returncode, "farrier tokens list" in again.stderr) == (12, True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -92,13 +93,9 @@ def test_no_number_is_a_failure(service, device_side):
     ids = {"job_id": job.id, "upload_id": upload.id, "device_id": "d", "task": "a", "kernel": 0}
     asked = parameters(described(service))
 
-    @settings(
-        max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-    )
-    @given(asked=st.sampled_from(asked), number=SIGNED)
-    def check(asked: tuple[str, str, dict], number: int) -> None:
-        method, path, parameter = asked
-        name, where = parameter["name"], parameter["in"]
+    def check(parameter: tuple[str, str, dict], number: int) -> None:
+        method, path, about = parameter
+        name, where = about["name"], about["in"]
         text = f"{'-' * (number < 0)}{_digits(abs(number))}"
         names = ids | ({name: text} if where == "path" else {})
         answer = http.request(
@@ -109,7 +106,12 @@ def test_no_number_is_a_failure(service, device_side):
         )
         assert answer.status_code < 500, (method, path, name, text[:30], answer.text)
 
-    check()
+    for parameter, end in itertools.product(asked, ENDS):
+        check(parameter, end)
+    settled = settings(
+        max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    )
+    settled(given(parameter=st.sampled_from(asked), number=SIGNED)(check))()
 
 
 class _Known(dict):
