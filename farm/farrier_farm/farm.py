@@ -173,7 +173,11 @@ class Farm:
         """The records of the job that `runner` measures for: it finds all that are shared, and adds
         to `records` what are its trials."""
         beside = None if records is self.records else self.records
-        return JobRecords(records.of_job(runner.job, beside), place, runner)
+        if runner.job is None:
+            trials = records.of_job("", beside)
+        else:
+            trials = records.of_job(runner.job.item, beside, runner.job)
+        return JobRecords(trials, place, runner)
 
     @contextlib.contextmanager
     def announcing(self, role: str) -> Iterator[None]:

@@ -38,7 +38,10 @@ from farrier_farm.versions import (
     versions_of,
 )
 
-_BESIDE = ("events", "log", "curve", "curves", "trials", "fastest", "found", "rows", "tasks")
+_BESIDE = (
+    *("events", "log", "curve", "curves", "trials", "fastest", "found", "rows", "tasks"),
+    "measured",
+)
 REFERS = ("model", "artifact", "compiled", VERSIONS)  # fields that name what a job keeps
 _WAITING = "place:"  # and a place: the queue of jobs that wait for a device there
 _WAITING_BEFORE = "device:"  # and a target: the same, of versions without device classes

@@ -26,6 +26,7 @@ from importlib import resources
 from farrier.records import ALL, RuleSummary, Selection, TuningRecord, malformed, record_of
 from farrier_farm.connection import Client
 from farrier_farm.content import ContentStore
+from farrier_farm.leases import Lease, stale
 from farrier_farm.older_records import OlderRecords
 from farrier_farm.record_archives import RecordArchives
 from farrier_farm.record_entry import SHARED, RecordEntry, kind, place
@@ -37,7 +38,9 @@ _LOOKED_AT = 2000  # records, for a page of some of them
 _PAGE_CHARACTERS = 4 << 20
 
 # Any number of entries; one alone with a job, its trial as well (`trials.py`). A record that is
-# there was added before, and with it its trial.
+# there was added before, and with it its trial. Of an attempt that holds the job no more none is
+# added. An attempt that begins anew measures again what the one before had in hand, or had measured
+# to compare: the n-th record of a candidate counts once, whichever attempt adds it.
 _ADD = """
 local TRIMMED = 100 -- trials beyond those kept, before they go together
 
@@ -55,6 +58,24 @@ local function trim(trials, fastest, kept)
   end
 end
 
+local function counts_once(key, candidate, fence)
+  local known = redis.call('HGET', key, candidate)
+  local last, count, most = string.match(known or '', '^(%S+) (%d+) (%d+)$')
+  count, most = tonumber(count or 0), tonumber(most or 0)
+  count = last == fence and count + 1 or 1
+  redis.call('HSET', key, candidate, string.format('%s %d %d', fence, count, math.max(count, most)))
+  return count > most
+end
+
+if #KEYS > 0 then
+  local fence, candidate = unpack(ARGV, WORDS + 5)
+  if fence ~= '' then
+    local state, holder = unpack(redis.call('HMGET', KEYS[1], 'state', 'fence'))
+    if state ~= 'running' or holder ~= fence then return -1 end
+    if redis.call('HEXISTS', STORE .. 'lines', ARGV[1]) == 1 then return 0 end
+    if not counts_once(KEYS[6], candidate, fence) then return 0 end
+  end
+end
 local added = 0
 for first = 1, #ARGV - WORDS + 1, WORDS do added = added + add_record(ARGV, first) end
 if #KEYS == 0 or added == 0 or redis.call('HGET', KEYS[1], 'state') ~= 'running' then
@@ -134,10 +155,15 @@ class Records:
         parts = [files.joinpath(name).read_text() for name in names]
         self._add_script = client.script("\n".join([*parts, _ADD]))
 
-    def add(self, record: TuningRecord, job: str = "") -> None:
-        """Once, however often it is added, as a trial of the `job` that measured it."""
-        keys, words = self._trials.trial(job, record) if job else ([], [])
-        self._add_script(keys, [*RecordEntry.of(record).words, *words, self.store])
+    def add(self, record: TuningRecord, job: str = "", attempt: Lease | None = None) -> None:
+        """Once, however often it is added, as a trial of the `job` that measured it, and by the
+        `attempt` that holds the job, where it is given. Raises StaleLeaseError for one that does so
+        no more."""
+        fence = None if attempt is None else attempt.fence
+        keys, words = self._trials.trial(job, record, fence) if job else ([], [])
+        added = self._add_script(keys, [*RecordEntry.of(record).words, *words, self.store])
+        if int(added) < 0 and attempt is not None:
+            raise stale("job", attempt, self._client.command("HGET", keys[0], "state"))
         if self.archives.are_due():
             self.archives.write()
 
@@ -145,10 +171,12 @@ class Records:
         """Adds them as of no job; returns how many were new."""
         return self._add_entries([RecordEntry.of(record) for record in records])
 
-    def of_job(self, job: str, beside: Records | None = None) -> TrialRecords:
-        """The same store, what is added to which are trials of a job; "" is none. What is `beside`
-        it is found as well."""
-        return TrialRecords(self, job, beside)
+    def of_job(
+        self, job: str, beside: Records | None = None, attempt: Lease | None = None
+    ) -> TrialRecords:
+        """The same store, what is added to which are trials of a job, by the `attempt` at it; "" is
+        none. What is `beside` it is found as well."""
+        return TrialRecords(self, job, beside, attempt)
 
     def lines(self, digests: Sequence[str]) -> list[str | None]:
         """The JSON lines of records by their digests; None for one that is not there."""
@@ -317,10 +345,11 @@ class TrialRecords:
     records: Records
     job: str
     beside: Records | None = None
+    attempt: Lease | None = None
 
     def add(self, record: TuningRecord) -> None:
         """As `Records.add`."""
-        self.records.add(record, self.job)
+        self.records.add(record, self.job, self.attempt)
 
     def find(self, task: str, fingerprint: str) -> list[TuningRecord]:
         """As `Records.find`; those of two stores by when they were made."""

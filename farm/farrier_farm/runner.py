@@ -58,9 +58,9 @@ class FarmRunner:
         self.device = ""  # that measured last
 
     @property
-    def job(self) -> str:
-        """The id of the job that it measures for; "" where it measures for none."""
-        return "" if self._job is None else self._job.item
+    def job(self) -> Lease | None:
+        """The attempt at a job that it measures for; None where it measures for none."""
+        return self._job
 
     @property
     def devices(self) -> int | None:

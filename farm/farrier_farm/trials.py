@@ -8,6 +8,9 @@ farrier:job:fastest:<id> sorted set: of each of these `<task> <ns> <id>` and ` <
 farrier:job:found:<id>   hash: `<task> <what>` → a number: `trials`, `failed`, the nanoseconds of
                          the best, `alone` and in the `model`, and of the first that did not
                          fail, `first alone` and `first model`
+farrier:job:measured:<id> hash: a digest of a candidate and its context → `<fence> <n> <most>`: the
+                         attempt that added a record of it last, how many it has, and the most that
+                         any attempt has
 farrier:job:rows:<id>    list of the rows of tasks, in the order of the model
 farrier:job:tasks:<id>   hash: row → its task and the schedule that it has by now, as JSON
 
@@ -19,6 +22,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -29,7 +33,7 @@ from farrier.records import TuningRecord
 from farrier_farm.connection import Client
 
 _PREFIX = "farrier:job:"
-_OF_A_TRIAL = ("item", "trials", "found", "curves", "fastest")
+_OF_A_TRIAL = ("item", "trials", "found", "curves", "fastest", "measured")
 _OF_A_TASK = ("trials", "failed", "first alone", "first model", "alone", "model")
 _LOOKED_AT = 1000  # entries, for a page of one task's trials
 
@@ -108,13 +112,17 @@ class Trials:
         self._client = client
         self._note = client.script(_NOTE)
 
-    def trial(self, job_id: str, record: TuningRecord) -> tuple[list[str], list[str | int]]:
+    def trial(
+        self, job_id: str, record: TuningRecord, fence: int | None
+    ) -> tuple[list[str], list[str | int]]:
         """Keys and words for the script of `records.py` that adds a record as a trial of a job: the
-        context, nanoseconds of an undisturbed call ("" where it failed), how many are kept, and the
-        status."""
+        context, nanoseconds of an undisturbed call ("" where it failed), how many are kept, the
+        status, the fence of the attempt that measured it ("" for any), and which candidate it is
+        of."""
         keys = [f"{_PREFIX}{name}:{job_id}" for name in _OF_A_TRIAL]
         ns = repr(record.seconds * 1e9) if record.samples_ns else ""
-        return keys, [record.context, ns, self._kept, record.status]
+        words: list[str | int] = [record.context, ns, self._kept, record.status]
+        return keys, [*words, "" if fence is None else fence, _candidate(record)]
 
     def schedule(self, job_id: str, event: TasksScheduled) -> None:
         """Notes which schedules tasks of a running job have."""
@@ -202,6 +210,13 @@ class Trials:
             "HMGET", f"{_PREFIX}{name}:{job_id}", *fields
         )
         return found
+
+
+def _candidate(record: TuningRecord) -> str:
+    """A digest of what was measured, and not of what came of it."""
+    schedule = record.rule, record.version, record.decisions
+    parts = record.task, record.fingerprint, record.threads, *schedule, record.context
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
 
 def _task(schedule: Mapping[str, Any], numbers: Mapping[str, str | None]) -> JobTask:
