@@ -18,8 +18,8 @@ from tests.here import TARGET
 __all__ = ["plant"]
 pytestmark = pytest.mark.chaos
 
-# A job that records six candidates; its first attempt waits in the middle while a file says so. What
-# an attempt measures differs from what any other does.
+# A job that records six candidates; its first attempt waits in the middle while a file says so.
+# What an attempt measures differs from what any other does.
 JOB = """
     import pathlib, os, socket, sys, time
     from farrier.records import Context, TuningRecord
