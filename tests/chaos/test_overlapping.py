@@ -14,6 +14,7 @@ import os
 import shutil
 import tempfile
 import threading
+import types
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,7 +25,9 @@ import pytest
 import farrier
 from farrier.cost_model import CostModel
 from farrier.errors import ServiceError, StorageError
+from farrier.records import TuningRecord
 from farrier.sdk.client import Client
+from farrier_device.measurement import Status
 from farrier_farm.farm import Farm
 from farrier_farm.patience import PROBE
 from farrier_farm.settings import Settings
@@ -221,3 +224,12 @@ def test_a_seed_says_what_happens_and_when() -> None:
     overlaps = sum(one.at_s + one.lasts_s > other.at_s for one, other in itertools.pairwise(faults))
     assert overlaps > 20
     assert all(fault.what != "fill" for fault in schedule(7, 100, has_disk=False))
+
+
+def test_a_candidate_of_a_job_that_is_recorded_twice_is_found() -> None:
+    records = [
+        TuningRecord("task", "target", 1, "rule", 1, (("tile", tile),), "", Status.OK, (1,), seed)
+        for tile, seed in ((1, 1), (2, 1), (1, 2), (2, 1))
+    ]
+    assert len(recorded_twice(types.SimpleNamespace(records=records))) == 1
+    assert recorded_twice(types.SimpleNamespace(records=records[:3])) == []

@@ -21,6 +21,7 @@ from farrier import compile
 from farrier.ir.constants import beside
 from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir
+from tests.loops import ENDLESS, loop
 
 
 @pytest.fixture(scope="module")
@@ -258,6 +259,17 @@ def test_a_full_disk(farrier, compiled, mlp, tmp_path, bytes_):
     assert done.stderr.splitlines()[-2].startswith("error: cannot ")
     assert compiled.read_bytes() == before
     assert not list(tmp_path.glob(".*")), "no draft is left"
+
+
+def test_a_model_that_never_ends_is_named_with_the_setting(farrier, tmp_path):
+    (tmp_path / "loop.onnx").write_bytes(loop(ENDLESS))
+    done = farrier("compile", "loop.onnx", timeout_s=200, FARRIER_REFERENCE_S="0.5")
+    assert done.returncode == 17, done.stderr
+    assert "the step 'reference' did not end in the 0.5 s that it may take" in done.stderr
+    assert "FARRIER_REFERENCE_S" in done.stderr
+    assert farrier("compile", "loop.onnx", "--no-verify").returncode == 0
+    done = farrier("compile", "loop.onnx", FARRIER_REFERENCE_S="soon")
+    assert (done.returncode, "FARRIER_REFERENCE_S is 'soon'" in done.stderr) == (2, True)
 
 
 def test_what_cannot_be_written_is_known_before_it_is_compiled(farrier, mlp):

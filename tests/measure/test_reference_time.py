@@ -17,43 +17,22 @@ from farrier.progress import VERIFICATION, Warned
 from farrier.release import verify
 from farrier.release.onnxruntime import OnnxRuntime
 from farrier.release.reference_time import ReferenceTime, estimated_s, reference_s
+from tests.loops import ENDLESS, loop
 
-node, info = helper.make_node, helper.make_tensor_value_info
-FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 SHORT = {"reference_s": 0.4}
 
 
-def _model(nodes, inputs, outputs, **constants) -> bytes:
-    initializers = [numpy_helper.from_array(np.asarray(v), name) for name, v in constants.items()]
-    graph = helper.make_graph(nodes, "m", inputs, outputs, initializers)
-    opsets = [helper.make_opsetid("", 18)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=9).SerializeToString()
-
-
-def loop(trips: int) -> bytes:
-    """y = x + trips · 1, one by one."""
-    body = helper.make_graph(
-        [node("Add", ["a", "one"], ["b"]), node("Identity", ["go"], ["on"])],
-        "body",
-        [info("i", INT64, []), info("go", BOOL, []), info("a", FLOAT, [4])],
-        [info("on", BOOL, []), info("b", FLOAT, [4])],
-    )
-    return _model(
-        [node("Loop", ["trips", "", "x"], ["y"], body=body)],
-        [info("x", FLOAT, [4])],
-        [info("y", FLOAT, [4])],
-        trips=np.int64(trips),
-        one=np.float32(1),
-    )
-
-
 def product(size: int = 8) -> bytes:
-    weights = np.eye(size, dtype=np.float32)
     shape = [size, size]
-    return _model(
-        [node("MatMul", ["x", "w"], ["y"])], [info("x", FLOAT, shape)], [info("y", FLOAT, shape)],
-        w=weights,
-    )  # fmt: skip
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "m",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
+        [numpy_helper.from_array(np.eye(size, dtype=np.float32), "w")],
+    )
+    opsets = [helper.make_opsetid("", 17)]
+    return bytes(helper.make_model(graph, opset_imports=opsets, ir_version=9).SerializeToString())
 
 
 @pytest.mark.parametrize("is_installed", [True, False])
@@ -62,7 +41,7 @@ def test_a_loop_that_never_ends_is_told_of_by_name(monkeypatch, is_installed) ->
         monkeypatch.setattr(OnnxRuntime, "of", lambda *_: None)
     said: list[object] = []
     with pytest.raises(TimeLimitError, match="the step 'reference' did not end in the") as caught:
-        compile_model(loop(1 << 62), CompileOptions(threads=1), listener=said.append, **SHORT)
+        compile_model(loop(ENDLESS), CompileOptions(threads=1), listener=said.append, **SHORT)
     assert "FARRIER_REFERENCE_S" in caught.value.hint
     assert "--no-verify" in caught.value.hint
     warnings = [event.message for event in said if isinstance(event, Warned)]
@@ -93,7 +72,7 @@ def test_another_opinion_is_enough_and_the_user_hears_that_it_is_alone(monkeypat
 
 
 def test_a_run_past_its_limit_ends_between_two_nodes_and_only_within_the_limit() -> None:
-    graph = import_model(Model.of_bytes(loop(1 << 62))).graph
+    graph = import_model(Model.of_bytes(loop(ENDLESS))).graph
     x = {graph.inputs[0].name: np.zeros(4, np.float32)}
     with pytest.raises(OutOfTimeError), time_limit(0.05):
         run_graph(graph, x)
@@ -107,13 +86,13 @@ def test_the_time_grows_with_the_operations_that_the_shapes_tell() -> None:
     assert estimated_s(large) > 1000 * estimated_s(small)
     assert ReferenceTime(large, 100.0).total_s > ReferenceTime(small, 100.0).total_s
     assert ReferenceTime(large, 1e-3).total_s == pytest.approx(4e-3)  # no more than that
-    ends, never = (import_model(Model.of_bytes(loop(n))).graph for n in (1, 1 << 62))
+    ends, never = (import_model(Model.of_bytes(loop(n))).graph for n in (1, ENDLESS))
     assert estimated_s(ends) == estimated_s(never)
 
 
 def test_inputs_of_whole_types_have_half_of_what_is_left() -> None:
     time = ReferenceTime(import_model(Model.of_bytes(product())).graph, 0.2)
-    graph = import_model(Model.of_bytes(loop(1 << 62))).graph
+    graph = import_model(Model.of_bytes(loop(ENDLESS))).graph
     x = {graph.inputs[0].name: np.zeros(4, np.float32)}
     with pytest.raises(OutOfTimeError), time.spent(is_whole=True):
         run_graph(graph, x)

@@ -22,6 +22,7 @@ from farrier_farm.models import DataFile, Manifest
 from farrier_farm.states import State
 from farrier_worker.supervisor import JOB_COMMAND
 from tests.here import HERE, TARGET
+from tests.loops import ENDLESS, loop
 
 
 def _model(rows: int = 5, inner: int = 67, columns: int = 131) -> bytes:
@@ -56,39 +57,10 @@ def run_job(farm: Farm, supervise, eventually):
     return run
 
 
-def _endless() -> bytes:
-    """x + 1, again and again, 2^62 times."""
-    body = helper.make_graph(
-        [helper.make_node("Add", ["a", "one"], ["b"]), helper.make_node("Identity", ["c"], ["d"])],
-        "body",
-        [
-            helper.make_tensor_value_info("i", TensorProto.INT64, []),
-            helper.make_tensor_value_info("c", TensorProto.BOOL, []),
-            helper.make_tensor_value_info("a", TensorProto.FLOAT, [4]),
-        ],
-        [
-            helper.make_tensor_value_info("d", TensorProto.BOOL, []),
-            helper.make_tensor_value_info("b", TensorProto.FLOAT, [4]),
-        ],
-    )
-    graph = helper.make_graph(
-        [helper.make_node("Loop", ["trips", "", "x"], ["y"], body=body)],
-        "endless",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4])],
-        [
-            numpy_helper.from_array(np.array(1 << 62, np.int64), "trips"),
-            numpy_helper.from_array(np.array(1, np.float32), "one"),
-        ],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
-    return bytes(model.SerializeToString())
-
-
 def test_a_loop_that_never_ends_fails_its_job_and_the_worker_takes_the_next(
     farm: Farm, device, run_job, eventually
 ) -> None:
-    job = run_job(_endless(), CompileOptions(target=TARGET), reference_s=0.5)
+    job = run_job(loop(ENDLESS), CompileOptions(target=TARGET), reference_s=0.5)
     assert (job.state, job.error["code"]) == (State.FAILED, "time-limit")
     assert "the step 'reference' did not end" in job.error["message"]
     assert "FARRIER_REFERENCE_S" in job.error["hint"]

@@ -63,8 +63,9 @@ class ReferenceTime:
     @property
     def complaint(self) -> str:
         """The sentence for the user, once the time is over."""
+        seconds = round(self.total_s, 1)
         return (
-            f"the step 'reference' did not end in the {self.total_s:.0f} s that it may take: "
+            f"the step 'reference' did not end in the {seconds:g} s that it may take: "
             "Farrier's own operators in float64 have no answer to compare with"
         )
 
