@@ -102,6 +102,7 @@ class X86Backend(CpuBackend):
             scale_bits=512 if is_wide else 0,
             rounds_bf16=_BF16 in target.features,
             converts_f16="f16c" in target.required_features,
+            fuses="fma" in target.required_features,
         )
 
     def support(self, target: Target) -> str:

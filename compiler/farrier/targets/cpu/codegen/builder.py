@@ -48,7 +48,8 @@ class Instructions:
     """What a machine can do that LLVM does not find by itself, or not every machine can.
 
     `scale(b, type, x, exponent, lanes, mask)` multiplies f32 vectors of `scale_bits` bits by powers
-    of two with one instruction, 0 where no bit of `mask`, an integer, is set. `rounds_bf16` says
+    of two with one instruction, 0 where no bit of `mask`, an integer, is set. `fuses` says whether
+    one instruction multiplies and adds floats, rounding once, `rounds_bf16`
     whether one instruction rounds f32 to bf16, `converts_f16` whether there are instructions
     between f32 and f16, `keeps_nan` whether there are a minimum and a maximum that are NaN where an
     operand is, `counts_loops` whether going round a loop that does little shows beside it,
@@ -65,6 +66,7 @@ class Instructions:
     counts_loops: bool = False
     takes_lanes: bool = False
     pair_reach: int = 0
+    fuses: bool = True
 
 
 class Builder:

@@ -91,10 +91,41 @@ class FloatCode:
         return self.b.overloaded("fmuladd", self.kind, self.const(x), self.const(y), self.const(z))
 
     def product(self, x: str | float, y: str | float) -> tuple[str, str]:
-        """Return x · y rounded, and the rounding error (0 on a target without fused
-        multiply-add)."""
+        """Return x · y rounded, and the rounding error. Without fused multiply-add that is computed
+        from the products of both factors' halves, which are exact (T. J. Dekker, "A Floating-Point
+        Technique for Extending the Available Precision", 1971)."""
         rounded = self.mul(x, y)
-        return rounded, self.fma(x, y, self.neg(rounded))
+        if self.b.instructions.fuses:
+            return rounded, self.fma(x, y, self.neg(rounded))
+        (high, low), (other_high, other_low) = self._halves(x), self._halves(y)
+        rest = self.sub(self.mul(high, other_high), rounded)
+        rest = self.add(rest, self.mul(high, other_low))
+        rest = self.add(rest, self.mul(low, other_high))
+        return rounded, self.add(rest, self.mul(low, other_low))
+
+    def sum_of_product(self, x: str, y: str | float, z: float) -> tuple[str, str]:
+        """Return x · y + z rounded, and the rounding error, for an x · y that is less than z."""
+        if self.b.instructions.fuses:
+            total = self.fma(x, y, z)
+            return total, self.fma(x, y, self.neg(self.sub(total, z)))
+        product, rest = self.product(x, y)
+        total = self.add(product, z)
+        return total, self.add(self.sub(product, self.sub(total, z)), rest)
+
+    def less_product(self, z: str, x: str, y: str) -> str:
+        """Return z - x · y for an x · y that is close to z, so that the difference with the rounded
+        product is exact."""
+        if self.b.instructions.fuses:
+            return self.fma(self.neg(x), y, z)
+        product, rest = self.product(x, y)
+        return self.sub(self.sub(z, product), rest)
+
+    def _halves(self, x: str | float) -> tuple[str, str]:
+        """Return the upper half of a number's bits, rounded down, and the rest of it."""
+        number = self.const(x)
+        upper = -1 << self.mantissa_bits // 2 + 1
+        high = self.from_bits(self.int_op("and", self.to_bits(number), upper))
+        return high, self.sub(number, high)
 
     def polynomial(self, x: str, coefficients: Sequence[float]) -> str:
         """Evaluate a polynomial by Horner's rule; coefficients start with the constant one."""

@@ -55,8 +55,7 @@ def gelu_tanh(c: FloatCode, x: str) -> str:
     near = c.at_least(c.neg(c.abs(x)), c.of(-13.0, -27.0))  # Beyond, the sigmoid is 0 or 1.
     square, square_rest = c.product(near, near)
     cubic = _CUBIC[c.double]
-    factor = c.fma(square, cubic, _LINEAR)
-    rest = c.fma(square, cubic, c.neg(c.sub(factor, _LINEAR)))
+    factor, rest = c.sum_of_product(square, cubic, _LINEAR)
     rest = c.add(rest, c.fma(square, _CUBIC_REST[c.double], _LINEAR_REST))
     rest = c.fma(square_rest, cubic, rest)
     z, z_rest = c.product(near, factor)

@@ -69,7 +69,7 @@ def _logarithm(c: FloatCode, x: str) -> tuple[str, str]:
     under = c.add(m, 1.0)
     lost = c.sub(m, c.sub(under, 1.0))
     s = c.div(f, under)
-    s_low = c.div(c.fma(c.neg(s), lost, c.fma(c.neg(s), under, f)), under)
+    s_low = c.div(c.fma(c.neg(s), lost, c.less_product(f, s, under)), under)
     z, z_low = c.product(s, s)
     z_low = c.fma(c.add(s, s), s_low, z_low)
     # The factor 2 + 2/3 z + 2/5 z^2 + ..., by which s is multiplied.
