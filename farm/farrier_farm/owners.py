@@ -20,11 +20,14 @@ from farrier_farm.users import DEFAULT
 _OWNERS = "farrier:owners:"
 
 # KEYS: the claims, the references. ARGV: the model, the user who has jobs of versions without
-# users. Each claim is `1 <user>` where it is that user's alone, `0 <user>` where of a public job.
+# users, the user who asks. Each claim is `1 <user>` where it is that user's alone, `0 <user>` where
+# of a public job. Who asks for what is theirs waits for no look at a thousand jobs.
 _CLAIMS = """
 local time = redis.call('TIME')
 local found = {}
 local now = string.format('%d', time[1] * 1000)
+local till = redis.call('ZSCORE', KEYS[1], ARGV[3])
+if till and tonumber(till) >= tonumber(now) then return {'1 ' .. ARGV[3]} end
 for _, user in ipairs(redis.call('ZRANGE', KEYS[1], now, '+inf', 'BYSCORE')) do
   found['1 ' .. user] = true
 end
@@ -72,11 +75,11 @@ class Owners:
         self._claims = client.script(_CLAIMS)
         self._note = client.script(_NOTE)
 
-    def claims(self, sha256: str) -> Sequence[Claim]:
-        """Who may use a file or model; nobody is noted for what an older version stored and no job
-        refers to."""
+    def claims(self, sha256: str, asker: str = "") -> Sequence[Claim]:
+        """Who may use a file or model; of a user who has sent it and asks, that claim alone. Nobody
+        is noted for what an older version stored and no job refers to."""
         keys = [f"{_OWNERS}{sha256}", f"{REFERENCES}{sha256}"]
-        found: list[str] = self._claims(keys, [sha256, DEFAULT])
+        found: list[str] = self._claims(keys, [sha256, DEFAULT, asker])
         return [Claim(text[2:], text[0] == "1") for text in found]
 
     def note(self, owner: str, sha256s: Iterable[str]) -> None:

@@ -27,7 +27,7 @@ from farrier_farm.models import unknown
 from farrier_farm.users import Role, Users
 from farrier_server.authentication import Caller
 from farrier_server.gate import CALLER
-from farrier_server.viewer import Viewer
+from farrier_server.viewer import Viewer, is_private
 
 _BOOLEAN = TypeAdapter(bool)
 _JOB_ID = r"^[\w.:-]+$"
@@ -175,7 +175,7 @@ class Access:
 
     def uses(self, viewer: Viewer, sha256: str) -> bool:
         """Return whether a user may use a file or model, be it here or not."""
-        return viewer.uses(self._farm.owners.claims(sha256))
+        return viewer.uses(self._farm.owners.claims(sha256, viewer.name))
 
     def check_model(self, viewer: Viewer, model: str) -> None:
         """Raises NotFoundError for a model that the user may not use, as for one that is not here:
@@ -282,7 +282,7 @@ def too_low(name: str, role: Role, least: Role) -> ForbiddenError:
 
 def _refused(job: Job, relation: Relation) -> ForbiddenError | PrivateError:
     """The refusal of a job that the caller sees."""
-    if relation is Relation.READS_JOB and (job.private or job.kind is Kind.INSPECT):
+    if relation is Relation.READS_JOB and is_private(job):
         return PrivateError(
             f"job {job.id} is private to {job.owner}",
             hint="ask with a token of theirs; others see how it stands, and no more",

@@ -22,6 +22,8 @@ from farrier_server.authentication import Caller
 from farrier_server.gate import CALLER, LOGIN
 
 _VERBS = {"POST": "add", "DELETE": "remove", "PUT": "change", "PATCH": "change"}
+# A model's id is the hash of what its owner has, and may be that of a private job.
+_MODELS = "/v1/models"
 _PIECE = ("PATCH", "/v1/uploads/{upload_id}")
 
 _log = logging.getLogger(__name__)
@@ -82,6 +84,8 @@ def _entry(scope: Scope, status: int, body: bytes) -> Entry | None:
     if operation == _PIECE and status < 400:
         return None
     objects = [*scope.get("path_params", {}).values(), _made(told) if status < 400 else ""]
+    if operation[1].startswith(_MODELS):
+        objects = [""]
     return Entry(
         user=user,
         role=role,

@@ -58,11 +58,11 @@ class Viewer:
 
     def sees(self, job: Job) -> bool:
         """Return whether the job is one that the user may know of."""
-        return self.sees_of(job.owner, _is_private(job))
+        return self.sees_of(job.owner, is_private(job))
 
     def reads(self, job: Job) -> bool:
         """Return whether the user may have its results."""
-        return self.reads_of(job.owner, _is_private(job))
+        return self.reads_of(job.owner, is_private(job))
 
     def stops(self, job: Job) -> bool:
         """Return whether the user may cancel it."""
@@ -90,5 +90,6 @@ class Viewer:
         return not private and (owner in self.mates or self.is_admin or self.reads_public)
 
 
-def _is_private(job: Job) -> bool:
+def is_private(job: Job) -> bool:
+    """Return whether a job's results are its owner's alone."""
     return job.private or job.kind is Kind.INSPECT

@@ -24,6 +24,8 @@ def test_who_has_sent_a_file_has_a_claim_of_their_own(farm: Farm) -> None:
     for owner in ("ann", "bob", "ann"):
         farm.owners.note(owner, [model, "0" * 64])
     assert claims(farm, model) == {Claim("ann", True), Claim("bob", True)}
+    assert farm.owners.claims(model, "ann") == [Claim("ann", True)]
+    assert set(farm.owners.claims(model, "eve")) == claims(farm, model)
     assert claims(farm, "0" * 64) == claims(farm, model)
     assert claims(farm, "1" * 64) == set()
 

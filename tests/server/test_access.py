@@ -386,3 +386,18 @@ def test_the_sdk_and_the_command_line_do_the_same(service, capsys):
         farrier("remove", "ann")
         with Client(service.url, service.token) as admin:
             assert admin.users.list() == []
+
+
+def test_the_audit_log_tells_operators_of_no_model(service, as_user):
+    ann, bob = as_user("ann"), as_user("bob", Role.OPERATOR)
+    upload(ann, b"weights")
+    model = hashlib.sha256(b"weights").hexdigest()
+    ann.post("/v1/models", json={"message": model, "files": {"w": {"sha256": model, "size": 7}}})
+    ann.post(f"/v1/models/{model}/inspection")
+    submit(ann, model, private=True)
+    told = bob.get("/v1/audit", params={"user": "ann"})
+    assert {"models.add", "models.inspection", "jobs.add"} <= {
+        entry["action"] for entry in told.json()["entries"]
+    }
+    assert model not in told.text
+    assert "".join(e["object"] for e in told.json()["entries"] if "models" in e["action"]) == ""

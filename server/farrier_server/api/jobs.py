@@ -24,7 +24,7 @@ from farrier_server.context import FarmDep
 from farrier_server.finite import finite
 from farrier_server.gate import OwnerDep
 from farrier_server.problems import Problem, documented, from_stored
-from farrier_server.viewer import Viewer
+from farrier_server.viewer import Viewer, is_private
 
 _SHA256 = r"^[0-9a-f]{64}$"
 # Printable text of one line: names are shown, never used as paths.
@@ -221,7 +221,7 @@ class JobView(BaseModel):
             return view
         results: dict[str, Any] = dict.fromkeys(("version", "artifact", "report"))
         results |= {"model": "", "versions": []}
-        error = None if job.private else view.error
+        error = None if is_private(job) else view.error
         return view.model_copy(update={**results, "error": error})
 
     @classmethod
