@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
+import functools
 import os
 import queue
 import shlex
@@ -230,8 +231,9 @@ class _Crew:
                 f"{role.name} (process {role.pid}) hangs: {why}; it is killed and started anew"
             )
             role.replace()
+        redis_answers = functools.cache(self._redis_answers)  # for all roles of this look
         for role in roles:
-            told = role.look_after(self._redis_answers)
+            told = role.look_after(redis_answers)
             if told:
                 announce(told)
 

@@ -167,11 +167,13 @@ def install(app: FastAPI) -> None:
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The `responses=` of a route that may answer with a problem of these statuses."""
+    """The `responses=` of a route that may answer with a problem of these statuses. One that asks
+    Redis, which may be away (503), may also find it without room (507)."""
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    without_room = {507} if 503 in statuses else set()
     return {
         status: {"description": http.HTTPStatus(status).phrase, "content": content}
-        for status in statuses
+        for status in sorted({*statuses, *without_room})
     }
 
 
