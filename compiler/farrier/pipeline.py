@@ -598,13 +598,19 @@ class _Compilation:
 
     def verified(
         self, verifier: Verifier, linked: LinkedModel, forms: Sequence[_Form]
-    ) -> Verification:
-        """Runs the whole model on the device. Raises VerificationError."""
+    ) -> Verification | None:
+        """Run the whole model on the device; return None if it refuses all inputs that are drawn.
+        Raises VerificationError."""
         # Where the data decides sizes, the typical ones say nothing of a run.
         sized = not linked.capacities and not linked.counted
         floor_ns = min(map(self.floor_ns, forms)) if sized else 0
         with self.steps("verify") as step:
-            verified = verifier.verify(linked, self.device, self.threads, floor_ns)
+            try:
+                verified = verifier.verify(linked, self.device, self.threads, floor_ns)
+            except UnverifiableError as error:
+                message = f"{self.name} is not verified: {error.message}"
+                self.listener(Warned(message, VERIFICATION))
+                return step.done(None)
             if verified.untrusted:
                 message = (
                     f"the model is verified by the device {verified.device} alone, which nobody "

@@ -11,7 +11,8 @@ Every entry point has one C signature, for a single kernel and for a whole model
     int32_t entry(void *const *args, const farrier_pool *pool)
 
 `args` holds one pointer an argument, 64-byte aligned, in the order of `Candidate.args`. The entry
-returns 0, or a positive code for a failure of its own.
+returns 0, a positive code for a failure of its own, or -1 - n if the check numbered n of a model
+refuses the sizes that the values of its inputs lead to.
 
 Standard library only: this module runs on a board that has no numpy.
 """
@@ -40,7 +41,7 @@ class Status(enum.StrEnum):
 
     OK = "ok"
     WRONG = "wrong"  # ran, but its output is outside the tolerance
-    CRASHED = "crashed"  # killed by a signal, returned a non-zero code, or spoilt its process
+    CRASHED = "crashed"  # killed by a signal, returned another code than 0, or spoilt its process
     TIMEOUT = "timeout"  # did not return within `TimingPolicy.timeout_s`
     REJECTED = "rejected"  # could not be loaded: missing symbol, unreadable library
 
@@ -206,6 +207,8 @@ class MeasureRequest:
 class CandidateResult:
     """How one candidate did. `samples_ns` holds every timed call, in order, unless it failed; of a
     candidate in parts, `parts_ns` holds as many samples of each part, and `samples_ns` their sums.
+    `code` is what an entry point returned that did not crash although it failed: who compiled the
+    code knows the meaning.
     """
 
     status: Status
@@ -213,6 +216,7 @@ class CandidateResult:
     max_error: float | None = None  # relative to max |expected|, where something was compared
     message: str = ""
     parts_ns: tuple[tuple[int, ...], ...] = ()
+    code: int = 0
 
     @property
     def undisturbed_ns(self) -> float:

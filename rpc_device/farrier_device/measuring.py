@@ -58,10 +58,10 @@ class Candidates:
         started()
         begin = time.monotonic()
         if prepare is not None and (code := prepare(args, self._pool.address)) != 0:
-            return CandidateResult(Status.CRASHED, message=f"{candidate.prepare} returned {code}")
+            return _failed(f"{candidate.prepare}", code)
         first = time.monotonic()
         if (code := entry(args, self._pool.address)) != 0:
-            return CandidateResult(Status.CRASHED, message=f"{candidate.symbol} returned {code}")
+            return _failed(candidate.symbol, code)
         call_s = time.monotonic() - first
         error = arguments.max_error(candidate, self._blobs, self._library)
         if (wrong := self._compared(error)) is not None:
@@ -150,6 +150,12 @@ class Candidates:
             return None
         off = f"off by {error:.3g} of the largest value, tolerance {self._policy.tolerance:g}"
         return CandidateResult(Status.WRONG, max_error=error, message=prefix + off)
+
+
+def _failed(symbol: str, code: int) -> CandidateResult:
+    """Return the result of a candidate whose entry point returned a code other than 0."""
+    refuses = f", so its check {-1 - code} refuses the inputs" if code < 0 else ""
+    return CandidateResult(Status.CRASHED, message=f"{symbol} returned {code}{refuses}", code=code)
 
 
 def _affordable(deadline: float, call_s: float) -> int:

@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import farrier
-from farrier.errors import VerificationError
+from farrier.errors import InputMismatchError, VerificationError, VerificationWarning
 from farrier.importer import import_model
 from farrier.kernels import Helpers, lowered
 from farrier.measure import LocalDevice
@@ -64,6 +64,22 @@ def normalized_rows():
     return model_of(nodes, info("ids", TensorProto.INT64, [96]), constants, [96, 16])
 
 
+def counted_and_added(size):
+    """y = range(n) + x[size]: a build takes n = size, and refuses n = 1, which has a result too."""
+    nodes = [
+        node("Range", ["zero", "n", "one"], ["r"]),
+        node("Cast", ["r"], ["counted"], to=TensorProto.FLOAT),
+        node("Add", ["counted", "x"], ["y"], name="add"),
+    ]
+    given = [info("n", TensorProto.INT64, []), info("x", TensorProto.FLOAT, [size])]
+    weights = [numpy_helper.from_array(np.int64(v), k) for k, v in (("zero", 0), ("one", 1))]
+    result = info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph(nodes, "m", given, [result], weights)
+    return helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8
+    ).SerializeToString()
+
+
 def verify(model, build):
     """Holds what was built of one model to what another says."""
     settings = Settings(TARGET, 1)
@@ -105,6 +121,22 @@ def test_rounding_that_onnx_runtime_does_is_allowed():
 def test_other_integers_are_drawn_where_few_make_a_model_amplify_rounding():
     artifact = farrier.compile(normalized_rows())
     assert artifact.report["verification"]["max_error"] < 1e-4
+
+
+def test_other_sizes_are_drawn_where_a_build_refuses_some():
+    artifact = farrier.compile(counted_and_added(5))
+    assert artifact.report["verification"]["max_error"] == 0
+    with pytest.raises(InputMismatchError, match="needs 5"):
+        artifact.run({"n": np.int64(1), "x": np.zeros(5, np.float32)})
+
+
+def test_a_build_that_refuses_all_that_is_drawn_is_not_called_broken():
+    refused = "refuses the random inputs: node 'r' gets a size from their values; .* needs 5000"
+    with pytest.warns(VerificationWarning, match=refused):
+        artifact = farrier.compile(counted_and_added(5000))
+    assert artifact.report["verification"] is None
+    result = artifact.run({"n": np.int64(5000), "x": np.ones(5000, np.float32)})
+    np.testing.assert_array_equal(result["y"], np.arange(1, 5001, dtype=np.float32))
 
 
 def test_integers_stay_below_their_bound():

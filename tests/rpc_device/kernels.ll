@@ -222,6 +222,11 @@ define i32 @code_three(ptr %args, ptr %pool) {
   ret i32 3
 }
 
+; As the entry of a model does whose check 1 refuses the inputs.
+define i32 @refuse(ptr %args, ptr %pool) {
+  ret i32 -2
+}
+
 ; Each returns -errno of its system call as a positive code, or 200 where the call went through.
 define internal i32 @code_of(i64 %answer) {
   %failed = icmp slt i64 %answer, 0

@@ -24,6 +24,7 @@ from farrier_device.measurement import (
     Status,
     TimingPolicy,
     request_from_json,
+    result_from_json,
     to_json,
 )
 from farrier_device.processes import is_running
@@ -100,6 +101,14 @@ class TestVerdicts:
         assert "no_such" in results[4].message
         assert "later" in results[5].message
         assert not any(result.samples_ns for result in results[1:6])
+
+    def test_a_code_comes_with_the_result(self, runner, folder, library, doubling):
+        symbols = ["refuse", "code_three", "crash", "right"]
+        request = request_of(folder, library, *map(doubling.candidate, symbols))
+        result = runner.measure(request, folder)
+        assert [one.code for one in result.results] == [-2, 3, 0, 0]
+        assert "check 1 refuses the inputs" in result.results[0].message
+        assert result_from_json(to_json(result)) == result
 
     def test_prepare_runs_before_the_first_call(self, runner, folder, library, doubling):
         with_it = doubling.candidate("needs_prepare", prepare="prepare")

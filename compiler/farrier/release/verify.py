@@ -35,7 +35,7 @@ from farrier.release.limits import REFERENCE_S
 from farrier.release.onnxruntime import OnnxRuntime
 from farrier.release.parting import Parting, error_of, parting
 from farrier.release.reference_time import ReferenceTime
-from farrier.targets.linked import LinkedModel
+from farrier.targets.linked import Check, LinkedModel
 from farrier_device.measurement import (
     Argument,
     Candidate,
@@ -59,6 +59,7 @@ _ORDERS = 16.0  # how much more one order of a sum may round than another
 _WIDEST = 512  # what integers of inputs stay below, where fewer make a model amplify rounding
 _NO_RESULT = (ArithmeticError, LookupError, ValueError)
 _FAULTS = 3  # attempts at a device that drifts or is lost
+_REFUSALS = 16  # Draws that a build may refuse: a size that it needs is among as many small ones.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -176,6 +177,8 @@ class Verifier:
         self._time = ReferenceTime(imported.graph, reference_s)
         self._floor_ns = 0
         self._takes_whole = True  # Integers that are data are drawn from their whole type.
+        self._refused: set[tuple[bytes, ...]] = set()  # The integers of inputs that builds refuse.
+        self._refusal = ""  # Why the last of them was refused.
         values = (value.name for value in imported.graph.inputs)
         names = dict(zip(values, imported.input_names, strict=True))
         self._numbers = numbers_of(imported.graph, names)
@@ -187,9 +190,12 @@ class Verifier:
         Raises UnverifiableError if none has, and TimeLimitError if the judges did not come to an
         end."""
         infinite: Draw | None = None
+        why: Exception = UnverifiableError(self._refusal)
         tries = 0
         for draw in draws(self._specs, self._numbers, self._below):
             if draw.is_whole and not self._takes_whole:
+                continue
+            if _integers(draw.arrays) in self._refused:
                 continue
             tries += 1
             case = self._case_of(draw)
@@ -198,7 +204,7 @@ class Verifier:
                 if failures(self._imported.graph):  # ONNX Runtime may take a branch that fails here
                     case.judged(1)
             except _NO_RESULT as error:
-                why: Exception = error
+                why = error
                 continue
             except MemoryError as error:  # Some of the numbers are sizes after all.
                 if not draw.is_whole:
@@ -234,12 +240,18 @@ class Verifier:
     def verify(
         self, linked: LinkedModel, runner: Runner, threads: int, floor_ns: int = 0
     ) -> Verification:
-        """Raises VerificationError where the outputs differ or the code fails, NoDeviceError where
-        no device could measure. No run of the model takes less than `floor_ns`."""
+        """Return how the build does. No run of the model takes less than `floor_ns`.
+
+        Raises VerificationError if the outputs differ or the code fails, UnverifiableError if the
+        code refuses all inputs that are drawn, NoDeviceError if no device could measure.
+        """
         self._floor_ns = floor_ns
         while True:
             verdicts, reference, measured, result = self._judge(linked, runner, threads)
             worst = _worst(result)
+            if (check := _refusing(linked, worst)) is not None:
+                self._draw_others(check)
+                continue
             is_wrong = worst.status is Status.WRONG
             if not (verdicts and self._draw_narrower()) and not (is_wrong and self._draw_wider()):
                 break
@@ -324,6 +336,22 @@ class Verifier:
         self._below *= 4
         return self._is_drawn()
 
+    def _draw_others(self, check: Check) -> None:
+        """Draw other integers than those that a check of the build refuses. Raises
+        UnverifiableError if there are none, or many were refused."""
+        self._refusal = _refusal(check)
+        self._refused.add(_integers(self._case.arrays))
+        while len(self._refused) <= _REFUSALS:
+            if self._is_drawn():
+                return
+            if self._below >= _WIDEST:
+                break
+            self._below *= 4
+        raise UnverifiableError(
+            f"the compiled model refuses the random inputs: {self._refusal}",
+            hint="--no-verify skips this step",
+        )
+
     def _is_drawn(self) -> bool:
         """Draw new inputs, and return whether there are any."""
         try:
@@ -351,6 +379,8 @@ class Verifier:
                 result = self._measure(request, runner)
                 one = _worst(result)
                 if one.status is not Status.CRASHED or not linked.capacities:
+                    break
+                if (check := _refusing(linked, one)) is not None and check.is_final:
                     break
             if one.status is not Status.WRONG:
                 break
@@ -424,6 +454,29 @@ def _worst(result: MeasureResult) -> CandidateResult:
     """What is said of the entry that does worst: the code for all sizes, or that for hot ones."""
     failed = (one for one in result.results if one.status is not Status.OK)
     return next(failed, max(result.results, key=lambda one: one.max_error or 0.0))
+
+
+def _refusing(linked: LinkedModel, result: CandidateResult) -> Check | None:
+    """Return the check that refuses the inputs, None if none does."""
+    number = -1 - result.code
+    return linked.checks[number] if 0 <= number < len(linked.checks) else None
+
+
+def _refusal(check: Check) -> str:
+    """Return what a check refuses, in words."""
+    node = f"node {check.origin!r}"
+    if check.reason:
+        return f"they lead {node} to a branch that is not compiled: {check.reason}"
+    if check.needs:
+        return f"{node} gets a size from their values; {check.needs}"
+    most = check.most if check.is_exact else f"0 to {check.most}"
+    return f"{node} gets a size from their values, and it must be {most}"
+
+
+def _integers(arrays: Mapping[str, Array]) -> tuple[bytes, ...]:
+    """Return the values of inputs that can be sizes or decide them; of all if none can."""
+    integers = [array for array in arrays.values() if array.dtype.kind in "iub"]
+    return tuple(array.tobytes() for array in integers or arrays.values())
 
 
 def _is_finite(array: Array) -> bool:

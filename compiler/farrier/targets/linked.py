@@ -56,3 +56,8 @@ class Check:
     origin: str
     reason: str = ""
     needs: str = ""
+
+    @property
+    def is_final(self) -> bool:
+        """Whether it fails however large the capacities are."""
+        return self.is_exact or bool(self.reason or self.needs)
