@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from farrier.errors import NoDeviceError, NotFoundError, UsageError
 from farrier.targets import KnownMachine, parse_machine, to_text
 from farrier_farm.classes import EMULATED, DeviceClass, Place
-from farrier_farm.devices import Device, Devices
+from farrier_farm.devices import Device, Devices, DeviceState
 from farrier_farm.errors import DeviceAwayError
 from farrier_farm.presence import ClassPresence
 
@@ -73,20 +73,12 @@ class Admission:
                 f"class:{place.device_class}",
                 hint="submit the job again, or have the agent start as the machine that it was",
             )
-        there = [device for device in devices if device.connected]
-        unfit = next((device for device in there if device.unfit), None)
-        if unfit is not None:
-            raise DeviceAwayError(
-                f"no device for {_called(place)} can measure: {unfit.id}: {unfit.unfit}",
-                hint="a device gets work again when its agent starts anew",
-            )
+        revoked = DeviceState.REVOKED
+        there = [one for one in devices if one.connected or one.state is revoked]
+        if not there and not place.device:
+            there = [*self._devices.revoked(place.device_class)]
         if there:
-            names = ", ".join(device.id for device in there[:_LISTED])
-            more = " and others" if len(there) > _LISTED else ""
-            raise DeviceAwayError(
-                f"every device for {_called(place)} is in quarantine: {names}{more}",
-                hint="see what is wrong with them, then `farrier devices release ID`",
-            )
+            raise _no_work(place, there)
         raise self._away(f"no device for {_called(place)} is connected")
 
     def is_served(self, place: Place) -> bool:
@@ -118,7 +110,10 @@ class Admission:
     def _devices_of(self, place: Place) -> Sequence[Device]:
         if not place.device:
             return self._devices.of_class(place.device_class, _LOOKED_AT)
-        return [self._devices.get(place.device)]
+        try:
+            return [self._devices.get(place.device)]
+        except NotFoundError:
+            raise self._away(f"{_called(place)} was removed from the farm") from None
 
     def _class(self, class_id: str) -> DeviceClass:
         found = self._devices.device_class(class_id)
@@ -174,6 +169,42 @@ class Admission:
 
 def _admitted(found: DeviceClass, device: str = "") -> Admitted:
     return Admitted(found.to_text(), Place(found.id, device))
+
+
+def _no_work(place: Place, devices: Sequence[Device]) -> DeviceAwayError:
+    """Why none of these devices gets work, and what to do about it."""
+    reasons = [_why_no_work(device) for device in devices[:_LISTED]]
+    more = " and others" if len(devices) > _LISTED else ""
+    said = "; ".join(why for why, _ in reasons)
+    ways_out = dict.fromkeys(way_out for _, way_out in reasons)
+    return DeviceAwayError(
+        f"no device for {_called(place)} gets work: {said}{more}", hint="; ".join(ways_out)
+    )
+
+
+def _why_no_work(device: Device) -> tuple[str, str]:
+    """The reason, and the way out."""
+    name = device.id
+    resume = f"`farrier devices resume {name}`"
+    match device.state:
+        case DeviceState.QUARANTINED:
+            last = f" (the last fault: {device.last_fault})" if device.last_fault else ""
+            release = f"see what is wrong with it, then `farrier devices release {name}`"
+            return f"{name} is in quarantine{last}", release
+        case DeviceState.UNFIT:
+            return f"{name} cannot measure: {device.unfit}", f"start the agent of {name} anew"
+        case DeviceState.PAUSED:
+            return f"{name} is paused", resume
+        case DeviceState.REVOKED:
+            again = f"`farrier devices add {name} --again` lets it come back"
+            return f"{name} was revoked", again
+        case _ if device.standing:
+            return f"{name} is drained", f"start its agent anew, or {resume}"
+        case DeviceState.DRAINING:
+            why = f"{name} takes no work: it drains, or cannot measure"
+            return why, f"see what the log of the agent of {name} says"
+        case _:
+            return f"{name} took none just now", "`farrier devices` shows how it stands"
 
 
 def _called(place: Place) -> str:

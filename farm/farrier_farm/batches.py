@@ -38,12 +38,10 @@ from farrier_farm.async_connection import AsyncClient
 from farrier_farm.async_leases import AsyncLeases
 from farrier_farm.errors import StaleLeaseError, StaleSessionError
 from farrier_farm.leases import Lease
-from farrier_farm.measurements import FLOORS, policy
+from farrier_farm.measurements import DOUBTED, FLOORS, policy
 from farrier_farm.sessions import Sessions
 from farrier_farm.settings import Settings
 from farrier_farm.states import State
-
-_DOUBTED = "doubted"  # field of a batch: the device whose reference failed with it
 
 
 class Report(enum.StrEnum):
@@ -122,7 +120,7 @@ class Batches:
         lease = Lease(item=batch_id, fence=fence, attempt=0, owner=device_id)
         await self._sessions.heartbeat(device_id, session)
         try:
-            fields = await self.leases.read(batch_id, "request", _DOUBTED, FLOORS)
+            fields = await self.leases.read(batch_id, "request", DOUBTED, FLOORS)
             manifest, doubted, floors = fields
             # In a thread: thousands of candidates would keep all other devices waiting.
             if not await asyncio.to_thread(_answers, result, manifest):
@@ -160,7 +158,7 @@ class Batches:
             await self._sessions.acquit(doubted, batch_id)
             await self._sessions.let_go(device_id, [batch_id])
         else:
-            doubts = {_DOUBTED: device_id} if result.blame is Blame.LIBRARY else {}
+            doubts = {DOUBTED: device_id} if result.blame is Blame.LIBRARY else {}
             await self.leases.give_back(lease, crashed=True, reason=reason, fields=doubts)
             await self._sessions.settle(
                 device_id,

@@ -5,7 +5,8 @@
 -- KEYS are `farrier:device`, `farrier:settled`, `farrier:classes` and `farrier:connected`; ARGV[1] names the
 -- operation, ARGV[2] the device.
 --   farrier:device:<id>  hash: description, class, session, instance, seen, draining, lease, counters,
---                        rest_until, unfit, health, load, engines, draining_since, library_jobs, trusted
+--                        rest_until, unfit, health, load, engines, draining_since, last_fault, library_jobs,
+--                        trusted
 --   farrier:standing:<id>  hash of what outlives sessions: `generation` of the device's secret, the hash of the
 --                        `nonce` that it enrolled with, when it `enrolled`, `standing` (`paused`, `drained`,
 --                        `revoked` or none) and `tags`; a device may have it that never connected
@@ -160,7 +161,7 @@ local function count_fault(batch, reason, invented, is_perhaps_of_library)
   local before = number('faults_in_a_row')
   local row = before + (counts_in_row(batch, is_perhaps_of_library) and 1 or 0)
   if invented and get('trusted') ~= '1' then row = math.max(row, POLICY.quarantine_faults) end
-  redis.call('HSET', key, 'faults_in_a_row', row)
+  redis.call('HSET', key, 'faults_in_a_row', row, 'last_fault', string.sub(reason, 1, 500))
   note(id, 'faulted', {batch = batch, reason = reason, in_a_row = row})
   if before < POLICY.quarantine_faults and row >= POLICY.quarantine_faults then
     note(id, 'quarantined', {reason = reason, in_a_row = row})

@@ -83,6 +83,7 @@ class Device:
     busy: float = 0.0  # share of the last `BUSY_MINUTES` in which it had a batch in hand
     load: Sequence[LoadMinute] = ()  # of the last half hour; minutes in which it did nothing lack
     enrolled: float | None = None  # Unix seconds; None where it has the shared token alone
+    last_fault: str = ""  # what happened
     standing: str = ""  # by an operator: paused, drained or revoked
     tags: Sequence[str] = ()  # by an operator
 
@@ -94,7 +95,7 @@ class Device:
 
     @property
     def connected(self) -> bool:
-        return self.state is not DeviceState.OFFLINE
+        return self.state not in (DeviceState.OFFLINE, DeviceState.REVOKED)
 
     @property
     def takes_work(self) -> bool:
@@ -178,6 +179,11 @@ class Devices:
     def of_class(self, class_id: str, limit: int) -> Sequence[Device]:
         """The connected devices of a class that were seen last, `limit` at most, by id."""
         return self._snapshots(self.presence.devices(class_id, limit))
+
+    def revoked(self, class_id: str) -> Sequence[Device]:
+        """The devices of a class that are turned away, by id."""
+        found = self._snapshots(self._client.command("SMEMBERS", "farrier:devices:revoked"))
+        return [device for device in found if device.device_class == class_id]
 
     def connected(self) -> Sequence[Device]:
         """Those that are connected, by id."""
@@ -276,6 +282,7 @@ class Devices:
             load=load,
             resting=0 < int(fields.get("rest_until", "0")) / 1000 - now <= LONGEST_REST_S,
             enrolled=int(about["enrolled"]) / 1000 if "enrolled" in about else None,
+            last_fault=fields.get("last_fault", ""),
             standing=standing,
             tags=tuple(about.get("tags", "").split()),
         )

@@ -5,6 +5,7 @@
 --                        `generation`; it is kept for a week, so that whoever comes too late is told so
 --   farrier:invited:<name>  the newest invitation of a name that nobody has used; until it expires, no other
 --                        than who has the token may enrol under this name
+--   farrier:devices:revoked  set of the devices that are turned away
 
 local KEPT_MS = 7 * DAY_S * 1000
 
@@ -73,6 +74,7 @@ function operations.enrol()
   end
   redis.call('HSET', standing_of, 'generation', generation, 'nonce', nonce, 'enrolled', stamp(now_ms()))
   redis.call('HDEL', standing_of, 'standing')
+  redis.call('SREM', 'farrier:devices:revoked', name)
   id, key = name, KEYS[1] .. ':' .. name
   if (get('trusted') or '') ~= '' then  -- who was vouched for may be another
     distrust()
@@ -97,7 +99,12 @@ function operations.set_standing()
   else
     redis.call('HSET', standing_key(id), 'standing', how)
   end
-  if how == 'revoked' then end_session() else list_as_connected() end
+  if how == 'revoked' then
+    redis.call('SADD', 'farrier:devices:revoked', id)
+    end_session()
+  else
+    list_as_connected()
+  end
   return {'ok', lease}
 end
 
@@ -128,6 +135,7 @@ function operations.remove()
   leave_present(id, key)
   redis.call('DEL', key, standing_key(id), POLICY.history .. ':' .. id)
   redis.call('SREM', KEYS[1], id)
+  redis.call('SREM', 'farrier:devices:revoked', id)
   redis.call('ZREM', 'farrier:devices', id)
   redis.call('ZREM', 'farrier:beating', id)
   return {'ok'}

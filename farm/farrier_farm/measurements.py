@@ -12,6 +12,7 @@ import time
 
 from farrier.errors import CancelledError
 from farrier_device.measurement import (
+    Blame,
     DeviceFault,
     MeasureRequest,
     MeasureResult,
@@ -24,6 +25,7 @@ from farrier_farm.leases import Lease, LeasePolicy, Leases, new_id
 from farrier_farm.settings import Settings
 from farrier_farm.states import State
 
+DOUBTED = "doubted"  # field of a batch: the device whose reference failed with it
 FLOORS = "floors"  # field of a batch: the floors of its candidates, which no device is told
 _KEPT_S = 86400.0  # a batch and its result, after its end
 
@@ -70,8 +72,8 @@ class Measurements:
                     [result] = self.leases.read(batch_id, "result")
                     return result_from_json(result)
                 case State.DEAD:
-                    [reason] = self.leases.read(batch_id, "last_crash")
-                    return _lost(reason)
+                    reason, doubted = self.leases.read(batch_id, "last_crash", DOUBTED)
+                    return _lost(reason, Blame.LIBRARY if doubted else Blame.DEVICE)
                 case State.CANCELLED | State.FAILED:
                     raise CancelledError(f"batch {batch_id} was dropped")
                 case State.QUEUED | State.RUNNING:
@@ -92,8 +94,9 @@ class Measurements:
         self.leases.cancel(batch_id)
 
 
-def _lost(reason: str) -> MeasureResult:
-    """The result of a batch that no attempt could measure; `reason` names the last fault."""
+def _lost(reason: str, blame: Blame) -> MeasureResult:
+    """The result of a batch that no attempt could measure; `reason` names the last fault. It may be
+    the library's where there was no second device to tell."""
     word = reason.partition(":")[0]
     fault = DeviceFault(word) if word in list(DeviceFault) else DeviceFault.LOST
-    return MeasureResult(fault=fault, message=reason)
+    return MeasureResult(fault=fault, blame=blame, message=reason)

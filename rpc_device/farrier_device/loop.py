@@ -38,7 +38,6 @@ _DRAIN_REPORT_S = 10.0  # how long a draining agent tries to deliver; then resul
 _BEAT_S = 4 * CALL_TIMEOUT_S
 _LATE_S = 3.0  # for a thread to be woken, on a busy machine
 _MENDABLE = (DeviceFault.BROKEN, DeviceFault.NO_SPACE)
-_OWN = (Blame.DEVICE, Blame.LIBRARY)  # or perhaps
 
 
 class Agent:
@@ -164,7 +163,8 @@ class Agent:
             self._outbox.add(PendingResult(batch.lease, batch.fence, measurement.to_json(result)))
         finally:
             self._held = None
-        if result.fault in _MENDABLE and result.blame in _OWN:
+        # What may be the library's is for the farm to judge: it has other devices to ask.
+        if result.fault in _MENDABLE and result.blame is Blame.DEVICE:
             self._trouble = result.message
 
     def _deliver(self) -> None:

@@ -105,7 +105,7 @@ def test_faults_in_a_row_lead_to_quarantine(farm: Farm, connect_device, device_s
         assert farm.devices.get("d").resting
     assert farm.devices.get("d").state is DeviceState.QUARANTINED
     assert farm.devices.get("d").faults == 2 * limit - 1
-    with pytest.raises(NoDeviceError, match="quarantine: d"):
+    with pytest.raises(NoDeviceError, match="d is in quarantine"):
         farm.admission.require(HERE)
     connect_device("d")  # a new session does not end it
     assert farm.devices.get("d").state is DeviceState.QUARANTINED

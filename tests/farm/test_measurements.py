@@ -244,7 +244,7 @@ def test_devices_that_are_all_unfit_are_none(
     batch_id = farm.measurements.submit(request_of(LIBRARY), HERE)
     fence = device_side.lease(*old, 0).lease.fence
     device_side.report(*old, batch_id, fence, _fault(Blame.AGENT))
-    with pytest.raises(DeviceAwayError, match="old: of the agent"):
+    with pytest.raises(DeviceAwayError, match="old cannot measure: of the agent"):
         farm.admission.require(HERE)
 
 
@@ -280,6 +280,25 @@ def test_a_library_that_fails_on_two_devices_is_neithers_fault(
     for device in (first, second):
         after = farm.devices.get(device[0])
         assert (after.faults, after.faults_in_a_row, after.resting) == (0, 0, False)
+
+
+@pytest.mark.parametrize("is_of_one_job", [True, False])
+def test_the_libraries_of_one_job_alone_put_no_device_in_quarantine(
+    farm: Farm, request_of, connect_device, rested, device_side, is_of_one_job
+) -> None:
+    only = connect_device("only")
+    for number in range(farm.settings.quarantine_faults):
+        rested("only")
+        job = Lease("job-0" if is_of_one_job else f"job-{number}", 1, 1, "worker")
+        farm.client.command("HSET", f"farrier:job:item:{job.item}", "state", "running", "fence", 1)
+        batch_id = farm.measurements.submit(request_of(LIBRARY), HERE, job)
+        fence = device_side.lease(*only, 0).lease.fence
+        device_side.report(*only, batch_id, fence, _fault(Blame.LIBRARY))
+        farm.measurements.cancel(batch_id)
+    device = farm.devices.get("only")
+    assert device.faults == farm.settings.quarantine_faults
+    is_in_quarantine = device.state is DeviceState.QUARANTINED
+    assert is_in_quarantine is not is_of_one_job
 
 
 def test_a_library_that_fails_on_one_device_alone_is_that_ones_fault(

@@ -14,7 +14,7 @@ from farrier.progress.clock import Clock
 from farrier.schedule_search.trial import DeviceFaultError
 from farrier.space import Decisions, Space
 from farrier.targets import Target
-from farrier_device.measurement import CandidateResult, DeviceFault, TimingPolicy
+from farrier_device.measurement import Blame, CandidateResult, DeviceFault, TimingPolicy
 
 _RECENT = 0.25  # weight of the newest batch in what a candidate takes
 
@@ -83,7 +83,8 @@ class TaskMeasurer:
             return built.results([])
         measured = measure_by(self._clock, self._runner, built.request, self._blobs, called_off)
         if measured.fault is not None:
-            raise DeviceFaultError(measured.fault, measured.message)
+            is_final = measured.blame is Blame.LIBRARY
+            raise DeviceFaultError(measured.fault, measured.message, is_final=is_final)
         self._took(measured.run_s / len(built.request.candidates))
         return built.results(measured.results)
 

@@ -31,6 +31,7 @@ from farrier.records.record import Pairs, pairs
 from farrier.targets import Plan, Target, backend_of
 from farrier_device.measurement import (
     Argument,
+    Blame,
     Candidate,
     CandidateResult,
     MeasureRequest,
@@ -307,6 +308,8 @@ class Comparison:
                     runs = sum(ran) + len(ran) * (1 + request.policy.warmup)
                     self._run_s = (answer.run_s or time.monotonic() - begin) / runs
                 break
+            if answer.blame is Blame.LIBRARY:
+                break  # another attempt would meet it again
         return answer
 
 

@@ -38,6 +38,7 @@ from farrier.release.reference_time import ReferenceTime
 from farrier.targets.linked import Check, LinkedModel
 from farrier_device.measurement import (
     Argument,
+    Blame,
     Candidate,
     CandidateResult,
     MeasureRequest,
@@ -436,6 +437,8 @@ class Verifier:
             result = runner.measure(request, self._blobs)
             if result.fault is None:
                 return result
+            if result.blame is Blame.LIBRARY:
+                break  # another attempt would meet it again
         raise NoDeviceError(
             f"no device could verify the model: {result.fault} ({result.message})",
             hint="`farrier devices` lists them; --no-verify skips this step",

@@ -79,6 +79,6 @@ class InFlight(Closing):
                 results = self._measurer.measure(key, space, batch, self._called_off)
                 return Finished(task, batch, results)
             except DeviceFaultError as fault:
-                if attempt == FAULTS or self._called_off.is_set():
+                if fault.is_final or attempt == FAULTS or self._called_off.is_set():
                     return Finished(task, batch, fault=fault)
                 attempt += 1

@@ -28,9 +28,11 @@ class Trial:
 class DeviceFaultError(Exception):
     """The device could not measure a batch: a fact about the device, not about its candidates."""
 
-    def __init__(self, fault: DeviceFault, message: str) -> None:
+    def __init__(self, fault: DeviceFault, message: str, *, is_final: bool = False) -> None:
+        """`is_final` where another attempt at the batch would meet the same fault."""
         super().__init__(f"{fault.value}: {message}" if message else fault.value)
         self.fault = fault
+        self.is_final = is_final
 
 
 class Measurer(Protocol):
