@@ -290,8 +290,10 @@ def drawn(rng: np.random.Generator, shape: Sequence[int], dtype: int) -> np.ndar
     are exact, so engines agree on what is above, equal or rounded."""
     kind = helper.tensor_dtype_to_np_dtype(dtype)
     if dtype in _EXACT:
-        return (rng.integers(-16, 17, tuple(shape)) / 8).astype(kind)
-    if dtype == BOOL:
-        return rng.integers(0, 2, tuple(shape)).astype(kind)
-    low = -100 if np.dtype(kind).kind == "i" else 0
-    return rng.integers(low, 101, tuple(shape)).astype(kind)
+        array = rng.integers(-16, 17, tuple(shape)) / 8
+    elif dtype == BOOL:
+        array = rng.integers(0, 2, tuple(shape))
+    else:
+        low = -100 if np.dtype(kind).kind == "i" else 0
+        array = rng.integers(low, 101, tuple(shape))
+    return np.asarray(array).astype(kind)  # of no axes, arithmetic makes a scalar of it

@@ -114,8 +114,9 @@ def _reference(model: bytes, feed: Mapping[str, Any]) -> Arrays | None:
 
 
 # Operators that onnx's reference computes otherwise than the specification and ONNX Runtime do: LRN
-# leaves all channels but the first as they are, LpNormalization sums elements, not magnitudes.
-_UNTRUSTED = frozenset(("LRN", "LpNormalization"))
+# leaves all channels but the first as they are, LpNormalization sums elements, not magnitudes, and
+# GlobalMaxPool returns another rank for inputs that are not images.
+_UNTRUSTED = frozenset(("LRN", "LpNormalization", "GlobalMaxPool"))
 
 
 def _by_reference(model: bytes, feed: Mapping[str, Any]) -> Arrays | None:

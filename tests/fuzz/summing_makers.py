@@ -196,7 +196,8 @@ def _windows(d: Draft, x: Tensor, *, half: bool = False) -> dict[str, Any]:
         begin.append(pads[0])
         end.append(pads[1])
     attrs = {"kernel_shape": kernel, "strides": strides, "dilations": dilations}
-    if d.rng.random() < 0.2:
+    # Engines disagree on pads below zero, which SAME means where a step passes over elements.
+    if d.rng.random() < 0.2 and all(s <= k for s, k in zip(strides, kernel, strict=True)):
         return {**attrs, "dilations": [1] * len(kernel), "auto_pad": "SAME_UPPER"}
     return {**attrs, "pads": begin + end}
 
@@ -241,6 +242,8 @@ def pool(d: Draft) -> Call:
         attrs["ceil_mode"] = 0
     if op != "MaxPool" or attrs.get("auto_pad"):
         attrs["dilations"] = [1] * (x.rank - 2)
+    if "pads" in attrs and any(_has_window_of_padding(x, attrs, a) for a in range(x.rank - 2)):
+        raise Refused("a window of padding alone, of which engines return other values")
     if op == "LpPool":
         attrs["p"] = d.between(1, 3)
     if op == "AveragePool":
@@ -248,6 +251,18 @@ def pool(d: Draft) -> Call:
         if d.opset < 19:
             del attrs["dilations"]
     return Call(op, [x], attrs=attrs, exact=op == "MaxPool", magnitude=50 * x.magnitude)
+
+
+def _has_window_of_padding(x: Tensor, attrs: dict[str, Any], axis: int) -> bool:
+    """Check whether a window along an axis reads no element of the input."""
+    extent, kernel = x.shape[2 + axis], attrs["kernel_shape"][axis]
+    before, after = attrs["pads"][axis], attrs["pads"][axis + x.rank - 2]
+    step = attrs.get("dilations", [1] * (x.rank - 2))[axis]
+    last = extent + after - (kernel - 1) * step
+    starts = range(-before, last + attrs["strides"][axis], attrs["strides"][axis])
+    return any(
+        not any(0 <= start + tap * step < extent for tap in range(kernel)) for start in starts[:-1]
+    )
 
 
 def global_pool(d: Draft) -> Call:

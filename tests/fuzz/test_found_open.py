@@ -156,3 +156,19 @@ def test_parts_of_a_split_beyond_the_end_are_empty():
     nodes = [node("Split", ["x"], ["a", "b", "c", "d"], axis=0, num_outputs=4)]
     nodes.append(node("Concat", ["d", "c", "b", "a"], ["y"], axis=0))
     assert_right_at(small_model(nodes, {"x": (9,)}), (9,))
+
+
+def test_a_convolution_reads_the_padding_of_an_empty_image():
+    """Its producer has no elements to write, but a halo."""
+    constants = {"w": normal(3, 33, 1, 4)}
+    nodes = [node("Relu", ["x"], ["r"]), node("Conv", ["r", "w"], ["y"], pads=[0, 3, 2, 3])]
+    model = small_model(nodes, {"x": (1, 33, 11, "w")}, constants=constants)
+    assert_right_at(model, (1, 33, 11, 8), (1, 33, 11, 0))
+
+
+def test_extents_of_slices_multiply_to_a_size():
+    shape = ("b", "h", "w")
+    numbers = {"starts": [0, 4, 8], "ends": [2, 6, 9], "axes": [0, 1, 2]}
+    constants = {name: np.array(values) for name, values in numbers.items()}
+    nodes = [node("Slice", ["x", *constants], ["s"]), node("Flatten", ["s"], ["y"], axis=0)]
+    assert_right_at(small_model(nodes, {"x": shape}, constants=constants), (3, 9, 16), (1, 5, 9))

@@ -7,6 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import farrier
+from tests.ops.conftest import one_node_model
+
 SHAPES = [(), (1,), (7,), (2, 3, 5), (1, 13, 1, 4)]
 QUIET = settings(
     max_examples=25,
@@ -149,6 +152,22 @@ def test_integer_division_never_traps(check_operator):
 def test_float_remainder(check_operator, rng):
     x, y = f32(rng, (4, 5), 9.0), np.abs(f32(rng, (4, 5))) + 0.5
     check_operator("Mod", [x, y], fmod=1, tolerance=1e-5)
+
+
+@pytest.mark.parametrize(("dtype", "bits"), [(np.float16, 8), (np.float32, 25), (np.float64, 12)])
+def test_float_remainder_is_exact(dtype, bits):
+    """Quotients of up to 2**50, of one sign and of both, none of which is rounded."""
+    rng = np.random.default_rng(7)
+    x, y = (rng.standard_normal(999) * 2.0 ** rng.integers(-bits, bits, 999) for _ in range(2))
+    x[:8] = [-2.5, 2.5, -0.0, 0.0, np.inf, np.nan, 3.0, -3.0]
+    y[:8] = [1.25, -1.25, 1.0, -1.0, 1.0, 1.0, np.inf, -np.inf]
+    x, y = x.astype(dtype), y.astype(dtype)
+    with np.errstate(invalid="ignore"):
+        expected = np.fmod(x, y)
+    model = one_node_model("Mod", [x, y], {}, 1, 18, {"fmod": 1})
+    (result,) = farrier.compile(model, verify=False).run({"x0": x, "x1": y}).values()
+    np.testing.assert_array_equal(result, expected)
+    np.testing.assert_array_equal(np.signbit(result), np.signbit(expected))
 
 
 @pytest.mark.parametrize("op", ["Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"])

@@ -58,6 +58,11 @@ def test_dilated_max_pool(check_operator, rng):
     )
 
 
+def test_max_pool_of_padding_alone(check_operator):
+    attrs = {"kernel_shape": [2, 1], "dilations": [2, 1], "pads": [1, 0, 1, 0]}
+    check_operator("MaxPool", [np.full((1, 2, 1, 3), -np.inf, np.float32)], **attrs)
+
+
 @pytest.mark.parametrize("op", ["GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"])
 @pytest.mark.parametrize("shape", [(2, 3, 5, 7), (1, 1, 1, 1), (1, 4, 9)])
 def test_global_pools(check_operator, rng, op, shape):

@@ -921,7 +921,7 @@ def _shared_atoms(extent: Dim) -> Monomial:
 
 
 def _product_of_sums(extent: Dim) -> tuple[Extent, Extent] | None:
-    """The factors of a sum that is (atom + number) * sum multiplied out; None of any other."""
+    """Return the factors of a sum that is (atom + term) * sum multiplied out, or None."""
     if max(len(monomial) for monomial, _ in extent.terms) < 2:
         return None
     for atom in dict.fromkeys(atom for monomial, _ in extent.terms for atom in monomial):
@@ -933,10 +933,25 @@ def _product_of_sums(extent: Dim) -> tuple[Extent, Extent] | None:
                 rest[monomial] = factor
             else:
                 times[without] = factor
-        if rest.keys() == times.keys():
-            numbers = {divmod(factor, times[monomial]) for monomial, factor in rest.items()}
-            if len(numbers) == 1 and (number := numbers.pop())[1] == 0:
-                return as_extent(atom) + number[0], _make(times)
+        term = _single_quotient(rest, times)
+        if term is not None:
+            return _sum(as_extent(atom), term, 1), _make(times)
+    return None
+
+
+def _single_quotient(dividend: _Terms, divisor: _Terms) -> Extent | None:
+    """Return the term of which the product with a sum of several is another sum, or None."""
+    if not 1 < len(divisor) == len(dividend):
+        return None
+    first, factor = next(iter(divisor.items()))
+    for monomial, product in dividend.items():
+        atoms = _quotient(monomial, first)
+        if atoms is None or product % factor:
+            continue
+        scale = product // factor
+        multiplied = {tuple(sorted((*m, *atoms), key=_rank)): k * scale for m, k in divisor.items()}
+        if multiplied == dividend:
+            return _make({atoms: scale})
     return None
 
 

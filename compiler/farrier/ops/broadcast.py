@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -80,8 +81,7 @@ def _np_div(attrs: Attrs, x: Array, y: Array) -> Array:
 def _mod(attrs: Attrs, x: Scalar, y: Scalar) -> Scalar:
     """Remainder: with the divisor's sign, or under `fmod` with the dividend's."""
     if x.dtype.is_float:
-        whole = truncate(x / y)
-        rest = where(equal(whole, 0), x, x - y * whole)  # an infinite divisor is not multiplied
+        rest = _float_remainder(x, y)
         if attrs.get("fmod", 0):
             return rest
         return where(both(unequal(rest, 0), unequal(rest < 0, y < 0)), rest + y, rest)
@@ -92,6 +92,31 @@ def _mod(attrs: Attrs, x: Scalar, y: Scalar) -> Scalar:
     for replaced in (zero, minus_one):
         result = result if replaced is None else where(replaced, number(0, x.dtype), result)
     return result
+
+
+_QUOTIENT_BITS = 28  # of a step: with the divisor's 24 they fit the 53 bits of an f64
+
+
+def _float_remainder(x: Scalar, y: Scalar) -> Scalar:
+    """Return the remainder of truncated division with the sign of the dividend.
+
+    It is exact while the quotient is below 2**53 for f64, which is divided at once, and below 2**56
+    for shorter types, which are divided in two steps in f64."""
+    dividend, divisor = (cast(magnitude(operand), DType.F64) for operand in (x, y))
+    if x.dtype is not DType.F64:
+        dividend = _reduced(dividend, divisor * 2.0**_QUOTIENT_BITS)
+    rest = cast(_reduced(dividend, divisor), x.dtype)
+    is_negative = either(x < 0, number(1, x.dtype) / x < 0)  # of the two zeros, -0
+    return rest * where(is_negative, number(-1, x.dtype), number(1, x.dtype))
+
+
+def _reduced(x: Scalar, divisor: Scalar) -> Scalar:
+    """Return a dividend less a whole multiple of a divisor, neither of them negative.
+
+    Each operand stands in it as seldom as can be: expressions are trees."""
+    multiplied = minimum(divisor, sys.float_info.max)  # no infinity, of which 0 times is NaN
+    rest = x - multiplied * truncate(x / divisor)
+    return rest + where(rest < 0, divisor, number(0, divisor.dtype))  # a quotient rounded up
 
 
 def _np_mod(attrs: Attrs, x: Array, y: Array) -> Array:

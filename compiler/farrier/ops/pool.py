@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import overload
 
+import ml_dtypes
 import numpy as np
 
 from farrier.ir import expr as e
@@ -58,14 +59,19 @@ def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType
     return (TensorType(x.dtype, (*x.shape[:2], *extents)),)
 
 
-def _lowest(dtype: DType) -> float | int:
+def _padding(dtype: DType) -> float | int:
+    """Return the lowest number of a type, which a window of padding alone has as its maximum.
+
+    ONNX Runtime returns it; the specification leaves such windows open."""
+    if dtype.is_float:
+        return float(ml_dtypes.finfo(dtype.numpy).min)  # type: ignore[no-untyped-call]
     return ReduceOp.MAX.identity(dtype).value
 
 
 def _max_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     x = present(arrays, 0)
     window, extents = _window(x.shape, attrs)
-    source = padded(x, window, extents, _lowest(DType.from_numpy(x.dtype)))
+    source = padded(x, window, extents, _padding(DType.from_numpy(x.dtype)))
     views = (view for _, view in tap_views(source, window, extents))
     return (functools.reduce(np.maximum, views).copy(),)
 
@@ -89,7 +95,7 @@ def _max_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer,
     dtype = DType.I32 if is_narrow else x.dtype
 
     def body(n: Expr, c: Expr, *at: Expr) -> Reduce:
-        fill = _lowest(x.dtype)
+        fill = _padding(x.dtype)
         return reduce(
             ReduceOp.MAX,
             kernel,

@@ -86,9 +86,16 @@ def _renamed(region: Graph) -> tuple[Graph, _Names]:
 
 
 def _factors(region: Graph) -> tuple[Extent, ...]:
-    """What all outputs have as a factor of an extent: where it is 0, they have no elements."""
+    """Return what all outputs have as a factor of an extent: where it is 0, nothing is written.
+
+    An axis with a halo has elements of it to be written even where its extent is 0."""
     first, *others = (
-        dict.fromkeys(factor for extent in value.type.shape for factor in _parts(extent))
+        dict.fromkeys(
+            factor
+            for axis, extent in enumerate(value.type.shape)
+            if value.type.layout is None or not any(value.type.layout.halo_of(axis))
+            for factor in _parts(extent)
+        )
         for value in region.outputs
     )
     return tuple(factor for factor in first if all(factor in other for other in others))

@@ -74,7 +74,7 @@ class _Flattening:
             inputs = tuple(_named(value, prefix) for value in node.inputs if value is not None)
             outputs = tuple(_named(value, prefix) for value in node.outputs)
             if node.op == "Fused":
-                if any(value.type.size != 0 for value in outputs):
+                if any(value.type.nbytes != 0 for value in outputs):
                     steps.append(self._call(node, inputs, outputs, runs))
             elif node.op == "If":
                 steps.append(self._branch(If.of(node), prefix, runs))
