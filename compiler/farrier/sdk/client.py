@@ -43,7 +43,6 @@ from farrier.model.file import Model
 from farrier.options import MAX_LAYER_ERROR, TYPICAL_ALONE, CompileOptions
 from farrier.options.shapes import GivenShape, Hot
 from farrier.records import KnownSchedule, RuleSummary, numbered_lines
-from farrier.runtime.artifact import check_whole
 from farrier.sdk.models import (
     AuditEntry,
     Choices,
@@ -931,6 +930,8 @@ def _trust(authority: str | os.PathLike[str] | None) -> ssl.SSLContext:
 
 def _check_signature(job_id: str, part: pathlib.Path, trusted: Trust) -> None:
     """Removes an artifact that is not of who is trusted, and raises ArtifactError."""
+    from farrier.runtime.artifact import check_whole  # which brings numpy
+
     try:
         check_whole(part, trusted, f"the artifact of job {job_id}")
     except ArtifactError:
