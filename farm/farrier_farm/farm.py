@@ -44,6 +44,7 @@ from farrier_farm.runner import FarmRunner
 from farrier_farm.search import Shown
 from farrier_farm.settings import Settings
 from farrier_farm.trials import Trials
+from farrier_farm.webhooks import Webhooks
 
 _log = logging.getLogger(__name__)
 _RENEWED = 10_000  # archives, by a look for garbage
@@ -79,6 +80,7 @@ class Farm:
     keys: Keys
     quotas: Quotas
     audit: Audit
+    webhooks: Webhooks
 
     @classmethod
     def open(cls, settings: Settings, patience: Patience = PATIENT) -> Farm:
@@ -127,6 +129,7 @@ class Farm:
             keys=Keys(settings.home),
             quotas=Quotas(client, settings, blobs),
             audit=Audit(client, settings),
+            webhooks=Webhooks(client, settings),
         )
 
     def overview(self, shown: Shown | None = None) -> FarmOverview:

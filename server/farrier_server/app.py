@@ -35,6 +35,7 @@ from farrier_server.api import (
     trials,
     uploads,
     users,
+    webhooks,
 )
 from farrier_server.audited import Audited
 from farrier_server.authentication import Authentication
@@ -102,6 +103,7 @@ def create_app(farm: Farm, token: str) -> FastAPI:
         metrics,
         users,
         audit,
+        webhooks,
     ):
         app.include_router(resource.router, dependencies=[Depends(bearer_scheme), session])
     writing = asyncio.Lock()  # one request has the document written, for all that come meanwhile

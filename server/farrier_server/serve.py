@@ -19,6 +19,7 @@ from farrier_device import logs
 from farrier_device.alive import sign_of_life
 from farrier_farm import embedded
 from farrier_farm.farm import Farm
+from farrier_farm.notifier import Notifier
 from farrier_farm.patience import PROMPT
 from farrier_farm.settings import Settings
 from farrier_farm.tokens import TokenRole, load_token
@@ -147,7 +148,10 @@ class ApiServer(uvicorn.Server):
     def run(self, sockets: list[socket.socket] | None = None) -> None:
         """Serves until a signal, or until `should_exit` is set from another thread."""
         try:
-            with sign_of_life(self.farm.settings.signs, "serve") as self._sign:
+            with (
+                sign_of_life(self.farm.settings.signs, "serve") as self._sign,
+                Notifier(self.farm),
+            ):
                 super().run([self._listener])
         finally:
             self._listener.close()

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 import farrier
-from farrier.cli import audit, cache, cost_model, local, records, remote, targets, users
+from farrier.cli import audit, cache, cost_model, local, records, remote, targets, users, webhooks
 from farrier.cli.doctor import doctor
 
 _ROLE_ORDER = (
@@ -40,6 +40,7 @@ def build() -> typer.Typer:
     records.register(app)
     cost_model.register(app)
     users.register(app)
+    webhooks.register(app)
     app.command("audit", rich_help_panel=remote.PANEL)(audit.audit)
     app.command("doctor", rich_help_panel=remote.PANEL)(doctor)
     entries = {entry.name: entry for entry in metadata.entry_points(group="farrier.commands")}

@@ -60,6 +60,7 @@ from farrier.sdk.models import (
     Task,
     Trial,
     Update,
+    Webhook,
     from_json,
 )
 from farrier.sdk.patience import Patience
@@ -579,6 +580,27 @@ class Client(Closing):
         for raw in self._paged("/v1/audit", "entries", since=str(since), **wanted):
             yield from_json(AuditEntry, raw)
 
+    def webhooks(self) -> list[Webhook]:
+        """The user's webhooks, the oldest first."""
+        found = self._repeated("GET", "/v1/webhooks")["webhooks"]
+        return [from_json(Webhook, raw) for raw in found]
+
+    def add_webhook(self, url: str, events: Sequence[str] = ()) -> Webhook:
+        """Has a URL told of events, by default of the ends of the user's jobs; the answer alone
+        has the secret that signs what is sent. Raises UsageError for a URL that the server does
+        not take, ForbiddenError for events that are for operators."""
+        body = {"url": url, **({"events": list(events)} if events else {})}
+        hook: Webhook = from_json(Webhook, self._call("POST", "/v1/webhooks", json=body))
+        return hook
+
+    def remove_webhook(self, webhook_id: str) -> None:
+        """Raises NotFoundError."""
+        self._call("DELETE", _webhook_path(webhook_id))
+
+    def ping_webhook(self, webhook_id: str) -> None:
+        """Has a webhook told of an event `ping`. Raises NotFoundError."""
+        self._call("POST", f"{_webhook_path(webhook_id)}/ping")
+
     def check_ready(self) -> None:
         """Raises ServiceError where the server or its Redis does not answer, StorageError where its
         disk is full."""
@@ -960,6 +982,10 @@ def _ignore(_sending: Sending) -> None:
 def _job_path(job_id: str) -> str:
     """The job's resource; an id is quoted, so that no id reaches another resource."""
     return f"/v1/jobs/{urllib.parse.quote(job_id, safe='')}"
+
+
+def _webhook_path(webhook_id: str) -> str:
+    return f"/v1/webhooks/{urllib.parse.quote(webhook_id, safe='')}"
 
 
 def _job(raw: Mapping[str, Any]) -> Job:

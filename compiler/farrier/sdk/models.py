@@ -142,6 +142,20 @@ class AuditEntry:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Webhook:
+    """A URL that is told what happens. `secret` is there in the answer that made it alone."""
+
+    id: str
+    url: str
+    events: tuple[str, ...]
+    created: float  # Unix seconds
+    delivered: int
+    failed: int  # events that were given up
+    last_error: str
+    secret: str = dataclasses.field(default="", repr=False)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class StateChanged:
     """The job went to another state; `error` is the problem of a job that failed, `reason` why one
     is back in the queue, or is not run yet."""

@@ -1,0 +1,70 @@
+"""The verbs `farrier webhooks`: URLs that are told what happens."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from farrier.cli.remote import PANEL, ServerOption
+from farrier.cli.show import print_table
+from farrier.sdk.client import Client
+
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="Of the webhook.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verbs to the command."""
+    group = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
+    group.callback()(webhooks)
+    group.command("add")(add)
+    group.command("list")(list_)
+    group.command("remove")(remove)
+    group.command("ping")(ping)
+    app.add_typer(group, name="webhooks", rich_help_panel=PANEL)
+
+
+def webhooks() -> None:
+    """URLs that the farm tells of your jobs, and operators of devices, by signed requests."""
+
+
+def add(
+    url: Annotated[str, typer.Argument(metavar="URL", help="http or https, of a public host.")],
+    event: Annotated[
+        list[str] | None,
+        typer.Option(help="job.succeeded, device.offline, …; repeatable. By default all of jobs."),
+    ] = None,
+    server: ServerOption = None,
+) -> None:
+    """Tell a URL what happens. The secret that signs it is shown this once."""
+    with Client(server) as client:
+        hook = client.add_webhook(url, event or ())
+    typer.echo(f"{hook.id} is told of {', '.join(hook.events)}", err=True)
+    typer.echo(hook.secret)
+
+
+def list_(server: ServerOption = None) -> None:
+    """List your webhooks, and how they do."""
+    table = Table("webhook", "url", "events", "delivered", "given up", "last error", box=None)
+    with Client(server) as client:
+        for hook in client.webhooks():
+            counts = str(hook.delivered), str(hook.failed)
+            events = Text(", ".join(hook.events))
+            table.add_row(hook.id, Text(hook.url), events, *counts, Text(hook.last_error))
+    print_table(table)
+
+
+def remove(webhook: IdArgument, server: ServerOption = None) -> None:
+    """Tell a URL nothing more."""
+    with Client(server) as client:
+        client.remove_webhook(webhook)
+    typer.echo(f"{webhook} removed")
+
+
+def ping(webhook: IdArgument, server: ServerOption = None) -> None:
+    """Tell a URL of an event `ping`; `list` says whether it was reached."""
+    with Client(server) as client:
+        client.ping_webhook(webhook)
+    typer.echo(f"{webhook} is pinged")

@@ -1,0 +1,143 @@
+"""One signed request to a URL that a user named, which may lead anywhere.
+
+The name is resolved once, and the connection made to the address that was looked at, so that a name
+which changes its address does not lead past the look. Addresses that are not of the public internet
+are refused: there the farm may reach what its users may not. Nothing follows a redirect, and no
+more of an answer is read than its head.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import http.client
+import ipaddress
+import socket
+import ssl
+import threading
+import time
+import urllib.parse
+from collections.abc import Iterator
+from typing import TypeAlias
+
+from farrier.errors import UsageError
+
+TIMEOUT_S = 10.0  # of a try as a whole
+LONGEST_URL = 2000
+_Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # RFC 6052: an IPv4 address is its end
+
+
+class PostError(Exception):
+    """The other side was not reached, or did not take it."""
+
+
+def check_url(url: str, *, private: bool) -> None:
+    """Raises UsageError for what is no URL to post to, and for an address in it, or to which its
+    name leads now, that is not public, unless `private` ones are allowed."""
+    host, port = _host_of(url)
+    try:
+        _resolved(host, port, private=private)
+    except PostError as error:
+        raise UsageError(
+            f"the URL of a webhook cannot be {url[:200]!r}: {error}",
+            hint="name a public host; FARRIER_WEBHOOK_PRIVATE=1 on the server allows others",
+        ) from None
+
+
+def post(url: str, body: bytes, headers: dict[str, str], *, private: bool) -> None:
+    """Sends a request. Raises PostError unless it is answered with a status of 2xx in time."""
+    try:
+        host, port = _host_of(url)
+    except UsageError as error:
+        raise PostError(error.message) from None
+    parts = urllib.parse.urlsplit(url)
+    address = _resolved(host, port, private=private)
+    try:
+        with _connected(address, port, host if parts.scheme == "https" else None) as sock:
+            connection = http.client.HTTPConnection(host, port)
+            connection.sock = sock
+            path = urllib.parse.urlunsplit(("", "", parts.path or "/", parts.query, ""))
+            connection.request("POST", path, body, {**headers, "Connection": "close"})
+            status = connection.getresponse().status
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise PostError(f"{type(error).__name__}: {error}") from error
+    if not 200 <= status < 300:
+        raise PostError(f"it answered {status}")
+
+
+def signature(secret: str, body: bytes, at: int) -> str:
+    """The header by which the receiver knows that the farm sent this, and when."""
+    digest = hmac.new(secret.encode(), f"{at}.".encode() + body, hashlib.sha256).hexdigest()
+    return f"t={at},v1={digest}"
+
+
+def _host_of(url: str) -> tuple[str, int]:
+    try:
+        parts = urllib.parse.urlsplit(url)
+        port = parts.port or {"http": 80, "https": 443}[parts.scheme]
+        if not parts.hostname or parts.username is not None or len(url) > LONGEST_URL:
+            raise ValueError
+        if not url.isascii() or not url.isprintable() or " " in url:
+            raise ValueError
+        return parts.hostname, port
+    except (ValueError, KeyError):
+        raise UsageError(
+            f"{url[:200]!r} is not a URL to post to", hint="https://HOST/PATH, without a user"
+        ) from None
+
+
+def _resolved(host: str, port: int, *, private: bool) -> str:
+    """The address to connect to. All that a name leads to have to be allowed."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise PostError(f"{host} is not found: {error}") from error
+    addresses = [str(address[4][0]).partition("%")[0] for address in found]
+    if not addresses:
+        raise PostError(f"{host} has no address")
+    for text in addresses:
+        if not private and not _is_public(ipaddress.ip_address(text)):
+            raise PostError(f"{host} leads to an address that is not public")
+    return addresses[0]
+
+
+def _is_public(address: _Address) -> bool:
+    """Whether it is of the public internet, and so is the address of IPv4 that it may stand for."""
+    if isinstance(address, ipaddress.IPv6Address):
+        within = address.ipv4_mapped or address.sixtofour
+        if address in _NAT64:
+            within = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+        if within is not None:
+            return _is_public(within)
+        if address.teredo is not None:  # through a relay, to whoever it names
+            return False
+    return address.is_global and not (
+        address.is_multicast or address.is_reserved or address.is_unspecified
+    )
+
+
+@contextlib.contextmanager
+def _connected(address: str, port: int, tls_host: str | None) -> Iterator[socket.socket]:
+    """A connection that is cut once `TIMEOUT_S` are over, whatever the other side does."""
+    deadline = time.monotonic() + TIMEOUT_S
+    with contextlib.ExitStack() as stack:
+        sock = stack.enter_context(socket.create_connection((address, port), TIMEOUT_S))
+        if tls_host is not None:
+            sock = ssl.create_default_context().wrap_socket(
+                sock, server_hostname=tls_host, do_handshake_on_connect=False
+            )
+            stack.enter_context(sock)
+        cut = threading.Timer(max(0.0, deadline - time.monotonic()), _cut, [sock])
+        cut.daemon = True
+        cut.start()
+        stack.callback(cut.cancel)
+        if isinstance(sock, ssl.SSLSocket):
+            sock.do_handshake()
+        yield sock
+
+
+def _cut(sock: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        socket.socket.shutdown(sock, socket.SHUT_RDWR)  # not TLS's, which would wait

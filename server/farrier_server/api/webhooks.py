@@ -1,0 +1,121 @@
+"""Webhooks: URLs of users that are told what happens."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from farrier.errors import ForbiddenError, NotFoundError
+from farrier_farm.farm import Farm
+from farrier_farm.posting import LONGEST_URL, check_url
+from farrier_farm.users import Role
+from farrier_farm.webhooks import DEVICE_EVENTS, EVENTS, JOB_EVENTS, PING, Webhook
+from farrier_server.context import FarmDep
+from farrier_server.gate import CallerDep
+from farrier_server.problems import documented
+
+router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"])
+WebhookId = Annotated[str, Path(description="of the webhook", max_length=64)]
+
+
+class WebhookRequest(BaseModel):
+    """A URL to tell."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    url: str = Field(max_length=LONGEST_URL, description="http or https, of a public host")
+    events: list[str] = Field(
+        default_factory=lambda: list(JOB_EVENTS),
+        min_length=1,
+        max_length=len(EVENTS),
+        description=f"of the user's own jobs: {', '.join(JOB_EVENTS)}; for operators: "
+        f"{', '.join(DEVICE_EVENTS)}",
+    )
+
+
+class WebhookView(BaseModel):
+    """A URL that is told what happens."""
+
+    id: str
+    url: str
+    events: list[str]
+    created: float = Field(description="Unix seconds")
+    delivered: int = Field(description="events that it took")
+    failed: int = Field(description="events that were given up, after several tries")
+    last_error: str = Field(description="why the latest try failed; empty after a success")
+
+    @classmethod
+    def of(cls, hook: Webhook) -> WebhookView:
+        return cls(
+            id=hook.id,
+            url=hook.url,
+            events=list(hook.events),
+            created=hook.created,
+            delivered=hook.delivered,
+            failed=hook.failed,
+            last_error=hook.last_error,
+        )
+
+
+class NewWebhookView(WebhookView):
+    """A webhook that was just made."""
+
+    secret: str = Field(description="that signs what is sent; shown in this answer alone")
+
+
+class WebhookList(BaseModel):
+    """The caller's webhooks."""
+
+    webhooks: list[WebhookView] = Field(description="the oldest first")
+
+
+@router.get("", responses=documented(503))
+def list_webhooks(farm: FarmDep, caller: CallerDep) -> WebhookList:
+    """Those of the caller."""
+    return WebhookList(webhooks=[WebhookView.of(one) for one in farm.webhooks.list(caller.owner)])
+
+
+@router.post("", status_code=201, responses=documented(400, 403, 429, 503))
+def add_webhook(
+    body: WebhookRequest, farm: FarmDep, caller: CallerDep, response: Response
+) -> NewWebhookView:
+    """Has a URL told of events from now on, each by a POST with a signature. A host that is not
+    public is refused, unless the server allows it. 429 for a user who has 20."""
+    if set(body.events) & set(DEVICE_EVENTS) and not caller.role.includes(Role.OPERATOR):
+        raise ForbiddenError(
+            f"what happens to devices is for operators, and {caller.owner} has the role "
+            f"{caller.role}",
+            hint=f"events for all users: {', '.join(JOB_EVENTS)}",
+        )
+    check_url(body.url, private=farm.settings.webhook_private)
+    hook = farm.webhooks.add(caller.owner, body.url, body.events)
+    response.headers["Cache-Control"] = "no-store"
+    return NewWebhookView(**WebhookView.of(hook).model_dump(), secret=hook.secret)
+
+
+@router.delete("/{webhook_id}", status_code=204, responses=documented(404, 503))
+def remove_webhook(webhook_id: WebhookId, farm: FarmDep, caller: CallerDep) -> None:
+    """Tells it nothing more, not even what waits to be told."""
+    farm.webhooks.remove(_own(farm, webhook_id, caller.owner).id)
+
+
+@router.post("/{webhook_id}/ping", status_code=202, responses=documented(404, 503))
+def ping_webhook(webhook_id: WebhookId, farm: FarmDep, caller: CallerDep) -> WebhookView:
+    """Has it told of an event `ping`, to see whether it is reached: its counts tell."""
+    hook = _own(farm, webhook_id, caller.owner)
+    farm.webhooks.make("", [(hook, json.dumps({"event": PING, "time": time.time()}))])
+    return WebhookView.of(hook)
+
+
+def _own(farm: Farm, webhook_id: str, owner: str) -> Webhook:
+    """Another user's is answered as one that does not exist."""
+    hook = farm.webhooks.get(webhook_id)
+    if hook.owner != owner:
+        raise NotFoundError(
+            f"no webhook {webhook_id!r}", hint="GET /v1/webhooks lists which there are"
+        )
+    return hook

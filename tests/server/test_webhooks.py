@@ -1,0 +1,324 @@
+"""Webhooks: signed, tried again, kept over a restart; and none leads to where it must not."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import hmac
+import http.server
+import ipaddress
+import json
+import socket
+import threading
+import time
+
+import httpx
+import pytest
+
+from farrier.errors import NotFoundError, QueueFullError, UsageError
+from farrier.options import CompileOptions
+from farrier_farm import notifier, posting
+from farrier_farm.farm import Farm
+from farrier_farm.notifier import Notifier
+from farrier_farm.posting import PostError, check_url, post
+from farrier_farm.users import Role, Users
+from farrier_farm.webhooks import DEVICE_EVENTS, JOB_EVENTS, MOST_HOOKS
+from tests.here import TARGET
+
+OPTIONS = CompileOptions(target=TARGET, verify=False)
+PATIENCE_S = 60.0  # far more than a busy machine takes
+
+
+class Receiver:
+    """An HTTP server that answers with the statuses that it is given, then with 204."""
+
+    def __init__(self) -> None:
+        self.got: list[tuple[str, dict[str, str], bytes]] = []
+        self.answers: list[int] = []
+        self._news = threading.Condition()
+        receiver = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                status = receiver.answers.pop(0) if receiver.answers else 204
+                self.send_response(status)
+                self.send_header("Location", f"{receiver.url}/elsewhere")
+                self.end_headers()
+                with receiver._news:
+                    receiver.got.append((self.path, dict(self.headers), body))
+                    receiver._news.notify_all()
+
+            def log_message(self, *_):
+                pass
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever)
+        self._thread.start()
+
+    def wait(self, count: int) -> list[dict]:
+        with self._news:
+            assert self._news.wait_for(lambda: len(self.got) >= count, PATIENCE_S), self.got
+        return [json.loads(body) for _, _, body in self.got]
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+@pytest.fixture
+def receiver():
+    with contextlib.closing(Receiver()) as receiver:
+        yield receiver
+
+
+@pytest.fixture
+def settings(farm_settings):
+    return dataclasses.replace(farm_settings, webhook_private=True)
+
+
+@pytest.fixture
+def service(start_service, settings, monkeypatch):
+    monkeypatch.setattr(notifier, "_LOOK_S", 0.02)
+    monkeypatch.setattr(notifier, "_BUSY_S", 0.02)
+    monkeypatch.setattr(notifier, "_FIRST_PAUSE_S", 0.01)
+    return start_service(settings)
+
+
+def add(client, url, *events):
+    answer = client.post("/v1/webhooks", json={"url": url, "events": list(events or JOB_EVENTS)})
+    assert answer.status_code == 201, answer.text
+    return answer.json()
+
+
+def client_of(service, name, role=Role.USER):
+    head = {"Authorization": f"Bearer {Users(service.settings.home).add(name, role)}"}
+    client = httpx.Client(base_url=service.url, headers=head, timeout=30)
+    return service.closing.enter_context(client)
+
+
+def end_job(farm, owner="default", name="net"):
+    job = farm.jobs.submit(farm.blobs.put(b"model"), OPTIONS, owner=owner, name=name).id
+    farm.jobs.cancel(job)
+    return job
+
+
+def eventually(holds):
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_its_owner_is_told_by_a_signed_request(service, receiver):
+    hook = add(service.http(), f"{receiver.url}/path?q=1")
+    strangers = add(client_of(service, "ann"), f"{receiver.url}/ann")
+    eventually(service.farm.webhooks.cursor)
+    job = end_job(service.farm)
+    (told,) = receiver.wait(1)
+    path, headers, body = receiver.got[0]
+    assert path == "/path?q=1"
+    assert (told["event"], told["job"]["id"], told["job"]["name"]) == ("job.cancelled", job, "net")
+    assert told["delivery"] == headers["Farrier-Delivery"]
+    at, given = headers["Farrier-Signature"].removeprefix("t=").split(",v1=")
+    expected = hmac.new(hook["secret"].encode(), f"{at}.".encode() + body, hashlib.sha256)
+    assert given == expected.hexdigest()
+    assert abs(int(at) - time.time()) < 600
+    theirs = end_job(service.farm, owner="ann")
+    assert receiver.wait(2)[1]["job"]["id"] == theirs
+    assert receiver.got[1][0] == "/ann"
+    eventually(lambda: service.farm.webhooks.get(strangers["id"]).delivered == 1)
+    shown = service.http().get("/v1/webhooks").text
+    assert hook["id"] in shown
+    assert hook["secret"] not in shown
+    assert strangers["id"] not in shown
+
+
+def test_what_fails_is_tried_again_and_given_up_at_last(service, receiver):
+    hook = add(service.http(), receiver.url)
+    eventually(service.farm.webhooks.cursor)
+    receiver.answers = [500, 302, 404]  # a redirect is not followed
+    end_job(service.farm)
+    told = receiver.wait(4)
+    assert {path for path, _, _ in receiver.got} == {"/"}
+    assert len({one["delivery"] for one in told}) == 1
+    eventually(lambda: service.farm.webhooks.get(hook["id"]).delivered == 1)
+    assert service.farm.webhooks.get(hook["id"]).last_error == ""
+    receiver.answers = [500] * service.settings.webhook_attempts
+    end_job(service.farm)
+    eventually(lambda: service.farm.webhooks.get(hook["id"]).failed == 1)
+    assert service.farm.webhooks.get(hook["id"]).last_error == "it answered 500"
+    assert service.farm.client.command("ZCARD", "farrier:deliveries") == 0
+    assert service.http().post(f"/v1/webhooks/{hook['id']}/ping").status_code == 202
+    assert receiver.wait(4 + service.settings.webhook_attempts + 1)[-1]["event"] == "ping"
+
+
+def test_what_happens_while_no_server_runs_is_told_later(farm_settings, start_service, receiver):
+    settings = dataclasses.replace(farm_settings, webhook_private=True)
+    with contextlib.closing(Farm.open(settings)) as farm:
+        with Notifier(farm):
+            farm.webhooks.add("default", receiver.url, JOB_EVENTS)
+            eventually(farm.webhooks.cursor)
+        jobs = [end_job(farm) for _ in range(3)]
+        farm.webhooks.add("default", receiver.url, ["job.failed"])
+    start_service(settings)
+    assert sorted(one["job"]["id"] for one in receiver.wait(3)) == sorted(jobs)
+
+
+def test_devices_are_told_of_to_operators(service, receiver, device_side):
+    ann = client_of(service, "ann")
+    answer = ann.post("/v1/webhooks", json={"url": receiver.url, "events": ["device.offline"]})
+    assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
+    operator = client_of(service, "ops", Role.OPERATOR)
+    add(operator, receiver.url, *DEVICE_EVENTS)
+    eventually(service.farm.webhooks.cursor)
+    news = json.dumps({"kind": "device", "device": "d1", "what": "quarantined", "reason": "drift"})
+    service.farm.client.command("XADD", "farrier:events", "*", "data", news)
+    (told,) = receiver.wait(1)
+    assert (told["event"], told["device"], told["reason"]) == ("device.quarantined", "d1", "drift")
+    Users(service.settings.home).remove("ops")  # and with the user what they are told
+    service.farm.client.command("XADD", "farrier:events", "*", "data", news)
+    last = service.farm.client.command("XREVRANGE", "farrier:events", "+", "-", "COUNT", 1)[0][0]
+    eventually(lambda: service.farm.webhooks.cursor() == last)
+    assert service.farm.client.command("ZCARD", "farrier:deliveries") == 0
+
+
+def test_one_that_hangs_holds_up_nobody_else(service, receiver):
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as silent:
+        ann = client_of(service, "ann")
+        for _ in range(5):
+            add(ann, f"http://127.0.0.1:{silent.getsockname()[1]}")
+        add(service.http(), receiver.url)
+        eventually(service.farm.webhooks.cursor)
+        for _ in range(4):
+            end_job(service.farm, owner="ann")
+        eventually(lambda: service.farm.client.command("ZCARD", "farrier:deliveries") >= 20)
+        job = end_job(service.farm)
+        assert receiver.wait(1)[0]["job"]["id"] == job
+
+
+def test_a_try_is_cut_however_slowly_it_is_answered(monkeypatch):
+    monkeypatch.setattr(posting, "TIMEOUT_S", 0.5)
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as slow:
+
+        def drip():
+            connection, _ = slow.accept()
+            with connection, contextlib.suppress(OSError):
+                while not over.wait(0.05):
+                    connection.sendall(b"H")
+
+        dripping = threading.Thread(target=drip)
+        dripping.start()
+        url = f"http://127.0.0.1:{slow.getsockname()[1]}"
+        with pytest.raises(PostError):
+            post(url, b"{}", {}, private=True)
+        over.set()
+        dripping.join()
+
+
+def test_the_queue_is_bounded_and_goes_with_its_webhook(farm_settings):
+    with contextlib.closing(Farm.open(dataclasses.replace(farm_settings, webhook_queue=3))) as farm:
+        hook = farm.webhooks.add("ann", "http://example.com", JOB_EVENTS)
+        dropped = [farm.webhooks.make(f"{n}-1", [(hook, "{}")]) for n in range(1, 6)]
+        assert dropped == [0, 0, 0, 1, 1]
+        assert farm.webhooks.make("3-1", [(hook, "{}")]) == 0  # it was made
+        taken = farm.webhooks.take(2)
+        assert [one.id for one in taken] == [f"1-1-{hook.id}", f"2-1-{hook.id}"]
+        assert [one.id for one in farm.webhooks.take(10)] == [f"3-1-{hook.id}"]
+        farm.webhooks.remove(hook.id)
+        farm.webhooks.settle(taken[0], "late", 1.0)
+        assert farm.client.command("KEYS", "farrier:deliver*") == []
+        with pytest.raises(NotFoundError):
+            farm.webhooks.remove(hook.id)
+        for _ in range(MOST_HOOKS):
+            farm.webhooks.add("ann", "http://example.com", JOB_EVENTS)
+        with pytest.raises(QueueFullError, match="ann has 20 webhooks"):
+            farm.webhooks.add("ann", "http://example.com", JOB_EVENTS)
+        farm.webhooks.add("ben", "http://example.com", JOB_EVENTS)
+        with pytest.raises(UsageError, match=r"no event is called 'job\.x'"):
+            farm.webhooks.add("ben", "http://example.com", ["job.x"])
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("127.0.0.1", "localhost", "0.0.0.0", "10.1.2.3", "172.16.0.1", "192.168.1.1"),
+        *("169.254.169.254", "100.64.0.1", "[::1]", "[::]", "[fe80::1]", "[fd00::1]"),
+        *("[::ffff:127.0.0.1]", "[::ffff:10.0.0.1]", "[64:ff9b::a00:1]", "[2002:7f00:1::]"),
+        *("224.0.0.1", "2130706433", "0x7f.1", "127.1", "[2001:0:1::1]"),
+    ],
+)
+def test_no_address_but_public_ones_is_taken(host):
+    with pytest.raises(UsageError, match=r"not public|not found") as caught:
+        check_url(f"http://{host}/", private=False)
+    assert "FARRIER_WEBHOOK_PRIVATE" in caught.value.hint
+    with pytest.raises(PostError, match=r"not public|not found"):
+        post(f"http://{host}:1/", b"", {}, private=False)
+
+
+def test_public_addresses_are_taken():
+    for text in ("8.8.8.8", "2606:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808"):
+        assert posting._is_public(ipaddress.ip_address(text)), text
+
+
+@pytest.mark.parametrize("name", ["all private", "one of them"])
+def test_a_name_is_looked_at_and_used_once(monkeypatch, name):
+    """One that leads somewhere else at the second look gains nothing by it."""
+    answers = [["127.0.0.1"] if name == "all private" else ["8.8.8.8", "127.0.0.1"]]
+
+    def lookup(host, port, **_):
+        found = answers[0]
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (one, port)) for one in found]
+
+    monkeypatch.setattr(socket, "getaddrinfo", lookup)
+    with pytest.raises(PostError, match=r"evil\.example leads to an address that is not public"):
+        post("http://evil.example/", b"", {}, private=False)
+    seen = []
+
+    def connect(address, timeout):
+        seen.append(address)
+        raise OSError("enough")
+
+    monkeypatch.setattr(socket, "create_connection", connect)
+    answers[0] = ["8.8.8.8"]
+    with pytest.raises(PostError, match="enough"):
+        post("http://evil.example/", b"", {}, private=False)
+    assert seen == [("8.8.8.8", 80)]  # no name, which would be resolved again
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "ftp://example.com",
+        "//example.com",
+        "http://",
+        "http://u:p@example.com",
+        "http://h:99999",
+        "http://exa mple.com",
+        "http://example.com/\r\nX: y",
+        "http://h/" + "x" * 2001,
+    ],
+)
+def test_what_is_no_url_is_refused(service, url):
+    answer = service.http().post("/v1/webhooks", json={"url": url})
+    assert answer.status_code == 400, answer.text
+
+
+def test_private_hosts_are_refused_unless_they_are_allowed(start_service, farm_settings):
+    http_client = start_service(farm_settings).http()
+    answer = http_client.post("/v1/webhooks", json={"url": "http://127.0.0.1:6379/"})
+    assert (answer.status_code, answer.json()["code"]) == (400, "usage")
+
+
+def test_another_user_s_is_unknown(service, receiver):
+    hook = add(service.http(), receiver.url)["id"]
+    ann = client_of(service, "ann")
+    for method, path in (("DELETE", ""), ("POST", "/ping")):
+        assert ann.request(method, f"/v1/webhooks/{hook}{path}").status_code == 404
+    assert service.http().delete(f"/v1/webhooks/{hook}").status_code == 204
+    assert service.http().get("/v1/webhooks").json() == {"webhooks": []}
