@@ -79,7 +79,9 @@ class Sessions:
                 "the session is over: the token that opened it was removed or changed", hint=_AGAIN
             )
         if user is None or user.has_expired:
-            raise SessionError("the session is over: the token that opened it has expired")
+            raise SessionError(
+                "the session is over: the token that opened it has expired", hint=_AGAIN
+            )
         if fields["expires"] <= time.time():
             raise SessionError("the session has expired", hint=_AGAIN)
         csrf = _mac(key, "csrf", payload)
