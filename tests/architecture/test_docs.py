@@ -73,7 +73,7 @@ def test_the_agent_s_options_in_the_readme_exist():
     from farrier_device.agent import _parser
 
     text = (ROOT / "README.md").read_text().replace("\\\n", " ")
-    (line,) = re.findall(r"^    farrier-device (.*)$", text, re.MULTILINE)
+    (line,) = re.findall(r"^    (?:\w+=\S+ )?farrier-device (.*)$", text, re.MULTILINE)
     _parser().parse_args(line.split())
 
 
@@ -123,8 +123,8 @@ def test_the_readme_lists_every_exit_code():
 def test_the_page_on_protocols_lists_every_route(service):
     text = (ROOT / "docs/protocol.md").read_text()
     shown = set()
-    for cell in re.findall(r"^\| (`(?:GET|POST|PATCH|HEAD|DELETE).*?) \|", text, re.MULTILINE):
-        methods = re.findall(r"\b(GET|POST|PATCH|HEAD|DELETE)\b", cell)
+    for cell in re.findall(r"^\| (`(?:GET|POST|PUT|PATCH|HEAD|DELETE).*?) \|", text, re.MULTILINE):
+        methods = re.findall(r"\b(GET|POST|PUT|PATCH|HEAD|DELETE)\b", cell)
         paths = re.findall(r"(/[\w/{}-]+)", cell)
         shown |= {(method, path) for method in methods for path in paths}
     paths = service.http().get("/openapi.json").json()["paths"]

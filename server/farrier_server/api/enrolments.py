@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from farrier_farm.enrolments import EXPIRY_S, MOST_TAGS
+from farrier_farm.enrolments import EXPIRY_S, LONGEST_EXPIRY_S, MOST_TAGS
 from farrier_farm.farm import Farm
 from farrier_server.api.devices import DeviceId
 from farrier_server.context import FarmDep
@@ -24,7 +24,11 @@ class InvitationRequest(BaseModel):
 
     name: str = Field(max_length=100, description="that will belong to the device")
     expires_s: float = Field(
-        default=EXPIRY_S, allow_inf_nan=False, description="seconds from now; 30 days at most"
+        default=EXPIRY_S,
+        gt=0,
+        le=LONGEST_EXPIRY_S,
+        allow_inf_nan=False,
+        description="seconds from now; 30 days at most",
     )
     again: bool = Field(
         default=False, description="also where it is enrolled: its secret counts until then"
