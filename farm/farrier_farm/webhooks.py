@@ -167,9 +167,7 @@ class Webhooks:
         """Raises NotFoundError."""
         fields = self._client.command("HGETALL", _HOOK + hook_id)
         if not fields:
-            raise NotFoundError(
-                f"no webhook {hook_id!r}", hint="farrier webhooks list shows which there are"
-            )
+            raise no_webhook(hook_id)
         return _webhook(fields)
 
     def list(self, owner: str | None = None) -> list[Webhook]:
@@ -185,7 +183,7 @@ class Webhooks:
     def remove(self, hook_id: str) -> None:
         """Removes a webhook with what waits to be told to it. Raises NotFoundError."""
         if not self._remove([_HOOKS, _DUE], [hook_id]):
-            raise NotFoundError(f"no webhook {hook_id!r}")
+            raise no_webhook(hook_id)
 
     # Deliveries
 
@@ -222,6 +220,13 @@ class Webhooks:
         or never."""
         due = "" if again_s is None else _ms() + int(again_s * 1000)
         self._settle([_DUE], [delivery.id, delivery.hook, error[:300], due])
+
+
+def no_webhook(hook_id: str) -> NotFoundError:
+    """The error for a webhook that does not exist."""
+    return NotFoundError(
+        f"no webhook {hook_id!r}", hint="farrier webhooks list shows which there are"
+    )
 
 
 def _ms() -> int:

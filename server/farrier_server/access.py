@@ -25,6 +25,7 @@ from farrier_farm.jobs import Job
 from farrier_farm.kinds import Kind
 from farrier_farm.models import unknown
 from farrier_farm.users import Role, Users
+from farrier_farm.webhooks import no_webhook
 from farrier_server.authentication import Caller
 from farrier_server.gate import CALLER
 from farrier_server.viewer import Viewer, is_private
@@ -46,6 +47,7 @@ class Relation(enum.StrEnum):
     CHANGES_JOB = "changes job"
     USES_MODEL = "uses model"
     OWNS_UPLOAD = "owns upload"
+    OWNS_WEBHOOK = "owns webhook"
     READS_RECORDS = "reads records"  # those of all users, or private ones of the caller
     CHANGES_RECORDS = "changes records"
 
@@ -68,6 +70,7 @@ _STOPS_JOB = Rule(Role.USER, Relation.STOPS_JOB)
 _CHANGES_JOB = Rule(Role.USER, Relation.CHANGES_JOB)
 _USES_MODEL = Rule(Role.USER, Relation.USES_MODEL)
 _OWNS_UPLOAD = Rule(Role.USER, Relation.OWNS_UPLOAD)
+_OWNS_WEBHOOK = Rule(Role.USER, Relation.OWNS_WEBHOOK)
 _READS_RECORDS = Rule(Role.USER, Relation.READS_RECORDS)
 _CHANGES_RECORDS = Rule(Role.USER, Relation.CHANGES_RECORDS)
 
@@ -129,8 +132,8 @@ TABLE: Mapping[tuple[str, str], Rule] = {
     ("GET", "/v1/audit"): _OPERATOR,
     ("GET", "/v1/webhooks"): _USER,
     ("POST", "/v1/webhooks"): _USER,
-    ("DELETE", "/v1/webhooks/{webhook_id}"): _USER,
-    ("POST", "/v1/webhooks/{webhook_id}/ping"): _USER,
+    ("DELETE", "/v1/webhooks/{webhook_id}"): _OWNS_WEBHOOK,
+    ("POST", "/v1/webhooks/{webhook_id}/ping"): _OWNS_WEBHOOK,
     ("GET", "/v1/cost-model"): _USER,
     ("POST", "/v1/cost-model/rollback"): _OPERATOR,
     ("GET", "/v1/account"): _USER,
@@ -174,6 +177,8 @@ class Access:
                 self.check_model(viewer, model)
             case Relation.OWNS_UPLOAD:
                 self._check_upload(viewer, request.path_params["upload_id"])
+            case Relation.OWNS_WEBHOOK:
+                self._check_webhook(viewer, request.path_params["webhook_id"])
             case _:
                 self._check_job(request, viewer, relation)
 
@@ -192,6 +197,10 @@ class Access:
         owner = self._farm.blobs.upload(upload_id).owner
         if not (viewer.is_admin if owner is None else owner == viewer.name):
             raise no_upload(upload_id)
+
+    def _check_webhook(self, viewer: Viewer, webhook_id: str) -> None:
+        if self._farm.webhooks.get(webhook_id).owner != viewer.name:
+            raise no_webhook(webhook_id)
 
     def _check_job(self, request: Request, viewer: Viewer, relation: Relation) -> None:
         job_id = _well_formed(request, "job_id", _JOB_ID)
