@@ -37,6 +37,7 @@ from farrier_farm.connection import Client
 from farrier_farm.errors import StaleLeaseError
 from farrier_farm.news import NEWS_KEPT
 from farrier_farm.references import REFERENCES
+from farrier_farm.settings import variable_of
 from farrier_farm.states import CHANGES, State
 
 _LONGEST_BLOCK_S = 1.0  # expired leases wake nobody, so a waiter looks for them this often
@@ -385,9 +386,11 @@ class Leases:
 
     def _full(self, share: str, queued: int) -> QueueFullError:
         whose = f" of {share}" if share else ""
+        setting = variable_of("max_queued_jobs_of_owner" if share else "max_queued_jobs")
         return QueueFullError(
             f"the queue is full: {queued} {self._kind}s{whose} wait in it",
-            hint=f"try again in {RETRY_AFTER_S:.0f} s, or cancel {self._kind}s that are not needed",
+            hint=f"try again in {RETRY_AFTER_S:.0f} s, or cancel {self._kind}s that are not "
+            f"needed; {setting} is the limit",
             retry_after_s=RETRY_AFTER_S,
         )
 

@@ -31,7 +31,7 @@ from farrier_server.problems import BusyError
 
 NOBODY = ""
 """The user of requests that need no token."""
-TURNS = 20  # of one user: half of the threads that Starlette has routes run in
+TURNS = 8  # of one user, of the 40 threads that Starlette has routes run in
 BURST_S = 10.0  # the requests of so long may come at once
 TOLD_S = 60.0  # the log tells once in so long that a user is refused for a limit
 

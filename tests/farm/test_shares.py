@@ -207,6 +207,7 @@ def test_a_full_queue_takes_no_more_but_knows_what_it_has(lease_settings) -> Non
     with pytest.raises(QueueFullError, match="3 jobs of ann") as full:
         _submit(farm, "ann")
     assert full.value.retry_after_s > 0
+    assert "FARRIER_MAX_QUEUED_JOBS_OF_OWNER is the limit" in full.value.hint
     assert _submit(farm, "ann", idempotency_key="k") == first
     for _ in range(2):
         _submit(farm, "bob")

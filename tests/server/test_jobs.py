@@ -424,13 +424,16 @@ def test_requests_that_wait_for_redis_delay_neither_health_nor_readiness(
     monkeypatch.setattr(serve, "PROMPT", dataclasses.replace(PROMPT, answer_s=600.0))
     service = start_service(installation.settings)
     http, statuses = service.http(), []
-    other = dataclasses.replace(service, token=Users(service.settings.home).add("ann")).http()
+    users = Users(service.settings.home)
+    tokens = [users.add(name) for name in ("ann", "bob", "cat", "dan")]
+    others = [dataclasses.replace(service, token=token).http() for token in tokens]
 
     def ask(client):
         statuses.append(client.get("/v1/jobs").status_code)
 
-    # Of two users, for one alone has half of the threads.
-    crowd = [threading.Thread(target=ask, args=((http, other)[n % 2],)) for n in range(50)]
+    # Of five users, for one alone has a fifth of the threads.
+    clients = [http, *others]
+    crowd = [threading.Thread(target=ask, args=(clients[n % 5],)) for n in range(50)]
     with installation.redis_stands_still():
         for thread in crowd:
             thread.start()
