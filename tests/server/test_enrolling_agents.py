@@ -13,6 +13,7 @@ import sys
 import pytest
 
 from farrier_device.blobstore import BlobStore
+from farrier_farm.audit import Wanted
 from tests.here import HERE
 from tests.rpc_device.small_broker import until
 from tests.server.test_broker_with_agent import batch, library  # noqa: F401
@@ -80,6 +81,11 @@ def test_an_agent_with_the_shared_token_enrols_once(broker, launch, connected, t
     assert code == 11
     assert "farrier devices remove local" in said
     stopped(again)
+    noted, _ = broker.farm.audit.read(Wanted(action="devices"), limit=10)
+    assert [(one.action, one.object, one.role) for one in noted] == [
+        ("devices.enrol", "local", "device")
+    ]
+    assert "127.0.0.1" in noted[0].address
 
 
 def test_an_agent_is_named_by_its_token(broker, launch, connected, batch, tmp_path):  # noqa: F811

@@ -25,6 +25,7 @@ from farrier_device import logs
 from farrier_device.measurement import MeasureResult, result_from_json
 from farrier_device.protocol import channel, device_pb2, device_pb2_grpc, version
 from farrier_farm import devices
+from farrier_farm.audit import Entry
 from farrier_farm.batches import Batch, Report
 from farrier_farm.device_side import DeviceSide
 from farrier_farm.enrolling import Enrolling
@@ -58,6 +59,7 @@ class BrokerService(device_pb2_grpc.BrokerServicer):
     ) -> None:
         self._settings = farm.settings
         self._blobs = farm.blobs
+        self._audit = farm.audit
         self._sessions = device_side.sessions
         self._batches = device_side.batches
         self._dispatcher = dispatcher
@@ -72,10 +74,18 @@ class BrokerService(device_pb2_grpc.BrokerServicer):
             if guest is None:
                 raise UnknownDeviceError(NOBODY)
             own = await self._enrolling.enrol(guest, request.device_id, request.nonce)
-            _log.info("device %s enrolled from %s", own.device, context.peer())
+            await self._note("devices.enrol", own.device, context.peer())
             return device_pb2.EnrolReply(
                 device_id=own.device, generation=own.generation, secret=own.secret
             )
+
+    async def _note(self, action: str, device: str, peer: str) -> None:
+        """Notes what a device has done in the audit log; where that cannot be, in this one."""
+        entry = Entry(device, "device", action, device, peer)
+        try:
+            await asyncio.to_thread(self._audit.note, entry)
+        except FarrierError as error:
+            _log.warning("the audit log lacks %s: %s", entry, error.message)
 
     async def Register(  # noqa: N802
         self, request: device_pb2.RegisterRequest, context: grpc.aio.ServicerContext[Any, Any]
