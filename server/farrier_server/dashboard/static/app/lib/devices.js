@@ -2,9 +2,12 @@
 
 import { bytes, count, number } from "./format.js";
 
-export const DEVICE_STATES = ["idle", "busy", "draining", "quarantined", "unfit", "offline"];
+export const DEVICE_STATES = ["idle", "busy", "draining", "drained", "paused", "quarantined", "unfit", "offline", "revoked"];
 
-export const DEVICE_TONES = { idle: "good", busy: "busy", draining: "wait", quarantined: "bad", unfit: "bad", offline: "off" };
+export const DEVICE_TONES = {
+  idle: "good", busy: "busy", draining: "wait", drained: "wait", paused: "wait", quarantined: "bad", unfit: "bad",
+  offline: "off", revoked: "bad",
+};
 
 const EMULATED = "-emulated";
 

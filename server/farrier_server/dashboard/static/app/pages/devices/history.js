@@ -13,6 +13,7 @@ const ASKED_MS = 4000;
 
 const TONES = {
   connected: "good", back: "good", released: "good", acquitted: "good", trusted: "good", measured: "good", leased: "busy",
+  enrolled: "good", resumed: "good", paused: "wait", drained: "wait", revoked: "bad",
   draining: "wait", untrusted: "wait", lost: "bad", faulted: "bad", quarantined: "bad", unfit: "bad",
 };
 

@@ -15,14 +15,17 @@ export function useBroker() {
   return data?.broker ?? { port: PORT, tls: location.protocol === "https:" };
 }
 
-/** The command that starts an agent. */
-export function startCommand({ name, broker, path = "" }) {
+/**
+ * The command that starts the agent of a device, which has its secret in its state folder: of one that `isNew`, or of
+ * one without a secret of its own, whose name is `unenrolled`.
+ */
+export function startCommand({ broker, path = "", isNew = false, unenrolled = "" }) {
   return [
-    `${path}farrier-device \\`,
+    `${isNew ? "FARRIER_ENROL=TOKEN " : ""}${path}farrier-device \\`,
     `    --broker ${location.hostname}:${broker.port} \\`,
     ...(broker.tls ? ["    --tls-ca farm.pem \\"] : []),
-    `    --token-file ${isLocal() ? "~/.farrier/device.token" : "device.token"} \\`,
-    `    --name ${name} --state farrier/state`,
+    ...(unenrolled ? [`    --token-file device.token --name ${unenrolled} \\`] : []),
+    "    --state farrier/state",
   ].join("\n");
 }
 
@@ -31,14 +34,16 @@ export function PlugIn() {
   const lines = [
     "python3 -m venv farrier",
     "farrier/bin/pip install ./rpc_device",
-    startCommand({ name: "board1", broker, path: "farrier/bin/" }),
+    startCommand({ broker, path: "farrier/bin/", isNew: true }),
   ];
   return html`
+    <p>An operator makes a token, which counts once and for an hour:</p>
+    <${Code} label="Command for an operator" text="farrier devices add board1" />
     ${isLocal() ? html`<p>On this machine, in a checkout:</p>` : html`<${Elsewhere} hasTls=${broker.tls} />`}
     <${Code} label="Commands for a device" text=${lines.join("\n")} />
     ${isLocal() && html`<${AlsoBoards} />`}
     <p class="hint">
-      It shows on this page once it has connected. <code>--machine rpi4</code> states what board it is; without it, the
+      It shows on this page once it has connected, and starts without the token from then on. <code>--machine rpi4</code> states what board it is; without it, the
       agent says what the kernel tells.
     </p>
   `;
@@ -46,8 +51,8 @@ export function PlugIn() {
 
 function Elsewhere({ hasTls }) {
   return html`<p>
-    On the device, with <code>rpc_device</code> of a checkout${hasTls && html`, <code>farm.pem</code> (the farm's certificate)`} and
-    ${" "}<code>${location.hostname}:.farrier/device.token</code> copied to it:
+    On the device, with <code>rpc_device</code> of a checkout${hasTls && html` and <code>farm.pem</code> (the farm's certificate)`}
+    ${" "}copied to it:
   </p>`;
 }
 

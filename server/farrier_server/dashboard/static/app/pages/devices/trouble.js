@@ -9,10 +9,17 @@ import { WhyAway } from "./quarantine.js";
 
 const PLAIN = /^[\w.-]+$/; // a name that a shell takes as it is
 
+const STOPPED = {
+  paused: ["wait", "It gets no new batch until an operator resumes it."],
+  drained: ["wait", "It gets no batch until an operator resumes it, or its agent starts anew."],
+  revoked: ["bad", "It is turned away until it enrols again."],
+};
+
 /** Nothing where it measures, or could. */
 export function Trouble({ device }) {
   if (device.state === "quarantined") return html`<${Quarantined} id=${device.id} />`;
   if (device.state === "unfit") return html`<${Unfit} why=${device.unfit} />`;
+  if (STOPPED[device.state]) return html`<${Stopped} state=${device.state} />`;
   if (device.state === "offline") return html`<${Offline} device=${device} />`;
   if (device.health.waits) return html`<${Waits} why=${device.health.waits} />`;
   return null;
@@ -28,6 +35,11 @@ function Quarantined({ id }) {
   <//>`;
 }
 
+function Stopped({ state }) {
+  const [tone, words] = STOPPED[state];
+  return html`<${Notice} tone=${tone}><p><strong>${state[0].toUpperCase()}${state.slice(1)}:</strong> ${words}</p><//>`;
+}
+
 function Unfit({ why }) {
   return html`<${Notice} tone="bad">
     <p><strong>It gets no work:</strong> <${Said} text=${why} /></p>
@@ -38,6 +50,7 @@ function Unfit({ why }) {
 function Offline({ device }) {
   const broker = useBroker();
   const isPlain = PLAIN.test(device.id);
+  const command = startCommand({ broker, unenrolled: device.enrolled ? "" : device.id });
   return html`<${Notice} tone="wait">
     <p>
       <strong>Offline:</strong> the last heartbeat came <${Ago} at=${device.seen} />. A batch that it had has gone to
@@ -47,7 +60,7 @@ function Offline({ device }) {
       It comes back by itself when its agent runs and reaches the broker; its history and its records are kept. Where
       the agent has ended, start it again:
     </p>
-    ${isPlain && html`<${Code} label="Command that starts the agent" text=${startCommand({ name: device.id, broker })} />`}
+    ${isPlain && html`<${Code} label="Command that starts the agent" text=${command} />`}
   <//>`;
 }
 

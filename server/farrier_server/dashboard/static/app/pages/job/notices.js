@@ -29,14 +29,14 @@ function Queued({ job, reason }) {
     <p><strong>It waits in the queue.</strong> <${Said} text=${reason ? `${capitalized(reason)}.` : "A worker takes it when it is its turn."} /></p>
     ${job.wait_for_device &&
     html`<p>It runs as soon as ${asked} is connected. <a href="/devices">Devices</a> shows which are.</p>
-      <details><summary>How to plug one in</summary>${job.device ? html`<${Again} name=${job.device} />` : html`<${PlugIn} />`}</details>`}
+      <details><summary>How to plug one in</summary>${job.device ? html`<${Again} />` : html`<${PlugIn} />`}</details>`}
   <//>`;
 }
 
 /** How to start the agent of a device that the farm knows by name. */
-function Again({ name }) {
+function Again() {
   const broker = useBroker();
-  return html`<${Code} label="Command for the device" text=${startCommand({ name, broker })} />`;
+  return html`<${Code} label="Command for the device" text=${startCommand({ broker })} />`;
 }
 
 const capitalized = (text) => text.charAt(0).toUpperCase() + text.slice(1);
