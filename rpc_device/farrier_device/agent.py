@@ -27,7 +27,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
-from farrier_device import cooling, describe, logs
+from farrier_device import cgroups, cooling, describe, logs
 from farrier_device.alive import SIGNS, SignOfLife
 from farrier_device.blobstore import BlobStore
 from farrier_device.connection import AgentError, Connection, UsageError, open_channel
@@ -133,6 +133,7 @@ def _run(options: argparse.Namespace) -> int:
     machine = _machine(options.machine)
     link = open_channel(options.broker, options.tls_ca, options.tls_name)
     lock = _locked(options.state)
+    cgroups.settle()
     identity = _identity(options, token)
     connection = Connection(link, identity)
     engines = Engines(

@@ -34,7 +34,6 @@ _PR_SET_CHILD_SUBREAPER = 36
 _MOST_ORDER = 64 << 10  # bytes of a keeper's message: a path, or a number
 _END_S = 20.0  # for the kernel to free the memory of a large process
 _GLANCE_S = 0.0003  # between two looks at whether a process has ended
-_FIRST = "pidns"  # the name of the namespace in a level of isolation
 
 
 def main(argv: Sequence[str]) -> None:
@@ -50,7 +49,7 @@ def serve(argv: Sequence[str], run: Callable[[child.Place], None]) -> None:
     sandbox.die_with(libc, int(parent))
     sandbox.hide(libc)
     with socket.socket(fileno=int(descriptor)) as sock:
-        layers = (_FIRST,) if namespaces.enter(libc) else ()
+        layers = (namespaces.PROCESSES,) if namespaces.enter(libc) else ()
         libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         server = _ForkServer(sock, sandbox.Limits(**json.loads(limits)), layers, run)
         child.warm_up()

@@ -15,6 +15,7 @@ import signal
 import struct
 from typing import NoReturn
 
+PROCESSES = "pidns"  # The name in a level of isolation.
 _NEW_IPC, _NEW_USER, _NEW_PID = 0x08000000, 0x10000000, 0x20000000
 _PR_SET_PDEATHSIG = 1
 _CAPABILITY_VERSION = 0x20080522  # _LINUX_CAPABILITY_VERSION_3: two words of each set

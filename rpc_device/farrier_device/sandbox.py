@@ -24,7 +24,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from farrier_device import landlock, seccomp, wire
+from farrier_device import landlock, namespaces, seccomp, wire
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
@@ -49,6 +49,7 @@ class Limits:
     memory_bytes: int  # address space
     cpu_s: int = 3600  # of all threads together
     open_files: int = 4096
+    tasks: int = 1088  # processes and threads: the 1,024 that a policy may ask for, and a few
     file_bytes: int = 64 << 10  # of what it says on stderr, the one file it can write
 
     @classmethod
@@ -96,6 +97,8 @@ def enter(
     hide(library)
     _lower(resource.RLIMIT_AS, limits.memory_bytes)
     _lower(resource.RLIMIT_CPU, limits.cpu_s)
+    if namespaces.PROCESSES in within:  # It counts those of a user, and here no others.
+        _lower(resource.RLIMIT_NPROC, limits.tasks)
     _lower(resource.RLIMIT_NOFILE, limits.open_files)
     _lower(resource.RLIMIT_FSIZE, limits.file_bytes)
     level = [*within, "rlimits"]

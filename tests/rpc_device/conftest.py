@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from farrier_device import sandbox
+from farrier_device.runners import children
+from farrier_device.runners.children import Children
 from farrier_device.runners.local import ChildRunner
 from tests.rpc_device.doubling import Doubling, linked_kernels
 
@@ -64,3 +67,23 @@ def broker():
     running.start()
     yield running
     running.stop()
+
+
+STRANGE = Path(__file__).with_name("strange")
+
+
+@pytest.fixture
+def strange(monkeypatch):
+    """`strange(module)`: children of a fork server of `strange/`."""
+    monkeypatch.setattr(
+        sandbox,
+        "_BOOTSTRAP",
+        f"import sys; sys.path[:0] = [sys.argv[1], {str(STRANGE)!r}]; import {{0}}; "
+        "{0}.main(sys.argv[2:])",
+    )
+
+    def of_module(module):
+        monkeypatch.setattr(children, "_FORK_SERVER", module)
+        return Children(sandbox.Limits.of_machine(), "")
+
+    return of_module

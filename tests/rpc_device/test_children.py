@@ -13,28 +13,8 @@ import pytest
 
 from farrier_device import sandbox, wire
 from farrier_device.processes import Handle, children_of, is_running
-from farrier_device.runners import children
 from farrier_device.runners.children import Children
 from tests.rpc_device.children import measuring_processes, threads_of
-
-STRANGE = Path(__file__).with_name("strange")
-
-
-@pytest.fixture
-def strange(monkeypatch):
-    """`strange(module)`: children of a fork server of `strange/`."""
-    monkeypatch.setattr(
-        sandbox,
-        "_BOOTSTRAP",
-        f"import sys; sys.path[:0] = [sys.argv[1], {str(STRANGE)!r}]; import {{0}}; "
-        "{0}.main(sys.argv[2:])",
-    )
-
-    def of_module(module):
-        monkeypatch.setattr(children, "_FORK_SERVER", module)
-        return Children(sandbox.Limits.of_machine(), "")
-
-    return of_module
 
 
 @pytest.fixture

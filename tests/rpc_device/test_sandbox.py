@@ -107,6 +107,8 @@ class TestProcess:
         assert "NoNewPrivs:\t1" in status
         assert "Seccomp:\t2" in status
         assert f"CapPrm:\t{0:016x}" in status
+        if "pidns" in child.level:
+            assert limits["Max processes"][:2] == ["1088", "1088"]
 
     @pytest.mark.parametrize("stopped", ["child", "server", "behind"])
     def test_dies_with_its_keeper(self, stopped):

@@ -12,7 +12,8 @@ import tempfile
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from farrier_device import wire
+from farrier_device import cgroups, wire
+from farrier_device.cgroups import Group
 from farrier_device.closing import Closing
 from farrier_device.processes import Handle
 from farrier_device.sandbox import (
@@ -99,6 +100,7 @@ class Children(Closing):
         self._limits = limits
         self._required = required
         self._server: SandboxedProcess | None = None
+        self._group: Group | None = None
         self._first: Handle | None = None  # The fork server itself, if a process stands before it.
         self._child: Child | None = None
         self._is_ending = False
@@ -160,6 +162,8 @@ class Children(Closing):
             if why := reply.get("failed"):
                 raise SandboxError(f"{_NAME} cannot be started: {why}")
             child.greet()
+            if self._group is not None:
+                child.level = f"{cgroups.NAME}+{child.level}"
             require(child.level, self._required)
         except OSError as error:
             self._ended(0.0)
@@ -176,6 +180,24 @@ class Children(Closing):
         pid = self._server.greeter
         if pid not in (0, self._server.pid):
             self._first = Handle(pid)
+        self._group = self._group_of({pid or self._server.pid, self._server.pid})
+
+    def _group_of(self, pids: set[int]) -> Group | None:
+        """Return a control group with the server's processes, and so those that it will fork; None
+        if the system allows none."""
+        place = cgroups.place()
+        if place is None:
+            return None
+        group = None
+        try:
+            group = Group(place, self._limits.memory_bytes, self._limits.tasks)
+            for pid in pids:
+                group.take(pid)
+        except OSError:  # It allows less than it seems to; the level says so.
+            if group is not None:
+                group.close()
+            return None
+        return group
 
     def _ask(self, order: dict[str, Any], files: Sequence[int], within_s: float) -> dict[str, Any]:
         """Return the fork server's reply. Raises _ServerError, after which there is none."""
@@ -203,8 +225,8 @@ class Children(Closing):
             code, left = reply["ended"], reply["left"]
         except _ServerError:
             code, left = -signal.SIGKILL, 0
-        if left and self._first is not None:
-            self._end_server()  # The kernel ends all that are in its namespace.
+        if left and (self._first or self._group) is not None:
+            self._end_server()  # The kernel ends all that are in its namespace or group.
         elif left:
             raise SandboxError(f"{left} processes that a library started cannot be ended")
         ending = Ending(code, end_of(self._child.stderr))
@@ -228,6 +250,10 @@ class Children(Closing):
         for handle in handles:
             if not handle.wait(_GONE_S):
                 raise SandboxError(f"process {handle.pid} of {_NAME} cannot be ended")
+        if self._group is not None:
+            if not self._group.kill(_GONE_S):
+                raise SandboxError(f"a process of {_NAME} cannot be ended")
+            self._group.close()
         if self._first is not None:
             self._first.close()
-        self._server = self._first = None
+        self._server = self._first = self._group = None

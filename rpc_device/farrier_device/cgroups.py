@@ -1,0 +1,158 @@
+"""Control groups (version 2): a bound on what processes use together, and a sure end for them all.
+
+A process cannot leave its group, whatever it starts or claims to be, unless it may write to the
+group's files. A group can be made where the system has delegated a part of the tree to this
+process: to its user, as `systemd --user` has its own, or to a service with `Delegate=yes`.
+
+Source: Linux `Documentation/admin-guide/cgroup-v2.rst`; systemd `docs/CGROUP_DELEGATION.md`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from farrier_device.closing import Closing
+from farrier_device.processes import is_running
+
+NAME = "cgroup"  # The name in a level of isolation.
+_CONTROLLERS = frozenset({"memory", "pids"})
+_MEMORY_SHARE = 7 / 8  # of what there is: the keeper and the system go on when a child takes it all
+_MARKS = ("user.delegate", "trusted.delegate")  # extended attributes that systemd sets
+_GLANCE_S = 0.005  # between two looks at whether a group is empty
+_PREFIX = "farrier-"  # of the groups that are made
+_LEAF = "agent"  # the group that a process moves to so that its own can be divided
+
+_MOUNTS = Path("/proc/self/mountinfo")
+_OWN = Path("/proc/self/cgroup")
+
+
+class Group(Closing):
+    """A group of its own, which has no process yet."""
+
+    def __init__(self, parent: Path, memory_bytes: int, tasks: int) -> None:
+        """`parent` is a group that `place` returned. Raises OSError."""
+        _clear(parent)
+        self.path = parent / f"{_PREFIX}{os.getpid()}-{time.monotonic_ns()}"
+        self.path.mkdir()
+        try:
+            self._write("memory.max", int(memory_bytes * _MEMORY_SHARE))
+            self._write("pids.max", tasks)
+        except BaseException:
+            self.path.rmdir()
+            raise
+
+    def take(self, pid: int) -> None:
+        """Move a process here; what it starts from then on is here too. Raises OSError."""
+        self._write("cgroup.procs", pid)
+
+    def kill(self, timeout_s: float) -> bool:
+        """Kill all processes, and return whether none is left."""
+        deadline = time.monotonic() + timeout_s
+        while self._is_populated():
+            self._kill_once()
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(_GLANCE_S)
+        return True
+
+    def close(self) -> None:
+        """Remove the group, if it is empty; a second call does nothing."""
+        with contextlib.suppress(OSError):
+            self.path.rmdir()
+
+    def _is_populated(self) -> bool:
+        """Return whether a process is here; one that has ended is not, even if nobody waited for
+        it."""
+        events = (self.path / "cgroup.events").read_text().split()
+        return events[events.index("populated") + 1] != "0"
+
+    def _kill_once(self) -> None:
+        try:
+            self._write("cgroup.kill", 1)
+        except OSError:  # The kernel is older than Linux 5.14.
+            for pid in map(int, _words(self.path / "cgroup.procs")):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+    def _write(self, name: str, value: int) -> None:
+        (self.path / name).write_text(str(value))
+
+
+def place() -> Path | None:
+    """Return the nearest group, this process's own or one above it, in which groups with bounds may
+    be made; None if there is none."""
+    for group in _own_and_above():
+        with contextlib.suppress(OSError):
+            if _words(group / "cgroup.subtree_control") >= _CONTROLLERS and _is_delegated(group):
+                return group
+    return None
+
+
+def settle() -> None:
+    """Make a place of this process's own group, if that is delegated and has no other process.
+
+    A group with processes has no sub-groups with bounds, so this process moves to a sub-group.
+    """
+    own = next(_own_and_above(), None)
+    pid = str(os.getpid())
+    with contextlib.suppress(OSError):
+        if own is None or _words(own / "cgroup.procs") != {pid} or not _is_delegated(own):
+            return
+        if _words(own / "cgroup.controllers") >= _CONTROLLERS:
+            (own / _LEAF).mkdir(exist_ok=True)
+            (own / _LEAF / "cgroup.procs").write_text(pid)
+            wanted = " ".join(f"+{name}" for name in sorted(_CONTROLLERS))
+            (own / "cgroup.subtree_control").write_text(wanted)
+
+
+def _clear(parent: Path) -> None:
+    """Remove the groups of processes that ended without doing so; all of them are empty."""
+    for group in parent.glob(f"{_PREFIX}*-*"):
+        pid = group.name.removeprefix(_PREFIX).partition("-")[0]
+        if pid.isdecimal() and not is_running(int(pid)):
+            with contextlib.suppress(OSError):
+                group.rmdir()
+
+
+def _own_and_above() -> Iterator[Path]:
+    """The folders of this process's group and of those above it, as far as they are to be seen."""
+    try:
+        mount = _mount()
+        own = next(line for line in _OWN.read_text().splitlines() if line.startswith("0::/"))
+    except (OSError, StopIteration):
+        return
+    folder = mount / own.removeprefix("0::/")
+    yield folder
+    yield from (above for above in folder.parents if above.is_relative_to(mount))
+
+
+def _mount() -> Path:
+    """Where the tree is. Raises StopIteration where it is nowhere."""
+    lines = map(str.split, _MOUNTS.read_text().splitlines())
+    return next(Path(words[4]) for words in lines if words[words.index("-") + 1] == "cgroup2")
+
+
+def _is_delegated(group: Path) -> bool:
+    """Return whether groups in it are this process's to make: its user owns it, or a mark says
+    so."""
+    if not all(os.access(path, os.W_OK) for path in (group, group / "cgroup.procs")):
+        return False
+    if os.geteuid() != 0:
+        return group.stat().st_uid == os.geteuid()
+    return any(_mark(group, name) == b"1" for name in _MARKS)
+
+
+def _mark(group: Path, name: str) -> bytes:
+    try:
+        return os.getxattr(group, name)
+    except OSError:
+        return b""
+
+
+def _words(file: Path) -> set[str]:
+    return set(file.read_text().split())
