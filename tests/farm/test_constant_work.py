@@ -118,19 +118,22 @@ def test_a_submission_costs_the_same_whatever_devices_were_ever_known(farm: Farm
         found["refused"] = _commands(farm) - before
         return found
 
-    with BlockingDeviceSide(farm) as device_side:
-        device_side.connect("like", dataclasses.asdict(describe()))
-        device_side.connect("gone", unlike)  # a class of which all are offline later
-        _take_offline(farm, "gone")
-        costs()  # the first loads the scripts
-        few = costs()
-        for n in range(MANY):
-            device_side.connect(f"like-{n}", dataclasses.asdict(describe()))
-            device_side.connect(f"gone-{n}", unlike)
-            _take_offline(farm, f"gone-{n}")
-            farm.jobs.submit("5e" * 32, CompileOptions(target=TARGET, seed=n))
-        assert costs() == few
-        assert few["host"]["cmdstat_evalsha"] == 2  # the classes that are there, and the job
+    def connect(*names: str) -> None:
+        """Connects devices of this machine's class, and of one that is offline by then."""
+        with BlockingDeviceSide(farm) as device_side:  # which looks for batches meanwhile
+            for name in names:
+                device_side.connect(f"like{name}", dataclasses.asdict(describe()))
+                device_side.connect(f"gone{name}", unlike)
+                _take_offline(farm, f"gone{name}")
+
+    connect("")
+    costs()  # the first loads the scripts
+    few = costs()
+    connect(*(f"-{n}" for n in range(MANY)))
+    for n in range(MANY):
+        farm.jobs.submit("5e" * 32, CompileOptions(target=TARGET, seed=n))
+    assert costs() == few
+    assert few["host"]["cmdstat_evalsha"] == 2  # the classes that are there, and the job
 
 
 def _take_offline(farm: Farm, device: str) -> None:

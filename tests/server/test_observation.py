@@ -62,12 +62,12 @@ def test_a_scrape_costs_redis_the_same_whatever_there_is(service):
         return int(farm.client.command("INFO", "stats")["total_commands_processed"]) - before
 
     cost()  # the first loads a script
-    few = cost()
+    few = min(cost() for _ in range(3))  # another thread's connection costs some to open
     model = farm.blobs.put(b"model")
     for number in range(40):
         farm.jobs.submit(model, OPTIONS)
         farm.records.add(TuningRecord(f"t{number}", "f", 1, "tile", 1, (), "", Status.TIMEOUT))
-    assert cost() == few
+    assert min(cost() for _ in range(3)) == few
 
 
 def test_without_redis_the_requests_are_still_told(installation, start_service):
