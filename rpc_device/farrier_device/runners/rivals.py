@@ -254,7 +254,7 @@ class _Lane:
             wire.send(process.sock, message)
             wire.send_files(process.sock, files)
             self._await()
-            answer = wire.receive(process.sock, _MOST_FRAME)
+            answer = wire.receive(process.sock, _MOST_FRAME, _WIRE_TIMEOUT_S)
         except wire.ClosedError:
             raise _EngineError(self._end()) from None
         except TimeoutError:
