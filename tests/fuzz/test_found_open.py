@@ -172,3 +172,13 @@ def test_extents_of_slices_multiply_to_a_size():
     constants = {name: np.array(values) for name, values in numbers.items()}
     nodes = [node("Slice", ["x", *constants], ["s"]), node("Flatten", ["s"], ["y"], axis=0)]
     assert_right_at(small_model(nodes, {"x": shape}, constants=constants), (3, 9, 16), (1, 5, 9))
+
+
+@pytest.mark.parametrize(
+    ("op", "weights", "shape"),
+    [("Conv", (2, 0, 4), ("n", "c", "w")), ("ConvTranspose", (0, 3, 4), (2, 0, 7))],
+)
+def test_groups_of_no_channels(op, weights, shape):
+    convolution = node(op, ["x", "k"], ["y"], group=2)
+    model = small_model([convolution], {"x": shape}, constants={"k": normal(*weights)})
+    assert_right_at(model, (2, 0, 7))

@@ -109,8 +109,9 @@ def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
             y += view * np.moveaxis(w[:, 0], 0, -1)[taps].reshape(-1, *(1,) * window.rank)
     else:
         columns = patches(source, window, extents)
-        columns = columns.reshape(batch, group, -1, math.prod(extents))  # copies: im2col
-        y = np.matmul(w.reshape(1, group, outputs // group, -1), columns)
+        terms = per_group * math.prod(w.shape[2:])  # of a sum; -1 is open where an extent is 0
+        columns = columns.reshape(batch, group, terms, math.prod(extents))  # copies: im2col
+        y = np.matmul(w.reshape(1, group, outputs // group, terms), columns)
         y = y.reshape(batch, outputs, *extents)
     y = y if bias is None else y + bias.reshape(-1, *(1,) * window.rank)
     return (rounded(y, attrs),)

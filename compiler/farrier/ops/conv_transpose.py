@@ -5,6 +5,8 @@ x is [n, ic, spatial...], the weights are [ic, oc/group, kernel...], the bias is
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from farrier.ir import expr as e
@@ -109,8 +111,10 @@ def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     window, extents = _extents_of(attrs, x, w)
     batch, channels, *spatial = x.shape
     outputs = w.shape[1] * group
-    weights = w.reshape(1, group, channels // group, -1).swapaxes(2, 3)
-    columns = np.matmul(weights, x.reshape(batch, group, channels // group, -1))
+    per_group = channels // group
+    taps_of_group = w.shape[1] * math.prod(w.shape[2:])  # -1 is open where an extent is 0
+    weights = w.reshape(1, group, per_group, taps_of_group).swapaxes(2, 3)
+    columns = np.matmul(weights, x.reshape(batch, group, per_group, math.prod(spatial)))
     columns = columns.reshape(batch, outputs, *window.kernel, *spatial)
     first = tuple(map(number, window.before))
     room = [

@@ -105,7 +105,7 @@ def _block_diagonal(weights: Array, part: slice, count: int, outputs: int) -> Ar
     _, inputs, *kernel = taken.shape
     shape = (len(taken) // (count * outputs), count, outputs, count, inputs, *kernel)
     made = np.zeros(shape, weights.dtype)
-    groups = taken.reshape(-1, count, outputs, inputs, *kernel)
+    groups = taken.reshape(shape[0], count, outputs, inputs, *kernel)
     for each in range(count):
         made[:, each, :, each] = groups[:, each]
     return made.reshape(len(taken), count * inputs, *kernel)
