@@ -168,6 +168,10 @@ class Farm:
         """What a user's private jobs have measured, and no others use."""
         return Records(self.client, self.blobs, self.trials, owner)
 
+    def records_of_owner(self, owner: str) -> Records:
+        """The private ones of a user; of nobody, "", those that are shared."""
+        return self.private_records(owner) if owner else self.records
+
     def records_of(self, job: Job) -> Records:
         """Those that what a job measures is added to."""
         return self.private_records(job.owner) if job.private else self.records

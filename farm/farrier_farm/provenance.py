@@ -1,4 +1,4 @@
-"""The records of one job: each says which device it is from, and none is of an emulated one."""
+"""The records of one job: each says which devices it is from, and none is of an emulated one."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from farrier_farm.runner import FarmRunner
 class JobRecords:
     """Implements `RecordStore` on the farm's `records`, for a job that is measured at `place`.
 
-    The device of a record is that which measured last. What an emulated device measures decides
-    within its job, and is forgotten with it: it says nothing of the hardware.
+    A record names the devices that it is from, as the job's process says; where that is no device
+    that measured for this attempt, it is from all that did. What an emulated device measures
+    decides within its job, and is forgotten with it: it says nothing of the hardware.
     """
 
     def __init__(self, records: RecordStore, place: Place, runner: FarmRunner) -> None:
@@ -23,9 +24,13 @@ class JobRecords:
         self._runner = runner
 
     def add(self, record: TuningRecord) -> None:
+        measured, said = self._runner.measured_by, record.measured_by
+        devices = said if said and said <= measured else measured
         self._records.add(
             dataclasses.replace(
-                record, device_class=self._place.device_class, device=self._runner.device
+                record,
+                device_class=self._place.device_class,
+                device=",".join(sorted(devices)),
             )
         )
 

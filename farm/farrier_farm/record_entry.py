@@ -13,6 +13,8 @@ from farrier.records import TuningRecord
 
 SHARED = "farrier:records:"
 """What the keys of the store of all users begin with."""
+PRIVATE = "farrier:private-records:"
+"""What the keys of the stores of single users begin with, before the user's name and a colon."""
 STORES = "farrier:record-stores"
 """The key that has these words of each store."""
 

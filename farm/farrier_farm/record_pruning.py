@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import resources
+from typing import TypeAlias
 
 from farrier.records import Pruning
 from farrier_farm.connection import Client
-from farrier_farm.record_entry import RecordEntry
+from farrier_farm.record_entry import PRIVATE, STORES, RecordEntry
 from farrier_farm.records import Records, StoredRecord
 
 LOOKED_AT = 1000  # records, by a step; those of a task that has too many schedules together
@@ -25,6 +26,9 @@ local removed = 0
 for i = 1, #KEYS do removed = removed + remove_record(KEYS[i], ARGV, 1 + (i - 1) * WORDS) end
 return removed
 """
+
+
+Store: TypeAlias = Callable[[str], Records]  # of a user's private records; of "", the shared ones
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -42,6 +46,7 @@ class RecordPruning:
 
     def __init__(self, client: Client) -> None:
         shared = resources.files(__package__).joinpath("records.lua").read_text()
+        self._client = client
         self._remove = client.script(shared + _REMOVE)
 
     def step(
@@ -60,6 +65,23 @@ class RecordPruning:
         if records.archives.renew(_RENEWED) and not following:
             following = page[-1].id if page else after or "0-0"
         return Pruned(removed, following)
+
+    def drop(self, store: Store, pruning: Pruning, *, after: str = "") -> Pruned:
+        """A step through the records of all users, the shared ones first, and then those of each
+        that are private. `after` is the `next` of the step before."""
+        place, _, owner = after.partition(" ")
+        done = self.step(store(owner), pruning, after=place)
+        if done.next:
+            return Pruned(done.records, f"{done.next} {owner}")
+        owners = (one for one in self._owners() if one > owner)
+        following = next(owners, None)
+        return Pruned(done.records, "" if following is None else f" {following}")
+
+    def _owners(self) -> list[str]:
+        """Who has private records, by name."""
+        stores: list[str] = self._client.command("SMEMBERS", STORES)
+        private = (one.removeprefix(PRIVATE) for one in stores if one.startswith(PRIVATE))
+        return sorted(one.removesuffix(":") for one in private)
 
     def _removed(self, records: Records, entries: Sequence[StoredRecord]) -> int:
         words = [word for one in entries for word in RecordEntry.of_line(one.line).words]

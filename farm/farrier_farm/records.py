@@ -29,7 +29,7 @@ from farrier_farm.content import ContentStore
 from farrier_farm.leases import Lease, stale
 from farrier_farm.older_records import OlderRecords
 from farrier_farm.record_archives import RecordArchives
-from farrier_farm.record_entry import SHARED, RecordEntry, kind, place
+from farrier_farm.record_entry import PRIVATE, SHARED, RecordEntry, kind, place
 from farrier_farm.trials import Trials
 
 _PAGE = 500
@@ -146,7 +146,7 @@ class Records:
     ) -> None:
         self._client = client
         self._trials = trials
-        self.store = f"farrier:private-records:{owner}:" if owner else SHARED
+        self.store = f"{PRIVATE}{owner}:" if owner else SHARED
         self._log = self.store + "log"
         self.archives = RecordArchives(client, blobs, self.store)
         self._older = OlderRecords(client, self.store)

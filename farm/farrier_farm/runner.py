@@ -56,11 +56,17 @@ class FarmRunner:
         self._patience_s = 2 * settings.device_expiry_s  # for a device that restarts
         self._stored: set[str] = set()  # that are in the blob store
         self.device = ""  # that measured last
+        self._measured_by: set[str] = set()
 
     @property
     def job(self) -> Lease | None:
         """The attempt at a job that it measures for; None where it measures for none."""
         return self._job
+
+    @property
+    def measured_by(self) -> frozenset[str]:
+        """All devices that have measured."""
+        return frozenset(self._measured_by)
 
     @property
     def devices(self) -> int | None:
@@ -141,7 +147,9 @@ class FarmRunner:
             return MeasureResult(fault=DeviceFault.BROKEN, blame=Blame.FARM, message=str(error))
         try:
             result = self._wait(batch, place, cancelled)
-            self.device = result.device or self.device
+            if result.device:
+                self.device = result.device
+                self._measured_by.add(result.device)
         finally:
             self._measurements.cancel(batch)
             # No later batch needs the library, but a job of the same model may have one now.

@@ -209,6 +209,7 @@ class CandidateResult:
     candidate in parts, `parts_ns` holds as many samples of each part, and `samples_ns` their sums.
     `code` is what an entry point returned that did not crash although it failed: who compiled the
     code knows the meaning.
+    `device` is filled in by who asked several devices.
     """
 
     status: Status
@@ -217,6 +218,7 @@ class CandidateResult:
     message: str = ""
     parts_ns: tuple[tuple[int, ...], ...] = ()
     code: int = 0
+    device: str = ""
 
     @property
     def undisturbed_ns(self) -> float:

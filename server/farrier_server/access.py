@@ -128,6 +128,7 @@ TABLE: Mapping[tuple[str, str], Rule] = {
     ("GET", "/v1/records/fastest"): _READS_RECORDS,
     ("GET", "/v1/records/export"): _READS_RECORDS,
     ("POST", "/v1/records/import"): _CHANGES_RECORDS,
+    ("POST", "/v1/records/drop"): _OPERATOR,
     ("POST", "/v1/records/prune"): _CHANGES_RECORDS,
     ("GET", "/v1/audit"): _OPERATOR,
     ("GET", "/v1/webhooks"): _USER,

@@ -208,3 +208,31 @@ def test_nothing_is_lost_where_redis_dies_too(installation) -> None:
         prune(farm, Pruning(Selection(failed=True)))
         assert all(record.samples_ns for record in farm.records)
         check_records(farm)
+
+
+def test_what_a_device_measured_goes_from_the_records_of_all(farm: Farm, audit) -> None:
+    names = ("rogue", "good", "good,rogue", "rogue2")
+    made = [
+        dataclasses.replace(one, device=names[number % 4]) for number, one in enumerate(records(60))
+    ]
+    stores = [farm.records, farm.private_records("ann"), farm.private_records("bo")]
+    for number, store in enumerate(stores):
+        store.add_all(made[20 * number : 20 * (number + 1)])
+    late = [one for one in made if "rogue" in one.measured_by and one.created >= 30]
+    every = [one for one in made if "rogue" in one.measured_by]
+
+    def dropped(since: float | None) -> int:
+        pruning, count, after = Pruning(Selection(device="rogue", since=since)), 0, ""
+        while True:
+            done = farm.record_pruning.drop(farm.records_of_owner, pruning, after=after)
+            count, after = count + done.records, done.next
+            if not after:
+                return count
+
+    assert dropped(30.0) == len(late) > 0
+    assert dropped(None) == len(every) - len(late) > 0
+    left = [one for store in stores for one in store]
+    assert sorted(map(repr, left)) == sorted(repr(one) for one in made if one not in every)
+    assert {one.device for one in left} == {"good", "rogue2"}
+    for store in stores:
+        check_records(farm, store)

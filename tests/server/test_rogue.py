@@ -18,6 +18,8 @@ from farrier.model.file import Model
 from farrier.options import CompileOptions
 from farrier.pipeline import compile_model
 from farrier.progress import Verified, Warned
+from farrier.records import Context, TuningRecord
+from farrier.sdk.client import Client
 from farrier_device.measurement import (
     CandidateResult,
     MeasureResult,
@@ -139,6 +141,7 @@ def test_beside_a_rogue_the_job_succeeds_by_an_honest_device(farm_with, tmp_path
     (artifact,) = done
     assert farm.devices.get("rogue").state is DeviceState.QUARANTINED
     assert {record.device for record in farm.records} == {"good"}
+    assert {record.context for record in farm.records} >= {Context.ALONE, Context.MODEL}
     assert artifact.report["verification"]["device"] == "good"
     # Nobody vouches for it, so the outcome says who it was alone.
     assert artifact.report["verification"]["trusted"] is False
@@ -162,3 +165,20 @@ def test_times_that_might_be_are_not_enough(farm_with, tmp_path):
     assert artifact.report["verification"]["trusted"] is True
     (verified,) = [one for one in said if isinstance(one, Verified)]
     assert not verified.untrusted
+
+
+def test_what_a_revoked_device_measured_is_dropped_in_one_call(service):
+    farm = service.farm
+    for number, device in enumerate(["rogue", "good", "good,rogue"]):
+        decisions = (("tile", number),)
+        record = TuningRecord("k", "f", 2, "r", 1, decisions, "", Status.OK, (5,), device=device)
+        farm.records.add(record)
+        farm.private_records("ann").add(record)
+    with Client(service.url, service.token) as client:
+        assert client.drop_records("rogue", since=1e10) == 0
+        assert client.drop_records("rogue") == 4
+        assert client.drop_records("rogue") == 0
+    for store in (farm.records, farm.private_records("ann")):
+        assert [one.device for one in store] == ["good"]
+    refused = service.http().post("/v1/records/drop", json={"device": "x", "after": "oops"})
+    assert refused.status_code == 400

@@ -40,11 +40,21 @@ def remove(device: _DeviceArgument, server: _ServerOption = None) -> None:
     typer.echo(f"{device} removed")
 
 
-def revoke(device: _DeviceArgument, server: _ServerOption = None) -> None:
+def revoke(
+    device: _DeviceArgument,
+    drop_records: Annotated[
+        bool, typer.Option("--drop-records", help="Remove what it has measured for good, too.")
+    ] = False,
+    server: _ServerOption = None,
+) -> None:
     """End a device's session at once, and turn it away until it enrols again."""
     with Client(server) as client:
         client.set_standing(device, "revoke")
-    typer.echo(f"{device} revoked")
+        typer.echo(f"{device} revoked")
+        if drop_records:
+            typer.echo(f"{client.drop_records(device)} records of {device} removed")
+        else:
+            typer.echo(f"`farrier records drop --device {device}` removes what it has measured")
 
 
 def pause(device: _DeviceArgument, server: _ServerOption = None) -> None:

@@ -1,5 +1,5 @@
 """The verbs about tuning records, of the service or of a file: records show, records export,
-records import, records prune."""
+records import, records prune, records drop."""
 
 from __future__ import annotations
 
@@ -62,6 +62,7 @@ def register(app: typer.Typer) -> None:
         ("export", export),
         ("import", import_),
         ("prune", prune),
+        ("drop", drop),
     ):
         group.command(name)(verb)
     app.add_typer(group, name="records", rich_help_panel=PANEL)
@@ -195,6 +196,19 @@ def prune(
                 private=private,
             )
     typer.echo(f"{pruned} records {'would go' if dry_run else 'removed'}")
+
+
+def drop(
+    device: Annotated[str, typer.Option("--device", help="The device that measured them.")],
+    since: Annotated[
+        str | None, typer.Option(help="Only those made since this date: 2026-11-01, in UTC.")
+    ] = None,
+    server: ServerOption = None,
+) -> None:
+    """Remove for good what a device measured, from the records of all users."""
+    with Client(server) as client:
+        dropped = client.drop_records(device, since=None if since is None else _moment(since))
+    typer.echo(f"{dropped} records of {device} removed")
 
 
 def _check_store(file: Path | None, private: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import threading
 from collections.abc import Mapping, Sequence
 
@@ -86,7 +87,8 @@ class TaskMeasurer:
             is_final = measured.blame is Blame.LIBRARY
             raise DeviceFaultError(measured.fault, measured.message, is_final=is_final)
         self._took(measured.run_s / len(built.request.candidates))
-        return built.results(measured.results)
+        device = "" if self.devices is None else measured.device
+        return built.results([dataclasses.replace(one, device=device) for one in measured.results])
 
     def _built(
         self,

@@ -142,7 +142,9 @@ def measure_algorithms(
                 if chosen(layer, variant.settings) is way and not isinstance(calls, FailedVariant)
             ]
             if samples:
-                records.add(algorithm_record(layer, way, settings, sum(samples, ()), seed))
+                devices = next(c[0].device for c in outcomes if not isinstance(c, FailedVariant))
+                record = algorithm_record(layer, way, settings, sum(samples, ()), seed)
+                records.add(dataclasses.replace(record, device=devices))
     return len(variants)
 
 

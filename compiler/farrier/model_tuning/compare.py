@@ -64,10 +64,12 @@ _Key: TypeAlias = tuple[str, Pairs]  # a task, and the decisions about it
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CallTimes:
-    """How long one call of a variant took: nanoseconds of each run of the model."""
+    """How long one call of a variant took: nanoseconds of each run of the model. Names of the
+    devices of a farm that ran it have commas between."""
 
     call: CallRecord
     samples_ns: tuple[int, ...]
+    device: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -302,6 +304,8 @@ class Comparison:
         for _ in range(_FAULTS):
             begin = time.monotonic()
             answer = measure_by(self._clock, self._runner, request, self._blobs)
+            if self.devices is None:  # it was this machine
+                answer = dataclasses.replace(answer, device="")
             if answer.fault is None:
                 ran = [len(one.samples_ns) for one in answer.results if one.status is Status.OK]
                 if ran and len(ran) == len(answer.results):
@@ -339,15 +343,18 @@ class _Prepared:
         if not any(turns):
             reason = f"no device could measure: {answers[0].fault} ({answers[0].message})"
             return [FailedVariant(reason) for _ in self.plans]
-        return [_outcome(one.plan, mine) for one, mine in zip(self.plans, turns, strict=True)]
+        devices = ",".join(sorted({one.device for one in answers if one.fault is None} - {""}))
+        each = zip(self.plans, turns, strict=True)
+        return [_outcome(one.plan, mine, devices) for one, mine in each]
 
 
-def _outcome(plan: Plan, turns: Sequence[CandidateResult]) -> Outcome:
+def _outcome(plan: Plan, turns: Sequence[CandidateResult], device: str) -> Outcome:
     for one in turns:
         if one.status is not Status.OK:
             return FailedVariant(f"the model {one.status}: {one.message}")
     parts = zip(*(one.parts_ns for one in turns), strict=True)
-    return [CallTimes(call, _joined(mine)) for call, mine in zip(plan.calls, parts, strict=True)]
+    calls = zip(plan.calls, parts, strict=True)
+    return [CallTimes(call, _joined(mine), device) for call, mine in calls]
 
 
 def _where_any_ran(contests: list[list[Outcome]]) -> list[list[Outcome]]:

@@ -51,6 +51,7 @@ class InModelSelection:
         self._seed = seed
         self._settings = rivals[0].settings
         self._spaces: dict[str, Space] = {}
+        self._measured_by: set[str] = set()  # devices of a farm
         self.failed: list[Variant] = []  # contestants that did not run
 
     def run(
@@ -114,6 +115,7 @@ class InModelSelection:
                 self.failed.append(variant)
                 continue
             for one in outcome:
+                self._measured_by.update(filter(None, one.device.split(",")))
                 choice = variant.choices[one.call.task]
                 several = mine.setdefault(choice.task.key, {})
                 several.setdefault(pairs(choice.decisions), []).append(one.samples_ns)
@@ -148,7 +150,8 @@ class InModelSelection:
         return best
 
     def _add_record(self, key: str, decisions: Decisions, samples: tuple[int, ...]) -> None:
-        result = CandidateResult(Status.OK, samples)
+        # What one device measured is scaled by what the others did.
+        result = CandidateResult(Status.OK, samples, device=",".join(sorted(self._measured_by)))
         self._records.add(
             schedule_record(
                 self._settings,
@@ -175,7 +178,8 @@ class InModelSelection:
                 for way, rival in ran.items():
                     ns = round(sum(_of(other, rival, best) for other in alike) / len(alike) * 1e9)
                     record = algorithm_record(layer, way, self._settings, (ns,), self._seed)
-                    self._algorithms.add(record)
+                    devices = ",".join(sorted(self._measured_by))
+                    self._algorithms.add(dataclasses.replace(record, device=devices))
 
     def _winner(self) -> Variant:
         """The variant with the algorithms that are best by now."""

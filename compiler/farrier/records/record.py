@@ -45,7 +45,8 @@ class TuningRecord:
     `decisions` are the knob values from which version `version` of the space rule `rule` builds the
     schedule; `trace` is the schedule as text, empty where the rule failed to make one. `samples_ns`
     holds every timed call; it is empty unless `status` is OK. Times of different contexts do not
-    compare. `device_class` and `device` say where on a farm it was measured, "" where on none.
+    compare. `device_class` and `device` say where on a farm it was measured, "" where on none;
+    names of several devices have commas between.
     """
 
     task: str
@@ -77,7 +78,7 @@ class TuningRecord:
         seed: int = 0,
         context: Context = Context.ALONE,
     ) -> TuningRecord:
-        """What was measured just now, on no farm."""
+        """What was measured just now, by the device that the result names."""
         return cls(
             task=task,
             fingerprint=fingerprint,
@@ -91,7 +92,13 @@ class TuningRecord:
             seed=seed,
             created=time.time(),
             context=context,
+            device=result.device,
         )
+
+    @property
+    def measured_by(self) -> frozenset[str]:
+        """The devices whose times are in it: of one in a model there may be several."""
+        return frozenset(filter(None, self.device.split(",")))
 
     @property
     def made_by(self) -> RuleId:

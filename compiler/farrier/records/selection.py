@@ -12,7 +12,8 @@ class Selection:
     """The records that have all of what is asked; None and False ask nothing.
 
     Times are Unix seconds, `since` included and `before` not. `failed` are those without a time,
-    and with `rules` those that none of these rules made.
+    and with `rules` those that none of these rules made. Those of a `device` are the ones in which
+    a time of it is.
     """
 
     device_class: str | None = None
@@ -21,6 +22,7 @@ class Selection:
     before: float | None = None
     failed: bool = False
     rules: frozenset[RuleId] | None = None
+    device: str | None = None
 
     def admits(self, record: TuningRecord) -> bool:
         """Whether a record is meant."""
@@ -31,6 +33,7 @@ class Selection:
             and (self.before is None or record.created < self.before)
             and not (self.failed and record.samples_ns)
             and (self.rules is None or record.made_by not in self.rules)
+            and (self.device is None or self.device in record.measured_by)
         )
 
 

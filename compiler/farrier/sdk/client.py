@@ -697,6 +697,22 @@ class Client(Closing):
                 listener(pruned)
         return pruned
 
+    def drop_records(
+        self,
+        device: str,
+        *,
+        since: float | None = None,
+        listener: Callable[[int], None] | None = None,
+    ) -> int:
+        """Removes for good what a device has measured, of all users, private records included, and
+        returns how many records; with `since`, those made from that time on, in Unix seconds.
+        `listener` is told how many by then. What is cut short goes on when it is begun again."""
+        dropped = 0
+        for dropped in self._records(False).drop(device, since):
+            if listener is not None:
+                listener(dropped)
+        return dropped
+
     def _records(self, private: bool) -> FarmRecords:
         return FarmRecords(self._call, patience_s=self._patience_s, private=private)
 

@@ -74,9 +74,16 @@ class FarmRecords:
 
     def prune(self, request: Mapping[str, Any]) -> Iterator[int]:
         """Yields how many have gone after each step."""
+        return self._in_steps("prune", request)
+
+    def drop(self, device: str, since: float | None) -> Iterator[int]:
+        """Yields how many of a device have gone after each step."""
+        return self._in_steps("drop", {"device": device, "since": since})
+
+    def _in_steps(self, verb: str, request: Mapping[str, Any]) -> Iterator[int]:
         ask, total, after = self._asker(), 0, ""
         while True:
-            done = ask("POST", f"{_RECORDS}/prune", json={**request, "after": after})
+            done = ask("POST", f"{_RECORDS}/{verb}", json={**request, "after": after})
             total += done["pruned"]
             yield total
             after = done["next"]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
+from farrier.errors import UsageError
 from farrier.records import KnownSchedule, Pruning, RuleId, RuleSummary, Selection, fastest
 from farrier.targets import called
 from farrier_farm.farm import Farm
@@ -197,6 +199,18 @@ class PruneRequest(BaseModel):
         return Pruning(selection, self.keep)
 
 
+class DropRequest(BaseModel):
+    """The device whose records are to go, of all users, private ones included."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    device: str = Field(min_length=1, max_length=100, description="its id, known still or not")
+    since: Annotated[float, Field(ge=0, le=_LATEST)] | None = Field(
+        default=None, description="only those made since then, in Unix seconds"
+    )
+    after: str = Field(default="", max_length=200, description="`next` of the step before")
+
+
 class PruneView(BaseModel):
     """What a step removed."""
 
@@ -282,6 +296,18 @@ def prune_records(body: PruneRequest, farm: FarmDep, records: RecordsDep) -> Pru
     begun again, after whatever happened, ends what was left."""
     pruning, after = body.pruning(), body.after
     done = farm.record_pruning.step(records, pruning, after=after, is_dry=body.dry_run)
+    return PruneView(pruned=done.records, next=done.next)
+
+
+@router.post("/drop", responses=documented(400, 503, 507))
+def drop_records(body: DropRequest, farm: FarmDep) -> PruneView:
+    """Removes for good what a device has measured, in steps: ask again with `after` until `next` is
+    empty. A cost model that was trained on it goes by its own rollback."""
+    place = body.after.partition(" ")[0]
+    if not re.fullmatch(ENTRY_ID, place):
+        raise UsageError("`after` is no `next` of a step", hint="begin without it")
+    pruning = Pruning(Selection(device=body.device, since=body.since))
+    done = farm.record_pruning.drop(farm.records_of_owner, pruning, after=body.after)
     return PruneView(pruned=done.records, next=done.next)
 
 
