@@ -120,8 +120,14 @@ class Batches:
         lease = Lease(item=batch_id, fence=fence, attempt=0, owner=device_id)
         await self._sessions.heartbeat(device_id, session)
         try:
-            fields = await self.leases.read(batch_id, "request", DOUBTED, FLOORS)
-            manifest, doubted, floors = fields
+            fields = await self.leases.read(
+                batch_id, "request", DOUBTED, FLOORS, f"holder:{fence}", "owner"
+            )
+            manifest, doubted, floors, holder, owner = fields
+            # A fence is a small number, so a device may guess that of another's lease. A broker
+            # older than the first of these fields has noted the second alone.
+            if (holder or owner) != device_id:
+                raise StaleLeaseError(f"{device_id} has never held batch {batch_id} so")
             # In a thread: thousands of candidates would keep all other devices waiting.
             if not await asyncio.to_thread(_answers, result, manifest):
                 raise UsageError(f"the result is not one of batch {batch_id}")

@@ -204,7 +204,7 @@ function operations.take()
   local fence = redis.call('HINCRBY', item_key(id), 'fence', 1)
   local attempt = redis.call('HINCRBY', item_key(id), 'attempts', 1)
   redis.call('SET', call, id, 'PX', POLICY.lease_ms)
-  redis.call('HSET', item_key(id), 'owner', owner, 'call', call, 'said', 0)
+  redis.call('HSET', item_key(id), 'owner', owner, 'holder:' .. fence, owner, 'call', call, 'said', 0)
   redis.call('HSETNX', item_key(id), 'started', now_ms())
   change(id, 'running')
   return {'granted', id, fence, attempt}

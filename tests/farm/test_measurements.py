@@ -150,6 +150,20 @@ def test_a_fault_that_is_reported_again_is_accepted_and_counts_once(
 
 
 @pytest.mark.parametrize("result", [RESULT, FAULT])
+def test_a_device_reports_nothing_for_the_lease_of_another(
+    farm: Farm, request_of, connect_device, device_side, result
+) -> None:
+    rogue, good = connect_device("rogue"), connect_device("good")
+    batch_id = farm.measurements.submit(request_of(LIBRARY), HERE)
+    device_side.report(*rogue, batch_id, device_side.lease(*rogue, 1).lease.fence, FAULT)
+    fence = device_side.lease(*good, 1).lease.fence
+    assert device_side.report(*rogue, batch_id, fence, result) is Report.STALE
+    assert device_side.report(*rogue, batch_id, fence + 1, result) is Report.STALE
+    assert device_side.report(*good, batch_id, fence, RESULT) is Report.ACCEPTED
+    assert farm.measurements.wait(batch_id, 0).device == "good"
+
+
+@pytest.mark.parametrize("result", [RESULT, FAULT])
 def test_a_report_in_whose_middle_redis_fails_counts_when_it_is_repeated(
     farm: Farm, request_of, connect_device, monkeypatch, result, device_side
 ) -> None:
