@@ -84,7 +84,11 @@ def _refusal(word: str, device: str, *about: Any) -> Exception:
     anew = f"farrier devices add {device or 'NAME'} makes another"
     match word:
         case "no-invitation":
-            return UnknownDeviceError("nobody made this enrolment token", hint=anew)
+            return UnknownDeviceError(
+                "nobody made this enrolment token, or it counts no more: a later one took its "
+                "place, or the device was revoked or removed",
+                hint=anew,
+            )
         case "used":
             return DeviceRefusedError(
                 f"the enrolment token was used already, by {named}", hint=anew

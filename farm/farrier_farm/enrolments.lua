@@ -13,6 +13,12 @@ local function invitation_key(token) return 'farrier:invitation:' .. token end
 
 local function invited_key(name) return 'farrier:invited:' .. name end
 
+-- The newest token of a name counts no more, unless a device has used it.
+local function withdraw_invitation()
+  local invitation = redis.call('GET', invited_key(id))
+  if invitation then redis.call('DEL', invitation_key(invitation), invited_key(id)) end
+end
+
 local function end_session()
   if redis.call('EXISTS', key) == 1 then redis.call('HSET', key, 'session', '', 'lease', '') end
   redis.call('ZREM', 'farrier:beating', id)
@@ -26,6 +32,7 @@ function operations.invite()
   if id ~= '' and ARGV[4] == '0' and redis.call('HEXISTS', standing_key(id), 'generation') == 1 then
     return {'taken'}
   end
+  if id ~= '' then withdraw_invitation() end
   local expires = now_ms() + tonumber(ARGV[5])
   local invitation = invitation_key(ARGV[3])
   redis.call('HSET', invitation, 'name', id, 'expires', stamp(expires), 'replaces', ARGV[4])
@@ -101,6 +108,7 @@ function operations.set_standing()
   end
   if how == 'revoked' then
     redis.call('SADD', 'farrier:devices:revoked', id)
+    withdraw_invitation()
     end_session()
   else
     list_as_connected()
@@ -130,8 +138,7 @@ function operations.remove()
   for _, name in ipairs({'busy', 'quarantined', 'emulated'}) do
     redis.call('ZREM', 'farrier:devices:' .. name, id)
   end
-  local invitation = redis.call('GET', invited_key(id))
-  if invitation then redis.call('DEL', invitation_key(invitation), invited_key(id)) end
+  withdraw_invitation()
   leave_present(id, key)
   redis.call('DEL', key, standing_key(id), POLICY.history .. ':' .. id)
   redis.call('SREM', KEYS[1], id)

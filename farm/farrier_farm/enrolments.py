@@ -59,8 +59,9 @@ class Enrolments:
 
     def invite(self, name: str, *, expires_s: float = EXPIRY_S, again: bool = False) -> Invitation:
         """Makes a token with which a device enrols under this name, once. With `again` it replaces
-        a device that is enrolled, whose secret counts until then. Raises UsageError for what is no
-        name or no time, ConflictError for a name that is taken."""
+        a device that is enrolled, whose secret counts until then. An earlier token of the name
+        that nobody has used counts no more. Raises UsageError for what is no name or no time,
+        ConflictError for a name that is taken."""
         check_name(name)
         if not 0 < expires_s <= LONGEST_EXPIRY_S:
             raise UsageError(
@@ -93,8 +94,8 @@ class Enrolments:
         self._set_standing(device_id, "")
 
     def revoke(self, device_id: str) -> None:
-        """Ends the device's session and turns it away until it enrols again. Its batch goes back to
-        the queue. Raises NotFoundError."""
+        """Ends the device's session and turns it away until it enrols again, with a token that is
+        made after this. Its batch goes back to the queue. Raises NotFoundError."""
         batch = self._set_standing(device_id, REVOKED)
         if not batch:
             return

@@ -235,6 +235,35 @@ def test_a_device_that_is_revoked_is_turned_away_at_once(broker, device):
     assert broker.farm.devices.get("bad").state == "idle"
 
 
+def test_the_newest_token_of_a_name_alone_counts_and_none_from_before_a_revocation(broker, device):
+    invite = broker.farm.enrolments.invite
+    for again in (False, True):
+        lost, newest = (invite("pi", again=again).token for _ in range(2))
+        device("pi", token=newest)
+        with refusal(UNKNOWN) as raised:
+            enrol(broker, token=lost)
+        assert "a later one took its place" in told(raised)
+    early = invite("pi", again=True).token
+    broker.farm.enrolments.revoke("pi")
+    with refusal(UNKNOWN):
+        enrol(broker, token=early)
+    device("pi", token=invite("pi", again=True).token)
+
+
+def test_a_farm_that_takes_no_device_without_a_secret_ends_their_sessions(
+    farm_settings, start_broker
+):
+    session = start_broker(farm_settings).stub().register("old")
+    broker = start_broker(dataclasses.replace(farm_settings, open_enrolment=False))
+    for call in (
+        lambda: beat(broker.stub(), session),
+        lambda: lease(broker.stub(), session, 0.1),
+    ):
+        with refusal(DENIED) as raised:
+            call()
+        assert "farrier devices add old" in told(raised)
+
+
 def test_a_farm_may_take_no_device_without_a_secret(farm_settings, start_broker):
     broker = start_broker(dataclasses.replace(farm_settings, open_enrolment=False))
     with refusal(DENIED) as raised:

@@ -189,6 +189,7 @@ class BrokerService(device_pb2_grpc.BrokerServicer):
             try:
                 with logs.about(device=session.device_id):
                     caller = self._caller(context)
+                    self._check_enrolled(session.device_id, caller)
                     caller.check_session(session.device_id, session.id)
                     yield session.device_id, session.id, caller
             except FencedOutError as error:
