@@ -8,8 +8,10 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from farrier_device.protocol.credentials import Bearer
 from farrier_farm.batches import Batch
 from farrier_farm.device_side import DeviceSide
+from farrier_farm.enrolling import Enrolling, OwnSecret, Secrets
 from farrier_farm.farm import Farm
 from farrier_server.broker.dispatcher import Dispatcher
 
@@ -23,11 +25,18 @@ class BlockingDeviceSide:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self.side = self._run(self._open(farm))
+        self._enrolling = Enrolling(self.side.client, farm.settings, Secrets("a key"))
 
     def lease(self, device_id: str, session: str, wait_s: float) -> Batch | None:
         """The next batch of a device, as a broker hands it out."""
         batch: Batch | None = self._run(self._dispatcher.next(device_id, session, wait_s))
         return batch
+
+    def enrol(self, device_id: str) -> str:
+        """Enrols a device; returns the generation of its secret."""
+        caller, nonce = Bearer("shared"), device_id.encode().ljust(16)
+        own: OwnSecret = self._run(self._enrolling.enrol(caller, device_id, nonce))
+        return own.generation
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         owner = self.side.sessions if hasattr(self.side.sessions, name) else self.side.batches

@@ -320,11 +320,13 @@ function operations.acquit()
   return {'ok'}
 end
 
--- '0' or '1'; '' trusts the device unless somebody has decided about it: ok
+-- '0' or '1'; '' trusts the device unless somebody has decided about it: ok | unenrolled: the name is anybody's
+-- who has the token that devices share, so to vouch for it would be to vouch for all of them
 function operations.trust()
   local before = get('trusted') or ''
   local trusted = ARGV[3] == '' and (before == '' and '1' or before) or ARGV[3]
   if trusted == before then return {'ok'} end
+  if trusted == '1' and not redis.call('HGET', standing_key(id), 'generation') then return {'unenrolled'} end
   distrust()
   redis.call('HSET', key, 'trusted', trusted)
   note(id, trusted == '1' and 'trusted' or 'untrusted', {})

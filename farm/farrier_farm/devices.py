@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
 
-from farrier.errors import NotFoundError
+from farrier.errors import ConflictError, NotFoundError
 from farrier_farm.classes import EMULATED, DeviceClass
 from farrier_farm.connection import Client
 from farrier_farm.history import HISTORY, HISTORY_KEPT
@@ -215,15 +215,16 @@ class Devices:
         return self.get(device_id)
 
     def trust(self, device_id: str, trusted: bool = True) -> Device:
-        """Notes whether an operator vouches for what a device measures. Raises NotFoundError."""
+        """Notes whether an operator vouches for what a device measures. Raises NotFoundError, and
+        ConflictError for one that has no secret of its own: its name may be another's tomorrow."""
         self.get(device_id)
-        self._call("trust", device_id, "01"[trusted])
+        self._trust(device_id, "01"[trusted])
         return self.get(device_id)
 
     def trust_own(self, device_id: str) -> None:
         """Trusts the device that whoever started the farm started with it, unless an operator has
-        decided otherwise."""
-        self._call("trust", device_id, "")
+        decided otherwise. Raises ConflictError as `trust` does."""
+        self._trust(device_id, "")
 
     def are_trusted(self, device_ids: Sequence[str]) -> Sequence[bool]:
         """Which of these devices are trusted, in one round trip."""
@@ -231,6 +232,14 @@ class Devices:
             ("HGET", f"farrier:device:{one}", "trusted") for one in device_ids
         )
         return [one == "1" for one in found]
+
+    def _trust(self, device_id: str, how: str) -> None:
+        if self._call("trust", device_id, how)[0] == "unenrolled":
+            raise ConflictError(
+                f"the device {device_id} is not enrolled, so whoever has the token that devices "
+                "share can be it",
+                hint=f"update its agent, or enrol it: farrier devices add {device_id}",
+            )
 
     def _call(self, operation: str, device_id: str, *args: str) -> Sequence[Any]:
         answer: Sequence[Any] = self._script(KEYS, [operation, device_id, *args])

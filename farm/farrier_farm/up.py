@@ -330,9 +330,9 @@ def _introduce(settings: Settings, url: str, token: str, announce: Announce) -> 
 
 
 def _session(devices: Devices) -> str:
-    """Of this machine's agent; "" while it has none."""
-    found = [device.session for device in devices.list() if device.id == DEVICE]
-    return found[0] if found else ""
+    """Of this machine's agent; "" while it has none, or its name is not its own yet."""
+    found = [one for one in devices.list() if one.id == DEVICE and one.enrolled is not None]
+    return found[0].session if found else ""
 
 
 @contextlib.contextmanager

@@ -86,12 +86,18 @@ def request_of() -> Callable[[str], MeasureRequest]:
 
 @pytest.fixture
 def connect_device(device_side: BlockingDeviceSide) -> Callable[..., tuple[str, str]]:
-    """Connects a device that can run anything for this machine; returns its id and session."""
+    """Connects a device that can run anything for this machine; returns its id and session. One
+    that is `enrolled` has a secret of its own."""
     from farrier_device.describe import describe
 
-    def connect(device_id: str, **changes: object) -> tuple[str, str]:
+    generations: dict[str, str] = {}
+
+    def connect(device_id: str, *, enrolled: bool = False, **changes: object) -> tuple[str, str]:
         description = {**dataclasses.asdict(describe()), **changes}
-        return device_id, device_side.connect(device_id, description)
+        if enrolled and device_id not in generations:
+            generations[device_id] = device_side.enrol(device_id)
+        generation = generations.get(device_id, "")
+        return device_id, device_side.connect(device_id, description, generation=generation)
 
     return connect
 

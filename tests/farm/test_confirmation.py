@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 from pathlib import Path
 
@@ -43,7 +44,7 @@ def blobs(tmp_path: Path) -> BlobStore:
 
 @pytest.fixture
 def device_thread(device_side, connect_device):
-    devices = DeviceThreads(device_side, connect_device)
+    devices = DeviceThreads(device_side, functools.partial(connect_device, enrolled=True))
     yield devices
     devices.stop()
 
@@ -112,7 +113,7 @@ def test_who_disagrees_needs_a_third(farm: Farm, blobs, device_thread, third) ->
 def test_a_trusted_device_overrules_and_who_said_otherwise_is_named(
     farm: Farm, blobs, device_thread, connect_device, device_side
 ) -> None:
-    good = connect_device("good")
+    good = connect_device("good", enrolled=True)
     device_side.heartbeat(*good, draining=True)  # so it is not the first
 
     def lies(batch):

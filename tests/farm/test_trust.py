@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from farrier.errors import NotFoundError
+from farrier.errors import ConflictError, NotFoundError
 from farrier_device.measurement import CandidateResult, DeviceFault, MeasureResult, Status
 from farrier_farm.batches import Report
 from farrier_farm.devices import DeviceState
@@ -60,7 +60,7 @@ def test_an_invented_result_is_a_fault_and_another_device_measures(
 def test_a_device_that_is_trusted_has_a_fault_and_goes_on(
     farm: Farm, request_with_floors, connect_device, device_side
 ) -> None:
-    device = connect_device("d")
+    device = connect_device("d", enrolled=True)
     farm.devices.trust("d")
     batch_id = farm.measurements.submit(request_with_floors, HERE)
     for attempt in range(farm.settings.batch_attempts):
@@ -86,24 +86,33 @@ def test_what_takes_no_time_is_a_fault_without_a_floor(
 
 
 def test_an_operator_says_who_is_trusted(farm: Farm, connect_device) -> None:
-    connect_device("board")
+    connect_device("board", enrolled=True)
     assert not farm.devices.get("board").trusted
     assert farm.devices.trust("board").trusted
-    connect_device("board")  # its agent starts anew
+    connect_device("board", enrolled=True)  # its agent starts anew
     assert farm.devices.are_trusted(["board", "nobody"]) == [True, False]
     assert not farm.devices.trust("board", False).trusted
     farm.devices.trust_own("board")  # an operator has decided
     assert not farm.devices.get("board").trusted
-    connect_device("local")
+    connect_device("local", enrolled=True)
     farm.devices.trust_own("local")
     assert farm.devices.get("local").trusted
     with pytest.raises(NotFoundError):
         farm.devices.trust("nobody")
 
 
+def test_nobody_vouches_for_a_name_that_is_anybodys(farm: Farm, connect_device) -> None:
+    connect_device("board")
+    for vouch in (farm.devices.trust, farm.devices.trust_own):
+        with pytest.raises(ConflictError, match="whoever has the token that devices share"):
+            vouch("board")
+    assert not farm.devices.trust("board", False).trusted
+    assert farm.devices.measuring(HERE.device_class, trusted=True) == []
+
+
 def test_of_those_that_are_trusted_some_are_found(farm: Farm, connect_device) -> None:
     for name in ("a", "b"):
-        connect_device(name)
+        connect_device(name, enrolled=True)
     its_class = HERE.device_class
     assert farm.devices.measuring(its_class, trusted=True) == []
     farm.devices.trust("b")

@@ -188,9 +188,10 @@ def release_device(device_id: DeviceId, farm: FarmDep) -> DeviceView:
     return DeviceView.of(farm.devices.release(device_id))
 
 
-@router.post("/{device_id}/trust", responses=documented(404, 503))
+@router.post("/{device_id}/trust", responses=documented(404, 409, 503))
 def trust_device(device_id: DeviceId, farm: FarmDep) -> DeviceView:
-    """Vouches for what the device measures: a model that it verified counts as verified."""
+    """Vouches for what the device measures: a model that it verified counts as verified. 409 for
+    one without a secret of its own, whose name is anybody's who has the shared token."""
     return DeviceView.of(farm.devices.trust(device_id))
 
 
