@@ -7,7 +7,8 @@ What a fault of a batch as a whole comes to depends on whose it is (`measurement
              one rests); after `batch_attempts` of them the batch's result is that fault
     library  the same; where a second device has it too, it is the batch's, and nobody is to blame
     agent    the batch goes to another device; this one gets none until its agent starts anew
-    farm     the fault is the batch's result: its job can store the blob again
+    farm     the fault is the batch's result: its job can store the blob again; where the farm has
+             all blobs of the batch whole, it is the device's
 
 A result that cannot have been measured is a fault of the device as well. One below the floor of its
 candidates (`farrier.measure.floor`) is an invention or a broken clock, so a device that nobody
@@ -23,7 +24,7 @@ import enum
 import json
 from collections.abc import Collection, Sequence
 
-from farrier.errors import NotFoundError, UsageError
+from farrier.errors import NotFoundError, StorageError, UsageError
 from farrier_device.measurement import (
     Blame,
     DeviceFault,
@@ -36,6 +37,7 @@ from farrier_device.measurement import (
 )
 from farrier_farm.async_connection import AsyncClient
 from farrier_farm.async_leases import AsyncLeases
+from farrier_farm.content import ContentStore
 from farrier_farm.errors import StaleLeaseError, StaleSessionError
 from farrier_farm.leases import Lease
 from farrier_farm.measurements import DOUBTED, FLOORS, policy
@@ -68,10 +70,13 @@ class Batches:
     """Every method raises ServiceError where Redis is out of reach. What each costs there depends
     on neither the devices nor the jobs that there are."""
 
-    def __init__(self, client: AsyncClient, settings: Settings, sessions: Sessions) -> None:
+    def __init__(
+        self, client: AsyncClient, settings: Settings, sessions: Sessions, blobs: ContentStore
+    ) -> None:
         self.leases = AsyncLeases(client, "batch", policy(settings))
         self._client = client
         self._sessions = sessions
+        self._blobs = blobs
 
     async def take(self, device_id: str, session: str, queues: Sequence[str]) -> Batch | None:
         """Leases the oldest batch of these queues to a device; None where there is none now, or the
@@ -132,6 +137,8 @@ class Batches:
             if not await asyncio.to_thread(_answers, result, manifest):
                 raise UsageError(f"the result is not one of batch {batch_id}")
             result = _believed(result, floors)
+            if result.fault is not None and result.blame is Blame.FARM:
+                result = await asyncio.to_thread(self._held_to_blobs, result, manifest)
             if result.fault is not None:
                 await self._fail(lease, session, doubted or device_id, result)
             else:
@@ -141,6 +148,17 @@ class Batches:
             await self._sessions.let_go(device_id, [batch_id])
             return Report.STALE
         return Report.ACCEPTED
+
+    def _held_to_blobs(self, result: MeasureResult, manifest: str) -> MeasureResult:
+        """A fault for which the farm is blamed; the device's where the farm has all that the batch
+        names, so that no device ends batches and is not counted."""
+        try:
+            for sha256 in request_from_json(manifest).blobs():
+                self._blobs.verified(sha256)
+        except (NotFoundError, StorageError):
+            return result
+        said = f"the farm has all blobs of the batch, and yet: {result.message}"
+        return dataclasses.replace(result, blame=Blame.DEVICE, message=said)
 
     async def _finish(self, lease: Lease, result: MeasureResult) -> None:
         # Who else vouches for it is no device's to say.

@@ -23,7 +23,7 @@ class DeviceSide:
         """That of an open farm, on connections of its own."""
         client = AsyncClient(farm.client.url)
         sessions = Sessions(client, farm.settings)
-        return cls(client, sessions, Batches(client, farm.settings, sessions))
+        return cls(client, sessions, Batches(client, farm.settings, sessions, farm.blobs))
 
     async def close(self) -> None:
         await self.client.close()

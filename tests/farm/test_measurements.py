@@ -278,6 +278,21 @@ def test_a_batch_that_the_farm_has_spoilt_ends_and_counts_for_nobody(
     assert not after.resting
 
 
+def test_a_device_that_blames_the_farm_wrongly_has_the_fault(
+    farm: Farm, request_of, connect_device, device_side
+) -> None:
+    rogue, good = connect_device("rogue"), connect_device("good")
+    batch_id = farm.measurements.submit(request_of(farm.blobs.put(b"a library")), HERE)
+    fence = device_side.lease(*rogue, 0).lease.fence
+    for _ in range(2):
+        assert device_side.report(*rogue, batch_id, fence, _fault(Blame.FARM)) is Report.ACCEPTED
+    assert farm.measurements.wait(batch_id, 0) is None
+    assert farm.devices.get("rogue").faults == 1
+    fence = device_side.lease(*good, 1).lease.fence
+    assert device_side.report(*good, batch_id, fence, RESULT) is Report.ACCEPTED
+    assert farm.measurements.wait(batch_id, 0).device == "good"
+
+
 def test_a_library_that_fails_on_two_devices_is_neithers_fault(
     farm: Farm, request_of, connect_device, device_side
 ) -> None:

@@ -315,8 +315,12 @@ def test_what_the_farm_cannot_keep_is_said(
     farm: Farm, blobs: BlobStore, request_of, device_thread
 ) -> None:
     message = f"the broker has no blob {DIGEST}"
-    lost = MeasureResult(fault=DeviceFault.BROKEN, blame=Blame.FARM, message=message)
-    device_thread("d", lambda batch: lost)
+
+    def answer(batch: Batch) -> MeasureResult:
+        farm.blobs.remove(DIGEST, lambda _: False)
+        return MeasureResult(fault=DeviceFault.BROKEN, blame=Blame.FARM, message=message)
+
+    device_thread("d", answer)
     result = farm.runner(HERE).measure(request_of(DIGEST), blobs)
     assert (result.fault, result.blame) == (DeviceFault.BROKEN, Blame.FARM)
     assert DIGEST in result.message
