@@ -160,7 +160,8 @@ class Admission:
         raise self._away(f"no device that runs code for {name} is connected")
 
     def _connected(self) -> Mapping[str, ClassPresence]:
-        """By class. Devices of an older broker, which registers them without one, are of none."""
+        """Return the presence of each class. Devices registered by an older broker, without a
+        class, belong to none."""
         return self._devices.presence.classes()
 
     def _away(self, message: str) -> DeviceAwayError:
@@ -172,7 +173,7 @@ def _admitted(found: DeviceClass, device: str = "") -> Admitted:
 
 
 def _no_work(place: Place, devices: Sequence[Device]) -> DeviceAwayError:
-    """Why none of these devices gets work, and what to do about it."""
+    """Return the reason why none of these devices gets work, and the way out."""
     reasons = [_why_no_work(device) for device in devices[:_LISTED]]
     more = " and others" if len(devices) > _LISTED else ""
     said = "; ".join(why for why, _ in reasons)

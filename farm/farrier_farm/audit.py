@@ -41,8 +41,8 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Entry:
-    """One change, or the attempt at one. `object` is the id of what was changed, "" where there is
-    none; `outcome` is `OK`, or the code of the error that it was answered with."""
+    """A change, or the attempt at one. `object` is the id of the changed object, or "" if it has
+    none; `outcome` is `OK`, or the code of the error that was returned."""
 
     user: str
     role: str
@@ -66,7 +66,7 @@ class Entry:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which entries: those of whom all that is given holds, since a time in Unix seconds."""
+    """A selection of entries: those that match every field that is set, `since` a Unix time."""
 
     user: str = ""
     action: str = ""  # the whole, or what stands before the dot
@@ -84,8 +84,8 @@ class Wanted:
 
 
 class Audit:
-    """Safe to share between threads. Every method raises ServiceError where Redis is out of
-    reach."""
+    """The audit log. Safe to share between threads. Every method raises ServiceError if Redis is
+    out of reach."""
 
     def __init__(self, client: Client, settings: Settings) -> None:
         self._client = client
@@ -94,7 +94,7 @@ class Audit:
         self._age_s = settings.audit_age_s
 
     def note(self, entry: Entry) -> None:
-        """Adds an entry, durably. It is in the log of this process whatever becomes of Redis."""
+        """Add an entry, durably. It is in the log of this process whatever becomes of Redis."""
         entry = entry.shortened()
         _log.info("audit: %s", entry)
         self._add(entry)
@@ -129,7 +129,7 @@ class Audit:
         return found, newest[1:]
 
     def keep(self) -> None:
-        """Brings over what commands noted meanwhile, and removes what is too old."""
+        """Bring over what commands noted meanwhile, and remove what is too old."""
         for entry in _taken(self._home):
             self._add(entry)
         if self._age_s:
@@ -138,7 +138,7 @@ class Audit:
 
 
 def note_command(settings: Settings, action: str, object_: str = "") -> None:
-    """Notes what a command has done to the farm whose home is on this machine: in Redis, or, where
+    """Note what a command has done to the farm whose home is on this machine: in Redis, or, where
     that is away, in a file there. Raises StorageError where neither can be."""
     entry = Entry(_login(), "host", action, object_, f"{socket.gethostname()} (command)")
     entry = dataclasses.replace(entry.shortened(), at=time.time())
@@ -177,7 +177,7 @@ def _put_aside(home: Path, entry: Entry) -> None:
 
 
 def _taken(home: Path) -> list[Entry]:
-    """What was put aside, which is gone from there."""
+    """Remove the entries that were put aside in files, and return them."""
     path = home / PENDING
     if not path.exists():
         return []

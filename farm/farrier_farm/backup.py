@@ -51,7 +51,7 @@ KEPT = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Summary:
-    """What a backup has."""
+    """The totals of a backup."""
 
     blobs: int
     nbytes: int  # of all files
@@ -61,7 +61,7 @@ class Summary:
 
 
 class _Place(Protocol):
-    """Where the files of a backup go."""
+    """The destination of a backup's files."""
 
     def add_file(self, name: str, source: Path) -> None: ...
 
@@ -71,7 +71,7 @@ class _Place(Protocol):
 
 
 def back_up(farm: Farm, target: Path) -> Summary:
-    """Makes a backup of a farm. Raises ConflictError where something is there already,
+    """Make a backup of a farm. Raises ConflictError where something is there already,
     StorageError where it cannot be written, and then nothing of it stays, ServiceError where Redis
     does not hand over what it holds."""
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
@@ -186,7 +186,7 @@ def _for_this_user(path: str, flags: int) -> int:
 
 
 def _removed(target: Path, existed: bool) -> None:
-    """Removes what was begun; a folder that was there stays, empty."""
+    """Remove what was begun; a folder that was there stays, empty."""
     with contextlib.suppress(OSError, StorageError):
         if target.is_dir():
             shutil.rmtree(target)

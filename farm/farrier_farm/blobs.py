@@ -74,7 +74,7 @@ class BlobStore(ContentStore):
             self._uploads.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def begin(self, size: int, sha256: str | None = None, owner: str | None = None) -> Upload:
-        """Starts an upload of a user. UsageError above `max_upload_bytes`, StorageError where there
+        """Start an upload of a user. UsageError above `max_upload_bytes`, StorageError where there
         is no room for it."""
         if size < 0:
             raise UsageError(f"the size is {size}")
@@ -112,11 +112,11 @@ class BlobStore(ContentStore):
         return Upload(upload_id, promise["size"], offset, promise["sha256"], promise.get("owner"))
 
     def has_upload(self, upload_id: str) -> bool:
-        """Whether an upload has begun and is not complete."""
+        """Return whether an upload has begun and is not complete."""
         return _ID.fullmatch(upload_id) is not None and self._file(upload_id, ".json").exists()
 
     def abandon(self, upload_id: str) -> None:
-        """Forgets an upload."""
+        """Forget an upload."""
         with disk.storage_errors(f"cannot remove upload {upload_id}"):
             self._remove(upload_id)
 

@@ -163,7 +163,7 @@ def _home(given: str | None) -> Path:
 
 
 def _settings(home: str | None) -> Settings:
-    """Those of the environment; for another `home`, with the embedded Valkey there."""
+    """Return the environment's settings; for another `home`, with that home's embedded Valkey."""
     import dataclasses
 
     from farrier_farm.settings import Settings
@@ -177,7 +177,7 @@ def _settings(home: str | None) -> Settings:
 
 
 def _note(action: str, about: str, home: str | None) -> None:
-    """Notes what a command has done in the farm's audit log."""
+    """Note what a command has done in the farm's audit log."""
     from farrier_farm.audit import note_command
 
     note_command(_settings(home), action, about)

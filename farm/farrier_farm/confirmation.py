@@ -1,4 +1,4 @@
-"""Who says that a model is right: a device that is trusted, or two that agree.
+"""Verification of a model's outputs by a trusted device, or by two devices that agree.
 
 A device compares the outputs by itself, and times the model by its own clock, so one that nobody
 vouches for could say anything. What it says counts once another device of the class says the same;

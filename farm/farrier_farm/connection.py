@@ -109,7 +109,7 @@ class Client:
             self.command("SHUTDOWN", "NOSAVE")
 
     def snapshot(self, file: IO[bytes]) -> None:
-        """Writes what the server holds, as of one moment, in its own format (RDB): what it sends to
+        """Write what the server holds, as of one moment, in its own format (RDB): what it sends to
         a replica. It goes on meanwhile."""
         with translated(self.address):
             connection: Any = self._redis.connection_pool.make_connection()
@@ -130,7 +130,7 @@ class Client:
 
 
 def _copy_snapshot(sock: socket.socket, file: IO[bytes]) -> None:
-    """Copies the payload of SYNC: `$<length>`, or `$EOF:` and a mark that ends it. Until it begins,
+    """Copy the payload of SYNC: `$<length>`, or `$EOF:` and a mark that ends it. Until it begins,
     the server sends an empty line now and then. Raises ValueError, OSError."""
     stream = sock.makefile("rb")
     line = b""
@@ -229,9 +229,9 @@ def address(arguments: Mapping[str, Any]) -> str:
 
 
 def store_lacks_room(address: str) -> str:
-    """How the disk of the embedded server at this address lacks room, in words; "" where it does
-    not, or the server is another one, whose disk is not seen from here. A Redis that syncs before
-    it answers ends where its disk is full."""
+    """Return a sentence on the lack of room on the embedded server's disk. It is "" if there is
+    room, or if another server is at this address, whose disk cannot be seen from here. A Redis
+    that syncs before it answers ends when its disk is full."""
     data = Path(address).parent / DATA
     if not address.startswith("/") or not data.is_dir():
         return ""

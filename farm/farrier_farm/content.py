@@ -163,12 +163,12 @@ class ContentStore:
 
     @contextlib.contextmanager
     def keeping(self) -> Iterator[None]:
-        """Within, no process removes a blob: what would have gone is left to a later sweep."""
+        """A context in which no process removes a blob; removals are left to a later sweep."""
         with self._lock(fcntl.LOCK_EX):
             yield
 
     def all(self) -> Iterator[tuple[str, Path]]:
-        """Every blob with its file, those that are put aside included, each once."""
+        """Iterate over all blobs and their files, each once, including blobs that are put aside."""
         seen = set()
         for path, _, _ in self._files():
             found = _ASIDE.fullmatch(path.name)
@@ -178,7 +178,7 @@ class ContentStore:
 
     @contextlib.contextmanager
     def _lock(self, kind: int) -> Iterator[None]:
-        """Locks the store against removals, or, shared, a removal against that. Raises
+        """Lock the store against removals, or, shared, a removal against that. Raises
         BlockingIOError where it would have to wait, if `kind` says so."""
         with disk.storage_errors(f"cannot look at {self.root}"):
             lock = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)

@@ -186,12 +186,12 @@ class Devices:
         return [device for device in found if device.device_class == class_id]
 
     def connected(self) -> Sequence[Device]:
-        """Those that are connected, by id."""
+        """Return the connected devices, sorted by id."""
         ids = self._client.command("ZRANGE", "farrier:beating", 0, -1)
         return [device for device in self._snapshots(ids) if device.connected]
 
     def _snapshots(self, device_ids: Sequence[str]) -> Sequence[Device]:
-        """Those of the devices that are registered, by id, in two round trips."""
+        """Return the registered ones of these devices, sorted by id, in two round trips."""
         ids = sorted(device_ids)
         found = self._client.commands(command for one in ids for command in _snapshot(one))
         now = self._now()
@@ -215,19 +215,19 @@ class Devices:
         return self.get(device_id)
 
     def trust(self, device_id: str, trusted: bool = True) -> Device:
-        """Notes whether an operator vouches for what a device measures. Raises NotFoundError, and
+        """Note whether an operator vouches for what a device measures. Raises NotFoundError, and
         ConflictError for one that has no secret of its own: its name may be another's tomorrow."""
         self.get(device_id)
         self._trust(device_id, "01"[trusted])
         return self.get(device_id)
 
     def trust_own(self, device_id: str) -> None:
-        """Trusts the device that whoever started the farm started with it, unless an operator has
+        """Trust the device that whoever started the farm started with it, unless an operator has
         decided otherwise. Raises ConflictError as `trust` does."""
         self._trust(device_id, "")
 
     def are_trusted(self, device_ids: Sequence[str]) -> Sequence[bool]:
-        """Which of these devices are trusted, in one round trip."""
+        """Return for each of these devices whether it is trusted, in one round trip."""
         found = self._client.commands(
             ("HGET", f"farrier:device:{one}", "trusted") for one in device_ids
         )

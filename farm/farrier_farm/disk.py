@@ -16,8 +16,8 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def lacks_room(directory: Path, nbytes: int) -> str:
-    """How a directory lacks room for so many bytes more, in words; "" where it does not. The room
-    is taken for a moment, since a quota shows in no other way."""
+    """Return a sentence on the lack of room for `nbytes` more in a directory, or "" if there is
+    room. The bytes are allocated for a moment, since nothing else reveals a quota."""
     try:
         with tempfile.TemporaryFile(dir=directory) as file:
             os.posix_fallocate(file.fileno(), 0, nbytes)

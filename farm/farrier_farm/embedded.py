@@ -63,7 +63,7 @@ class Embedded:
 
     @property
     def owned_pid(self) -> int | None:
-        """Of an owned server, whether it answers or not; None of another one."""
+        """The process id of an owned server, even if it does not answer; None for any other."""
         return self._adopted if self._process is None else self._process.pid
 
     @property
@@ -76,7 +76,7 @@ class Embedded:
             client.close()
 
     def revive(self) -> bool:
-        """Starts an owned server again that has died; whether it had. Raises ServiceError, and
+        """Start an owned server again that has died; whether it had. Raises ServiceError, and
         StorageError while its disk is full: it would end at the first change."""
         path = socket_path(self._home)
         if self._lock is None or _accepts(path):

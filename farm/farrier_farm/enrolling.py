@@ -1,4 +1,4 @@
-"""How a device gets a secret of its own: what brokers do, on an event loop."""
+"""The broker's part in enrolment, by which a device gets its own secret; for an event loop."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Enrolling:
         self._is_open = settings.open_enrolment
 
     async def enrol(self, caller: Bearer | Invited, device: str, nonce: bytes) -> OwnSecret:
-        """Gives a device a secret, or the same one again for the same nonce. The caller's shared
+        """Give a device a secret, or the same one again for the same nonce. The caller's shared
         token has been checked. Raises UsageError for a malformed request, UnknownDeviceError for a
         token that nobody made, DeviceRefusedError for one that does not count any more, and for a
         name that is another's."""
@@ -125,5 +125,5 @@ def _refusal(word: str, device: str, *about: Any) -> Exception:
 
 
 def is_shared(caller: Bearer, token: str) -> bool:
-    """Whether the caller has the token that the farm's devices share."""
+    """Return whether the caller has the token that the farm's devices share."""
     return tokens.matches(caller.token, token)

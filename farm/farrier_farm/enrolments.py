@@ -1,5 +1,5 @@
-"""Who the devices of a farm are, for those who run it: enrolment tokens, and what an operator says
-of a device. What a broker does when a device enrols is in `enrolling.py`.
+"""The operators' view of a farm's devices: enrolment tokens, and each device's standing and tags.
+The broker's part in enrolment is in `enrolling.py`.
 
 A device enrols once with a short-lived token, which is bound to its name, and has a secret of its
 own from then on. The secret follows from the farm's key, the name and a random generation, so the
@@ -42,7 +42,7 @@ class Invitation:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class About:
-    """What the farm knows of a device beyond its sessions."""
+    """The facts about a device that outlive its sessions."""
 
     enrolled: float | None  # Unix seconds; None where it has the shared token alone
     standing: str  # paused, drained, revoked or ""
@@ -50,7 +50,7 @@ class About:
 
 
 class Enrolments:
-    """Every method raises ServiceError where Redis is out of reach."""
+    """The enrolments of a farm. Every method raises ServiceError if Redis is out of reach."""
 
     def __init__(self, client: Client, settings: Settings, batches: Leases) -> None:
         self._client = client
@@ -58,7 +58,7 @@ class Enrolments:
         self._batches = batches
 
     def invite(self, name: str, *, expires_s: float = EXPIRY_S, again: bool = False) -> Invitation:
-        """Makes a token with which a device enrols under this name, once. With `again` it replaces
+        """Make a token with which a device enrols under this name, once. With `again` it replaces
         a device that is enrolled, whose secret counts until then. An earlier token of the name
         that nobody has used counts no more. Raises UsageError for what is no name or no time,
         ConflictError for a name that is taken."""
@@ -80,21 +80,21 @@ class Enrolments:
         return Invitation(name, token, int(rest[0]) / 1000)
 
     def pause(self, device_id: str) -> None:
-        """Gives the device no new batch until `resume`. Raises NotFoundError, ConflictError where
+        """Give the device no new batch until `resume`. Raises NotFoundError, ConflictError where
         it is revoked."""
         self._set_standing(device_id, PAUSED)
 
     def drain(self, device_id: str) -> None:
-        """Gives the device no new batch until `resume`, or its agent starts anew. Raises as
+        """Give the device no new batch until `resume`, or its agent starts anew. Raises as
         `pause` does."""
         self._set_standing(device_id, DRAINED)
 
     def resume(self, device_id: str) -> None:
-        """Ends `pause` and `drain`. Raises as these do."""
+        """End `pause` and `drain`. Raises as these do."""
         self._set_standing(device_id, "")
 
     def revoke(self, device_id: str) -> None:
-        """Ends the device's session and turns it away until it enrols again, with a token that is
+        """End the device's session and turn it away until it enrols again, with a token that is
         made after this. Its batch goes back to the queue. Raises NotFoundError."""
         batch = self._set_standing(device_id, REVOKED)
         if not batch:
@@ -107,7 +107,7 @@ class Enrolments:
                 self._batches.give_back(lease, crashed=False, reason=reason)
 
     def tag(self, device_id: str, tags: Iterable[str]) -> None:
-        """Gives the device these tags and no others. Raises NotFoundError, UsageError."""
+        """Give the device these tags and no others. Raises NotFoundError, UsageError."""
         wanted = sorted(set(tags))
         for tag in wanted:
             if not re.fullmatch(TAG, tag):
@@ -120,7 +120,7 @@ class Enrolments:
         self._known(device_id, self._call("tag", device_id, " ".join(wanted)))
 
     def remove(self, device_id: str) -> None:
-        """Forgets the device: its name is free, and its secret counts no more. Raises
+        """Forget the device: its name is free, and its secret counts no more. Raises
         NotFoundError, and ConflictError for one that is connected and was not revoked."""
         answer = self._call("remove", device_id)
         if answer[0] == "there":
@@ -131,7 +131,7 @@ class Enrolments:
         self._known(device_id, answer)
 
     def about(self, device_id: str) -> About:
-        """Of a device that is not known, nothing."""
+        """Return the facts about a device; for an unknown device they are empty."""
         key = f"farrier:standing:{device_id}"
         words = self._client.command("HMGET", key, "enrolled", "standing", "tags")
         enrolled, standing, tags = words

@@ -1,5 +1,5 @@
-"""What only the farm raises: a holder holds nothing any more, a device is not there, Redis has no
-room."""
+"""The errors that only the farm raises: a lease has been lost, a device does not exist, Redis has
+no room."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class FencedOutError(StaleSessionError):
 
 
 class UnknownDeviceError(AuthenticationError):
-    """No device is known by the caller's credential, or not any more: enrol."""
+    """The caller's credential belongs to no device, or no longer does: the device has to enrol."""
 
 
 class DeviceRefusedError(AuthenticationError):

@@ -133,7 +133,8 @@ class Farm:
         )
 
     def overview(self, shown: Shown | None = None) -> FarmOverview:
-        """What there is, runs, has just ended and was warned of, for one who sees these jobs."""
+        """Return the overview of the farm for a user who sees these jobs: counts, running jobs,
+        jobs that have just ended, and warnings."""
         return overview(self.client, self.jobs, self.devices, self.records, self.news, shown)
 
     def cancel(self, job_id: str) -> Job:

@@ -323,8 +323,8 @@ class Jobs:
         return JobPage(self.many(found.ids), found.next, found.complete)
 
     def counts(self, shown: Shown | None = None) -> dict[State, int]:
-        """How many compilations are in each state, of those that a user sees; of all where that
-        is None, and where it includes those of all owners."""
+        """Return the number of compilations in each state, among those that a user sees. All are
+        counted if `shown` is None or includes the jobs of all owners."""
         if shown is None or shown.public:
             return self.leases.counts()
         each = [self.leases.counts(share) for share in shown.owners]

@@ -57,7 +57,7 @@ class Keys:
             ) from error
 
     def rotate(self) -> SigningKey:
-        """Makes another key, which signs from now on; the one before is retired. What it signed
+        """Make another key, which signs from now on; the one before is retired. What it signed
         stays signed by it."""
         with _packages(), self._changing():
             before = self._read()

@@ -138,7 +138,7 @@ def check(role: str, signs: Path, limit_s: float) -> list[int]:
 
 
 def _hangs(role: str, pid: int, signs: Path, limit_s: float) -> bool:
-    """Whether a silent process stays so, though nothing keeps it waiting for long just now."""
+    """Return whether a silent process stays silent although nothing keeps it waiting for long."""
     before = scheduling.glimpse(pid)
     time.sleep(_PROBED_S)
     kept_waiting_s = scheduling.glimpse(pid).kept_waiting_s(before)

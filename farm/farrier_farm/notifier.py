@@ -53,7 +53,7 @@ class Notifier(Closing):
             thread.start()
 
     def close(self) -> None:
-        """Begins nothing more."""
+        """Begin nothing more."""
         self._over.set()
         for thread in self._threads:
             thread.join(1.0)  # Redis may be away, and is not waited for
@@ -70,7 +70,7 @@ class Notifier(Closing):
     # Events → deliveries
 
     def make(self) -> None:
-        """Makes deliveries of what happened since the last time."""
+        """Make deliveries of what happened since the last time."""
         hooks = self._farm.webhooks
         after = hooks.cursor()
         if after is None:  # from now on
@@ -99,7 +99,7 @@ class Notifier(Closing):
     def _told(
         self, event: Mapping[str, Any], hooks: list[Webhook]
     ) -> Iterator[tuple[Webhook, dict[str, Any]]]:
-        """Which webhooks are told of an event, and what."""
+        """Iterate over the webhooks that receive an event, each with the body of its request."""
         if event["kind"] == "device":
             name = _OF_DEVICE.get(event["what"], f"device.{event['what']}")
             reason = str(event.get("reason") or "")[:_LONGEST]
@@ -118,7 +118,7 @@ class Notifier(Closing):
                 yield from ((hook, told) for hook in wanted if hook.owner == job.owner)
 
     def _may_see(self, hook: Webhook, event: str) -> bool:
-        """Whether its owner still is a user, and one who may know of devices."""
+        """Return whether the webhook's owner is still a user, and may see this event."""
         user = self._users.named(hook.owner)
         if user is None or user.has_expired:
             return False
@@ -135,7 +135,7 @@ class Notifier(Closing):
     # Deliveries → requests
 
     def _begin(self) -> None:
-        """Begins to try what is due, as far as there is room."""
+        """Begin to try what is due, as far as there is room."""
         with self._counting:
             room = AT_ONCE - self._under_way.total()
         due = self._farm.webhooks.take(room) if room > 0 else []

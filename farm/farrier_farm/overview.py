@@ -77,7 +77,7 @@ def overview(
 
 
 def _newest(jobs: Jobs) -> tuple[list[Job], list[Job]]:
-    """Those that run, and those that have just ended."""
+    """Return the jobs that run, and the jobs that have just ended."""
     running = jobs.leases.members(state=State.RUNNING, limit=RUNNING)
     ended = jobs.leases.ended(FINISHED)
     snapshots = {job.id: job for job in jobs.many([*running, *ended])}

@@ -1,4 +1,4 @@
-"""Who may use a file or model that is here: who has sent it, and who has a job of it.
+"""The claims on stored files and models: of users who have sent them, and of jobs that use them.
 
 farrier:owners:<sha256>   sorted set of the users who have sent all bytes of this file, or made this
                           model of files that were theirs, by until when that counts, in ms
@@ -68,7 +68,7 @@ class Claim:
 
 
 class Owners:
-    """Every method raises ServiceError where Redis is out of reach."""
+    """The claims on files and models. Every method raises ServiceError if Redis is out of reach."""
 
     def __init__(self, client: Client, age_s: float) -> None:
         self._age_ms = int(age_s * 1000)
@@ -76,14 +76,14 @@ class Owners:
         self._note = client.script(_NOTE)
 
     def claims(self, sha256: str, asker: str = "") -> Sequence[Claim]:
-        """Who may use a file or model; of a user who has sent it and asks, that claim alone. Nobody
-        is noted for what an older version stored and no job refers to."""
+        """Return the claims on a file or model; only the asker's own claim if the asker has sent
+        it. There are none on a file that an older version stored and that no job refers to."""
         keys = [f"{_OWNERS}{sha256}", f"{REFERENCES}{sha256}"]
         found: list[str] = self._claims(keys, [sha256, DEFAULT, asker])
         return [Claim(text[2:], text[0] == "1") for text in found]
 
     def note(self, owner: str, sha256s: Iterable[str]) -> None:
-        """Notes that a user has shown these to be theirs; durable on return."""
+        """Note that a user has shown these to be theirs; durable on return."""
         keys = [f"{_OWNERS}{sha256}" for sha256 in sha256s]
         for first in range(0, len(keys), _AT_ONCE):
             self._note(keys[first : first + _AT_ONCE], [owner, self._age_ms])

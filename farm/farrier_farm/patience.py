@@ -1,4 +1,4 @@
-"""How long Redis is waited for, and by how many at once; and how long a request may ask it."""
+"""The limits on waiting for Redis: the time, the number of waiters, and the time of a request."""
 
 from __future__ import annotations
 

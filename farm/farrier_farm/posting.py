@@ -1,4 +1,4 @@
-"""One signed request to a URL that a user named, which may lead anywhere.
+"""The sender of one signed request to a URL that a user named, which may lead anywhere.
 
 The name is resolved once, and the connection made to the address that was looked at, so that a name
 which changes its address does not lead past the look. Addresses that are not of the public internet
@@ -47,7 +47,7 @@ def check_url(url: str, *, private: bool) -> None:
 
 
 def post(url: str, body: bytes, headers: dict[str, str], *, private: bool) -> None:
-    """Sends a request. Raises PostError unless it is answered with a status of 2xx in time."""
+    """Send a request. Raises PostError unless it is answered with a status of 2xx in time."""
     try:
         host, port = _host_of(url)
     except UsageError as error:
@@ -104,7 +104,7 @@ def _resolved(host: str, port: int, *, private: bool) -> str:
 
 
 def _is_public(address: _Address) -> bool:
-    """Whether it is of the public internet, and so is the address of IPv4 that it may stand for."""
+    """Return whether an address is public, and so is the IPv4 address that it may contain."""
     if isinstance(address, ipaddress.IPv6Address):
         within = address.ipv4_mapped or address.sixtofour
         if address in _NAT64:

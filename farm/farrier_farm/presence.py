@@ -37,14 +37,15 @@ _PRESENT = "farrier:present"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ClassPresence:
-    """How many devices of a class are connected, and how many of these may get work."""
+    """The number of connected devices of a class, and the number of these that may get work."""
 
     connected: int
     serving: int
 
 
 class Presence:
-    """Every method raises ServiceError where Redis is out of reach, and takes one script."""
+    """The connected devices by class. Every method runs one script in Redis, and raises
+    ServiceError if Redis is out of reach."""
 
     def __init__(self, client: Client, settings: Settings) -> None:
         self._classes = client.script(_CLASSES)

@@ -1,4 +1,4 @@
-"""What users keep and use up on a farm, counted in Redis for all API processes together.
+"""The amounts that users store and use up on a farm, counted in Redis for all API processes.
 
 farrier:kept:<user>            hash: upload → "<bytes> <sha256>", of files that the user has sent
                                or announced, and that nothing may refer to yet
@@ -56,7 +56,7 @@ end
 
 
 class Quotas:
-    """Every method raises ServiceError where Redis is out of reach."""
+    """The counts of all users. Every method raises ServiceError if Redis is out of reach."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Quotas:
         self._settled: dict[str, float] = {}
 
     def keep(self, user: str, upload: Upload) -> None:
-        """Counts an upload that has begun as the user's. Raises TooManyRequestsError where the user
+        """Count an upload that has begun as the user's. Raises TooManyRequestsError where the user
         keeps too much that nothing refers to."""
         limit = self._settings.upload_bytes_of_user
         if user == DEFAULT or not limit:
@@ -123,7 +123,7 @@ class Quotas:
             )
 
     def device_seconds(self) -> Mapping[str, float]:
-        """How long devices have measured today, by user."""
+        """Return the seconds that devices have measured today, by user."""
         found = self._client.command("HGETALL", _of_day(int(self._now() * 1000)))
         return {user: int(ms) / 1000 for user, ms in found.items()}
 

@@ -14,7 +14,7 @@ from farrier.records import TuningRecord
 SHARED = "farrier:records:"
 """What the keys of the store of all users begin with."""
 PRIVATE = "farrier:private-records:"
-"""What the keys of the stores of single users begin with, before the user's name and a colon."""
+"""The prefix of the keys of single users' stores; the user's name and a colon follow it."""
 STORES = "farrier:record-stores"
 """The key that has these words of each store."""
 

@@ -78,7 +78,7 @@ class RecordPruning:
         return Pruned(done.records, "" if following is None else f" {following}")
 
     def _owners(self) -> list[str]:
-        """Who has private records, by name."""
+        """Return the names of the users who have private records, sorted."""
         stores: list[str] = self._client.command("SMEMBERS", STORES)
         private = (one.removeprefix(PRIVATE) for one in stores if one.startswith(PRIVATE))
         return sorted(one.removesuffix(":") for one in private)

@@ -37,7 +37,7 @@ _LOG_MANIFEST = f"file {_BASE} seq 1 type b\nfile {_INCREMENT} seq 1 type i\n"
 
 
 def restore(source: Path, settings: Settings) -> Summary:
-    """Puts the farm of a backup into `settings.home`. Raises ConflictError where a farm runs there
+    """Put the farm of a backup into `settings.home`. Raises ConflictError where a farm runs there
     or anything else is, UsageError for what is no complete backup, or where the farm's Redis is
     none of the home's, StorageError where it is damaged or cannot be written."""
     if settings.redis_url is not None:
@@ -140,7 +140,7 @@ class _Restored:
 
 
 def _place_of(name: str) -> str:
-    """Where in a home a file of a backup belongs. Raises UsageError for other files."""
+    """Return the path within a home of a file of a backup. Raises UsageError for other files."""
     if name == SNAPSHOT:
         return f"{_LOG}/{_BASE}"
     if found := _BLOB.fullmatch(name):

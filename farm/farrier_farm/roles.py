@@ -98,7 +98,7 @@ class Role:
         self._again_at = None
 
     def look_after(self, may_start: Callable[[], bool] = lambda: True) -> str:
-        """Starts it again where it has ended, after pauses that grow while it ends again and again,
+        """Start it again where it has ended, after pauses that grow while it ends again and again,
         and not before it `may_start`: what it needs is away, so that it could only end again.
         Returns what there is to tell: that it ended, that it keeps ending, that it is well again;
         each once."""

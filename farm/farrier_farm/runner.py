@@ -65,7 +65,7 @@ class FarmRunner:
 
     @property
     def measured_by(self) -> frozenset[str]:
-        """All devices that have measured."""
+        """The names of all devices that have measured."""
         return frozenset(self._measured_by)
 
     @property

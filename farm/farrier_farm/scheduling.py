@@ -1,5 +1,5 @@
-"""What the kernel tells of a process that does nothing: stopped, or kept waiting for a processor or
-a disk. Linux tells it in `/proc` (proc_pid_stat(5), Documentation/scheduler/sched-stats.rst)."""
+"""The kernel's account of an idle process: stopped, or kept waiting for a processor or a disk.
+Linux reports it in `/proc` (proc_pid_stat(5), Documentation/scheduler/sched-stats.rst)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STEAL = 7  # the column of `/proc/stat` of the time that a hypervisor gave to o
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Glimpse:
-    """One look at a process."""
+    """The state of a process at one moment."""
 
     at: float  # of the monotonic clock
     is_held: bool
@@ -39,7 +39,7 @@ class Glimpse:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a signal has stopped a process, which is then sure to do nothing."""
+    """Return whether a signal has stopped a process, which then certainly does nothing."""
     return _state(Path(f"/proc/{pid}")) == _STOPPED
 
 

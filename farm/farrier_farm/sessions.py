@@ -102,7 +102,7 @@ class Sessions:
         invented: bool = False,
         perhaps_of_library: bool = False,
     ) -> None:
-        """Counts an attempt at a batch that is over, once; `reason` says what a fault was. One that
+        """Count an attempt at a batch that is over, once; `reason` says what a fault was. One that
         was `invented` puts a device that is not trusted in quarantine; one that may be the
         library's as well as the device's counts for quarantine once a job."""
         words = (str(fence), "01"[fault], reason, "01"[invented], "01"[perhaps_of_library])

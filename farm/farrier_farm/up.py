@@ -151,7 +151,7 @@ class _Store(Closing):
                 os.kill(pid, signal.SIGCONT)
 
     def _revive(self) -> float:
-        """Starts it again where it has died. Returns the time until the next look."""
+        """Start it again where it has died. Returns the time until the next look."""
         try:
             revived = self._valkey.revive()
         except (FarrierError, OSError) as error:
@@ -216,7 +216,7 @@ class _Crew:
         return answers(self._settings.redis_url or "")
 
     def look_after(self, announce: Announce) -> None:
-        """Starts roles again that ended, and replaces those that hang. No role starts while Redis
+        """Start roles again that ended, and replaces those that hang. No role starts while Redis
         is away, and each does at once when it is back."""
         roles = (*self._servers, *self._workers)
         for role in roles:

@@ -89,7 +89,7 @@ class Users:
         group: str = "",
         expires: float | None = None,
     ) -> str:
-        """Makes a user and returns the token, which is kept nowhere. Raises UsageError for a
+        """Make a user and return the token, which is kept nowhere. Raises UsageError for a
         malformed name or group and a time that has passed, ConflictError for a name in use."""
         _check_name(name, "user")
         _check_group(group)
@@ -110,7 +110,7 @@ class Users:
         return token
 
     def rotate(self, name: str, *, expires: float | None = None, for_ever: bool = False) -> str:
-        """Makes another token in place of a user's, which counts no longer, and returns it. It
+        """Make another token in place of a user's, which counts no longer, and return it. It
         expires when that would have, unless `expires` or `for_ever` say otherwise. Raises
         NotFoundError, UsageError for a time that has passed."""
         _check_time(expires)

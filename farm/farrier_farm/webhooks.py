@@ -126,7 +126,7 @@ class Delivery:
 
 
 class Webhooks:
-    """Every method raises ServiceError where Redis is out of reach."""
+    """The webhooks of all users. Every method raises ServiceError if Redis is out of reach."""
 
     def __init__(self, client: Client, settings: Settings) -> None:
         self._client = client
@@ -137,7 +137,7 @@ class Webhooks:
         self._remove = client.script(_REMOVE)
 
     def add(self, owner: str, url: str, events: Sequence[str]) -> Webhook:
-        """Registers a URL that was checked. Raises UsageError for an event that there is not,
+        """Register a URL that was checked. Raises UsageError for an event that there is not,
         QueueFullError where the owner has too many."""
         unknown = [event for event in events if event not in EVENTS]
         if unknown or not events:
@@ -171,7 +171,7 @@ class Webhooks:
         return _webhook(fields)
 
     def list(self, owner: str | None = None) -> list[Webhook]:
-        """Those of a user, or all, the oldest first."""
+        """Return the webhooks of a user, or all webhooks, the oldest first."""
         ids = self._client.command("SMEMBERS", _HOOKS)
         found = self._client.commands(["HGETALL", _HOOK + hook_id] for hook_id in ids)
         hooks = [_webhook(fields) for fields in found if fields]
@@ -181,7 +181,7 @@ class Webhooks:
         )
 
     def remove(self, hook_id: str) -> None:
-        """Removes a webhook with what waits to be told to it. Raises NotFoundError."""
+        """Remove a webhook with what waits to be told to it. Raises NotFoundError."""
         if not self._remove([_HOOKS, _DUE], [hook_id]):
             raise no_webhook(hook_id)
 
@@ -193,7 +193,7 @@ class Webhooks:
         return found
 
     def make(self, event: str, deliveries: Iterable[tuple[Webhook, str]]) -> int:
-        """Makes the deliveries of an event of the farm, by its id, unless they were made; ""
+        """Make the deliveries of an event of the farm, by its id, unless they were made; ""
         for one of no event. Returns how many found no room in the queue."""
         words: list[str | int] = [event, _ms(), self._most, MOST_WAITING]
         for hook, body in deliveries:
@@ -201,7 +201,7 @@ class Webhooks:
         return int(self._make([_CURSOR, _DUE], words))
 
     def take(self, most: int) -> Sequence[Delivery]:
-        """Deliveries that are due, for this process to try now."""
+        """Take the deliveries that are due, for this process to try now."""
         now = _ms()
         ids = self._take([_DUE], [now, now + int(TAKEN_S * 1000), most])
         found = self._client.commands(["HGETALL", _DELIVERY + one] for one in ids)
@@ -216,7 +216,7 @@ class Webhooks:
         self._client.command("ZADD", _DUE, "XX", _ms() + int(after_s * 1000), delivery.id)
 
     def settle(self, delivery: Delivery, error: str, again_s: float | None) -> None:
-        """Ends a try, with the `error` that it met or ""; it is tried again in `again_s` seconds,
+        """End a try, with the `error` that it met or ""; it is tried again in `again_s` seconds,
         or never."""
         due = "" if again_s is None else _ms() + int(again_s * 1000)
         self._settle([_DUE], [delivery.id, delivery.hook, error[:300], due])

@@ -132,7 +132,7 @@ def _own_and_above() -> Iterator[Path]:
 
 
 def _mount() -> Path:
-    """Where the tree is. Raises StopIteration where it is nowhere."""
+    """Return the mount point of the tree. Raises StopIteration if it is not mounted."""
     lines = map(str.split, _MOUNTS.read_text().splitlines())
     return next(Path(words[4]) for words in lines if words[words.index("-") + 1] == "cgroup2")
 

@@ -41,8 +41,8 @@ MOST_TEXT = 2000  # characters of a result's message
 
 
 class Place(NamedTuple):
-    """What a fork server hands to a child: the descriptor of its socket, its limits, the server's
-    process id, the layers of isolation that it is within, and the machine's CPUs."""
+    """The facts that a fork server passes to a child: its socket's descriptor, its limits, the
+    server's process id, the layers of isolation around it, and the machine's CPUs."""
 
     descriptor: int
     limits: sandbox.Limits

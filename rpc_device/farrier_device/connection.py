@@ -110,7 +110,7 @@ class Connection:
     def enrol(
         self, request: device_pb2.EnrolRequest, caller: Bearer | Invited
     ) -> device_pb2.EnrolReply:
-        """Asks for a secret. Raises UnsupportedError, too."""
+        """Ask for a secret. Raises UnsupportedError, too."""
         reply: device_pb2.EnrolReply = self._call(self._stub.Enrol, request, caller)
         return reply
 

@@ -1,4 +1,4 @@
-"""Who a device is to its farm: it has a secret of its own, kept in the state folder, or the token
+"""The identity of a device towards its farm: its own secret, kept in the state folder, or the token
 that all devices share.
 
 The nonce of an enrolment is on the disk before the farm is asked, so that an agent whose answer was
@@ -28,7 +28,8 @@ _NONCE_BYTES = 32
 
 
 class Identity:
-    """For one agent. Only `settle` and `may_enrol_again` change it, under the session's lock."""
+    """The identity of one agent. Only `settle` and `may_enrol_again` change it, under the session's
+    lock."""
 
     def __init__(
         self, name: str, *, state: Path | None = None, shared: str = "", enrolment: str = ""
@@ -61,14 +62,14 @@ class Identity:
 
     @property
     def caller(self) -> Bearer | Enrolled:
-        """What the broker is told about who calls."""
+        """Return the credential to present to the broker."""
         own = self._own
         if own is None:
             return Bearer(self._shared)
         return Enrolled.by(own.device, own.generation, own.secret)
 
     def settle(self, connection: Connection) -> None:
-        """Enrols where the device has no secret, or a token that it has not enrolled with yet. A
+        """Enrol where the device has no secret, or a token that it has not enrolled with yet. A
         broker that is too old for this takes the shared token. Raises UsageError where it is
         refused, and what `Connection.enrol` does."""
         if self._path is None or (self._own is not None and not self._is_invited):
@@ -92,8 +93,8 @@ class Identity:
         log.info("enrolled as %s", reply.device_id)
 
     def may_enrol_again(self) -> bool:
-        """Whether the farm, which knows the secret no more, may be asked for another one by the
-        shared token; the next `settle` does so."""
+        """Return whether the shared token may obtain another secret from a farm that no longer
+        knows this one; the next `settle` does so."""
         if self._own is None or not self._shared:
             return False
         log.warning("the farm knows the secret of %s no more: enrolling again", self.device)
@@ -109,14 +110,14 @@ class Identity:
         log.warning("the broker is older than enrolment: this agent goes on with the shared token")
 
     def verifies(self, batch: device_pb2.Batch) -> bool:
-        """Whether the farm has signed a batch for this device."""
+        """Return whether the farm has signed a batch for this device."""
         if self._own is None:
             return signing.verify(self._shared, batch.manifest, batch.signature)
         words = (batch.lease, batch.fence, batch.manifest, batch.signature)
         return signing.verify_batch(self._own.secret, *words)
 
     def signature(self, lease: str, fence: int, result: bytes) -> bytes:
-        """That of a result; empty where the device has no secret to sign with."""
+        """Return the signature of a result; empty if the device has no secret to sign with."""
         if self._own is None:
             return b""
         return signing.sign_report(self._own.secret, lease, fence, result)
@@ -128,7 +129,7 @@ class Identity:
 
     @property
     def _is_invited(self) -> bool:
-        """Whether the operator gave a token that the device has not enrolled with."""
+        """Return whether the operator passed a token that the device has not yet enrolled with."""
         return self._enrolment != "" and self._kept.token != _hashed(self._enrolment)
 
     def _keep(self, kept: SecretFile) -> None:

@@ -101,7 +101,7 @@ class Agent:
             pulse.join()
 
     def _live(self) -> None:
-        """Gives signs of life as long as the heart beats in time."""
+        """Give signs of life as long as the heart beats in time."""
         while True:
             if time.monotonic() < self._back_by:
                 self._alive()

@@ -36,7 +36,7 @@ class SecretFile:
         return kept
 
     def write(self, path: Path) -> None:
-        """Replaces the file, which is on the disk at the end. Raises OSError."""
+        """Replace the file, which is on the disk at the end. Raises OSError."""
         draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -52,7 +52,7 @@ class SecretFile:
 
 
 def is_enrolled(state: Path) -> bool:
-    """Whether a state folder holds a secret, as far as can be read."""
+    """Return whether a state folder holds a secret; False if it cannot be read."""
     try:
         return SecretFile.read(state / FILE).secret != ""
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""What each role may ask for, and of whose: one table, and the one place that holds to it.
+"""The table of access, which lists the requests that each role may make, and its enforcement.
 
 Every operation of the API has a rule in `TABLE`, by method and path template: the least role, and
 the relation that its caller must have to the object of the path. `check` is a dependency of the
@@ -194,7 +194,8 @@ class Access:
             raise unknown(model)
 
     def _check_upload(self, viewer: Viewer, upload_id: str) -> None:
-        """What versions without users began goes on for admins, as their clients were."""
+        """Raise NotFoundError for an upload of another user. An upload that was begun under a
+        version without users belongs to admins."""
         owner = self._farm.blobs.upload(upload_id).owner
         if not (viewer.is_admin if owner is None else owner == viewer.name):
             raise no_upload(upload_id)
@@ -220,7 +221,7 @@ class Access:
         request.state.job = job
 
     def still_reads(self, viewer: Viewer, whole: Job) -> bool:
-        """Whether a viewer may have the results of a job by now. Raises StorageError."""
+        """Return whether a viewer may still read the results of a job. Raises StorageError."""
         now = self.now(viewer)
         return now is not None and now.reads(whole)
 
@@ -244,7 +245,7 @@ def _well_formed(request: Request, name: str, pattern: str) -> str:
 
 
 def asks_for_private(request: Request) -> bool:
-    """Whether a request is about the caller's private records. Raises UsageError."""
+    """Return whether a request is about the caller's private records. Raises UsageError."""
     try:
         return _BOOLEAN.validate_python(request.query_params.get("private", False))
     except ValidationError:

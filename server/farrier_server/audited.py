@@ -1,4 +1,4 @@
-"""Each request that changes something is in the audit log before it is answered.
+"""The middleware that logs each request that changes something before the request is answered.
 
 A change is named by its route: `jobs.cancel` for `POST /v1/jobs/{job_id}/cancel`, and `jobs.add`
 and `jobs.remove` where the method says what is done. The pieces of an upload are not noted one by
@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Audited:
-    """ASGI middleware, around the gate: it sees what that and the routes refuse as well."""
+    """The ASGI middleware around the gate: it sees what that and the routes refuse as well."""
 
     app: ASGIApp
     farm: Farm
@@ -68,7 +68,7 @@ class Audited:
 
 
 def _entry(scope: Scope, status: int, body: bytes) -> Entry | None:
-    """What a request did; None for what is not noted."""
+    """Return the audit entry of a request, or None if the request is not logged."""
     route = getattr(scope.get("route"), "path", "")
     operation = (scope["method"], route or scope["path"])
     told = _told(body)

@@ -1,4 +1,4 @@
-"""How large a number of a request may be."""
+"""The largest numbers that a request may contain."""
 
 MOST = 1 << 53
 """The largest number to which every reader of JSON counts exactly (RFC 8259, section 6). What

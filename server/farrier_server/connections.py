@@ -53,7 +53,7 @@ def raise_file_limit() -> None:
 
 
 Holder = str | tuple[str, ...]
-"""Who has a connection: the name of a user, or the network of a stranger in a tuple."""
+"""The holder of a connection: a user's name, or a tuple with the network of a stranger."""
 
 
 def _stranger(peer: Any) -> Holder:
@@ -120,7 +120,7 @@ class Connections:
         self._serving[user] += 1
 
     def _move(self, connection: Connection) -> None:
-        """Takes one from where it is."""
+        """Take one from where it is."""
         waiting = self._waiting.get(connection.holder, {})
         waiting.pop(connection, None)
         if not waiting:

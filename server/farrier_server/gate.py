@@ -198,7 +198,7 @@ SessionDep = Annotated[Session, Depends(_session_of)]
 async def _in_time(
     seconds: float, run: Callable[[Receive, Send], Awaitable[None]], receive: Receive, send: Send
 ) -> None:
-    """Runs a route, which has `seconds` from each piece that it reads or answers to the next."""
+    """Run a route, which has `seconds` from each piece that it reads or answers to the next."""
     with request_time(seconds) as time_left:
 
         async def received() -> Message:
@@ -216,7 +216,7 @@ async def _in_time(
 async def _in_turn(
     turn: asyncio.Semaphore, app: ASGIApp, scope: Scope, receive: Receive, send: Send
 ) -> None:
-    """Runs a route in its user's turn, which ends as the answer begins: a client that is slow to
+    """Run a route in its user's turn, which ends as the answer begins: a client that is slow to
     read holds up nobody."""
     async with contextlib.AsyncExitStack() as until_answered:
         await until_answered.enter_async_context(turn)

@@ -82,7 +82,7 @@ _FIELDS = {
 
 @dataclasses.dataclass(slots=True)
 class _Use:
-    """What a user has under way in this process."""
+    """The requests and streams that a user has under way in this process."""
 
     tokens: float  # requests that may come at once, as of `at`
     at: float  # monotonic
@@ -91,7 +91,8 @@ class _Use:
 
 
 class Limits:
-    """For the tasks of one event loop; `note` and what metrics read may be called in any thread."""
+    """The limits of users. For the tasks of one event loop; `note`, and what metrics read, may be
+    used from any thread."""
 
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings = settings
@@ -100,10 +101,10 @@ class Limits:
         self._told: dict[tuple[str, str], float] = {}
         self.taken: collections.Counter[Pool] = collections.Counter()
         self.refused: collections.Counter[str] = collections.Counter()
-        """How often a limit has refused somebody, by the name of the limit."""
+        """The number of refusals, by the name of the limit."""
 
     def enter(self, user: str, pool: Pool) -> Callable[[], None]:
-        """Takes a place for a request; returns what gives it back, to be called once. Raises
+        """Take a place for a request; returns what gives it back, to be called once. Raises
         TooManyRequestsError where the user has a share's worth, BusyError where nobody gets a
         place."""
         use = self._use(user)
@@ -133,7 +134,7 @@ class Limits:
         return {pool: max((use.places[pool] for use in uses), default=0) for pool in Pool}
 
     def note(self, user: str, error: FarrierError) -> None:
-        """Counts a refusal, of this process or of what is counted in Redis, and has the log tell of
+        """Count a refusal, of this process or of what is counted in Redis, and has the log tell of
         it from time to time."""
         match error:
             case TooManyRequestsError():
@@ -175,7 +176,7 @@ class Limits:
             )
 
     def _check_rate(self, user: str, use: _Use) -> None:
-        """Takes a token of the user's bucket, which fills at the rate that is allowed."""
+        """Take a token of the user's bucket, which fills at the rate that is allowed."""
         rate = self._settings.request_rate_of_user
         if user == DEFAULT or not rate:
             return

@@ -27,7 +27,7 @@ from farrier_server.authentication import Caller
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Viewer:
-    """One user at one moment."""
+    """A user with the rights that the user has at one moment."""
 
     name: str
     role: Role
@@ -80,11 +80,11 @@ class Viewer:
         return any(self.reads_of(claim.owner, claim.private) for claim in claims)
 
     def sees_of(self, owner: str, private: bool) -> bool:
-        """As `sees`, of any object of an owner."""
+        """Return the same as `sees` for any object of an owner."""
         return owner in self.mates or self.is_operator or (self.reads_public and not private)
 
     def reads_of(self, owner: str, private: bool) -> bool:
-        """As `reads`, of any object of an owner."""
+        """Return the same as `reads` for any object of an owner."""
         if owner == self.name:
             return True
         return not private and (owner in self.mates or self.is_admin or self.reads_public)

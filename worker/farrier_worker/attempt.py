@@ -116,7 +116,7 @@ class Attempt:
                 os.killpg(self._process.pid, signal.SIGKILL)
 
     def check(self) -> None:
-        """Ends the attempt where the job is past a limit: of time, of a step, of memory. Safe to
+        """End the attempt where the job is past a limit: of time, of a step, of memory. Safe to
         call from another thread than the one that all else is called from. Raises OSError where
         what the processes hold cannot be seen."""
         if self._process.returncode is not None or self.failure is not None:

@@ -1,5 +1,5 @@
-"""How long each step of a job may take, as its supervisor sees it from outside: the step runs in
-the job's own process, which may be stuck where nothing but its end helps.
+"""The time limit of each step of a job, enforced by its supervisor from outside: the step runs in
+the job's own process, which may be stuck where only killing it helps.
 
 What is done for the process does not count (a batch that waits for a device, builders, the farm's
 answers), so what is bounded is the process's own work. Tuning has the bounds of the whole job."""
@@ -26,7 +26,7 @@ _START = "start"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Limit:
-    """Of a step, and the setting that raises it."""
+    """The time limit of a step, and the setting that raises it."""
 
     seconds: float
     variable: str
@@ -60,7 +60,7 @@ class StepClock:
         self._served = 0  # requests that are being served
 
     def hear(self, event: progress.Event) -> None:
-        """Takes note of the step that the process is in. To say again that it begins wins it no
+        """Take note of the step that the process is in. To say again that it begins wins it no
         time."""
         if isinstance(event, progress.StageStarted):
             if event.stage != self.step:
@@ -70,7 +70,7 @@ class StepClock:
 
     @contextlib.contextmanager
     def served(self) -> Iterator[None]:
-        """Within, something is done for the process."""
+        """A context in which something is done for the process, so that its clock stands still."""
         with self._lock:
             if not self._served:
                 self._worked_s += time.monotonic() - self._since
@@ -84,7 +84,7 @@ class StepClock:
 
     @property
     def worked_s(self) -> float:
-        """On the present step."""
+        """The seconds that the process has worked on the present step."""
         with self._lock:
             return self._worked_s + (0.0 if self._served else time.monotonic() - self._since)
 

@@ -105,7 +105,7 @@ def statement(files: Mapping[str, str]) -> bytes:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Signature:
-    """What `signature.json` says: the `files` by their sha256, and the signature of `key`."""
+    """The contents of `signature.json`: the sha256 of each file, and the signature by `key`."""
 
     files: Mapping[str, str]
     key: PublicKey
@@ -140,7 +140,7 @@ class Signature:
             raise ArtifactError(f"its signature is damaged: {error}") from error
 
     def is_genuine(self) -> bool:
-        """Whether the key's owner signed these files. Raises ModuleNotFoundError without the
+        """Return whether the key's owner signed these files. Raises ModuleNotFoundError without the
         package `cryptography`."""
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey

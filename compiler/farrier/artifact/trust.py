@@ -1,4 +1,4 @@
-"""Whose artifacts are loaded: the keys that FARRIER_TRUST names, which is read nowhere else.
+"""The keys whose artifacts are loaded. FARRIER_TRUST names them; no other module reads it.
 
 An artifact is native code, and loading it runs that with all the rights of the process.
 FARRIER_TRUST holds, separated by commas, public keys (`ed25519:…`), files of them, and folders of
@@ -31,8 +31,8 @@ class Trust:
 
     @classmethod
     def of_text(cls, text: str, source: str = VARIABLE) -> Trust:
-        """From keys, files and folders, separated by commas. Raises UsageError for what is neither,
-        and where there is no key at all."""
+        """Return the trust in keys, files and folders, separated by commas. Raises UsageError for
+        anything else, and if there is not a single key."""
         keys = {
             key for word in filter(None, map(str.strip, text.split(","))) for key in _keys(word)
         }
@@ -45,7 +45,7 @@ class Trust:
 
     @classmethod
     def of_environment(cls, environ: Mapping[str, str] | None = None) -> Trust | None:
-        """Those of FARRIER_TRUST; None where it is not set. Raises UsageError."""
+        """Return the keys of FARRIER_TRUST, or None if it is not set. Raises UsageError."""
         text = (os.environ if environ is None else environ).get("FARRIER_TRUST", "")
         return cls.of_text(text) if text.strip() else None
 
@@ -58,7 +58,7 @@ class Trust:
 def check(
     what: str, files: Mapping[str, str], signature: bytes | None, trust: Trust | None
 ) -> Signature | None:
-    """Holds the `files` of the artifact `what`, by sha256, to its signature, and that to `trust`,
+    """Hold the `files` of the artifact `what`, by sha256, to its signature, and that to `trust`,
     None for anybody; returns the signature. Raises ArtifactError, and UsageError where a check
     that is asked for needs the package `cryptography`, which is missing."""
     if signature is None:
@@ -125,8 +125,8 @@ def _refusal(message: str, way_out: str, trust: Trust) -> ArtifactError:
 
 @contextlib.contextmanager
 def own_artifacts() -> Iterator[None]:
-    """Within, this process and those that it starts load what they are given: artifacts that it has
-    just compiled itself, into a folder of its own, which nobody signs."""
+    """A context in which this process and those that it starts load unsigned artifacts: it has just
+    compiled them itself, into a folder of its own."""
     before = os.environ.pop(VARIABLE, None)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Who signed an artifact: `farrier verify-signature`, and the key of `farrier compile --sign`."""
+"""The verb `farrier verify-signature`, and the key of `farrier compile --sign`."""
 
 from __future__ import annotations
 

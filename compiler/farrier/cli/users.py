@@ -17,7 +17,7 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Of the user."
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the verbs to the command."""
+    """Add the verbs to the command."""
     group = typer.Typer(rich_markup_mode=None)
     group.callback(invoke_without_command=True)(users)
     for verb in (me, add, rotate, remove):
@@ -39,7 +39,7 @@ def users(context: typer.Context, server: ServerOption = None) -> None:
 
 
 def me(server: ServerOption = None) -> None:
-    """Tell whose token this is, and what it may do."""
+    """Show the user of this token, and what it may do."""
     with Client(server) as client:
         user = client.users.me()
     group = f", group {user.group}" if user.group else ""

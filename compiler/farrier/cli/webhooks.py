@@ -16,7 +16,7 @@ IdArgument = Annotated[str, typer.Argument(metavar="ID", help="Of the webhook.")
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the verbs to the command."""
+    """Add the verbs to the command."""
     group = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
     group.callback()(webhooks)
     group.command("add")(add)
@@ -38,7 +38,7 @@ def add(
     ] = None,
     server: ServerOption = None,
 ) -> None:
-    """Tell a URL what happens. The secret that signs it is shown this once."""
+    """Send events to a URL. The secret that signs the requests is shown this once."""
     with Client(server) as client:
         hook = client.add_webhook(url, event or ())
     typer.echo(f"{hook.id} is told of {', '.join(hook.events)}", err=True)
@@ -57,14 +57,14 @@ def list_(server: ServerOption = None) -> None:
 
 
 def remove(webhook: IdArgument, server: ServerOption = None) -> None:
-    """Tell a URL nothing more."""
+    """Send a URL no more events."""
     with Client(server) as client:
         client.remove_webhook(webhook)
     typer.echo(f"{webhook} removed")
 
 
 def ping(webhook: IdArgument, server: ServerOption = None) -> None:
-    """Tell a URL of an event `ping`; `list` says whether it was reached."""
+    """Send a URL the event `ping`; `list` shows whether it was reached."""
     with Client(server) as client:
         client.ping_webhook(webhook)
     typer.echo(f"{webhook} is pinged")

@@ -48,7 +48,7 @@ def floor_ns(program: TensorProgram | Function, target: Target, threads: int) ->
 
 
 def _cycles(products: Products, target: Target) -> float:
-    """Cycles that one core takes at least for the products of a stage."""
+    """The cycles that one core takes at least for the products of a stage."""
     left, right = products.left, products.right
     bits = _VECTOR_BITS_A_CYCLE.get(target.vector_bits, _WIDEST * target.vector_bits)
     narrowest = max(min(left.bits, right.bits), 8)

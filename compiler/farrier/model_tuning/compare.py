@@ -64,8 +64,8 @@ _Key: TypeAlias = tuple[str, Pairs]  # a task, and the decisions about it
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CallTimes:
-    """How long one call of a variant took: nanoseconds of each run of the model. Names of the
-    devices of a farm that ran it have commas between."""
+    """The latencies of one call of a variant, in nanoseconds for each run of the model. The names
+    of the farm's devices that ran it are separated by commas."""
 
     call: CallRecord
     samples_ns: tuple[int, ...]

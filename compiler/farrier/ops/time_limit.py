@@ -17,7 +17,7 @@ _ends: contextvars.ContextVar[float | None] = contextvars.ContextVar("ends", def
 
 @contextlib.contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Within, a run of a graph that takes longer raises OutOfTimeError between two of its nodes."""
+    """A context in which a graph that runs for longer raises OutOfTimeError between two nodes."""
     token = _ends.set(time.monotonic() + seconds)
     try:
         yield

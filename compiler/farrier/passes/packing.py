@@ -25,13 +25,13 @@ class Block:
 
 
 def meet(one: Block, other: Block) -> bool:
-    """Whether two blocks are alive at one step."""
+    """Return whether two blocks are alive at the same step."""
     return one.first <= other.last and other.first <= one.last
 
 
 def pack_blocks(blocks: Sequence[Block]) -> tuple[dict[str, int], int]:
-    """Offsets of blocks of known sizes that keep those alive at one step apart, and the bytes they
-    take in all.
+    """Return offsets of blocks of known sizes that keep those alive at one step apart, and the
+    bytes that they take in total.
 
     Greedy by size, each into the smallest gap that holds it (Pisarchyk and Lee, "Efficient Memory
     Management for Deep Neural Net Inference", 2020, section 5.2). While that takes more than is
@@ -68,7 +68,7 @@ def _highest(order: Sequence[Block], offsets: Mapping[str, int], reach: int) -> 
 
 
 def _attempts(blocks: int) -> int:
-    """How many orders to try, within about a second."""
+    """Return the number of orders to try, which takes about a second."""
     return min(_MOST_ATTEMPTS, _PAIRS // max(blocks, 1) ** 2)
 
 

@@ -13,9 +13,9 @@ _MOST_TERMS = 8  # of a height without a name; chosen so that those of small mod
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Stack:
-    """Where blocks lie at any sizes, and the bytes they take in all. Both may be over the symbols
-    of `tops` beside those of the blocks: each is the largest of some extents, over the blocks'
-    symbols and the tops before it."""
+    """The offsets of blocks at any sizes, and the bytes that they take in total. Both may use the
+    symbols of `tops` in addition to those of the blocks: each top is the largest of some extents
+    over the blocks' symbols and the tops before it."""
 
     offsets: Mapping[str, Extent]
     nbytes: Extent
@@ -43,8 +43,8 @@ def stacked(blocks: Sequence[Block], offsets: Mapping[str, int], nbytes: int) ->
 
 
 def _in_order(blocks: Sequence[Block]) -> Stack:
-    """Each block on top of those before it that are alive with it: they lie in that order at any
-    sizes, and where the order is that of a packing, they are as close as in it."""
+    """Put each block on top of the earlier blocks that are alive with it. The order of offsets then
+    holds at any sizes; if `blocks` are in the order of a packing, they lie as close as in it."""
     offsets: dict[str, Extent] = {}
     ends: dict[str, Extent] = {}
     covered: set[str] = set()  # ends below another one's
@@ -94,7 +94,7 @@ class _Heights:
         return named
 
     def _reaches(self, end: Extent, other: Extent) -> bool:
-        """Whether `end >= other` at all sizes, as far as that is quickly told."""
+        """Return whether a quick check proves `end >= other` at all sizes."""
         more = end - other
         if any(symbol in self.tops for symbol in symbols((more,))):
             return bounds(more)[0] >= 0

@@ -78,7 +78,7 @@ class TuningRecord:
         seed: int = 0,
         context: Context = Context.ALONE,
     ) -> TuningRecord:
-        """What was measured just now, by the device that the result names."""
+        """Return the record of a result measured just now, by the device that the result names."""
         return cls(
             task=task,
             fingerprint=fingerprint,

@@ -1,4 +1,4 @@
-"""How long Farrier's own reference may run: the operators in float64, over one model.
+"""The time limit of Farrier's own reference, which runs one model's operators in float64.
 
 A step of a job that hangs is ended from outside (`farrier_worker/steps.py`); the reference ends by
 itself before, so that another opinion counts where there is one. Its time is some minutes, which

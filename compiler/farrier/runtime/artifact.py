@@ -97,8 +97,8 @@ class Artifact:
 
     @property
     def signature(self) -> Signature | None:
-        """Who signed it, which `load` has checked; None where nobody did, or in a form that only a
-        newer Farrier knows."""
+        """The signature, which `load` has checked; None if the artifact is unsigned, or signed in a
+        form that only a newer Farrier reads."""
         if SIGNATURE not in self.members:
             return None
         try:
@@ -231,7 +231,7 @@ def _files(
 
 
 def check_whole(path: pathlib.Path, trusted: trust.Trust | None, name: str = "") -> Artifact:
-    """Reads an artifact and holds all of it to its hashes and its signature, the parameters
+    """Read an artifact and hold all of it to its hashes and its signature, the parameters
     included, and that to who is `trusted`; None: anybody. Messages call it `name`, where given.
     Raises as `load`."""
     artifact = _load(path, trusted, name)
@@ -276,7 +276,7 @@ def load_mapped(path: pathlib.Path) -> Artifact:
 
 
 def check_params(path: pathlib.Path) -> None:
-    """Holds the parameters in an artifact's file to their hash, whoever signed it; raises
+    """Hold the parameters in an artifact's file to their hash, whoever signed it; raises
     ArtifactError as `load`."""
     _check_params(path, _load(path, None).manifest)
 

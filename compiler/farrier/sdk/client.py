@@ -573,9 +573,9 @@ class Client(Closing):
         outcome: str = "",
         since: float = 0.0,
     ) -> Iterator[AuditEntry]:
-        """Who changed what on the farm, the newest first, for operators: only of a user, an action
-        (`jobs.cancel`, or `jobs`), an object by its id, with an outcome (`ok`), or since a time in
-        Unix seconds, where given."""
+        """Iterate over the farm's audit log, the newest entry first. For operators. The arguments
+        select entries: of one user, action (`jobs.cancel`, or `jobs`), object (its id) or outcome
+        (`ok`), or since a time in Unix seconds."""
         wanted = {"user": user, "action": action, "object": object, "outcome": outcome}
         for raw in self._paged("/v1/audit", "entries", since=str(since), **wanted):
             yield from_json(AuditEntry, raw)
@@ -586,9 +586,9 @@ class Client(Closing):
         return [from_json(Webhook, raw) for raw in found]
 
     def add_webhook(self, url: str, events: Sequence[str] = ()) -> Webhook:
-        """Has a URL told of events, by default of the ends of the user's jobs; the answer alone
-        has the secret that signs what is sent. Raises UsageError for a URL that the server does
-        not take, ForbiddenError for events that are for operators."""
+        """Register a URL to receive events, by default the ends of the user's jobs. Only this
+        answer has the secret that signs the requests. Raises UsageError for a URL that the server
+        does not accept, ForbiddenError for events that are for operators."""
         body = {"url": url, **({"events": list(events)} if events else {})}
         hook: Webhook = from_json(Webhook, self._call("POST", "/v1/webhooks", json=body))
         return hook
@@ -598,7 +598,7 @@ class Client(Closing):
         self._call("DELETE", _webhook_path(webhook_id))
 
     def ping_webhook(self, webhook_id: str) -> None:
-        """Has a webhook told of an event `ping`. Raises NotFoundError."""
+        """Send a webhook the event `ping`. Raises NotFoundError."""
         self._call("POST", f"{_webhook_path(webhook_id)}/ping")
 
     def check_ready(self) -> None:
@@ -704,7 +704,7 @@ class Client(Closing):
         since: float | None = None,
         listener: Callable[[int], None] | None = None,
     ) -> int:
-        """Removes for good what a device has measured, of all users, private records included, and
+        """Remove for good what a device has measured, of all users, private records included, and
         returns how many records; with `since`, those made from that time on, in Unix seconds.
         `listener` is told how many by then. What is cut short goes on when it is begun again."""
         dropped = 0
@@ -773,21 +773,21 @@ class Client(Closing):
         return made
 
     def remove_device(self, device_id: str) -> None:
-        """Forgets a device that is not connected, or was revoked. Raises NotFoundError,
+        """Forget a device that is not connected, or was revoked. Raises NotFoundError,
         ConflictError."""
         self._call("DELETE", _path_of(device_id))
 
     def set_standing(
         self, device_id: str, verb: Literal["revoke", "drain", "pause", "resume"]
     ) -> DeviceStanding:
-        """What the verb says: the device is turned away, gets no new batch, or gets work again.
+        """Carry out the verb: the device is turned away, gets no new batch, or gets work again.
         Raises NotFoundError, ConflictError."""
         told = self._repeated("POST", f"{_path_of(device_id)}/{verb}")
         standing: DeviceStanding = from_json(DeviceStanding, told)
         return standing
 
     def tag_device(self, device_id: str, tags: Sequence[str]) -> DeviceStanding:
-        """Gives a device these tags and no others. Raises NotFoundError, UsageError."""
+        """Replace the tags of a device. Raises NotFoundError, UsageError."""
         told = self._repeated("PUT", f"{_path_of(device_id)}/tags", json={"tags": [*tags]})
         standing: DeviceStanding = from_json(DeviceStanding, told)
         return standing
@@ -799,7 +799,7 @@ class Client(Closing):
         return device
 
     def trust(self, device_id: str, *, trusted: bool = True) -> Device:
-        """Vouches for what a device measures, or does so no more. Raises NotFoundError."""
+        """Mark a device as trusted, or as no longer trusted. Raises NotFoundError."""
         verb = "trust" if trusted else "untrust"
         path = f"{_path_of(device_id)}/{verb}"
         device: Device = from_json(Device, self._repeated("POST", path))
@@ -824,8 +824,8 @@ class Client(Closing):
     def _call(
         self, method: str, path: str, *, timeout_s: float = REQUEST_TIMEOUT_S, **request: Any
     ) -> Any:
-        """One request; returns the JSON of its answer. Where the user asks too much at a time, it
-        asks again when the server says, for `patience_s`: nothing was carried out meanwhile."""
+        """Send one request; return the JSON of its answer. If a limit of the user refuses it, send
+        it again when the server says, for `patience_s`; a refused request has changed nothing."""
         patience = Patience(self._patience_s)
         patience.renew()
         while True:
@@ -967,7 +967,7 @@ def _trust(authority: str | os.PathLike[str] | None) -> ssl.SSLContext:
 
 
 def _check_signature(job_id: str, part: pathlib.Path, trusted: Trust) -> None:
-    """Removes an artifact that is not of who is trusted, and raises ArtifactError."""
+    """Remove an artifact that no trusted key signed, and raise ArtifactError."""
     from farrier.runtime.artifact import check_whole  # which brings numpy
 
     try:
@@ -984,7 +984,7 @@ def _given(model: GivenModel) -> Model:
 
 
 def _wait_as_asked(patience: Patience, error: QueueFullError | TooManyRequestsError) -> None:
-    """Waits for as long as the server asks for, and says so. Raises the error where that is longer
+    """Wait for as long as the server asks for, and say so. Raises the error where that is longer
     than patience lasts."""
     patience.sleep_or_raise(
         error, error.retry_after_s, lambda: _log.warning("waiting for the server: %s", error)

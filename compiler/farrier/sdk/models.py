@@ -105,7 +105,7 @@ class DeviceInvitation:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeviceStanding:
-    """What operators say of a device: `standing` is paused, drained, revoked or empty."""
+    """The standing of a device, as operators set it: paused, drained, revoked or empty."""
 
     id: str
     standing: str

@@ -77,7 +77,7 @@ class FarmRecords:
         return self._in_steps("prune", request)
 
     def drop(self, device: str, since: float | None) -> Iterator[int]:
-        """Yields how many of a device have gone after each step."""
+        """Yield how many of a device have gone after each step."""
         return self._in_steps("drop", {"device": device, "since": since})
 
     def _in_steps(self, verb: str, request: Mapping[str, Any]) -> Iterator[int]:

@@ -40,20 +40,20 @@ class FarmUsers:
         return [_user(raw) for raw in self._call("GET", _USERS)["users"]]
 
     def add(self, name: str, *, role: str = "user", group: str = "", expires: str = "never") -> str:
-        """Makes a user and returns the token, which nobody can be shown again; for admins. It
+        """Add a user and return the token, which is not shown again; for admins. It
         `expires` after a duration (`30d`), at a date of UTC (`2030-01-31`), or never. Raises
         UsageError, ConflictError for a name in use."""
         body = {"name": name, "role": role, "group": group, "expires": expires}
         return str(self._call("POST", _USERS, json=body)["token"])
 
     def rotate(self, name: str, *, expires: str | None = None) -> str:
-        """Makes another token in place of a user's, which counts no longer, and returns it; for
+        """Make another token in place of a user's, which counts no longer, and return it; for
         admins. Without `expires` it ends when the old one would have. Raises NotFoundError."""
         path = f"{_path(name)}/rotate"
         return str(self._call("POST", path, json={"expires": expires})["token"])
 
     def remove(self, name: str) -> None:
-        """Revokes a user's token; their jobs stay. For admins. Raises NotFoundError."""
+        """Revoke a user's token; their jobs stay. For admins. Raises NotFoundError."""
         self._call("DELETE", _path(name))
 
 

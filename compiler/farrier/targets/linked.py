@@ -59,5 +59,5 @@ class Check:
 
     @property
     def is_final(self) -> bool:
-        """Whether it fails however large the capacities are."""
+        """Return whether it fails for capacities of any size."""
         return self.is_exact or bool(self.reason or self.needs)

@@ -1,4 +1,4 @@
-"""How a caller of the broker says who it is: the value of the metadata `authorization`.
+"""The credential of a caller of the broker: the value of the metadata `authorization`.
 
 A device that is enrolled has a secret, which it receives once and never sends: what it sends proves
 that it has the secret, and is good for nothing else. Whoever reads it on the way can sign neither
@@ -51,7 +51,7 @@ class Enrolled:
         return cls(device, generation, _proof(secret))
 
     def proves(self, secret: str) -> bool:
-        """Whether the caller has this secret, compared in constant time."""
+        """Return whether the caller has this secret, comparing in constant time."""
         return hmac.compare_digest(self.proof.encode(), _proof(secret).encode())
 
 

@@ -31,7 +31,7 @@ def sign_batch(secret: str, lease: str, fence: int, manifest: bytes) -> bytes:
 
 
 def verify_batch(secret: str, lease: str, fence: int, manifest: bytes, signature: bytes) -> bool:
-    """Whether the signature is of this batch and lease, compared in constant time."""
+    """Return whether the signature is of this batch and lease, comparing in constant time."""
     return hmac.compare_digest(sign_batch(secret, lease, fence, manifest), signature)
 
 
@@ -41,7 +41,7 @@ def sign_report(secret: str, lease: str, fence: int, result: bytes) -> bytes:
 
 
 def verify_report(secret: str, lease: str, fence: int, result: bytes, signature: bytes) -> bool:
-    """Whether the signature is of this result and lease, compared in constant time."""
+    """Return whether the signature is of this result and lease, comparing in constant time."""
     return hmac.compare_digest(sign_report(secret, lease, fence, result), signature)
 
 

@@ -34,8 +34,8 @@ _GONE_S = 20.0  # for the kernel to end what is killed
 
 
 class Ending(NamedTuple):
-    """How a child has ended: its exit code as `subprocess` has it, and its last words. The code is
-    None if it was still there, and was killed."""
+    """The end of a child: its exit code as `subprocess` defines it, and its last output. The code
+    is None if the child was still running and was killed."""
 
     code: int | None
     said: str

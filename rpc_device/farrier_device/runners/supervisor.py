@@ -55,7 +55,7 @@ class _Ending:
 
 
 class Supervisor:
-    """One child at a time, of one library. Not for use by two threads at once."""
+    """A keeper of one child at a time, of one library. Not for use by two threads at once."""
 
     def __init__(self, limits: Limits, required: str, pin: bool) -> None:
         self._limits = limits
@@ -167,7 +167,7 @@ class Supervisor:
 
 
 class _Progress:
-    """How far a child has come with a batch, by its messages."""
+    """The progress of a child with a batch, according to its messages."""
 
     def __init__(self, request: MeasureRequest, results: list[CandidateResult]) -> None:
         """`results` are appended to as they come."""

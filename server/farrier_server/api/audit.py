@@ -42,7 +42,7 @@ class EntryView(BaseModel):
 
 
 class AuditPage(BaseModel):
-    """Some entries, the newest first."""
+    """A page of entries, the newest first."""
 
     entries: list[EntryView]
     next: str = Field(description="`after` of the next page; empty on the last one")
@@ -65,8 +65,8 @@ def read_audit(
     ] = "",
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> AuditPage:
-    """Who changed what, when, and from where, the newest first. A page that is short, or empty, is
-    not the last one unless `next` is empty."""
+    """Return a page of the audit log, the newest entry first. A short or empty page is the last one
+    only if `next` is empty."""
     wanted = Wanted(user=user, action=action, object=object, outcome=outcome, since=since)
     found, following = farm.audit.read(wanted, limit=limit, after=after)
     return AuditPage(entries=[EntryView.of(entry) for entry in found], next=following)

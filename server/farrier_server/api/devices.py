@@ -139,7 +139,7 @@ def list_devices(
     after: Annotated[str, Query(max_length=100, description="`next` of the page before")] = "",
     tag: Annotated[str, Query(max_length=50, description="those that have it")] = "",
 ) -> DeviceList:
-    """Devices, connected or not. With a tag, a page that is not the last may have fewer than
+    """Return devices, connected or not. With a tag, a page that is not the last may have fewer than
     `limit`, or none."""
     page, following = farm.devices.page(limit=limit, after=after)
     views = [DeviceView.of(device) for device in page if not tag or tag in device.tags]
@@ -161,8 +161,8 @@ def get_history(
     limit: Annotated[int, Query(ge=1, le=1000)] = 200,
     order: Order = "newest",
 ) -> HistoryPage:
-    """What happened to the device: some 1,000 events are kept, each batch is two of them. Of a job
-    that the caller does not see, neither its id nor its batch is told, nor a reason."""
+    """Return the history of the device: some 1,000 events are kept, two for each batch. Events of
+    jobs that the caller does not see come without the job's id, the batch and the reason."""
     farm.devices.get(device_id)
     found, following = history.history(
         farm.client, device_id, after=after, limit=limit, newest_first=order == "newest"
@@ -172,7 +172,7 @@ def get_history(
 
 
 def _shown_to(viewer: Viewer, farm: Farm, views: list[HappeningView]) -> list[HappeningView]:
-    """What a viewer may know of a device's history."""
+    """Return a device's history without the parts that the viewer may not see."""
     if viewer.is_operator:
         return views
     ids = {view.job for view in views if view.job is not None}
@@ -190,12 +190,12 @@ def release_device(device_id: DeviceId, farm: FarmDep) -> DeviceView:
 
 @router.post("/{device_id}/trust", responses=documented(404, 409, 503))
 def trust_device(device_id: DeviceId, farm: FarmDep) -> DeviceView:
-    """Vouches for what the device measures: a model that it verified counts as verified. 409 for
-    one without a secret of its own, whose name is anybody's who has the shared token."""
+    """Mark the device as trusted: a model that it verified counts as verified. 409 for a device
+    without its own secret, whose name anybody with the shared token can take."""
     return DeviceView.of(farm.devices.trust(device_id))
 
 
 @router.post("/{device_id}/untrust", responses=documented(404, 503))
 def untrust_device(device_id: DeviceId, farm: FarmDep) -> DeviceView:
-    """Vouches for the device no more."""
+    """Mark the device as no longer trusted."""
     return DeviceView.of(farm.devices.trust(device_id, False))

@@ -1,4 +1,4 @@
-"""Who the devices are, for operators: enrolment tokens, and what they say of a device."""
+"""The operators' requests about devices: enrolment tokens, and a device's standing and tags."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class InvitationRequest(BaseModel):
 
 
 class InvitationView(BaseModel):
-    """What a device enrols with, shown this once."""
+    """The token with which a device enrols, shown this once."""
 
     name: str
     token: str = Field(description="for `farrier-device --enrol`; it counts once")
@@ -52,7 +52,7 @@ class TagsRequest(BaseModel):
 
 
 class StandingView(BaseModel):
-    """What operators say of a device."""
+    """The standing of a device, as operators set it."""
 
     id: str
     enrolled: float | None = Field(
@@ -69,48 +69,48 @@ class StandingView(BaseModel):
 
 @router.post("", status_code=201, responses=documented(400, 409, 503))
 def add_device(wanted: InvitationRequest, farm: FarmDep) -> InvitationView:
-    """Makes a token with which a device enrols under this name."""
+    """Make a token with which a device enrols under this name."""
     made = farm.enrolments.invite(wanted.name, expires_s=wanted.expires_s, again=wanted.again)
     return InvitationView(name=made.name, token=made.token, expires=made.expires)
 
 
 @router.delete("/{device_id}", status_code=204, responses=documented(404, 409, 503))
 def remove_device(device_id: DeviceId, farm: FarmDep) -> Response:
-    """Forgets a device that is not connected, or was revoked, with its history."""
+    """Forget a device that is not connected, or was revoked, with its history."""
     farm.enrolments.remove(device_id)
     return Response(status_code=204)
 
 
 @router.post("/{device_id}/revoke", responses=documented(404, 503))
 def revoke_device(device_id: DeviceId, farm: FarmDep) -> StandingView:
-    """Ends a device's session at once, and turns it away until it enrols again."""
+    """End a device's session at once, and turn it away until it enrols again."""
     farm.enrolments.revoke(device_id)
     return StandingView.of(device_id, farm)
 
 
 @router.post("/{device_id}/drain", responses=documented(404, 409, 503))
 def drain_device(device_id: DeviceId, farm: FarmDep) -> StandingView:
-    """Gives a device no other batch than the one in its hands, until its agent starts anew."""
+    """Let a device end its batch and lease no other until its agent restarts."""
     farm.enrolments.drain(device_id)
     return StandingView.of(device_id, farm)
 
 
 @router.post("/{device_id}/pause", responses=documented(404, 409, 503))
 def pause_device(device_id: DeviceId, farm: FarmDep) -> StandingView:
-    """Gives a device no other batch than the one in its hands, until it is resumed."""
+    """Let a device end its batch and lease no other until it is resumed."""
     farm.enrolments.pause(device_id)
     return StandingView.of(device_id, farm)
 
 
 @router.post("/{device_id}/resume", responses=documented(404, 409, 503))
 def resume_device(device_id: DeviceId, farm: FarmDep) -> StandingView:
-    """Gives a device work again that was paused or drained."""
+    """Let a paused or drained device work again."""
     farm.enrolments.resume(device_id)
     return StandingView.of(device_id, farm)
 
 
 @router.put("/{device_id}/tags", responses=documented(400, 404, 503))
 def tag_device(device_id: DeviceId, wanted: TagsRequest, farm: FarmDep) -> StandingView:
-    """Gives a device these tags and no others."""
+    """Replace the tags of a device."""
     farm.enrolments.tag(device_id, wanted.tags)
     return StandingView.of(device_id, farm)

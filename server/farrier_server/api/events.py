@@ -75,8 +75,8 @@ async def watch_farm(
     last_event_id: LastEventId = "",
     after: AfterEvent = "",
 ) -> EventStream:
-    """What happens on the farm from now on: jobs that change their state, of those that the caller
-    sees, devices that come and go and, for operators, what roles warn of. It has no end.
+    """Stream the farm's events from now on, without end: changes of state of the jobs that the
+    caller sees, devices that come and go and, for operators, warnings of the roles.
 
     Each event's `data` is a JSON object with a `kind`: `job`, `device` or `warning`. Open it, then
     ask for jobs and devices: so nothing falls between the two. After a break, `Last-Event-ID` goes
@@ -156,8 +156,8 @@ async def _of_farm(
 
 
 def shown_to(viewer: Viewer, data: dict[str, Any]) -> dict[str, Any] | None:
-    """What the viewer may know of one of the farm's events; None for nothing. One of an older
-    version does not say whether its job is private, so it is taken to be."""
+    """Return the part of a farm's event that the viewer may see, or None. An event of an older
+    version does not state whether its job is private, so the job is taken to be private."""
     if data["kind"] == "job":
         owner, private = data.get("owner", DEFAULT), data.get("private", True)
         if not viewer.sees_of(owner, private):

@@ -151,8 +151,8 @@ def inspect_model(
 
 @router.get("/{model_id}/inspection", responses=documented(400, 404, 503))
 def get_inspection(model_id: ModelId, farm: FarmDep, owner: OwnerDep) -> InspectionView:
-    """How far the inspection of a model is that the caller has asked for, and what it found; 404
-    where there is none."""
+    """Return the state and results of the inspection that the caller has requested of a model; 404
+    if there is none."""
     job = farm.jobs.inspection(model_id, owner)
     if job is None:
         raise NotFoundError(

@@ -22,7 +22,7 @@ router = APIRouter(prefix="/v1", tags=["overview"])
 
 
 class JobCounts(BaseModel):
-    """How many jobs are in each state, of those that are kept and that the caller sees."""
+    """The number of jobs in each state, among the kept jobs that the caller sees."""
 
     queued: int
     running: int
@@ -133,9 +133,9 @@ class OverviewView(BaseModel):
 
 @router.get("/overview", response_model=OverviewView, responses=documented(503))
 async def get_overview(context: ContextDep, viewer: ViewerDep) -> Response:
-    """Jobs, devices, throughput, what runs and what has just ended, of the jobs that the caller
-    sees. It is up to half a second old, and costs the server the same however often a user asks for
-    it."""
+    """Return counts of jobs and devices, throughput, and the running and last ended jobs that the
+    caller sees. The answer is up to half a second old, and costs the server the same however often
+    a user asks for it."""
     make = functools.partial(_overview, context.farm, viewer)
     text = await context.shared.get(("overview", viewer), make)
     return Response(text, media_type="application/json", headers={"Cache-Control": "no-store"})

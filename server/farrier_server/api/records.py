@@ -301,7 +301,7 @@ def prune_records(body: PruneRequest, farm: FarmDep, records: RecordsDep) -> Pru
 
 @router.post("/drop", responses=documented(400, 503, 507))
 def drop_records(body: DropRequest, farm: FarmDep) -> PruneView:
-    """Removes for good what a device has measured, in steps: ask again with `after` until `next` is
+    """Remove for good what a device has measured, in steps: ask again with `after` until `next` is
     empty. A cost model that was trained on it goes by its own rollback."""
     place = body.after.partition(" ")[0]
     if not re.fullmatch(ENTRY_ID, place):

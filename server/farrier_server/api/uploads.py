@@ -72,7 +72,7 @@ class UploadView(BaseModel):
 def create_upload(
     body: UploadRequest, farm: FarmDep, access: AccessDep, viewer: ViewerDep
 ) -> UploadView:
-    """Begins an upload. A file that its user has sent before, and that is still here, needs no
+    """Begin an upload. A file that its user has sent before, and that is still here, needs no
     bytes: `complete` is true at once. Whether others have sent it is not told: its bytes are sent
     again, and stored once. 429 where its user keeps too many bytes that no job or model refers
     to."""

@@ -1,4 +1,4 @@
-"""Users: who has a token of their own, with which role, in which group, and until when.
+"""The requests about users: each user's token, with its role, group and expiry.
 
 Tokens are shown in the answer that makes them, and kept as hashes alone."""
 
@@ -55,7 +55,7 @@ class UserView(AccountView):
 
 
 class UserList(BaseModel):
-    """All users that have tokens of their own; `default`, the installation's, is none of them."""
+    """The users who have tokens of their own, which excludes the installation's `default`."""
 
     users: list[UserView] = Field(description="by name")
 
@@ -75,7 +75,7 @@ class UserRequest(BaseModel):
 
 
 class RotateRequest(BaseModel):
-    """How a token is replaced."""
+    """A request to replace a token."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -101,13 +101,13 @@ def get_account(caller: CallerDep) -> AccountView:
 
 @router.get("/users", responses=documented(507))
 def list_users(users: UsersDep) -> UserList:
-    """Users that have tokens of their own, expired ones included."""
+    """Return the users who have tokens of their own, including expired ones."""
     return UserList(users=[UserView.of(user) for user in users.list()])
 
 
 @router.post("/users", status_code=201, responses=documented(400, 409, 507))
 def add_user(body: UserRequest, users: UsersDep, response: Response) -> TokenView:
-    """Makes a token for a user. It counts at once."""
+    """Make a token for a user. It counts at once."""
     expires = read_expiry(body.expires)
     token = users.add(body.name, body.role, group=body.group, expires=expires)
     return _shown_once(users, body.name, token, response)
@@ -117,7 +117,7 @@ def add_user(body: UserRequest, users: UsersDep, response: Response) -> TokenVie
 def rotate_token(
     name: UserName, body: RotateRequest, users: UsersDep, response: Response
 ) -> TokenView:
-    """Makes another token in place of a user's, which counts no longer; its sessions end."""
+    """Make another token in place of a user's, which counts no longer; its sessions end."""
     expires = None if body.expires is None else read_expiry(body.expires)
     token = users.rotate(name, expires=expires, for_ever=body.expires == "never")
     return _shown_once(users, name, token, response)
@@ -125,7 +125,7 @@ def rotate_token(
 
 @router.delete("/users/{name}", status_code=204, responses=documented(404, 507))
 def remove_user(name: UserName, users: UsersDep) -> None:
-    """Revokes a user's token; their sessions end, and their jobs stay."""
+    """Revoke a user's token; their sessions end, and their jobs stay."""
     users.remove(name)
 
 

@@ -1,4 +1,4 @@
-"""Webhooks: URLs of users that are told what happens."""
+"""The requests about webhooks: URLs of users that receive events."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class WebhookList(BaseModel):
 
 @router.get("", responses=documented(503))
 def list_webhooks(farm: FarmDep, caller: CallerDep) -> WebhookList:
-    """Those of the caller."""
+    """Return the webhooks of the caller."""
     return WebhookList(webhooks=[WebhookView.of(one) for one in farm.webhooks.list(caller.owner)])
 
 
@@ -82,7 +82,7 @@ def list_webhooks(farm: FarmDep, caller: CallerDep) -> WebhookList:
 def add_webhook(
     body: WebhookRequest, farm: FarmDep, caller: CallerDep, response: Response
 ) -> NewWebhookView:
-    """Has a URL told of events from now on, each by a POST with a signature. A host that is not
+    """Register a URL to receive events from now on, each by a signed POST. A host that is not
     public is refused, unless the server allows it. 429 for a user who has 20."""
     if set(body.events) & set(DEVICE_EVENTS) and not caller.role.includes(Role.OPERATOR):
         raise ForbiddenError(
@@ -98,13 +98,13 @@ def add_webhook(
 
 @router.delete("/{webhook_id}", status_code=204, responses=documented(404, 503))
 def remove_webhook(webhook_id: WebhookId, farm: FarmDep) -> None:
-    """Tells it nothing more, not even what waits to be told."""
+    """Remove a webhook, together with the events that wait to be sent to it."""
     farm.webhooks.remove(webhook_id)
 
 
 @router.post("/{webhook_id}/ping", status_code=202, responses=documented(404, 503))
 def ping_webhook(webhook_id: WebhookId, farm: FarmDep) -> WebhookView:
-    """Has it told of an event `ping`, to see whether it is reached: its counts tell."""
+    """Send a webhook the event `ping`; its counts show whether it was reached."""
     hook = farm.webhooks.get(webhook_id)
     farm.webhooks.make("", [(hook, json.dumps({"event": PING, "time": time.time()}))])
     return WebhookView.of(hook)

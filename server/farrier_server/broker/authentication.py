@@ -1,4 +1,4 @@
-"""Who calls the broker: judged before a call is read.
+"""The authentication of callers of the broker, before a call is read.
 
 A device that is enrolled proves that it has its secret. Others have the token that all devices of a
 farm share, and are taken for devices that have no secret; for these two, what they may do as which
@@ -37,7 +37,7 @@ class Caller:
 
     @property
     def generation(self) -> str:
-        """That of the caller's secret; "" where it has none."""
+        """The generation of the caller's secret; "" if it has none."""
         return "" if self.own is None else self.own.generation
 
     def check_session(self, device: str, session: str) -> None:
@@ -63,8 +63,8 @@ class Caller:
         return signing.sign_batch(self.own.secret, lease, fence, manifest)
 
     def has_signed(self, lease: str, fence: int, result: bytes, signature: bytes) -> bool:
-        """Whether a result is signed by the device. Raises DeviceRefusedError where it is signed by
-        another, or not at all by a device that could."""
+        """Return whether a result is signed by the device. Raises DeviceRefusedError if another
+        device signed it, or if it is unsigned although the device has a secret."""
         if self.own is None:
             return False
         if not signing.verify_report(self.own.secret, lease, fence, result, signature):
@@ -84,7 +84,7 @@ class Authenticator:
         self._secrets = secrets
 
     def caller(self, metadata: Any) -> Caller | None:
-        """None for who is nobody, and for who has but an enrolment token."""
+        """Return the caller, or None if it is unknown or has only an enrolment token."""
         match parsed(_authorization(metadata)):
             case Bearer() as bearer if is_shared(bearer, self._token):
                 return Caller(self._token)
@@ -95,7 +95,7 @@ class Authenticator:
                 return None
 
     def guest(self, metadata: Any) -> Bearer | Invited | None:
-        """Who may ask for a secret; None for who may not."""
+        """Return the caller's credential if it permits enrolment, and None otherwise."""
         match parsed(_authorization(metadata)):
             case Bearer() as bearer if is_shared(bearer, self._token):
                 return bearer
@@ -105,13 +105,13 @@ class Authenticator:
                 return None
 
     def why_not(self, metadata: Any) -> str:
-        """What to tell who is nobody."""
+        """Return the reason for the refusal of a caller who was not recognised."""
         is_device = isinstance(parsed(_authorization(metadata)), Enrolled)
         return _NO_DEVICE if is_device else NOBODY
 
 
 class AuthenticatingInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
-    """Answers UNAUTHENTICATED to every call of nobody."""
+    """The interceptor that refuses callers who are not authenticated, with UNAUTHENTICATED."""
 
     def __init__(self, authenticator: Authenticator) -> None:
         self._authenticator = authenticator

@@ -80,7 +80,7 @@ class BrokerService(device_pb2_grpc.BrokerServicer):
             )
 
     async def _note(self, action: str, device: str, peer: str) -> None:
-        """Notes what a device has done in the audit log; where that cannot be, in this one."""
+        """Note what a device has done in the audit log; where that cannot be, in this one."""
         entry = Entry(device, "device", action, device, peer)
         try:
             await asyncio.to_thread(self._audit.note, entry)
@@ -260,7 +260,7 @@ def _description(description: device_pb2.Description) -> dict[str, Any]:
 
 
 def _result(text: bytes, signed: bool) -> MeasureResult:
-    """What a device says that it measured, with a mark of whether it has signed that."""
+    """Return the result that a device reports, marked as signed or unsigned."""
     try:
         return dataclasses.replace(result_from_json(text.decode()), signed=signed)
     except (ValueError, RecursionError) as error:
