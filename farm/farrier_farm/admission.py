@@ -147,9 +147,9 @@ class Admission:
         needed = set(machine.description.features)
         there = self._connected()
 
-        def rank(one: DeviceClass) -> tuple[bool, bool, int, str]:
-            serving = there[one.id].serving
-            return serving == 0, one.id.endswith(EMULATED), -serving, one.id
+        def rank(candidate: DeviceClass) -> tuple[bool, bool, int, str]:
+            serving = there[candidate.id].serving
+            return serving == 0, candidate.id.endswith(EMULATED), -serving, candidate.id
 
         classes = [one for one in self._devices.classes() if one.id in there]
         for found in sorted(classes, key=rank):
@@ -168,18 +168,18 @@ class Admission:
         return DeviceAwayError(message, hint=_hint(self._connected()))
 
 
-def _admitted(found: DeviceClass, device: str = "") -> Admitted:
-    return Admitted(found.to_text(), Place(found.id, device))
+def _admitted(device_class: DeviceClass, device: str = "") -> Admitted:
+    return Admitted(device_class.to_text(), Place(device_class.id, device))
 
 
 def _no_work(place: Place, devices: Sequence[Device]) -> DeviceAwayError:
     """Return the reason why none of these devices gets work, and the way out."""
     reasons = [_why_no_work(device) for device in devices[:_LISTED]]
     more = " and others" if len(devices) > _LISTED else ""
-    said = "; ".join(why for why, _ in reasons)
+    causes = "; ".join(why for why, _ in reasons)
     ways_out = dict.fromkeys(way_out for _, way_out in reasons)
     return DeviceAwayError(
-        f"no device for {_called(place)} gets work: {said}{more}", hint="; ".join(ways_out)
+        f"no device for {_called(place)} gets work: {causes}{more}", hint="; ".join(ways_out)
     )
 
 

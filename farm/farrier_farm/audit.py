@@ -112,7 +112,7 @@ class Audit:
         little, and may be short, or empty, though more follow."""
         newest = f"({after}" if after else "+"
         oldest = str(int(wanted.since * 1000)) if wanted.since else "-"
-        found: list[Entry] = []
+        entries: list[Entry] = []
         looked = 0
         while looked < _LOOKED_AT:
             raw = self._client.command("XREVRANGE", AUDIT, newest, oldest, "COUNT", _AT_ONCE)
@@ -121,12 +121,12 @@ class Audit:
                 newest = f"({entry_id}"
                 entry = _entry(entry_id, fields)
                 if wanted.has(entry):
-                    found.append(entry)
-                    if len(found) == limit:
-                        return found, entry_id
+                    entries.append(entry)
+                    if len(entries) == limit:
+                        return entries, entry_id
             if len(raw) < _AT_ONCE:
-                return found, ""
-        return found, newest[1:]
+                return entries, ""
+        return entries, newest[1:]
 
     def keep(self) -> None:
         """Bring over what commands noted meanwhile, and remove what is too old."""
@@ -198,5 +198,5 @@ def _read(line: str) -> Entry | None:
 
 
 def _entry(entry_id: str, fields: Mapping[str, str]) -> Entry:
-    given = {name: fields.get(name, "") for name in _FIELDS}
-    return Entry(at=float(fields.get("at") or 0), id=entry_id, **given)
+    texts = {name: fields.get(name, "") for name in _FIELDS}
+    return Entry(at=float(fields.get("at") or 0), id=entry_id, **texts)

@@ -71,8 +71,8 @@ class Confirmation:
             return
         its_class = self._place.device_class
         trusted = self._devices.measuring(its_class, trusted=True)
-        known = dict.fromkeys([*trusted, *self._devices.measuring(its_class)])
-        for device in [one for one in known if one != first][:_ASKED]:
+        devices = dict.fromkeys([*trusted, *self._devices.measuring(its_class)])
+        for device in [one for one in devices if one != first][:_ASKED]:
             answer = self._asked(device, measure)
             if answer is not None:
                 yield answer

@@ -103,19 +103,19 @@ class Notifier(Closing):
         if event["kind"] == "device":
             name = _OF_DEVICE.get(event["what"], f"device.{event['what']}")
             reason = str(event.get("reason") or "")[:_LONGEST]
-            told: dict[str, Any] = {
+            body: dict[str, Any] = {
                 "event": name,
                 "device": str(event["device"])[:_LONGEST],
                 "reason": reason,
             }
-            yield from ((h, told) for h in hooks if name in h.events and self._may_see(h, name))
+            yield from ((h, body) for h in hooks if name in h.events and self._may_see(h, name))
         elif event["kind"] == "job":
             name = f"job.{event['state']}"
             wanted = [hook for hook in hooks if name in hook.events and self._may_see(hook, name)]
             job = self._job(event["job"]) if name in EVENTS and wanted else None
             if job is not None:
-                told = {"event": name, "job": _of_job(job)}
-                yield from ((hook, told) for hook in wanted if hook.owner == job.owner)
+                body = {"event": name, "job": _of_job(job)}
+                yield from ((hook, body) for hook in wanted if hook.owner == job.owner)
 
     def _may_see(self, hook: Webhook, event: str) -> bool:
         """Return whether the webhook's owner is still a user, and may see this event."""

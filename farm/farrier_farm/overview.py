@@ -82,8 +82,8 @@ def _newest(jobs: Jobs) -> tuple[list[Job], list[Job]]:
     ended = jobs.leases.ended(FINISHED)
     snapshots = {job.id: job for job in jobs.many([*running, *ended])}
     return (
-        [snapshots[one] for one in running if one in snapshots],
-        [snapshots[one] for one in ended if one in snapshots],
+        [snapshots[job_id] for job_id in running if job_id in snapshots],
+        [snapshots[job_id] for job_id in ended if job_id in snapshots],
     )
 
 

@@ -24,8 +24,8 @@ class JobRecords:
         self._runner = runner
 
     def add(self, record: TuningRecord) -> None:
-        measured, said = self._runner.measured_by, record.measured_by
-        devices = said if said and said <= measured else measured
+        measured, reported = self._runner.measured_by, record.measured_by
+        devices = reported if reported and reported <= measured else measured
         self._records.add(
             dataclasses.replace(
                 record,

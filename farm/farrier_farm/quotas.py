@@ -124,8 +124,8 @@ class Quotas:
 
     def device_seconds(self) -> Mapping[str, float]:
         """Return the seconds that devices have measured today, by user."""
-        found = self._client.command("HGETALL", _of_day(int(self._now() * 1000)))
-        return {user: int(ms) / 1000 for user, ms in found.items()}
+        seconds = self._client.command("HGETALL", _of_day(int(self._now() * 1000)))
+        return {user: int(ms) / 1000 for user, ms in seconds.items()}
 
     def _settle(self, user: str) -> bool:
         """Drops the entries of what is referred to, or gone; False where this process has just done

@@ -135,16 +135,16 @@ class _Restored:
         folder = self.root / _LOG
         (folder / _INCREMENT).touch(mode=0o600)
         (folder / "appendonly.aof.manifest").write_text(_LOG_MANIFEST)
-        for one in (self.root, *(path for path in self.root.rglob("*") if path.is_dir())):
-            disk.sync_directory(one)
+        for folder_path in (self.root, *(path for path in self.root.rglob("*") if path.is_dir())):
+            disk.sync_directory(folder_path)
 
 
 def _place_of(name: str) -> str:
     """Return the path within a home of a file of a backup. Raises UsageError for other files."""
     if name == SNAPSHOT:
         return f"{_LOG}/{_BASE}"
-    if found := _BLOB.fullmatch(name):
-        return f"{BLOBS}/{found[1][:2]}/{found[1]}"
+    if blob := _BLOB.fullmatch(name):
+        return f"{BLOBS}/{blob[1][:2]}/{blob[1]}"
     kept = name.removeprefix(f"{HOME}/")
     if kept in KEPT and kept != name:
         return kept

@@ -136,12 +136,12 @@ def _members(
     leases: Leases, query: JobQuery, *, limit: int, after: str = "", newest_first: bool = True
 ) -> list[str]:
     """As `Leases.members`, of all owners whose jobs are asked for: ids are in the order of time."""
-    found: list[str] = []
+    ids: list[str] = []
     for share in query.shares:
-        found += leases.members(
+        ids += leases.members(
             share=share, state=query.state, after=after, limit=limit, newest_first=newest_first
         )
-    return sorted(found, reverse=newest_first)[:limit] if len(query.shares) > 1 else found
+    return sorted(ids, reverse=newest_first)[:limit] if len(query.shares) > 1 else ids
 
 
 def _value(order: JobOrder, fields: Mapping[str, Any]) -> Any:

@@ -189,8 +189,8 @@ class Webhooks:
 
     def cursor(self) -> str | None:
         """The event up to which deliveries were made; None before the first."""
-        found: str | None = self._client.command("GET", _CURSOR)
-        return found
+        event: str | None = self._client.command("GET", _CURSOR)
+        return event
 
     def make(self, event: str, deliveries: Iterable[tuple[Webhook, str]]) -> int:
         """Make the deliveries of an event of the farm, by its id, unless they were made; ""

@@ -260,11 +260,11 @@ def _states_emulation(machine: str) -> bool:
 
 def _identity(options: argparse.Namespace, token: str) -> Identity:
     """The host's name is the device's where neither its operator nor an enrolment says another."""
-    given = {"state": options.state, "shared": token, "enrolment": options.enrol.strip()}
-    identity = Identity(options.name, **given)
-    if identity.device or given["enrolment"]:
+    identity_options = {"state": options.state, "shared": token, "enrolment": options.enrol.strip()}
+    identity = Identity(options.name, **identity_options)
+    if identity.device or identity_options["enrolment"]:
         return identity
-    return Identity(socket.gethostname(), **given)
+    return Identity(socket.gethostname(), **identity_options)
 
 
 def _token(path: Path) -> str:

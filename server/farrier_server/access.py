@@ -228,8 +228,8 @@ class Access:
     def whole(self, job: Job) -> Job:
         """The job whose owner decides: of a listing, the compilation that it is of."""
         if job.kind is Kind.LIST:
-            found = self._farm.jobs.many([job.of])
-            return found[0] if found else job
+            jobs = self._farm.jobs.many([job.of])
+            return jobs[0] if jobs else job
         return job
 
 

@@ -71,19 +71,19 @@ def _entry(scope: Scope, status: int, body: bytes) -> Entry | None:
     """Return the audit entry of a request, or None if the request is not logged."""
     route = getattr(scope.get("route"), "path", "")
     operation = (scope["method"], route or scope["path"])
-    told = _told(body)
+    answer = _told(body)
     caller: Caller | None = scope.get(CALLER)
     if caller is not None:
         user, role = caller.owner, str(caller.role)
     elif operation == LOGIN and status < 400:
-        user, role = str(told.get("owner", "")), str(told.get("role", ""))
+        user, role = str(answer.get("owner", "")), str(answer.get("role", ""))
     else:
         return None
     if not route and caller is not None and status == 404:
         return None  # there is no such route
     if operation == _PIECE and status < 400:
         return None
-    objects = [*scope.get("path_params", {}).values(), _made(told) if status < 400 else ""]
+    objects = [*scope.get("path_params", {}).values(), _made(answer) if status < 400 else ""]
     if operation[1].startswith(_MODELS):
         objects = [""]
     return Entry(
@@ -92,7 +92,7 @@ def _entry(scope: Scope, status: int, body: bytes) -> Entry | None:
         action=action(*operation),
         object=str(objects[0]),
         address=str((scope.get("client") or [""])[0]),
-        outcome=OK if status < 400 else str(told.get("code", status)),
+        outcome=OK if status < 400 else str(answer.get("code", status)),
     )
 
 
@@ -104,16 +104,16 @@ def action(method: str, path: str) -> str:
     return ".".join(names if ends_with_verb else [*names, _VERBS[method]])
 
 
-def _made(told: Mapping[str, Any]) -> str:
+def _made(answer: Mapping[str, Any]) -> str:
     """The id of what an answer is about: of a job, a model, an upload, or the name of a user."""
-    user = told.get("user")
-    return str(told.get("id") or (user.get("name", "") if isinstance(user, dict) else ""))
+    user = answer.get("user")
+    return str(answer.get("id") or (user.get("name", "") if isinstance(user, dict) else ""))
 
 
 def _told(body: bytes) -> dict[str, Any]:
     """The object that an answer is; empty for any other."""
     try:
-        told = json.loads(body)
+        answer = json.loads(body)
     except ValueError:
         return {}
-    return told if isinstance(told, dict) else {}
+    return answer if isinstance(answer, dict) else {}

@@ -70,38 +70,38 @@ def check(
             )
         return None
     try:
-        given = Signature.of_json(signature)
+        signed = Signature.of_json(signature)
     except UnknownFormError as error:
         if trust is None:
             return None  # as an older Farrier, which knows no signatures at all
         raise ArtifactError(f"{what}: {error.message}", hint=error.hint) from None
     except ArtifactError as error:
         raise ArtifactError(f"{what}: {error.message}", hint="fetch it again") from None
-    if trust is not None and given.key not in trust.keys:
+    if trust is not None and signed.key not in trust.keys:
         raise _refusal(
-            f"{what} is signed by {given.key.fingerprint}, and {trust.source} names {trust}",
-            f"if that key is to be trusted, add {given.key}",
+            f"{what} is signed by {signed.key.fingerprint}, and {trust.source} names {trust}",
+            f"if that key is to be trusted, add {signed.key}",
             trust,
         )
-    _check_files(what, files, given)
-    _check_genuine(what, given, trust)
-    return given
+    _check_files(what, files, signed)
+    _check_genuine(what, signed, trust)
+    return signed
 
 
-def _check_files(what: str, files: Mapping[str, str], given: Signature) -> None:
-    names = sorted({*files, *given.files})
-    changed = [name for name in names if files.get(name) != given.files.get(name)]
+def _check_files(what: str, files: Mapping[str, str], signed: Signature) -> None:
+    names = sorted({*files, *signed.files})
+    changed = [name for name in names if files.get(name) != signed.files.get(name)]
     if changed:
         raise ArtifactError(
             f"{' and '.join(changed)} of {what} {'is' if len(changed) == 1 else 'are'} not what "
-            f"{given.key.fingerprint} signed",
+            f"{signed.key.fingerprint} signed",
             hint="somebody changed it, or the file is damaged: fetch it again from its source",
         )
 
 
-def _check_genuine(what: str, given: Signature, trust: Trust | None) -> None:
+def _check_genuine(what: str, signed: Signature, trust: Trust | None) -> None:
     try:
-        genuine = given.is_genuine()
+        genuine = signed.is_genuine()
     except ModuleNotFoundError as error:
         if trust is None:
             return
@@ -112,7 +112,7 @@ def _check_genuine(what: str, given: Signature, trust: Trust | None) -> None:
         ) from error
     if not genuine:
         raise ArtifactError(
-            f"the signature of {what} is not one by {given.key.fingerprint}, which it names, of "
+            f"the signature of {what} is not one by {signed.key.fingerprint}, which it names, of "
             "these files",
             hint="somebody changed it, or the file is damaged: fetch it again from its source",
         )

@@ -27,10 +27,10 @@ def add(
 ) -> None:
     """Make a token with which a device enrols, once: `farrier-device --enrol TOKEN`."""
     with Client(server) as client:
-        made = client.add_device(name, expires_s=parse_budget(expires), again=again)
-    until = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(made.expires))
-    typer.echo(f"{made.token}")
-    typer.echo(f"for {made.name}, until {until}: farrier-device --enrol TOKEN", err=True)
+        invitation = client.add_device(name, expires_s=parse_budget(expires), again=again)
+    until = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(invitation.expires))
+    typer.echo(f"{invitation.token}")
+    typer.echo(f"for {invitation.name}, until {until}: farrier-device --enrol TOKEN", err=True)
 
 
 def remove(device: _DeviceArgument, server: _ServerOption = None) -> None:
@@ -95,8 +95,8 @@ def tag(
 ) -> None:
     """Give a device tags, which `farrier devices --tag` selects by."""
     with Client(server) as client:
-        given = client.tag_device(device, tags or [])
-    typer.echo(f"{device} {' '.join(given.tags) or 'has no tags'}")
+        standing = client.tag_device(device, tags or [])
+    typer.echo(f"{device} {' '.join(standing.tags) or 'has no tags'}")
 
 
 VERBS = (add, remove, revoke, drain, pause, resume, tag)

@@ -52,8 +52,8 @@ def least_products(program: TensorProgram) -> list[Products]:
     """Return what each stage multiplies and adds up, where dims have their typical values, the
     products of padding left out, which are zero."""
     written = {stage.buffer.name: stage for stage in program.stages}
-    found = (_products(stage, written) for stage in program.stages)
-    return [products for products in found if products is not None]
+    candidates = (_products(stage, written) for stage in program.stages)
+    return [products for products in candidates if products is not None]
 
 
 def _products(stage: Stage, written: Mapping[str, Stage]) -> Products | None:

@@ -62,10 +62,10 @@ class MemoryPlan:
 
     def workspace_at(self, sizes: Mapping[str, int]) -> int:
         """The bytes of workspace for these sizes of the dims, by name."""
-        known = dict(sizes)
+        values = dict(sizes)
         for top, extents in self.tops.items():
-            known[top.name] = max(evaluate(extent, known) for extent in extents)
-        return evaluate(self.workspace_bytes, known)
+            values[top.name] = max(evaluate(extent, values) for extent in extents)
+        return evaluate(self.workspace_bytes, values)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

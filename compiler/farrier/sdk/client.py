@@ -582,8 +582,8 @@ class Client(Closing):
 
     def webhooks(self) -> list[Webhook]:
         """The user's webhooks, the oldest first."""
-        found = self._repeated("GET", "/v1/webhooks")["webhooks"]
-        return [from_json(Webhook, raw) for raw in found]
+        hooks = self._repeated("GET", "/v1/webhooks")["webhooks"]
+        return [from_json(Webhook, raw) for raw in hooks]
 
     def add_webhook(self, url: str, events: Sequence[str] = ()) -> Webhook:
         """Register a URL to receive events, by default the ends of the user's jobs. Only this
@@ -767,10 +767,10 @@ class Client(Closing):
         """A token with which a device enrols under this name, once; `again` replaces one that is
         enrolled. Raises UsageError, ConflictError."""
         body = {"name": name, "expires_s": expires_s, "again": again}
-        made: DeviceInvitation = from_json(
+        invitation: DeviceInvitation = from_json(
             DeviceInvitation, self._call("POST", "/v1/devices", json=body)
         )
-        return made
+        return invitation
 
     def remove_device(self, device_id: str) -> None:
         """Forget a device that is not connected, or was revoked. Raises NotFoundError,
@@ -782,14 +782,14 @@ class Client(Closing):
     ) -> DeviceStanding:
         """Carry out the verb: the device is turned away, gets no new batch, or gets work again.
         Raises NotFoundError, ConflictError."""
-        told = self._repeated("POST", f"{_path_of(device_id)}/{verb}")
-        standing: DeviceStanding = from_json(DeviceStanding, told)
+        answer = self._repeated("POST", f"{_path_of(device_id)}/{verb}")
+        standing: DeviceStanding = from_json(DeviceStanding, answer)
         return standing
 
     def tag_device(self, device_id: str, tags: Sequence[str]) -> DeviceStanding:
         """Replace the tags of a device. Raises NotFoundError, UsageError."""
-        told = self._repeated("PUT", f"{_path_of(device_id)}/tags", json={"tags": [*tags]})
-        standing: DeviceStanding = from_json(DeviceStanding, told)
+        answer = self._repeated("PUT", f"{_path_of(device_id)}/tags", json={"tags": [*tags]})
+        standing: DeviceStanding = from_json(DeviceStanding, answer)
         return standing
 
     def release(self, device_id: str) -> Device:

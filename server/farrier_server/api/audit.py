@@ -68,5 +68,5 @@ def read_audit(
     """Return a page of the audit log, the newest entry first. A short or empty page is the last one
     only if `next` is empty."""
     wanted = Wanted(user=user, action=action, object=object, outcome=outcome, since=since)
-    found, following = farm.audit.read(wanted, limit=limit, after=after)
-    return AuditPage(entries=[EntryView.of(entry) for entry in found], next=following)
+    entries, following = farm.audit.read(wanted, limit=limit, after=after)
+    return AuditPage(entries=[EntryView.of(entry) for entry in entries], next=following)

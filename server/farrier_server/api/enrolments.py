@@ -70,8 +70,8 @@ class StandingView(BaseModel):
 @router.post("", status_code=201, responses=documented(400, 409, 503))
 def add_device(wanted: InvitationRequest, farm: FarmDep) -> InvitationView:
     """Make a token with which a device enrols under this name."""
-    made = farm.enrolments.invite(wanted.name, expires_s=wanted.expires_s, again=wanted.again)
-    return InvitationView(name=made.name, token=made.token, expires=made.expires)
+    invitation = farm.enrolments.invite(wanted.name, expires_s=wanted.expires_s, again=wanted.again)
+    return InvitationView(name=invitation.name, token=invitation.token, expires=invitation.expires)
 
 
 @router.delete("/{device_id}", status_code=204, responses=documented(404, 409, 503))

@@ -142,5 +142,5 @@ async def get_overview(context: ContextDep, viewer: ViewerDep) -> Response:
 
 
 def _overview(farm: Farm, viewer: Viewer) -> bytes:
-    found = farm.overview(viewer.shown(Kind.COMPILE))
-    return OverviewView.of(found, farm.settings, viewer).model_dump_json().encode()
+    farm_overview = farm.overview(viewer.shown(Kind.COMPILE))
+    return OverviewView.of(farm_overview, farm.settings, viewer).model_dump_json().encode()
