@@ -144,6 +144,16 @@ class TestRecords(LastingRecordStoreContract):
         entry = dataclasses.replace(RecordEntry.of_line(line), task="a1", target="host")
         self.farm.records._add_entries([entry])
 
+    def test_a_record_that_has_no_room_is_added_once_there_is(self, store, served):
+        """By another attempt: the job goes back to the queue, as for any outage of Redis."""
+        store.add(a_record())
+        with self.broken(store), pytest.raises(ServiceError):
+            store.add(a_record(seed=4))
+        ((reason, crashed),) = served.aborted
+        assert reason.startswith("Redis")
+        assert not crashed
+        assert list(self.farm.records) == [a_record()]
+
     def test_more_records_than_fit_in_one_part(self, new_store):
         store = new_store()
         records = [a_record(seed=seed) for seed in range(450)]

@@ -31,7 +31,7 @@ from farrier.records import TaskDefinition, TuningRecord
 from farrier_device import wire
 from farrier_device.closing import Closing
 from farrier_device.measurement import request_from_json, to_json
-from farrier_farm.errors import DeviceAwayError, StaleLeaseError
+from farrier_farm.errors import DeviceAwayError, StaleLeaseError, StoreFullError
 from farrier_farm.farm import Farm
 from farrier_farm.kinds import Kind
 from farrier_farm.leases import Lease
@@ -152,7 +152,7 @@ class Gateway:
             yield
         except (MalformedError, wire.WireError, UnicodeError) as error:
             self._abort(f"the process said something malformed: {error}", crashed=True)
-        except StaleLeaseError as error:
+        except (StaleLeaseError, StoreFullError) as error:
             self._abort(error.message)
         except ServiceError as error:
             self._abort(f"the farm did not answer: {error.message}")
