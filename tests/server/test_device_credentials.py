@@ -46,8 +46,8 @@ def signed(stub, session, batch, secret: str, **changes):
     return stub.Report(request).acceptance
 
 
-def blob(stub, session, sha256: str) -> bytes:
-    request = device_pb2.GetBlobRequest(session=session, sha256=sha256)
+def blob(stub, session, sha256: str, offset: int = 0) -> bytes:
+    request = device_pb2.GetBlobRequest(session=session, sha256=sha256, offset=offset)
     return b"".join(chunk.data for chunk in stub.GetBlob(request))
 
 
@@ -116,6 +116,8 @@ def test_a_device_reads_the_blobs_of_its_lease_and_no_others(broker, device, is_
     broker.farm.measurements.submit(dataclasses.replace(REQUEST, library=library), HERE)
     batch = lease(stub, session)
     assert blob(stub, session, library) == b"a library"
+    assert blob(stub, session, library, 2) == b"library"
+    assert blob(stub, session, library, 2**64 - 1) == b""
     with refusal(grpc.StatusCode.OUT_OF_RANGE) as there:
         blob(stub, session, kept)
     with refusal(grpc.StatusCode.OUT_OF_RANGE) as nowhere:

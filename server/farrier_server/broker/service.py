@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
+import os
 import random
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
@@ -161,7 +162,8 @@ class BrokerService(device_pb2_grpc.BrokerServicer):
                 why = f"there is no blob {request.sha256} in a batch of this device"
                 await context.abort(grpc.StatusCode.OUT_OF_RANGE, why)
             with path.open("rb") as file:
-                file.seek(request.offset)
+                # What lies behind the end is no place that every file can be asked for.
+                file.seek(min(request.offset, os.fstat(file.fileno()).st_size))
                 while data := await asyncio.to_thread(file.read, channel.CHUNK_BYTES):
                     yield device_pb2.BlobChunk(data=data)
 
