@@ -161,7 +161,7 @@ class Batches:
         return dataclasses.replace(result, blame=Blame.DEVICE, message=said)
 
     async def _finish(self, lease: Lease, result: MeasureResult) -> None:
-        # Who else vouches for it is no device's to say.
+        # A device has no say in who else confirms it.
         told = dataclasses.replace(result, device=lease.owner, confirmed_by="", untrusted=False)
         text = to_json(told)
         await self.leases.finish(lease, State.SUCCEEDED, {"result": text})

@@ -60,7 +60,7 @@ class Enrolments:
     def invite(self, name: str, *, expires_s: float = EXPIRY_S, again: bool = False) -> Invitation:
         """Make a token with which a device enrols under this name, once. With `again` it replaces
         a device that is enrolled, whose secret counts until then. An earlier token of the name
-        that nobody has used counts no more. Raises UsageError for what is no name or no time,
+        that nobody has used counts no more. Raises UsageError for a malformed name or time,
         ConflictError for a name that is taken."""
         check_name(name)
         if not 0 < expires_s <= LONGEST_EXPIRY_S:
@@ -170,7 +170,7 @@ def check_name(name: str) -> None:
     """Raises UsageError for what cannot be a device's name."""
     if not re.fullmatch(NAME, name):
         raise UsageError(
-            f"{name!r} is no name for a device",
+            f"{name!r} is not a name for a device",
             hint="100 letters, digits and . _ : - at most, the first a letter or a digit",
         )
 

@@ -252,7 +252,7 @@ def _written(user: User) -> dict[str, Any]:
 def _check_name(name: str, what: str) -> None:
     if not re.fullmatch(NAME, name):
         raise UsageError(
-            f"{name!r} is no name of a {what}",
+            f"{name!r} is not a name for a {what}",
             hint="64 letters, digits and . _ @ - at most, the first a letter or a digit",
         )
 

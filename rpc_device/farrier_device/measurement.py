@@ -295,7 +295,7 @@ def impossible(result: MeasureResult) -> str:
 def _impossible(result: CandidateResult) -> str:
     error = result.max_error
     if error is not None and not error >= 0:  # NaN is not, either
-        return f"a candidate is off by {error}, which is no distance"
+        return f"a candidate is off by {error}, which is not a distance"
     if any(ns < 0 for samples in (result.samples_ns, *result.parts_ns) for ns in samples):
         return "a call ended before it began"
     if result.status is Status.OK and not any(result.samples_ns):

@@ -188,8 +188,8 @@ def test_keys_come_from_texts_files_and_folders(tmp_path):
     for text, says in [
         ("ed25519:AAAA", "is not a key"),
         (keys[0].fingerprint, "cannot be read"),
-        (str(tmp_path / "empty"), "there is no key"),
-        (",", "there is no key"),
+        (str(tmp_path / "empty"), "which names no key"),
+        (",", "which names no key"),
         (str(tmp_path / "three.txt"), "is not a key"),
     ]:
         with pytest.raises(UsageError, match=f"FARRIER_TRUST .*{says}"):

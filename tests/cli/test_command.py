@@ -118,7 +118,7 @@ def test_users_get_tokens_of_their_own(farrier: Callable[..., Any]) -> None:
     for words, told in (
         (("--expires", "soon"), "'soon' is not a time"),
         (("--expires", "2001-01-01"), "would have expired already"),
-        (("--group", "a b"), "'a b' is no name of a group"),
+        (("--group", "a b"), "'a b' is not a name for a group"),
         (("--role", "root"), "'root' is not one of 'user', 'operator', 'admin'"),
     ):
         refused = farrier("tokens", "add", "cid", *words)

@@ -38,7 +38,7 @@ class Trust:
         }
         if not keys:
             raise UsageError(
-                f"{source} is {text!r}, where there is no key",
+                f"{source} is {text!r}, which names no key",
                 hint="`farrier keys show` on the farm prints its key: ed25519:…",
             )
         return cls(frozenset(keys), source)

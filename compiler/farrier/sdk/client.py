@@ -467,7 +467,7 @@ class Client(Closing):
         The bytes collect beside `path` in a hidden file that the next call continues; only when
         their sha256 is right do they take the name. Raises ConflictError while the job has no
         artifact, NotFoundError where it has no such version, StorageError when the disk is full or
-        `path` is no place for a file, ArtifactError when the bytes are damaged, or FARRIER_TRUST
+        `path` cannot hold a file, ArtifactError when the bytes are damaged, or FARRIER_TRUST
         does not name who signed them: nothing takes the name then.
         """
         trusted = Trust.of_environment()

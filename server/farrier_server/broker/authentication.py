@@ -23,7 +23,7 @@ from farrier_farm.sessions import generation_of
 _ENROL = "/farrier.device.v1.Broker/Enrol"
 NOBODY = "the device token is missing or wrong: the farm's FARRIER_HOME holds it in device.token"
 _NO_DEVICE = (
-    "this secret is no device's of this farm: enrol the device again, with a token that "
+    "this secret belongs to no device of this farm: enrol the device again, with a token that "
     "`farrier devices add NAME` makes"
 )
 
