@@ -37,7 +37,7 @@ def test_a_token_names_its_user_and_is_kept_nowhere(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", "a b", "-a", "a\nb", "a:b", "ü", "x" * 65, "../a"])
 def test_what_is_no_name(tmp_path: Path, name: str) -> None:
-    with pytest.raises(UsageError, match="no name of a user"):
+    with pytest.raises(UsageError, match="not a name for a user"):
         Users(tmp_path).add(name)
 
 
@@ -141,5 +141,5 @@ def test_times_at_which_a_token_expires(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("group", ["a b", "-a", "ü", "x" * 65])
 def test_what_is_no_group(tmp_path: Path, group: str) -> None:
-    with pytest.raises(UsageError, match="no name of a group"):
+    with pytest.raises(UsageError, match="not a name for a group"):
         Users(tmp_path).add("ann", group=group)
