@@ -60,7 +60,7 @@ class Entry:
         ).replace("  ", " ")
 
     def shortened(self) -> Entry:
-        """With no field longer than is kept."""
+        """Return the entry with each field cut to the longest length that is kept."""
         return dataclasses.replace(self, **{n: getattr(self, n)[:_LONGEST] for n in _FIELDS})
 
 

@@ -23,7 +23,7 @@ Measure = Callable[[Place], MeasureResult]
 
 
 class Confirmation:
-    """Has the devices of a place verify. Raises ServiceError where Redis is out of reach, and what
+    """A verification by devices of a place. Raises ServiceError if Redis is out of reach, and what
     measuring at the place raises."""
 
     def __init__(self, devices: Devices, place: Place, listener: progress.Listener) -> None:

@@ -125,7 +125,7 @@ class Notifier(Closing):
         return event not in DEVICE_EVENTS or user.role.includes(Role.OPERATOR)
 
     def _job(self, job_id: str) -> Job | None:
-        """None for one that is only prepared to be shown, or was deleted."""
+        """Return the job, or None if it is an inspection or a listing, or was deleted."""
         try:
             job = self._farm.jobs.get(job_id)
         except NotFoundError:

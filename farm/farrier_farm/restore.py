@@ -131,7 +131,7 @@ class _Restored:
         return Summary(len(blobs), sum(size for size, _ in self.found.values()))
 
     def _write_log(self) -> None:
-        """Has the embedded server begin with the snapshot."""
+        """Make the embedded server begin with the snapshot."""
         folder = self.root / _LOG
         (folder / _INCREMENT).touch(mode=0o600)
         (folder / "appendonly.aof.manifest").write_text(_LOG_MANIFEST)

@@ -330,7 +330,7 @@ def _introduce(settings: Settings, url: str, token: str, announce: Announce) -> 
 
 
 def _session(devices: Devices) -> str:
-    """Of this machine's agent; "" while it has none, or its name is not its own yet."""
+    """Return the session of this machine's agent; "" if it has none or has not enrolled."""
     found = [one for one in devices.list() if one.id == DEVICE and one.enrolled is not None]
     return found[0].session if found else ""
 

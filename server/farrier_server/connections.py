@@ -99,13 +99,13 @@ class Connections:
         self._move(connection)
 
     def wait(self, connection: Connection) -> None:
-        """Has one wait for its next request."""
+        """Let a connection wait for its next request."""
         self._move(connection)
         connection.turn = next(self._turns)
         self._waiting.setdefault(connection.holder, {})[connection] = None
 
     def serve(self, connection: Connection, user: str) -> None:
-        """Has one serve a user, who is its holder from now on. Raises TooManyRequestsError where it
+        """Let a connection serve a user, its holder from now on. Raises TooManyRequestsError if it
         would be more than half of all, unless the user is `DEFAULT`."""
         serving = self._serving[user] - (connection.serves == user)
         if user != DEFAULT and serving >= self.most // 2:

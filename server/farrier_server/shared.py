@@ -25,7 +25,7 @@ class _Answer:
 
 
 class Shared:
-    """For the tasks of one event loop."""
+    """The answers that requests share, for the tasks of one event loop."""
 
     def __init__(self) -> None:
         self._answers: dict[Hashable, _Answer] = {}
