@@ -173,6 +173,7 @@ def test_each_role_starts_by_itself(make_up, model, eventually, tmp_path):
         state = str(tmp_path / "device")
         start("device", "--broker", broker, "--token-file", token, "--state", state, "--name", "x")
         eventually(lambda: " idle " in up.command("devices").stdout)
+        assert up.command("devices", "trust", "x").returncode == 0
         done = up.command("submit", model, "--shape", "x=1,3,13,17", "--trials", "4", "--watch")
         assert done.returncode == 0, done.stderr
         assert "verified on x:" in done.stderr
