@@ -182,7 +182,7 @@ def test_keys_come_from_texts_files_and_folders(tmp_path):
     (tmp_path / ".hidden").write_text("not a key")
     text = f"{keys[3]}, {tmp_path}"
     assert Trust.of_environment({"FARRIER_TRUST": text}).keys == frozenset(keys)
-    assert Trust.of_environment({"FARRIER_TRUST": " "}) is Trust.of_environment({}) is None
+    assert Trust.of_environment({"FARRIER_TRUST": ""}) is Trust.of_environment({}) is None
     (tmp_path / "empty").mkdir()
     (tmp_path / "three.txt").write_text("ed25519:AAAA\n")
     for text, says in [
@@ -190,6 +190,7 @@ def test_keys_come_from_texts_files_and_folders(tmp_path):
         (keys[0].fingerprint, "cannot be read"),
         (str(tmp_path / "empty"), "which names no key"),
         (",", "which names no key"),
+        (" ", "which names no key"),
         (str(tmp_path / "three.txt"), "is not a key"),
     ]:
         with pytest.raises(UsageError, match=f"FARRIER_TRUST .*{says}"):

@@ -45,9 +45,9 @@ class Trust:
 
     @classmethod
     def of_environment(cls, environ: Mapping[str, str] | None = None) -> Trust | None:
-        """Return the keys of FARRIER_TRUST, or None if it is not set. Raises UsageError."""
+        """Return the keys of FARRIER_TRUST, None if it is not set or empty. Raises UsageError."""
         text = (os.environ if environ is None else environ).get("FARRIER_TRUST", "")
-        return cls.of_text(text) if text.strip() else None
+        return cls.of_text(text) if text else None
 
     def __str__(self) -> str:
         shown = sorted(key.fingerprint for key in self.keys)
