@@ -21,6 +21,7 @@ import socket
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from farrier.errors import FarrierError, ServiceError
 from farrier_farm import disk, embedded
@@ -60,8 +61,21 @@ class Entry:
         ).replace("  ", " ")
 
     def shortened(self) -> Entry:
-        """Return the entry with each field cut to the longest length that is kept."""
-        return dataclasses.replace(self, **{n: getattr(self, n)[:_LONGEST] for n in _FIELDS})
+        """Return the entry with each field cut to the longest length that is kept.
+
+        Characters that do not print are escaped: no path makes two lines of one in the log, or
+        tells a terminal what to do."""
+        fields: dict[str, Any] = {
+            name: _printable(getattr(self, name)[:_LONGEST]) for name in _FIELDS
+        }
+        return dataclasses.replace(self, **fields)
+
+
+def _printable(text: str) -> str:
+    if text.isprintable():
+        return text
+    escaped = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return "".join(escaped)[:_LONGEST]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

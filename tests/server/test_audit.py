@@ -118,6 +118,16 @@ def test_strangers_fill_nothing(service):
     assert [(e.user, e.action) for e in entries(service)] == [("default", "session.add")]
 
 
+def test_no_path_writes_lines_of_its_own(service, ann, caplog):
+    with caplog.at_level("INFO", logger="farrier_farm.audit"):
+        ann.put("/v1/%0aINFO audit: eve (admin)%1b[2J%00", json={})
+        ann.delete("/v1/devices/d%0d%0aINFO")
+    logged = [record.getMessage() for record in caplog.records if "audit:" in record.message]
+    noted = [entry.action + entry.object for entry in entries(service, user="ann")]
+    assert len(logged) == len(noted) > 0
+    assert all(map(str.isprintable, logged + noted))
+
+
 def test_commands_on_the_farm_s_machine_are_noted_now_or_later(service, tmp_path):
     home = service.settings.home
 
