@@ -113,6 +113,8 @@ def _is_public(address: _Address) -> bool:
             return _is_public(within)
         if address.teredo is not None:  # through a relay, to whoever it names
             return False
+        if address.is_site_local:  # RFC 3879: still routed within networks that keep fec0::/10
+            return False
     return address.is_global and not (
         address.is_multicast or address.is_reserved or address.is_unspecified
     )
