@@ -114,9 +114,10 @@ def _reference(model: bytes, feed: Mapping[str, Any]) -> Arrays | None:
 
 
 # Operators that onnx's reference computes otherwise than the specification and ONNX Runtime do: LRN
-# leaves all channels but the first as they are, LpNormalization sums elements, not magnitudes, and
-# GlobalMaxPool returns another rank for inputs that are not images.
-_UNTRUSTED = frozenset(("LRN", "LpNormalization", "GlobalMaxPool"))
+# leaves all channels but the first as they are, LpNormalization sums elements, not magnitudes,
+# GlobalMaxPool returns another rank for inputs that are not images, and LpPool scales its last
+# windows under `ceil_mode`.
+_UNTRUSTED = frozenset(("LRN", "LpNormalization", "GlobalMaxPool", "LpPool"))
 
 
 def _by_reference(model: bytes, feed: Mapping[str, Any]) -> Arrays | None:
