@@ -389,3 +389,14 @@ def test_operators_of_hundreds_of_inputs():
     shapes = dict.fromkeys("abc", (2, 3))
     model = small_model(nodes, shapes, outputs=[n.output[0] for n in nodes])
     assert_right(model, {name: normal(*shape) for name, shape in shapes.items()})
+
+
+@pytest.mark.parametrize("shape", [(2, 5, 7, 4), (2, 5, 4)])
+def test_channels_after_a_product_of_as_many_columns(shape):
+    """The numbers of BatchNormalization are of the second axis, though the last is as long."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["m"]),
+        helper.make_node("BatchNormalization", ["m", "s", "b", "s", "s"], ["y"]),
+    ]
+    constants = {"w": normal(4, 5), "s": np.abs(normal(5)) + 0.5, "b": normal(5)}
+    assert_right(small_model(nodes, {"x": shape}, constants=constants), {"x": normal(*shape)})

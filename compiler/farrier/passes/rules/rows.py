@@ -42,7 +42,10 @@ def sink_row_reshape(node: Node, rewriter: Rewriter) -> Replacement | None:
         -1,
         node.outputs[0].type.rank - 1,
     )
-    if not norm and lookup(node.op).kind is not Kind.ELEMENTWISE:
+    # What BatchNormalization has a number of for each channel lies along the second axis, not the
+    # last, and may be as long.
+    is_by_element = lookup(node.op).kind is Kind.ELEMENTWISE and node.op != "BatchNormalization"
+    if not norm and not is_by_element:
         return None
     y = node.outputs[0]
     if not any(_is_row_view(value, y, rewriter) for value in node.inputs):
