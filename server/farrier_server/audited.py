@@ -71,7 +71,7 @@ def _entry(scope: Scope, status: int, body: bytes) -> Entry | None:
     """Return the audit entry of a request, or None if the request is not logged."""
     route = getattr(scope.get("route"), "path", "")
     operation = (scope["method"], route or scope["path"])
-    answer = _told(body)
+    answer = _json_object(body)
     caller: Caller | None = scope.get(CALLER)
     if caller is not None:
         user, role = caller.owner, str(caller.role)
@@ -83,7 +83,7 @@ def _entry(scope: Scope, status: int, body: bytes) -> Entry | None:
         return None  # there is no such route
     if operation == _PIECE and status < 400:
         return None
-    objects = [*scope.get("path_params", {}).values(), _made(answer) if status < 400 else ""]
+    objects = [*scope.get("path_params", {}).values(), _id_in(answer) if status < 400 else ""]
     if operation[1].startswith(_MODELS):
         objects = [""]
     return Entry(
@@ -104,14 +104,14 @@ def action(method: str, path: str) -> str:
     return ".".join(names if ends_with_verb else [*names, _VERBS[method]])
 
 
-def _made(answer: Mapping[str, Any]) -> str:
-    """The id of what an answer is about: of a job, a model, an upload, or the name of a user."""
+def _id_in(answer: Mapping[str, Any]) -> str:
+    """Return the id in an answer, of a job, a model or an upload, or the name of its user."""
     user = answer.get("user")
     return str(answer.get("id") or (user.get("name", "") if isinstance(user, dict) else ""))
 
 
-def _told(body: bytes) -> dict[str, Any]:
-    """The object that an answer is; empty for any other."""
+def _json_object(body: bytes) -> dict[str, Any]:
+    """Return an answer that is a JSON object, and an empty object for any other."""
     try:
         answer = json.loads(body)
     except ValueError:

@@ -125,8 +125,9 @@ def _refusal(message: str, way_out: str, trust: Trust) -> ArtifactError:
 
 @contextlib.contextmanager
 def own_artifacts() -> Iterator[None]:
-    """A context in which this process and those that it starts load unsigned artifacts: it has just
-    compiled them itself, into a folder of its own."""
+    """A context in which this process and those that it starts load unsigned artifacts.
+
+    It is for artifacts that the process has just compiled itself, into a folder of its own."""
     before = os.environ.pop(VARIABLE, None)
     try:
         yield

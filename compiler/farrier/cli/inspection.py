@@ -47,9 +47,9 @@ def _inspect_artifact(path: Path, as_json: bool) -> None:
     artifact = load(path)
     signature = artifact.signature
     if as_json:
-        told = json.loads(artifact.manifest.to_json())
-        told["signed_by"] = None if signature is None else str(signature.key)
-        typer.echo(json.dumps(told, indent=1))
+        document = json.loads(artifact.manifest.to_json())
+        document["signed_by"] = None if signature is None else str(signature.key)
+        typer.echo(json.dumps(document, indent=1))
         return
     for line in _artifact_lines(artifact):
         typer.echo(_plain(line))

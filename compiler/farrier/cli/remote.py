@@ -240,8 +240,8 @@ def devices(
     columns.append("tags")
     table = Table(_id("device"), _id("class"), *columns, box=None)
     with Client(server) as client:
-        found = client.devices(tag=tag)
-        for device in found:
+        registered = client.devices(tag=tag)
+        for device in registered:
             about = device.description
             table.add_row(
                 device.id,
@@ -258,7 +258,7 @@ def devices(
                 " ".join(device.tags),
             )
     print_table(table)
-    for device in found:
+    for device in registered:
         if device.unfit:
             typer.echo(f"{device.id}: {device.unfit}")
 

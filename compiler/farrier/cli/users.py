@@ -31,9 +31,9 @@ def users(context: typer.Context, server: ServerOption = None) -> None:
     if context.invoked_subcommand is not None:
         return
     with Client(server) as client:
-        found = client.users.list()
+        accounts = client.users.list()
     table = Table("name", "role", "group", "since", "expires", box=None)
-    for user in found:
+    for user in accounts:
         table.add_row(user.name, user.role, user.group, _day(user.created), _end(user))
     print_table(table)
 

@@ -1,4 +1,4 @@
-"""The verbs `farrier webhooks`: URLs that are told what happens."""
+"""The verbs `farrier webhooks`: URLs to which the farm posts what happens."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def pack_blocks(blocks: Sequence[Block]) -> tuple[dict[str, int], int]:
     Management for Deep Neural Net Inference", 2020, section 5.2). While that takes more than is
     alive at once, the blocks that end highest go first in the next attempt (Joslin and Clements,
     "Squeaky Wheel Optimization", 1999). Where that goes round in circles, single blocks change
-    their turn in the best order found, half of the time one of those that end highest.
+    their turn in the best order so far, half of the time one of those that end highest.
     """
     order = sorted(blocks, key=lambda b: (-typical(b.nbytes), b.first, b.name))
     least = alive_at_once(blocks)

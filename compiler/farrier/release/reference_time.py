@@ -23,7 +23,7 @@ from farrier.release.limits import MOST_TIMES, REFERENCE_S, VARIABLE
 # of matrices reach on the machine of docs/performance.md.
 _ELEMENTS_A_SECOND = 2e7
 _PRODUCTS_A_SECOND = 2e8
-_WHOLE_SHARE = 0.5  # of what is left, for inputs that may be no sensible ones
+_WHOLE_SHARE = 0.5  # of the time left, for inputs that may make no sense to the model
 
 
 def reference_s(environ: Mapping[str, str]) -> float:
@@ -47,9 +47,10 @@ class ReferenceTime:
 
     @contextlib.contextmanager
     def spent(self, *, is_whole: bool = False) -> Iterator[None]:
-        """Around runs. Raises OutOfTimeError where there is no time left for them. Inputs that are
-        drawn from whole types (`is_whole`) may ask for what nobody waits for, so they have a share
-        of the time alone, and others are left the rest."""
+        """A context that counts the time of runs. Raises OutOfTimeError if there is none left.
+
+        Inputs that are drawn from the whole range of their types (`is_whole`) may ask for more work
+        than anybody waits for, so they have a share of the time, and leave the rest to others."""
         begin = time.monotonic()
         try:
             with time_limit(self._left_s * (_WHOLE_SHARE if is_whole else 1.0)):

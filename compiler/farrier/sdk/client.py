@@ -734,7 +734,7 @@ class Client(Closing):
     # Devices
 
     def devices(self, *, tag: str = "") -> list[Device]:
-        """The devices that are registered, connected or not; with a tag those that have it."""
+        """Return the registered devices, connected or not, or only those with a tag."""
         found: list[Device] = []
         after = ""
         while True:

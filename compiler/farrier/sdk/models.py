@@ -143,7 +143,7 @@ class AuditEntry:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Webhook:
-    """A URL that is told what happens. `secret` is there in the answer that made it alone."""
+    """A URL to which the farm posts what happens. Only the reply to its creation has `secret`."""
 
     id: str
     url: str
