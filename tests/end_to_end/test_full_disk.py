@@ -34,7 +34,9 @@ def test_a_full_disk_is_told_of_and_the_farm_goes_on_when_there_is_room(
             disk.free()
             eventually(lambda: up.command("jobs").returncode == 0)
             assert client.job(before.id) == before
-            client.wait(client.submit(model, shapes=SHAPES, name="after").id)
+            # The device could not say that it is there while Valkey was away.
+            after = client.submit(model, shapes=SHAPES, name="after", wait_for_device=True)
+            client.wait(after.id)
         _, said = up.end()
         assert "Valkey had died and does not come up" in said
         assert "with everything that was acknowledged" in said
