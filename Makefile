@@ -28,11 +28,12 @@ demo: $(READY)  ## The main job, end to end: serve, upload, tune, verify, downlo
 test: $(READY)  ## All tests but the slow ones; three at once, since many wait.
 	$(BIN)/python -m pytest -n 3 -m "not slow and not browser"
 
-check: $(READY)  ## Style, types, layering.
+check: $(READY)  ## Style, types, layering, language.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.language
 
 bench: $(READY)  ## Latency beside what a user would pick instead; ARGS="--quick" takes a minute.
 	$(BIN)/python -m bench $(ARGS)
@@ -85,6 +86,7 @@ explore: $(READY)  ## 5,000 random models (ARGS="--count 100 --seed 7"), and pro
 format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(BIN)/python -m tests.language --update
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
