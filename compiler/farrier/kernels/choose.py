@@ -27,8 +27,7 @@ from farrier.records.record import pairs
 from farrier.space import Space
 from farrier.targets import Target, backend_of
 
-_SLOW_RULE = "fallback"
-_SLOW_S = 5e-6  # seconds of a call by that rule that a user should know of
+_SLOW_S = 5e-6  # seconds of a call in serial scalar code that a user should know of
 MARGIN = 0.01  # what a schedule must win over the default by
 
 
@@ -113,8 +112,8 @@ def choose_defaults(
             raise _of_model(error, task, calls) from error
         except CompilerError as error:
             raise of_kernel(error, task.symbol, origins.get(key, "")) from error
-        if space.rule.name == _SLOW_RULE and space.cost(space.candidates()).min() > _SLOW_S:
-            listener(Warned(f"no schedule rule knows {task.name}: it runs, slowly"))
+        if space.slow_reason is not None and space.seconds(space.default()) > _SLOW_S:
+            listener(Warned(f"{task.name} runs slowly: {space.slow_reason}"))
         for reason in space.passed_over:
             listener(Warned(f"{task.name} is scheduled by the rule {space.rule.name}: {reason}"))
         choices[key] = ScheduledTask(

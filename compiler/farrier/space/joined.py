@@ -54,7 +54,7 @@ class JoinedSpace(Space):
         places = np.cumsum([0, *(len(space.knobs) for space in spaces)])
         self._places = [slice(*ends) for ends in itertools.pairwise(places)]
         self.program, self.describe = known.program, lambda: known.about
-        self.passed_over = known.passed_over
+        self.passed_over, self.slow_reason = known.passed_over, known.slow_reason
 
     @property
     def rules(self) -> tuple[RuleId, ...]:

@@ -102,7 +102,8 @@ class Space:
     row into a schedule of the task's naive loop nests. A space is never empty. `program` is what
     `for_program` made it of: from that another process makes an equal one. `about` are features
     of the task and the machine, which all candidates share. `passed_over` says why rules that come
-    first in the order of the rules do not schedule the task.
+    first in the order of the rules do not schedule the task. `slow_reason` says why the default
+    runs element by element on one thread; None where it does not.
     """
 
     def __init__(
@@ -123,6 +124,7 @@ class Space:
         )
         self.describe: Callable[[], Mapping[str, float]] = dict  # finds `about`
         self.passed_over: tuple[str, ...] = ()
+        self.slow_reason: str | None = None
         self._tried: tuple[Decisions, Schedule] | None = None  # what `try_default` made
         self._whole: Population | None = None
         self._traces: dict[bytes, str] = {}  # of what was scheduled, by row

@@ -30,10 +30,12 @@ def space(program: TensorProgram, target: Target, threads: int) -> Space:
         seconds = np.full(len(columns["serial"]), max(work, 1.0) / machine.hertz)
         return Estimate(seconds, {"overhead": seconds})
 
-    return Space(
+    serial = Space(
         RULE,
         (Knob("serial", (1,)),),
         lambda columns: columns["serial"] == 1,
         estimate,
         lambda decisions: Schedule(to_loops(program)),
     )
+    serial.slow_reason = "no schedule rule knows it"
+    return serial
