@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from farrier.ir.parser import parse_ir
-from farrier.targets.cpu.space.epilogue import reads_of
+from farrier.space.operations import reads_of
 
 _SQUARE = """@program
 def square(x: f32[3]):

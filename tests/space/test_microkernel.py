@@ -12,11 +12,11 @@ from space_programs import Region, nchwc, tensor
 from farrier.ir.types import DType
 from farrier.records import Context
 from farrier.space.machine import Machine
+from farrier.space.operations import operations
 from farrier.targets import Target
 from farrier.targets.cpu.codegen.compile import assembly
 from farrier.targets.cpu.codegen.emit import emit_function
 from farrier.targets.cpu.rules import for_program
-from farrier.targets.cpu.space.epilogue import operations
 from farrier.targets.cpu.space.microkernel import LoopOrder, Problem, window_reads
 
 AVX2 = Target("x86_64-unknown-linux-gnu", "x86-64-v3", (), 256, 16, 2, 48 << 10, 1 << 20, 1 << 25)

@@ -36,6 +36,8 @@ from farrier.lower.loops import to_loops
 from farrier.records import RuleId
 from farrier.schedule import Schedule
 from farrier.space.machine import Machine
+from farrier.space.operations import operations
+from farrier.space.rewrites import without_halos
 from farrier.space.space import Columns, Decisions, Estimate, Floats, Knob, Space
 from farrier.targets import Target
 from farrier.targets.cpu.space import microkernel
@@ -73,14 +75,10 @@ from farrier.targets.cpu.space.contraction import (
     volume,
 )
 from farrier.targets.cpu.space.dot_products import Grouping, find_grouping
-from farrier.targets.cpu.space.epilogue import inline_once, keep_values, operations
+from farrier.targets.cpu.space.epilogue import inline_once, keep_values
 from farrier.targets.cpu.space.key_blocks import BLOCK, CONTEXT, in_key_blocks
 from farrier.targets.cpu.space.nests import run_parallel
-from farrier.targets.cpu.space.operands import (
-    PACKED,
-    pack_lane_operand,
-    without_halos,
-)
+from farrier.targets.cpu.space.operands import PACKED, pack_lane_operand
 from farrier.targets.cpu.space.tiled_sum import TiledSum
 
 RULE = RuleId("attention", version=6)

@@ -30,6 +30,7 @@ from farrier.lower.loops import to_loops
 from farrier.records import RuleId
 from farrier.schedule import Schedule
 from farrier.space.machine import Machine
+from farrier.space.rewrites import accumulate, without_halos
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
 from farrier.targets import Target
 from farrier.targets.cpu.space.attention_costs import (
@@ -64,12 +65,7 @@ from farrier.targets.cpu.space.contraction import (
 )
 from farrier.targets.cpu.space.epilogue import inline_once, keep_values
 from farrier.targets.cpu.space.nests import run_parallel
-from farrier.targets.cpu.space.operands import (
-    PACKED,
-    accumulate,
-    pack_lane_operand,
-    without_halos,
-)
+from farrier.targets.cpu.space.operands import PACKED, pack_lane_operand
 from farrier.targets.cpu.space.tile_unit import TileUnit, unit_of
 from farrier.targets.cpu.space.tiled_product import TiledProduct, find_unit
 

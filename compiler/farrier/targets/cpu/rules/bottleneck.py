@@ -32,6 +32,8 @@ from farrier.lower.loops import to_loops
 from farrier.records import RuleId
 from farrier.schedule import Schedule
 from farrier.space.machine import Machine
+from farrier.space.operations import operations, reads_of
+from farrier.space.rewrites import accumulate, without_halos
 from farrier.space.space import Columns, Decisions, Estimate, Floats, Knob, Space
 from farrier.targets import Target
 from farrier.targets.cpu.space import microkernel
@@ -45,16 +47,10 @@ from farrier.targets.cpu.space.contraction import (
     volume,
 )
 from farrier.targets.cpu.space.dot_products import Grouping, find_grouping
-from farrier.targets.cpu.space.epilogue import inline_once, keep_values, operations, reads_of
+from farrier.targets.cpu.space.epilogue import inline_once, keep_values
 from farrier.targets.cpu.space.microkernel import LoopOrder
 from farrier.targets.cpu.space.nests import run_parallel
-from farrier.targets.cpu.space.operands import (
-    PADDED,
-    accumulate,
-    by_first_use,
-    hoist_padding,
-    without_halos,
-)
+from farrier.targets.cpu.space.operands import PADDED, by_first_use, hoist_padding
 from farrier.targets.cpu.space.shortlist import Tile, parts, shortlist, tile_extents, tiles_of
 from farrier.targets.cpu.space.tiled_sum import TiledSum
 

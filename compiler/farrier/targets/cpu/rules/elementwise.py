@@ -35,12 +35,13 @@ from farrier.lower.loops import to_loops
 from farrier.records import RuleId
 from farrier.schedule import Schedule
 from farrier.space.machine import Machine
+from farrier.space.operations import operations, reads_of
+from farrier.space.rewrites import without_halos
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
 from farrier.targets import Target
 from farrier.targets.cpu.space.contraction import innermost_axis, is_elementwise
-from farrier.targets.cpu.space.epilogue import inline_once, keep_values, operations, reads_of
+from farrier.targets.cpu.space.epilogue import inline_once, keep_values
 from farrier.targets.cpu.space.nests import exact_extents, loop_extents, share
-from farrier.targets.cpu.space.operands import without_halos
 from farrier.targets.cpu.space.squares import SMALLEST, turn_squares
 
 RULE = RuleId("elementwise", version=7)

@@ -11,9 +11,9 @@ from farrier.lower.loops import to_loops
 from farrier.records import RuleId
 from farrier.schedule import Schedule
 from farrier.space.machine import Machine
+from farrier.space.operations import operations
 from farrier.space.space import Columns, Estimate, Knob, Space
 from farrier.targets import Target
-from farrier.targets.cpu.space.epilogue import operations
 
 RULE = RuleId("fallback", version=6)
 

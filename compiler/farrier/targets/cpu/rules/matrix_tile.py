@@ -33,6 +33,7 @@ from farrier.lower.loops import to_loops
 from farrier.records import RuleId
 from farrier.schedule import Schedule
 from farrier.space.machine import Ints, Machine
+from farrier.space.rewrites import accumulate, without_halos
 from farrier.space.space import Columns, Decisions, Estimate, Floats, Knob, Space
 from farrier.targets import Target
 from farrier.targets.cpu.space import microkernel
@@ -48,7 +49,7 @@ from farrier.targets.cpu.space.contraction import (
 )
 from farrier.targets.cpu.space.epilogue import inline_once, keep_values
 from farrier.targets.cpu.space.nests import loop_extents, run_parallel
-from farrier.targets.cpu.space.operands import accumulate, by_first_use, without_halos
+from farrier.targets.cpu.space.operands import by_first_use
 from farrier.targets.cpu.space.tile_unit import TileUnit, panels_cover
 from farrier.targets.cpu.space.tiled_product import TiledProduct, find_unit
 

@@ -31,6 +31,8 @@ from farrier.lower.loops import to_loops
 from farrier.records import RuleId
 from farrier.schedule import Schedule
 from farrier.space.machine import Machine
+from farrier.space.operations import operations
+from farrier.space.rewrites import accumulate, without_halos
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
 from farrier.targets import Target
 from farrier.targets.cpu.space import microkernel
@@ -47,21 +49,19 @@ from farrier.targets.cpu.space.contraction import (
     window_along,
 )
 from farrier.targets.cpu.space.dot_products import Grouping, find_grouping
-from farrier.targets.cpu.space.epilogue import inline_once, keep_values, operations
+from farrier.targets.cpu.space.epilogue import inline_once, keep_values
 from farrier.targets.cpu.space.interleave import INTERLEAVED, PhaseAxis, find_phase_axes, take_apart
 from farrier.targets.cpu.space.microkernel import LoopOrder
 from farrier.targets.cpu.space.nests import exact_extents, loop_extents, run_parallel
 from farrier.targets.cpu.space.operands import (
     PACKED,
     PADDED,
-    accumulate,
     by_first_use,
     hoist_padding,
     lay_out_packed,
     pack,
     pack_groups,
     pack_lane_operand,
-    without_halos,
 )
 from farrier.targets.cpu.space.tiled_sum import UNROLLED, TiledSum
 

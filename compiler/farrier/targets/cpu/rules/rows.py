@@ -32,12 +32,12 @@ from farrier.lower.loops import to_loops
 from farrier.records import RuleId
 from farrier.schedule import Schedule
 from farrier.space.machine import Machine
+from farrier.space.operations import operations, reads_of
+from farrier.space.rewrites import accumulate, without_halos
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
 from farrier.targets import Target
 from farrier.targets.cpu.space.contraction import innermost_axis
-from farrier.targets.cpu.space.epilogue import operations, reads_of
 from farrier.targets.cpu.space.nests import exact_extents, share
-from farrier.targets.cpu.space.operands import accumulate, without_halos
 from farrier.targets.cpu.space.partials import reduce_on_lanes, reduced_axes
 
 RULE = RuleId("rows", version=9)

@@ -34,6 +34,8 @@ from farrier.lower.loops import to_loops
 from farrier.records import RuleId
 from farrier.schedule import Schedule
 from farrier.space.machine import Machine
+from farrier.space.operations import operations, reads_of
+from farrier.space.rewrites import without_halos
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
 from farrier.targets import Target
 from farrier.targets.cpu.space import microkernel
@@ -48,10 +50,10 @@ from farrier.targets.cpu.space.contraction import (
     whole_panels,
 )
 from farrier.targets.cpu.space.dot_products import Grouping, find_grouping
-from farrier.targets.cpu.space.epilogue import inline_once, keep_values, operations, reads_of
+from farrier.targets.cpu.space.epilogue import inline_once, keep_values
 from farrier.targets.cpu.space.microkernel import LoopOrder
 from farrier.targets.cpu.space.nests import exact_extents, run_parallel
-from farrier.targets.cpu.space.operands import by_first_use, without_halos
+from farrier.targets.cpu.space.operands import by_first_use
 from farrier.targets.cpu.space.tiled_sum import UNROLLED, TiledSum
 
 RULE = RuleId("winograd", version=7)

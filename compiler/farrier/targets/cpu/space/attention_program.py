@@ -11,6 +11,7 @@ from farrier.ir.expr import Axis, Buffer, Cast, Const, Load, Reduce, ReduceOp, S
 from farrier.ir.substitute import Substitution, loads
 from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.walk import rewrite
+from farrier.space.rewrites import accumulate
 from farrier.targets.cpu.space.contraction import (
     Contraction,
     contraction_of,
@@ -19,7 +20,7 @@ from farrier.targets.cpu.space.contraction import (
     is_permuted,
     volume,
 )
-from farrier.targets.cpu.space.operands import PACKED, accumulate, factor_out
+from farrier.targets.cpu.space.operands import PACKED, factor_out
 
 VALUES = "packed_values"
 

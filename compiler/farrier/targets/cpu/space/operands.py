@@ -30,9 +30,10 @@ from farrier.ir.substitute import Substitution, loads, variables
 from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import Layout, PhysicalDim, Shape
 from farrier.schedule import Schedule
+from farrier.space.operations import reads_of
+from farrier.space.rewrites import replaced, sum_buffer
 from farrier.targets.cpu.space.contraction import Contraction
 from farrier.targets.cpu.space.dot_products import Neighbours
-from farrier.targets.cpu.space.epilogue import reads_of
 from farrier.targets.cpu.space.nests import loop_extents
 from farrier.targets.cpu.space.squares import SMALLEST, turn_squares
 
@@ -211,23 +212,6 @@ def _with_operand(
     return dataclasses.replace(program, stages=tuple(stages))
 
 
-def accumulate(program: TensorProgram, at: int = -1) -> TensorProgram:
-    """The program with a buffer of its own for the reduction of stage `at`, which then copies it;
-    as it was where that stage reduces nothing.
-
-    before:  conv[n, oc] = sum(...)
-    after:   conv_sum[n, oc] = sum(...)
-             conv[n, oc] = conv_sum[n, oc]
-    """
-    stage = program.stages[at]
-    if not isinstance(stage.body, Reduce):
-        return program
-    made = dataclasses.replace(stage, buffer=_sum_buffer(stage))
-    point = tuple(Var(axis.name) for axis in stage.axes)
-    copy = Stage(stage.buffer, stage.axes, Load(made.buffer, point))
-    return _replaced(program, stage, made, copy)
-
-
 def factor_out(program: TensorProgram, contraction: Contraction) -> TensorProgram:
     """The program with a factor of the point operand applied to the sum, where it does not vary
     along what is summed; as it was where the point operand has no such factor.
@@ -255,47 +239,10 @@ def factor_out(program: TensorProgram, contraction: Contraction) -> TensorProgra
     product = stage.body.body
     sides = (rest if side == point else side for side in (product.left, product.right))
     total = Reduce(stage.body.op, stage.body.axes, Binary(BinaryOp.MUL, *sides))
-    made = Stage(_sum_buffer(stage), stage.axes, total)
+    made = Stage(sum_buffer(stage), stage.axes, total)
     at = tuple(Var(axis.name) for axis in stage.axes)
     scaled = Binary(BinaryOp.MUL, Load(made.buffer, at), constant[0])
-    program = _replaced(program, stage, made, Stage(stage.buffer, stage.axes, scaled))
+    program = replaced(program, stage, made, Stage(stage.buffer, stage.axes, scaled))
     kept = tuple(s for s in program.stages if s is not source)
     read = any(load.buffer.name == source.buffer.name for s in kept for load in loads(s.body))
     return program if read else dataclasses.replace(program, stages=kept)
-
-
-def _sum_buffer(stage: Stage) -> Buffer:
-    """Where a reduction is computed apart from the stage's own buffer."""
-    layout = stage.buffer.layout
-    bare = None if layout is None else dataclasses.replace(layout, halo=())
-    name = f"{stage.buffer.name}_sum"
-    return dataclasses.replace(stage.buffer, name=name, layout=bare, scope=MemoryScope.WORKSPACE)
-
-
-def _replaced(program: TensorProgram, old: Stage, *new: Stage) -> TensorProgram:
-    at = program.stages.index(old)
-    return dataclasses.replace(
-        program, stages=(*program.stages[:at], *new, *program.stages[at + 1 :])
-    )
-
-
-def without_halos(program: TensorProgram) -> TensorProgram:
-    """The program with no halo around what only its own stages read."""
-    outputs = {buffer.name for buffer in program.outputs}
-    bare = {
-        stage.buffer.name: dataclasses.replace(
-            stage.buffer, layout=dataclasses.replace(stage.buffer.layout, halo=())
-        )
-        for stage in program.stages
-        if stage.buffer.name not in outputs
-        and stage.buffer.layout is not None
-        and any(map(any, stage.buffer.layout.halo))
-    }
-    if not bare:
-        return program
-    change = Substitution(buffers=bare)
-    stages = tuple(
-        Stage(bare.get(s.buffer.name, s.buffer), s.axes, change.expr(s.body))
-        for s in program.stages
-    )
-    return dataclasses.replace(program, stages=stages)

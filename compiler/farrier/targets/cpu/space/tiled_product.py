@@ -18,6 +18,7 @@ from farrier.intrinsics import TileProduct
 from farrier.ir.expr import Binary, Cast, MemoryScope, Reduce, Var
 from farrier.ir.types import Layout
 from farrier.schedule import Schedule
+from farrier.space.operations import operations
 from farrier.space.space import Floats
 from farrier.targets import Target
 from farrier.targets.cpu.space.contraction import (
@@ -29,7 +30,6 @@ from farrier.targets.cpu.space.contraction import (
     window_along,
 )
 from farrier.targets.cpu.space.dot_products import neighbours
-from farrier.targets.cpu.space.epilogue import operations
 from farrier.targets.cpu.space.tile_unit import TileUnit, row_counts, unit_of
 
 

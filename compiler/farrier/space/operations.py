@@ -1,0 +1,50 @@
+"""The operations and reads of stages, as analytic models count them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from farrier.ir.expr import Binary, BinaryOp, ByteTable, Expr, Load, Select, Unary, UnaryOp
+from farrier.ir.special import FUNCTIONS
+from farrier.ir.tensor import Stage
+from farrier.ir.walk import children, walk
+
+_SERIES = frozenset(map(UnaryOp, FUNCTIONS))
+_SERIES_COST = 15  # The polynomial of exp takes about fifteen operations.
+_DIVISION_COST = 4  # A division occupies its port about as long as four multiplications.
+_TABLE_COST = 4  # A machine that looks bytes up at once needs about four instructions for it.
+
+
+def reads_of(buffer: str, stages: Iterable[Stage]) -> int:
+    """Return the number of places at which the stages read a buffer."""
+    nodes = (node for stage in stages for node in walk(stage.body))
+    return sum(isinstance(node, Load) and node.buffer.name == buffer for node in nodes)
+
+
+def operations(stages: Iterable[Stage]) -> int:
+    """Return the arithmetic operations of one element, a function of libm counted as its series.
+
+    Addresses and tests for padding are left out: they are computed once a vector, or leave the
+    loop.
+    """
+    return sum(_operations(stage.body) for stage in stages)
+
+
+def _operations(expr: Expr) -> int:
+    inner = children(expr)
+    match expr:
+        case Load():
+            return 1
+        case Unary(op, _):
+            own = _SERIES_COST if op in _SERIES else 1
+        case Binary(op, _, _):
+            own = _DIVISION_COST if op.value in ("div", "pow") else 1
+            own = _SERIES_COST if op is BinaryOp.SWISH else own
+        case Select(condition, then, otherwise):
+            own = 1 if any(isinstance(node, Load) for node in walk(condition)) else 0
+            inner = [condition, then, otherwise] if own else [then, otherwise]
+        case ByteTable():
+            own = _TABLE_COST
+        case _:
+            own = 0
+    return own + sum(_operations(child) for child in inner)

@@ -1,0 +1,65 @@
+"""Rewrites of a program that any space may begin with: sums apart from what reads them, no halos
+inside a kernel."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from farrier.ir.expr import Buffer, Load, MemoryScope, Reduce, Var
+from farrier.ir.substitute import Substitution
+from farrier.ir.tensor import Stage, TensorProgram
+
+
+def accumulate(program: TensorProgram, at: int = -1) -> TensorProgram:
+    """Return the program with a buffer of its own for the reduction of stage `at`, which then
+    copies it; the same program if that stage reduces nothing.
+
+    before:  conv[n, oc] = sum(...)
+    after:   conv_sum[n, oc] = sum(...)
+             conv[n, oc] = conv_sum[n, oc]
+    """
+    stage = program.stages[at]
+    if not isinstance(stage.body, Reduce):
+        return program
+    total = dataclasses.replace(stage, buffer=sum_buffer(stage))
+    point = tuple(Var(axis.name) for axis in stage.axes)
+    copy = Stage(stage.buffer, stage.axes, Load(total.buffer, point))
+    return replaced(program, stage, total, copy)
+
+
+def without_halos(program: TensorProgram) -> TensorProgram:
+    """Return the program with no halo around what only its own stages read."""
+    outputs = {buffer.name for buffer in program.outputs}
+    bare = {
+        stage.buffer.name: dataclasses.replace(
+            stage.buffer, layout=dataclasses.replace(stage.buffer.layout, halo=())
+        )
+        for stage in program.stages
+        if stage.buffer.name not in outputs
+        and stage.buffer.layout is not None
+        and any(map(any, stage.buffer.layout.halo))
+    }
+    if not bare:
+        return program
+    change = Substitution(buffers=bare)
+    stages = tuple(
+        Stage(bare.get(s.buffer.name, s.buffer), s.axes, change.expr(s.body))
+        for s in program.stages
+    )
+    return dataclasses.replace(program, stages=stages)
+
+
+def sum_buffer(stage: Stage) -> Buffer:
+    """Return the buffer of a reduction that is computed apart from the stage's own."""
+    layout = stage.buffer.layout
+    bare = None if layout is None else dataclasses.replace(layout, halo=())
+    name = f"{stage.buffer.name}_sum"
+    return dataclasses.replace(stage.buffer, name=name, layout=bare, scope=MemoryScope.WORKSPACE)
+
+
+def replaced(program: TensorProgram, old: Stage, *new: Stage) -> TensorProgram:
+    """Return the program with the stages `new` in the place of `old`."""
+    at = program.stages.index(old)
+    return dataclasses.replace(
+        program, stages=(*program.stages[:at], *new, *program.stages[at + 1 :])
+    )
