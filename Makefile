@@ -35,7 +35,7 @@ check: $(READY)  ## Style, types, layering, language.
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.language
 
-bench: $(READY)  ## Latency beside what a user would pick instead; ARGS="--quick" takes a minute.
+bench: $(READY)  ## Latency beside what a user would pick instead; ARGS="--quick" takes a minute, ARGS=--operators compares single operators.
 	$(BIN)/python -m bench $(ARGS)
 
 bench-tuning: $(READY)  ## How well schedules are chosen; measures for an hour at most, goes on where it was. docs/tuning.md.

@@ -4,6 +4,7 @@
                     [--threads 1,2] [--rounds 15] [--target x86-64-v3] [--precision bf16]
                     [--trials N | --budget 5m] [--records FILE] [--peers onnxruntime,openvino,…]
                     [--python tvm=/opt/tvm/bin/python] [--json FILE] [--svg FILE]
+    python -m bench --operators [--help | …]    models of one operator each (bench/operators)
 
 Each engine runs in its own process, in turn with the others, and is stopped in between; outputs are
 compared first. A ratio is Farrier's latency over the engine's, round by round, and the median of
@@ -26,6 +27,7 @@ from rich.console import Console
 
 from bench import plot, report
 from bench.measure import Peer, Result, Settings, measure, ratio
+from bench.operators import __main__ as operators
 from bench.workloads import NAMES, QUANTIZED, QUICK, workload
 from farrier.bench.race import ENGINES, Entrant, missing_packages
 from farrier.cli.show import ProgressView
@@ -40,6 +42,8 @@ _QUICK_ROUNDS = 7
 
 
 def main() -> int:
+    if "--operators" in sys.argv[1:]:
+        return operators.main()
     arguments = _parser().parse_args()
     width = None if sys.stdout.isatty() else _PIPED_COLUMNS
     console = Console(highlight=False, soft_wrap=True, width=width)
@@ -108,6 +112,11 @@ def _parser() -> argparse.ArgumentParser:
         "--quantized",
         action="store_true",
         help="models by ONNX Runtime's quantizer, each beside what it was made of",
+    )
+    which.add_argument(
+        "--operators",
+        action="store_true",
+        help="models of one operator each, with options of their own: --operators --help",
     )
     peers = [engine for engine in ENGINES if engine != "farrier"]
     parser.add_argument("--peers", default=",".join(peers), help="by comma")
