@@ -1,20 +1,32 @@
-"""TreeEnsemble: decision trees whose leaves vote for targets, as nodes in packed arrays.
+"""TreeEnsemble: decision trees whose leaves vote for targets, packed for walks without branches.
 
-Every node asks whether one feature is at most its split, or where `equal` is true, whether it is
-that; `missing` says whether NaN counts as a yes. Children and roots are positions of nodes, or
--1 - l for the leaf l, whose votes are those from first[l] to first[l + 1]. A node stands behind its
-parents, so that every walk ends; the importer (`rewrites/trees.py`) brings all forms of ONNX into
-this one.
+Every slot is a node or a leaf; a tree lies in one piece, breadth first. A node moves a row to its
+pair of slots: to the second one if the row's feature is less than the node's split, else, and with
+it for NaN, to the first. A leaf's split is -∞, and its pair is itself, so that a row which has
+arrived stays there: the number of steps is the depth of the tree, and rows do not wait for one
+another's comparisons. `links` holds where a slot's pair starts, and below it, in
+`bits` bits, the feature. Features from `negated` on are the others with the opposite sign, by which
+a node sends NaN the other way; `negated` is 0 if there are none.
+
+`leaves` are the numbers of leaves by slot. Their votes are a row of a matrix for each leaf, or if
+most of it were empty, those from first[l] to first[l + 1] of a list. Roots are padded to a multiple
+of `LANES` by leaves without votes. The importer (`rewrites/forest_layout.py`) brings all forms of
+ONNX into this one.
 """
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Any
+
 import numpy as np
 
+from farrier.ir.dim import ceildiv
+from farrier.ir.expr import BinaryOp
 from farrier.ir.graph import Node
-from farrier.ir.types import TensorType
+from farrier.ir.types import DType, TensorType
 from farrier.ops.builder import attributes_of
-from farrier.ops.nest import LoopBuilder
+from farrier.ops.nest import LoopBuilder, Tensor
 from farrier.ops.operator import (
     Array,
     Arrays,
@@ -28,79 +40,215 @@ from farrier.ops.operator import (
     present,
     required,
 )
-from farrier.ops.scalar import both, either, equal, maximum, minimum, number, unequal, where
+from farrier.ops.scalar import Scalar, bits, cast, maximum, minimum, number
 
-_INPUTS = 11  # x, roots, features, splits, equal, missing, yes, no, first, targets, weights
+LANES = 8  # Walks at once, which hide the latency of a step; their slots fill the registers.
+_CHUNK = 32  # Rows that visit a tree one after the other while it is in the nearest cache.
+_VOTES = 6  # The position of the votes among the inputs.
 _COMBINE = {"sum": np.add, "min": np.minimum, "max": np.maximum}
 
 
 def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
-    x, *others = (required(types, position) for position in range(_INPUTS))
-    if x.rank != 2 or any(kind.rank != 1 for kind in others):
-        raise Mismatch(f"its input {x.shape} is no matrix, or its nodes are no vectors")
+    x, votes = required(types, 0), required(types, _VOTES)
+    if x.rank != 2 or any(required(types, place).rank != 1 for place in range(1, _VOTES)):
+        raise Mismatch(f"its input {x.shape} is no matrix, or its slots are no vectors")
+    if votes.rank != (1 if len(types) > _VOTES + 1 else 2):
+        raise Mismatch(f"votes of the shape {votes.shape}")
     if attrs["aggregate"] not in _COMBINE:
         raise Mismatch(f"votes that are aggregated by {attrs['aggregate']!r}")
     return (TensorType(x.dtype, (x.shape[0], int_attr(attrs, "count"))),)
 
 
-def _initial(attrs: Attrs, array: Array) -> float:
-    """What a target starts from."""
-    largest = float(np.finfo(array.dtype).max)
-    return {"sum": 0.0, "min": largest, "max": -largest}[str(attrs["aggregate"])]
+def initial(aggregate: str, dtype: np.dtype[Any]) -> float:
+    """Return the total of a target that has no votes."""
+    largest = float(np.finfo(dtype).max)
+    return {"sum": 0.0, "min": largest, "max": -largest}[aggregate]
 
 
 def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
-    x, roots, features, splits, same, missing, yes, no, first, targets, weights = (
-        present(arrays, position) for position in range(_INPUTS)
-    )
-    combine = _COMBINE[str(attrs["aggregate"])]
-    totals = np.full((len(x), int_attr(attrs, "count")), _initial(attrs, x), x.dtype)
-    for row, total in zip(x, totals, strict=True):
-        for at in roots.tolist():
-            while at >= 0:
-                value = row[features[at]]
-                goes = value == splits[at] if same[at] else value <= splits[at]
-                goes = goes or (missing[at] and np.isnan(value))
-                at = int((yes if goes else no)[at])
-            for vote in range(first[-1 - at], first[-at]):
-                total[targets[vote]] = combine(total[targets[vote]], weights[vote])
-    return (totals,)
+    x, roots, depths, splits, links, leaves, votes = (present(arrays, i) for i in range(_VOTES + 1))
+    trees, width, negated = (int_attr(attrs, name) for name in ("trees", "bits", "negated"))
+    if negated:
+        x = np.concatenate([x[:, :negated], -x[:, :negated]], axis=1)
+    at = np.tile(roots[:trees], (len(x), 1))
+    rows, mask = np.arange(len(x))[:, None], (1 << width) - 1
+    for _ in range(int(depths.max(initial=0))):
+        features = (links[at] & mask).astype(np.int64)
+        at = (links[at] >> width).astype(np.int64) + (x[rows, features] < splits[at])
+    aggregate = str(attrs["aggregate"])
+    combine = _COMBINE[aggregate]
+    start = initial(aggregate, x.dtype)
+    totals = np.full((len(x), int_attr(attrs, "count")), start, x.dtype)
+    for tree in range(trees):
+        reached = leaves[at[:, tree]]
+        if votes.ndim == 2:
+            totals = combine(totals, votes[reached])
+            continue
+        first, targets = present(arrays, _VOTES + 1), present(arrays, _VOTES + 2)
+        for total, leaf in zip(totals, reached.tolist(), strict=True):
+            for vote in range(first[leaf], first[leaf + 1]):
+                total[targets[vote]] = combine(total[targets[vote]], votes[vote])
+    return (totals.astype(x.dtype),)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Forest:
+    """The operands and attributes of a TreeEnsemble in a nest."""
+
+    roots: Tensor
+    depths: Tensor
+    splits: Tensor
+    links: Tensor
+    leaves: Tensor
+    votes: Tensor
+    first: Tensor | None
+    targets: Tensor | None
+    count: int
+    bits: int
+    aggregate: str
+
+    @staticmethod
+    def of(nest: LoopBuilder, node: Node) -> _Forest:
+        attrs = attributes_of(node)
+        return _Forest(
+            roots=nest.input(1),
+            depths=nest.input(2),
+            splits=nest.input(3),
+            links=nest.input(4),
+            leaves=nest.input(5),
+            votes=nest.input(_VOTES),
+            first=nest.optional(_VOTES + 1),
+            targets=nest.optional(_VOTES + 2),
+            count=int_attr(attrs, "count"),
+            bits=int_attr(attrs, "bits"),
+            aggregate=str(attrs["aggregate"]),
+        )
+
+    def combined(self, total: Scalar, vote: Scalar) -> Scalar:
+        if self.aggregate == "sum":
+            return total + vote
+        return minimum(total, vote) if self.aggregate == "min" else maximum(total, vote)
 
 
 def _nest(nest: LoopBuilder, node: Node) -> None:
-    """Rows in parallel; each walks down all trees."""
+    """Write chunks of rows in parallel. Whole groups of rows walk down a tree together, tree by
+    tree; each other row walks down a group of trees at once. Both add up votes in the order of the
+    trees, so a row's result does not depend on other rows."""
     attrs = attributes_of(node)
-    x, roots, features, splits, same, missing, yes, no, first, targets, weights = (
-        nest.input(position) for position in range(_INPUTS)
-    )
-    out, count = nest.output(0), int_attr(attrs, "count")
-    start = _initial(attrs, np.zeros((), x.dtype.numpy))
-    aggregate = str(attrs["aggregate"])
-    with nest.parallel(x.shape[0]) as (row,):
-        totals = nest.local("totals", (count,), x.dtype)
-        with nest.for_(count) as target:
-            totals[target] = number(start, x.dtype)
-        with nest.for_(roots.shape[0], "tree") as tree:
-            at = nest.variable(roots[tree], "at")
-            with nest.while_(at.value >= 0):
-                value = nest.let(x[row, features[at.value]], "value")
-                unknown = both(missing[at.value], unequal(value, value))
-                split = splits[at.value]
-                goes = either(where(same[at.value], equal(value, split), value <= split), unknown)
-                at.value = where(goes, yes[at.value], no[at.value])
-            leaf = nest.let(-1 - at.value, "leaf")
-            vote = nest.variable(first[leaf], "vote")
-            with nest.while_(vote.value < first[leaf + 1]):
-                target = nest.let(targets[vote.value], "target")
-                weight, total = weights[vote.value], totals[target]
-                if aggregate == "sum":
-                    totals[target] = total + weight
-                else:
-                    least = aggregate == "min"
-                    totals[target] = minimum(total, weight) if least else maximum(total, weight)
-                vote.value += 1
-        with nest.for_(count) as target:
-            out[row, target] = totals[target]
+    x, out, forest = nest.input(0), nest.output(0), _Forest.of(nest, node)
+    rows = x.shape[0]
+    with nest.parallel(ceildiv(rows, _CHUNK)) as (chunk,):
+        start = nest.let(chunk * _CHUNK, "start")
+        held = nest.let(minimum(number(rows, DType.I64) - start, _CHUNK), "held")
+        totals = nest.local("totals", (_CHUNK, forest.count), x.dtype)
+        zero = initial(forest.aggregate, x.dtype.numpy)
+        with nest.points(totals.shape) as at:
+            totals[at] = number(zero, x.dtype)
+        features, base = _signed(nest, x, start, held, int_attr(attrs, "negated"))
+        grouped = nest.let(_whole(held), "grouped")
+        with nest.for_(int_attr(attrs, "trees"), "tree") as tree:
+            row = nest.variable(number(0, DType.I64), "row")
+            with nest.while_(row.value < grouped):
+                _rows(nest, forest, features, base, row.value, tree, totals)
+                row.value = row.value + LANES
+        single = nest.variable(grouped, "single")
+        with nest.while_(single.value < held):
+            with nest.for_(ceildiv(forest.roots.shape[0], LANES), "group") as group:
+                _trees(nest, forest, features, base, single.value, group, totals)
+            single.value = single.value + 1
+        with nest.points(totals.shape) as (place, target), nest.if_(place < held):
+            out[start + place, target] = totals[place, target]
+
+
+def _whole(held: Scalar) -> Scalar:
+    """Return the greatest multiple of LANES that is not above `held`."""
+    return bits(BinaryOp.BIT_AND, held, -LANES)
+
+
+def _signed(
+    nest: LoopBuilder, x: Tensor, start: Scalar, held: Scalar, negated: int
+) -> tuple[Tensor, Scalar]:
+    """Return where a chunk's features lie, and the first of its rows there: in the input, or if
+    some are needed with the opposite sign, in a copy that has both."""
+    if not negated:
+        return x, start
+    both_signs = nest.local("features", (_CHUNK, 2 * negated), x.dtype)
+    with nest.for_(_CHUNK, "place") as place, nest.if_(place < held):
+        with nest.vector(negated, "feature") as feature:
+            both_signs[place, feature] = x[start + place, feature]
+        with nest.vector(negated, "feature") as feature:
+            both_signs[place, feature + negated] = -x[start + place, feature]
+    return both_signs, number(0, DType.I64)
+
+
+def _step(nest: LoopBuilder, forest: _Forest, at: Scalar, features: Tensor, row: Scalar) -> Scalar:
+    """Return the slot to which a row moves from the slot `at`."""
+    link = nest.let(forest.links[at], "link")
+    mask = (1 << forest.bits) - 1
+    feature = cast(bits(BinaryOp.BIT_AND, link, mask), DType.I64)
+    pair = cast(bits(BinaryOp.SHR, link, forest.bits), DType.I64)
+    return pair + cast(features[row, feature] < forest.splits[at], DType.I64)
+
+
+def _rows(
+    nest: LoopBuilder,
+    forest: _Forest,
+    features: Tensor,
+    base: Scalar,
+    row: Scalar,
+    tree: Scalar,
+    totals: Tensor,
+) -> None:
+    """Walk `LANES` rows down a tree."""
+    at = nest.registers("at", (LANES,), DType.I64)
+    root = nest.let(forest.roots[tree], "root")
+    with nest.unrolled(LANES) as lane:
+        at[lane] = root
+    level = nest.variable(forest.depths[tree], "level")
+    with nest.while_(level.value > 0):
+        with nest.unrolled(LANES) as lane:
+            at[lane] = _step(nest, forest, at[lane], features, base + row + lane)
+        level.value = level.value - 1
+    with nest.unrolled(LANES) as lane:
+        _vote(nest, forest, at[lane], totals, row + lane)
+
+
+def _trees(
+    nest: LoopBuilder,
+    forest: _Forest,
+    features: Tensor,
+    base: Scalar,
+    row: Scalar,
+    group: Scalar,
+    totals: Tensor,
+) -> None:
+    """Walk a row down `LANES` trees."""
+    at = nest.registers("at", (LANES,), DType.I64)
+    level = nest.variable(number(0, DType.I64), "level")
+    with nest.unrolled(LANES) as lane:
+        at[lane] = forest.roots[group * LANES + lane]
+        level.value = maximum(level.value, forest.depths[group * LANES + lane])
+    with nest.while_(level.value > 0):
+        with nest.unrolled(LANES) as lane:
+            at[lane] = _step(nest, forest, at[lane], features, base + row)
+        level.value = level.value - 1
+    with nest.unrolled(LANES) as lane:
+        _vote(nest, forest, at[lane], totals, row)
+
+
+def _vote(nest: LoopBuilder, forest: _Forest, at: Scalar, totals: Tensor, row: Scalar) -> None:
+    """Add the votes of the leaf in the slot `at` to a row's totals."""
+    leaf = nest.let(cast(forest.leaves[at], DType.I64), "leaf")
+    if forest.first is None or forest.targets is None:
+        with nest.vector(forest.count, "target") as target:
+            total = totals[row, target]
+            totals[row, target] = forest.combined(total, forest.votes[leaf, target])
+        return
+    vote = nest.variable(forest.first[leaf], "vote")
+    with nest.while_(vote.value < forest.first[leaf + 1]):
+        target = nest.let(forest.targets[vote.value], "target")
+        totals[row, target] = forest.combined(totals[row, target], forest.votes[vote.value])
+        vote.value = vote.value + 1
 
 
 OPERATORS: tuple[Operator, ...] = (

@@ -33,18 +33,21 @@ def tree_ensemble_classifier(node: RawNode, opset: int, scope: Regions) -> list[
     if len(base) not in (0, count) and (count, len(base)) != (2, 1):
         raise Mismatch(f"{len(base)} base values for {count} labels")
     node.inputs[0] = rows_of(node.inputs[0], scope)
-    scores = forest.scores(node, scope, "SUM", count)
-    voted = {vote.target for vote in forest.votes}
+    voted, counts = {*np.unique(forest.votes.targets).tolist()}, None
+    is_binary = count == 2 and len(voted) == 1 and len(base) < 2
+    if base or is_binary:
+        scores = forest.scores(node, scope, "SUM", count)
+    else:
+        scores, counts = forest.voted_scores(node, scope, count)
     if base:
         values = base if len(base) == count else [base[0] * (c in voted) for c in range(count)]
         scores = scope.add(
             "Add", scores, scope.constant(np.array(values, scope.dtype(scores).numpy))
         )
-    if count == 2 and len(voted) == 1 and len(base) < 2:
+    if is_binary:
         _binary(node, forest, scores, voted.pop(), scope)
         return []
     ranked = scores
-    counts = None if base else forest.counts(node, scope, count)
     if counts is not None:  # A class without votes must not be chosen.
         zero, least = (
             scope.constant(np.array(value, scope.dtype(scores).numpy))
@@ -60,7 +63,7 @@ def _binary(node: RawNode, forest: Forest, scores: str, voted: int, scope: Regio
     """Bind the outputs of a forest that only votes for class `voted` of two. Its votes are the
     score of the second class even if `voted` is the first, whose score is then the opposite."""
     transform = node.attrs.get("post_transform", "NONE")
-    is_share = all(vote.weight >= 0 for vote in forest.votes)
+    is_share = bool((forest.votes.weights >= 0).all())
     score = scope.add("Gather", scores, scope.constant(ints([voted])), axis=1)
     labels = labels_of(node.attrs, "classlabels_int64s")
     bind_labels(node, above(score, 0.5 if is_share else 0.0, scope), labels, scope)

@@ -1,85 +1,59 @@
-"""Tree ensembles of ai.onnx.ml → the operator TreeEnsemble, whose nodes compare in two ways.
+"""Tree ensembles of ai.onnx.ml → the operator TreeEnsemble.
 
-x < s is x ≤ the number before s; x > s, x ≥ s and x ≠ s are the opposite of another, with children
-exchanged; a set is a chain of nodes that each know one member.
+The attributes become arrays of nodes and votes; `forest_layout` packs these.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from farrier.importer.raw import RawNode
+from farrier.importer.rewrites.forest_layout import LEAF, MEMBER, MODES, Nodes, Votes, pack
 from farrier.importer.rewrites.scores import finished, rows_of
 from farrier.importer.scope import ImportScope
 from farrier.ir.types import DType
 from farrier.ops import Mismatch, NotSupported
 
-_MODES = ("LEQ", "LT", "GTE", "GT", "EQ", "NEQ", "MEMBER")
 _AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
 _TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 
-Child = int  # a node, or -1 - leaf
-
-
-@dataclasses.dataclass(frozen=True)
-class _Question:
-    """A node of the model: `values` are one split, or the members of a set."""
-
-    mode: str
-    feature: int
-    values: tuple[float, ...]
-    missing: bool
-    yes: Child
-    no: Child
-
-
-@dataclasses.dataclass(frozen=True)
-class _Vote:
-    leaf: int
-    target: int
-    weight: float
-
-
-_Row = tuple[int, float, bool, bool, Child, Child]  # as the operator has them, question by question
+Ints = npt.NDArray[np.int64]
 
 
 def tree_ensemble(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """Since 5: leaves apart from nodes, one vote a leaf."""
     a = node.attrs
-    modes = [_MODES[mode] for mode in a["nodes_modes"].tolist()]
-    count = len(modes)
-    missing = a.get("nodes_missing_value_tracks_true", (0,) * count)
-    members = _members(a.get("membership_values"))
-    questions = []
-    for i, mode in enumerate(modes):
-        values = next(members) if mode == "MEMBER" else (float(a["nodes_splits"][i]),)
-        yes, no = (
-            -1 - a[f"nodes_{way}nodeids"][i]
-            if a[f"nodes_{way}leafs"][i]
-            else a[f"nodes_{way}nodeids"][i]
-            for way in ("true", "false")
+    modes = np.asarray(a["nodes_modes"], np.int64)
+    if modes.min(initial=0) < 0 or modes.max(initial=0) > MEMBER:
+        raise NotSupported(f"a node of the mode {modes.max()}")
+    yes, no = (
+        np.where(
+            _ints(a, f"nodes_{way}leafs", modes) != 0,
+            -1 - _ints(a, f"nodes_{way}nodeids", modes),
+            _ints(a, f"nodes_{way}nodeids", modes),
         )
-        feature = a["nodes_featureids"][i]
-        questions.append(_Question(mode, feature, values, bool(missing[i]), yes, no))
-    votes = [
-        _Vote(leaf, target, float(weight))
-        for leaf, (target, weight) in enumerate(
-            zip(a["leaf_targetids"], a["leaf_weights"].tolist(), strict=True)
-        )
-    ]
+        for way in ("true", "false")
+    )
+    missing = a.get("nodes_missing_value_tracks_true") or np.zeros(len(modes))
+    sets = tuple(_members(a.get("membership_values"), int(np.count_nonzero(modes == MEMBER))))
+    features, splits = _ints(a, "nodes_featureids", modes), np.asarray(a["nodes_splits"])
+    nodes = Nodes(modes, features, splits, _sized(missing, modes), yes, no, sets)
+    targets, weights = np.asarray(a["leaf_targetids"], np.int64), np.asarray(a["leaf_weights"])
+    votes = Votes(np.arange(len(targets)), targets, _sized(weights, targets))
+    roots = np.asarray(a["tree_roots"], np.int64)
+    trees = np.zeros(len(modes), np.int64)
     aggregate = _AGGREGATES[a.get("aggregate_function", 1)]
     transform = _TRANSFORMS[a.get("post_transform", 0)]
-    count = a.get("n_targets", 1)
     node.inputs[0] = rows_of(node.inputs[0], scope)
-    made = _ensemble(node, scope, a["tree_roots"], questions, votes, aggregate, count)
-    return finished(node, made, transform, scope)
+    forest = Forest(roots, nodes, votes, trees)
+    scores = forest.scores(node, scope, aggregate, a.get("n_targets", 1))
+    return finished(node, scores, transform, scope)
 
 
 def tree_ensemble_regressor(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
@@ -98,100 +72,151 @@ def tree_ensemble_regressor(node: RawNode, opset: int, scope: ImportScope) -> li
 
 @dataclasses.dataclass(frozen=True)
 class Forest:
-    """The trees of an ensemble as its attributes describe them before 5."""
+    """The trees of an ensemble. Before 5, a leaf is numbered as the node that it is, and `trees`
+    are the numbers of the nodes' trees, from 0."""
 
-    roots: Sequence[Child]
-    questions: Sequence[_Question]
-    votes: Sequence[_Vote]
+    roots: Ints
+    nodes: Nodes
+    votes: Votes
+    trees: Ints
 
     @staticmethod
     def of(a: dict[str, Any], votes: str) -> Forest:
-        """Read the attributes. The names of those for votes begin with `votes`: "target" or
-        "class"."""
-        places = list(zip(a["nodes_treeids"], a["nodes_nodeids"], strict=True))
-        at = {place: i for i, place in enumerate(places)}
-        if len(at) < len(places):
-            raise Mismatch("two nodes of a tree have the same number")
-        modes = [mode.removeprefix("BRANCH_") for mode in a["nodes_modes"]]
-        cast = [
-            _Vote(at[tree, leaf], target, weight)
-            for tree, leaf, target, weight in zip(
-                *(a[f"{votes}_{what}"] for what in ("treeids", "nodeids", "ids")),
-                _floats(a, f"{votes}_weights"),
-                strict=True,
-            )
-        ]
-        first: dict[int, int] = {}  # The first node of a tree is its root.
-        for i, (tree, _) in enumerate(places):
-            first.setdefault(tree, i)
-        roots = [-1 - i if modes[i] == "LEAF" else i for i in first.values()]
-        return Forest(roots, _questions(a, places, at, modes), cast)
-
-    def scores(self, node: RawNode, scope: ImportScope, aggregate: str, count: int) -> str:
-        """Return the name of the aggregated votes, [examples, count], without base values."""
-        return _ensemble(node, scope, self.roots, self.questions, self.votes, aggregate, count)
-
-    def counts(self, node: RawNode, scope: ImportScope, count: int) -> str | None:
-        """Return the name of the number of votes for each class, [examples, count], or None if
-        every example has votes for every class."""
-        reached: dict[int, set[int]] = {leaf: set() for leaf in self._leaves()}
-        for vote in self.votes:
-            reached.setdefault(vote.leaf, set()).add(vote.target)
-        always: set[int] = set()
-        for root in self.roots:
-            always |= set.intersection(*(reached[leaf] for leaf in self._leaves_below(root)))
-        if len(always) == count:
-            return None
-        counted = [dataclasses.replace(vote, weight=1.0) for vote in self.votes]
-        return dataclasses.replace(self, votes=counted).scores(node, scope, "SUM", count)
-
-    def _leaves(self) -> set[int]:
-        leaves = {-1 - root for root in self.roots if root < 0}
-        for question in self.questions:
-            leaves.update(-1 - child for child in (question.yes, question.no) if child < 0)
-        return leaves
-
-    def _leaves_below(self, root: Child) -> set[int]:
-        """Return the leaves that are reachable from a root."""
-        waiting, seen, leaves = [root], {root}, set()
-        while waiting:
-            at = waiting.pop()
-            if at < 0:
-                leaves.add(-1 - at)
-                continue
-            children = {self.questions[at].yes, self.questions[at].no} - seen
-            seen |= children
-            waiting += children
-        return leaves
-
-
-def _questions(
-    a: dict[str, Any],
-    places: Sequence[tuple[int, int]],
-    at: dict[tuple[int, int], int],
-    modes: Sequence[str],
-) -> list[_Question]:
-    """Return the nodes of a forest; `at` maps (tree, node) to the position in the attributes."""
-    values = _floats(a, "nodes_values")
-    missing = a.get("nodes_missing_value_tracks_true", (0,) * len(places))
-
-    def child(i: int, way: str) -> Child:
-        position = at[places[i][0], a[f"nodes_{way}nodeids"][i]]
-        return -1 - position if modes[position] == "LEAF" else position
-
-    return [
-        _Question("LEQ", 0, (0.0,), False, -1 - i, -1 - i)
-        if modes[i] == "LEAF"
-        else _Question(
-            modes[i],
-            a["nodes_featureids"][i],
-            (values[i],),
-            bool(missing[i]),
-            child(i, "true"),
-            child(i, "false"),
+        """Read the attributes before 5. The names of those for votes begin with `votes`: "target"
+        or "class"."""
+        places = _Places(a["nodes_treeids"], a["nodes_nodeids"])
+        names = [mode.removeprefix("BRANCH_") for mode in a["nodes_modes"]]
+        numbers = {name: number for number, name in enumerate(MODES)}
+        if unknown := {*names} - numbers.keys():
+            raise NotSupported(f"a node of the mode {min(unknown)!r}")
+        modes = _sized([numbers[name] for name in names], places.trees)
+        own, is_leaf = np.arange(len(modes)), modes == LEAF
+        refs = np.where(is_leaf, -1 - own, own)
+        yes, no = -1 - own, -1 - own
+        inner = np.flatnonzero(~is_leaf)
+        for children, way in ((yes, "true"), (no, "false")):
+            ids = _ints(a, f"nodes_{way}nodeids", modes)[inner]
+            children[inner] = refs[places.of(places.trees[inner], ids)]
+        missing = a.get("nodes_missing_value_tracks_true") or np.zeros(len(modes))
+        features = _ints(a, "nodes_featureids", modes)
+        nodes = Nodes(
+            modes,
+            np.where(is_leaf, 0, features),
+            _sized(_floats(a, "nodes_values"), modes),
+            _sized(missing, modes),
+            yes,
+            no,
         )
-        for i in range(len(places))
-    ]
+        leaves = places.named(a[f"{votes}_treeids"], a[f"{votes}_nodeids"])
+        targets = _ints(a, f"{votes}_ids", leaves)
+        cast = Votes(leaves, targets, _sized(_floats(a, f"{votes}_weights"), leaves))
+        return Forest(refs[places.first], nodes, cast, places.trees)
+
+    def scores(
+        self,
+        node: RawNode,
+        scope: ImportScope,
+        aggregate: str,
+        count: int,
+        votes: Votes | None = None,
+    ) -> str:
+        """Return the name of the aggregated votes, [examples, count], without base values.
+        `votes` are others than the forest's own."""
+        x, votes = node.inputs[0], self.votes if votes is None else votes
+        dtype, features = scope.dtype(x), scope.shape(x)[-1]
+        asked = self.nodes.features
+        if asked.min(initial=0) < 0 or not int(asked.max(initial=0)) < features:
+            raise Mismatch(f"its nodes ask for features beyond the {features} of its input")
+        if votes.targets.min(initial=0) < 0 or votes.targets.max(initial=0) >= count:
+            raise Mismatch(f"its leaves vote for targets beyond {count}")
+        if aggregate not in _AGGREGATES:
+            raise Mismatch(f"an aggregate_function {aggregate!r}")
+        if aggregate == "AVERAGE":
+            votes = votes.of_trees(len(self.roots))
+        how = "sum" if aggregate in ("SUM", "AVERAGE") else aggregate.lower()
+        packed = pack(self.nodes, self.roots, votes, count, how, dtype.numpy)
+        return scope.add("TreeEnsemble", x, *map(scope.constant, packed.arrays), **packed.attrs)
+
+    def voted_scores(self, node: RawNode, scope: ImportScope, count: int) -> tuple[str, str | None]:
+        """Return the names of the sums of votes, and of the numbers of votes for each class, which
+        is None if every example has votes for every class; both are [examples, count]."""
+        if self._always_voted(count):
+            return self.scores(node, scope, "SUM", count), None
+        votes = self.votes
+        counted = Votes(
+            np.tile(votes.leaves, 2),
+            np.append(votes.targets, votes.targets + count),
+            np.append(votes.weights, np.ones(len(votes.weights))),
+        )
+        both = self.scores(node, scope, "SUM", 2 * count, counted)
+        axis = scope.constant(np.array([1]))
+        sums, counts = (
+            scope.add("Slice", both, *(scope.constant(np.array([n])) for n in part), axis)
+            for part in ((0, count), (count, 2 * count))
+        )
+        return sums, counts
+
+    def _always_voted(self, count: int) -> bool:
+        """Return whether for every class there is a tree, all leaves of which vote for it."""
+        is_leaf = self.nodes.modes == LEAF
+        leaves = np.bincount(self.trees[is_leaf], minlength=int(self.trees.max(initial=0)) + 1)
+        votes = np.unique(self.votes.leaves * count + self.votes.targets)
+        voters, targets = np.divmod(votes, max(count, 1))
+        voted = np.bincount(
+            self.trees[voters] * count + targets, minlength=len(leaves) * count
+        ).reshape(len(leaves), count)
+        return bool((voted == leaves[:, None]).any(0).all())
+
+
+class _Places:
+    """The nodes of a model by the numbers of their tree and node; `first` are those of the trees,
+    which are their roots, in the order of the trees."""
+
+    def __init__(self, trees: Any, nodes: Any) -> None:
+        tree_ids, node_ids = np.asarray(trees, np.int64), np.asarray(nodes, np.int64)
+        self._tree_ids, first, self.trees = np.unique(
+            tree_ids, return_index=True, return_inverse=True
+        )
+        self._node_ids = np.unique(node_ids)
+        self.first = np.sort(first)
+        keys = self._keys(self.trees, _sized(node_ids, tree_ids))
+        self._order = np.argsort(keys, kind="stable")
+        self._keys_in_order = keys[self._order]
+        if (self._keys_in_order[1:] == self._keys_in_order[:-1]).any():
+            raise Mismatch("two nodes of a tree have the same number")
+
+    def of(self, trees: Ints, nodes: Ints) -> Ints:
+        """Return the positions of nodes, for trees by their numbers from 0."""
+        keys = self._keys(trees, nodes)
+        at = np.minimum(np.searchsorted(self._keys_in_order, keys), len(self._order) - 1)
+        if (bad := np.flatnonzero(self._keys_in_order[at] != keys)).size:
+            raise Mismatch(f"a tree has no node {nodes[bad[0]]}")
+        return self._order[at]
+
+    def named(self, trees: Any, nodes: Any) -> Ints:
+        """Return the positions of nodes, for trees by the numbers that the model has for them."""
+        ids = np.asarray(trees, np.int64)
+        if unknown := {*np.setdiff1d(ids, self._tree_ids).tolist()}:
+            raise Mismatch(f"votes of a tree {min(unknown)} that has no nodes")
+        return self.of(np.searchsorted(self._tree_ids, ids), _sized(nodes, ids))
+
+    def _keys(self, trees: Ints, nodes: Ints) -> Ints:
+        """Return a number for each pair; -1 for a node whose number no tree has."""
+        near = np.minimum(np.searchsorted(self._node_ids, nodes), len(self._node_ids) - 1)
+        keys = trees * len(self._node_ids) + near
+        return np.where(self._node_ids[near] == nodes, keys, -1)
+
+
+def _sized(values: Any, others: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return an attribute's list as an array; raises Mismatch unless it is as long as another."""
+    array = np.asarray(values)
+    if array.shape != others.shape:
+        raise Mismatch(f"a malformed forest: lists of {array.size} and {others.size} elements")
+    return array
+
+
+def _ints(a: dict[str, Any], name: str, others: npt.NDArray[Any]) -> Ints:
+    return _sized(np.asarray(a[name], np.int64), others)
 
 
 def base_values(a: dict[str, Any]) -> list[float]:
@@ -205,112 +230,16 @@ def _floats(attrs: dict[str, Any], name: str) -> list[float]:
     return list(attrs[name]) if tensor is None else tensor.reshape(-1).tolist()
 
 
-def _members(values: npt.NDArray[Any] | None) -> Iterator[tuple[float, ...]]:
-    """Sets, each ended by NaN."""
-    found: list[float] = []
+def _members(values: npt.NDArray[Any] | None, count: int) -> Iterator[tuple[float, ...]]:
+    """Return the first `count` sets, each ended by NaN."""
+    members: list[float] = []
     for value in () if values is None else values.astype(np.float64).tolist():
+        if not count:
+            return
         if math.isnan(value):
-            yield tuple(found)
-            found = []
+            yield tuple(members)
+            members, count = [], count - 1
         else:
-            found.append(value)
-    raise Mismatch("a node that asks for members has none")
-
-
-def _ensemble(
-    node: RawNode,
-    scope: ImportScope,
-    roots: Sequence[Child],
-    questions: Sequence[_Question],
-    votes: Sequence[_Vote],
-    aggregate: str,
-    count: int,
-) -> str:
-    """The name of what the trees say, before base values and transformations."""
-    x = node.inputs[0]
-    dtype, features = scope.dtype(x), scope.shape(x)[-1]
-    asked = [question.feature for question in questions]
-    if min(asked, default=0) < 0 or not max(asked, default=-1) < features:
-        raise Mismatch(f"its nodes ask for features beyond the {features} of its input")
-    if not all(0 <= vote.target < count for vote in votes):
-        raise Mismatch(f"its leaves vote for targets beyond {count}")
-    if aggregate not in _AGGREGATES:
-        raise Mismatch(f"an aggregate_function {aggregate!r}")
-    groups = [_rows(question, dtype.numpy) for question in questions]
-    starts = [0, *itertools.accumulate(map(len, groups))]
-
-    def place(child: Child) -> Child:
-        if child >= len(groups):
-            raise Mismatch(f"a node {child} of {len(groups)}")
-        return child if child < 0 else starts[child]
-
-    rows: list[_Row] = []
-    for group in groups:
-        for row in group[:-1]:  # whoever is not this member may be the next
-            rows.append((*row[:4], place(row[4]), len(rows) + 1))
-        rows.append((*group[-1][:4], place(group[-1][4]), place(group[-1][5])))
-    tops, ordered = _in_order([place(root) for root in roots], rows)
-    used = [-1 - min(row[4:]) for row in ordered] + [-1 - top for top in tops]
-    leaves = 1 + max([*used, *(vote.leaf for vote in votes)], default=0)
-    votes = sorted(votes, key=lambda vote: vote.leaf)
-    first = np.searchsorted([vote.leaf for vote in votes], np.arange(leaves + 1))
-    columns = list(zip(*ordered, strict=True)) or [()] * 6
-    kinds: list[Any] = [np.int64, dtype.numpy, np.bool_, np.bool_, np.int64, np.int64]
-    packed = [np.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
-    weights = np.array([vote.weight for vote in votes], dtype.numpy)
-    if aggregate == "AVERAGE":
-        weights = (weights / len(tops)).astype(dtype.numpy)
-    targets = np.array([vote.target for vote in votes], np.int64)
-    arrays = [np.array(tops, np.int64), *packed, first.astype(np.int64), targets, weights]
-    how = "sum" if aggregate in ("SUM", "AVERAGE") else aggregate.lower()
-    return scope.add("TreeEnsemble", x, *map(scope.constant, arrays), count=count, aggregate=how)
-
-
-def _in_order(roots: Sequence[Child], rows: Sequence[_Row]) -> tuple[list[Child], list[_Row]]:
-    """The rows that can be reached, each behind those that lead to it. Raises Mismatch for a
-    cycle."""
-    order: list[int] = []
-    open_rows, done = set(), set()
-    waiting = [root for root in roots if root >= 0]
-    while waiting:
-        at = waiting.pop()
-        if at in done:
-            continue
-        inner = [child for child in rows[at][4:] if child >= 0 and child not in done]
-        if at in open_rows and any(child in open_rows for child in inner):
-            raise Mismatch("its trees have a cycle")
-        if not inner:
-            done.add(at)
-            order.append(at)
-            continue
-        open_rows.add(at)
-        waiting += [at, *inner]
-    places = {at: place for place, at in enumerate(reversed(order))}
-    moved = [rows[at] for at in places]
-    return [places.get(root, root) for root in roots], [
-        (*row[:4], places.get(row[4], row[4]), places.get(row[5], row[5])) for row in moved
-    ]
-
-
-def _rows(asked: _Question, kind: npt.DTypeLike) -> list[_Row]:
-    """A node of the model, one row for each member where it asks for a set."""
-    yes, no, feature, missing = asked.yes, asked.no, asked.feature, asked.missing
-    number: Any = np.dtype(kind).type
-    before = [
-        math.nan if value == -math.inf else float(np.nextafter(number(value), number(-math.inf)))
-        for value in asked.values
-    ]
-    match asked.mode:
-        case "LEQ":
-            return [(feature, asked.values[0], False, missing, yes, no)]
-        case "LT":
-            return [(feature, before[0], False, missing, yes, no)]
-        case "GT":
-            return [(feature, asked.values[0], False, not missing, no, yes)]
-        case "GTE":
-            return [(feature, before[0], False, not missing, no, yes)]
-        case "NEQ":
-            return [(feature, asked.values[0], True, False, no, yes)]
-        case "EQ" | "MEMBER":
-            return [(feature, v, True, missing, yes, no) for v in asked.values or (math.nan,)]
-    raise NotSupported(f"a node of the mode {asked.mode!r}")
+            members.append(value)
+    if count:
+        raise Mismatch("a node that asks for members has none")
