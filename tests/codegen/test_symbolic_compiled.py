@@ -167,7 +167,7 @@ def _cases(program, count=9):
 def test_every_size_in_range(name):
     program = parse_ir(PROGRAMS[name])
     space = for_program(program, host(), 2)
-    assert space.rule.name != "fallback"
+    assert not space.rule.name.startswith("sketch/")
     function = space.build(space.default())
     verify_function(function)
     with Compiled(function, threads=2) as kernel:

@@ -56,7 +56,7 @@ def both(data, threads):
 def test_a_model_in_bf16_is_near_f32(name):
     data, allowed = MODELS[name]
     artifact, found, expected = both(data, threads=2)
-    assert "fallback" not in {kernel.rule for kernel in artifact.manifest.kernels}
+    assert not any(kernel.rule.startswith("sketch/") for kernel in artifact.manifest.kernels)
     errors = [np.abs(found[n] - e).max() / np.abs(e).max() for n, e in expected.items()]
     assert max(errors) < allowed
     assert max(errors) > 1e-5  # it is bf16, indeed

@@ -6,7 +6,7 @@ the region's operators do.
 
 from __future__ import annotations
 
-import pkgutil
+import re
 
 import numpy as np
 import pytest
@@ -14,16 +14,20 @@ import pytest
 from farrier.ir.printer import print_ir
 from farrier.ir.run_loops import run_loops
 from farrier.ops.verify import verify, verify_function
+from farrier.records import RuleId
 from farrier.targets.cpu import rules
 from tests.intrinsics.written_out import written_out
 from tests.space.golden_kernels import PATHS, GoldenKernel
+
+# A reduction in parts is one rewrite before the other derivations: one kernel of it will do.
+IN_PARTS = "sketch_split_threads_split_lanes"
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 def test_golden(path, update_golden):
     kernel = GoldenKernel.of(path)
     verify(kernel.graph)
-    assert kernel.space.rule.name == kernel.name
+    assert _file_of(kernel.space.rule_of(kernel.decisions)) == kernel.name
     verify_function(kernel.function)
     _assert_right(kernel)
     schedule, loops = kernel.space.trace(kernel.decisions), print_ir(kernel.function)
@@ -42,5 +46,11 @@ def _assert_right(kernel: GoldenKernel) -> None:
         np.testing.assert_allclose(got.reshape(wanted.shape), wanted, rtol=1e-4, atol=kernel.within)
 
 
+def _file_of(rule: RuleId) -> str:
+    return re.sub(r"\W", "_", rule.name)
+
+
 def test_every_rule_has_a_golden_kernel():
-    assert {path.stem for path in PATHS} == {m.name for m in pkgutil.iter_modules(rules.__path__)}
+    rules_by_file = {_file_of(rule) for rule in rules.IDS}
+    in_parts = {name for name in rules_by_file if name.startswith("sketch_split_threads_")}
+    assert {path.stem for path in PATHS} == rules_by_file - in_parts | {IN_PARTS}

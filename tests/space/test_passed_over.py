@@ -25,6 +25,6 @@ def test_the_next_rule_schedules_what_a_rule_cannot(monkeypatch):
     artifact = farrier.compile(model, cores=1, hot=(), listener=events.append)
     (message,) = (event.message for event in events if isinstance(event, Warned))
     reason = "elementwise: vectorize: lanes of exp_lane conflict"
-    assert message.endswith(f"is scheduled by the rule fallback: {reason}")
+    assert message.endswith(f"is scheduled by the rule sketch/lanes: {reason}")
     x = np.linspace(-1, 1, 15, dtype=np.float32).reshape(3, 5)
     np.testing.assert_allclose(artifact.run({"x": x})["y"], np.exp(x), rtol=1e-6)

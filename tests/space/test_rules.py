@@ -13,7 +13,7 @@ from farrier.ir.loop import For, LoopKind
 from farrier.ir.walk import walk
 from farrier.schedule import Trace, replay
 from farrier.targets.cpu import rules
-from farrier.targets.cpu.rules import fallback, for_program, register_tile, rows
+from farrier.targets.cpu.rules import for_program, register_tile, rows, sketch
 
 EACH = 8  # candidates of a large space that are run
 
@@ -289,18 +289,22 @@ def test_a_trace_replays_to_the_same_function():
     assert again == schedule.function
 
 
-def test_scalars_and_integers_fall_back():
+def test_a_scalar_has_no_loops_to_schedule():
     scalar = Region(tensor("x")).then("Relu")
     space = for_program(scalar.program, TARGET, 2)
-    assert space.rule.name == "fallback"
+    assert space.rule.name == "sketch/serial"
+    assert space.slow_reason is None
     check(scalar, space, space.default())
 
 
-@pytest.mark.parametrize("region", [CONTRACTIONS["matmul"], REDUCTIONS["softmax"]])
-def test_the_fallback_computes_anything(region):
-    space = fallback.space(region.program, TARGET, 2)
-    assert len(space.candidates()) == 1
-    check(region, space, space.default())
+@pytest.mark.parametrize("name", ["matmul", "softmax", "transpose", "grouped", "one element"])
+def test_sketches_compute_what_other_rules_do(name):
+    region = {**CONTRACTIONS, **REDUCTIONS, **ELEMENTWISE}[name]
+    space = sketch.space(region.program, TARGET, 2)
+    candidates = space.candidates()
+    picked = np.random.default_rng(0).permutation(len(candidates))[:EACH]
+    for row in candidates[picked]:
+        check(region, space, space.decisions(row))
 
 
 def test_rules_decline_what_they_do_not_know():
@@ -312,6 +316,8 @@ def test_rules_decline_what_they_do_not_know():
 def test_every_rule_states_its_name_and_version():
     names = [f"{rules.__name__}.{module.name}" for module in pkgutil.iter_modules(rules.__path__)]
     for name in names:
+        if name == sketch.__name__:  # Its versions are those of derivations.
+            continue
         rule = importlib.import_module(name).RULE
         assert rule.name == name.rpartition(".")[2]
         assert rule.version > 0

@@ -58,6 +58,6 @@ def test_reductions_run_on_vectors(axes):
         value=helper.make_tensor("axes", TensorProto.INT64, [len(axes)], axes),
     )
     artifact, y = compiled("f8", [constant, *nodes], {"x": x})
-    assert "fallback" not in {kernel.rule for kernel in artifact.manifest.kernels}
+    assert not any(kernel.rule.startswith("sketch/") for kernel in artifact.manifest.kernels)
     expected = x.sum(axes, keepdims=True) - x.max(axes, keepdims=True)
     np.testing.assert_allclose(y, expected, rtol=1e-12, atol=1e-12)

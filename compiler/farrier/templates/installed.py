@@ -31,7 +31,8 @@ def beside(known: Space, program: TensorProgram, target: Target, threads: int) -
     after = [_space(plugin, problem) for plugin in found if not plugin.made.preferred]
     for space in (*before, *after):
         space.program, space.describe = known.program, lambda: known.about
-    return JoinedSpace([*before, known, *after], known)
+    own = known.spaces if isinstance(known, JoinedSpace) else (known,)
+    return JoinedSpace([*before, *own, *after], own[0])
 
 
 def rules() -> frozenset[RuleId]:

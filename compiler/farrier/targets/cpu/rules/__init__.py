@@ -10,6 +10,7 @@ from farrier.ir.loop import Function
 from farrier.ir.tensor import TensorProgram
 from farrier.ir.work import arithmetic
 from farrier.schedule.errors import ScheduleError
+from farrier.space.joined import JoinedSpace
 from farrier.space.machine import Machine
 from farrier.space.space import Space
 from farrier.targets import Target
@@ -18,11 +19,11 @@ from farrier.targets.cpu.rules import (
     attention_tile,
     bottleneck,
     elementwise,
-    fallback,
     matrix_tile,
     nest,
     register_tile,
     rows,
+    sketch,
     winograd,
 )
 from farrier.templates import beside
@@ -36,9 +37,8 @@ RULES = (
     attention,
     rows,
     elementwise,
-    fallback,
 )
-IDS = frozenset(module.RULE for module in (*RULES, nest))
+IDS = frozenset(module.RULE for module in (*RULES, nest)) | sketch.RULES
 
 
 def for_program(program: TensorProgram | Function, target: Target, threads: int) -> Space:
@@ -54,12 +54,11 @@ def _first(program: TensorProgram, target: Target, threads: int) -> Space:
 
     If the program has open dims, the rule's default schedule must apply to it too: what a rule
     assumes of constant extents may not be provable for symbols. The reasons for rules passed over
-    are kept in `passed_over`; the fallback rule matches every program.
+    are kept in `passed_over`; sketches are derived of every program.
     """
-    *rules, _ = RULES
     passed_over: list[str] = []
     space: Space | None
-    for rule in rules:
+    for rule in RULES:
         try:
             space = rule.space(program, target, threads)
             if space is None:
@@ -72,15 +71,17 @@ def _first(program: TensorProgram, target: Target, threads: int) -> Space:
         else:
             break
     else:
-        space = fallback.space(program, target, threads)
+        space = sketch.space(program, target, threads)
     space.passed_over = tuple(passed_over)
     return space
 
 
 def _about(space: Space, program: TensorProgram | Function, target: Target, threads: int) -> Space:
-    """The space, told whose it is."""
-    space.program = program
-    space.describe = lambda: {**_extents(program), **Machine.of(target, threads).features()}
+    """Return the space with its program and the features of task and machine, as have those that
+    it joins."""
+    for part in (space, *(space.spaces if isinstance(space, JoinedSpace) else ())):
+        part.program = program
+        part.describe = lambda: {**_extents(program), **Machine.of(target, threads).features()}
     return space
 
 

@@ -1,4 +1,4 @@
-define i32 @fallback(ptr %args, ptr %pool) nounwind "min-legal-vector-width"="256" "no-builtins" {
+define i32 @sketch_serial(ptr %args, ptr %pool) nounwind "min-legal-vector-width"="256" "no-builtins" {
 entry:
   %v1 = load ptr, ptr %args, align 8
   %v2 = getelementptr i8, ptr %args, i64 8

@@ -1,0 +1,5 @@
+"""Schedule spaces that are derived from the structure of a program, with no rule for it."""
+
+from farrier.space.sketch.derive import RULES, sketches
+
+__all__ = ["RULES", "sketches"]

@@ -1,0 +1,171 @@
+"""The seconds that a tiled nest takes, from its loads, stores and arithmetic.
+
+A step of a sum loads what its tile needs of each operand, a vector where the lanes lie together and
+an element a lane where they do not, and takes as long as the slowest of the ports, the dependent
+additions, and what the core issues. Around that, the working sets of growing blocks of loops are
+compared with each cache: what the largest that fits touches comes from beyond it once a block.
+
+All of it is numpy over the whole population, so that a thousand candidates take a millisecond.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+
+from farrier.ir.dim import typical
+from farrier.ir.tensor import Stage
+from farrier.space.machine import Machine
+from farrier.space.operations import operations
+from farrier.space.sketch.access import Access, accesses, lane_costs, moves_with, store
+from farrier.space.sketch.nest import Nest, reduced_axes
+from farrier.space.sketch.tiling import Tiling
+from farrier.space.space import Estimate, Floats
+
+_TILE = 12.0  # Cycles to begin and end the loops of one tile, by the assembly of small tiles.
+_STEP = 2.0  # Instructions of a loop: its counter, its jump.
+_JOIN = 12.0  # Cycles to join the lanes of one vector of partial sums, as rule `rows` measures.
+
+
+@dataclasses.dataclass(frozen=True)
+class NestCost:
+    """The estimate of one nest on a machine whose lanes are those of the nest's elements."""
+
+    nest: Nest
+    machine: Machine
+
+    def seconds(self, tiling: Tiling) -> Estimate:
+        """Return the seconds of each candidate, with the terms that the learned model reads."""
+        machine = self.machine
+        tiles = self._tiles(tiling)
+        cycles = tiles * self._edge(tiling)
+        for total in self.nest.sums:
+            cycles += self._sum_cycles(total, tiling, tiles)
+        moved = self._traffic(tiling)
+        hidden = np.minimum(cycles, moved)
+        busy = np.maximum(cycles, moved) + machine.exposed * hidden
+        # The busiest thread has the larger share where the tiles do not divide evenly.
+        share = np.ceil(tiles / machine.threads) / np.maximum(tiles, 1)
+        share = np.where(tiling.parallel > 0, share, 1.0)
+        seconds = busy * share / machine.hertz + machine.fork_join * (tiling.parallel > 0)
+        peak = self.nest.work / (machine.lanes * machine.fma_ports * machine.hertz)
+        terms = {
+            "compute": np.full(len(tiles), peak),
+            "l2": moved / machine.hertz,
+            "tiles": tiles,
+            "balance": share * machine.threads,
+            "registers": (tiling.vectors * tiling.rows * max(len(self.nest.sums), 1)).astype(float),
+        }
+        return Estimate(seconds, terms)
+
+    @functools.cached_property
+    def _consumer(self) -> list[Access]:
+        """The loads of the stage that are not of its sums, and its store."""
+        sums = frozenset(total.buffer.name for total in self.nest.sums)
+        stage = self.nest.stage
+        return [*accesses(stage, stage.axes, sums), store(stage)]
+
+    @functools.cached_property
+    def _operands(self) -> list[tuple[Stage, list[Access], Floats]]:
+        """Each sum with its loads, and the extents of its axes [axes]."""
+        operands = []
+        for total in self.nest.sums:
+            axes = (*total.axes, *reduced_axes(total))
+            extents = np.array([max(typical(axis.extent), 1) for axis in axes], np.float64)
+            operands.append((total, accesses(total, axes, frozenset()), extents))
+        return operands
+
+    def _tiles(self, tiling: Tiling) -> Floats:
+        extents = np.maximum(np.array(self.nest.extents, np.float64), 1).reshape(-1, 1)
+        tiles: Floats = np.ceil(extents / tiling.tile(len(extents))).prod(axis=0)
+        return tiles
+
+    def _edge(self, tiling: Tiling) -> Floats:
+        """Return the cycles of one tile outside its sums: loops, what follows the sums, stores."""
+        machine = self.machine
+        points = (tiling.vectors * tiling.rows).astype(np.float64)
+        is_vector = (tiling.lanes >= 0) & (tiling.lanes < len(self.nest.extents))
+        points = np.where(is_vector, points, tiling.rows)
+        loads = sum(
+            (lane_costs(access, tiling.lanes, tiling.width) for access in self._consumer),
+            np.zeros(len(points)),
+        )
+        arithmetic = operations([self.nest.stage]) / machine.fma_ports
+        busy: Floats = _TILE / 4 + points * np.maximum(arithmetic, loads / machine.load_ports)
+        return busy + (_TILE if self.nest.sums else 0.0)
+
+    def _sum_cycles(self, total: Stage, tiling: Tiling, tiles: Floats) -> Floats:
+        """Return the cycles of one sum over all tiles."""
+        machine = self.machine
+        _, operands, extents = next(part for part in self._operands if part[0] is total)
+        axes, spatial = len(extents), len(total.axes)
+        sizes = tiling.tile(axes)
+        steps = np.ceil(extents[:, None] / sizes)[spatial:].prod(axis=0)
+        vectors = np.where(tiling.lanes >= 0, tiling.vectors, 1)
+        loads = np.zeros(len(tiles))
+        for access in operands:
+            count = np.where(moves_with(access, tiling.lanes), vectors, 1.0)
+            count = count * np.where(moves_with(access, tiling.row), tiling.rows, 1)
+            loads += count * lane_costs(access, tiling.lanes, tiling.width)
+        points = vectors * tiling.rows
+        # A multiply-add is one operation, and its operands were counted as loads.
+        work = max(operations([total]) - len(operands), 1.0) * points
+        step = np.maximum(work / machine.fma_ports, loads / machine.load_ports)
+        step = np.maximum(step, machine.fma_latency)
+        step = np.maximum(step, (work + loads + _STEP) / machine.issue)
+        joins = np.where(tiling.lanes >= spatial, _JOIN * vectors + machine.fma_latency * 4, 0.0)
+        cycles: Floats = tiles * (steps * step + joins)
+        return cycles
+
+    def _traffic(self, tiling: Tiling) -> Floats:
+        """Return the cycles that data takes to come from beyond the first-level cache."""
+        machine = self.machine
+        memory = machine.memory_bandwidth / machine.hertz
+        levels = (
+            (machine.l1_bytes, machine.l2_bandwidth),
+            (machine.l2_bytes, machine.l3_bandwidth),
+            (machine.l3_bytes, memory),
+        )
+        blocks = self._blocks(tiling)
+        return sum(
+            (_beyond(blocks, size) / bandwidth for size, bandwidth in levels),
+            np.zeros(len(tiling.lanes)),
+        )
+
+    def _blocks(self, tiling: Tiling) -> list[tuple[Floats, Floats]]:
+        """Return the bytes that each of some growing blocks of loops touches, and how often the
+        block runs: a tile, the tiles of a row of lanes, those of all rows, the whole nest."""
+        extents = np.array([max(extent, 1) for extent in self.nest.extents], np.float64)
+        spatial = len(extents)
+        whole = np.repeat(extents[:, None], len(tiling.lanes), axis=1)
+        number = np.arange(spatial)[:, None]
+        tile = np.minimum(tiling.tile(spatial), whole)
+        line = np.where(number == tiling.lanes, whole, tile)
+        plane = np.where(number == tiling.row, whole, line)
+        return [
+            (self._touched(block), np.ceil(whole / np.maximum(block, 1)).prod(axis=0))
+            for block in (tile, line, plane, whole)
+        ]
+
+    def _touched(self, block: Floats) -> Floats:
+        touched = sum((a.footprint(block) for a in self._consumer), np.zeros(block.shape[1]))
+        for total, operands, extents in self._operands:
+            reduced = extents[len(total.axes) :, None]
+            inner = np.repeat(reduced, block.shape[1], axis=1)
+            around = np.concatenate([block, inner])
+            touched = touched + sum(access.footprint(around) for access in operands)
+        return touched
+
+
+def _beyond(blocks: Sequence[tuple[Floats, Floats]], size: float) -> Floats:
+    """Return the bytes that come from beyond a cache of `size` bytes: those of the largest block
+    that fits, each time that it runs; of the smallest if none does."""
+    touched, runs = blocks[0]
+    beyond = touched * runs
+    for touched, runs in blocks[1:]:
+        beyond = np.where(touched <= size, touched * runs, beyond)
+    # What a cache holds whole is there from the kernel before.
+    return np.where(touched <= size, 0.0, beyond)

@@ -1,0 +1,71 @@
+"""Derivation: split a long reduction into parts that threads compute, where there are few points.
+
+before:  y[i] = sum(x[i, k] for k in axes(1000))
+after:   part[c, i] = sum(x[i, 125 * c + k] for k in axes(125))
+         y[i] = sum(part[c, i] for c in axes(8))
+
+The parts are points of their own, so tiles, lanes and threads are derived of them as of others. The
+last part ends early where none of the numbers of parts divides the reduction.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from farrier.ir import expr as e
+from farrier.ir.dim import ceildiv, typical
+from farrier.ir.expr import Axis, Buffer, Load, MemoryScope, Reduce, Select, Var
+from farrier.ir.substitute import Substitution
+from farrier.ir.tensor import Stage, TensorProgram
+from farrier.space.machine import Machine
+from farrier.space.operations import operations
+from farrier.space.sketch.nest import Nest, reduced_axes
+
+_FEW = 4  # Tiles a thread, below which threads wait for the slowest.
+_WORTH_SHARING = 1 << 16  # Operations of a sum before a second thread pays for its start.
+_PARTS = 4  # Parts a thread, so that a late one costs a quarter of its share.
+
+
+def split_threads(program: TensorProgram, nest: Nest, machine: Machine) -> TensorProgram | None:
+    """Return the program with the longest reduction of a nest in parts; None where threads have
+    enough points without, or the extent is open."""
+    if machine.threads < 2 or len(nest.sums) != 1:
+        return None
+    (total,) = nest.sums
+    points = typical(total.buffer.type.size)
+    axis = max(reduced_axes(total), key=lambda each: typical(each.extent))
+    work = points * typical(axis.extent) * (operations([total]) + 1)
+    tiles = points / machine.lanes
+    if tiles >= _FEW * machine.threads or work < _WORTH_SHARING or not isinstance(axis.extent, int):
+        return None
+    return _in_parts(program, total, axis, _parts(axis.extent, _PARTS * machine.threads))
+
+
+def _parts(extent: int, wanted: int) -> int:
+    """Return the number of parts near `wanted` that divides the extent, or `wanted`."""
+    near = (n for n in range(wanted, 2 * wanted) if extent % n == 0)
+    return min(next(near, wanted), extent)
+
+
+def _in_parts(program: TensorProgram, total: Stage, axis: Axis, parts: int) -> TensorProgram:
+    body = total.body
+    assert isinstance(body, Reduce)
+    length = ceildiv(axis.extent, parts)
+    part = Axis(f"{axis.name}_part", parts)
+    position = e.add(e.mul(Var(part.name), length), Var(axis.name))
+    summand = Substitution({axis.name: position}).expr(body.body)
+    if typical(axis.extent) % parts:
+        identity = body.op.identity(e.dtype_of(body.body))
+        summand = Select(e.less(position, axis.extent), summand, identity)
+    reduced = tuple(
+        dataclasses.replace(each, extent=length) if each is axis else each for each in body.axes
+    )
+    shape = (parts, *(each.extent for each in total.axes))
+    name = f"{total.buffer.name}_parts"
+    buffer = Buffer(name, total.buffer.dtype, shape, None, MemoryScope.WORKSPACE)
+    inner = Stage(buffer, (part, *total.axes), Reduce(body.op, reduced, summand))
+    point = tuple(Var(each.name) for each in inner.axes)
+    outer = dataclasses.replace(total, body=Reduce(body.op, (part,), Load(buffer, point)))
+    at = program.stages.index(total)
+    stages = (*program.stages[:at], inner, outer, *program.stages[at + 1 :])
+    return dataclasses.replace(program, stages=stages)

@@ -1,0 +1,38 @@
+"""Any program: the sketches that its structure permits, ranked by an estimate from its nests.
+
+It takes every program that no other rule knows. `farrier.space.sketch` shows what each derivation
+makes of a nest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from farrier.ir.tensor import TensorProgram
+from farrier.schedule import Schedule
+from farrier.space.joined import JoinedSpace
+from farrier.space.machine import Machine
+from farrier.space.sketch import RULES, sketches
+from farrier.space.space import Space
+from farrier.targets import Target
+from farrier.targets.cpu.space.nests import share
+
+__all__ = ["RULES", "space", "spaces"]
+
+
+def space(program: TensorProgram, target: Target, threads: int) -> Space:
+    """Return the space of all sketches of a program, for every program."""
+    first, *others = spaces(program, target, threads)
+    if not others:
+        return first
+    return JoinedSpace([first, *others], first)
+
+
+def spaces(program: TensorProgram, target: Target, threads: int) -> list[Space]:
+    """Return the space of each sketch of a program, the one first that ranks first."""
+    machine = Machine.of(target, threads)
+
+    def on_threads(schedule: Schedule, loops: Sequence[str]) -> None:
+        share(schedule, loops, machine.threads)
+
+    return sketches(program, machine, on_threads)
