@@ -137,12 +137,14 @@ class _Comparisons:
 
 def _comparisons(nodes: Nodes) -> _Comparisons:
     """Return nodes of two modes for those of all modes; each of the model's keeps its number."""
-    modes, missing = nodes.modes, nodes.missing.astype(bool)
+    values, missing = nodes.values.astype(np.float64), nodes.missing.astype(bool)
+    # NaN is not at most a number, and no number is greater than NaN.
+    unordered = np.isnan(values) & np.isin(nodes.modes, (GTE, GT))
+    modes = np.where(unordered, LEQ, nodes.modes)
     opposite = np.isin(modes, (GTE, GT, NEQ))
     missing = np.where(modes == NEQ, False, missing ^ opposite)
     yes, no = np.where(opposite, nodes.no, nodes.yes), np.where(opposite, nodes.yes, nodes.no)
     strict = np.isin(modes, (LT, GTE))
-    values = nodes.values.astype(np.float64)
     compared = _Comparisons(nodes.features, values, strict, missing, yes, no)
     equal = np.flatnonzero((modes == EQ) | (modes == NEQ))
     if len(equal):  # A feature that is at most the value is not equal to it if it is less.
