@@ -18,6 +18,7 @@ import numpy as np
 
 from farrier.artifact.container import ALIGNMENT
 from farrier.files.mapped import FileMemory, check_unchanged, release
+from farrier.ir.dim import number
 from farrier.ir.graph import Constant
 from farrier.ir.types import Layout
 
@@ -38,7 +39,7 @@ class ParamArena:
         key = (constant.identity, layout)
         if key not in self._offsets:
             self._offsets[key] = self.nbytes
-            nbytes = math.prod(_physical_shape(constant, layout)) * constant.value.type.dtype.nbytes
+            nbytes = _nbytes(constant, layout)
             placed = -(-nbytes // ALIGNMENT) * ALIGNMENT
             before = self.bytes_of.get(constant.identity, 0)
             self.bytes_of[constant.identity] = before + placed
@@ -61,6 +62,12 @@ class ParamArena:
             for source in part.constant.sources:
                 check_unchanged(source)
             array = part.constant.made()
+            if part.layout is not None and part.layout.per_byte > 1:
+                joined = part.layout.join(part.layout.ordered(array))
+                np.copyto(arena[part.start : part.start + joined.size], joined)
+                for source in part.constant.sources:
+                    release(source)
+                return
             shape = _physical_shape(part.constant, part.layout)
             nbytes = math.prod(shape) * array.itemsize
             target = arena[part.start : part.start + nbytes].view(array.dtype).reshape(shape)
@@ -114,6 +121,10 @@ def _slabs(shape: tuple[int, ...], itemsize: int) -> Iterator[slice | EllipsisTy
         return
     rows = max(1, shape[0] * _SLAB_BYTES // nbytes)
     yield from (slice(at, at + rows) for at in range(0, shape[0], rows))
+
+
+def _nbytes(constant: Constant, layout: Layout | None) -> int:
+    return number(dataclasses.replace(constant.value.type, layout=layout).nbytes)
 
 
 def _physical_shape(constant: Constant, layout: Layout | None) -> tuple[int, ...]:

@@ -73,6 +73,7 @@ from farrier.options.shapes import MAX_EXTENT, GivenShape, Hot, NamedDim, Precon
 _SIZES = (DType.I64, DType.I32)
 _COUNTING = (*_SIZES, DType.BOOL)
 _UNSAID: Hot = {}
+_STAY_QUANTIZED = frozenset(("DequantizeLinear", "UnpackBits"))
 _IDLE = frozenset(("Cast", "Expand", "Reshape"))  # where types are equal, so are values
 _FEW = 64  # elements of a constant that are compared with another's
 _BY_ELEMENT = frozenset(("Add", "Sub", "Mul", "Div", "Cast"))
@@ -1014,7 +1015,7 @@ def _folded(
         return None
     if not all(kind.is_static for kind in kinds):
         return None
-    if operator.name == "DequantizeLinear" and kinds[0].rank:
+    if operator.name in _STAY_QUANTIZED and kinds[0].rank:
         return None
     if any(map(has_dims, data)):
         return fold(operator, data, attrs, kinds)

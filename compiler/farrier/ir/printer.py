@@ -120,6 +120,8 @@ def print_layout(layout: Layout) -> str:
     parts = [_physical_dim(dim) for dim in layout.dims]
     if layout.halo:
         parts.append(f"halo={layout.halo!r}")
+    if layout.per_byte > 1:
+        parts.append(f"per_byte={layout.per_byte}")
     return f"layout({', '.join(parts)})"
 
 

@@ -90,7 +90,8 @@ def run_loops(
 
 
 def _layout(buffer: Buffer) -> Layout:
-    return buffer.layout or Layout.plain(len(buffer.shape))
+    """The layout of a buffer, each element at a place of its own."""
+    return (buffer.layout or Layout.plain(len(buffer.shape))).by_element
 
 
 def _bits(op: str, dtype: str, left: int, right: int) -> int:

@@ -5,11 +5,11 @@
            | i4 | u4 | i2 | u2
     extent = int | dim                              farrier.ir.dim
     type   = dtype '[' extent, ... ']' ['@' layout]
-    layout = axis ['/' div] ['%' mod], ... ['halo' (before, after), ...]
+    layout = axis ['/' div] ['%' mod], ... ['halo' (before, after), ...] ['per_byte' count]
 
 A layout says where the elements of a logical tensor lie in memory. Everything above code generation
 indexes tensors by their logical axes; the layout turns that into an address at the very end, so a
-change of layout never rewrites an index.
+change of layout never rewrites an index. Only the layout says how many elements share a byte.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class DType(enum.StrEnum):
     """Element type; the value is its name in IR text.
 
     An element of less than a byte takes a byte in memory, its low bits, the others zero: as numpy
-    holds those of ml_dtypes. Registers hold it extended, and a float of less than 32 bits as f32.
+    holds those of ml_dtypes. In a layout with `per_byte`, integers of less than a byte share one.
+    Registers hold an element extended, and a float of less than 32 bits as f32.
     """
 
     F16 = "f16"
@@ -169,14 +170,22 @@ class Layout:
     `halo[a]` elements lie before and after axis `a`; they hold zero, so that a convolution reads
     its padding without a branch. Only an axis whose parts are one plain dimension has a halo.
 
+    With `per_byte` elements in a byte, element number `n` in the order of the dimensions is in byte
+    `n // per_byte`, the first of a byte in its lowest bits. A dimension of that extent, placed
+    last, chooses which elements share bytes: vectors along another axis then read neighbouring
+    bytes, and shift them all alike. Only constants lie so.
+
         NCHW16c, padded by one:
             dims = (0), (1 div 16), (2), (3), (1 mod 16); halo = (0,0), (0,0), (1,1), (1,1)
         weights for 2 vectors of 16 output channels: W[oc, ic, kh, kw]
             dims = (0 div 32), (1), (2), (3), (0 mod 32)
+        4-bit weights W[k, n] by panels of 32 columns, elements k and k + 16 of 32 rows in a byte:
+            dims = (1 div 32), (0 div 32), (0 mod 16), (1 mod 32), (0 div 16 mod 2); per_byte = 2
     """
 
     dims: tuple[PhysicalDim, ...]
     halo: tuple[tuple[int, int], ...] = ()
+    per_byte: int = 1
 
     @classmethod
     def plain(cls, rank: int) -> Layout:
@@ -196,6 +205,30 @@ class Layout:
         return not any(map(any, self.halo)) and self == dataclasses.replace(
             Layout.plain(len(self.dims)), halo=self.halo
         )
+
+    @property
+    def by_element(self) -> Layout:
+        """The same order of elements, each in a byte or more of its own."""
+        return self if self.per_byte == 1 else dataclasses.replace(self, per_byte=1)
+
+    def nbytes(self, shape: Shape, dtype: DType) -> Extent:
+        """Bytes of a tensor in this layout, padding and halo included."""
+        return ceildiv(product(self.physical_shape(shape)) * dtype.nbytes, self.per_byte)
+
+    def join(self, ordered: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """An array of integers in the order of the dimensions as the bytes that its elements
+        share; as it is where they share none."""
+        import numpy as np
+
+        if self.per_byte == 1:
+            return ordered
+        bits = 8 // self.per_byte
+        flat = np.ascontiguousarray(ordered).reshape(-1).view(np.uint8) & ((1 << bits) - 1)
+        flat = np.pad(flat, (0, -flat.size % self.per_byte)).reshape(-1, self.per_byte)
+        joined = flat[:, 0].copy()
+        for place in range(1, self.per_byte):
+            joined |= flat[:, place] << (bits * place)
+        return joined
 
     def halo_of(self, axis: int) -> tuple[int, int]:
         """Elements of zero before and after `axis`."""
@@ -313,5 +346,6 @@ class TensorType:
     def nbytes(self) -> Extent:
         """Bytes in memory, padding and halo of the layout included."""
         shape = self.shape
-        physical = shape if self.layout is None else self.layout.physical_shape(shape)
-        return product(physical) * self.dtype.nbytes
+        if self.layout is None:
+            return product(shape) * self.dtype.nbytes
+        return self.layout.nbytes(shape, self.dtype)

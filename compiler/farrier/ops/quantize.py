@@ -77,7 +77,9 @@ def _quantized(types: Types, attrs: Attrs) -> DType:
 
 
 def _dequantized(types: Types, attrs: Attrs) -> DType:
-    if len(types) > 2 and required(types, 2).dtype is not required(types, 0).dtype:
+    zero = required(types, 2).dtype if len(types) > 2 else required(types, 0).dtype
+    # The zero points of MatMulNBits may be floats.
+    if not zero.is_float and zero is not required(types, 0).dtype:
         raise Mismatch(
             f"the input is {required(types, 0).dtype} and the zero point {required(types, 2).dtype}"
         )

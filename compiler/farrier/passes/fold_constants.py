@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MAX_BYTES = 16 << 20
 _MAX_GROWTH = 2
 # Computed where weights are packed
-_OF_WEIGHTS = frozenset(("Cast", "DequantizeLinear", "Transpose", "WinogradWeights"))
+_OF_WEIGHTS = frozenset(("Cast", "DequantizeLinear", "Transpose", "UnpackBits", "WinogradWeights"))
 
 
 def fold_constants(graph: Graph) -> Graph:
@@ -45,7 +45,7 @@ def fold_constants(graph: Graph) -> Graph:
     for original in graph.nodes:
         node = rewriter.resolve_inputs(original)
         if is_foldable(node, rewriter):
-            _fold(node, rewriter)
+            fold_node(node, rewriter)
         else:
             rewriter.emit(node)
     return rewriter.finish()
@@ -63,7 +63,8 @@ def is_foldable(node: Node, rewriter: Rewriter) -> bool:
     return result <= max(MAX_BYTES, _MAX_GROWTH * source) or lookup(node.op).kind is Kind.OPAQUE
 
 
-def _fold(node: Node, rewriter: Rewriter) -> None:
+def fold_node(node: Node, rewriter: Rewriter) -> None:
+    """Turn the results of a node that `is_foldable` into constants."""
     if node.op in _OF_WEIGHTS:
         (value,) = node.outputs
         rewriter.define(value, _derived(node, rewriter))

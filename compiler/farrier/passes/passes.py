@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from farrier.ir.graph import Graph
 from farrier.passes.assign_layouts import assign_layouts
+from farrier.passes.block_products import block_products
 from farrier.passes.choose_algorithms import choose_algorithms
 from farrier.passes.concatenate_in_place import concatenate_in_place
 from farrier.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
@@ -36,6 +37,7 @@ def _for_any_settings(function: Callable[[Graph], Graph]) -> Pass:
 
 PASSES: Mapping[str, Pass] = {
     "assign-layouts": assign_layouts,
+    "block-products": _for_any_settings(block_products),
     "choose-algorithms": choose_algorithms,
     "concatenate-in-place": _for_any_settings(concatenate_in_place),
     "eliminate-common-subexpressions": _for_any_settings(eliminate_common_subexpressions),

@@ -50,12 +50,10 @@ def read_dtype(name: str, place: ast.AST) -> DType:
 
 def _layout(node: ast.AST) -> Layout:
     match node:
-        case ast.Call(func=ast.Name(id="layout"), args=dims, keywords=[]):
-            return Layout(tuple(map(_physical_dim, dims)))
-        case ast.Call(
-            func=ast.Name(id="layout"), args=dims, keywords=[ast.keyword(arg="halo", value=halo)]
-        ):
-            return Layout(tuple(map(_physical_dim, dims)), read_literal(halo))
+        case ast.Call(func=ast.Name(id="layout"), args=dims, keywords=keywords):
+            fields = {str(keyword.arg): read_literal(keyword.value) for keyword in keywords}
+            if fields.keys() <= {"halo", "per_byte"}:
+                return Layout(tuple(map(_physical_dim, dims)), **fields)
     raise Malformed(node, "expected layout(…)")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 ORDER: tuple[str, ...] = (
+    "block-products",
     "integer-products",
     "fold-constants",
     "eliminate-common-subexpressions",

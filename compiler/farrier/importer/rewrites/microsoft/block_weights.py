@@ -14,9 +14,10 @@ from farrier.importer.scope import ImportScope, Upgrade
 from farrier.ir.dim import number
 from farrier.ir.types import DType
 from farrier.ops import Mismatch, NotSupported
+from farrier.ops.blocks import unpacked
 from farrier.ops.operator import normal_axis
 
-_PACKED = (2, 4, 8)  # The bits of an element; a byte holds 8 / bits of them.
+_KINDS = {2: DType.U2, 4: DType.U4, 8: DType.U8}  # By the bits of an element.
 
 # The values of MatMulBnb4's 16 codes: 4-bit floats, and the quantiles of a normal distribution
 # (Dettmers et al., QLoRA, appendix E). The library bitsandbytes defines both.
@@ -48,12 +49,54 @@ def matmul_nbits(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]
     if node.attrs.get("weight_prepacked", 0):
         raise NotSupported("weights that are packed for another execution provider")
     if p.known(p.input(1), "weights").size:
-        matrix = p.array(nbits_matrix(p).astype(p.dtype.numpy))
-        product = p("MatMul", _as_multiplied(p), matrix)
+        product = p("MatMul", _as_multiplied(p), _nbits_weights(p))
     else:  # Weights without elements stand for a projection that the model omits.
         shape = (*p.shape(p.input(0))[:-1], int(node.attrs["N"]))
         product = p("Expand", p.number(0), p.ints(*shape))
     return p.results(p.sum(product, p.input(5)))
+
+
+def _nbits_weights(p: Parts) -> str:
+    """Return the weights of MatMulNBits as a matrix [K, N], dequantized from blocks [N, K / block,
+    block] of the packed constant."""
+    if p.input(4):
+        return p.array(nbits_matrix(p).astype(p.dtype.numpy))
+    rows, columns, block, bits = _sizes(p)
+    blocks = -(-rows // block)
+    kind = _KINDS[bits]
+    packed = p.known(p.input(1), "weights").reshape(columns, blocks, -1)
+    codes = p.array(packed)
+    if bits < 8:
+        codes = p("UnpackBits", codes, to=str(kind))
+    scales = p.array(p.known(p.input(2), "scales").reshape(columns, blocks, 1))
+    real = p("DequantizeLinear", codes, scales, _nbits_zeros(p), to=str(p.dtype))
+    matrix = p.reshape(real, columns, blocks * block)
+    if blocks * block != rows:
+        matrix = p.cut(matrix, 0, rows, 1)
+    return p.transpose(matrix, 1, 0)
+
+
+def _nbits_zeros(p: Parts) -> str:
+    """Return the zero points of MatMulNBits: integers, packed by column, or floats; the middle of
+    the range if they are omitted."""
+    rows, columns, block, bits = _sizes(p)
+    blocks, kind = -(-rows // block), _KINDS[bits]
+    if not p.input(3):
+        return p.array(np.array(1 << bits - 1, kind.numpy))
+    zeros = p.known(p.input(3), "zero points")
+    if zeros.dtype == np.uint8:
+        zeros = unpacked(zeros.reshape(columns, -1), kind)[:, :blocks]
+    return p.array(zeros.reshape(columns, blocks, 1))
+
+
+def _sizes(p: Parts) -> tuple[int, int, int, int]:
+    """Return K, N, block_size and bits of MatMulNBits."""
+    rows, columns, block, bits = (
+        int(p.attrs.get(name, 4)) for name in ("K", "N", "block_size", "bits")
+    )
+    if bits not in _KINDS:
+        raise NotSupported(f"weights of {bits} bits")
+    return rows, columns, block, bits
 
 
 def nbits_matrix(p: Parts) -> npt.NDArray[np.float32]:
@@ -62,20 +105,16 @@ def nbits_matrix(p: Parts) -> npt.NDArray[np.float32]:
     B[n] holds the blocks of column n; row k is in block g_idx[k], or k // block_size without g_idx.
     Omitted zero points are the middle of the range.
     """
-    rows, columns, block, bits = (
-        int(p.attrs.get(name, 4)) for name in ("K", "N", "block_size", "bits")
-    )
-    if bits not in _PACKED:
-        raise NotSupported(f"weights of {bits} bits")
+    rows, columns, block, bits = _sizes(p)
     blocks = -(-rows // block)
     packed = p.known(p.input(1), "weights").reshape(columns, -1)
-    weights = unpacked(packed, bits)[:, :rows].astype(np.float32)
+    weights = unpacked(packed, _KINDS[bits])[:, :rows].astype(np.float32)
     scales = p.known(p.input(2), "scales").reshape(columns, blocks).astype(np.float32)
     zeros: npt.NDArray[Any] = np.full((columns, blocks), 1 << bits - 1)
     if p.input(3):
         zeros = p.known(p.input(3), "zero points")
         if zeros.dtype == np.uint8:
-            zeros = unpacked(zeros.reshape(columns, -1), bits)[:, :blocks]
+            zeros = unpacked(zeros.reshape(columns, -1), _KINDS[bits])[:, :blocks]
         zeros = zeros.reshape(columns, blocks)
     chosen = np.arange(rows) // block
     if p.input(4):
@@ -134,13 +173,6 @@ def matmul_bnb4(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     return p.results(p("MatMul", p.input(0), p.array(matrix.astype(p.dtype.numpy))))
 
 
-def unpacked(packed: npt.NDArray[np.uint8], bits: int) -> npt.NDArray[np.uint8]:
-    """Return the elements of each row of bytes, u8; a byte's first element is in its low bits."""
-    shifts = np.arange(0, 8, bits, dtype=np.uint8)
-    parts = (packed[..., None] >> shifts) & np.uint8((1 << bits) - 1)
-    return parts.reshape(*packed.shape[:-1], -1)
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Table:
     """The table of GatherBlockQuantized: elements, scales and zero points ("" for zero). A scale
@@ -173,18 +205,18 @@ def gather_block_quantized(node: RawNode, opset: int, scope: ImportScope) -> lis
 def _of_bytes(p: Parts, table: _Table, bits: int) -> _Table:
     """Return the table with its packed bytes split into elements along the last axis. Omitted zero
     points are the middle of the range."""
-    if bits not in _PACKED:
+    if bits not in _KINDS:
         raise NotSupported(f"a table of {bits} bits")
-    kind = {2: DType.U2, 4: DType.U4, 8: DType.U8}[bits]
+    kind = _KINDS[bits]
     data, zeros = table.data, table.zeros
     if bits < 8:
-        data = p.array(unpacked(p.known(data, "a packed table"), bits).astype(kind.numpy))
+        data = p("UnpackBits", p.array(p.known(data, "a packed table")), to=str(kind))
     if not zeros:
         zeros = p.array(np.array(1 << bits - 1, kind.numpy))
     elif bits < 8:
         last = number(p.shape(table.scales)[-1])
-        points = unpacked(p.known(zeros, "packed zero points"), bits)[..., :last]
-        zeros = p.array(points.astype(kind.numpy))
+        points = unpacked(p.known(zeros, "packed zero points"), kind)[..., :last]
+        zeros = p.array(points)
     return dataclasses.replace(table, data=data, zeros=zeros)
 
 

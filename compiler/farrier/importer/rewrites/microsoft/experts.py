@@ -15,12 +15,13 @@ import numpy.typing as npt
 
 from farrier.importer.raw import RawNode
 from farrier.importer.rewrites.microsoft.activations import swish
-from farrier.importer.rewrites.microsoft.block_weights import unpacked
 from farrier.importer.rewrites.microsoft.parts import Parts
 from farrier.importer.rewrites.sizes import places
 from farrier.importer.scope import ImportScope, Upgrade
 from farrier.ir.dim import number, product
+from farrier.ir.types import DType
 from farrier.ops import Mismatch, NotSupported
+from farrier.ops.blocks import unpacked
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -160,14 +161,15 @@ def _dequantized(p: Parts, at: int) -> _Layer:
     bits = int(p.attrs.get(f"{which}_expert_weight_bits", p.attrs.get("expert_weight_bits", 4)))
     if bits not in (2, 4, 8) or p.attrs.get("weights_prepacked", -1) > 0:
         raise NotSupported(f"weights of {bits} bits, or packed for another execution provider,")
-    weights = unpacked(p.known(p.input(at), "weights"), bits).astype(np.float32)
+    kind = {2: DType.U2, 4: DType.U4, 8: DType.U8}[bits]
+    weights = unpacked(p.known(p.input(at), "weights"), kind).astype(np.float32)
     experts, outputs, inputs = weights.shape
     scales = p.known(p.input(at + 1), "scales").astype(np.float32).reshape(experts, outputs, -1)
     blocks = scales.shape[2]
     zeros: npt.NDArray[Any] = np.full((), 1 << bits - 1)
     if p.input(11 + at // 3):
         packed = p.known(p.input(11 + at // 3), "zero points")
-        zeros = unpacked(packed, bits)
+        zeros = unpacked(packed, kind)
         if packed.ndim == 3:
             zeros = zeros[..., :blocks]
         zeros = zeros[:, : outputs if packed.ndim == 2 else None].reshape(scales.shape)

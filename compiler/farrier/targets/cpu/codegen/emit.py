@@ -34,6 +34,7 @@ from farrier.ir.loop import (
     Store,
     While,
 )
+from farrier.ir.shared_bytes import exchange, shares_bytes
 from farrier.targets import Target
 from farrier.targets.cpu.backend import cpu_backend_of
 from farrier.targets.cpu.codegen import workspace
@@ -193,6 +194,8 @@ class _Emitter:
 
     def _store(self, stmt: Store) -> None:
         bindings = self.bindings
+        if shares_bytes(stmt.buffer):
+            stmt = exchange(stmt, self.expressions.indices.simplifier)
         if bindings.lane is not None:
             reduction = self.module.reduction(stmt)
             if reduction is not None and self._is_invariant(stmt):

@@ -28,6 +28,7 @@ from farrier.ir.expr import (
     dtype_of,
 )
 from farrier.ir.loop import Store
+from farrier.ir.shared_bytes import element, shares_bytes
 from farrier.ir.types import DType
 from farrier.ir.walk import children
 from farrier.targets import Target
@@ -100,6 +101,8 @@ class Expressions:
         if isinstance(expr, Load):
             if expr.buffer.scope is MemoryScope.REGISTER:
                 return self._register(expr)
+            if shares_bytes(expr.buffer):
+                return self._maker(element(expr, self.indices.simplifier))
             return functools.partial(self.memory.load, expr)
         if not self._is_index(expr):
             return self._operator(expr)

@@ -12,9 +12,11 @@ from collections.abc import Callable
 
 from farrier.errors import CompilerError
 from farrier.ir.addresses import flatten
+from farrier.ir.affine import Linear
 from farrier.ir.dim import Dim, Extent
 from farrier.ir.expr import Buffer, Expr, Load
 from farrier.ir.loop import Prefetch, Store
+from farrier.ir.shared_bytes import shared_byte, shares_bytes
 from farrier.ir.substitute import loads
 from farrier.ir.types import DType
 from farrier.targets.cpu.codegen.arithmetic import from_memory, to_memory
@@ -246,11 +248,18 @@ class Memory:
             at = (node.buffer, node.indices)
             place = self._equal.get(at)
             if place is None:
-                size = node.buffer.dtype.nbytes
-                form = flatten(*at, self.indices.simplifier, size)
+                form = self._offset(*at)
                 place = self._equal[at] = self.indices.place(form)
             known = self._places[id(node)] = (node, place)
         return known[1]
+
+    def _offset(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Linear:
+        """The first byte of an element, from the beginning of its buffer."""
+        simplifier = self.indices.simplifier
+        if shares_bytes(buffer):
+            (at,) = shared_byte(buffer, indices, simplifier).byte.indices
+            return simplifier.linear(at)
+        return flatten(buffer, indices, simplifier, buffer.dtype.nbytes)
 
     def place_of(self, operand: RowsOperand) -> Place:
         """Where a tile of rows begins."""

@@ -17,6 +17,7 @@ from farrier.targets import Target
 from farrier.targets.cpu.rules import (
     attention,
     attention_tile,
+    block_tile,
     bottleneck,
     elementwise,
     matrix_tile,
@@ -29,6 +30,7 @@ from farrier.targets.cpu.rules import (
 from farrier.templates import beside
 
 RULES = (
+    block_tile,
     matrix_tile,
     register_tile,
     bottleneck,

@@ -1,0 +1,250 @@
+"""Products with weights quantized in blocks: codes that are unpacked where they are multiplied.
+
+    sums of the rows, by block
+    for panel, row in parallel:              a panel of `vectors` vectors of columns, a tile of rows
+        total[row, vector] = 0
+        for a block:
+            part[row, vector] = 0
+            for the steps of half a block:   a vector of bytes is two vectors of codes
+                part[row, vector] += broadcast[row] * codes[vector], twice
+            total[row, vector] += (part - zeros * sums[row]) * scales[vector]
+        epilogue, store
+
+The weights lie as they are read: a panel is one stream, in which element `i` of a block shares its
+byte with the element half a block further on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import numpy as np
+import numpy.typing as npt
+
+from farrier.ir.expr import MemoryScope, Var
+from farrier.ir.loop import Function
+from farrier.ir.tensor import TensorProgram
+from farrier.ir.types import Layout, PhysicalDim
+from farrier.lower.loops import to_loops
+from farrier.records import RuleId
+from farrier.schedule import Schedule
+from farrier.space.machine import Machine
+from farrier.space.operations import operations
+from farrier.space.rewrites import accumulate, without_halos
+from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
+from farrier.targets import Target
+from farrier.targets.cpu.space.block_products import BlockProduct, find_block_product
+from farrier.targets.cpu.space.contraction import extent_of, innermost_axis
+from farrier.targets.cpu.space.epilogue import inline_once, keep_values
+from farrier.targets.cpu.space.nests import run_parallel
+from farrier.targets.cpu.space.operands import by_first_use
+from farrier.targets.cpu.space.partials import reduce_on_lanes
+
+RULE = RuleId("block_tile", version=1)
+_VECTORS = (1, 2, 3, 4, 6, 8)
+_ROWS = 8
+_UNROLL = (1, 2, 4)
+# Instructions that turn codes into a vector of floats: shift, mask, widen, convert.
+_UNPACK = 3.0
+
+
+def space(program: TensorProgram, target: Target, threads: int) -> Space | None:
+    """The space of a product with block-quantized weights; None for any other program."""
+    program = by_first_use(without_halos(program))
+    product = find_block_product(program)
+    machine = Machine.of(target, threads)
+    if product is None or 2 * extent_of(product.total, product.lane) < machine.lanes:
+        return None
+    program = accumulate(program)
+    product = find_block_product(program)
+    assert product is not None  # The copy of the sum is an epilogue.
+    return Space.of(RULE, _Kernel(program, product, machine))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Kernel:
+    program: TensorProgram
+    product: BlockProduct
+    machine: Machine
+
+    @functools.cached_property
+    def function(self) -> Function:
+        return to_loops(self.program)
+
+    @property
+    def _row(self) -> str:
+        """The axis of a tile's rows: the innermost point of several, "" for none."""
+        total, points = self.product.total, self.product.points
+        return next((axis for axis in reversed(points) if extent_of(total, axis) > 1), "")
+
+    @property
+    def _rows(self) -> int:
+        return extent_of(self.product.total, self._row) if self._row else 1
+
+    @property
+    def _columns(self) -> int:
+        return extent_of(self.product.total, self.product.lane)
+
+    @property
+    def _block(self) -> int:
+        return extent_of(self.product.part.stage, self.product.within)
+
+    @property
+    def _blocks(self) -> int:
+        return extent_of(self.product.part.stage, self.product.block_axis)
+
+    @property
+    def _per_byte(self) -> int:
+        """Codes that share a byte."""
+        count = 8 // self.product.part.vector_load.buffer.dtype.bits
+        return count if self._block % count == 0 else 1
+
+    # -- decisions ------------------------------------------------------------------------------
+
+    def knobs(self) -> tuple[Knob, ...]:
+        most = -(-self._columns // self.machine.lanes)
+        steps = self._block // self._per_byte
+        return (
+            Knob("vectors", tuple(count for count in _VECTORS if count <= most)),
+            Knob("rows", tuple(range(1, min(self._rows, _ROWS) + 1))),
+            Knob("unroll", tuple(count for count in _UNROLL if steps % count == 0)),
+        )
+
+    def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
+        """The sums of a block, those of all, a vector of codes and a broadcast are registers."""
+        tile = columns["vectors"] * columns["rows"]
+        fits: npt.NDArray[np.bool_] = 2 * tile + 3 <= max(self.machine.registers, 5)
+        return fits
+
+    def estimate(self, columns: Columns) -> Estimate:
+        machine = self.machine
+        vectors, rows = (columns[name].astype(np.float64) for name in ("vectors", "rows"))
+        panels = np.ceil(self._columns / (vectors * machine.lanes))
+        others = np.prod([extent_of(self.product.total, axis) for axis in self.product.points])
+        tiles = np.ceil(self._rows / rows) * others / self._rows
+        steps = float(self._blocks * self._block)
+        issue = vectors * (_UNPACK + rows) / machine.fma_ports + rows / machine.load_ports
+        step = np.maximum(issue, machine.fma_latency)
+        step += 1.0 / (columns["unroll"] * self._per_byte)
+        finish = self._blocks * vectors * rows * 3.0
+        finish += vectors * rows * (2.0 + operations(self.product.epilogue)) + 20.0
+        units = panels * tiles
+        balance = np.ceil(units / machine.threads) / (units / machine.threads)
+        cycles = units * (steps * step + finish)
+        busy = cycles / machine.hertz * balance / machine.threads
+        nbytes = steps * self._columns / self._per_byte
+        memory = machine.memory_seconds(nbytes, 1 / np.minimum(panels, machine.threads))
+        seconds = np.maximum(busy, memory) + machine.exposed * np.minimum(busy, memory)
+        terms = {
+            "compute": np.full(len(busy), 2.0 * steps * self._columns * others / machine.peak),
+            "memory": memory,
+            "overhead": np.full(len(busy), machine.fork_join),
+            "tiles": units,
+            "balance": balance,
+            "registers": (2 * vectors * rows + 3) / machine.registers,
+            "code": columns["unroll"] * vectors * rows,
+        }
+        return Estimate(seconds + machine.fork_join, terms)
+
+    # -- the schedule ---------------------------------------------------------------------------
+
+    def schedule(self, decisions: Decisions) -> Schedule:
+        schedule = Schedule(self.function)
+        product, total = self.product, self.product.total.buffer.name
+        self._lay_out(schedule, decisions["vectors"] * self.machine.lanes)
+        kept = inline_once(schedule, product.epilogue)
+        outer = self._tile_output(schedule, decisions)
+        keep_values(schedule, kept, "vector", innermost_axis(product.total))
+        schedule.compute_at(total, outer[-1])
+        schedule.set_scope(total, MemoryScope.REGISTER)
+        blocks = self._order_total(schedule)
+        self._compute_part(schedule, blocks, decisions["unroll"])
+        if product.sums is not None:
+            self._sum_rows(schedule)
+        run_parallel(schedule, outer)
+        return schedule
+
+    def _lay_out(self, schedule: Schedule, panel: int) -> None:
+        """Panels of the weights and their parameters, block by block."""
+        product, count = self.product, self._per_byte
+        load = product.part.vector_load
+        places = {index.name: at for at, index in enumerate(load.indices) if isinstance(index, Var)}
+        block, step, lane = (places[n] for n in (product.block_axis, product.within, product.lane))
+        part = self._block // count
+        dims = [PhysicalDim(lane, panel), PhysicalDim(block)]
+        dims.append(PhysicalDim(step, 1, part) if count > 1 else PhysicalDim(step))
+        dims.append(PhysicalDim(lane, 1, panel))
+        dims += [PhysicalDim(step, part)] if count > 1 else []
+        schedule.transform_layout(load.buffer.name, Layout(tuple(dims), (), count))
+        for name in {load.buffer.name: load for load in product.parameters}:
+            buffer = next(b for b in self.program.inputs if b.name == name)
+            count = 1 if buffer.dtype.is_float else 8 // buffer.dtype.bits
+            around = [PhysicalDim(1, panel), PhysicalDim(0, count), PhysicalDim(1, 1, panel)]
+            around += [PhysicalDim(0, 1, count)] if count > 1 else []
+            schedule.transform_layout(name, Layout(tuple(around), (), max(count, 1)))
+
+    def _tile_output(self, schedule: Schedule, decisions: Decisions) -> list[str]:
+        """Tile the nest that writes the output, and return the loops around a tile."""
+        output, row = self.product.output, self._row
+        loops = {
+            inner.name: f"{output.buffer.name}_{outer.name}"
+            for inner, outer in zip(self.product.total.axes, output.axes, strict=True)
+        }
+        width = self.machine.lanes
+        schedule.split(loops[self.product.lane], decisions["vectors"] * width, "panel", "in_panel")
+        schedule.split("in_panel", width, "vector", "lane")
+        outer = [loops[axis] for axis in self.product.points if axis != row]
+        outer.append("panel")
+        inner = []
+        if row:
+            schedule.split(loops[row], decisions["rows"], "row", "in_row")
+            outer.append("row")
+            inner.append("in_row")
+        schedule.reorder(*outer, *inner, "vector", "lane")
+        schedule.vectorize("lane")
+        for loop in (*inner, "vector"):
+            schedule.unroll(loop)
+        return outer
+
+    def _order_total(self, schedule: Schedule) -> str:
+        """The order of the sum over blocks; returns the loop over them."""
+        product, name = self.product, self.product.total.buffer.name
+        blocks = f"{name}_{product.block_axis}"
+        for prefix, around in ((f"{name}_init", []), (name, [blocks])):
+            points = [f"{prefix}_{axis}" for axis in product.points]
+            vector, lane = schedule.split(f"{prefix}_{product.lane}", self.machine.lanes)
+            schedule.reorder(*around, *points, vector, lane)
+            schedule.vectorize(lane)
+            for loop in (*points, vector):
+                schedule.unroll(loop)
+        return blocks
+
+    def _compute_part(self, schedule: Schedule, blocks: str, unroll: int) -> None:
+        """The sum of a block, in registers: its bytes one after the other, the codes of each."""
+        product, name = self.product, self.product.part.stage.buffer.name
+        schedule.compute_at(name, blocks)
+        schedule.set_scope(name, MemoryScope.REGISTER)
+        step, steps, unrolled = f"{name}_{product.within}", [], []
+        if self._per_byte > 1:
+            place, step = schedule.split(step, self._block // self._per_byte)
+            unrolled.append(place)
+        if unroll > 1:
+            step, some = schedule.split(step, unroll)
+            unrolled.insert(0, some)
+        steps = [step, *unrolled]
+        for prefix, around in ((f"{name}_init", []), (name, steps)):
+            points = [f"{prefix}_{axis}" for axis in (*product.points, product.block_axis)]
+            vector, lane = schedule.split(f"{prefix}_{product.lane}", self.machine.lanes)
+            schedule.reorder(*around, *points, vector, lane)
+            schedule.vectorize(lane)
+            for loop in (*points, vector):
+                schedule.unroll(loop)
+        for loop in unrolled:
+            schedule.unroll(loop)
+
+    def _sum_rows(self, schedule: Schedule) -> None:
+        """The sums of the rows' blocks, before the panels."""
+        sums = self.product.sums
+        assert sums is not None
+        reduce_on_lanes(schedule, sums, self.machine.lanes, 1)

@@ -1,0 +1,80 @@
+"""Products with weights of a few bits, quantized in blocks, against float64."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+import farrier
+
+FLOATS = {np.float32: TensorProto.FLOAT, np.float16: TensorProto.FLOAT16}
+
+
+@st.composite
+def products(draw):
+    """bits, block, rows (none, or a whole number of blocks, in part), K, N, scales, zero points."""
+    bits, block = draw(st.sampled_from([4, 8])), draw(st.sampled_from([16, 32, 64, 128]))
+    inner = draw(st.integers(1, 3)) * block - draw(st.sampled_from([0, 0, 1, 5]))
+    rows, columns = draw(st.sampled_from([1, 2, 3, 9])), draw(st.sampled_from([8, 24, 33, 65]))
+    kind = draw(st.sampled_from([np.float32, np.float16]))
+    return bits, block, rows, inner, columns, kind, draw(st.sampled_from(["", "packed", "float"]))
+
+
+def codes_of(rng, bits, *shape):
+    """Codes, and the bytes that hold them."""
+    codes = rng.integers(0, 1 << bits, shape)
+    if bits == 8:
+        return codes, codes.astype(np.uint8)
+    whole = np.concatenate((codes, np.zeros((*shape[:-1], shape[-1] % 2), int)), -1)
+    return codes, (whole[..., ::2] | whole[..., 1::2] << 4).astype(np.uint8)
+
+
+def one_product(rng, number, bits, block, rows, inner, columns, kind, zeros):
+    """A MatMulNBits, its initializers, its input, and the result in float64."""
+    blocks = -(-inner // block)
+    codes, packed = codes_of(rng, bits, columns, blocks, block)
+    scales = (rng.random((columns, blocks)) * 0.1 + 0.01).astype(kind)
+    x = rng.standard_normal((rows, inner)).astype(kind)
+    weights = {"w": packed, "s": scales}
+    points = np.full((columns, blocks), 1 << bits - 1)
+    if zeros == "packed":
+        points, weights["z"] = codes_of(rng, bits, columns, blocks)
+    if zeros == "float" and bits == 4:
+        points = weights["z"] = (rng.random((columns, blocks)) * 15).astype(kind)
+    matrix = (codes - points.astype(float)[..., None]) * scales.astype(float)[..., None]
+    want = x.astype(float) @ matrix.reshape(columns, -1)[:, :inner].T
+    names = {name: f"{name}{number}" for name in ("x", *weights, "y")}
+    inputs = [names[name] for name in ("x", *weights)]
+    attrs = {"K": inner, "N": columns, "bits": bits, "block_size": block}
+    node = helper.make_node("MatMulNBits", inputs, [names["y"]], domain="com.microsoft", **attrs)
+    infos = [
+        helper.make_tensor_value_info(names[name], FLOATS[kind], shape)
+        for name, shape in (("x", x.shape), ("y", want.shape))
+    ]
+    constants = [numpy_helper.from_array(array, names[name]) for name, array in weights.items()]
+    return node, infos, constants, {names["x"]: x}, {names["y"]: want}
+
+
+@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(products(), min_size=3, max_size=3), st.integers(0, 2**32 - 1))
+def test_products_are_those_of_dequantized_weights(cases, seed):
+    rng = np.random.default_rng(seed)
+    parts = [one_product(rng, number, *case) for number, case in enumerate(cases)]
+    graph = helper.make_graph(
+        [node for node, *_ in parts],
+        "g",
+        [infos[0] for _, infos, *_ in parts],
+        [infos[1] for _, infos, *_ in parts],
+        [constant for _, _, constants, *_ in parts for constant in constants],
+    )
+    imports = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=10)
+    feeds = {name: x for *_, inputs, _ in parts for name, x in inputs.items()}
+    got = farrier.compile(model, verify=False, threads=1).run(feeds)
+    for case, (*_, wanted) in zip(cases, parts, strict=True):
+        for name, want in wanted.items():
+            tolerance = 1e-5 if case[5] is np.float32 else 1e-3
+            atol = tolerance * np.abs(want).max()
+            np.testing.assert_allclose(got[name].astype(float), want, rtol=0, atol=atol)
