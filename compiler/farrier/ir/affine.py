@@ -34,11 +34,8 @@ from farrier.ir.dim import bounds as extent_bounds
 from farrier.ir.expr import (
     Binary,
     BinaryOp,
-    ByteTable,
-    Cast,
     Const,
     Expr,
-    Load,
     Reduce,
     Select,
     Size,
@@ -49,6 +46,7 @@ from farrier.ir.expr import (
     extent_of,
     index,
 )
+from farrier.ir.operands import MAP_OPERANDS
 from farrier.ir.substitute import variables
 from farrier.ir.types import DType
 
@@ -309,10 +307,6 @@ class Simplifier:
             condition = self.simplify(expr.condition)
             if isinstance(condition, Const):
                 return self.simplify(expr.then if condition.value else expr.otherwise)
-            then, otherwise = self.simplify(expr.then), self.simplify(expr.otherwise)
-            if condition is expr.condition and then is expr.then and otherwise is expr.otherwise:
-                return expr
-            return Select(condition, then, otherwise)
         return self._descend(expr)
 
     def slack(self, condition: Expr) -> Linear | None:
@@ -341,31 +335,13 @@ class Simplifier:
 
     def _descend(self, expr: Expr) -> Expr:
         """`expr` rebuilt from simplified children; the same object where none changed."""
-        if isinstance(expr, Load):
-            indices = tuple(map(self.simplify, expr.indices))
-            if all(a is b for a, b in zip(indices, expr.indices, strict=True)):
-                return expr
-            return Load(expr.buffer, indices)
-        if isinstance(expr, Binary):
-            left, right = self.simplify(expr.left), self.simplify(expr.right)
-            return (
-                expr if left is expr.left and right is expr.right else Binary(expr.op, left, right)
-            )
-        if isinstance(expr, Unary):
-            operand = self.simplify(expr.operand)
-            if expr.op is UnaryOp.NOT:
-                return _negate(operand)
-            return expr if operand is expr.operand else Unary(expr.op, operand)
-        if isinstance(expr, Cast):
-            operand = self.simplify(expr.operand)
-            return expr if operand is expr.operand else Cast(expr.dtype, operand)
-        if isinstance(expr, ByteTable):
-            operand = self.simplify(expr.operand)
-            return expr if operand is expr.operand else ByteTable(expr.entries, expr.dtype, operand)
         if isinstance(expr, Reduce):
             inner = self.over({axis.name: axis.extent for axis in expr.axes})
             return Reduce(expr.op, expr.axes, inner.simplify(expr.body))
-        return expr
+        new: Expr = MAP_OPERANDS[type(expr)](expr, self.simplify)
+        if isinstance(new, Unary) and new.op is UnaryOp.NOT:
+            return _negate(new.operand)
+        return new
 
     def _form(self, expr: Expr) -> Linear:
         if type(expr) is Var:
@@ -800,5 +776,4 @@ def _negate(condition: Expr) -> Expr:
             return FALSE if value else TRUE
         case Binary(BinaryOp.LT, left, right) if dtype_of(left) is DType.I64:
             return Binary(BinaryOp.LE, right, left)
-        case _:
-            return Unary(UnaryOp.NOT, condition)
+    return Unary(UnaryOp.NOT, condition)

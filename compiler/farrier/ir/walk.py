@@ -1,17 +1,37 @@
-"""One traversal for all three grammars, driven by the dataclass fields of their nodes.
+"""One traversal for all grammars, derived from the fields of their nodes.
 
-A node is any frozen dataclass of `farrier.ir`; its children are the nodes in its fields, directly
-or in tuples. Types, layouts, enums, names, arrays and numbers are leaves.
+A node is any frozen dataclass of `farrier.ir`, and the annotations of its fields declare what
+stands below it. `walk` and `rewrite` follow every field, as graphs and programs need them.
+Loop nests are walked by the thousand, so `parts` and `mapper` write a function for each class and
+each kind of child, once, as `dataclasses` writes `__init__`. For `If(condition: Expr, then: Stmt,
+otherwise: Stmt | None)` and the kind `Stmt` these are
+
+    lambda node: (node.then, *(() if node.otherwise is None else (node.otherwise,)))
+
+    def mapped(node, change):
+        then = change(node.then)
+        otherwise = None if node.otherwise is None else change(node.otherwise)
+        if then is node.then and otherwise is node.otherwise:
+            return node
+        return node.__class__(node.condition, then, otherwise)
+
+So a class that joins a grammar is traversed as soon as it is declared, or refused: a field that
+holds a kind in a form that is not known here is an error of its class.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import operator
+import re
+import sys
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 T = TypeVar("T")
 
+Parts: TypeAlias = Callable[[Any], tuple[Any, ...]]
+Mapper: TypeAlias = Callable[[Any, Callable[[Any], Any]], Any]
 
 # Fields annotated so hold no nodes: types, layouts, names and numbers are leaves.
 _LEAVES = frozenset(
@@ -39,32 +59,40 @@ _LEAVES = frozenset(
 )
 
 
-_known: dict[type, tuple[str, ...]] = {}
+class PerClass(dict[type, T]):
+    """A table with an entry for each class of nodes, derived when it is first asked for."""
+
+    def __init__(self, derive: Callable[[type], T]) -> None:
+        super().__init__()
+        self._derive = derive
+
+    def __missing__(self, kind: type) -> T:
+        entry = self[kind] = self._derive(kind)
+        return entry
 
 
-def _fields(kind: type) -> tuple[str, ...]:
-    """The fields of a node class that may hold nodes."""
-    names = _known.get(kind)
-    if names is None:
-        names = tuple(f.name for f in dataclasses.fields(kind) if f.type not in _LEAVES)
-        _known[kind] = names
-    return names
+def _names(kind: type) -> tuple[str, ...]:
+    """Return the fields of a node class that may hold nodes."""
+    return tuple(f.name for f in dataclasses.fields(kind) if f.type not in _LEAVES)
+
+
+_FIELDS = PerClass(_names)
 
 
 def children(node: Any) -> list[Any]:
-    """The nodes directly below `node`, in field order."""
-    found = []
-    for name in _fields(type(node)):
+    """Return the nodes directly below `node`, in field order."""
+    below = []
+    for name in _FIELDS[type(node)]:
         value = getattr(node, name)
         if isinstance(value, tuple):
-            found += [item for item in value if dataclasses.is_dataclass(item)]
+            below += [item for item in value if dataclasses.is_dataclass(item)]
         elif dataclasses.is_dataclass(value):
-            found.append(value)
-    return found
+            below.append(value)
+    return below
 
 
 def walk(node: Any) -> Iterator[Any]:
-    """`node` and every node below it, parents first."""
+    """Yield `node` and every node below it, parents first."""
     stack = [node]
     while stack:
         node = stack.pop()
@@ -73,13 +101,13 @@ def walk(node: Any) -> Iterator[Any]:
 
 
 def rewrite(node: T, visit: Callable[[Any], Any]) -> T:
-    """`node` with `visit` applied to every node below it and to itself, children first.
+    """Return `node` with `visit` applied to every node below it and to itself, children first.
 
-    `visit` returns the node it was given where it changes nothing; what is unchanged is shared with
-    the input, so an identical result is the same object.
+    `visit` returns its argument where it changes nothing; what is unchanged is shared with the
+    input, so an identical result is the same object.
     """
     changes: dict[str, Any] = {}
-    for name in _fields(type(node)):
+    for name in _FIELDS[type(node)]:
         value = getattr(node, name)
         new: Any = value
         if isinstance(value, tuple):
@@ -95,3 +123,102 @@ def rewrite(node: T, visit: Callable[[Any], Any]) -> T:
     rebuilt = dataclasses.replace(node, **changes) if changes else node  # type: ignore[type-var]
     result: T = visit(rebuilt)
     return result
+
+
+# The forms in which a field holds children of the kind T, with the source that reads them as
+# elements of a tuple, and the source that changes them.
+_FORMS = {
+    "T": ("{0},", "change({0})"),
+    "T | None": ("*(() if {0} is None else ({0},)),", "None if {0} is None else change({0})"),
+    "tuple[T, ...]": ("*{0},", "same({0}, change)"),
+}
+
+
+def parts(kind: str) -> PerClass[Parts]:
+    """Return a table of functions that read the children of the kind, in field order."""
+
+    def derive(cls: type) -> Parts:
+        sources = []
+        for name, form in _held(cls, kind).items():
+            if form is _NESTED:
+                sources.append(f"*[x for part in node.{name} for x in table[type(part)](part)],")
+            else:
+                sources.append(_FORMS[form][0].format(f"node.{name}"))
+        source = "".join(sources)
+        if source.count(",") == 1 and source.startswith("*node."):
+            source = source[1:-1]  # a tuple already
+        else:
+            source = f"({source})"
+        function: Parts = eval(f"lambda node: {source}", {"table": table})
+        return function
+
+    table = PerClass(derive)
+    return table
+
+
+def mapper(kind: str) -> PerClass[Mapper]:
+    """Return a table of functions that change the children of the kind; what is unchanged is shared
+    with the input, so an identical result is the same object."""
+
+    def derive(cls: type) -> Mapper:
+        held = _held(cls, kind)
+        if not held:
+            return lambda node, change: node
+        lines = ["def mapped(node, change):"]
+        for name, form in held.items():
+            if form is _NESTED:
+                change = f"same(node.{name}, lambda part: table[type(part)](part, change))"
+            else:
+                change = _FORMS[form][1].format(f"node.{name}")
+            lines.append(f"    {name} = {change}")
+        lines.append(f"    if {' and '.join(f'{name} is node.{name}' for name in held)}:")
+        lines.append("        return node")
+        fields = (field.name for field in dataclasses.fields(cls))
+        arguments = (name if name in held else f"node.{name}" for name in fields)
+        lines.append(f"    return node.__class__({', '.join(arguments)})")
+        namespace: dict[str, Any] = {"same": _same, "table": table}
+        exec("\n".join(lines), namespace)
+        function: Mapper = namespace["mapped"]
+        return function
+
+    table = PerClass(derive)
+    return table
+
+
+def leaves(kind: str) -> PerClass[Parts]:
+    """Return a table of functions that read the fields that hold nothing of the kind."""
+
+    def derive(cls: type) -> Parts:
+        held = _held(cls, kind)
+        names = [field.name for field in dataclasses.fields(cls) if field.name not in held]
+        source = "".join(f"node.{name}," for name in names)
+        function: Parts = eval(f"lambda node: ({source})")
+        return function
+
+    return PerClass(derive)
+
+
+_NESTED = "parts that hold children, such as the tiles of an Intrinsic"
+
+
+def _held(cls: type, kind: str) -> dict[str, str]:
+    """Return the form in which each field of a class holds children of the kind, by name."""
+    held = {}
+    for field in dataclasses.fields(cls):
+        annotation = str(field.type)
+        if re.search(rf"\b{kind}\b", annotation):
+            form = re.sub(rf"\b{kind}\b", "T", annotation)
+            if form not in _FORMS:
+                raise TypeError(f"{cls.__name__}.{field.name}: {annotation} is not traversed")
+            held[field.name] = form
+        elif (part := re.fullmatch(r"tuple\[(\w+), \.\.\.\]", annotation)) is not None:
+            part_class = getattr(sys.modules[cls.__module__], part[1], None)
+            if dataclasses.is_dataclass(part_class) and _held(part_class, kind):  # type: ignore[arg-type]
+                held[field.name] = _NESTED
+    return held
+
+
+def _same(items: tuple[T, ...], change: Callable[[T], T]) -> tuple[T, ...]:
+    """Return the items changed, and the same tuple where none is."""
+    new = tuple(map(change, items))
+    return items if all(map(operator.is_, new, items)) else new

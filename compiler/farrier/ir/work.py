@@ -2,20 +2,40 @@
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from farrier.ir.dim import Extent, ceildiv, product, typical
 from farrier.ir.expr import (
     Binary,
     BinaryOp,
     ByteTable,
     Cast,
+    Const,
     Expr,
+    Load,
     Reduce,
     ReduceOp,
     Select,
+    Size,
     Unary,
+    Var,
     dtype_of,
 )
-from farrier.ir.loop import Alloc, Block, For, Function, If, LoopKind, Stmt, Store, While
+from farrier.ir.loop import (
+    Alloc,
+    Block,
+    For,
+    Function,
+    If,
+    Intrinsic,
+    LoopKind,
+    Prefetch,
+    Stmt,
+    Store,
+    While,
+)
+from farrier.ir.operands import operands
+from farrier.ir.statements import below
 from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import DType
 
@@ -23,7 +43,7 @@ from farrier.ir.types import DType
 _OF_INDICES = frozenset((DType.I64, DType.BOOL))
 
 
-_USUAL_TRIPS = 4  # of a while loop
+_USUAL_TRIPS = 4  # A guess: the data decides how often a while loop runs.
 _USUALLY_TAKEN = 0.25  # of the times that a condition is tested
 
 
@@ -60,30 +80,28 @@ def factors(program: TensorProgram) -> tuple[DType, DType, DType] | None:
 def statements_run(stmt: Stmt, lanes: int) -> float:
     """Stores and tests that `stmt` comes to, `lanes` iterations of a vectorized loop at once."""
     match stmt:
-        case Block(parts):
-            return sum(statements_run(part, lanes) for part in parts)
+        case Block() | Alloc():
+            return sum(statements_run(part, lanes) for part in below(stmt))
         case For(_, extent, kind, body):
             times = ceildiv(extent, lanes) if kind is LoopKind.VECTORIZED else extent
             return typical(times) * statements_run(body, lanes)
-        case Alloc(_, body):
-            return statements_run(body, lanes)
         case If(_, then, otherwise):
             rest = statements_run(otherwise, lanes) if otherwise is not None else 0
             return 1 + _USUALLY_TAKEN * statements_run(then, lanes) + rest
         case While(_, body):
             return _USUAL_TRIPS * (1 + statements_run(body, lanes))
-        case _:
+        case Store() | Prefetch() | Intrinsic():
             return 1
+        case _:
+            assert_never(stmt)
 
 
 def _of_stmt(stmt: Stmt) -> int:
     match stmt:
-        case Block(parts):
-            return sum(map(_of_stmt, parts))
+        case Block() | Alloc():
+            return sum(map(_of_stmt, below(stmt)))
         case For(_, extent, _, body):
             return typical(extent) * _of_stmt(body)
-        case Alloc(_, body):
-            return _of_stmt(body)
         case If(condition, then, otherwise):
             rest = _of_stmt(otherwise) if otherwise is not None else 0
             return _of_value(condition, set()) + _of_stmt(then) + rest
@@ -91,8 +109,10 @@ def _of_stmt(stmt: Stmt) -> int:
             return _USUAL_TRIPS * (_of_value(condition, set()) + _of_stmt(body))
         case Store(_, _, value):
             return _of_value(value, set())
-        case _:
+        case Prefetch() | Intrinsic():
             return 0
+        case _:
+            assert_never(stmt)
 
 
 def _of_stage(stage: Stage) -> Extent:
@@ -127,18 +147,17 @@ def _of_value(expr: Expr, seen: set[int]) -> int:
         return 0
     seen.add(id(expr))
     match expr:
-        case Unary(_, operand):
-            return _counts(operand) + _of_value(operand, seen)
-        case Binary(_, left, right):
-            return _counts(left) + _of_value(left, seen) + _of_value(right, seen)
-        case Select(condition, then, otherwise):
-            return sum(_of_value(part, seen) for part in (condition, then, otherwise))
-        case Cast(_, operand):
-            return _of_value(operand, seen)
-        case ByteTable(_, _, operand):
-            return 1 + _of_value(operand, seen)
-        case _:
+        case Load():  # Its indices find an address: they are not data.
             return 0
+        case Unary(_, operand) | Binary(_, operand, _):
+            own = _counts(operand)
+        case ByteTable():
+            own = 1
+        case Const() | Var() | Size() | Select() | Cast() | Reduce():
+            own = 0
+        case _:
+            assert_never(expr)
+    return own + sum(_of_value(part, seen) for part in operands(expr))
 
 
 def _counts(operand: Expr) -> int:

@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 from farrier.ir.affine import Linear, Simplifier
 from farrier.ir.dim import Extent
-from farrier.ir.expr import Binary, BinaryOp, Cast, Expr, Load, Select, Unary, Var
+from farrier.ir.expr import Binary, BinaryOp, Expr, Select, Var
 from farrier.ir.loop import For, If, Stmt, Store
+from farrier.ir.operands import OPERANDS
 from farrier.ir.statements import below
 from farrier.ir.substitute import loads, variables
 
-_AROUND_ONE = (Unary, Cast)
 _NO_LOOPS: dict[str, Extent] = {}
 
 
@@ -120,15 +120,11 @@ def _selects(expr: Expr) -> Iterator[Select]:
         if id(expr) in seen:
             continue
         seen.add(id(expr))
-        if isinstance(expr, Binary):
-            stack += (expr.right, expr.left)
-        elif isinstance(expr, Load):
-            stack += reversed(expr.indices)
-        elif isinstance(expr, Select):
+        if isinstance(expr, Select):
             yield expr
             stack += (expr.otherwise, expr.then)
-        elif isinstance(expr, _AROUND_ONE):
-            stack.append(expr.operand)
+        else:
+            stack += OPERANDS[type(expr)](expr)[::-1]
 
 
 def _conjuncts(condition: Expr, soft: bool) -> Iterator[_Condition]:

@@ -3,11 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import assert_never
 
-from farrier.ir.expr import Binary, BinaryOp, ByteTable, Expr, Load, Select, Unary, UnaryOp
+from farrier.ir.expr import (
+    Binary,
+    BinaryOp,
+    ByteTable,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Reduce,
+    Select,
+    Size,
+    Unary,
+    UnaryOp,
+    Var,
+)
+from farrier.ir.operands import operands
 from farrier.ir.special import FUNCTIONS
 from farrier.ir.tensor import Stage
-from farrier.ir.walk import children, walk
+from farrier.ir.walk import walk
 
 _SERIES = frozenset(map(UnaryOp, FUNCTIONS))
 _SERIES_COST = 15  # The polynomial of exp takes about fifteen operations.
@@ -31,7 +47,7 @@ def operations(stages: Iterable[Stage]) -> int:
 
 
 def _operations(expr: Expr) -> int:
-    inner = children(expr)
+    inner = operands(expr)
     match expr:
         case Load():
             return 1
@@ -42,9 +58,11 @@ def _operations(expr: Expr) -> int:
             own = _SERIES_COST if op is BinaryOp.SWISH else own
         case Select(condition, then, otherwise):
             own = 1 if any(isinstance(node, Load) for node in walk(condition)) else 0
-            inner = [condition, then, otherwise] if own else [then, otherwise]
+            inner = inner if own else (then, otherwise)
         case ByteTable():
             own = _TABLE_COST
-        case _:
+        case Const() | Var() | Size() | Cast() | Reduce():
             own = 0
+        case _:
+            assert_never(expr)
     return own + sum(_operations(child) for child in inner)

@@ -27,6 +27,7 @@ from farrier.ir.expr import (
     index,
     sub,
 )
+from farrier.ir.operands import attributes, operands
 from farrier.ir.text.extents import Dims, read_extent
 from farrier.ir.text.syntax import Malformed, look_up, read_literal, read_names
 from farrier.ir.text.types import read_dtype
@@ -144,23 +145,8 @@ class ExprReader:
 
 def _content(expr: Expr) -> Hashable:
     """What tells an expression from others, where equal operands are one node."""
-    match expr:
-        case Binary(op, left, right):
-            return Binary, op, id(left), id(right)
-        case Load(buffer, indices):
-            return Load, id(buffer), *map(id, indices)
-        case Unary(op, operand):
-            return Unary, op, id(operand)
-        case Cast(dtype, operand):
-            return Cast, dtype, id(operand)
-        case ByteTable(entries, dtype, operand):
-            return ByteTable, entries, dtype, id(operand)
-        case Select(condition, then, otherwise):
-            return Select, id(condition), id(then), id(otherwise)
-        case Reduce(op, axes, body):
-            return Reduce, op, axes, id(body)
-        case _:
-            return expr
+    parts = operands(expr)
+    return (type(expr), *attributes(expr), *map(id, parts)) if parts else expr
 
 
 def _entries(text: str, node: ast.AST) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TypeAlias, assert_never
+from typing import NamedTuple, TypeAlias, assert_never
 
 from farrier.errors import CompilerError
 from farrier.intrinsics import table_lookup
@@ -28,9 +28,9 @@ from farrier.ir.expr import (
     dtype_of,
 )
 from farrier.ir.loop import Store
+from farrier.ir.operands import operands
 from farrier.ir.shared_bytes import element, shares_bytes
 from farrier.ir.types import DType
-from farrier.ir.walk import children
 from farrier.targets import Target
 from farrier.targets.cpu.codegen import arithmetic
 from farrier.targets.cpu.codegen.builder import Builder
@@ -56,6 +56,11 @@ _INDEX_OPS = frozenset(
 Maker: TypeAlias = Callable[[], Value]  # evaluates one expression at the current position
 
 
+class _Traits(NamedTuple):
+    is_index: bool  # The expression is arithmetic on loop variables and sizes.
+    loads: bool  # It loads from memory.
+
+
 class Expressions:
     """Evaluates expressions of one function under construction at its current position.
 
@@ -72,7 +77,7 @@ class Expressions:
         self.indices = Indices(builder, bindings, simplifier, self._apply)
         self.memory = Memory(builder, bindings, self.indices, target.registers)
         self.registers = Registers(builder)
-        self._kinds: dict[int, tuple[Expr, bool, bool]] = {}
+        self._kinds: dict[int, tuple[Expr, _Traits]] = {}
         self._places: dict[int, tuple[object, Place]] = {}
         self._makers: dict[int, tuple[Expr, Maker]] = {}
         self._operators: dict[int, tuple[Expr, Maker]] = {}
@@ -254,30 +259,34 @@ class Expressions:
             memory.guard = outer
 
     def _loads(self, expr: Expr) -> bool:
-        return self._kind(expr)[2]
+        return self._traits(expr).loads
 
     def _is_index(self, expr: Expr) -> bool:
-        return self._kind(expr)[1]
+        return self._traits(expr).is_index
 
-    def _kind(self, expr: Expr) -> tuple[Expr, bool, bool]:
-        """Whether an expression is arithmetic on loop variables, and whether it loads memory."""
-        known = self._kinds.get(id(expr))
-        if known is None:
-            match expr:
-                case Var() | Size():
-                    known = (expr, True, False)
-                case Const(_, dtype):
-                    known = (expr, dtype is DType.I64, False)
-                case Binary(op, left, right) if op in _INDEX_OPS:
-                    a, b = self._kind(left), self._kind(right)
-                    known = (expr, a[1] and b[1], a[2] or b[2])
-                case _:
-                    is_load = (
-                        isinstance(expr, Load) and expr.buffer.scope is not MemoryScope.REGISTER
-                    )
-                    known = (expr, False, is_load or any(map(self._loads, children(expr))))
-            self._kinds[id(expr)] = known
-        return known
+    def _traits(self, expr: Expr) -> _Traits:
+        entry = self._kinds.get(id(expr))
+        if entry is None:
+            entry = self._kinds[id(expr)] = (expr, self._traits_of(expr))
+        return entry[1]
+
+    def _traits_of(self, expr: Expr) -> _Traits:
+        match expr:
+            case Var() | Size():
+                return _Traits(True, False)
+            case Const(_, dtype):
+                return _Traits(dtype is DType.I64, False)
+            case Load(buffer, _) if buffer.scope is not MemoryScope.REGISTER:
+                return _Traits(False, True)
+            case Load() | Unary() | Binary() | Select() | Cast() | ByteTable() | Reduce():
+                parts = list(map(self._traits, operands(expr)))
+                is_index = isinstance(expr, Binary) and expr.op in _INDEX_OPS
+                return _Traits(
+                    is_index and all(part.is_index for part in parts),
+                    any(part.loads for part in parts),
+                )
+            case _:
+                assert_never(expr)
 
 
 def _fold(op: BinaryOp, a: int, b: int) -> Value | None:

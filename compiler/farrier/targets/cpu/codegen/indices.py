@@ -16,14 +16,10 @@ from farrier.ir.dim import Extent, is_less
 from farrier.ir.expr import (
     Binary,
     BinaryOp,
-    Const,
     Expr,
-    Load,
-    Select,
-    Size,
-    Unary,
     Var,
 )
+from farrier.ir.substitute import loads, variables
 from farrier.ir.types import DType
 from farrier.targets.cpu.codegen.builder import HERE, Builder
 from farrier.targets.cpu.codegen.extents import emit_extent
@@ -284,25 +280,6 @@ class Indices:
         """The variables below an atom, and whether it loads from memory."""
         known = self._variables.get(id(atom))
         if known is None:
-            names, loads = _variables(atom)
-            known = self._variables[id(atom)] = (atom, tuple(sorted(names)), loads)
+            reads = any(True for _ in loads(atom))
+            known = self._variables[id(atom)] = (atom, tuple(sorted(variables(atom))), reads)
         return known[1], known[2]
-
-
-def _variables(expr: Expr) -> tuple[frozenset[str], bool]:
-    match expr:
-        case Var(name):
-            return frozenset((name,)), False
-        case Load(_, indices):
-            return frozenset().union(*(_variables(i)[0] for i in indices)), True
-        case Binary(_, left, right):
-            parts = [_variables(left), _variables(right)]
-        case Select(condition, then, otherwise):
-            parts = [_variables(condition), _variables(then), _variables(otherwise)]
-        case Const() | Size():
-            return frozenset(), False
-        case Unary(_, operand):
-            return _variables(operand)
-        case _:
-            parts = [_variables(expr.operand)] if hasattr(expr, "operand") else []
-    return frozenset().union(*(p[0] for p in parts)), any(p[1] for p in parts)
