@@ -62,11 +62,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--list", metavar="PATH", help="print the uses below a path")
     parser.add_argument("--update", action="store_true", help="keep the counts of today")
     options = parser.parse_args(arguments)
-    uses = {path: violations((ROOT / path).read_text()) for path in sources()}
+    listed = [path for path in sources() if path.startswith(options.list or "")]
+    uses = {path: violations((ROOT / path).read_text()) for path in listed}
     if options.list is not None:
-        for path in uses:
-            if path.startswith(options.list):
-                print(*described(path, uses[path]), sep="\n")
+        print(*(line for path in listed for line in described(path, uses[path])), sep="\n")
         return 0
     counts = {path: len(in_file) for path, in_file in uses.items() if in_file}
     kept = read_counts(KEPT)
