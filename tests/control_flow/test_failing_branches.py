@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper
 
@@ -330,3 +331,32 @@ def test_the_text_reads_back_and_passes_keep_it(tmp_path):
         inputs = dict(zip((v.name for v in one.inputs), (X["x"], np.array(False)), strict=True))
         with pytest.raises(ValueError, match="'product'"):
             run_graph(one, inputs)
+
+
+def test_a_count_that_selects_a_branch_of_another_rank():
+    """As KNNImputer's export asks whether any row remains."""
+    counts = [
+        node("ReduceMax", ["x"], ["top"], axes=[1], keepdims=0),
+        node("Greater", ["top", "limit"], ["rows"]),
+        node("Compress", ["x", "rows"], ["kept"], axis=0),
+        node("Size", ["kept"], ["size"]),
+        node("Greater", ["size", "none"], ["c"]),
+    ]
+    apart = graph([node("Unsqueeze", ["x", "front"], ["a"])], outputs=[info("a")])
+    doubled = graph([node("Add", ["x", "x"], ["a"])], outputs=[info("a")])
+    same = graph([node("Identity", ["x"], ["b"])], outputs=[info("b")])
+    constants = {"front": np.array([0]), "limit": np.float32(5), "none": np.array(0)}
+    x = np.array([[1, 2, 3], [4, 0, 1]], "f4")
+    for then in (apart, doubled):
+        data = chosen(then, same, constants=constants)
+        edited = onnx.load_from_string(data)
+        del edited.graph.input[1]
+        for step in reversed(counts):
+            edited.graph.node.insert(0, step)
+        artifact = farrier.compile(edited.SerializeToString(), threads=1, verify=False)
+        np.testing.assert_array_equal(artifact.run({"x": x})["y"], x)
+        if then is doubled:
+            np.testing.assert_array_equal(artifact.run({"x": x + 5})["y"], 2 * x + 10)
+        else:
+            with pytest.raises(InputMismatchError, match=r"'choice' .* f32 of 3 axes"):
+                artifact.run({"x": x + 5})

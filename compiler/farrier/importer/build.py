@@ -196,6 +196,7 @@ class _Import:
         self._made: dict[str, Node] = {}  # what computes a value, by the value's name
         self._alike: dict[str, Value] = {}  # what was computed alike before, by the value's name
         self._bound: set[str] = set()  # names of values computed, but also known as dims
+        self._conditions: frozenset[str] = frozenset()  # Names that an If of the graph tests.
         self._constant_bytes = 0
         self._node_count = 0
         self._current = RawNode("", [], [], {}, "")  # the model's node that is being imported
@@ -288,13 +289,14 @@ class _Import:
         read = self._reading.names_read(graph, opset)
         known = [n for n in read if n in self._values and n not in made]
         known += [*(info.name for info in graph.input), *initialized(graph)]
-        outer = self._current
+        outer = self._current, self._conditions
+        self._conditions = frozenset(node.inputs[0] for node in nodes if node.op == "If")
         for node in in_order(nodes, known):
             entries = [self._values.entry(name) if name else None for name in node.inputs]
             dtypes = [e.type.dtype if isinstance(e, Value) else None for e in entries]
             check_types(node, self._version_of(node.op, opset), dtypes)
             self._import_node(node, opset)
-        self._current = outer
+        self._current, self._conditions = outer
         for output in graph.output:
             if output.name not in self._values:
                 raise InvalidModelError(f"nothing defines the output {output.name!r}")
@@ -900,7 +902,12 @@ class _Import:
         self._check_outputs(node, kinds)
         for extent, enough in shortfall(node.op, types, kinds, attrs):
             self._check_elements(extent, enough)
-        results = _folded(operator, inputs, data, kinds, attrs)
+        try:
+            results = _folded(operator, inputs, data, kinds, attrs)
+        except Undecided as asked:
+            if not self._is_tested_at_run_time(node, asked.question):
+                raise
+            results = None
         if results is not None:
             for name, result, kind in zip(node.outputs, results, kinds, strict=False):
                 self._add_constant(name or self.fresh(), result, kind.dtype)
@@ -933,6 +940,12 @@ class _Import:
         for name, value in zip(node.outputs, outputs, strict=False):
             if name:
                 self.bind(name, value)
+
+    def _is_tested_at_run_time(self, node: RawNode, question: Question) -> bool:
+        """Return whether a question is about sizes that values decide, and its answer selects a
+        branch: both branches are compiled instead of the one for the typical sizes."""
+        asked = symbols((question.extent,))
+        return node.outputs[0] in self._conditions and all(s.name in self.defined for s in asked)
 
     def _text(self, message: str) -> str:
         """A message about symbols with names that say where they come from."""

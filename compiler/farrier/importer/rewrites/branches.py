@@ -31,7 +31,7 @@ def rewrite_if(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
         bind(node.outputs, scope.inline(taken, {}, opset), scope)
         return []
     assert isinstance(condition, Value)
-    regions = _branches(graphs, node.origin, opset, scope)
+    regions = _of_one_form(_branches(graphs, node.origin, opset, scope), node.origin, scope)
     forms = [tuple(map(form_of, region.outputs)) for region in regions]
     if forms[0] != forms[1]:
         raise NotStatic("its branches return sequences of different lengths, or one an empty value")
@@ -62,6 +62,23 @@ def _branches(
         one if isinstance(one, Region) else _failing(model, one.message, origin, scope)
         for one in attempts
     ]
+
+
+def _of_one_form(regions: Sequence[Region], origin: str, scope: Regions) -> list[Region]:
+    """Return the regions. If their results differ in rank or type, and one region returns values
+    from outside unchanged, the other one fails: later nodes can be typed for one of them only."""
+    kinds = [
+        [(v.type.dtype, v.type.rank) for entry in region.outputs for v in tensors_of(entry)]
+        for region in regions
+    ]
+    idle = [place for place, region in enumerate(regions) if not region.body.nodes]
+    if kinds[0] == kinds[1] or len(idle) != 1:
+        return list(regions)
+    (place,) = idle
+    shapes = ", ".join(f"{dtype} of {rank} axes" for dtype, rank in kinds[1 - place])
+    kept = regions[place]
+    failing = _failing(kept, f"it returns {shapes}, and the other branch does not", origin, scope)
+    return [kept, failing] if place == 0 else [failing, kept]
 
 
 def _attempted(graph: onnx.GraphProto, opset: int, scope: Regions) -> Region | FarrierError:
