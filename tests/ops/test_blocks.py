@@ -14,12 +14,13 @@ FLOATS = {np.float32: TensorProto.FLOAT, np.float16: TensorProto.FLOAT16}
 
 @st.composite
 def products(draw):
-    """bits, block, rows (none, or a whole number of blocks, in part), K, N, scales, zero points."""
+    """bits, block, rows, K (a whole number of blocks, or not), N, dtype, zero points, level."""
     bits, block = draw(st.sampled_from([4, 8])), draw(st.sampled_from([16, 32, 64, 128]))
     inner = draw(st.integers(1, 3)) * block - draw(st.sampled_from([0, 0, 1, 5]))
     rows, columns = draw(st.sampled_from([1, 2, 3, 9])), draw(st.sampled_from([8, 24, 33, 65]))
     kind = draw(st.sampled_from([np.float32, np.float16]))
-    return bits, block, rows, inner, columns, kind, draw(st.sampled_from(["", "packed", "float"]))
+    zeros, level = draw(st.sampled_from(["", "packed", "float"])), draw(st.sampled_from([0, 4]))
+    return bits, block, rows, inner, columns, kind, zeros, level
 
 
 def codes_of(rng, bits, *shape):
@@ -31,7 +32,16 @@ def codes_of(rng, bits, *shape):
     return codes, (whole[..., ::2] | whole[..., 1::2] << 4).astype(np.uint8)
 
 
-def one_product(rng, number, bits, block, rows, inner, columns, kind, zeros):
+def as_bytes(x, block):
+    """Rows rounded to i8 block by block, as accuracy_level 4 asks."""
+    parts = np.pad(x.astype(np.float32), ((0, 0), (0, -x.shape[1] % block)))
+    parts = parts.reshape(len(x), -1, block)
+    high = np.abs(parts).max(-1, keepdims=True)
+    codes = np.rint(parts * (np.float32(127) / high))
+    return (codes * (high / np.float32(127))).reshape(len(x), -1)[:, : x.shape[1]].astype(x.dtype)
+
+
+def one_product(rng, number, bits, block, rows, inner, columns, kind, zeros, level):
     """A MatMulNBits, its initializers, its input, and the result in float64."""
     blocks = -(-inner // block)
     codes, packed = codes_of(rng, bits, columns, blocks, block)
@@ -44,10 +54,12 @@ def one_product(rng, number, bits, block, rows, inner, columns, kind, zeros):
     if zeros == "float" and bits == 4:
         points = weights["z"] = (rng.random((columns, blocks)) * 15).astype(kind)
     matrix = (codes - points.astype(float)[..., None]) * scales.astype(float)[..., None]
-    want = x.astype(float) @ matrix.reshape(columns, -1)[:, :inner].T
+    is_rounded = level == 4 and ("z" not in weights or zeros == "packed")
+    multiplied = as_bytes(x, block) if is_rounded else x
+    want = multiplied.astype(float) @ matrix.reshape(columns, -1)[:, :inner].T
     names = {name: f"{name}{number}" for name in ("x", *weights, "y")}
     inputs = [names[name] for name in ("x", *weights)]
-    attrs = {"K": inner, "N": columns, "bits": bits, "block_size": block}
+    attrs = {"K": inner, "N": columns, "bits": bits, "block_size": block, "accuracy_level": level}
     node = helper.make_node("MatMulNBits", inputs, [names["y"]], domain="com.microsoft", **attrs)
     infos = [
         helper.make_tensor_value_info(names[name], FLOATS[kind], shape)

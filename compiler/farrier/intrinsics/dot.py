@@ -36,6 +36,13 @@ class Dot:
     emit: EmitDot
 
 
+def held_as(dtype: DType) -> tuple[DType, ...]:
+    """The types of bytes that hold an element unchanged, the best first: an unsigned integer of
+    less than a byte is a byte of either sign."""
+    is_short = dtype.is_integer and dtype.bits < 8 and not dtype.is_signed
+    return (DType.U8, DType.I8) if is_short else (dtype,)
+
+
 def factors_of(store: Store) -> tuple[Load, Load] | None:
     """The factors of a store that adds a product of two loads, converted to its dtype where they
     have another, to its own element; None for any other store."""

@@ -222,13 +222,15 @@ class Layout:
 
         if self.per_byte == 1:
             return ordered
-        bits = 8 // self.per_byte
-        flat = np.ascontiguousarray(ordered).reshape(-1).view(np.uint8) & ((1 << bits) - 1)
-        flat = np.pad(flat, (0, -flat.size % self.per_byte)).reshape(-1, self.per_byte)
-        joined = flat[:, 0].copy()
+        bits, codes = 8 // self.per_byte, ordered.view(np.uint8)
+        if codes.shape[-1] % self.per_byte:
+            flat = np.ascontiguousarray(codes).reshape(-1)
+            codes = np.pad(flat, (0, -flat.size % self.per_byte))
+        mask = np.uint8((1 << bits) - 1)
+        joined = np.ascontiguousarray(codes[..., :: self.per_byte]) & mask
         for place in range(1, self.per_byte):
-            joined |= flat[:, place] << (bits * place)
-        return joined
+            joined |= (codes[..., place :: self.per_byte] & mask) << np.uint8(bits * place)
+        return joined.reshape(-1)
 
     def halo_of(self, axis: int) -> tuple[int, int]:
         """Elements of zero before and after `axis`."""

@@ -128,7 +128,8 @@ def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...
         *point, b, n = at
 
         def product(i: Expr) -> Scalar:
-            return element(tuple(point), b, i) * cast(codes(b, i, n), kind)
+            code = cast(codes(b, i, n), kind)  # Dot products have the unsigned factor on the left.
+            return code * element(tuple(point), b, i)
 
         return total({"i": block}, product)
 

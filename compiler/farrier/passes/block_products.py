@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from farrier.ir.dim import Extent
+from farrier.intrinsics import dot_of
+from farrier.intrinsics.dot import held_as
+from farrier.ir.dim import Extent, product
 from farrier.ir.graph import Constant, Graph, Node, Value, attributes
-from farrier.ir.types import DType, TensorType
+from farrier.ir.types import DType, Shape, TensorType
 from farrier.passes.fold_constants import fold_node, is_foldable
 from farrier.passes.rewriting import Rewriter, derived
+from farrier.passes.settings import Settings
+from farrier.targets import Target
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -26,11 +30,12 @@ _COLUMN, _BLOCK, _WITHIN = "column", "block", "within"  # The meanings of an axi
 Axis: TypeAlias = tuple[str, ...]  # The meaning of an axis; several if axes were merged.
 
 
-def block_products(graph: Graph) -> Graph:
+def block_products(graph: Graph, settings: Settings) -> Graph:
     """Multiplies by the codes of weights that were dequantized from integers of less than a byte,
     or in blocks: the dequantized matrix is never made. Codes of less than a byte become unsigned,
     with the middle of their range as zero point, so that unpacking them takes no sign. Rows that no
-    block divides get zeros behind them.
+    block divides get zeros behind them. Rows that were quantized in the same blocks are multiplied
+    as integers where the target has dot products for these.
 
     before:
         @graph
@@ -62,7 +67,7 @@ def block_products(graph: Graph) -> Graph:
         if node.op == "UnpackBits" and is_foldable(node, rewriter):
             fold_node(node, rewriter)
             continue
-        for replacement in _product(node, rewriter) or (node,):
+        for replacement in _product(node, rewriter, settings.target) or (node,):
             rewriter.emit(replacement)
     return rewriter.finish()
 
@@ -78,7 +83,7 @@ class _Weights:
     rows: int
 
 
-def _product(node: Node, rewriter: Rewriter) -> tuple[Node, ...]:
+def _product(node: Node, rewriter: Rewriter, target: Target) -> tuple[Node, ...]:
     """Return the nodes that multiply by codes in the place of `node`, or none if it is not such a
     product."""
     if node.op not in ("MatMul", "Gemm") or "accumulator" in dict(node.attrs):
@@ -93,10 +98,60 @@ def _product(node: Node, rewriter: Rewriter) -> tuple[Node, ...]:
             return ()
         turned = bool(node.attr("transB", 0))
     weights = _weights(w, turned, rewriter)
-    return () if weights is None else tuple(_multiplied(node, x, weights, rewriter))
+    if weights is None:
+        return ()
+    rows = _rows(x, weights, rewriter)
+    has_real_zeros = weights.zeros is not None and weights.zeros.type.dtype.is_float
+    if rows is not None and not has_real_zeros and has_dot(weights.codes.type.dtype, target):
+        return tuple(_multiplied(node, x, weights, rewriter, rows))
+    return tuple(_multiplied(node, x, weights, rewriter))
 
 
-def _multiplied(node: Node, x: Value, weights: _Weights, rewriter: Rewriter) -> list[Node]:
+def _rows(x: Value, weights: _Weights, rewriter: Rewriter) -> tuple[Value, Value] | None:
+    """Return the codes of rows that were dequantized from i8 in the blocks of the weights, and
+    their scales, or None. Both have an axis of the blocks, and one of the elements of a block."""
+    node = rewriter.producer(x)
+    while node is not None and node.op in ("Cast", "Slice", "Reshape"):
+        if node.op == "Slice" and not _drops_the_end(node, rewriter):
+            return None
+        node = rewriter.producer(node.inputs[0])
+    if node is None or node.op != "DequantizeLinear" or len(node.inputs) != 2:
+        return None
+    codes, scales = node.inputs
+    assert codes is not None
+    assert scales is not None
+    blocks, block, _ = weights.codes.type.static_shape
+    lead = x.type.shape[:-1]
+    shapes = codes.type.shape, scales.type.shape
+    if codes.type.dtype is not DType.I8 or shapes != ((*lead, blocks, block), (*lead, blocks, 1)):
+        return None
+    return codes, scales
+
+
+def _drops_the_end(node: Node, rewriter: Rewriter) -> bool:
+    """Check whether a Slice only drops elements at the end of the last axis."""
+    starts = rewriter.data(node.inputs[1])
+    steps = rewriter.data(node.inputs[4]) if len(node.inputs) > 4 else None
+    before, after = node.inputs[0], node.outputs[0]
+    assert before is not None
+    if starts is None or starts.any() or (steps is not None and (steps != 1).any()):
+        return False
+    return before.type.shape[:-1] == after.type.shape[:-1]
+
+
+def has_dot(codes: DType, target: Target) -> bool:
+    """Check whether the target has dot products of codes and i8."""
+    dots = (dot_of(kind, DType.I8, DType.I32, target) for kind in held_as(codes))
+    return any(dot is not None for dot in dots)
+
+
+def _multiplied(
+    node: Node,
+    x: Value,
+    weights: _Weights,
+    rewriter: Rewriter,
+    rows: tuple[Value, Value] | None = None,
+) -> list[Node]:
     nodes: list[Node] = []
 
     def add(op: str, inputs: Sequence[Value], kind: TensorType, hint: str, **attrs: Any) -> Value:
@@ -106,16 +161,29 @@ def _multiplied(node: Node, x: Value, weights: _Weights, rewriter: Rewriter) -> 
 
     (output,) = node.outputs
     dtype, rank = output.type.dtype, x.type.rank
-    if x.type.dtype is not DType.F32:
+    if rows is not None:
+        x, row_scales = rows
+        shape = (*x.type.shape[:-2], product(x.type.shape[-2:]))
+        kind = TensorType(DType.I8, shape)
+        x = add("Reshape", (x, _extents(shape, rewriter)), kind, "codes", allowzero=0)
+        shape = row_scales.type.shape[:-1]
+        kind = TensorType(DType.F32, shape)
+        row_scales = add(
+            "Reshape", (row_scales, _extents(shape, rewriter)), kind, "scales", allowzero=0
+        )
+    elif x.type.dtype is not DType.F32:
         x = add("Cast", (x,), TensorType(DType.F32, x.type.shape), "rows", to="f32")
     blocks, block, _ = weights.codes.type.static_shape
     whole: Extent = blocks * block
-    if whole != weights.rows:
+    if rows is None and whole != weights.rows:
         pads = np.array([0] * (2 * rank - 1) + [whole - weights.rows], np.int64)
         amounts = rewriter.constant(pads, "pads")
         x = add("Pad", (x, amounts), TensorType(DType.F32, (*x.type.shape[:-1], whole)), "whole")
     operands: list[Value | None] = [x, weights.codes, weights.scales]
-    operands += [] if weights.zeros is None else [weights.zeros]
+    if rows is not None:
+        operands += [weights.zeros, row_scales]
+    elif weights.zeros is not None:
+        operands.append(weights.zeros)
     zero = attributes(zero=weights.zero)
     addend = node.inputs[2] if len(node.inputs) > 2 else None
     whole_type = TensorType(DType.F32, output.type.shape)
@@ -134,6 +202,12 @@ def _multiplied(node: Node, x: Value, weights: _Weights, rewriter: Rewriter) -> 
         result = add("Add", (result, addend), whole_type, "sum")
     nodes.append(Node("Cast", (result,), (output,), attributes(to=dtype.value), (), node.origin))
     return nodes
+
+
+def _extents(shape: Shape, rewriter: Rewriter) -> Value:
+    """A constant of extents, some of which may be dims."""
+    is_known = all(isinstance(extent, int) for extent in shape)
+    return rewriter.constant(np.array(list(shape), np.int64 if is_known else object), "shape")
 
 
 def _weights(value: Value, turned: bool, rewriter: Rewriter) -> _Weights | None:
@@ -276,7 +350,7 @@ class _Parts:
             ordered: Array = array.transpose(order).reshape(blocks, block, columns)
             if held != block:
                 ordered = np.pad(ordered.view(np.uint8), ((0, 0), (0, held - block), (0, 0)))
-            return _raised(np.ascontiguousarray(ordered).view(kind.numpy), kind, middle)
+            return _raised(ordered.view(kind.numpy), kind, middle)
 
         shape = TensorType(unsigned, (blocks, held, columns))
         key = f"codes of blocks {order} {shape}"

@@ -37,7 +37,7 @@ def _for_any_settings(function: Callable[[Graph], Graph]) -> Pass:
 
 PASSES: Mapping[str, Pass] = {
     "assign-layouts": assign_layouts,
-    "block-products": _for_any_settings(block_products),
+    "block-products": block_products,
     "choose-algorithms": choose_algorithms,
     "concatenate-in-place": _for_any_settings(concatenate_in_place),
     "eliminate-common-subexpressions": _for_any_settings(eliminate_common_subexpressions),

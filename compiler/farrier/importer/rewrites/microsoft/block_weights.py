@@ -145,7 +145,9 @@ def _as_multiplied(p: Parts) -> str:
     # A block of zeros has no scale; any divisor other than 0 keeps it 0.
     divisor = p("Where", p("Equal", high, p.single(0)), p.single(1), high)
     codes = p("Round", p("Mul", parts, p("Div", p.single(127), divisor)))
-    rounded = p("Mul", codes, p("Div", divisor, p.single(127)))
+    scales = p("Div", divisor, p.single(127))
+    codes = p("Cast", codes, to=str(DType.I8))
+    rounded = p("DequantizeLinear", codes, scales, to=str(DType.F32))
     rounded = p.reshape(rounded, *lead, number(rows) + missing)
     rounded = p.cut(rounded, 0, rows, len(lead)) if missing else rounded
     return p.cast(rounded, p.dtype)

@@ -17,7 +17,7 @@ from typing import assert_never
 
 from farrier.errors import CompilerError
 from farrier.intrinsics import Dot, dot_of
-from farrier.intrinsics.dot import factors_of
+from farrier.intrinsics.dot import factors_of, held_as
 from farrier.ir.dim import as_extent, bounds
 from farrier.ir.dim import number as static
 from farrier.ir.expr import BinaryOp, Load, MemoryScope, less
@@ -317,7 +317,9 @@ class _Emitter:
         if factors is None:
             return None
         left, right = factors
-        dot = dot_of(left.buffer.dtype, right.buffer.dtype, store.buffer.dtype, self.target)
+        kinds = right.buffer.dtype, store.buffer.dtype
+        dots = (dot_of(held, *kinds, self.target) for held in held_as(left.buffer.dtype))
+        dot = next((dot for dot in dots if dot is not None), None)
         if dot is None or dot.group != loop.extent or self.bindings.lanes not in dot.lanes:
             return None
         one, other = (self._factor(load, loop.var, dot.group) for load in factors)

@@ -14,7 +14,7 @@ from farrier.errors import CompilerError
 from farrier.ir.addresses import flatten
 from farrier.ir.affine import Linear
 from farrier.ir.dim import Dim, Extent
-from farrier.ir.expr import Buffer, Expr, Load
+from farrier.ir.expr import Buffer, Cast, Expr, Load
 from farrier.ir.loop import Prefetch, Store
 from farrier.ir.shared_bytes import shared_byte, shares_bytes
 from farrier.ir.substitute import loads
@@ -100,9 +100,27 @@ class Memory:
         width = self.bindings.active if stride else 1
         guard = self.guard and self.guard.text
         key = (buffer.name, pointer, const, stride, width, guard, "group")
-        return self._remembered(
+        value = self._remembered(
             key, lambda: self._load(buffer, pointer, const, stride), bool(stride)
         )
+        return self._codes(node, loop, value) if shares_bytes(node.buffer) else value
+
+    def _codes(self, node: Load, loop: str, value: Value) -> Value | None:
+        """The codes in a group of bytes that several share, one a byte; None if they do not lie
+        alike in their bytes."""
+        place = shared_byte(node.buffer, node.indices, self.indices.simplifier)
+        assert isinstance(place.shift, Cast)
+        self.bindings.constants[loop] = 0
+        shift = self.indices.value(place.shift.operand)
+        del self.bindings.constants[loop]
+        if shift is None or shift.lanes > 1 or shift.const is None:
+            return None
+        text, lanes = value.text, value.lanes
+        if shift.const:
+            by = literal(int(shift.const), DType.I32, lanes).text
+            text = self.b.pure(f"lshr {value.type} {text}, {by}")
+        mask = literal(int(place.mask.value) * 0x01010101, DType.I32, lanes).text
+        return Value(self.b.pure(f"and {value.type} {text}, {mask}"), DType.I32, lanes)
 
     def load_rows(self, operand: RowsOperand) -> Value:
         """A tile of rows, in the register that holds it whole."""

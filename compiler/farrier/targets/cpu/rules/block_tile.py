@@ -22,6 +22,8 @@ import functools
 import numpy as np
 import numpy.typing as npt
 
+from farrier.intrinsics import dot_of
+from farrier.intrinsics.dot import held_as
 from farrier.ir.expr import MemoryScope, Var
 from farrier.ir.loop import Function
 from farrier.ir.tensor import TensorProgram
@@ -59,7 +61,16 @@ def space(program: TensorProgram, target: Target, threads: int) -> Space | None:
     program = accumulate(program)
     product = find_block_product(program)
     assert product is not None  # The copy of the sum is an epilogue.
-    return Space.of(RULE, _Kernel(program, product, machine))
+    return Space.of(RULE, _Kernel(program, product, machine, _group(product, target)))
+
+
+def _group(product: BlockProduct, target: Target) -> int:
+    """The number of codes that a dot product of the target takes at once, or 1."""
+    loads = product.part.broadcast_load, product.part.vector_load
+    rows, codes = (load.buffer.dtype for load in loads)
+    kind = product.part.stage.buffer.dtype
+    dots = (dot_of(held, rows, kind, target) for held in held_as(codes))
+    return next((dot.group for dot in dots if dot is not None), 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +78,7 @@ class _Kernel:
     program: TensorProgram
     product: BlockProduct
     machine: Machine
+    group: int  # The codes that a dot product takes at once; 1 if products are of floats.
 
     @functools.cached_property
     def function(self) -> Function:
@@ -95,6 +107,11 @@ class _Kernel:
         return extent_of(self.product.part.stage, self.product.block_axis)
 
     @property
+    def _group(self) -> int:
+        """The codes that a step adds to each lane."""
+        return self.group if self._block // self._per_byte % self.group == 0 else 1
+
+    @property
     def _per_byte(self) -> int:
         """Codes that share a byte."""
         count = 8 // self.product.part.vector_load.buffer.dtype.bits
@@ -104,7 +121,7 @@ class _Kernel:
 
     def knobs(self) -> tuple[Knob, ...]:
         most = -(-self._columns // self.machine.lanes)
-        steps = self._block // self._per_byte
+        steps = self._block // self._per_byte // self._group
         return (
             Knob("vectors", tuple(count for count in _VECTORS if count <= most)),
             Knob("rows", tuple(range(1, min(self._rows, _ROWS) + 1))),
@@ -171,10 +188,11 @@ class _Kernel:
         load = product.part.vector_load
         places = {index.name: at for at, index in enumerate(load.indices) if isinstance(index, Var)}
         block, step, lane = (places[n] for n in (product.block_axis, product.within, product.lane))
-        part = self._block // count
+        part, group = self._block // count, self._group
         dims = [PhysicalDim(lane, panel), PhysicalDim(block)]
-        dims.append(PhysicalDim(step, 1, part) if count > 1 else PhysicalDim(step))
+        dims.append(PhysicalDim(step, group, part // group if count > 1 else 0))
         dims.append(PhysicalDim(lane, 1, panel))
+        dims += [PhysicalDim(step, 1, group)] if group > 1 else []
         dims += [PhysicalDim(step, part)] if count > 1 else []
         schedule.transform_layout(load.buffer.name, Layout(tuple(dims), (), count))
         for name in {load.buffer.name: load for load in product.parameters}:
@@ -229,14 +247,22 @@ class _Kernel:
         if self._per_byte > 1:
             place, step = schedule.split(step, self._block // self._per_byte)
             unrolled.append(place)
+        groups: list[str] = []
+        if self._group > 1:
+            step, one_group = schedule.split(step, self._group)
+            groups.append(one_group)
         if unroll > 1:
             step, some = schedule.split(step, unroll)
             unrolled.insert(0, some)
         steps = [step, *unrolled]
-        for prefix, around in ((f"{name}_init", []), (name, steps)):
+        nests: tuple[tuple[str, list[str], list[str]], ...]
+        nests = ((f"{name}_init", [], []), (name, steps, groups))
+        for prefix, around, inner in nests:
             points = [f"{prefix}_{axis}" for axis in (*product.points, product.block_axis)]
             vector, lane = schedule.split(f"{prefix}_{product.lane}", self.machine.lanes)
-            schedule.reorder(*around, *points, vector, lane)
+            schedule.reorder(*around, *points, vector, lane, *inner)
+            for loop in inner:
+                schedule.dot(loop)
             schedule.vectorize(lane)
             for loop in (*points, vector):
                 schedule.unroll(loop)
