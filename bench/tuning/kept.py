@@ -69,7 +69,7 @@ def _written(known: Known, definition: TaskDefinition) -> dict[str, Any]:
 def _read(layer: Layer, task: dict[str, Any]) -> Known | None:
     """None where the compiler of today has another space for the task."""
     try:
-        space = space_of(TaskDefinition.from_line(task["definition"]))
+        space = space_of(TaskDefinition.from_line(task["definition"])).built_in
     except DefinitionError:
         return None
     if [knob.name for knob in space.knobs] != task["knobs"]:

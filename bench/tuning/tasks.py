@@ -43,7 +43,9 @@ class Layer:
         settings = Settings(target, threads)
         imported = import_model(model_of(self.model()), {})
         choices = make_variant(prepare(imported.graph, settings), settings).choices
-        return max(choices.values(), key=lambda choice: choice.operations)
+        largest = max(choices.values(), key=lambda choice: choice.operations)
+        # Corpora are of one rule each: what a search makes of sketches is measured elsewhere.
+        return dataclasses.replace(largest, space=largest.space.built_in)
 
 
 def _conv(

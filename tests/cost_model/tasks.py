@@ -55,7 +55,7 @@ def definitions(machine: str = MACHINES[0], count: int = 48) -> tuple[TaskDefini
 
 @functools.cache
 def space(definition: TaskDefinition) -> Space:
-    return space_of(definition)
+    return space_of(definition).built_in
 
 
 def records(

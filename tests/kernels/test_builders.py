@@ -83,10 +83,10 @@ def test_builders_compile_what_this_process_is_not_free_for(build_inputs, target
 def test_what_a_builder_compiled_has_its_trace_here(build_inputs, target, held_up):
     act = _after(held_up, lambda message: Built(json.dumps(build(json.loads(message)))))
     for one in build_inputs.values():
-        one.space._traces.clear()
+        one.space.built_in._traces.clear()
     with Helpers(0, target, THREADS, InProcess(9, act)) as helpers:
         helpers.compile(build_inputs)
-    assert all(one.space._traces for one in build_inputs.values())
+    assert all(one.space.built_in._traces for one in build_inputs.values())
 
 
 def _refuse(_message):

@@ -324,7 +324,7 @@ def test_every_rule_states_its_name_and_version():
 
 
 def test_one_thread_gets_no_parallel_knob():
-    space = for_program(REDUCTIONS["plain convolution"].program, TARGET, 1)
+    space = for_program(REDUCTIONS["plain convolution"].program, TARGET, 1).built_in
     assert {knob.name: knob.values for knob in space.knobs}["parallel"] == (0,)
 
 

@@ -10,7 +10,7 @@ from farrier.errors import UsageError
 from farrier.plugins import Plugin
 from farrier.records import RuleId
 from farrier.schedule_search import EvolutionarySearch, TaskScheduler
-from farrier.space import Estimate, JoinedSpace
+from farrier.space import Estimate
 from farrier.targets import parse_target
 from farrier.targets.cpu.rules import for_program
 from farrier.templates import Problem, Template, installed, knob
@@ -123,11 +123,13 @@ def test_the_built_in_rule_s_default_runs_unless_the_template_is_preferred(monke
     assert set(preferred.rules) == {RuleId("template.steps", 3), alone.rule}
 
 
-def test_a_kernel_that_no_template_knows_has_its_rule_s_space_alone(monkeypatch):
+def test_a_template_joins_only_kernels_that_it_knows_and_no_sketch_joins_these(monkeypatch):
     with_installed(monkeypatch, Steps())
-    space = for_program(matmul(6, 16, 33), TARGET, 2)
-    assert not isinstance(space, JoinedSpace)
-    assert isinstance(for_program(PROGRAM, TARGET, 2), JoinedSpace)
+    unknown = {rule.name for rule in for_program(matmul(6, 16, 33), TARGET, 2).rules}
+    assert "template.steps" not in unknown
+    assert "sketch/tile-registers" in unknown
+    rules = {rule.name for rule in for_program(PROGRAM, TARGET, 2).rules}
+    assert rules == {"register_tile", "template.steps"}
 
 
 def test_both_rules_are_described_to_the_learned_model(monkeypatch):

@@ -112,10 +112,18 @@ class EvolutionarySearch:
         """What the model learns of candidates, and what it says with nothing measured."""
         features, analytic = self.space.described(population, context)
         in_model = context is not Context.ALONE
-        # What a base has learned of one rule does not compare with one that it has never seen.
-        is_one_rule = len(self.space.rules) == 1
-        prior = self._model.prior(features, analytic) if is_one_rule else analytic
-        return features.beside("in_model", in_model), prior
+        return features.beside("in_model", in_model), self._prior(population, features, analytic)
+
+    def _prior(self, population: Population, features: Features, analytic: Floats) -> Floats:
+        """Return the seconds of candidates with nothing measured. A base has learned nothing of
+        rules that came after it: their candidates keep their distance from the default."""
+        known = self.space.is_learned(population)
+        if not known.any():
+            return analytic
+        prior = analytic.copy()
+        prior[known] = self._model.prior(features[known], analytic[known])
+        prior[~known] *= np.median(prior[known] / analytic[known])
+        return prior
 
     def _candidates(self, rng: np.random.Generator) -> tuple[Population, Floats]:
         """What was not seen of the whole space, or of the survivors of a few generations; and

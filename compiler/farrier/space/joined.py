@@ -1,4 +1,4 @@
-"""Several rules' schedules of one task as one space: search measures them beside each other.
+"""Several rules' schedules of one task as one space: a search measures candidates of all.
 
 A candidate is of exactly one rule: its decisions are those of that rule's knobs, and a row holds
 `ABSENT` for the knobs of the others. Rules therefore share no knob.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,36 +32,72 @@ if TYPE_CHECKING:
     from farrier.ir.loop import Function
     from farrier.schedule import Schedule
 
-ABSENT = int(np.iinfo(np.int64).min)  # the value of a knob of another rule
+ABSENT = int(np.iinfo(np.int64).min)  # This is the value of a knob of another rule.
 
 
 class JoinedSpace(Space):
     """All candidates of `spaces`. The default is that of the first.
 
     Estimates of different rules need not compare, so each is scaled: with nothing measured, the
-    first candidate of every rule counts as fast as that of the space `known`.
+    first candidate of every rule counts as fast as that of the space `known`. Spaces that stand
+    there `later`, of rules among `later_rules`, are derived once a search asks for candidates, and
+    not for a compilation that takes the default; theirs may also count as slower.
     """
 
-    def __init__(self, spaces: Sequence[Space], known: Space) -> None:
-        knobs = tuple(
-            Knob(knob.name, (*knob.values, ABSENT), knob.parts)
-            for space in spaces
-            for knob in space.knobs
+    def __init__(
+        self,
+        spaces: Sequence[Space],
+        known: Space,
+        later: Callable[[], Sequence[Space]] = tuple,
+        later_rules: Collection[RuleId] = (),
+    ) -> None:
+        super().__init__(
+            spaces[0].rule, self._joined_knobs, self._meets, self._estimated, self.schedule
         )
-        super().__init__(spaces[0].rule, knobs, self._meets, self._estimated, self.schedule)
-        self.spaces = tuple(spaces)
+        self._first, self._later = tuple(spaces), later
+        self._later_rules = tuple(sorted(later_rules, key=str))
         self._known = known
-        places = np.cumsum([0, *(len(space.knobs) for space in spaces)])
-        self._places = [slice(*ends) for ends in itertools.pairwise(places)]
         self.program, self.describe = known.program, lambda: known.about
         self.passed_over, self.slow_reason = known.passed_over, known.slow_reason
 
+    @functools.cached_property
+    def spaces(self) -> tuple[Space, ...]:
+        """The spaces that are joined, all of them derived."""
+        return (*self._first, *self._later())
+
     @property
     def rules(self) -> tuple[RuleId, ...]:
-        return tuple(space.rule for space in self.spaces)
+        return (*(space.rule for space in self._first), *self._later_rules)
+
+    def _joined_knobs(self) -> tuple[Knob, ...]:
+        return tuple(
+            Knob(knob.name, (*knob.values, ABSENT), knob.parts)
+            for space in self.spaces
+            for knob in space.knobs
+        )
+
+    @functools.cached_property
+    def _places(self) -> list[slice]:
+        """The places of each space's knobs in a row."""
+        ends = np.cumsum([0, *(len(space.knobs) for space in self.spaces)])
+        return [slice(*pair) for pair in itertools.pairwise(ends)]
+
+    def _in_turn(self) -> Iterator[Space]:
+        """Yield the spaces, and derive the later ones only if the first do not end the search."""
+        yield from self._first
+        yield from self.spaces[len(self._first) :]
 
     def rule_of(self, decisions: Decisions) -> RuleId:
         return self._of(decisions).rule
+
+    @property
+    def built_in(self) -> Space:
+        return self._known
+
+    def is_learned(self, population: Population) -> npt.NDArray[np.bool_]:
+        is_alone = self._first == (self._known,)
+        first, *_ = self._parts(population)
+        return first[2] if is_alone else np.zeros(len(population), bool)
 
     @property
     def size(self) -> int:
@@ -90,7 +126,7 @@ class JoinedSpace(Space):
         return some
 
     def contains(self, decisions: Decisions) -> bool:
-        return any(space.contains(decisions) for space in self.spaces)
+        return any(space.contains(decisions) for space in self._in_turn())
 
     def described(
         self, population: Population, context: Context = Context.ALONE
@@ -112,13 +148,13 @@ class JoinedSpace(Space):
 
     @functools.cached_property
     def _default(self) -> tuple[dict[str, int], float]:
-        return self.spaces[0]._default[0], self._known._default[1]
+        return self._first[0]._default[0], self._known._default[1]
 
     def first_with(self, knob: str, value: int) -> tuple[dict[str, int], float] | None:
-        for space in self.spaces:
+        for space in self._first:
             found = space.first_with(knob, value)
             if found is not None:
-                return found[0], found[1] * self._scales[Context.MODEL][space.rule]
+                return found[0], found[1] * self._scale_of(space, Context.MODEL)
         return None
 
     def defaults(self) -> list[dict[str, int]]:
@@ -150,8 +186,8 @@ class JoinedSpace(Space):
         return np.concatenate([*parts])[:count]
 
     def _of(self, decisions: Decisions) -> Space:
-        """Whose knobs these are. Raises CompilerError where they are nobody's."""
-        for space in self.spaces:
+        """Return the space whose knobs these are. Raises CompilerError if none has them."""
+        for space in self._in_turn():
             if set(decisions) == {knob.name for knob in space.knobs}:
                 return space
         rules = " or ".join(map(str, self.rules))
@@ -175,17 +211,19 @@ class JoinedSpace(Space):
 
     @functools.cached_property
     def _scales(self) -> Mapping[Context, Mapping[RuleId, float]]:
-        """What makes the estimates of each rule compare with those of the known one, by where
+        """The factors by which estimates of each rule compare with the known one's, by where
         candidates are measured."""
-        known = _of_default(self._known)
-        firsts = {space.rule: _of_default(space) for space in self.spaces}
         return {
-            context: {
-                rule: float(known.of(context)[0] / first.of(context)[0])
-                for rule, first in firsts.items()
-            }
+            context: {space.rule: self._scale_of(space, context) for space in self.spaces}
             for context in Context
         }
+
+    def _scale_of(self, space: Space, context: Context) -> float:
+        usual, first = (_of_default(each).of(context)[0] for each in (self._known, space))
+        scale = float(usual / first)
+        # Sketches are estimated in seconds: slower ones stay behind the known rule, and a search
+        # spends few trials on them.
+        return scale if space in self._first else max(scale, 1.0)
 
     def _meets(self, columns: Columns) -> npt.NDArray[np.bool_]:
         rows = self._rows(columns)

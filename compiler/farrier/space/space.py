@@ -109,13 +109,13 @@ class Space:
     def __init__(
         self,
         rule: RuleId,
-        knobs: tuple[Knob, ...],
+        knobs: tuple[Knob, ...] | Callable[[], tuple[Knob, ...]],
         constraint: Callable[[Columns], npt.NDArray[np.bool_]],
         estimate: Callable[[Columns], Estimate],
         recipe: Callable[[Decisions], Schedule],
     ) -> None:
         self.rule = rule
-        self.knobs = knobs
+        self._knobs = knobs
         self._constraint = constraint
         self._estimate = estimate
         self._recipe = recipe
@@ -134,6 +134,11 @@ class Space:
         """The space of the schedules of `kernel`."""
         return cls(rule, kernel.knobs(), kernel.allowed, kernel.estimate, kernel.schedule)
 
+    @functools.cached_property
+    def knobs(self) -> tuple[Knob, ...]:
+        """The decisions of a candidate, in the order of a row."""
+        return self._knobs() if callable(self._knobs) else self._knobs
+
     @property
     def rules(self) -> tuple[RuleId, ...]:
         """Whose records may be of candidates of this space."""
@@ -148,6 +153,16 @@ class Space:
     def about(self) -> Mapping[str, float]:
         """Found once the learned model asks: a compilation without tuning does not."""
         return self.describe()
+
+    @property
+    def built_in(self) -> Space:
+        """The part of the space whose candidates are of the target's own rule for the task."""
+        return self
+
+    def is_learned(self, population: Population) -> npt.NDArray[np.bool_]:
+        """Check which candidates are of a rule that the shipped cost model has learned,
+        [candidates]."""
+        return np.ones(len(population), bool)
 
     @property
     def size(self) -> int:

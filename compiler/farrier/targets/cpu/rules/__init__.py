@@ -42,13 +42,32 @@ RULES = (
 )
 IDS = frozenset(module.RULE for module in (*RULES, nest)) | sketch.RULES
 
+# Rules for kinds of programs whose nests differ widely; the others know theirs well.
+_WITH_SKETCHES = (register_tile.RULE, rows.RULE)
+
 
 def for_program(program: TensorProgram | Function, target: Target, threads: int) -> Space:
-    """The schedule space of one kernel run by `threads` threads."""
+    """Return the schedule space of one kernel run by `threads` threads."""
     if isinstance(program, Function):
         return _about(nest.space(program, target, threads), program, target, threads)
-    space = _about(_first(program, target, threads), program, target, threads)
-    return beside(space, program, target, threads)
+    built_in = _about(_first(program, target, threads), program, target, threads)
+    space = beside(built_in, program, target, threads)
+    return _with_sketches(space, built_in, program, target, threads)
+
+
+def _with_sketches(
+    space: Space, built_in: Space, program: TensorProgram, target: Target, threads: int
+) -> Space:
+    """Return the space joined with sketches, which a search may choose, where the rule of the
+    `built_in` space leaves them a chance and no template knows the program better."""
+    if space is not built_in or built_in.rule not in _WITH_SKETCHES:
+        return space
+
+    def later() -> list[Space]:
+        spaces = sketch.spaces(program, target, threads)
+        return [_about(each, program, target, threads) for each in spaces]
+
+    return JoinedSpace([built_in], built_in, later, sketch.RULES)
 
 
 def _first(program: TensorProgram, target: Target, threads: int) -> Space:
@@ -79,8 +98,8 @@ def _first(program: TensorProgram, target: Target, threads: int) -> Space:
 
 
 def _about(space: Space, program: TensorProgram | Function, target: Target, threads: int) -> Space:
-    """Return the space with its program and the features of task and machine, as have those that
-    it joins."""
+    """Return the space, and the spaces that it joins, with the program and the features of task
+    and machine."""
     for part in (space, *(space.spaces if isinstance(space, JoinedSpace) else ())):
         part.program = program
         part.describe = lambda: {**_extents(program), **Machine.of(target, threads).features()}

@@ -17,6 +17,8 @@ from farrier.space.space import Space
 from farrier.targets import Target
 from farrier.targets.cpu.space.nests import share
 
+_WORTH_MEASURING = 4.0  # Estimates of sketches were never further off from each other.
+
 __all__ = ["RULES", "space", "spaces"]
 
 
@@ -35,4 +37,6 @@ def spaces(program: TensorProgram, target: Target, threads: int) -> list[Space]:
     def on_threads(schedule: Schedule, loops: Sequence[str]) -> None:
         share(schedule, loops, machine.threads)
 
-    return sketches(program, machine, on_threads)
+    ranked = sketches(program, machine, on_threads)
+    most = _WORTH_MEASURING * ranked[0].seconds(ranked[0].default())
+    return [each for each in ranked if each.seconds(each.default()) <= most]
