@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from farrier.ir.dim import Extent, Symbol, bounds, substitute, typical
 from farrier.ir.expr import Buffer, Expr
@@ -42,13 +42,55 @@ class LoopKind(enum.StrEnum):
     GROUP = "group"
 
 
+class Effect(enum.Enum):
+    """How a statement itself, without those below it, acts on memory."""
+
+    NONE = "none"  # it decides what runs below it, and how often; its expressions are read
+    HINT = "hint"  # only a cache sees it: it may move, be repeated or be left out
+    STORE = "store"  # it reads what its expressions load, then writes one element
+    CALL = "call"  # it reads and writes anywhere in its tiles
+
+
+class Statement:
+    """What each statement declares besides its fields. Whoever moves, repeats or drops statements
+    asks for these, and not for classes, so that a class that joins is never taken for harmless."""
+
+    __slots__ = ()
+
+    effect: ClassVar[Effect]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "effect" not in vars(cls):
+            raise TypeError(f"the statement {cls.__name__} declares no effect")
+
+    @property
+    def writes(self) -> tuple[Buffer, ...]:
+        """The buffers that the statement itself writes."""
+        return ()
+
+    @property
+    def reads(self) -> tuple[Buffer, ...]:
+        """The buffers that the statement itself reads, besides those that its expressions load."""
+        return ()
+
+    @property
+    def hints(self) -> tuple[Buffer, ...]:
+        """The buffers that the statement itself names, and neither reads nor writes."""
+        return ()
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
-class Block:
+class Block(Statement):
+    effect = Effect.NONE
+
     statements: tuple[Stmt, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class For:
+class For(Statement):
+    effect = Effect.NONE
+
     var: str
     extent: Extent
     kind: LoopKind
@@ -56,38 +98,56 @@ class For:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Alloc:
+class Alloc(Statement):
+    effect = Effect.NONE
+
     buffer: Buffer
     body: Stmt
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Store:
+class Store(Statement):
+    effect = Effect.STORE
+
     buffer: Buffer
     indices: tuple[Expr, ...]
     value: Expr
 
+    @property
+    def writes(self) -> tuple[Buffer, ...]:
+        return (self.buffer,)
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class If:
+class If(Statement):
+    effect = Effect.NONE
+
     condition: Expr
     then: Stmt
     otherwise: Stmt | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class While:
+class While(Statement):
+    effect = Effect.NONE
+
     condition: Expr
     body: Stmt
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Prefetch:
+class Prefetch(Statement):
     """Fetches the cache line of `buffer[indices]` into cache `level` (1, 2 or 3); never faults."""
+
+    effect = Effect.HINT
 
     buffer: Buffer
     indices: tuple[Expr, ...]
     level: int = 2
+
+    @property
+    def hints(self) -> tuple[Buffer, ...]:
+        return (self.buffer,)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -103,11 +163,22 @@ class Tile:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Intrinsic:
+class Intrinsic(Statement):
     """A call of the tensor intrinsic `name` (see `farrier.intrinsics`): output tile first."""
+
+    effect = Effect.CALL
 
     name: str
     operands: tuple[Tile, ...]
+
+    @property
+    def writes(self) -> tuple[Buffer, ...]:
+        return (self.operands[0].buffer,)
+
+    @property
+    def reads(self) -> tuple[Buffer, ...]:
+        """All tiles: the output may be read as well."""
+        return tuple(tile.buffer for tile in self.operands)
 
 
 Stmt: TypeAlias = Block | For | Alloc | Store | If | While | Prefetch | Intrinsic

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from typing import assert_never
 
 from farrier.ir import expr as e
 from farrier.ir.affine import bounds
 from farrier.ir.blocks import block_of
 from farrier.ir.dim import Extent, ceildiv, is_less, product, typical
 from farrier.ir.expr import Buffer, Const, Expr, Var
-from farrier.ir.loop import Alloc, Block, For, If, LoopKind, Stmt, Store
-from farrier.ir.statements import walk_stmts
+from farrier.ir.loop import Alloc, Block, For, If, Intrinsic, LoopKind, Prefetch, Stmt, Store, While
+from farrier.ir.statements import map_children, walk_stmts
 from farrier.ir.substitute import Substitution, variables
 from farrier.ir.tensor import Stage
 from farrier.ir.types import Shape
@@ -117,9 +118,11 @@ def merge_halos(body: Stmt) -> Stmt:
                     merged[-1] = joined
             return Block(tuple(merged))
         case Alloc():
-            return dataclasses.replace(body, body=merge_halos(body.body))
-        case _:
+            return map_children(body, merge_halos)
+        case For() | If() | While() | Store() | Prefetch() | Intrinsic():
             return body
+        case _:
+            assert_never(body)
 
 
 def _is_halo(stmt: Stmt) -> bool:
@@ -138,8 +141,7 @@ def _joined(before: Stmt, halo: Stmt) -> Stmt | None:
         case Block((*first, last)):
             inner = _joined(last, halo)
             return None if inner is None else Block((*first, inner))
-        case _:
-            return None
+    return None
 
 
 def _share(loop: For, halo: For) -> Stmt:

@@ -17,11 +17,24 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
+from typing import assert_never
 
 from farrier.ir.affine import Linear, Simplifier
 from farrier.ir.dim import Extent, common_factor, is_less, number, product
 from farrier.ir.expr import MemoryScope, Var
-from farrier.ir.loop import Alloc, Block, For, If, LoopKind, Prefetch, Stmt, Store, While
+from farrier.ir.loop import (
+    Alloc,
+    Block,
+    Effect,
+    For,
+    If,
+    Intrinsic,
+    LoopKind,
+    Prefetch,
+    Stmt,
+    Store,
+    While,
+)
 from farrier.ir.statements import below, map_children, walk_stmts
 from farrier.ir.substitute import loads, variables
 from farrier.lower.code_size import unrolled_size
@@ -90,28 +103,24 @@ class Tiles:
         return known[1]
 
     def _found(self, stmt: Stmt) -> Mapping[str, _Tile]:
-        if isinstance(stmt, Block | If):
-            return {var: one for part in below(stmt) for var, one in self._within(part).items()}
+        tiles = {var: tile for part in below(stmt) for var, tile in self._within(part).items()}
         if isinstance(stmt, Alloc) and stmt.buffer.scope is MemoryScope.REGISTER:
             return {
-                var: one if one.alloc is not None else dataclasses.replace(one, alloc=stmt)
-                for var, one in self._within(stmt.body).items()
+                var: tile if tile.alloc is not None else dataclasses.replace(tile, alloc=stmt)
+                for var, tile in tiles.items()
             }
-        if isinstance(stmt, Alloc | While):
-            return self._within(stmt.body)
         if not isinstance(stmt, For):
-            return {}
-        found = self._within(stmt.body)
+            return tiles
         if stmt.kind is LoopKind.UNROLLED and isinstance(stmt.extent, int):
-            return {**found, stmt.var: _Tile(stmt.extent, None, None)}
+            return {**tiles, stmt.var: _Tile(stmt.extent, None, None)}
         if stmt.kind is LoopKind.SERIAL and stmt.extent != 1:
             return {
-                var: one
-                if one.alloc is None or one.around is not None
-                else dataclasses.replace(one, around=stmt)
-                for var, one in found.items()
+                var: tile
+                if tile.alloc is None or tile.around is not None
+                else dataclasses.replace(tile, around=stmt)
+                for var, tile in tiles.items()
             }
-        return found
+        return tiles
 
     def _adds(self, tile: Alloc) -> bool:
         known = self._adding.get(id(tile))
@@ -142,15 +151,17 @@ def narrow(stmt: Stmt, context: Simplifier, guards: Guards) -> Stmt:
             inside = context.over({var: extent})
             loop = For(var, extent, kind, narrow(body, inside, guards))
             return _shortened(loop, inside, guards) if kind is LoopKind.UNROLLED else loop
-        case Block(statements):
-            return Block(tuple(narrow(s, context, guards) for s in statements))
+        case Block():
+            return map_children(stmt, lambda part: narrow(part, context, guards))
         case Alloc(buffer, body):
             alloc = Alloc(buffer, narrow(body, context, guards))
             pairs = zip(_spans(alloc), _spans(stmt), strict=True)
             agree = all(len(new) <= len(old) for new, old in pairs)
             return alloc if agree else stmt
-        case _:
+        case If() | While() | Store() | Prefetch() | Intrinsic():
             return stmt
+        case _:
+            assert_never(stmt)
 
 
 def parts_of_tail(
@@ -278,9 +289,11 @@ def is_idle(stmt: Stmt, context: Simplifier) -> bool:
             )
         case For(var, extent, _, body):
             return is_idle(body, context.over({var: extent}))
-        case Block(statements):
-            return all(is_idle(s, context) for s in statements)
-        case Alloc(_, body):
-            return is_idle(body, context)
+        case Block() | Alloc():
+            return all(is_idle(part, context) for part in below(stmt))
+        case While():
+            return False
+        case Store() | Prefetch() | Intrinsic():
+            return stmt.effect is Effect.HINT
         case _:
-            return isinstance(stmt, Prefetch)
+            assert_never(stmt)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from farrier.ir.affine import Simplifier
 from farrier.ir.expr import Buffer, Const, Expr, Load
 from farrier.ir.loop import (
@@ -16,6 +18,7 @@ from farrier.ir.loop import (
     Store,
     While,
 )
+from farrier.ir.operands import operands
 from farrier.ir.statements import block, walk_stmts
 from farrier.ir.substitute import loads
 
@@ -54,8 +57,10 @@ def pruned(stmt: Stmt, context: Simplifier) -> Stmt:
             return If(condition, then, None if otherwise is None else pruned(otherwise, context))
         case Store(buffer, indices, value):
             return Store(buffer, indices, context.simplify(value))
-        case _:
+        case While() | Prefetch() | Intrinsic():
             return stmt
+        case _:
+            assert_never(stmt)
 
 
 def allocated(buffer: Buffer, body: Stmt) -> Stmt:
@@ -70,19 +75,11 @@ def _is_read(stmt: Stmt, buffer: Buffer) -> bool:
 
 
 def _reads(stmt: Stmt, buffer: Buffer) -> bool:
-    match stmt:
-        case Store(written, indices, value):
-            own = Load(buffer, indices) if written.name == buffer.name else None
-            read = (*loads(value), *(load for index in indices for load in loads(index)))
-            return any(load.buffer.name == buffer.name and load != own for load in read)
-        case If(condition, _, _) | While(condition, _):
-            return any(load.buffer.name == buffer.name for load in loads(condition))
-        case Prefetch(_, indices):
-            return any(load.buffer.name == buffer.name for i in indices for load in loads(i))
-        case Intrinsic(_, operands):
-            return any(tile.buffer.name == buffer.name for tile in operands)
-        case _:
-            return False
+    own = Load(stmt.buffer, stmt.indices) if isinstance(stmt, Store) else None
+    loaded = (load for part in operands(stmt) for load in loads(part))
+    return any(load.buffer.name == buffer.name and load != own for load in loaded) or any(
+        read.name == buffer.name for read in stmt.reads
+    )
 
 
 def _without_stores(stmt: Stmt, buffer: Buffer) -> Stmt:
@@ -103,15 +100,18 @@ def _without_stores(stmt: Stmt, buffer: Buffer) -> Stmt:
             return While(condition, _without_stores(body, buffer))
         case Store(touched, _, _) | Prefetch(touched, _, _) if touched.name == buffer.name:
             return EMPTY
-        case _:
+        case Store() | Prefetch() | Intrinsic():
             return stmt
+        case _:
+            assert_never(stmt)
 
 
 def short_fill(stmt: Stmt) -> Stmt:
-    """A statement that writes one constant and does nothing else, without unrolled loops and
-    prefetches: it takes next to no time, and is to take next to no code. Any other as it is."""
-    stores = [s for s in walk_stmts(stmt) if isinstance(s, Store)]
-    values = {store.value for store in stores}
+    """Return a statement that writes one constant and does nothing else without unrolled loops and
+    prefetches: it takes next to no time, and is to take next to no code. Return any other as it
+    is."""
+    writers = [s for s in walk_stmts(stmt) if s.writes]
+    values = {s.value if isinstance(s, Store) else None for s in writers}
     is_fill = len(values) == 1 and all(isinstance(value, Const) for value in values)
     return _with_loops(stmt) if is_fill else stmt
 
@@ -129,5 +129,7 @@ def _with_loops(stmt: Stmt) -> Stmt:
             return If(condition, _with_loops(then), rest)
         case Prefetch():
             return EMPTY
-        case _:
+        case Alloc() | While() | Store() | Intrinsic():
             return stmt
+        case _:
+            assert_never(stmt)

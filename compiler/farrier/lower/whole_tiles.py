@@ -14,14 +14,14 @@ is guarded. Numbers of known extent are better served by tails of their own size
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TypeGuard
+from typing import TypeGuard, assert_never
 
 from farrier.ir import expr as e
 from farrier.ir.affine import Simplifier
 from farrier.ir.blocks import coverage
 from farrier.ir.dim import Extent, bounds, is_less
 from farrier.ir.expr import Binary, BinaryOp, Buffer, Expr, MemoryScope, Size, Var
-from farrier.ir.loop import Block, For, If, LoopKind, Stmt, Store
+from farrier.ir.loop import Alloc, Block, For, If, Intrinsic, LoopKind, Prefetch, Stmt, Store, While
 from farrier.ir.statements import walk_stmts
 from farrier.ir.substitute import Indices, Substitution, loads, variables
 from farrier.ir.walk import walk
@@ -62,8 +62,10 @@ def _fills_registers(stmt: Stmt) -> bool:
             return _fills_registers(body)
         case Block(statements):
             return all(map(_fills_registers, statements))
-        case _:
+        case If() | Alloc() | While() | Prefetch() | Intrinsic():
             return False
+        case _:
+            assert_never(stmt)
 
 
 def _stores(
@@ -80,6 +82,8 @@ def _stores(
             yield from _stores(then, (*conditions, condition), ranges)
         case Store():
             yield stmt, conditions, ranges
+        case _:
+            raise AssertionError(f"{stmt} fills no registers")
 
 
 def _determined(indices: Indices, simplifier: Simplifier) -> frozenset[str]:

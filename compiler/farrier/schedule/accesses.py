@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from typing import assert_never
 
 from farrier.ir.expr import Binary, BinaryOp, Buffer, Expr, Load, Var
 from farrier.ir.loop import (
     Alloc,
+    Block,
+    Effect,
     For,
     If,
     Intrinsic,
@@ -17,6 +20,7 @@ from farrier.ir.loop import (
     Store,
     While,
 )
+from farrier.ir.operands import operands
 from farrier.ir.statements import below, walk_stmts
 from farrier.ir.substitute import loads
 from farrier.schedule.nest import outermost_block
@@ -31,7 +35,7 @@ class Access:
     buffer: Buffer
     indices: tuple[Expr, ...]
     writes: bool
-    stmt: Store | If | While | Intrinsic
+    stmt: Stmt
     reduces: BinaryOp | None  # the store is `x = x op e`, and this is its x
 
     def __str__(self) -> str:
@@ -67,13 +71,7 @@ def guarded_reads(
 
 def writes(stmt: Stmt) -> set[str]:
     """The names of the buffers that are written within."""
-    found = set()
-    for s in walk_stmts(stmt):
-        if isinstance(s, Store):
-            found.add(s.buffer.name)
-        elif isinstance(s, Intrinsic):
-            found.add(s.operands[0].buffer.name)
-    return found
+    return {buffer.name for s in walk_stmts(stmt) for buffer in _written(s)}
 
 
 def changed_after(body: Stmt, producers: Sequence[Stmt]) -> list[str]:
@@ -89,12 +87,16 @@ def changed_after(body: Stmt, producers: Sequence[Stmt]) -> list[str]:
 
 def touches(stmt: Stmt, buffer: str) -> bool:
     """Whether the buffer is read, written or prefetched within."""
-    for s in walk_stmts(stmt):
-        if isinstance(s, Prefetch) and s.buffer.name == buffer:
-            return True
-        if buffer in _names(s):
-            return True
-    return False
+    return any(buffer in _names(s) or _hints(s, buffer) for s in walk_stmts(stmt))
+
+
+def prefetches(stmt: Stmt, buffer: str) -> bool:
+    """Return whether the buffer is prefetched within."""
+    return any(_hints(s, buffer) for s in walk_stmts(stmt))
+
+
+def _hints(stmt: Stmt, name: str) -> bool:
+    return any(buffer.name == name for buffer in stmt.hints)
 
 
 def reduction(store: Store) -> tuple[BinaryOp, Expr] | None:
@@ -113,36 +115,56 @@ def reduction(store: Store) -> tuple[BinaryOp, Expr] | None:
     return None
 
 
+def _written(stmt: Stmt) -> tuple[Buffer, ...]:
+    match stmt.effect:
+        case Effect.NONE | Effect.HINT:
+            return ()
+        case Effect.STORE | Effect.CALL:
+            return stmt.writes
+        case _:
+            assert_never(stmt.effect)
+
+
 def _names(stmt: Stmt) -> Iterator[str]:
-    """The name of the buffer of each access of a statement itself."""
-    if isinstance(stmt, Store):
-        yield stmt.buffer.name
-        for expr in (stmt.value, *stmt.indices):
-            yield from (load.buffer.name for load in loads(expr))
-    elif isinstance(stmt, If | While):
-        yield from (load.buffer.name for load in loads(stmt.condition))
-    elif isinstance(stmt, Intrinsic):
-        yield from (tile.buffer.name for tile in stmt.operands)
+    """Yield the name of the buffer of each access of a statement itself."""
+    if stmt.effect is not Effect.HINT:
+        yield from (load.buffer.name for part in operands(stmt) for load in loads(part))
+        yield from (buffer.name for buffer in (*stmt.reads, *_written(stmt)))
 
 
 def _of(stmt: Stmt) -> Iterator[Access]:
-    if isinstance(stmt, Store):
-        found = reduction(stmt)
-        op = None if found is None else found[0]
-        for load in (*loads(stmt.value), *(x for i in stmt.indices for x in loads(i))):
-            own = op is not None and load.buffer.name == stmt.buffer.name
-            yield Access(load.buffer, load.indices, False, stmt, op if own else None)
-        yield Access(stmt.buffer, stmt.indices, True, stmt, op)
-    elif isinstance(stmt, If | While):
-        for load in loads(stmt.condition):
+    match stmt.effect:
+        case Effect.HINT:
+            pass
+        case Effect.NONE:
+            yield from _loaded(stmt)
+        case Effect.STORE:
+            assert isinstance(stmt, Store)
+            update = reduction(stmt)
+            op = None if update is None else update[0]
+            for load in (*loads(stmt.value), *(x for i in stmt.indices for x in loads(i))):
+                own = op is not None and load.buffer.name == stmt.buffer.name
+                yield Access(load.buffer, load.indices, False, stmt, op if own else None)
+            yield Access(stmt.buffer, stmt.indices, True, stmt, op)
+        case Effect.CALL:
+            # Where in the tile an access falls is unknown: it may be anywhere in the buffer.
+            yield from _loaded(stmt)
+            for buffer in stmt.reads:
+                yield Access(buffer, _anywhere(buffer), False, stmt, None)
+            for buffer in stmt.writes:
+                yield Access(buffer, _anywhere(buffer), True, stmt, None)
+        case _:
+            assert_never(stmt.effect)
+
+
+def _loaded(stmt: Stmt) -> Iterator[Access]:
+    for part in operands(stmt):
+        for load in loads(part):
             yield Access(load.buffer, load.indices, False, stmt, None)
-    elif isinstance(stmt, Intrinsic):
-        # Where in the tile an access falls is unknown: it may be anywhere in the buffer.
-        for position, tile in enumerate(stmt.operands):
-            anywhere = tuple(Var(f"{stmt.name}.{axis}") for axis in range(len(tile.origin)))
-            yield Access(tile.buffer, anywhere, False, stmt, None)
-            if position == 0:
-                yield Access(tile.buffer, anywhere, True, stmt, None)
+
+
+def _anywhere(buffer: Buffer) -> tuple[Expr, ...]:
+    return tuple(Var(f"{buffer.name}.{axis}") for axis in range(len(buffer.shape)))
 
 
 def private_buffers(stmt: Stmt) -> set[str]:
@@ -158,9 +180,17 @@ def private_buffers(stmt: Stmt) -> set[str]:
 
 
 def is_straight_line(stmt: Stmt) -> bool:
-    """Whether nothing below loops, but over a dot product or a group, or allocates."""
-    return not any(
-        isinstance(s, Alloc | Intrinsic | While)
-        or (isinstance(s, For) and s.kind not in (LoopKind.DOT, LoopKind.GROUP))
-        for s in walk_stmts(stmt)
-    )
+    """Return whether nothing below loops, but over a dot product or a group, or allocates."""
+    return all(map(_is_straight, walk_stmts(stmt)))
+
+
+def _is_straight(stmt: Stmt) -> bool:
+    match stmt:
+        case For(kind=kind):
+            return kind in (LoopKind.DOT, LoopKind.GROUP)
+        case Alloc() | Intrinsic() | While():
+            return False
+        case Block() | If() | Store() | Prefetch():
+            return True
+        case _:
+            assert_never(stmt)

@@ -8,11 +8,11 @@ from farrier.ir import expr as e
 from farrier.ir.affine import Simplifier
 from farrier.ir.dim import Extent, is_less
 from farrier.ir.expr import Binary, BinaryOp, Buffer, Expr, MemoryScope, Var
-from farrier.ir.loop import Alloc, For, Function, Prefetch, Stmt
+from farrier.ir.loop import Alloc, For, Function, Stmt
 from farrier.ir.statements import below, block, map_children, walk_stmts
 from farrier.ir.substitute import Indices, Substitution
 from farrier.ir.types import Shape
-from farrier.schedule.accesses import changed_after, guarded_reads, touches, writes
+from farrier.schedule.accesses import changed_after, guarded_reads, prefetches, touches, writes
 from farrier.schedule.nest import (
     NestView,
     Path,
@@ -196,7 +196,7 @@ def _check_readers(nest: NestView, alloc: Alloc, producers: list[Stmt], loop: Fo
                 nest.fail(f"{name} is also read outside {loop.var}")
     if find(alloc.body, lambda s: s is loop) is None:
         nest.fail(f"{loop.var} does not stand where {name} is allocated")
-    if any(isinstance(s, Prefetch) and s.buffer.name == name for s in walk_stmts(alloc.body)):
+    if prefetches(alloc.body, name):
         nest.fail(f"{name} is prefetched")
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from farrier.ir.expr import Expr, Var
-from farrier.ir.loop import Alloc, For, Function, If, Prefetch, Stmt, Store
+from farrier.ir.loop import Alloc, For, Function, If, Stmt, Store
 from farrier.ir.statements import walk_stmts
 from farrier.ir.substitute import Indices, Substitution, loads
-from farrier.schedule.accesses import changed_after
+from farrier.schedule.accesses import changed_after, prefetches
 from farrier.schedule.nest import NestView, Path, loops, outermost_block, stores, without
 
 
@@ -57,9 +57,8 @@ def _check(nest: NestView, name: str) -> tuple[Path, Stmt, Store]:
     changed = changed_after(alloc.body, [producer])
     if changed:
         nest.fail(f"{name} is computed from {', '.join(changed)}, which change in between")
-    for stmt in walk_stmts(alloc.body):
-        if isinstance(stmt, Prefetch) and stmt.buffer.name == name:
-            nest.fail(f"{name} is prefetched")
+    if prefetches(alloc.body, name):
+        nest.fail(f"{name} is prefetched")
     return path, producer, store
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import NoReturn, TypeAlias
+from typing import NoReturn, TypeAlias, assert_never
 
 from farrier.ir.dim import Extent
 from farrier.ir.expr import Buffer, Expr, MemoryScope
@@ -14,7 +14,9 @@ from farrier.ir.loop import (
     For,
     Function,
     If,
+    Intrinsic,
     LoopKind,
+    Prefetch,
     Stmt,
     Store,
     While,
@@ -146,18 +148,8 @@ def replaced(path: Path, new: Stmt) -> Stmt:
 
 
 def _with_child(parent: Stmt, old: Stmt, new: Stmt) -> Stmt:
-    if isinstance(parent, For):
-        return For(parent.var, parent.extent, parent.kind, new)
-    if isinstance(parent, Alloc):
-        return Alloc(parent.buffer, new)
-    if isinstance(parent, While):
-        return While(parent.condition, new)
-    if isinstance(parent, Block):
-        return block([new if s is old else s for s in parent.statements])
-    assert isinstance(parent, If)
-    if parent.then is old:
-        return If(parent.condition, new, parent.otherwise)
-    return If(parent.condition, parent.then, new)
+    changed = map_children(parent, lambda s: new if s is old else s)
+    return block(list(changed.statements)) if isinstance(changed, Block) else changed
 
 
 def nested(loop_list: Sequence[tuple[str, Extent]], body: Stmt) -> Stmt:
@@ -170,9 +162,13 @@ def nested(loop_list: Sequence[tuple[str, Extent]], body: Stmt) -> Stmt:
 def guarded(stmt: Stmt, condition: Expr) -> Stmt:
     """`stmt` with `condition` before each statement that has an effect. Until `finalize` guards
     live at the leaves, so that loops stay perfectly nested."""
-    if isinstance(stmt, For | Alloc | Block):
-        return map_children(stmt, lambda s: guarded(s, condition))
-    return If(condition, stmt)
+    match stmt:
+        case For() | Alloc() | Block():
+            return map_children(stmt, lambda s: guarded(s, condition))
+        case If() | While() | Store() | Prefetch() | Intrinsic():
+            return If(condition, stmt)
+        case _:
+            assert_never(stmt)
 
 
 def stores(stmt: Stmt, buffer: str) -> list[Store]:

@@ -23,7 +23,7 @@ from farrier.ir.loop import (
     Store,
     While,
 )
-from farrier.ir.statements import walk_stmts
+from farrier.ir.statements import below, walk_stmts
 from farrier.targets import Target
 from farrier.targets.cpu.codegen import workspace
 from farrier.targets.cpu.codegen.reductions import Reduction, split_reduction
@@ -90,30 +90,20 @@ class Module:
         """The register buffers that a statement writes."""
         known = self._stored.get(id(stmt))
         if known is None:
-            match stmt:
-                case Block(parts):
-                    names = frozenset[str]().union(*map(self.stored, parts))
-                case For(_, _, _, body) | Alloc(_, body) | While(_, body):
-                    names = self.stored(body)
-                case If(_, then, otherwise):
-                    names = self.stored(then) | (self.stored(otherwise) if otherwise else set())
-                case Store(buffer, _, _):
-                    register = buffer.scope is MemoryScope.REGISTER
-                    names = frozenset((buffer.name,) if register else ())
-                case Intrinsic(_, operands):
-                    first = operands[0].buffer
-                    register = first.scope is MemoryScope.REGISTER
-                    names = frozenset((first.name,) if register else ())
-                case Prefetch():
-                    names = frozenset()
-                case _:
-                    assert_never(stmt)
+            own = frozenset(b.name for b in stmt.writes if b.scope is MemoryScope.REGISTER)
+            names = own.union(*map(self.stored, below(stmt)))
             known = self._stored[id(stmt)] = (stmt, names)
         return known[1]
 
 
 def _is_apart(node: Stmt) -> bool:
     """What cannot stand within a vectorized loop that runs in lockstep."""
-    if isinstance(node, For):
-        return node.extent != 1 and node.kind in (LoopKind.VECTORIZED, LoopKind.PARALLEL)
-    return isinstance(node, While | Alloc)
+    match node:
+        case For(_, extent, kind, _):
+            return extent != 1 and kind in (LoopKind.VECTORIZED, LoopKind.PARALLEL)
+        case While() | Alloc():
+            return True
+        case Block() | If() | Store() | Prefetch() | Intrinsic():
+            return False
+        case _:
+            assert_never(node)

@@ -15,11 +15,24 @@ schedules have given enough to do.
 from __future__ import annotations
 
 import dataclasses
+from typing import assert_never
 
 from farrier.ir import expr as e
 from farrier.ir.dim import number
 from farrier.ir.expr import MemoryScope, Var
-from farrier.ir.loop import Alloc, Block, For, Function, LoopKind, Stmt, Store
+from farrier.ir.loop import (
+    Alloc,
+    Block,
+    For,
+    Function,
+    If,
+    Intrinsic,
+    LoopKind,
+    Prefetch,
+    Stmt,
+    Store,
+    While,
+)
 from farrier.ir.statements import map_children, walk_stmts
 from farrier.ir.substitute import Substitution, loads
 
@@ -74,4 +87,7 @@ def _accesses(stmt: Stmt) -> int | None:
         case For(_, extent, LoopKind.UNROLLED, body):
             inside = _accesses(body)
             return None if inside is None else inside * number(extent)
-    return None
+        case For() | Alloc() | If() | While() | Prefetch() | Intrinsic():
+            return None
+        case _:
+            assert_never(stmt)
