@@ -1,4 +1,4 @@
-"""What statements declare of their effects, and that a stranger among them is never moved."""
+"""The effects that statements declare, by which no stranger among them is ever passed."""
 
 import dataclasses
 import typing

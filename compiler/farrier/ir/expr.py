@@ -11,7 +11,10 @@
     binary = add | sub | mul | div | mod | min | max | pow | lt | le | eq | ne | and | or
            | swish                                             (x * sigmoid(alpha * x))
            | bit_and | bit_or | bit_xor | shl | shr            (integers)
+    reduce = sum | max | min | prod
+    axis   = Axis(name, extent)
     buffer = name : dtype[extent, ...] [@layout] in scope
+    scope  = param | constant | workspace | local | register
 
 Indices are expressions of dtype i64 over loop variables, logical axes of the buffer; `div` and
 `mod` on integers round towards negative infinity. `round` is half to even. min and max propagate

@@ -2,9 +2,10 @@
 
     graph    = Graph(name, [value] inputs, [constant], [node], [value] outputs)
     node     = Node(op, [value?] inputs, [value] outputs, {attr}, [graph] regions, origin)
-    constant = Constant(value, data or what it is derived from)
+    constant = Constant(value, content)
+    content  = array | Derived(type, [constant] operands, function, key)
     value    = name : type
-    attr     = int | float | str | bool | [int] | [float] | [str]
+    attr     = extent | float | str | bool | [int] | [float] | [str]
 
 Nodes stand in execution order. `op` is an operator of `farrier.ops`, whose names and semantics are
 those of ONNX's newest opset, plus the few of Farrier's own (`Fused`: a region that becomes one

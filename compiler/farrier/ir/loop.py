@@ -43,17 +43,25 @@ class LoopKind(enum.StrEnum):
 
 
 class Effect(enum.Enum):
-    """How a statement itself, without those below it, acts on memory."""
+    """The action of a statement itself, without those below it, on memory.
 
-    NONE = "none"  # it decides what runs below it, and how often; its expressions are read
-    HINT = "hint"  # only a cache sees it: it may move, be repeated or be left out
-    STORE = "store"  # it reads what its expressions load, then writes one element
-    CALL = "call"  # it reads and writes anywhere in its tiles
+    NONE decides which statements below run, and how often. HINT is seen by a cache alone: it may
+    move, be repeated or be left out. STORE loads what its expressions name, then writes one
+    element. CALL reads and writes anywhere in its tiles.
+    """
+
+    NONE = "none"
+    HINT = "hint"
+    STORE = "store"
+    CALL = "call"
 
 
 class Statement:
-    """What each statement declares besides its fields. Whoever moves, repeats or drops statements
-    asks for these, and not for classes, so that a class that joins is never taken for harmless."""
+    """The base of all statements, with the declarations that each makes besides its fields.
+
+    Code that moves, repeats or drops statements asks for these, and not for classes, so that a
+    class that joins is never taken for harmless.
+    """
 
     __slots__ = ()
 
@@ -71,7 +79,7 @@ class Statement:
 
     @property
     def reads(self) -> tuple[Buffer, ...]:
-        """The buffers that the statement itself reads, besides those that its expressions load."""
+        """The buffers that the statement itself reads; its expressions load others."""
         return ()
 
     @property
@@ -137,7 +145,7 @@ class While(Statement):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Prefetch(Statement):
-    """Fetches the cache line of `buffer[indices]` into cache `level` (1, 2 or 3); never faults."""
+    """Fetch the cache line of `buffer[indices]` into cache `level` (1, 2 or 3); never faults."""
 
     effect = Effect.HINT
 

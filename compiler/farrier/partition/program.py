@@ -1,12 +1,16 @@
 """The program of a model's driver: calls of kernels in order, under conditions and in loops.
 
-    program = DriverProgram([value] inputs, [value] outputs, [constant], [step], homes)
-    step    = Call(task, [value] inputs, [value] outputs)
-            | Bind(value, [extent])
-            | Fail(reason)
-            | Branch(condition, [step] then, [step] otherwise)
+    program = DriverProgram([value] inputs, [value] outputs, [constant], [step], {home})
+    step    = Call(task, [value] inputs, [value] outputs, origin, runs, [extent] dims,
+                   [extent] needed, count)
+            | Bind(value, [extent], origin, is_check, reason, demands, needs)
+            | Fail(reason, origin)
+            | Branch(condition, [step] then, [step] otherwise, [joined])
             | Repeat(trips?, condition?, again?, iteration, [carried], [slice] read,
-                     [slice] written, [step] body)
+                     [slice] written, [step] body, count?, [grown], origin)
+    carried = Carried(initial, current, next)
+    slice   = Slice(whole, slice)
+    home    = Home(name, offset)                     the value in whose memory another lies
 
 All regions of a graph are in one program, so the names of their values are made unique: those of a
 region begin with the first result of its node. A value that has no memory of its own has a home:
