@@ -12,6 +12,7 @@ from farrier_device import logs
 from farrier_server.metrics import Metrics
 
 HEADER = b"x-request-id"
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})  # RFC 9110, 5789
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -30,13 +31,20 @@ class Observed:
         async def answer(message: Message) -> None:
             if message["type"] == "http.response.start":
                 seconds = time.perf_counter() - begin
-                labels = (scope["method"], _route(scope), str(message["status"]))
+                labels = (_method(scope), _route(scope), str(message["status"]))
                 self.metrics.requests.labels(*labels).observe(seconds)
                 message["headers"] = [*message["headers"], (HEADER, request_id.encode())]
             await send(message)
 
         with logs.about(request=request_id), self.metrics.streams.track_inprogress():
             await self.app(scope, receive, answer)
+
+
+def _method(scope: Scope) -> str:
+    """Return the method of a request, or "other": a series is kept for each, and strangers may send
+    as many words for methods as they like."""
+    method = str(scope["method"])
+    return method if method in _METHODS else "other"
 
 
 def _route(scope: Scope) -> str:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 
+import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -38,6 +39,8 @@ def test_metrics_tell_of_the_farm_and_of_requests(service):
     for name in ("a", "b"):
         assert http.get(f"/v1/jobs/{name}").status_code == 404
     http.get("/v1/nowhere/at/all")
+    for method in ("FOO", "BAR"):
+        assert httpx.request(method, f"{service.url}/v1/jobs").status_code == 401
     seen = scrape(http)
     states = {state: seen["farrier_jobs", state] for state in ("queued", "running", "cancelled")}
     assert states == {"queued": 1, "running": 1, "cancelled": 1}
@@ -45,7 +48,8 @@ def test_metrics_tell_of_the_farm_and_of_requests(service):
     assert seen["farrier_records_total",] == 1
     assert seen["farrier_redis_up",] == 1
     assert seen["farrier_blobs_free_bytes",] > 0
-    # Ids make no series of their own, and nor does what no route takes.
+    # Ids make no series of their own, and nor does what no route takes, or a stranger's method.
+    assert seen["farrier_http_request_seconds_count", "other", "none", "401"] == 2
     route = ("GET", "/v1/jobs/{job_id}", "404")
     assert seen["farrier_http_request_seconds_count", *route] == 2
     assert seen["farrier_http_request_seconds_count", "GET", "none", "404"] == 1
