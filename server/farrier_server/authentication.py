@@ -69,7 +69,7 @@ class Authentication:
     async def caller(self, request: Request) -> Caller:
         """By the Authorization header where there is one. Raises AuthenticationError, StorageError,
         for a session also ServiceError where Redis is away."""
-        given = request.headers.get("authorization", "")
+        given = _authorization(request)
         cookie = request.cookies.get(self.sessions.cookie, "")
         if given or not cookie:
             return Caller.of(self._user_by_header(given))
@@ -112,6 +112,17 @@ class Authentication:
             "the token is wrong" if given else "the request has no token",
             hint="send `Authorization: Bearer TOKEN`; FARRIER_TOKEN sets it for the client",
         )
+
+
+def _authorization(request: Request) -> str:
+    """Return the Authorization header, "" if there is none. Raises AuthenticationError for several:
+    whatever stands before this server may have looked at another of them than this would."""
+    headers = request.headers.getlist("authorization")
+    if len(headers) > 1:
+        raise AuthenticationError(
+            f"the request has {len(headers)} Authorization headers", hint="send one"
+        )
+    return headers[0] if headers else ""
 
 
 def refuse_other_sites(request: Request) -> None:

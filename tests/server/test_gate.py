@@ -64,6 +64,17 @@ def test_a_user_s_token_counts_at_once_until_it_is_removed(service):
         assert [status(token) for token in (bob, service.token)] == [507, 200]
 
 
+def test_a_request_with_two_tokens_has_none(service):
+    """Two parties that read the same request may each read another of the two."""
+    users = Users(service.settings.home)
+    tokens = [users.add("ann"), service.token]
+    for first, second in (tokens, reversed(tokens)):
+        heads = [("Authorization", f"Bearer {token}") for token in (first, second)]
+        answer = httpx.get(f"{service.url}/v1/account", headers=heads)
+        assert answer.status_code == 401
+        assert "2 Authorization headers" in answer.json()["detail"]
+
+
 def test_the_token_is_judged_before_the_body(service):
     answer = httpx.post(f"{service.url}/v1/jobs", content=b"{")
     assert answer.status_code == 401
