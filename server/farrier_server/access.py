@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 from fastapi import Depends, Path, Request
@@ -227,10 +227,13 @@ class Access:
 
     def whole(self, job: Job) -> Job:
         """The job whose owner decides: of a listing, the compilation that it is of."""
-        if job.kind is Kind.LIST:
-            jobs = self._farm.jobs.many([job.of])
-            return jobs[0] if jobs else job
-        return job
+        return self.wholes([job])[0]
+
+    def wholes(self, jobs: Sequence[Job]) -> list[Job]:
+        """The same of each of the jobs, in one round trip."""
+        compiled = [job.of for job in jobs if job.kind is Kind.LIST]
+        found = {job.id: job for job in self._farm.jobs.many(compiled)} if compiled else {}
+        return [found.get(job.of, job) for job in jobs]
 
 
 def _well_formed(request: Request, name: str, pattern: str) -> str:

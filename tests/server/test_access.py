@@ -14,6 +14,7 @@ import httpx
 import pytest
 import typer
 
+from farrier import progress
 from farrier.errors import AuthenticationError, ForbiddenError
 from farrier.options import CompileOptions
 from farrier.sdk.client import Client
@@ -137,8 +138,8 @@ def upload(http: httpx.Client, data: bytes) -> dict:
 
 
 def submit(http: httpx.Client, model: str, **given) -> httpx.Response:
-    options = {"target": "rpi4", "verify": False}
-    return http.post("/v1/jobs", json={"model": model, "options": options, **given})
+    body = {"model": model, "options": {"target": "rpi4", "verify": False}, **given}
+    return http.post("/v1/jobs", json=body)
 
 
 def test_an_upload_tells_nothing_of_what_others_have(service, as_user):
@@ -194,16 +195,19 @@ def test_a_private_job_tells_nothing_of_its_model(service, as_user):
     cid, eve = as_user("cid"), as_user("eve", Role.ADMIN)
     upload(ann, b"weights")
     model = hashlib.sha256(b"weights").hexdigest()
-    job = submit(ann, model, private=True).json()
+    options = {"target": "rpi4", "verify": False}
+    options |= {"shapes": {"pixels": ["crowd", 3]}, "typical": {"crowd": 2}, "hot": [{"crowd": 4}]}
+    job = submit(ann, model, private=True, options=options).json()
     assert job["model"] == model
     lease = service.farm.jobs.lease("w", 1)
+    service.farm.jobs.say(lease, 1, progress.TrialsMeasured(1, 1, 8.25, None, "a"))
     artifact = service.farm.blobs.put(b"artifact of " + model.encode())
     service.farm.jobs.succeed(lease, artifact, {"latency_ms": 1.5})
     assert ann.get(f"/v1/jobs/{job['id']}").json()["report"] == {"latency_ms": 1.5}
     for http in (ben, eve):
         for answer in (http.get(f"/v1/jobs/{job['id']}"), http.get("/v1/jobs")):
             assert '"state":"succeeded"' in answer.text
-            for secret in (model, artifact, "latency_ms"):
+            for secret in (model, artifact, "latency_ms", "pixels", "crowd", "8.25"):
                 assert secret not in answer.text
         assert http.get(f"/v1/jobs/{job['id']}/artifact").json()["code"] == "private"
     for http in (ben, cid, eve):
@@ -262,6 +266,28 @@ def test_lists_show_what_one_may_see(service, as_user):
         assert overview["jobs"]["queued"] == len(owners - {"ann"})
         assert [job["id"] for job in overview["running"]] == [lease.item] * ("ann" in owners)
     assert cid.get("/v1/jobs", params={"owner": "ann"}).json()["jobs"] == []
+
+
+def test_a_listing_is_of_who_owns_what_it_lists(service, as_user):
+    """Whoever has asked for it, and their group, see of it what they see of the compilation."""
+    ann, eve = as_user("ann"), as_user("eve", Role.ADMIN, group="staff")
+    mate = as_user("mate", group="staff")
+    jobs, blobs = service.farm.jobs, service.farm.blobs
+    model = blobs.put(b"weights")
+    jobs.submit(model, OPTIONS, owner="ann", name="ann's")
+    jobs.succeed(lease := jobs.lease("w", 1), blobs.put(b"artifact"), {}, 8)
+    listing = eve.post(f"/v1/jobs/{lease.item}/listing").json()["job"]
+    before = jobs.submit(model, OPTIONS, owner="ann", name="ann's other")
+    jobs.succeed(jobs.lease("w", 1), blobs.put(b"other"), {}, 8)
+    older, _ = jobs.list_kernels(jobs.get(before.id), owner="eve")  # as older versions did
+    page = {"kind": "list"}
+    assert mate.get("/v1/jobs", params=page).json()["jobs"] == []
+    for one in (listing, older.id):
+        assert mate.get(f"/v1/jobs/{one}").status_code == 404
+        assert ann.get(f"/v1/jobs/{one}").json()["model"] == model
+    seen = eve.get("/v1/jobs", params=page).json()["jobs"]
+    assert {(one["id"], one["model"]) for one in seen} == {(listing, model), (older.id, model)}
+    assert jobs.get(listing).owner == "ann"
 
 
 def test_open_results_are_read_by_all_and_changed_by_none(farm_settings, start_service, as_user_of):

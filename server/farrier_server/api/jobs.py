@@ -213,19 +213,22 @@ class JobView(BaseModel):
     may_change: bool = Field(description="the caller may delete it, and choose its version")
 
     @classmethod
-    def seen_by(cls, viewer: Viewer, job: jobs.Job) -> JobView:
+    def seen_by(cls, viewer: Viewer, job: jobs.Job, whole: jobs.Job | None = None) -> JobView:
         """The view of a job that the viewer sees: how it stands, and its results where these are
-        for them."""
-        view = cls._of(job, viewer)
+        for them. Of a listing, the owner of the `whole` decides (`Access.whole`)."""
+        whole = whole or job
+        view = cls._of(job, whole, viewer)
         if view.may_read:
             return view
-        results: dict[str, Any] = dict.fromkeys(("version", "artifact", "report"))
-        results |= {"model": "", "versions": []}
-        error = None if is_private(job) else view.error
+        results: dict[str, Any] = dict.fromkeys(("version", "artifact", "report", "best_ms"))
+        # Inputs and open dims have the names that the model has for them.
+        options = {**view.options, "shapes": {}, "hot": [], "typical": {}}
+        results |= {"model": "", "versions": [], "options": options}
+        error = None if is_private(whole) else view.error
         return view.model_copy(update={**results, "error": error})
 
     @classmethod
-    def _of(cls, job: jobs.Job, viewer: Viewer) -> JobView:
+    def _of(cls, job: jobs.Job, whole: jobs.Job, viewer: Viewer) -> JobView:
         return cls(
             id=job.id,
             kind=job.kind,
@@ -269,9 +272,9 @@ class JobView(BaseModel):
             artifact=job.artifact,
             report=finite(job.report),
             error=None if job.error is None else from_stored(job.error),
-            may_read=viewer.reads(job),
-            may_cancel=viewer.stops(job),
-            may_change=viewer.changes(job),
+            may_read=viewer.reads(whole),
+            may_cancel=viewer.stops(whole),
+            may_change=viewer.changes(whole),
         )
 
 
@@ -340,6 +343,7 @@ def submit_job(
 @router.get("", response_model=JobPage, responses=documented(400, 503))
 def list_jobs(
     farm: FarmDep,
+    access: AccessDep,
     viewer: ViewerDep,
     state: Annotated[State | None, Query(description="only jobs in this state")] = None,
     owner: Annotated[str, Query(pattern=rf"^({NAME})?$", description="only this user's jobs")] = "",
@@ -365,21 +369,23 @@ def list_jobs(
     newest 2,000 jobs in this state and of this owner."""
     query = JobQuery(q, target, state, owner, sort, descending, viewer.shown(kind))
     page = farm.jobs.search(query, limit=limit, after=after, kind=kind)
-    views = [JobView.seen_by(viewer, job) for job in page.jobs]
+    both = zip(page.jobs, access.wholes(page.jobs), strict=True)
+    views = [JobView.seen_by(viewer, job, whole) for job, whole in both if viewer.sees(whole)]
     text = JobPage(jobs=views, next=page.next, complete=page.complete).model_dump_json()
     return Response(text, media_type="application/json")  # not validated once more: many ask
 
 
 @router.get("/{job_id}", responses=documented(404, 503))
-def get_job(job: JobDep, viewer: ViewerDep) -> JobView:
+def get_job(job: JobDep, access: AccessDep, viewer: ViewerDep) -> JobView:
     """The job as it stands; without its results where these are not for the caller."""
-    return JobView.seen_by(viewer, job)
+    return JobView.seen_by(viewer, job, access.whole(job))
 
 
 @router.post("/{job_id}/cancel", responses=documented(404, 409, 503))
-def cancel_job(job_id: JobId, farm: FarmDep, viewer: ViewerDep) -> JobView:
+def cancel_job(job_id: JobId, farm: FarmDep, access: AccessDep, viewer: ViewerDep) -> JobView:
     """Stops the job. Cancelling twice is no error; a job that ended otherwise is: 409."""
-    return JobView.seen_by(viewer, farm.cancel(job_id))
+    job = farm.cancel(job_id)
+    return JobView.seen_by(viewer, job, access.whole(job))
 
 
 class RollbackRequest(BaseModel):

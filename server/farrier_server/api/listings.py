@@ -24,7 +24,6 @@ from farrier_farm.states import State
 from farrier_server.access import JobDep
 from farrier_server.api.prepared import checked, malformed, path_of
 from farrier_server.context import FarmDep
-from farrier_server.gate import OwnerDep
 from farrier_server.problems import Problem, documented, from_stored
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
@@ -130,11 +129,11 @@ class KernelTexts(_Part):
 
 
 @router.post("/{job_id}/listing", status_code=201, responses=documented(403, 404, 409, 429, 503))
-def list_kernels(job: JobDep, farm: FarmDep, owner: OwnerDep, response: Response) -> ListingView:
+def list_kernels(job: JobDep, farm: FarmDep, response: Response) -> ListingView:
     """Queues the listing of a compiled model's kernels: 201. One that goes on, or has succeeded, is
     had again: 200; one that failed or was cancelled is done anew. 409 for a job that has no
     artifact."""
-    listing, is_new = farm.jobs.list_kernels(job, owner=owner)
+    listing, is_new = farm.jobs.list_kernels(job, owner=job.owner)  # whoever asks for it
     response.status_code = 201 if is_new else 200
     return ListingView.of(listing, None)
 
