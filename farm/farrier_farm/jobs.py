@@ -161,6 +161,7 @@ class Jobs:
         now: bool = False,
         private: bool = False,
         priority: Priority = Priority.NORMAL,
+        lent: bool = False,
     ) -> Job:
         """Queues a job; durable when this returns. With a key that its owner has used before,
         returns the job of that key, or raises ConflictError where model, options or name differ
@@ -170,7 +171,8 @@ class Jobs:
         artifact `now` has it as soon as the untuned model is verified, and better versions of it
         later; UsageError where nothing is tuned. What a `private` one measures is found by its
         owner's private jobs alone, and trains nobody's cost model. Of the jobs of an owner those of
-        a higher `priority` are leased first.
+        a higher `priority` are leased first. One whose model is `lent` is no claim to it
+        (`owners.py`).
 
         Its target is what was `admitted`, where the caller has done so; else it is admitted as the
         devices are now, which raises what `Admission.admit` does. A job that is to wait for a
@@ -198,6 +200,7 @@ class Jobs:
                 "now": "01"[now],
                 "private": "01"[private],
                 **({} if priority is Priority.NORMAL else {"priority": str(priority)}),
+                **_loan(lent),
             },
             share=owner,
             once=_once(owner, idempotency_key),
@@ -225,10 +228,13 @@ class Jobs:
         job_id = self.leases.find(once, digest)
         return None if job_id is None else self.get(job_id)
 
-    def inspect(self, model: str, *, owner: str = DEFAULT) -> tuple[Job, bool]:
+    def inspect(
+        self, model: str, *, owner: str = DEFAULT, lent: bool = False
+    ) -> tuple[Job, bool]:
         """Queues the inspection of a model for a user, where there is none of theirs that goes on
-        or succeeded; the second value says whether it did. Raises QueueFullError."""
-        fields = {"target": "", "options": "{}", "model": model, "name": ""}
+        or succeeded; the second value says whether it did. That of a model which is `lent` is no
+        claim to it (`owners.py`). Raises QueueFullError."""
+        fields = {"target": "", "options": "{}", "model": model, "name": "", **_loan(lent)}
         return self._prepare(Kind.INSPECT, _inspected(model, owner), fields, owner)
 
     def inspection(self, model: str, owner: str) -> Job | None:
@@ -505,6 +511,11 @@ def _fields(admitted: Admitted, options: CompileOptions) -> dict[str, str]:
         "device": admitted.place.device,
         "options": _to_json(settled.to_dict()),
     }
+
+
+def _loan(lent: bool) -> dict[str, str]:
+    """The field by which a job is no claim to its model."""
+    return {"lent": "1"} if lent else {}
 
 
 def _once(owner: str, key: str) -> str:

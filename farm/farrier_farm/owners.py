@@ -5,8 +5,11 @@ farrier:owners:<sha256>   sorted set of the users who have sent all bytes of thi
 
 Files are stored once, whoever sends them, so that one is here says nothing of who may use it. A
 claim counts for as long as a blob is kept that nobody refers to, from when its user last named it.
-Whoever owns a job owns the model that it refers to. So a claim never outlives its blob, and the
-model of a job stays its owner's, also in homes of versions that noted no claims."""
+Whoever owns a job owns the model that it refers to, unless the model was lent: its owner could use
+it as a member of a group, or as an admin, when they submitted the job. Such a job is no claim, so
+that nobody keeps what they read through others for longer than through them. So a claim never
+outlives its blob, and the model of a job stays its owner's, also in homes of versions that noted no
+claims."""
 
 from __future__ import annotations
 
@@ -21,7 +24,8 @@ _OWNERS = "farrier:owners:"
 
 # KEYS: the claims, the references. ARGV: the model, the user who has jobs of versions without
 # users, the user who asks. Each claim is `1 <user>` where it is that user's alone, `0 <user>` where
-# of a public job. Who asks for what is theirs waits for no look at a thousand jobs.
+# of a public job, `1 ` where a job has the model on loan: nobody's, and yet the model is somebody's.
+# Who asks for what is theirs waits for no look at a thousand jobs.
 _CLAIMS = """
 local time = redis.call('TIME')
 local found = {}
@@ -34,8 +38,11 @@ end
 for _, holder in ipairs(redis.call('SMEMBERS', KEYS[2])) do
   local kind = holder:match('^farrier:(%a+):item:')
   if kind == 'job' or kind == 'inspection' then
-    local model, user, private = unpack(redis.call('HMGET', holder, 'model', 'share', 'private'))
-    if model == ARGV[1] then
+    local model, user, private, lent =
+      unpack(redis.call('HMGET', holder, 'model', 'share', 'private', 'lent'))
+    if model == ARGV[1] and lent == '1' then
+      found['1 '] = true
+    elseif model == ARGV[1] then
       local alone = (private == '1' or kind == 'inspection') and '1 ' or '0 '
       found[alone .. (user or ARGV[2])] = true
     end

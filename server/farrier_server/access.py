@@ -183,15 +183,28 @@ class Access:
             case _:
                 self._check_job(request, viewer, relation)
 
-    def uses(self, viewer: Viewer, sha256: str) -> bool:
-        """Return whether a user may use a file or model, be it here or not."""
-        return viewer.uses(self._farm.owners.claims(sha256, viewer.name))
+    def owns(self, viewer: Viewer, sha256: str) -> bool:
+        """Return whether a file or model is the user's own, be it here or not: what they may use
+        as a member of a group alone is not."""
+        return viewer.owns(self._farm.owners.claims(sha256, viewer.name))
 
-    def check_model(self, viewer: Viewer, model: str) -> None:
-        """Raises NotFoundError for a model that the user may not use, as for one that is not here:
-        who knows an id does not learn whether anybody has the model."""
-        if not self.uses(viewer, model):
+    def check_model(self, viewer: Viewer, model: str) -> bool:
+        """Return whether the model is lent: others have sent it, and let the user use it. Raises
+        NotFoundError for a model that the user may not use, as for one that is not here: who knows
+        an id does not learn whether anybody has the model."""
+        claims = self._farm.owners.claims(model, viewer.name)
+        if not viewer.uses(claims):
             raise unknown(model)
+        return not viewer.owns(claims)
+
+    def hold_model(self, viewer: Viewer, model: str) -> bool:
+        """The same, and keep the model until something refers to it. The claims of a user who owns
+        it last longer for that, and nobody else gets any."""
+        is_lent = self.check_model(viewer, model)
+        manifest = self._farm.models.hold(model)
+        if not is_lent:
+            self._farm.owners.note(viewer.name, [model, *manifest.blobs()])
+        return is_lent
 
     def _check_upload(self, viewer: Viewer, upload_id: str) -> None:
         """Raise NotFoundError for an upload of another user. An upload that was begun under a

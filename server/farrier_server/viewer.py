@@ -79,6 +79,11 @@ class Viewer:
             return self.is_admin
         return any(self.reads_of(claim.owner, claim.private) for claim in claims)
 
+    def owns(self, claims: Sequence[Claim]) -> bool:
+        """Return whether the user may use a file or model whoever else may: one of these claims is
+        theirs, or there is none, and they are an admin."""
+        return any(claim.owner == self.name for claim in claims) or (not claims and self.is_admin)
+
     def sees_of(self, owner: str, private: bool) -> bool:
         """Return the same as `sees` for any object of an owner."""
         return owner in self.mates or self.is_operator or (self.reads_public and not private)

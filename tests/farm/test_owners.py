@@ -51,6 +51,17 @@ def test_the_owner_of_a_job_owns_its_model_as_long_as_the_job(farm: Farm) -> Non
     assert claims(farm, model) == {Claim("cid", True)}
 
 
+def test_a_job_of_a_model_on_loan_is_nobody_s_claim(farm: Farm) -> None:
+    model = farm.blobs.put(b"model")
+    farm.jobs.submit(model, OPTIONS, owner="ann", lent=True)
+    farm.jobs.inspect(model, owner="cid", lent=True)
+    assert claims(farm, model) == {Claim("", True)}
+    farm.owners.note("ann", [model])
+    assert farm.owners.claims(model, "ann") == [Claim("ann", True)]
+    farm.jobs.submit(model, OPTIONS, owner="bob")
+    assert claims(farm, model) == {Claim("", True), Claim("ann", True), Claim("bob", False)}
+
+
 def test_a_job_of_an_older_version_is_the_default_user_s(farm: Farm) -> None:
     model = farm.blobs.put(b"model")
     job = farm.jobs.submit(model, OPTIONS)

@@ -189,6 +189,39 @@ def test_an_inspection_is_of_who_asks_for_it(service, as_user):
     assert ben.get(f"/v1/jobs/{job}").json()["model"] == ""
 
 
+def test_what_one_uses_through_a_group_ends_with_it(service, as_user):
+    """Whatever a member does with a model of the group makes it theirs by no way but its bytes."""
+    users = Users(service.settings.home)
+    ann, ben = as_user("ann", group="lab"), as_user("ben", group="lab")
+    eve = as_user("eve", Role.ADMIN)
+    upload(ann, b"weights"), upload(ann, b"message")
+    model, message = (hashlib.sha256(text).hexdigest() for text in (b"weights", b"message"))
+    parts = {"message": message, "files": {"w": {"sha256": model, "size": 7}}}
+    whole = ann.post("/v1/models", json=parts).json()["id"]
+    jobs = [submit(ann, one).json()["id"] for one in (model, message, whole)]
+    for http in (ben, eve):
+        for one in (model, message, whole):
+            assert http.post(f"/v1/models/{one}/inspection").status_code == 201
+            assert submit(http, one).status_code == 201
+        begun = http.post("/v1/uploads", json={"size": 7, "sha256": model}).json()
+        assert begun["complete"] is False
+        assert http.post("/v1/models", json=parts).status_code == 409
+    users.remove("ben"), users.remove("eve")
+    ben, eve = as_user("ben", group="elsewhere"), as_user("eve", group="elsewhere")
+    for http in (ben, eve):
+        for one in (model, message, whole):
+            assert http.get(f"/v1/models/{one}").status_code == 404
+            assert submit(http, one).status_code == 404
+        assert http.post("/v1/models", json=parts).status_code == 409
+        mine = http.get("/v1/jobs").json()["jobs"]
+        assert {job["model"] for job in mine} == {model, message, whole}
+    upload(ben, b"weights")
+    assert submit(ben, model).status_code == 201
+    for job in jobs:
+        assert ann.delete(f"/v1/jobs/{job}").status_code == 204
+    assert submit(ann, whole).status_code == 201  # she has sent it
+
+
 def test_a_private_job_tells_nothing_of_its_model(service, as_user):
     """H5: neither to strangers nor to those who see how it stands."""
     ann, ben = as_user("ann", group="lab"), as_user("ben", group="lab")

@@ -18,6 +18,7 @@ from farrier.errors import NotFoundError
 from farrier_farm.farm import Farm
 from farrier_farm.jobs import Job
 from farrier_farm.states import State
+from farrier_server.access import AccessDep, ViewerDep
 from farrier_server.api.models import ModelId
 from farrier_server.api.prepared import read_json
 from farrier_server.context import FarmDep
@@ -138,13 +139,12 @@ class InspectionView(BaseModel):
 
 @router.post("/{model_id}/inspection", status_code=201, responses=documented(400, 404, 429, 503))
 def inspect_model(
-    model_id: ModelId, farm: FarmDep, owner: OwnerDep, response: Response
+    model_id: ModelId, farm: FarmDep, access: AccessDep, viewer: ViewerDep, response: Response
 ) -> InspectionView:
     """Queues the inspection of a model: 201. One that goes on, or has succeeded, is had again: 200;
     one that failed or was cancelled is done anew."""
-    manifest = farm.models.hold(model_id)
-    farm.owners.note(owner, [model_id, *manifest.blobs()])
-    job, is_new = farm.jobs.inspect(model_id, owner=owner)
+    is_lent = access.hold_model(viewer, model_id)
+    job, is_new = farm.jobs.inspect(model_id, owner=viewer.name, lent=is_lent)
     response.status_code = 201 if is_new else 200
     return InspectionView.of(job, None)
 

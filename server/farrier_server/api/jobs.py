@@ -331,9 +331,7 @@ def submit_job(
         admitted = _admitted(farm, options, wait_for_device=waits)
         if options.needs_device:
             farm.quotas.check_device_time(owner)
-        access.check_model(viewer, body.model)
-        manifest = farm.models.hold(body.model)
-        farm.owners.note(owner, [body.model, *manifest.blobs()])
+        request["lent"] = access.hold_model(viewer, body.model)
         job = farm.jobs.submit(
             body.model, options, wait_for_device=waits, admitted=admitted, **request
         )

@@ -90,9 +90,9 @@ def create_model(
     """Makes a model of uploads; durable once answered. 409 names what is missing: upload it, and
     ask again."""
     manifest = body.manifest()
-    may_use = {sha256: access.uses(viewer, sha256) for sha256 in manifest.blobs()}
-    _check_size(farm, manifest, is_known=may_use[manifest.message])
-    farm.models.create(manifest, may_use.__getitem__)
+    owns = {sha256: access.owns(viewer, sha256) for sha256 in manifest.blobs()}
+    _check_size(farm, manifest, is_known=owns[manifest.message])
+    farm.models.create(manifest, owns.__getitem__)
     farm.owners.note(viewer.name, [manifest.id, *manifest.blobs()])
     return ModelView.of(manifest)
 

@@ -86,7 +86,7 @@ def create_upload(
         raise InvalidModelError("the file is empty", hint="upload an .onnx file, or its data")
     # Without Redis nobody knows whose a file is; its bytes need the disk alone.
     with contextlib.suppress(ServiceError):
-        if access.uses(viewer, body.sha256) and farm.blobs.renew(body.sha256):
+        if access.owns(viewer, body.sha256) and farm.blobs.renew(body.sha256):
             farm.owners.note(viewer.name, [body.sha256])
             return _complete(body.size, body.sha256)
     return _view(_begun(farm, viewer.name, body))
