@@ -1,11 +1,14 @@
 """The audit log: who changed what on the farm, when, and from where.
 
-farrier:audit              stream of entries; those older than `audit_age_s`, and the oldest beyond
-                           `audit_kept`, go
+farrier:audit              stream of entries; those older than `audit_age_s` go, and beyond
+                           `audit_kept` the oldest of whoever has most
+farrier:audit:counts       sorted set: role and user → the number of their entries
+farrier:audit:of:<both>    list of the ids of these, the oldest first
 <home>/audit.pending       lines of JSON: what commands noted on the farm's machine while Redis was
                            away, for the next look for garbage to bring over
 
-Entries are added and never changed, and no request removes one. They name objects and hold no
+Entries are added and never changed, and no request removes one: whoever adds very many pushes out
+their own, and nobody else's. They name objects and hold no
 content and no secret. Every role that adds one writes it to its own log as well, at the level INFO.
 """
 
@@ -30,12 +33,60 @@ from farrier_farm.patience import PROBE
 from farrier_farm.settings import Settings
 
 AUDIT = "farrier:audit"
+_COUNTS = "farrier:audit:counts"
 PENDING = "audit.pending"
 OK = "ok"
 _LONGEST = 200  # characters of a field: paths and names may be anything
 _LOOKED_AT = 10_000  # entries, of which a page has those that it is asked for
 _AT_ONCE = 1000
 _FIELDS = ("user", "role", "action", "object", "address", "outcome")
+
+# Keeps each user's entries in a list. KEYS: entries, counts.
+_LISTS = """
+local function list_of(whose) return KEYS[1] .. ':of:' .. whose end
+local function add(whose, id)
+  redis.call('RPUSH', list_of(whose), id)
+  redis.call('ZINCRBY', KEYS[2], 1, whose)
+end
+local function oldest_of(whose) return redis.call('LINDEX', list_of(whose), 0) end
+local function drop_oldest_of(whose)
+  redis.call('LPOP', list_of(whose))
+  if tonumber(redis.call('ZINCRBY', KEYS[2], -1, whose)) <= 0 then
+    redis.call('ZREM', KEYS[2], whose)
+  end
+end
+"""
+# ARGV: whose, most, then fields. A version before this one has kept no lists.
+_NOTE = f"""{_LISTS}
+local after = redis.call('EXISTS', KEYS[2]) == 0 and '-'
+while after do
+  local entries = redis.call('XRANGE', KEYS[1], after, '+', 'COUNT', {_AT_ONCE})
+  for _, entry in ipairs(entries) do
+    local fields = {{}}
+    for i = 1, #entry[2], 2 do fields[entry[2][i]] = entry[2][i + 1] end
+    add((fields.role or '') .. ' ' .. (fields.user or ''), entry[1])
+  end
+  after = #entries > 0 and '(' .. entries[#entries][1]
+end
+add(ARGV[1], redis.call('XADD', KEYS[1], '*', unpack(ARGV, 3)))
+for _ = 1, {_AT_ONCE} do
+  if redis.call('XLEN', KEYS[1]) <= tonumber(ARGV[2]) then return end
+  local whose = redis.call('ZREVRANGE', KEYS[2], 0, 0)[1]
+  redis.call('XDEL', KEYS[1], oldest_of(whose))
+  drop_oldest_of(whose)
+end
+"""
+# ARGV: ms of the time before which entries go.
+_AGE = f"""{_LISTS}
+redis.call('XTRIM', KEYS[1], 'MINID', ARGV[1])
+for _, whose in ipairs(redis.call('ZRANGE', KEYS[2], 0, -1)) do
+  local oldest = oldest_of(whose)
+  while oldest and tonumber(oldest:match('%d+')) < tonumber(ARGV[1]) do
+    drop_oldest_of(whose)
+    oldest = oldest_of(whose)
+  end
+end
+"""
 
 _log = logging.getLogger(__name__)
 
@@ -106,6 +157,8 @@ class Audit:
         self._home = settings.home
         self._kept = settings.audit_kept
         self._age_s = settings.audit_age_s
+        self._note = client.script(_NOTE)
+        self._age = client.script(_AGE)
 
     def note(self, entry: Entry) -> None:
         """Add an entry, durably. It is in the log of this process whatever becomes of Redis."""
@@ -115,10 +168,10 @@ class Audit:
 
     def _add(self, entry: Entry) -> None:
         at = entry.at or time.time()
-        words: list[str | int] = ["XADD", AUDIT, "MAXLEN", "~", self._kept, "*", "at", f"{at:.3f}"]
+        words: list[str | int] = [f"{entry.role} {entry.user}", self._kept, "at", f"{at:.3f}"]
         for name in _FIELDS:
             words += [name, getattr(entry, name)]
-        self._client.command(*words)
+        self._note([AUDIT, _COUNTS], words)
 
     def read(self, wanted: Wanted, *, limit: int, after: str = "") -> tuple[list[Entry], str]:
         """The newest entries first, or those before the one with the id `after`; and the `after` of
@@ -148,7 +201,7 @@ class Audit:
             self._add(entry)
         if self._age_s:
             oldest = int((time.time() - self._age_s) * 1000)
-            self._client.command("XTRIM", AUDIT, "MINID", "~", oldest)
+            self._age([AUDIT, _COUNTS], [oldest])
 
 
 def note_command(settings: Settings, action: str, object_: str = "") -> None:
