@@ -137,20 +137,20 @@ class Notifier(Closing):
     def _begin(self) -> None:
         """Begin to try what is due, as far as there is room."""
         with self._counting:
-            room = AT_ONCE - self._under_way.total()
-        due = self._farm.webhooks.take(room) if room > 0 else []
-        for delivery in due:
+            under_way = +self._under_way
+        room = AT_ONCE - under_way.total()
+        if room <= 0:
+            return
+        for delivery in self._farm.webhooks.take(
+            room, of_user=OF_A_USER, under_way=under_way, busy_s=_BUSY_S
+        ):
             try:
                 hook = self._farm.webhooks.get(delivery.hook)
             except NotFoundError:
                 continue
             with self._counting:
-                has_enough = self._under_way[hook.owner] >= OF_A_USER
-                self._under_way[hook.owner] += not has_enough
-            if has_enough:
-                self._farm.webhooks.give_back(delivery, _BUSY_S)
-            else:
-                threading.Thread(target=self._try, args=[hook, delivery], daemon=True).start()
+                self._under_way[hook.owner] += 1
+            threading.Thread(target=self._try, args=[hook, delivery], daemon=True).start()
 
     def _try(self, hook: Webhook, delivery: Delivery) -> None:
         settings = self._farm.settings
@@ -179,7 +179,8 @@ class Notifier(Closing):
             "Farrier-Delivery": delivery.id,
             "Farrier-Signature": signature(hook.secret, body, now),
         }
-        post(hook.url, body, headers, private=self._farm.settings.webhook_private)
+        private = self._farm.settings.webhook_private
+        post(hook.url, body, headers, private=private, user=hook.owner)
 
 
 def _of_job(job: Job) -> dict[str, Any]:

@@ -8,6 +8,7 @@ more of an answer is read than its head.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import hashlib
 import hmac
@@ -18,14 +19,18 @@ import ssl
 import threading
 import time
 import urllib.parse
-from collections.abc import Iterator
-from typing import TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from typing import Any, TypeAlias
 
 from farrier.errors import UsageError
 
-TIMEOUT_S = 10.0  # of a try as a whole
+TIMEOUT_S = 10.0  # of a try as a whole, but for `RESOLVE_S`
+RESOLVE_S = 5.0  # of the search for a name, which may lead to a name server of anybody's
+MOST_LOOKUPS = 4  # of a user: the system goes on with one that nobody waits for any more
 LONGEST_URL = 2000
 _Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+_Addresses: TypeAlias = Sequence[Any]  # of `socket.getaddrinfo`
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # RFC 6052: an IPv4 address is its end
 
 
@@ -33,12 +38,12 @@ class PostError(Exception):
     """The other side was not reached, or did not take it."""
 
 
-def check_url(url: str, *, private: bool) -> None:
+def check_url(url: str, *, private: bool, user: str = "") -> None:
     """Raises UsageError for what is no URL to post to, and for an address in it, or to which its
-    name leads now, that is not public, unless `private` ones are allowed."""
+    name leads now, that is not public, unless `private` ones are allowed. `user` asks."""
     host, port = _host_of(url)
     try:
-        _resolved(host, port, private=private)
+        _resolved(host, port, private=private, user=user)
     except PostError as error:
         raise UsageError(
             f"the URL of a webhook cannot be {url[:200]!r}: {error}",
@@ -46,14 +51,17 @@ def check_url(url: str, *, private: bool) -> None:
         ) from None
 
 
-def post(url: str, body: bytes, headers: dict[str, str], *, private: bool) -> None:
-    """Send a request. Raises PostError unless it is answered with a status of 2xx in time."""
+def post(
+    url: str, body: bytes, headers: dict[str, str], *, private: bool, user: str = ""
+) -> None:
+    """Send a request for a user. Raises PostError unless it is answered with a status of 2xx in
+    time."""
     try:
         host, port = _host_of(url)
     except UsageError as error:
         raise PostError(error.message) from None
     parts = urllib.parse.urlsplit(url)
-    address = _resolved(host, port, private=private)
+    address = _resolved(host, port, private=private, user=user)
     try:
         with _connected(address, port, host if parts.scheme == "https" else None) as sock:
             connection = http.client.HTTPConnection(host, port)
@@ -88,19 +96,66 @@ def _host_of(url: str) -> tuple[str, int]:
         ) from None
 
 
-def _resolved(host: str, port: int, *, private: bool) -> str:
-    """The address to connect to. All that a name leads to have to be allowed."""
+def _resolved(host: str, port: int, *, private: bool, user: str) -> str:
+    """The address to connect to. All that a name leads to have to be allowed. What is not allowed
+    is not distinguished from what is not found: which names the farm's network has is nobody's
+    business."""
+    hidden = f"{host} is not found, or leads to an address that is not public"
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        found = _looked_up(host, port, user)
     except (OSError, UnicodeError) as error:
-        raise PostError(f"{host} is not found: {error}") from error
+        raise PostError(f"{host} is not found: {error}" if private else hidden) from error
     addresses = [str(address[4][0]).partition("%")[0] for address in found]
     if not addresses:
-        raise PostError(f"{host} has no address")
-    for text in addresses:
-        if not private and not _is_public(ipaddress.ip_address(text)):
-            raise PostError(f"{host} leads to an address that is not public")
+        raise PostError(f"{host} has no address" if private else hidden)
+    if not private and not all(_is_public(ipaddress.ip_address(text)) for text in addresses):
+        raise PostError(hidden)
     return addresses[0]
+
+
+class _Lookups:
+    """The searches for names that are under way. The system's own search has no limit of time, so
+    each has a thread, which is left behind where it takes too long."""
+
+    def __init__(self) -> None:
+        self._of: collections.Counter[str] = collections.Counter()
+        self._lock = threading.Lock()
+
+    def begin(self, user: str, search: Callable[[], _Addresses]) -> Future[_Addresses]:
+        """Begin a search. Raises PostError for a user who has too many under way."""
+        with self._lock:
+            if self._of[user] >= MOST_LOOKUPS:
+                raise PostError("the names of earlier URLs are still looked for")
+            self._of[user] += 1
+        result: Future[_Addresses] = Future()
+        threading.Thread(target=self._run, args=[user, search, result], daemon=True).start()
+        return result
+
+    def _run(
+        self, user: str, search: Callable[[], _Addresses], result: Future[_Addresses]
+    ) -> None:
+        try:
+            result.set_result(search())
+        except Exception as error:
+            result.set_exception(error)
+        finally:
+            with self._lock:
+                self._of[user] -= 1
+
+
+_lookups = _Lookups()
+
+
+def _looked_up(host: str, port: int, user: str) -> _Addresses:
+    """Raises OSError, UnicodeError, PostError where the search takes too long."""
+
+    def search() -> _Addresses:
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+
+    try:
+        return _lookups.begin(user, search).result(RESOLVE_S)
+    except TimeoutError:
+        raise PostError(f"{host} was not found in {RESOLVE_S:g} s") from None
 
 
 def _is_public(address: _Address) -> bool:

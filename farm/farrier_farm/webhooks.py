@@ -7,9 +7,11 @@ farrier:webhooks:cursor        the event of the farm up to which deliveries were
 farrier:deliveries             sorted set of deliveries by when each is due, in ms
 farrier:delivery:<id>          hash: hook, body, attempts
 farrier:deliveries:<hook>      set of the deliveries of a webhook that wait
+farrier:deliveries:user:<user>  set of those of all webhooks of a user
 
 An event makes a delivery for each webhook that wants it, in the script that moves the cursor, so
-each is made once. One that is taken is due again after `TAKEN_S`, unless it is over by then. Its id
+each is made once. A user has a tenth of the queue at most, so that nobody's deliveries find no room
+for those of another. One that is taken is due again after `TAKEN_S`, unless it is over by then. Its id
 is that of the event and the webhook: whoever gets it twice, as after a lost answer, can tell.
 """
 
@@ -19,6 +21,7 @@ import dataclasses
 import secrets
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from farrier.errors import NotFoundError, QueueFullError, UsageError
 from farrier_farm.connection import Client
@@ -30,14 +33,17 @@ EVENTS = (*JOB_EVENTS, *DEVICE_EVENTS)
 PING = "ping"
 MOST_HOOKS = 20  # of a user
 MOST_WAITING = 500  # deliveries of a webhook
+SHARES = 10  # of the queue, of which a user has one at most
 TAKEN_S = 60.0  # several times as long as a try may take
+_LOOKED_AT = 2000  # deliveries by a `take`, in some milliseconds
 _HOOKS, _HOOK = "farrier:webhooks", "farrier:webhook:"
 _CURSOR = "farrier:webhooks:cursor"
 _DUE, _DELIVERY, _OF = "farrier:deliveries", "farrier:delivery:", "farrier:deliveries:"
 
-# KEYS: cursor, due. ARGV: event or "", now in ms, most of all, most of a hook, then for each
-# delivery its id, hook and body. Returns how many found no room.
-_MAKE = """
+_USERS = "local function of_user(user) return 'farrier:deliveries:user:' .. (user or '') end"
+# KEYS: cursor, due. ARGV: event or "", now in ms, most of all, most of a user, most of a hook, then
+# for each delivery its id, hook and body. Returns how many found no room.
+_MAKE = f"""{_USERS}
 if ARGV[1] ~= '' then
   local seen = redis.call('GET', KEYS[1]) or '0-0'
   local function parts(id) local a, b = id:match('(%d+)-(%d+)'); return tonumber(a), tonumber(b) end
@@ -47,16 +53,19 @@ if ARGV[1] ~= '' then
   redis.call('SET', KEYS[1], ARGV[1])
 end
 local dropped = 0
-for i = 5, #ARGV, 3 do
+for i = 6, #ARGV, 3 do
   local id, hook, body = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   local of = 'farrier:deliveries:' .. hook
-  if redis.call('EXISTS', 'farrier:webhook:' .. hook) == 1 then
+  local owner = redis.call('HGET', 'farrier:webhook:' .. hook, 'owner')
+  if owner then
     local is_full = redis.call('ZCARD', KEYS[2]) >= tonumber(ARGV[3])
-    if is_full or redis.call('SCARD', of) >= tonumber(ARGV[4]) then
+      or redis.call('SCARD', of_user(owner)) >= tonumber(ARGV[4])
+    if is_full or redis.call('SCARD', of) >= tonumber(ARGV[5]) then
       dropped = dropped + 1
     else
       redis.call('HSET', 'farrier:delivery:' .. id, 'hook', hook, 'body', body, 'attempts', 0)
       redis.call('SADD', of, id)
+      redis.call('SADD', of_user(owner), id)
       redis.call('ZADD', KEYS[2], ARGV[2], id)
     end
   end
@@ -64,16 +73,31 @@ end
 return dropped
 """
 
-# KEYS: due. ARGV: now, until when it is taken, in ms; how many. Returns ids.
-_TAKE = """
-local ids = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', ARGV[1], 'LIMIT', 0, ARGV[3])
-for _, id in ipairs(ids) do redis.call('ZADD', KEYS[1], ARGV[2], id) end
-return ids
+# KEYS: due. ARGV: now, until when one is taken, when those are due again whose user has enough under
+# way, in ms; how many, and how many of a user; then users, each with how many they have. Returns ids.
+_TAKE = f"""
+local under_way, taken = {{}}, {{}}
+for i = 6, #ARGV, 2 do under_way[ARGV[i]] = tonumber(ARGV[i + 1]) end
+local due = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', ARGV[1], 'LIMIT', 0, {_LOOKED_AT})
+for _, id in ipairs(due) do
+  if #taken >= tonumber(ARGV[4]) then break end
+  local hook = redis.call('HGET', 'farrier:delivery:' .. id, 'hook') or ''
+  local user = redis.call('HGET', 'farrier:webhook:' .. hook, 'owner') or ''
+  local count = under_way[user] or 0
+  if count < tonumber(ARGV[5]) then
+    under_way[user] = count + 1
+    taken[#taken + 1] = id
+    redis.call('ZADD', KEYS[1], ARGV[2], id)
+  else
+    redis.call('ZADD', KEYS[1], ARGV[3], id)
+  end
+end
+return taken
 """
 
 # KEYS: due. ARGV: delivery, hook, error or "", when it is due again in ms or "" for never. What was
 # removed meanwhile stays so.
-_SETTLE = """
+_SETTLE = f"""{_USERS}
 local delivery, hook = 'farrier:delivery:' .. ARGV[1], 'farrier:webhook:' .. ARGV[2]
 local known = redis.call('EXISTS', hook) == 1
 if known then redis.call('HSET', hook, 'last_error', ARGV[3]) end
@@ -86,12 +110,15 @@ if known then redis.call('HINCRBY', hook, ARGV[3] == '' and 'delivered' or 'fail
 redis.call('ZREM', KEYS[1], ARGV[1])
 redis.call('DEL', delivery)
 redis.call('SREM', 'farrier:deliveries:' .. ARGV[2], ARGV[1])
+if known then redis.call('SREM', of_user(redis.call('HGET', hook, 'owner')), ARGV[1]) end
 """
 
 # KEYS: hooks, due. ARGV: hook.
-_REMOVE = """
+_REMOVE = f"""{_USERS}
 local of = 'farrier:deliveries:' .. ARGV[1]
+local user = redis.call('HGET', 'farrier:webhook:' .. ARGV[1], 'owner')
 for _, id in ipairs(redis.call('SMEMBERS', of)) do
+  redis.call('SREM', of_user(user), id)
   redis.call('ZREM', KEYS[2], id)
   redis.call('DEL', 'farrier:delivery:' .. id)
 end
@@ -195,25 +222,32 @@ class Webhooks:
     def make(self, event: str, deliveries: Iterable[tuple[Webhook, str]]) -> int:
         """Make the deliveries of an event of the farm, by its id, unless they were made; ""
         for one of no event. Returns how many found no room in the queue."""
-        words: list[str | int] = [event, _ms(), self._most, MOST_WAITING]
+        share = max(1, self._most // SHARES)
+        words: list[str | int] = [event, _ms(), self._most, share, MOST_WAITING]
         for hook, body in deliveries:
             words += [f"{event or secrets.token_hex(8)}-{hook.id}", hook.id, body]
         return int(self._make([_CURSOR, _DUE], words))
 
-    def take(self, most: int) -> Sequence[Delivery]:
-        """Take the deliveries that are due, for this process to try now."""
+    def take(
+        self,
+        most: int,
+        *,
+        of_user: int,
+        under_way: Mapping[str, int] = MappingProxyType({}),
+        busy_s: float = 0.0,
+    ) -> Sequence[Delivery]:
+        """Take deliveries that are due, for this process to try now: with those `under_way`, by
+        user, at most so many of a user. The others of such a user are due again in `busy_s`."""
         now = _ms()
-        ids = self._take([_DUE], [now, now + int(TAKEN_S * 1000), most])
+        words: list[str | int] = [now, now + int(TAKEN_S * 1000), now + int(busy_s * 1000), most]
+        words += [of_user, *(word for pair in under_way.items() for word in pair)]
+        ids = self._take([_DUE], words)
         found = self._client.commands(["HGETALL", _DELIVERY + one] for one in ids)
         return [
             Delivery(one, fields["hook"], fields["body"], int(fields["attempts"]))
             for one, fields in zip(ids, found, strict=True)
             if fields
         ]
-
-    def give_back(self, delivery: Delivery, after_s: float) -> None:
-        """A delivery that was not tried is due again in so many seconds."""
-        self._client.command("ZADD", _DUE, "XX", _ms() + int(after_s * 1000), delivery.id)
 
     def settle(self, delivery: Delivery, error: str, again_s: float | None) -> None:
         """End a try, with the `error` that it met or ""; it is tried again in `again_s` seconds,

@@ -221,15 +221,19 @@ def test_a_try_is_cut_however_slowly_it_is_answered(monkeypatch):
 
 
 def test_the_queue_is_bounded_and_goes_with_its_webhook(farm_settings):
-    with contextlib.closing(Farm.open(dataclasses.replace(farm_settings, webhook_queue=3))) as farm:
+    with contextlib.closing(Farm.open(dataclasses.replace(farm_settings, webhook_queue=30))) as farm:
         hook = farm.webhooks.add("ann", "http://example.com", JOB_EVENTS)
         dropped = [farm.webhooks.make(f"{n}-1", [(hook, "{}")]) for n in range(1, 6)]
         assert dropped == [0, 0, 0, 1, 1]
         assert farm.webhooks.make("3-1", [(hook, "{}")]) == 0  # it was made
-        taken = farm.webhooks.take(2)
+        other = farm.webhooks.add("ann", "http://example.com", JOB_EVENTS)
+        assert farm.webhooks.make("6-1", [(other, "{}")]) == 1  # a user has a tenth of the queue
+        taken = farm.webhooks.take(2, of_user=10)
         assert [one.id for one in taken] == [f"1-1-{hook.id}", f"2-1-{hook.id}"]
-        assert [one.id for one in farm.webhooks.take(10)] == [f"3-1-{hook.id}"]
-        farm.webhooks.remove(hook.id)
+        assert [one.id for one in farm.webhooks.take(10, of_user=10)] == [f"3-1-{hook.id}"]
+        farm.webhooks.settle(taken[1], "", None)
+        assert farm.webhooks.make("7-1", [(other, "{}")]) == 0
+        farm.webhooks.remove(hook.id), farm.webhooks.remove(other.id)
         farm.webhooks.settle(taken[0], "late", 1.0)
         assert farm.client.command("KEYS", "farrier:deliver*") == []
         with pytest.raises(NotFoundError):
@@ -241,6 +245,64 @@ def test_the_queue_is_bounded_and_goes_with_its_webhook(farm_settings):
         farm.webhooks.add("ben", "http://example.com", JOB_EVENTS)
         with pytest.raises(UsageError, match=r"no event is called 'job\.x'"):
             farm.webhooks.add("ben", "http://example.com", ["job.x"])
+
+
+def test_who_has_many_deliveries_due_is_passed_by(farm_settings):
+    with contextlib.closing(Farm.open(farm_settings)) as farm:
+        hooks = [farm.webhooks.add(user, "http://h", JOB_EVENTS) for user in ("ann", "ben")]
+        for number in range(1, 40):
+            farm.webhooks.make(f"{number}-1", [(hooks[0], "{}")])
+        farm.webhooks.make("40-1", [(hooks[1], "{}")])
+
+        def take(**given) -> list[str]:
+            return [one.hook for one in farm.webhooks.take(8, of_user=2, busy_s=9.0, **given)]
+
+        ann, ben = (hook.id for hook in hooks)
+        assert take(under_way={"ann": 1}) == [ann, ben]
+        assert take() == []  # until she is not busy any more
+
+
+def test_a_name_that_is_looked_for_too_long_is_given_up(monkeypatch):
+    """Anybody's name server may decide how long that takes."""
+    over, asked = threading.Event(), threading.Semaphore(0)
+
+    def search(*_, **__):
+        asked.release()
+        over.wait(PATIENCE_S)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 80))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", search)
+    monkeypatch.setattr(posting, "RESOLVE_S", 0.01)
+    for _ in range(posting.MOST_LOOKUPS):
+        with pytest.raises(UsageError, match=r"slow\.example was not found in 0\.01 s"):
+            check_url("http://slow.example/", private=False, user="mal")
+        asked.acquire()
+    with pytest.raises(UsageError, match="earlier URLs are still looked for"):
+        check_url("http://slow.example/", private=False, user="mal")
+    with pytest.raises(PostError, match="was not found in"):
+        post("http://slow.example/", b"", {}, private=False, user="ann")
+    over.set()
+    monkeypatch.setattr(posting, "RESOLVE_S", PATIENCE_S)
+
+    def is_free() -> bool:
+        try:
+            check_url("http://slow.example/", private=True, user="mal")
+        except UsageError:
+            return False
+        return True
+
+    eventually(is_free)
+
+
+def test_names_of_the_farm_s_network_are_not_told_from_others():
+    """Which hosts there are within the network of the farm is nobody's business."""
+
+    def refusal(host: str) -> str:
+        with pytest.raises(UsageError) as caught:
+            check_url(f"http://{host}/", private=False)
+        return caught.value.message.replace(host, "HOST")
+
+    assert refusal("localhost") == refusal("nothing.invalid")
 
 
 @pytest.mark.parametrize(
@@ -275,7 +337,7 @@ def test_a_name_is_looked_at_and_used_once(monkeypatch, name):
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (one, port)) for one in found]
 
     monkeypatch.setattr(socket, "getaddrinfo", lookup)
-    with pytest.raises(PostError, match=r"evil\.example leads to an address that is not public"):
+    with pytest.raises(PostError, match=r"evil\.example is not found, or leads to an address"):
         post("http://evil.example/", b"", {}, private=False)
     seen = []
 

@@ -90,7 +90,7 @@ def add_webhook(
             f"{caller.role}",
             hint=f"events for all users: {', '.join(JOB_EVENTS)}",
         )
-    check_url(body.url, private=farm.settings.webhook_private)
+    check_url(body.url, private=farm.settings.webhook_private, user=caller.owner)
     hook = farm.webhooks.add(caller.owner, body.url, body.events)
     response.headers["Cache-Control"] = "no-store"
     return NewWebhookView(**WebhookView.of(hook).model_dump(), secret=hook.secret)
