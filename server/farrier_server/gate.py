@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import math
 import time
 from collections.abc import Awaitable, Callable
 from typing import Annotated
@@ -35,7 +36,7 @@ TooManyRequestsError where the user has too many."""
 BODY_BYTES = 1 << 20  # of a JSON body; chunks of uploads are read by their route, piece by piece
 LOGIN_BYTES = 4096
 BODY_TIMEOUT_S = 30.0
-STREAM_CHECK_S = 10.0  # an event stream ends where its token or session has, so long after it
+STREAM_CHECK_S = 10.0  # in which a stream or transfer ends whose token or session has ended
 CALLER = "farrier.caller"  # the key of a request's scope
 
 bearer_scheme = HTTPBearer(
@@ -103,8 +104,14 @@ class Gate:
         try:
             request.scope["state"][ADMITTED](user)
             request.scope[problems.LISTENER] = functools.partial(self._limits.note, user)
-            turn = self._limits.turn(user) if pool is Pool.REQUESTS else None
-            await self._pass(request, self._while_admitted(request, send), BODY_BYTES, turn)
+            if pool is Pool.REQUESTS:
+                await self._pass(request, send, BODY_BYTES, self._limits.turn(user))
+            else:
+                admission = _Admission(self._authentication, request)
+                passed_on = functools.partial(admission.send, send)
+                await self._app(request.scope, admission.receive, passed_on)
+        except _EndedError:
+            return  # the server closes the connection: what it was promised has not been sent
         except TooManyRequestsError as error:
             self._limits.note(user, error)
             await _refuse(request, send, error)
@@ -116,7 +123,7 @@ class Gate:
         request: Request,
         send: Send,
         most_bytes: int,
-        turn: asyncio.Semaphore | None,
+        turn: asyncio.Semaphore,
     ) -> None:
         receive = request.receive
         try:
@@ -127,45 +134,62 @@ class Gate:
         except FarrierError as error:
             await _refuse(request, send, error)
             return
-        if turn is None:
-            await self._app(request.scope, receive, send)
-        else:
-            await _in_time(
-                self._request_s,
-                functools.partial(_in_turn, turn, self._app, request.scope),
-                receive,
-                send,
-            )
+        await _in_time(
+            self._request_s,
+            functools.partial(_in_turn, turn, self._app, request.scope),
+            receive,
+            send,
+        )
 
-    def _while_admitted(self, request: Request, send: Send) -> Send:
-        """Sends an event stream for as long as its token or session counts; other answers whole.
-        After the last chunk the server tells the route that the client has gone, which ends it."""
-        is_stream = is_over = False
-        checked = time.monotonic()
 
-        async def passed_on(message: Message) -> None:
-            nonlocal is_stream, is_over, checked
-            if message["type"] == "http.response.start":
-                kind = Headers(raw=message["headers"]).get("content-type", "")
-                is_stream = kind.startswith("text/event-stream")
-            elif is_stream and time.monotonic() - checked > STREAM_CHECK_S and not is_over:
-                checked = time.monotonic()
-                if not await self._still_admits(request):
-                    is_over = True
-                    await send({"type": "http.response.body", "body": b"", "more_body": False})
-            if not is_over:
-                await send(message)
+class _Admission:
+    """The right of a request that goes on for long: its token or session is looked at again, every
+    `STREAM_CHECK_S`."""
 
-        return passed_on
+    def __init__(self, authentication: Authentication, request: Request) -> None:
+        self._authentication = authentication
+        self._request = request
+        self._checked = time.monotonic()
+        self._is_stream = self._is_over = False
 
-    async def _still_admits(self, request: Request) -> bool:
+    async def receive(self) -> Message:
+        """Read a piece of an upload. Raises AuthenticationError, which is answered in full."""
+        message = await self._request.receive()
+        if message["type"] == "http.request" and (error := await self._refusal()) is not None:
+            self._checked = math.inf
+            raise error
+        return message
+
+    async def send(self, send: Send, message: Message) -> None:
+        """Send a piece of an answer. An event stream is ended well: the server then tells the route
+        that the client has gone. Raises _EndedError for a download, of which pieces are left."""
+        if message["type"] == "http.response.start":
+            kind = Headers(raw=message["headers"]).get("content-type", "")
+            self._is_stream = kind.startswith("text/event-stream")
+        elif message.get("more_body") and not self._is_over and await self._refusal() is not None:
+            if not self._is_stream:
+                raise _EndedError
+            self._is_over = True
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        if not self._is_over:
+            await send(message)
+
+    async def _refusal(self) -> AuthenticationError | None:
+        """Return the reason for which the token or session counts no more."""
+        if time.monotonic() - self._checked <= STREAM_CHECK_S:
+            return None
+        self._checked = time.monotonic()
         try:
-            await self._authentication.caller(request)
-        except AuthenticationError:
-            return False
+            await self._authentication.caller(self._request)
+        except AuthenticationError as error:
+            return error
         except FarrierError:  # which says nothing of the caller
-            return True
-        return True
+            return None
+        return None
+
+
+class _EndedError(Exception):
+    """The end of a download whose token or session has ended."""
 
 
 async def _owner_of(request: Request) -> str:

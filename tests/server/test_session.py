@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import hashlib
 import http.cookies
 import json
 import ssl
 import threading
 import time
+from collections.abc import Iterator
 
 import httpx
 import pytest
 
+from farrier.options import CompileOptions
 from farrier_farm.users import Role, Users
 from farrier_server import gate
 from farrier_server.problems import MEDIA_TYPE
+from tests.here import TARGET
 
 CSRF = "X-CSRF-Token"
 
@@ -266,6 +270,45 @@ def test_an_event_stream_ends_with_what_opened_it(service, browser, monkeypatch,
     assert ended.is_set()
     assert any("before" in line for line in heard)
     assert not any("after" in line for line in heard)
+
+
+@pytest.mark.parametrize("kind", ["session", "token"])
+def test_uploads_and_downloads_end_with_what_opened_them(service, browser, monkeypatch, kind):
+    """However long a file takes, its bytes are nobody's whose token counts no more."""
+    monkeypatch.setattr(gate, "STREAM_CHECK_S", 0.05)
+    users, farm = Users(service.settings.home), service.farm
+
+    def opened() -> dict[str, str]:
+        token = users.add("ann")
+        if kind == "token":
+            return {"Authorization": f"Bearer {token}"}
+        return {CSRF: log_in(browser, token).json()["csrf"]}
+
+    headers = opened()
+    farm.jobs.submit(farm.blobs.put(b"m"), CompileOptions(target=TARGET, verify=False), owner="ann")
+    size = 64 << 20  # more than sockets hold on the way
+    farm.jobs.succeed(lease := farm.jobs.lease("w", 1), farm.blobs.put(bytes(size)), {}, size)
+    with browser.stream("GET", f"/v1/jobs/{lease.item}/artifact", headers=headers) as download:
+        pieces = download.iter_bytes(1 << 16)
+        next(pieces)
+        users.remove("ann")
+        time.sleep(0.1)
+        with pytest.raises(httpx.RemoteProtocolError):
+            list(pieces)
+    headers = opened()
+    body = {"size": 1 << 20, "sha256": hashlib.sha256(bytes(1 << 20)).hexdigest()}
+    upload = browser.post("/v1/uploads", json=body, headers=headers).json()["id"]
+
+    def sent() -> Iterator[bytes]:
+        yield bytes(1 << 19)
+        users.remove("ann")
+        time.sleep(0.1)
+        yield bytes(1 << 19)
+
+    headers["Upload-Offset"] = "0"
+    answer = browser.patch(f"/v1/uploads/{upload}", content=sent(), headers=headers)
+    refused(answer, 401, "authentication" if kind == "token" else "session-expired")
+    assert farm.blobs.upload(upload).offset == 0
 
 
 def test_the_document_describes_the_session(service, browser):
