@@ -228,9 +228,7 @@ class Jobs:
         job_id = self.leases.find(once, digest)
         return None if job_id is None else self.get(job_id)
 
-    def inspect(
-        self, model: str, *, owner: str = DEFAULT, lent: bool = False
-    ) -> tuple[Job, bool]:
+    def inspect(self, model: str, *, owner: str = DEFAULT, lent: bool = False) -> tuple[Job, bool]:
         """Queues the inspection of a model for a user, where there is none of theirs that goes on
         or succeeded; the second value says whether it did. That of a model which is `lent` is no
         claim to it (`owners.py`). Raises QueueFullError."""

@@ -51,9 +51,7 @@ def check_url(url: str, *, private: bool, user: str = "") -> None:
         ) from None
 
 
-def post(
-    url: str, body: bytes, headers: dict[str, str], *, private: bool, user: str = ""
-) -> None:
+def post(url: str, body: bytes, headers: dict[str, str], *, private: bool, user: str = "") -> None:
     """Send a request for a user. Raises PostError unless it is answered with a status of 2xx in
     time."""
     try:
@@ -131,9 +129,7 @@ class _Lookups:
         threading.Thread(target=self._run, args=[user, search, result], daemon=True).start()
         return result
 
-    def _run(
-        self, user: str, search: Callable[[], _Addresses], result: Future[_Addresses]
-    ) -> None:
+    def _run(self, user: str, search: Callable[[], _Addresses], result: Future[_Addresses]) -> None:
         try:
             result.set_result(search())
         except Exception as error:

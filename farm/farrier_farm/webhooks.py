@@ -11,8 +11,8 @@ farrier:deliveries:user:<user>  set of those of all webhooks of a user
 
 An event makes a delivery for each webhook that wants it, in the script that moves the cursor, so
 each is made once. A user has a tenth of the queue at most, so that nobody's deliveries find no room
-for those of another. One that is taken is due again after `TAKEN_S`, unless it is over by then. Its id
-is that of the event and the webhook: whoever gets it twice, as after a lost answer, can tell.
+for those of another. One that is taken is due again after `TAKEN_S`, unless it is over by then. Its
+id is that of the event and the webhook: whoever gets it twice, as after a lost answer, can tell.
 """
 
 from __future__ import annotations
@@ -73,8 +73,9 @@ end
 return dropped
 """
 
-# KEYS: due. ARGV: now, until when one is taken, when those are due again whose user has enough under
-# way, in ms; how many, and how many of a user; then users, each with how many they have. Returns ids.
+# KEYS: due. ARGV: now, until when one is taken, when those are due again whose user has enough
+# under way, in ms; how many, and how many of a user; then users, each with how many they have.
+# Returns ids.
 _TAKE = f"""
 local under_way, taken = {{}}, {{}}
 for i = 6, #ARGV, 2 do under_way[ARGV[i]] = tonumber(ARGV[i + 1]) end

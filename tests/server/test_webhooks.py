@@ -221,7 +221,8 @@ def test_a_try_is_cut_however_slowly_it_is_answered(monkeypatch):
 
 
 def test_the_queue_is_bounded_and_goes_with_its_webhook(farm_settings):
-    with contextlib.closing(Farm.open(dataclasses.replace(farm_settings, webhook_queue=30))) as farm:
+    settings = dataclasses.replace(farm_settings, webhook_queue=30)
+    with contextlib.closing(Farm.open(settings)) as farm:
         hook = farm.webhooks.add("ann", "http://example.com", JOB_EVENTS)
         dropped = [farm.webhooks.make(f"{n}-1", [(hook, "{}")]) for n in range(1, 6)]
         assert dropped == [0, 0, 0, 1, 1]
