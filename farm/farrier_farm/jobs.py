@@ -171,8 +171,8 @@ class Jobs:
         artifact `now` has it as soon as the untuned model is verified, and better versions of it
         later; UsageError where nothing is tuned. What a `private` one measures is found by its
         owner's private jobs alone, and trains nobody's cost model. Of the jobs of an owner those of
-        a higher `priority` are leased first. One whose model is `lent` is no claim to it
-        (`owners.py`).
+        a higher `priority` are leased first. A job whose model is `lent` is not a claim to the
+        model (`owners.py`).
 
         Its target is what was `admitted`, where the caller has done so; else it is admitted as the
         devices are now, which raises what `Admission.admit` does. A job that is to wait for a
@@ -230,8 +230,8 @@ class Jobs:
 
     def inspect(self, model: str, *, owner: str = DEFAULT, lent: bool = False) -> tuple[Job, bool]:
         """Queues the inspection of a model for a user, where there is none of theirs that goes on
-        or succeeded; the second value says whether it did. That of a model which is `lent` is no
-        claim to it (`owners.py`). Raises QueueFullError."""
+        or succeeded; the second value says whether it did. The inspection of a `lent` model is not
+        a claim to it (`owners.py`). Raises QueueFullError."""
         fields = {"target": "", "options": "{}", "model": model, "name": "", **_loan(lent)}
         return self._prepare(Kind.INSPECT, _inspected(model, owner), fields, owner)
 
@@ -512,7 +512,7 @@ def _fields(admitted: Admitted, options: CompileOptions) -> dict[str, str]:
 
 
 def _loan(lent: bool) -> dict[str, str]:
-    """The field by which a job is no claim to its model."""
+    """The field of a job that is not a claim to its model."""
     return {"lent": "1"} if lent else {}
 
 

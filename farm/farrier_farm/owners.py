@@ -6,8 +6,8 @@ farrier:owners:<sha256>   sorted set of the users who have sent all bytes of thi
 Files are stored once, whoever sends them, so that one is here says nothing of who may use it. A
 claim counts for as long as a blob is kept that nobody refers to, from when its user last named it.
 Whoever owns a job owns the model that it refers to, unless the model was lent: its owner could use
-it as a member of a group, or as an admin, when they submitted the job. Such a job is no claim, so
-that nobody keeps what they read through others for longer than through them. So a claim never
+it as a member of a group, or as an admin, when they submitted the job. Such a job is not a claim,
+so that nobody keeps what they read through others for longer than through them. So a claim never
 outlives its blob, and the model of a job stays its owner's, also in homes of versions that noted no
 claims."""
 

@@ -25,9 +25,12 @@ from typing import Any, TypeAlias
 
 from farrier.errors import UsageError
 
-TIMEOUT_S = 10.0  # of a try as a whole, but for `RESOLVE_S`
-RESOLVE_S = 5.0  # of the search for a name, which may lead to a name server of anybody's
-MOST_LOOKUPS = 4  # of a user: the system goes on with one that nobody waits for any more
+# The time of a whole try, except for the search for a name, which takes up to `RESOLVE_S`: the name
+# server may be anybody's.
+TIMEOUT_S = 10.0
+RESOLVE_S = 5.0
+# The searches of a user. The system continues a search for which nobody waits any longer.
+MOST_LOOKUPS = 4
 LONGEST_URL = 2000
 _Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 _Addresses: TypeAlias = Sequence[Any]  # of `socket.getaddrinfo`
@@ -95,15 +98,14 @@ def _host_of(url: str) -> tuple[str, int]:
 
 
 def _resolved(host: str, port: int, *, private: bool, user: str) -> str:
-    """The address to connect to. All that a name leads to have to be allowed. What is not allowed
-    is not distinguished from what is not found: which names the farm's network has is nobody's
-    business."""
+    """Return the address to connect to. All addresses of a name have to be allowed. The error for
+    a name with others is that for an unknown name, so it reveals no names of the farm's network."""
     hidden = f"{host} is not found, or leads to an address that is not public"
     try:
-        found = _looked_up(host, port, user)
+        answers = _looked_up(host, port, user)
     except (OSError, UnicodeError) as error:
         raise PostError(f"{host} is not found: {error}" if private else hidden) from error
-    addresses = [str(address[4][0]).partition("%")[0] for address in found]
+    addresses = [str(address[4][0]).partition("%")[0] for address in answers]
     if not addresses:
         raise PostError(f"{host} has no address" if private else hidden)
     if not private and not all(_is_public(ipaddress.ip_address(text)) for text in addresses):

@@ -33,9 +33,11 @@ EVENTS = (*JOB_EVENTS, *DEVICE_EVENTS)
 PING = "ping"
 MOST_HOOKS = 20  # of a user
 MOST_WAITING = 500  # deliveries of a webhook
-SHARES = 10  # of the queue, of which a user has one at most
+# A user has at most one of these shares of the queue.
+SHARES = 10
 TAKEN_S = 60.0  # several times as long as a try may take
-_LOOKED_AT = 2000  # deliveries by a `take`, in some milliseconds
+# A `take` looks at this number of deliveries in some milliseconds.
+_LOOKED_AT = 2000
 _HOOKS, _HOOK = "farrier:webhooks", "farrier:webhook:"
 _CURSOR = "farrier:webhooks:cursor"
 _DUE, _DELIVERY, _OF = "farrier:deliveries", "farrier:delivery:", "farrier:deliveries:"
@@ -237,8 +239,9 @@ class Webhooks:
         under_way: Mapping[str, int] = MappingProxyType({}),
         busy_s: float = 0.0,
     ) -> Sequence[Delivery]:
-        """Take deliveries that are due, for this process to try now: with those `under_way`, by
-        user, at most so many of a user. The others of such a user are due again in `busy_s`."""
+        """Take at most `most` due deliveries, for this process to try now. No user has more than
+        `of_user` of them, including those `under_way`; other deliveries of a user who has that
+        number are due again in `busy_s`."""
         now = _ms()
         words: list[str | int] = [now, now + int(TAKEN_S * 1000), now + int(busy_s * 1000), most]
         words += [of_user, *(word for pair in under_way.items() for word in pair)]

@@ -190,8 +190,8 @@ class Access:
 
     def check_model(self, viewer: Viewer, model: str) -> bool:
         """Return whether the model is lent: others have sent it, and let the user use it. Raises
-        NotFoundError for a model that the user may not use, as for one that is not here: who knows
-        an id does not learn whether anybody has the model."""
+        NotFoundError for a model that the user may not use, as for a model that is not here: the
+        id alone does not reveal whether anybody has the model."""
         claims = self._farm.owners.claims(model, viewer.name)
         if not viewer.uses(claims):
             raise unknown(model)
@@ -245,8 +245,8 @@ class Access:
     def wholes(self, jobs: Sequence[Job]) -> list[Job]:
         """The same of each of the jobs, in one round trip."""
         compiled = [job.of for job in jobs if job.kind is Kind.LIST]
-        found = {job.id: job for job in self._farm.jobs.many(compiled)} if compiled else {}
-        return [found.get(job.of, job) for job in jobs]
+        by_id = {job.id: job for job in self._farm.jobs.many(compiled)} if compiled else {}
+        return [by_id.get(job.of, job) for job in jobs]
 
 
 def _well_formed(request: Request, name: str, pattern: str) -> str:

@@ -41,8 +41,8 @@ class Observed:
 
 
 def _method(scope: Scope) -> str:
-    """Return the method of a request, or "other": a series is kept for each, and strangers may send
-    as many words for methods as they like."""
+    """Return the method of a request, or "other" for an unknown one: each method has series of its
+    own, and a stranger may invent any number of methods."""
     method = str(scope["method"])
     return method if method in _METHODS else "other"
 

@@ -198,20 +198,20 @@ def test_what_one_uses_through_a_group_ends_with_it(service, as_user):
     model, message = (hashlib.sha256(text).hexdigest() for text in (b"weights", b"message"))
     parts = {"message": message, "files": {"w": {"sha256": model, "size": 7}}}
     whole = ann.post("/v1/models", json=parts).json()["id"]
-    jobs = [submit(ann, one).json()["id"] for one in (model, message, whole)]
+    jobs = [submit(ann, model_id).json()["id"] for model_id in (model, message, whole)]
     for http in (ben, eve):
-        for one in (model, message, whole):
-            assert http.post(f"/v1/models/{one}/inspection").status_code == 201
-            assert submit(http, one).status_code == 201
+        for model_id in (model, message, whole):
+            assert http.post(f"/v1/models/{model_id}/inspection").status_code == 201
+            assert submit(http, model_id).status_code == 201
         begun = http.post("/v1/uploads", json={"size": 7, "sha256": model}).json()
         assert begun["complete"] is False
         assert http.post("/v1/models", json=parts).status_code == 409
     users.remove("ben"), users.remove("eve")
     ben, eve = as_user("ben", group="elsewhere"), as_user("eve", group="elsewhere")
     for http in (ben, eve):
-        for one in (model, message, whole):
-            assert http.get(f"/v1/models/{one}").status_code == 404
-            assert submit(http, one).status_code == 404
+        for model_id in (model, message, whole):
+            assert http.get(f"/v1/models/{model_id}").status_code == 404
+            assert submit(http, model_id).status_code == 404
         assert http.post("/v1/models", json=parts).status_code == 409
         mine = http.get("/v1/jobs").json()["jobs"]
         assert {job["model"] for job in mine} == {model, message, whole}
@@ -219,7 +219,7 @@ def test_what_one_uses_through_a_group_ends_with_it(service, as_user):
     assert submit(ben, model).status_code == 201
     for job in jobs:
         assert ann.delete(f"/v1/jobs/{job}").status_code == 204
-    assert submit(ann, whole).status_code == 201  # she has sent it
+    assert submit(ann, whole).status_code == 201
 
 
 def test_a_private_job_tells_nothing_of_its_model(service, as_user):
@@ -312,14 +312,14 @@ def test_a_listing_is_of_who_owns_what_it_lists(service, as_user):
     listing = eve.post(f"/v1/jobs/{lease.item}/listing").json()["job"]
     before = jobs.submit(model, OPTIONS, owner="ann", name="ann's other")
     jobs.succeed(jobs.lease("w", 1), blobs.put(b"other"), {}, 8)
-    older, _ = jobs.list_kernels(jobs.get(before.id), owner="eve")  # as older versions did
+    older, _ = jobs.list_kernels(jobs.get(before.id), owner="eve")
     page = {"kind": "list"}
     assert mate.get("/v1/jobs", params=page).json()["jobs"] == []
-    for one in (listing, older.id):
-        assert mate.get(f"/v1/jobs/{one}").status_code == 404
-        assert ann.get(f"/v1/jobs/{one}").json()["model"] == model
+    for job_id in (listing, older.id):
+        assert mate.get(f"/v1/jobs/{job_id}").status_code == 404
+        assert ann.get(f"/v1/jobs/{job_id}").json()["model"] == model
     seen = eve.get("/v1/jobs", params=page).json()["jobs"]
-    assert {(one["id"], one["model"]) for one in seen} == {(listing, model), (older.id, model)}
+    assert {(job["id"], job["model"]) for job in seen} == {(listing, model), (older.id, model)}
     assert jobs.get(listing).owner == "ann"
 
 

@@ -169,7 +169,7 @@ def test_what_is_old_or_too_much_goes(farm_settings, service):
 def test_who_does_very_much_pushes_out_their_own_entries_alone(farm_settings, service):
     """H9: no user who floods the log hides what anybody else did."""
     client = service.farm.client
-    for number, user in enumerate(("eve", "eve", "bob")):  # noted by a version without shares
+    for number, user in enumerate(("eve", "eve", "bob")):
         client.command("XADD", AUDIT, f"{number + 1}-1", "at", "0", "user", user, "role", "admin")
     bounded = audit.Audit(client, dataclasses.replace(farm_settings, audit_kept=12))
     bounded.note(Entry("ann", "user", "jobs.remove", "a job"))
@@ -178,7 +178,7 @@ def test_who_does_very_much_pushes_out_their_own_entries_alone(farm_settings, se
     left = entries(service)
     assert [entry.user for entry in left] == ["mal"] * 8 + ["ann", "bob", "eve", "eve"]
     assert [entry.object for entry in left][:8] == [str(number) for number in range(39, 31, -1)]
-    bounded.keep()  # those of the year 1970 are too old
+    bounded.keep()
     assert [entry.user for entry in entries(service)] == ["mal"] * 8 + ["ann"]
     for _ in range(20):
         bounded.note(Entry("eve", "admin", "users.add"))

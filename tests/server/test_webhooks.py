@@ -228,10 +228,12 @@ def test_the_queue_is_bounded_and_goes_with_its_webhook(farm_settings):
         assert dropped == [0, 0, 0, 1, 1]
         assert farm.webhooks.make("3-1", [(hook, "{}")]) == 0  # it was made
         other = farm.webhooks.add("ann", "http://example.com", JOB_EVENTS)
-        assert farm.webhooks.make("6-1", [(other, "{}")]) == 1  # a user has a tenth of the queue
+        assert farm.webhooks.make("6-1", [(other, "{}")]) == 1
         taken = farm.webhooks.take(2, of_user=10)
-        assert [one.id for one in taken] == [f"1-1-{hook.id}", f"2-1-{hook.id}"]
-        assert [one.id for one in farm.webhooks.take(10, of_user=10)] == [f"3-1-{hook.id}"]
+        assert [delivery.id for delivery in taken] == [f"1-1-{hook.id}", f"2-1-{hook.id}"]
+        assert [delivery.id for delivery in farm.webhooks.take(10, of_user=10)] == [
+            f"3-1-{hook.id}"
+        ]
         farm.webhooks.settle(taken[1], "", None)
         assert farm.webhooks.make("7-1", [(other, "{}")]) == 0
         farm.webhooks.remove(hook.id), farm.webhooks.remove(other.id)
@@ -255,12 +257,13 @@ def test_who_has_many_deliveries_due_is_passed_by(farm_settings):
             farm.webhooks.make(f"{number}-1", [(hooks[0], "{}")])
         farm.webhooks.make("40-1", [(hooks[1], "{}")])
 
-        def take(**given) -> list[str]:
-            return [one.hook for one in farm.webhooks.take(8, of_user=2, busy_s=9.0, **given)]
+        def take(**under_way) -> list[str]:
+            taken = farm.webhooks.take(8, of_user=2, busy_s=9.0, under_way=under_way)
+            return [delivery.hook for delivery in taken]
 
         ann, ben = (hook.id for hook in hooks)
-        assert take(under_way={"ann": 1}) == [ann, ben]
-        assert take() == []  # until she is not busy any more
+        assert take(ann=1) == [ann, ben]
+        assert take() == []
 
 
 def test_a_name_that_is_looked_for_too_long_is_given_up(monkeypatch):
@@ -296,7 +299,7 @@ def test_a_name_that_is_looked_for_too_long_is_given_up(monkeypatch):
 
 
 def test_names_of_the_farm_s_network_are_not_told_from_others():
-    """Which hosts there are within the network of the farm is nobody's business."""
+    """The refusal does not reveal the hosts within the network of the farm."""
 
     def refusal(host: str) -> str:
         with pytest.raises(UsageError) as caught:

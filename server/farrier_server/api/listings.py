@@ -133,7 +133,7 @@ def list_kernels(job: JobDep, farm: FarmDep, response: Response) -> ListingView:
     """Queues the listing of a compiled model's kernels: 201. One that goes on, or has succeeded, is
     had again: 200; one that failed or was cancelled is done anew. 409 for a job that has no
     artifact."""
-    listing, is_new = farm.jobs.list_kernels(job, owner=job.owner)  # whoever asks for it
+    listing, is_new = farm.jobs.list_kernels(job, owner=job.owner)
     response.status_code = 201 if is_new else 200
     return ListingView.of(listing, None)
 
