@@ -37,6 +37,7 @@ def compile(
     verify: bool = True,
     precision: str = "f32",
     cores: int = 0,
+    states: Mapping[str, str] | None = None,
     listener: Listener | None = None,
     folder: str | os.PathLike[str] | None = None,
     background: bool = False,
@@ -56,6 +57,9 @@ def compile(
     algorithm of a layer may be off by, as share of the layer's range. With `precision` "bf16"
     or "f16" (aarch64) contractions multiply in that and sum in f32; the report states the error.
     `cores` bounds how many of this machine's cores compile (0: all); the code is the same.
+
+    `states` names inputs that each session keeps between its calls, and the outputs that take their
+    place: `{"past_key_values.*": "present.*:capacity=4096"}`; docs/states.md says more.
 
     With `background` the artifact is there at once, untuned, and tuned by another process from then
     on: it becomes each better version that is found, and its sessions go on with that code from
@@ -83,6 +87,7 @@ def compile(
         verify=verify,
         precision=precision,
         cores=cores,
+        states=dict(states or {}),
     )
     given = _given(model, None if folder is None else Path(folder))
     heard = listener or _warn

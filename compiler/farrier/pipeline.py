@@ -18,7 +18,7 @@ from typing import Any
 
 from farrier.cost_model import CostModel, pretrained
 from farrier.errors import ArtifactError, UnresolvedShapeError, UnverifiableError, UsageError
-from farrier.importer import ImportedModel, import_model
+from farrier.importer import ImportedModel, import_model, placed, with_states
 from farrier.ir.collection import no_collection
 from farrier.ir.control import failures
 from farrier.ir.dim import Undecided
@@ -265,7 +265,8 @@ def _imported(
 ) -> ImportedModel:
     """The model as a graph, its sizes settled."""
     with steps("import") as step:
-        imported = step.done(import_model(model, options.shapes, options.hot, options.typical))
+        imported = import_model(model, options.shapes, options.hot, options.typical)
+        imported = step.done(with_states(imported, options.states))
     if imported.dims:
         listener(_settled(imported))
     for notice in imported.notices:
@@ -351,7 +352,7 @@ class _Compilation:
         said = _warn(self.imported.graph, (), self.listener)
         tunes = self.options.tunes and not hot
         with _of_sizes(self.imported):
-            general = self.form(self.imported.graph, tunes, remake=remakes[0])
+            general = self.form(placed(self.imported), tunes, remake=remakes[0])
         if message := slower_than_floats(self.imported.graph, general.variant):
             self.listener(Warned(message))
         if hot and not self.tunes:  # nothing is measured meanwhile
@@ -364,7 +365,8 @@ class _Compilation:
                 one = step.done(_as_floats(one) if self.as_floats else one)
             said = _warn(one.graph, said, self.listener)
             remake = remakes[1 + number]
-            forms.append(self.form(one.graph, self.options.tunes, sizes, remake))
+            graph = placed(self.imported, one.graph)
+            forms.append(self.form(graph, self.options.tunes, sizes, remake))
         self.steps.part = ""
         return forms
 

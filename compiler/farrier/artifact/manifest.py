@@ -13,6 +13,7 @@ from farrier.ir.dim import Extent, dim, typical
 from farrier.ir.text.extents import parse_extent
 from farrier.ir.types import DType
 from farrier.options.shapes import MAX_EXTENT, NamedDim, Precondition
+from farrier.options.states import HeldState
 
 # Rises where a reader of this one would run what a new artifact holds wrongly: another entry point,
 # another meaning of a field. A field that is added has an empty default, which says what artifacts
@@ -138,6 +139,7 @@ class Manifest:
     # check, then those that single calls take.
     sizes: tuple[int, ...] = ()
     declaration: Declaration | None = None  # what the ONNX file says; older artifacts lack it
+    state: tuple[HeldState, ...] = ()  # inputs that sessions keep, in the order of `inputs`
     format: int = FORMAT
 
     def to_json(self) -> str:
@@ -167,6 +169,7 @@ class Manifest:
                 preconditions=tuple(map(_precondition, raw.pop("preconditions", ()))),
                 counted=tuple(_known(CountedDim, one) for one in raw.pop("counted", ())),
                 sizes=tuple(raw.pop("sizes", ())),
+                state=tuple(_known(HeldState, one) for one in raw.pop("state", ())),
                 **{name: value for name, value in raw.items() if name in _names(cls)},
             )
             manifest._check()
@@ -201,14 +204,29 @@ class Manifest:
                 raise ValueError("strings without a width")
             _ = spec.element
             self.extents(spec)
+        self._check_state()
         self.limits()
         self.workspace_extent()
         for precondition in self.preconditions:
             self.not_negative(precondition)
 
+    def _check_state(self) -> None:
+        """Raises ValueError for a state that is none of an input and an output."""
+        inputs = {spec.name: spec for spec in self.inputs}
+        outputs = {spec.name: spec for spec in self.outputs}
+        for state in self.state:
+            past, present = inputs.get(state.input), outputs.get(state.output)
+            if past is None or present is None or len(past.shape) != len(present.shape):
+                raise ValueError(f"a state {state.input!r} that is no input and output")
+            if state.axis is not None and not 0 <= state.axis < len(past.shape):
+                raise ValueError(f"a state {state.input!r} with no axis {state.axis}")
+            if not isinstance(state.capacity, int) or not isinstance(state.initial, int | float):
+                raise ValueError(f"a state {state.input!r} whose capacity is no number")
+
     def has_interface_of(self, other: Manifest) -> bool:
         """Whether both are called in the same way, with sizes in the same ranges."""
-        return (self.inputs, self.outputs, self.dims) == (other.inputs, other.outputs, other.dims)
+        sides = [(each.inputs, each.outputs, each.dims, each.state) for each in (self, other)]
+        return sides[0] == sides[1]
 
     def extents(self, spec: TensorSpec) -> tuple[Extent, ...]:
         """The shape of an input or output, over the manifest's symbols."""
@@ -256,6 +274,7 @@ _PARTS: dict[str, type] = {
     "preconditions": Precondition,
     "counted": CountedDim,
     "checks": SizeCheck,
+    "state": HeldState,
 }
 
 

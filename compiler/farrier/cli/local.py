@@ -26,6 +26,7 @@ from farrier.files.mapped import check_is_file
 from farrier.model.file import Model
 from farrier.options import MAX_LAYER_ERROR, TYPICAL_ALONE, CompileOptions, parse_budget
 from farrier.options.shapes import parse_hot, parse_shapes, parse_sizes
+from farrier.options.states import parse_states
 from farrier.progress import Warned
 
 if TYPE_CHECKING:
@@ -62,6 +63,13 @@ PrecisionOption = Annotated[
 ThreadsOption = Annotated[int, typer.Option(help="0: one per core of the target.")]
 CoresOption = Annotated[
     int, typer.Option(help="Of this machine, to compile with; 0: all. Processes beside this one.")
+]
+StateOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="An input that the session keeps, and the output that takes its place: "
+        "'past_key_values.*=present.*:capacity=4096'; repeatable."
+    ),
 ]
 SeedOption = Annotated[int, typer.Option(help="Of the search.")]
 VerifyOption = Annotated[
@@ -105,6 +113,7 @@ def compile_(
     ] = None,
     verify: VerifyOption = True,
     precision: PrecisionOption = "f32",
+    state: StateOption = None,
     sign: Annotated[
         Path | None, typer.Option(help="Sign the artifact with this private key of Ed25519 (PEM).")
     ] = None,
@@ -137,6 +146,7 @@ def compile_(
         verify=verify,
         precision=precision,
         cores=cores,
+        states=parse_states(state or []),
     )
     if until is None:
         check_writable(output)

@@ -9,6 +9,7 @@ from farrier.importer.document import Inspection, inspection
 from farrier.importer.external import exposed, relocated
 from farrier.importer.inspect import ModelSummary, inspect
 from farrier.importer.reading import makers
+from farrier.importer.states import placed, suggestions, with_states
 
 __all__ = [
     "ImportedModel",
@@ -19,5 +20,8 @@ __all__ = [
     "inspect",
     "inspection",
     "makers",
+    "placed",
     "relocated",
+    "suggestions",
+    "with_states",
 ]

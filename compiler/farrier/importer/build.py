@@ -69,6 +69,7 @@ from farrier.ops import Kind, Mismatch, NotStatic, NotSupported, Operator, looku
 from farrier.ops.operator import to_extents
 from farrier.ops.statics import shape_bounds
 from farrier.options.shapes import MAX_EXTENT, GivenShape, Hot, NamedDim, Precondition
+from farrier.options.states import HeldState
 
 _SIZES = (DType.I64, DType.I32)
 _COUNTING = (*_SIZES, DType.BOOL)
@@ -102,6 +103,7 @@ class ImportedModel:
     axes: tuple[tuple[str, ...], ...] = ()
     values: Mapping[str, str] = dataclasses.field(default_factory=dict, compare=False)
     notices: tuple[str, ...] = ()
+    states: tuple[HeldState, ...] = ()  # inputs and outputs that a session keeps between calls
 
 
 def import_model(

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from farrier.artifact import container
 from farrier.errors import ArtifactError
-from farrier.importer import import_model
+from farrier.importer import import_model, placed, with_states
 from farrier.importer.build import ImportedModel
 from farrier.kernels import Helpers, helpers_for, lowered
 from farrier.model.file import Model
@@ -56,17 +56,18 @@ def rebuild(
     schedules = artifact.schedules
     reports = artifact.manifest.kernels
     imported = import_model(model, options.shapes, options.hot, options.typical)
+    imported = with_states(imported, options.states)
     hot = hot_sizes(imported.dims, options.hot)
     if len(schedules) != 1 + len(hot):
         raise ArtifactError(f"{artifact.manifest.name} was made with other options")
     count = max(1, helpers_for(len(imported.graph.nodes), options.cores))
     with Helpers(count, settings.target, settings.threads) as helpers:
         shared = for_any_size(settings, hot)
-        general = remade(prepare(imported.graph, shared), shared, schedules[0], reports)
+        general = remade(prepare(placed(imported), shared), shared, schedules[0], reports)
         variants = [general]
         for sizes, given in zip(hot, schedules[1:], strict=True):
             one = import_model(model, shapes_at(imported, sizes))
-            variant = remade(prepare(one.graph, settings), settings, given, reports)
+            variant = remade(prepare(placed(imported, one.graph), settings), settings, given, reports)
             variants.append(with_own_kernels(variant, general, sizes, given.decisions.keys()))
         choices = {key: one for each in variants for key, one in each.choices.items()}
         build_inputs = lowered(choices, here=False)

@@ -10,6 +10,7 @@ from typing import Any
 from farrier.errors import UsageError
 from farrier.options.precision import parse_precision
 from farrier.options.shapes import GivenShape, Hot, parse_dim
+from farrier.options.states import parse_state
 
 MAX_THREADS = 1024
 MAX_CORES = 1024
@@ -27,6 +28,8 @@ class CompileOptions:
     default the typical ones; a dim that it leaves out has its typical size. `trials` bounds the
     measured candidates, `budget_s` the seconds spent tuning; with neither, nothing is measured and
     the analytic ranking decides.
+    `states` names inputs that a session keeps between calls, with the outputs that take their
+    place (`farrier.options.states`).
     `max_layer_error` bounds the algorithms that may compute a layer by their rounding error, as
     max |error| over max |result| of the layer; the plain sum (below 2e-6) is always allowed. What
     `precision` rounds comes on top: up to 8e-3 a layer with operands in bf16, 4e-3 in f16.
@@ -44,6 +47,7 @@ class CompileOptions:
     verify: bool = True
     precision: str = "f32"  # or "bf16", "f16": what contractions multiply in
     cores: int = 0  # of the machine that compiles, which this may use; 0: all. The code is the same
+    states: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Raises UsageError. Numbers of numpy's become Python's, which JSON can hold."""
@@ -58,6 +62,9 @@ class CompileOptions:
         object.__setattr__(self, "typical", _sizes(self.typical))
         object.__setattr__(self, "hot", tuple(map(_sizes, self.hot)))
         parse_precision(self.precision)
+        object.__setattr__(self, "states", dict(self.states))
+        for name, declared in self.states.items():
+            parse_state(name, _text(declared, f"the state {name}"))
         for name, shape in self.shapes.items():
             for given in shape:
                 parse_dim(given, f" of input {name!r}")
@@ -101,16 +108,17 @@ class CompileOptions:
         return self.tunes or self.verify
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON object; `from_dict` reads it back. `cores` is left out where nothing is said of
-        them: roles and clients of older versions do not know them."""
+        """A JSON object; `from_dict` reads it back. `cores` and `states` are left out where nothing
+        is said of them: roles and clients of older versions do not know them."""
         written = {
             **dataclasses.asdict(self),
             "shapes": {name: list(shape) for name, shape in self.shapes.items()},
             "hot": [dict(sizes) for sizes in self.hot],
             "typical": dict(self.typical),
         }
-        if not self.cores:
-            del written["cores"]
+        for name in ("cores", "states"):
+            if not written[name]:
+                del written[name]
         return written
 
     def shared(self, count: int) -> CompileOptions:
@@ -134,7 +142,8 @@ class CompileOptions:
             shapes = {str(n): tuple(s) for n, s in fields.pop("shapes", {}).items()}
             hot = tuple(map(_sizes, fields.pop("hot", TYPICAL_ALONE)))
             typical = _sizes(fields.pop("typical", {}))
-            return cls(shapes=shapes, hot=hot, typical=typical, **fields)
+            states = {str(name): declared for name, declared in fields.pop("states", {}).items()}
+            return cls(shapes=shapes, hot=hot, typical=typical, states=states, **fields)
         except (TypeError, ValueError, AttributeError) as error:
             raise UsageError(f"malformed options: {error}") from error
 
@@ -146,6 +155,12 @@ def _sizes(raw: Mapping[str, Any]) -> dict[str, int]:
 def _plain(given: Any) -> Any:
     """A dim as it is given, a whole number as Python's."""
     return operator.index(given) if hasattr(given, "__index__") else given
+
+
+def _text(value: Any, what: str) -> str:
+    if not isinstance(value, str):
+        raise UsageError(f"{what} is {value!r}, and no text")
+    return value
 
 
 def _whole(value: Any, what: str) -> int:

@@ -105,7 +105,10 @@ class _Flattening:
         task = Task.of(region, known)
         self.tasks.setdefault(task.key, task)
         (count, *_) = (str(inner.attr("extent", "")) for inner in node.regions[0].nodes)
-        return Call(task.key, inputs, outputs, node.origin, runs, own.dims, own.needed, count)
+        copies = _is_copy(node.regions[0])
+        return Call(
+            task.key, inputs, outputs, node.origin, runs, own.dims, own.needed, count, copies
+        )
 
     def _bind(self, node: Node, inputs: Sequence[Value]) -> Bind:
         value, sizes = inputs
@@ -206,6 +209,15 @@ class _Flattening:
         """A trip count that is known."""
         constant = self._constant(_named(trips, prefix)) if trips is not None else None
         return None if constant is None else int(constant.data.reshape(-1)[0])
+
+
+def _is_copy(region: Graph) -> bool:
+    """Whether a kernel leaves its operand's bytes in its result."""
+    if [node.op for node in region.nodes] != ["Relayout"]:
+        return False
+    (node,) = region.nodes
+    source = node.inputs[0]
+    return source is not None and source.type == node.outputs[0].type
 
 
 def _symbols(values: Iterable[Value]) -> Iterator[Symbol]:

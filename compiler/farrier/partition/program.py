@@ -37,7 +37,9 @@ class Call:
     of the trip counts around it, as far as they are known; both branches of a condition count.
     `dims` are the values of the region's dims, in terms of the model's; where one of `needed` is 0,
     there is nothing to call it for. Where the data decides an extent, `count` is its symbol, and
-    the last output holds its value."""
+    the last output holds its value. One that `copies` its input leaves the output's bytes equal to
+    it, so where both lie at one address, which only the caller of the model can bring about, there
+    is nothing to do either."""
 
     task: str  # the task's key
     inputs: tuple[Value, ...]
@@ -47,6 +49,7 @@ class Call:
     dims: tuple[Extent, ...] = ()
     needed: tuple[Extent, ...] = ()
     count: str = ""
+    copies: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

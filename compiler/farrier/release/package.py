@@ -158,6 +158,7 @@ def _manifest(
         ),
         counted=tuple(CountedDim(s.name, _text(s.high)) for s in linked.counted),
         sizes=linked.sizes,
+        state=imported.states,
         declaration=_declaration(imported, inputs, outputs),
         hashes={
             members.LIBRARY: container.digest(linked.library),

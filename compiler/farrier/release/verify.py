@@ -228,7 +228,11 @@ class Verifier:
                 )
             draw, case = infinite, self._case_of(infinite)
         self._case, self._is_whole = case, draw.is_whole
-        self._inputs = [self._argument(Role.INPUT, array) for array in case.arrays.values()]
+        first = {state.input: state.axis for state in self._imported.states if state.in_place}
+        self._inputs = [
+            self._argument(Role.INPUT, _with_first(array, first.get(name)))
+            for name, array in case.arrays.items()
+        ]
 
     def _case_of(self, draw: Draw) -> _Case:
         self._time.is_over = False
@@ -404,9 +408,14 @@ class Verifier:
         first = len(linked.dims) - len(linked.capacities)
         sizes[first : len(linked.dims)] = [one.typical * room for one in linked.capacities]
         given = {symbol.name: size for symbol, size in zip(linked.dims, sizes, strict=False)}
+        first = {state.output: state.axis for state in self._imported.states if state.in_place}
         outputs = [
-            self._argument(Role.OUTPUT, _filled(array, _room(value, given)))
-            for array, value in zip(expected, self._imported.graph.outputs, strict=True)
+            self._argument(
+                Role.OUTPUT, _filled(_with_first(array, first.get(name)), _room(value, given))
+            )
+            for name, array, value in zip(
+                self._imported.output_names, expected, self._imported.graph.outputs, strict=True
+            )
         ]
         packed = linked.params
         self._blobs.lend(packed.digest, packed.memory.path)
@@ -489,6 +498,11 @@ def _is_finite(array: Array) -> bool:
 def _room(value: Value, sizes: Mapping[str, int]) -> int:
     """The bytes of an output's memory for these values of symbols."""
     return evaluate(upper(value.type.nbytes, lambda symbol: symbol.name in sizes), sizes)
+
+
+def _with_first(array: Array, axis: int | None) -> Array:
+    """The array as a state lies in memory, whose `axis` comes first; None: as it is."""
+    return np.moveaxis(array, axis, 0) if axis else array
 
 
 def _filled(array: Array, nbytes: int) -> Array:

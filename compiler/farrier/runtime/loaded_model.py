@@ -22,10 +22,12 @@ from farrier.errors import (
     UsageError,
 )
 from farrier.ir.dim import Extent, evaluate, symbols, upper
+from farrier.runtime.state import State
 from farrier.targets import backend_for, why_not_here
-from farrier_device.memory import Buffer, aligned_buffer, pointers
+from farrier_device.memory import ALIGNMENT, Buffer, aligned_buffer, pointers
 
 Array = npt.NDArray[Any]
+_WORTH_ALIGNING = 16 << 10  # bytes: below, numpy's allocator answers in a tenth of a microsecond
 
 
 def check_runs_here(manifest: Manifest, threads: int) -> None:
@@ -70,8 +72,12 @@ class LoadedModel:
         self._entry, self._context = self.code.entry, self.code.context
         # Not `__del__`: at interpreter exit the helpers must be told before their memory goes.
         self._finalizer = weakref.finalize(self, self.code.close)
-        self._inputs = [_Slot(spec, manifest.extents(spec)) for spec in manifest.inputs]
-        self._outputs = [_Slot(spec, manifest.extents(spec)) for spec in manifest.outputs]
+        held = {name for state in manifest.state for name in (state.input, state.output)}
+        self._inputs, self._outputs = (
+            [_Slot(spec, manifest.extents(spec), spec.name in held) for spec in side]
+            for side in (manifest.inputs, manifest.outputs)
+        )
+        self._at = {slot.name: at for at, slot in enumerate((*self._inputs, *self._outputs))}
         self._params = params
         self._workspace = aligned_buffer(manifest.workspace_bytes)
         self._sizes = (ctypes.c_int64 * len(manifest.sizes))(*manifest.sizes)
@@ -97,43 +103,107 @@ class LoadedModel:
         self._resize({dim.symbol: dim.typical for dim in manifest.dims}, is_called=False)
 
     def run(
-        self, inputs: Mapping[str, npt.ArrayLike], outputs: Mapping[str, Array | None] | None
+        self,
+        inputs: Mapping[str, npt.ArrayLike],
+        outputs: Mapping[str, Array | None] | None,
+        states: Sequence[State] = (),
     ) -> dict[str, Array]:
-        """As `Session.run`, of inputs that have the names of the model's, strings being codes."""
+        """As `Session.run`, of inputs that have the names of the model's but for its `states`,
+        strings being codes. Where the call fails, the states stay what they were."""
         arrays = []  # which live until the call is over
-        if self.manifest.dims and not self._is_laid_out_for(inputs):
-            self._resize(self._sizes_of(inputs))
+        shapes = self._shapes_of(inputs, states) if states else None
+        if self.manifest.dims and not self._is_laid_out_for(inputs, shapes):
+            self._resize(self._sizes_of(inputs, shapes))
         for position, slot in enumerate(self._inputs):
-            array, self._args[position] = self._placed(slot, inputs[slot.name])
-            arrays.append(array)
+            if not slot.is_held or slot.name in inputs:
+                array, self._args[position] = self._placed(slot, inputs[slot.name])
+                arrays.append(array)
+        for state in states:
+            assert shapes is not None
+            ends = state.places(shapes[state.spec.input], self._given, self.memory_bytes)
+            for name, address in zip((state.spec.input, state.spec.output), ends, strict=True):
+                self._args[self._at[name]] = address
+        targets = self._targets(outputs, arrays)
         self.call()
-        return self._results(outputs)
+        for state in states:
+            state.advance(self._given)
+        return self._results(outputs, targets, {state.spec.output: state for state in states})
 
-    def _results(self, outputs: Mapping[str, Array | None] | None) -> dict[str, Array]:
-        """Copies of what the call has written, in the arrays that are given for them."""
-        slots = [slot for slot in self._outputs if outputs is None or slot.name in outputs]
-        if self.manifest.counted:
-            sizes = self._symbols()
-            found = {slot.name: slot.part(sizes) for slot in slots}
-        else:
-            found = {slot.name: slot.array for slot in slots}
-        given = {} if outputs is None else outputs
-        for name, array in found.items():
-            into = given.get(name)
-            if into is not None and (into.shape, into.dtype) != (array.shape, array.dtype):
-                raise InputMismatchError(
-                    f"output {name} is {array.dtype}{list(array.shape)}, and the array for it "
-                    f"{into.dtype}{list(into.shape)}",
-                    hint="give one of that shape and dtype, or None",
-                )
-        results = {}
-        for name, array in found.items():
-            into = given.get(name)
+    def _shapes_of(
+        self, inputs: Mapping[str, npt.ArrayLike], states: Sequence[State]
+    ) -> dict[str, tuple[int, ...]]:
+        """The shapes of the states before this call: those that have not begun have the sizes that
+        the inputs, and the states that have begun, imply."""
+        sizes: dict[str, int] = {}
+        if any(state.shape is None for state in states):
+            dims = {dim.step * dim.extent: dim for dim in self.manifest.dims}
+            begun = {state.spec.input: state.shape for state in states}
+            for slot in self._inputs:
+                shape = begun.get(slot.name)
+                if slot.name in inputs:
+                    shape = slot.read(inputs[slot.name]).shape
+                for size, extent in zip(shape or (), slot.extents, strict=False):
+                    if extent in dims:
+                        sizes[dims[extent].symbol] = size // dims[extent].step
+        return {state.spec.input: state.begin(sizes) for state in states}
+
+    def _targets(
+        self, outputs: Mapping[str, Array | None] | None, arrays: Sequence[Array]
+    ) -> dict[str, Array]:
+        """Have the call write outputs where the caller wants them, and return these arrays by name:
+        the caller's, or new ones. Left out are outputs whose sizes the data decides, and arrays
+        that the call cannot write as it goes: not contiguous, or shared with an input or another
+        output. Raises InputMismatchError for an array of another shape or dtype."""
+        wanted = dict.fromkeys((slot.name for slot in self._outputs), None)
+        given = wanted if outputs is None else outputs
+        targets: dict[str, Array] = {}
+        for slot in self._outputs:
+            if slot.is_held:
+                continue
+            self._args[self._at[slot.name]] = slot.buffer.address
+            if slot.name not in given or self.manifest.counted:
+                continue
+            into = given[slot.name]
             if into is None:
-                results[name] = array.copy()
+                into = slot.new()
             else:
+                slot.check_fits(into)
+                if not _is_writable_in_place(into) or any(
+                    np.may_share_memory(into, other) for other in (*arrays, *targets.values())
+                ):
+                    continue
+            targets[slot.name] = into
+            self._args[self._at[slot.name]] = _address(into)
+        return targets
+
+    def _results(
+        self,
+        outputs: Mapping[str, Array | None] | None,
+        targets: Mapping[str, Array],
+        states: Mapping[str, State],
+    ) -> dict[str, Array]:
+        """The outputs: those in `targets` are there, others are copied from where the call wrote
+        them; states only where they are asked for."""
+        sizes = self._symbols() if self.manifest.counted else None
+        given: Mapping[str, Array | None] = {} if outputs is None else outputs
+        results: dict[str, Array] = {}
+        for slot in self._outputs:
+            name = slot.name
+            if (outputs is not None and name not in outputs) or (outputs is None and slot.is_held):
+                continue
+            if name in targets:
+                results[name] = targets[name]
+                continue
+            if name in states:
+                array = states[name].copy()
+            else:
+                array = slot.array if sizes is None else slot.part(sizes)
+            into = given.get(name)
+            if into is not None:
+                _check_fits(name, into, array.shape, array.dtype)
+            results[name] = array.copy() if into is None else into
+            if into is not None:
                 np.copyto(into, array)
-                results[name] = into
         return results
 
     def call(self) -> None:
@@ -193,20 +263,38 @@ class LoadedModel:
             "(--memory-bytes)",
         )
 
-    def _is_laid_out_for(self, inputs: Mapping[str, npt.ArrayLike]) -> bool:
-        """Whether inputs have the shapes of the call before, which is quicker told than sizes."""
+    def _is_laid_out_for(
+        self,
+        inputs: Mapping[str, npt.ArrayLike],
+        shapes: Mapping[str, tuple[int, ...]] | None,
+    ) -> bool:
+        """Whether inputs, and states of these `shapes`, have those of the call before, which is
+        quicker told than sizes."""
         return self._is_laid_out and all(
-            getattr(inputs[slot.name], "shape", None) == slot.shape for slot in self._inputs
+            (
+                shapes[slot.name]
+                if shapes and slot.name in shapes
+                else getattr(inputs[slot.name], "shape", None)
+            )
+            == slot.shape
+            for slot in self._inputs
         )
 
-    def _sizes_of(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, int]:
-        """The open dims, by symbol, of inputs' shapes. Raises InputMismatchError for a size out of
+    def _sizes_of(
+        self,
+        inputs: Mapping[str, npt.ArrayLike],
+        shapes: Mapping[str, tuple[int, ...]] | None = None,
+    ) -> dict[str, int]:
+        """The open dims, by symbol, of the shapes of inputs and of states. Raises InputMismatchError for a size out of
         range, and where two inputs differ."""
         dims = {dim.step * dim.extent: dim for dim in self.manifest.dims}
         sizes: dict[str, int] = {}
         sums: list[tuple[str, int, int, Extent]] = []  # of dims, which stand alone elsewhere
         for spec, slot in zip(self.manifest.inputs, self._inputs, strict=True):
-            shape = slot.read(inputs[spec.name]).shape
+            if shapes and spec.name in shapes:
+                shape = shapes[spec.name]
+            else:
+                shape = slot.read(inputs[spec.name]).shape
             if len(shape) != len(slot.extents):
                 self._placed(slot, inputs[spec.name])
             for axis, (size, extent) in enumerate(zip(shape, slot.extents, strict=False)):
@@ -357,14 +445,18 @@ def _machine_bytes() -> int:
 class _Slot:
     """The aligned memory of one input or output."""
 
-    __slots__ = ("array", "buffer", "dtype", "extents", "name", "shape")
+    __slots__ = ("array", "buffer", "dtype", "extents", "is_held", "name", "shape")
 
-    def __init__(self, spec: TensorSpec, extents: Sequence[Extent]) -> None:
+    def __init__(self, spec: TensorSpec, extents: Sequence[Extent], is_held: bool) -> None:
+        """The slot of a state `is_held`: it has memory at the typical size alone, because a session
+        has the state's own."""
         self.name = spec.name
+        self.is_held = False
         self.dtype = spec.element.numpy
         self.extents = extents
         self.buffer: Buffer = aligned_buffer(0)
         self._lay_out(spec.typical_shape)
+        self.is_held = is_held
 
     def part(self, sizes: Mapping[str, int]) -> Array:
         """What was written, all symbols being known."""
@@ -388,7 +480,24 @@ class _Slot:
             for extent in self.extents
         )
 
+    def new(self) -> Array:
+        """A new array for an output of this shape. It lies at a multiple of 64 bytes where vectors
+        across cache lines would cost more than that memory."""
+        nbytes = math.prod(self.shape) * self.dtype.itemsize
+        if nbytes < _WORTH_ALIGNING:
+            return np.empty(self.shape, self.dtype)
+        memory = np.empty(nbytes + ALIGNMENT, np.uint8)
+        start = -memory.ctypes.data % ALIGNMENT
+        return memory[start : start + nbytes].view(self.dtype).reshape(self.shape)
+
+    def check_fits(self, into: Array) -> None:
+        """Raises InputMismatchError for an array that is not of the output's shape and dtype."""
+        _check_fits(self.name, into, self.shape, self.dtype)
+
     def _lay_out(self, shape: tuple[int, ...]) -> None:
+        if self.is_held:
+            self.shape = shape
+            return
         nbytes = math.prod(shape) * self.dtype.itemsize
         if nbytes > self.buffer.nbytes:
             self.buffer = aligned_buffer(nbytes)
@@ -420,6 +529,23 @@ class _Slot:
             return array, _address(array)
         np.copyto(self.array, array)
         return self.array, self.buffer.address
+
+
+def _check_fits(
+    name: str, into: Array, shape: tuple[int, ...], dtype: np.dtype[Any]
+) -> None:
+    """Raises InputMismatchError for an array that an output of this shape and dtype does not
+    fit."""
+    if (into.shape, into.dtype) != (shape, dtype):
+        raise InputMismatchError(
+            f"output {name} is {dtype}{list(shape)}, and the array for it "
+            f"{into.dtype}{list(into.shape)}",
+            hint="give one of that shape and dtype, or None",
+        )
+
+
+def _is_writable_in_place(array: Array) -> bool:
+    return bool(array.flags.c_contiguous and array.flags.aligned and array.flags.writeable)
 
 
 def _address(array: Array) -> int:

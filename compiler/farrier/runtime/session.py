@@ -13,6 +13,7 @@ from farrier.artifact.manifest import Manifest
 from farrier.errors import ArtifactError, InputMismatchError
 from farrier.ir.strings import codes_of, fitted, strings_of
 from farrier.runtime.loaded_model import LoadedModel
+from farrier.runtime.state import State
 from farrier.targets.backend import Loaded
 from farrier_device.memory import Buffer
 
@@ -41,7 +42,9 @@ class Session:
         self._loaded = LoadedModel(manifest, library, params, threads, memory_bytes)
         self.threads = threads
         self.memory_bytes = self._loaded.memory_bytes
-        self._names = frozenset(spec.name for spec in manifest.inputs)
+        self._states = [State(manifest, spec) for spec in manifest.state]
+        held = frozenset(state.spec.input for state in self._states)
+        self._names = frozenset(spec.name for spec in manifest.inputs) - held
         self._string_inputs = [spec for spec in manifest.inputs if spec.is_strings]
         self._string_outputs = [spec.name for spec in manifest.outputs if spec.is_strings]
 
@@ -65,7 +68,11 @@ class Session:
         `outputs` restricts the result to the tensors that it names; the tensors of sequences have
         names of their own then. Each is written to its array, which must have the output's shape
         and dtype, or to a new array for None. An array that overlaps an input is written after all
-        inputs have been read.
+        inputs have been read; any other that is contiguous is written by the model itself.
+
+        The states of the model are neither inputs nor, where nobody names them, outputs: the
+        session has them (`state`, `load_state`, `reset`), and they stay what they are where a call
+        fails.
 
         Raises InputMismatchError if a name, dtype or shape differs from the manifest's.
         """
@@ -79,11 +86,38 @@ class Session:
         if self._string_inputs:
             inputs = {**inputs, **self._codes(inputs)}
         with self._lock:
-            results = self._loaded.run(inputs, outputs)
+            results = self._loaded.run(inputs, outputs, self._states)
         for name in self._string_outputs:
             if name in results:
                 results[name] = strings_of(results[name])
         return results if outputs is not None else self._gathered(results)
+
+    def state(self) -> dict[str, Array]:
+        """Return a copy of each state, by the name of its input."""
+        with self._lock:
+            return {state.spec.input: state.copy() for state in self._states}
+
+    def load_state(self, arrays: Mapping[str, npt.ArrayLike]) -> None:
+        """Set states to the values of arrays, by the names of their inputs; those that are not
+        named stay what they are. Raises InputMismatchError for a name that is no state's and an
+        array of another dtype or shape, MemoryLimitError for one beyond a capacity."""
+        states = {state.spec.input: state for state in self._states}
+        unknown = sorted(set(arrays) - set(states))
+        if unknown:
+            raise InputMismatchError(
+                f"{self.manifest.name} has no state {', '.join(unknown)}",
+                hint=f"its states: {', '.join(states) or 'none'}",
+            )
+        with self._lock:
+            checked = {name: states[name].check(value) for name, value in arrays.items()}
+            for name, array in checked.items():
+                states[name].load(array)
+
+    def reset(self) -> None:
+        """Begin anew: every state is what it was before the first call."""
+        with self._lock:
+            for state in self._states:
+                state.reset()
 
     def _gathered(self, results: dict[str, Array]) -> dict[str, Any]:
         """Return the results with the tensors of each sequence gathered into a list."""
@@ -164,7 +198,10 @@ class Session:
         given = ", ".join(sorted(map(str, inputs))) or "none"
         declared = self.manifest.declaration
         constant = sorted(set(inputs).intersection(() if declared is None else declared.defaults))
+        held = [state.spec.input for state in self._states if state.spec.input in inputs]
         hint = ""
+        if held:
+            hint = f"{held[0]} is a state, which the session keeps: session.load_state sets it"
         if constant:
             hint = (
                 f"{constant[0]} has a value in the model's file, which is compiled in; with a "

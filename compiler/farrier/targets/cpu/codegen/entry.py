@@ -209,6 +209,15 @@ def position_of(place: Place, inputs: int, outputs: int) -> int:
             raise AssertionError(f"{place.pointer} is in no argument")
 
 
+def _ends_of_copy(call: KernelCall) -> tuple[Place, Place] | None:
+    """The places that a copy reads and writes, where the caller of the model may have them be one:
+    an input and an output."""
+    match call.args[:2]:
+        case [Place(segment=Segment.INPUT) as source, Place(segment=Segment.OUTPUT) as target]:
+            return source, target
+    return None
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Limit:
     """The range of a size that is computed at run time: 0 to `most`, or with `demands` the sizes
@@ -285,6 +294,12 @@ class _Driver:
                 f"br i1 %any{number}.{position}, label %go{number}.{position}, label %next{number}"
             )
             self._open(f"go{number}.{position}")
+        places = _ends_of_copy(call) if step.copies else None
+        if places is not None:
+            source, target = map(self._address, places)
+            self._put(f"%stays{number} = icmp eq ptr {source}, {target}")
+            self._put(f"br i1 %stays{number}, label %next{number}, label %copy{number}")
+            self._open(f"copy{number}")
         self.head.append(f"  %args{number} = alloca [{max(len(call.args), 1)} x ptr], align 8")
         for position, argument in enumerate(call.args):
             slot = f"%slot{number}.{position}"

@@ -1,0 +1,191 @@
+"""States of a model: an output of one call that is an input of the next.
+
+A growing state is `Concat(state, new)` along one axis. Its memory holds the slices along that axis
+one behind another, whatever the axis is, so that a longer state begins with the shorter one: the
+call stores the new slices behind those that are there, and the buffer may have any room beyond.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from farrier.errors import UsageError
+from farrier.importer.build import ImportedModel
+from farrier.ir.dim import symbols
+from farrier.ir.graph import Graph, Node, Value, attributes
+from farrier.ir.types import TensorType
+from farrier.options.states import HeldState, Suggestion, paired, suggested
+
+_SHOWN = 6  # pairs that an error names
+
+
+def with_states(imported: ImportedModel, declared: Mapping[str, str]) -> ImportedModel:
+    """Return the model with the states that a user declares (`farrier.options.states`). Raises
+    UsageError for one that does not fit it."""
+    if not declared:
+        return imported
+    inputs = dict(zip(imported.input_names, imported.graph.inputs, strict=True))
+    outputs = dict(zip(imported.output_names, imported.graph.outputs, strict=True))
+    pairs = paired(declared, imported.input_names, imported.output_names, _seen(imported))
+    states = []
+    for state in pairs:
+        if {state.input, state.output} & imported.strings:
+            raise UsageError(f"the state {state.input} holds strings, which a session cannot keep")
+        past, present = inputs[state.input], outputs[state.output]
+        axis = _axis(state, past.type, present.type)
+        _check_known(imported, state, present)
+        is_in_place = axis is not None and _joins(imported.graph, past, present, axis)
+        states.append(dataclasses.replace(state, axis=axis, in_place=is_in_place))
+    return dataclasses.replace(imported, states=tuple(states))
+
+
+def suggestions(imported: ImportedModel) -> tuple[Suggestion, ...]:
+    """The pairs of inputs and outputs that look like states: names that differ in `past` and
+    `present`, or the like, and types that differ in one axis at most."""
+    return suggested(_seen(imported))
+
+
+def _seen(imported: ImportedModel) -> Sequence[Suggestion]:
+    """Every input and output whose types may be those of one state."""
+    found = []
+    for name, value in zip(imported.input_names, imported.graph.inputs, strict=True):
+        for other, result in zip(imported.output_names, imported.graph.outputs, strict=True):
+            if _differing(value.type, result.type) is not None:
+                found.append(Suggestion(name, other))
+    return found
+
+
+def _differing(past: TensorType, present: TensorType) -> list[int] | None:
+    """The axes in which two shapes differ, None where the types cannot be those of one state."""
+    if past.dtype is not present.dtype or past.rank != present.rank:
+        return None
+    axes = [axis for axis in range(past.rank) if past.shape[axis] != present.shape[axis]]
+    return axes if len(axes) <= 1 else None
+
+
+def _axis(state: HeldState, past: TensorType, present: TensorType) -> int | None:
+    """The axis along which a state grows, None for one that has a fixed size. Raises UsageError
+    where the types are not those of one state."""
+    axes = _differing(past, present)
+    if axes is None:
+        raise UsageError(
+            f"the state {state.input} is {_shown(past)} before a call and "
+            f"{_shown(present)} ({state.output}) after it",
+            hint="a state keeps its type, and its shape in all axes but the one along which it "
+            "grows",
+        )
+    grows = axes[0] if axes else None
+    if state.axis is not None and state.axis % max(past.rank, 1) != grows:
+        raise UsageError(
+            f"the state {state.input} is declared to grow along axis {state.axis}, and "
+            f"{'has a fixed size' if grows is None else f'grows along axis {grows}'}",
+            hint="leave the axis out: the shapes tell it",
+        )
+    if grows is None and state.capacity:
+        raise UsageError(
+            f"the state {state.input} has a fixed size, and a capacity of {state.capacity}",
+            hint="leave the capacity out",
+        )
+    if grows is not None and isinstance(past.shape[grows], int):
+        raise UsageError(
+            f"the state {state.input} is {past.shape[grows]} along axis {grows} before every call "
+            f"and {present.shape[grows]} after it, so it cannot grow",
+            hint=f"leave that axis open: --shape {state.input}="
+            + ",".join("past" if axis == grows else str(s) for axis, s in enumerate(past.shape)),
+        )
+    return grows
+
+
+def _check_known(imported: ImportedModel, state: HeldState, present: Value) -> None:
+    """Raises UsageError for a state whose size a call itself finds out."""
+    given = {symbol for value in imported.graph.inputs for symbol in symbols(value.type.shape)}
+    if not given.issuperset(symbols(present.type.shape)):
+        raise UsageError(
+            f"the values of the inputs decide the size of the state {state.input}",
+            hint="a state's size follows from the sizes of the inputs",
+        )
+
+
+def _joins(graph: Graph, past: Value, present: Value, axis: int) -> bool:
+    """Whether the new state is the old one and, behind it along `axis`, what the call adds."""
+    node = graph.producers().get(present.name)
+    return (
+        node is not None
+        and node.op == "Concat"
+        and node.attr("axis") % present.type.rank == axis
+        and node.inputs[0] == past
+        and past not in node.inputs[1:]
+    )
+
+
+def _shown(type: TensorType) -> str:
+    return f"{type.dtype}[{', '.join(map(str, type.shape))}]"
+
+
+def placed(imported: ImportedModel, graph: Graph | None = None) -> Graph:
+    """Return the model's graph, or one for hot sizes, with every state that grows in place as it
+    lies in memory: its axis comes first.
+
+    before:
+        present = Concat(past, new, axis=2)
+    after:
+        past = Transpose(rows, …)
+        added = Transpose(new, …)
+        rows2 = Concat(rows, added, axis=0)
+        present = Transpose(rows2, …)
+    """
+    graph = imported.graph if graph is None else graph
+    for state in imported.states:
+        if state.in_place and state.axis:
+            graph = _with_axis_first(
+                graph,
+                imported.input_names.index(state.input),
+                imported.output_names.index(state.output),
+                state.axis,
+            )
+    return graph
+
+
+def _with_axis_first(graph: Graph, source: int, target: int, axis: int) -> Graph:
+    past, present = graph.inputs[source], graph.outputs[target]
+    first = (axis, *(other for other in range(past.type.rank) if other != axis))
+    back = tuple(map(first.index, range(past.type.rank)))
+    rows = _transposed(past, first)
+    rows_after = _transposed(present, first)
+    nodes = [Node("Transpose", (rows,), (past,), attributes(perm=back))]
+    for node in graph.nodes:
+        if present not in node.outputs:
+            nodes.append(node)
+            continue
+        if node.op != "Concat" or node.inputs[0] != past:
+            nodes.append(node)
+            nodes.append(
+                Node("Transpose", (present,), (rows_after,), attributes(perm=first), (), node.origin)
+            )
+            continue
+        parts = [rows]
+        for number, part in enumerate(node.inputs[1:]):
+            assert part is not None
+            added = Value(f"{present.name}_added{number}", _transposed(part, first).type)
+            nodes.append(
+                Node("Transpose", (part,), (added,), attributes(perm=first), (), node.origin)
+            )
+            parts.append(added)
+        joined = dataclasses.replace(
+            node, inputs=tuple(parts), outputs=(rows_after,), attrs=attributes(axis=0)
+        )
+        nodes.append(joined)
+        nodes.append(
+            Node("Transpose", (rows_after,), (present,), attributes(perm=back), (), node.origin)
+        )
+    inputs, outputs = list(graph.inputs), list(graph.outputs)
+    inputs[source], outputs[target] = rows, rows_after
+    return dataclasses.replace(
+        graph, inputs=tuple(inputs), outputs=tuple(outputs), nodes=tuple(nodes)
+    )
+
+
+def _transposed(value: Value, perm: Sequence[int]) -> Value:
+    shape = tuple(value.type.shape[axis] for axis in perm)
+    return Value(f"{value.name}_rows", TensorType(value.type.dtype, shape))

@@ -1,0 +1,194 @@
+"""States as a user declares them: an output of one call that is an input of the next.
+
+    states = { INPUT: OUTPUT [':' field ',' ...] }       --state INPUT=OUTPUT[:field,...]
+    field  = 'axis=' number      the axis along which it grows; what the shapes say, by default
+           | 'capacity=' number  the most it may hold along that axis; by default it grows
+           | 'initial=' number   what the elements of one of fixed size are at first; 0 by default
+
+A `*` in both names stands for one text in both: `past_key_values.*=present.*:capacity=4096`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Collection, Mapping, Sequence
+
+from farrier.errors import UsageError
+from farrier.options.shapes import MAX_EXTENT
+
+HINT = "--state past_key=present_key:capacity=1024"
+_FIELD = re.compile(r"(axis|capacity|initial)=([^,=]+)")
+_DECLARED = re.compile(r"(?P<output>.+?)(?::(?P<fields>(?:axis|capacity|initial)=.*))?", re.DOTALL)
+_SHOWN = 4  # pairs that an error names
+# Words of an input's name, and those that stand in their place in the output's: exporters of
+# Hugging Face's models, ONNX Runtime's generators, and recurrent models.
+_WORDS = (
+    ("past_key_values", "present_key_values"),
+    ("past_key_values", "present"),
+    ("past", "present"),
+    ("in", "out"),
+    ("input", "output"),
+    ("prev", "next"),
+    ("old", "new"),
+    ("h0", "hn"),
+    ("c0", "cn"),
+)
+_WORD = r"(?<![A-Za-z0-9]){}(?![A-Za-z0-9])"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HeldState:
+    """An input and the output that takes its place in the next call. It grows along `axis`, or has
+    a fixed size where that is None; `capacity` bounds it there (0: memory alone does). It begins
+    with no elements along `axis`, or with all of them `initial`. With `in_place` a call reads and
+    writes one buffer, in which `axis` comes first: the slices lie one behind another."""
+
+    input: str
+    output: str
+    axis: int | None = None
+    capacity: int = 0
+    initial: float = 0.0
+    in_place: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Suggestion:
+    """An input and an output that may be one state."""
+
+    input: str
+    output: str
+
+
+def parse_states(texts: Sequence[str]) -> dict[str, str]:
+    """`["past=present:capacity=1024"]` → `{"past": "present:capacity=1024"}`; raises UsageError."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, declared = text.partition("=")
+        if not (name and equals and declared):
+            raise UsageError(f"cannot read the state {text!r}", hint=HINT)
+        if name in found:
+            raise UsageError(f"the state {name!r} is declared twice", hint="--state names it once")
+        parse_state(name, declared)
+        found[name] = declared
+    return found
+
+
+def parse_state(name: str, declared: str) -> HeldState:
+    """The state of an input, of the text that declares it; raises UsageError."""
+    whole = _DECLARED.fullmatch(declared)
+    if whole is None:
+        raise UsageError(f"cannot read the state {name}={declared}", hint=HINT)
+    fields: dict[str, str] = {}
+    for field in (whole["fields"] or "").split(",") if whole["fields"] else ():
+        parts = _FIELD.fullmatch(field)
+        if parts is None or parts[1] in fields:
+            raise UsageError(f"cannot read {field!r} of the state {name}={declared}", hint=HINT)
+        fields[parts[1]] = parts[2]
+    state = HeldState(
+        name,
+        whole["output"],
+        None if "axis" not in fields else _number(name, "axis", fields["axis"]),
+        _number(name, "capacity", fields.get("capacity", "0")),
+        _real(name, fields.get("initial", "0")),
+    )
+    if "capacity" in fields and not 0 < state.capacity <= MAX_EXTENT:
+        raise UsageError(f"the capacity of the state {name} is {state.capacity}", hint=HINT)
+    if name.count("*") != state.output.count("*") or name.count("*") > 1:
+        raise UsageError(
+            f"the state {name}={state.output} has a * in one of its names alone, or several",
+            hint="--state 'past_key_values.*=present.*'",
+        )
+    return state
+
+
+def paired(
+    declared: Mapping[str, str],
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    seen: Sequence[Suggestion],
+) -> list[HeldState]:
+    """The states of a model that has these inputs and outputs, in the order of its inputs; those
+    that a `*` stands for are all whose names fit. `seen` are pairs that an error may suggest.
+    Raises UsageError for a name that the model lacks, and for one that is in two states."""
+    found: dict[str, HeldState] = {}
+    for name, text in declared.items():
+        state = parse_state(name, text)
+        fitting = list(_fitting(state, inputs, outputs)) if "*" in name else [state]
+        if not fitting:
+            raise UsageError(f"no input and output fit {name}={state.output}", hint=_known(seen))
+        for one in fitting:
+            for side, names in ((one.input, inputs), (one.output, outputs)):
+                if side not in names:
+                    kind = "input" if names is inputs else "output"
+                    raise UsageError(f"the model has no {kind} {side!r}", hint=_known(seen))
+            if one.input in found:
+                raise UsageError(f"the input {one.input} is in two states", hint="name it once")
+            found[one.input] = one
+    taken = [one.output for one in found.values()]
+    for output in taken:
+        if taken.count(output) > 1:
+            raise UsageError(f"the output {output} is in two states", hint="name it once")
+    return sorted(found.values(), key=lambda one: inputs.index(one.input))
+
+
+def suggested(seen: Collection[Suggestion]) -> tuple[Suggestion, ...]:
+    """Those pairs whose names are one name before and after a call."""
+    outputs = {pair.output for pair in seen}
+    found: dict[str, Suggestion] = {}
+    for pair in seen:
+        if pair.input not in found and pair.output in _renamed(pair.input) & outputs:
+            found[pair.input] = pair
+    return tuple(found.values())
+
+
+def _renamed(name: str) -> set[str]:
+    """The names of outputs that the input `name` may come from."""
+    found = set()
+    for before, after in _WORDS:
+        found.add(re.sub(_WORD.format(before), after, name))
+        found.add(name.replace(f"{before}_", f"{after}_", 1))
+        found.add(re.sub(rf"_{before}(?![A-Za-z0-9])", f"_{after}", name))
+    return found - {name}
+
+
+def _fitting(
+    state: HeldState, inputs: Sequence[str], outputs: Sequence[str]
+) -> Sequence[HeldState]:
+    before, behind = state.input.split("*")
+    fitting = []
+    for name in inputs:
+        if len(name) < len(before) + len(behind):
+            continue
+        if name.startswith(before) and name.endswith(behind):
+            text = name[len(before) : len(name) - len(behind)]
+            output = state.output.replace("*", text)
+            if output in outputs:
+                fitting.append(dataclasses.replace(state, input=name, output=output))
+    return fitting
+
+
+def _known(seen: Sequence[Suggestion]) -> str:
+    pairs = suggested(seen)
+    if not pairs:
+        return "`farrier inspect` lists the inputs and outputs"
+    shown = " ".join(f"--state {one.input}={one.output}" for one in pairs[:_SHOWN])
+    rest = len(pairs) - _SHOWN
+    return shown + (f" and {rest} more" if rest > 0 else "")
+
+
+def _number(name: str, field: str, text: str) -> int:
+    if not re.fullmatch(r"-?\d{1,18}", text, re.ASCII):
+        raise UsageError(f"the {field} of the state {name} is {text!r}", hint=HINT)
+    return int(text)
+
+
+def _real(name: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise UsageError(f"the initial value of the state {name} is {text!r}", hint=HINT)
+    return value
