@@ -42,6 +42,7 @@ from farrier.model_tuning.compare import Comparison, Race, compared
 from farrier.model_tuning.hot import (
     check_hot,
     for_any_size,
+    hot_asked,
     hot_sizes,
     shapes_at,
     with_shared_kernels,
@@ -219,7 +220,7 @@ def _compilation(
         imported = _imported(model, options, steps, listener)
         if as_floats:
             imported = _as_floats(imported)
-        hot = hot_sizes(imported.dims, options.hot)
+        hot = hot_sizes(imported.dims, hot_asked(imported, options.hot))
         check_hot(imported, options.hot, hot)
         count = helpers_for(len(imported.graph.nodes), options.cores, tunes=tunes)
         with (

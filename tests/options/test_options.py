@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from farrier.errors import UsageError
 from farrier.options import CompileOptions, parse_budget
 from farrier.options.shapes import OpenDim, parse_dim, parse_hot, parse_shapes
+from farrier.options.states import HeldState, parse_state, parse_states
 
 shapes = st.dictionaries(
     st.text("abcx.:/=", min_size=1, max_size=6),
@@ -33,6 +34,10 @@ shapes = st.dictionaries(
         verify=st.booleans(),
         precision=st.sampled_from(["f32", "bf16"]),
         cores=st.integers(0, 1024),
+        states=st.dictionaries(
+            st.sampled_from(["past", "x:0", "h=0", "cache/k"]),
+            st.sampled_from(["y", "y:0", "y:0:capacity=3", "y:initial=-1.5,axis=-1"]),
+        ),
     )
 )
 def test_options_survive_json(options):
@@ -45,6 +50,42 @@ def test_cores_are_bounded_and_written_where_they_are_given():
     for wrong in (-1, 1025):
         with pytest.raises(UsageError, match=f"cores is {wrong}"):
             CompileOptions(cores=wrong)
+
+
+def test_states_are_written_where_they_are_given():
+    assert "states" not in CompileOptions().to_dict()
+    states = parse_states(["past.*=present.*:capacity=1024", "h=h2"])
+    assert CompileOptions(states=states).to_dict()["states"] == states
+    state = parse_state("past.*", states["past.*"])
+    assert state == HeldState("past.*", "present.*", capacity=1024)
+    assert parse_state("x:0", "y:0:axis=-1,initial=2.5") == HeldState("x:0", "y:0", -1, 0, 2.5)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "past",
+        "past=",
+        "=present",
+        "past=present:capacity=0",
+        "past=present:capacity=-3",
+        "past=present:capacity=x",
+        "past=present:axis=2,size=3",
+        "past=present:axis=1,axis=2",
+        "past=present:initial=nan",
+        "past.*=present",
+        "*past*=*present*",
+    ],
+)
+def test_a_malformed_state_is_named(text):
+    with pytest.raises(UsageError, match=r"past|present") as error:
+        parse_states([text])
+    assert "--state" in error.value.hint
+
+
+def test_a_state_declared_twice_is_refused():
+    with pytest.raises(UsageError, match="declared twice"):
+        parse_states(["a=b", "a=c"])
 
 
 @given(shapes.filter(lambda s: all(s.values())))

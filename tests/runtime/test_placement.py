@@ -11,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import farrier
+from farrier.errors import InputMismatchError
 
 RNG = np.random.default_rng(5)
 ARRAYS = {
@@ -102,3 +103,60 @@ def protect(address, nbytes):
     """Makes memory fault when it is touched."""
     libc = ctypes.CDLL(None, use_errno=True)
     assert libc.mprotect(ctypes.c_void_p(address), ctypes.c_size_t(nbytes), 0) == 0
+
+
+def test_outputs_are_written_where_they_are_to_lie(artifact):
+    """At any address of an element, by the model itself; new arrays as well."""
+    session = artifact.session()
+    expected = session.run(ARRAYS)
+    for offset in range(8):
+        into = {name: at(np.zeros_like(array), offset) for name, array in expected.items()}
+        results = session.run(ARRAYS, into)
+        written = session.addresses[len(ARRAYS) : len(ARRAYS) + len(into)]
+        assert written == tuple(array.ctypes.data for array in into.values())
+        for name, array in expected.items():
+            assert results[name] is into[name]
+            np.testing.assert_array_equal(into[name], array)
+    results = session.run(ARRAYS)
+    written = session.addresses[len(ARRAYS) : len(ARRAYS) + len(results)]
+    assert written == tuple(array.ctypes.data for array in results.values())
+
+
+def test_results_of_earlier_calls_stay(artifact):
+    session = artifact.session()
+    first = session.run(ARRAYS)
+    kept = {name: array.copy() for name, array in first.items()}
+    session.run({name: np.zeros_like(array) for name, array in ARRAYS.items()}, {"sums": None})
+    session.run({name: np.zeros_like(array) for name, array in ARRAYS.items()})
+    for name, array in kept.items():
+        np.testing.assert_array_equal(first[name], array)
+
+
+@pytest.mark.parametrize("kind", ["an input", "another output", "strided", "reversed"])
+def test_arrays_that_the_model_cannot_write_as_it_goes_are_written_afterwards(artifact, kind):
+    session = artifact.session()
+    expected = session.run(ARRAYS)
+    a, turned = ARRAYS["a"].copy(), np.zeros(expected["turned"].shape, np.float32)
+    into = {"turned": turned}
+    if kind == "an input":
+        into["turned"] = a.reshape(turned.shape)
+    elif kind == "another output":
+        memory = np.zeros(expected["product"].size + turned.size, np.float32)
+        into = {
+            "product": memory[: expected["product"].size].reshape(expected["product"].shape),
+            "turned": memory[1 : 1 + turned.size].reshape(turned.shape),
+        }
+    elif kind == "strided":
+        into["turned"] = np.zeros((turned.shape[0], 2 * turned.shape[1]), np.float32)[:, ::2]
+    else:
+        into["turned"] = turned[::-1]
+    results = session.run({**ARRAYS, "a": a}, into)
+    assert results["turned"] is into["turned"]
+    np.testing.assert_array_equal(into["turned"], expected["turned"])
+
+
+def test_an_output_that_cannot_be_written_is_refused(artifact):
+    turned = np.zeros(ARRAYS["a"].T.shape, np.float32)
+    turned.flags.writeable = False
+    with pytest.raises(InputMismatchError, match="output turned is read-only"):
+        artifact.session().run(ARRAYS, {"turned": turned})

@@ -240,6 +240,12 @@ class Manifest:
         )
 
     @property
+    def asked(self) -> tuple[TensorSpec, ...]:
+        """The inputs that a call takes: all but the states, which the session has."""
+        held = {state.input for state in self.state}
+        return tuple(spec for spec in self.inputs if spec.name not in held)
+
+    @property
     def given(self) -> tuple[NamedDim | Capacity, ...]:
         """What the caller gives, in the order in which the entry takes it."""
         return (*self.dims, *self.capacities)

@@ -18,7 +18,7 @@ from farrier.artifact.calls import CallRecord
 from farrier.artifact.manifest import KernelReport
 from farrier.bench.roofline import Roofline, measure_roofline
 from farrier.errors import CompilerError, UsageError
-from farrier.release.draws import runnable_inputs
+from farrier.release.draws import runnable_inputs, typical_states
 from farrier.runtime.artifact import Artifact
 from farrier.runtime.session import Session
 from farrier.targets import parse_target
@@ -101,6 +101,7 @@ def profile(
     target = dataclasses.replace(of_level, features=artifact.manifest.features)
     roofline = measure_roofline(target, session.threads)
     inputs = runnable_inputs(artifact)  # held: the session reads them in place
+    session.load_state(typical_states(artifact))
     session.run(inputs)
     whole, each = _rounds(session, artifact.manifest.entry, calls, seconds)
     reports = {report.task: report for report in artifact.manifest.kernels}

@@ -60,6 +60,10 @@ def _artifact_lines(artifact: Artifact) -> Iterator[str]:
     yield f"{manifest.name}: compiled for {manifest.cpu} ({manifest.triple.partition('-')[0]})"
     for what, specs in (("input", manifest.inputs), ("output", manifest.outputs)):
         yield from (f"{what}: {spec.name} {_spec(spec)}" for spec in specs)
+    for state in manifest.state:
+        size = "of fixed size" if state.axis is None else f"grows along axis {state.axis}"
+        size += f", to {state.capacity}" if state.capacity else ""
+        yield f"state: {state.input} becomes {state.output}; {size}"
     yield f"parameters: {manifest.params_bytes / 1e6:.2f} MB"
     yield "unsigned" if signature is None else f"signed by {signature.key.fingerprint}"
 
@@ -81,6 +85,7 @@ def _lines(found: Inspection) -> Iterator[str]:
         for one in found.open_dims
     )
     yield from (f"assumed: {one}" for one in found.preconditions)
+    yield from (f"state, if --state {one.input}={one.output} says so" for one in found.states)
     for use in found.operators:
         op = f"{use.domain}:{use.op}" if use.domain else use.op
         yield f"operator: {op} ×{use.count}" + ("" if use.supported else " (not supported)")

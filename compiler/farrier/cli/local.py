@@ -276,6 +276,12 @@ def bench(
         manifest = compiled_model.manifest
         threads = threads or manifest.threads
         check_runs_here(manifest, threads)
+        if manifest.state:
+            raise UsageError(
+                f"{manifest.name} keeps {manifest.state[0].input} from call to call, so no two "
+                "calls are the same",
+                hint="compile it without --state to time it; `farrier profile` times its kernels",
+            )
         figures = race(
             [Entrant("farrier", path, precision=asked), *floats, *peers],
             runnable_inputs(compiled_model),

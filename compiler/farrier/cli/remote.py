@@ -17,6 +17,7 @@ from farrier.cli.local import (
     MaxLayerErrorOption,
     SeedOption,
     ShapeOption,
+    StateOption,
     TypicalOption,
     VerifyOption,
 )
@@ -25,6 +26,7 @@ from farrier.cli.targets import FarmTargetOption, read_target
 from farrier.errors import NotFoundError
 from farrier.options import MAX_LAYER_ERROR, TYPICAL_ALONE, parse_budget
 from farrier.options.shapes import parse_hot, parse_shapes, parse_sizes
+from farrier.options.states import parse_states
 from farrier.progress import Warned
 from farrier.sdk.client import Client, Job, StateChanged
 from farrier.targets import called
@@ -66,6 +68,7 @@ def submit(
     precision: Annotated[
         str, typer.Option(help="What contractions multiply in: f32; bf16 or f16 with sums in f32.")
     ] = "f32",
+    state: StateOption = None,
     name: Annotated[str | None, typer.Option(help="A name for the job.")] = None,
     key: Annotated[str | None, typer.Option(help="Idempotency key.")] = None,
     wait_for_device: Annotated[
@@ -123,6 +126,7 @@ def submit(
             max_layer_error=max_layer_error,
             verify=verify,
             precision=precision,
+            states=parse_states(state or []),
             name=name,
             idempotency_key=key,
             wait_for_device=wait_for_device,

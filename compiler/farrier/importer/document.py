@@ -33,12 +33,14 @@ from farrier.importer.raw import (
 )
 from farrier.importer.reading import reading_of
 from farrier.importer.signature import declared_inputs, resolve
+from farrier.importer.states import suggestions
 from farrier.importer.tensors import dtype_of
 from farrier.importer.unknown import is_unknown
 from farrier.ir.control import failures
 from farrier.ir.dim import Extent
 from farrier.model.file import Model, model_of
 from farrier.options.shapes import NamedDim
+from farrier.options.states import Suggestion
 
 MOST_NODES = 20_000  # of the graph in a document
 MOST_BYTES = 8 << 20  # of a document as JSON
@@ -136,6 +138,7 @@ class Inspection:
     operators: tuple[OperatorUse, ...] = ()
     open_dims: tuple[OpenDim, ...] = ()
     preconditions: tuple[str, ...] = ()
+    states: tuple[Suggestion, ...] = ()  # pairs that look like states
     problems: tuple[Problem, ...] = ()
     graph: ModelGraph = ModelGraph()
 
@@ -253,6 +256,10 @@ def _with_types(whole: Inspection, imported: ImportedModel) -> Inspection:
         ),
         open_dims=_open(imported.dims),
         preconditions=tuple(_shown(str(one)) for one in imported.preconditions[:_MOST_NAMES]),
+        states=tuple(
+            Suggestion(_shown(one.input), _shown(one.output))
+            for one in suggestions(imported)[:_MOST_NAMES]
+        ),
         problems=tuple(
             Problem(
                 LEFT_OUT,

@@ -17,8 +17,6 @@ from farrier.ir.graph import Graph, Node, Value, attributes
 from farrier.ir.types import TensorType
 from farrier.options.states import HeldState, Suggestion, paired, suggested
 
-_SHOWN = 6  # pairs that an error names
-
 
 def with_states(imported: ImportedModel, declared: Mapping[str, str]) -> ImportedModel:
     """Return the model with the states that a user declares (`farrier.options.states`). Raises
@@ -127,13 +125,14 @@ def placed(imported: ImportedModel, graph: Graph | None = None) -> Graph:
     """Return the model's graph, or one for hot sizes, with every state that grows in place as it
     lies in memory: its axis comes first.
 
-    before:
-        present = Concat(past, new, axis=2)
-    after:
-        past = Transpose(rows, …)
-        added = Transpose(new, …)
-        rows2 = Concat(rows, added, axis=0)
-        present = Transpose(rows2, …)
+    before, of past: f32[1, 2, n, 8] and new: f32[1, 2, 1, 8]:
+        present: f32[1, 2, n + 1, 8] = Concat(past, new, axis=2)
+
+    after, of slices: f32[n, 1, 2, 8] and new: f32[1, 2, 1, 8]:
+        past: f32[1, 2, n, 8] = Transpose(slices, perm=(1, 2, 0, 3))
+        added: f32[1, 1, 2, 8] = Transpose(new, perm=(2, 0, 1, 3))
+        slices2: f32[n + 1, 1, 2, 8] = Concat(slices, added, axis=0)
+        present: f32[1, 2, n + 1, 8] = Transpose(slices2, perm=(1, 2, 0, 3))
     """
     graph = imported.graph if graph is None else graph
     for state in imported.states:
@@ -148,37 +147,20 @@ def placed(imported: ImportedModel, graph: Graph | None = None) -> Graph:
 
 
 def _with_axis_first(graph: Graph, source: int, target: int, axis: int) -> Graph:
+    """The graph with this input and this output transposed, so that `axis` is their first."""
     past, present = graph.inputs[source], graph.outputs[target]
     first = (axis, *(other for other in range(past.type.rank) if other != axis))
     back = tuple(map(first.index, range(past.type.rank)))
-    rows = _transposed(past, first)
-    rows_after = _transposed(present, first)
-    nodes = [Node("Transpose", (rows,), (past,), attributes(perm=back))]
+    rows, rows_after = _rows_of(past, first), _rows_of(present, first)
+    nodes = [_transpose(rows, past, back)]
     for node in graph.nodes:
         if present not in node.outputs:
             nodes.append(node)
-            continue
-        if node.op != "Concat" or node.inputs[0] != past:
-            nodes.append(node)
-            nodes.append(
-                Node("Transpose", (present,), (rows_after,), attributes(perm=first), (), node.origin)
-            )
-            continue
-        parts = [rows]
-        for number, part in enumerate(node.inputs[1:]):
-            assert part is not None
-            added = Value(f"{present.name}_added{number}", _transposed(part, first).type)
-            nodes.append(
-                Node("Transpose", (part,), (added,), attributes(perm=first), (), node.origin)
-            )
-            parts.append(added)
-        joined = dataclasses.replace(
-            node, inputs=tuple(parts), outputs=(rows_after,), attrs=attributes(axis=0)
-        )
-        nodes.append(joined)
-        nodes.append(
-            Node("Transpose", (rows_after,), (present,), attributes(perm=back), (), node.origin)
-        )
+        elif node.op == "Concat" and node.inputs[0] == past:
+            nodes += _joined_along_first(node, rows, rows_after, first)
+            nodes.append(_transpose(rows_after, present, back, node.origin))
+        else:  # for hot sizes it may be another operator
+            nodes += [node, _transpose(present, rows_after, first, node.origin)]
     inputs, outputs = list(graph.inputs), list(graph.outputs)
     inputs[source], outputs[target] = rows, rows_after
     return dataclasses.replace(
@@ -186,6 +168,26 @@ def _with_axis_first(graph: Graph, source: int, target: int, axis: int) -> Graph
     )
 
 
-def _transposed(value: Value, perm: Sequence[int]) -> Value:
+def _joined_along_first(
+    node: Node, rows: Value, rows_after: Value, first: Sequence[int]
+) -> list[Node]:
+    """The Concat of a state whose axis comes first, its other parts being transposed for it."""
+    parts, nodes = [rows], []
+    for number, part in enumerate(node.inputs[1:]):
+        assert part is not None
+        name = f"{rows_after.name}_added{number}"
+        parts.append(dataclasses.replace(_rows_of(part, first), name=name))
+        nodes.append(_transpose(part, parts[-1], first, node.origin))
+    joined = dataclasses.replace(
+        node, inputs=tuple(parts), outputs=(rows_after,), attrs=attributes(axis=0)
+    )
+    return [*nodes, joined]
+
+
+def _transpose(source: Value, target: Value, perm: Sequence[int], origin: str = "") -> Node:
+    return Node("Transpose", (source,), (target,), attributes(perm=tuple(perm)), (), origin)
+
+
+def _rows_of(value: Value, perm: Sequence[int]) -> Value:
     shape = tuple(value.type.shape[axis] for axis in perm)
-    return Value(f"{value.name}_rows", TensorType(value.type.dtype, shape))
+    return Value(f"{value.name}_slices", TensorType(value.type.dtype, shape))

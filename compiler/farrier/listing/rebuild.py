@@ -16,7 +16,13 @@ from farrier.importer import import_model, placed, with_states
 from farrier.importer.build import ImportedModel
 from farrier.kernels import Helpers, helpers_for, lowered
 from farrier.model.file import Model
-from farrier.model_tuning.hot import for_any_size, hot_sizes, shapes_at, with_own_kernels
+from farrier.model_tuning.hot import (
+    for_any_size,
+    hot_asked,
+    hot_sizes,
+    shapes_at,
+    with_own_kernels,
+)
 from farrier.model_tuning.remade import remade
 from farrier.model_tuning.variant import Variant
 from farrier.options import CompileOptions
@@ -57,7 +63,7 @@ def rebuild(
     reports = artifact.manifest.kernels
     imported = import_model(model, options.shapes, options.hot, options.typical)
     imported = with_states(imported, options.states)
-    hot = hot_sizes(imported.dims, options.hot)
+    hot = hot_sizes(imported.dims, hot_asked(imported, options.hot))
     if len(schedules) != 1 + len(hot):
         raise ArtifactError(f"{artifact.manifest.name} was made with other options")
     count = max(1, helpers_for(len(imported.graph.nodes), options.cores))
@@ -67,7 +73,9 @@ def rebuild(
         variants = [general]
         for sizes, given in zip(hot, schedules[1:], strict=True):
             one = import_model(model, shapes_at(imported, sizes))
-            variant = remade(prepare(placed(imported, one.graph), settings), settings, given, reports)
+            variant = remade(
+                prepare(placed(imported, one.graph), settings), settings, given, reports
+            )
             variants.append(with_own_kernels(variant, general, sizes, given.decisions.keys()))
         choices = {key: one for each in variants for key, one in each.choices.items()}
         build_inputs = lowered(choices, here=False)

@@ -14,6 +14,7 @@ from farrier.ir.tensor import TensorProgram
 from farrier.ir.text.extents import parse_extent
 from farrier.kernels.choose import ScheduledTask
 from farrier.model_tuning.variant import Variant
+from farrier.options import TYPICAL_ALONE
 from farrier.options.shapes import Hot, NamedDim
 from farrier.partition import Call, Task, task_key
 from farrier.passes import Settings
@@ -22,6 +23,13 @@ from farrier.space import PANEL
 _PANEL_COST = 1.04  # of a hot kernel's predicted time, at most, for weights that are packed once
 _OPEN_COST = 1.15  # time of a general kernel over that of a hot one with the same decisions
 _SHARED_COST = 0.015  # of a hot model's predicted time, at most, lost to general kernels in it
+
+
+def hot_asked(model: ImportedModel, hot: Sequence[Hot]) -> Sequence[Hot]:
+    """The hot shapes that a user asks for. By default these are the typical sizes, and none where
+    a state grows: its size is another at every call."""
+    is_default = tuple(hot) == TYPICAL_ALONE
+    return () if is_default and any(one.axis is not None for one in model.states) else hot
 
 
 def hot_sizes(dims: Sequence[NamedDim], hot: Sequence[Hot]) -> list[dict[str, int]]:

@@ -48,13 +48,18 @@ def metadata(told: Declaration) -> ModelMetadata:
 
 
 def declaration_of(manifest: Manifest) -> Declaration:
-    """What the ONNX file declares; of an artifact that does not tell, its own interface."""
-    if manifest.declaration is not None:
-        return manifest.declaration
-    return Declaration(
+    """What the ONNX file declares, but for the states, which the session has; of an artifact that
+    does not tell, its own interface."""
+    declared = manifest.declaration or Declaration(
         tuple(map(_of_spec, manifest.inputs)),
         tuple(map(_of_spec, manifest.outputs)),
         graph_name=manifest.name,
+    )
+    held = {name for state in manifest.state for name in (state.input, state.output)}
+    return dataclasses.replace(
+        declared,
+        inputs=tuple(value for value in declared.inputs if value.name not in held),
+        outputs=tuple(value for value in declared.outputs if value.name not in held),
     )
 
 

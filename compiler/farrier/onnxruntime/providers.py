@@ -11,6 +11,7 @@ from farrier.errors import UsageError
 from farrier.onnxruntime.errors import as_provider_option, refused
 from farrier.options import CompileOptions, parse_budget
 from farrier.options.shapes import parse_hot, parse_shapes, parse_sizes
+from farrier.options.states import parse_states
 
 FARRIER, CPU = "FarrierExecutionProvider", "CPUExecutionProvider"
 AVAILABLE = (FARRIER, CPU)
@@ -20,6 +21,7 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
     "budget_s": lambda text: None if text.lower() == "none" else parse_budget(text),
     "hot": lambda text: parse_hot([text.lower() if text.lower() == "none" else text]),
     "shapes": lambda text: parse_shapes([text]),
+    "states": lambda text: parse_states([text]),
     "typical": parse_sizes,
 }
 _SERVED_BY_CPU = ("use_arena",)  # an option of ONNX Runtime's provider that changes no result

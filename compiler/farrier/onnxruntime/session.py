@@ -79,7 +79,7 @@ class InferenceSession:
         manifest = artifact.manifest
         self._declaration = declaration_of(manifest)
         dims = {value.name: value.dims for value in self._declaration.inputs}
-        self._inputs = {spec.name: Taken(spec, dims.get(spec.name, ())) for spec in manifest.inputs}
+        self._inputs = {spec.name: Taken(spec, dims.get(spec.name, ())) for spec in manifest.asked}
         self._outputs = {value.name: value for value in self._declaration.outputs}
 
     def run(
@@ -149,6 +149,19 @@ class InferenceSession:
         if iobinding._session is not self:
             raise refused(UsageError, "ValueError", "an IOBinding is for the session that made it")
         iobinding._run(run_options)
+
+    def state(self) -> dict[str, Array]:
+        """A copy of each state that the option `states` declares, by the name of its input."""
+        return self._session.state()
+
+    def load_state(self, arrays: Mapping[str, Any]) -> None:
+        """As `Session.load_state`."""
+        with as_onnxruntime_runs():
+            self._session.load_state(arrays)
+
+    def reset(self) -> None:
+        """Sets all states to what they were before the first call."""
+        self._session.reset()
 
     def get_inputs(self) -> list[NodeArg]:
         """The inputs that a caller must give, as the model declares them."""

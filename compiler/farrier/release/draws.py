@@ -97,17 +97,24 @@ def random_inputs(specs: Sequence[TensorSpec], seed: int = 0, below: int = 2) ->
 def runnable_inputs(artifact: Artifact) -> Arrays:
     """Return random inputs for which the artifact runs without a failing branch or check, or any
     random inputs if a number of draws finds none."""
-    inputs = random_inputs(artifact.manifest.inputs)
+    inputs = random_inputs(artifact.manifest.asked)
     if not any(check.reason or check.needs for check in artifact.manifest.checks):
         return inputs
     for seed in range(SEEDS):
-        drawn = random_inputs(artifact.manifest.inputs, seed)
+        drawn = random_inputs(artifact.manifest.asked, seed)
         try:
-            artifact.run(drawn)
+            artifact.session().run(drawn)
         except InputMismatchError:
             continue
         return drawn
     return inputs
+
+
+def typical_states(artifact: Artifact) -> Arrays:
+    """Return random values of the typical size for the states of an artifact."""
+    manifest = artifact.manifest
+    held = {state.input for state in manifest.state}
+    return random_inputs([spec for spec in manifest.inputs if spec.name in held])
 
 
 def numbers_of(graph: Graph, names: Mapping[str, str]) -> frozenset[str]:

@@ -408,10 +408,11 @@ class Verifier:
         first = len(linked.dims) - len(linked.capacities)
         sizes[first : len(linked.dims)] = [one.typical * room for one in linked.capacities]
         given = {symbol.name: size for symbol, size in zip(linked.dims, sizes, strict=False)}
-        first = {state.output: state.axis for state in self._imported.states if state.in_place}
+        leading = {state.output: state.axis for state in self._imported.states if state.in_place}
         outputs = [
             self._argument(
-                Role.OUTPUT, _filled(_with_first(array, first.get(name)), _room(value, given))
+                Role.OUTPUT,
+                _filled(_with_first(array, leading.get(name)), _room(value, given)),
             )
             for name, array, value in zip(
                 self._imported.output_names, expected, self._imported.graph.outputs, strict=True

@@ -120,29 +120,44 @@ class Artifact:
         """Run the model and return its outputs by name: new arrays of the manifest's shapes and
         dtypes, and lists of arrays for sequences.
 
-        Raises InputMismatchError if a name, dtype or shape differs from the manifest's.
+        Raises InputMismatchError if a name, dtype or shape differs from the manifest's, UsageError
+        for a model with states, which are a session's.
         """
+        if self.manifest.state:
+            raise UsageError(
+                f"{self.manifest.name} keeps {self.manifest.state[0].input} from call to call",
+                hint="session = artifact.session(); session.run(…)",
+            )
         return self.session().run(inputs)
 
     def session(self, threads: int = 0, memory_bytes: int = 0) -> Session:
         """The loaded model; made at the first call. `threads` 0: the number it was tuned for, or
         one a core where this machine has fewer.
         `memory_bytes` is what outputs and workspace may take where values decide their sizes; 0: as
-        much as the machine has."""
+        much as the machine has. Of a model with states each call makes a session, which has states
+        of its own; all of them read the same parameters."""
         known = self._session
         is_other = known is not None and (
             threads not in (0, known.threads) or memory_bytes not in (0, known.memory_bytes)
         )
-        if known is None or known.closed or is_other:
+        if known is None or known.closed or is_other or self.manifest.state:
             from farrier.runtime.session import Session
 
             with self._changing:
                 threads = threads or min(self.manifest.threads, cores())
-                params = self._load_params()
+                params = self._shared_params()
                 known = Session(self.manifest, self.library, params, threads, memory_bytes)
                 self._sessions.add(known)
-                self._session = known
+                self._session = None if self.manifest.state else known
         return known
+
+    def _shared_params(self) -> Buffer | container.Mapped:
+        """The parameters that a session with states has loaded, else those that are loaded now."""
+        if self.manifest.state:
+            for session in self._sessions:
+                if session.manifest == self.manifest:
+                    return session.params
+        return self._load_params()
 
     def version(self) -> Artifact:
         """What this artifact is now, which stays what it is."""

@@ -78,7 +78,7 @@ class LoadedModel:
             for side in (manifest.inputs, manifest.outputs)
         )
         self._at = {slot.name: at for at, slot in enumerate((*self._inputs, *self._outputs))}
-        self._params = params
+        self.params = params
         self._workspace = aligned_buffer(manifest.workspace_bytes)
         self._sizes = (ctypes.c_int64 * len(manifest.sizes))(*manifest.sizes)
         self._given: dict[str, int] = {}  # the sizes that memory is laid out for
@@ -95,7 +95,7 @@ class LoadedModel:
         self._args = pointers(
             [
                 *(slot.buffer.address for slot in (*self._inputs, *self._outputs)),
-                self._params.address,
+                self.params.address,
                 self._workspace.address,
                 ctypes.addressof(self._sizes),
             ]
@@ -113,7 +113,7 @@ class LoadedModel:
         arrays = []  # which live until the call is over
         shapes = self._shapes_of(inputs, states) if states else None
         if self.manifest.dims and not self._is_laid_out_for(inputs, shapes):
-            self._resize(self._sizes_of(inputs, shapes))
+            self._resize(self._sizes_with(inputs, shapes) if shapes else self._sizes_of(inputs))
         for position, slot in enumerate(self._inputs):
             if not slot.is_held or slot.name in inputs:
                 array, self._args[position] = self._placed(slot, inputs[slot.name])
@@ -147,6 +147,19 @@ class LoadedModel:
                         sizes[dims[extent].symbol] = size // dims[extent].step
         return {state.spec.input: state.begin(sizes) for state in states}
 
+    def _sizes_with(
+        self, inputs: Mapping[str, npt.ArrayLike], shapes: Mapping[str, tuple[int, ...]]
+    ) -> dict[str, int]:
+        """As `_sizes_of`; the error says that states have sizes from calls before."""
+        try:
+            return self._sizes_of(inputs, shapes)
+        except InputMismatchError as error:
+            raise InputMismatchError(
+                error.message,
+                hint=f"{', '.join(shapes)} have the sizes of the calls before: session.reset() "
+                "begins anew",
+            ) from error
+
     def _targets(
         self, outputs: Mapping[str, Array | None] | None, arrays: Sequence[Array]
     ) -> dict[str, Array]:
@@ -159,6 +172,9 @@ class LoadedModel:
         targets: dict[str, Array] = {}
         for slot in self._outputs:
             if slot.is_held:
+                into = given.get(slot.name)
+                if into is not None:
+                    slot.check_fits(into)
                 continue
             self._args[self._at[slot.name]] = slot.buffer.address
             if slot.name not in given or self.manifest.counted:
@@ -168,7 +184,7 @@ class LoadedModel:
                 into = slot.new()
             else:
                 slot.check_fits(into)
-                if not _is_writable_in_place(into) or any(
+                if not _is_dense(into) or any(
                     np.may_share_memory(into, other) for other in (*arrays, *targets.values())
                 ):
                     continue
@@ -186,25 +202,24 @@ class LoadedModel:
         them; states only where they are asked for."""
         sizes = self._symbols() if self.manifest.counted else None
         given: Mapping[str, Array | None] = {} if outputs is None else outputs
-        results: dict[str, Array] = {}
+        found: dict[str, Array] = {}
         for slot in self._outputs:
-            name = slot.name
-            if (outputs is not None and name not in outputs) or (outputs is None and slot.is_held):
+            if slot.name not in outputs if outputs is not None else slot.is_held:
                 continue
-            if name in targets:
-                results[name] = targets[name]
-                continue
-            if name in states:
-                array = states[name].copy()
+            if slot.name in targets:
+                found[slot.name] = targets[slot.name]
+            elif slot.name in states:
+                found[slot.name] = states[slot.name].copy()
             else:
-                array = slot.array if sizes is None else slot.part(sizes)
+                found[slot.name] = slot.array if sizes is None else slot.part(sizes)
+        for name, array in found.items():
             into = given.get(name)
             if into is not None:
                 _check_fits(name, into, array.shape, array.dtype)
-            results[name] = array.copy() if into is None else into
-            if into is not None:
-                np.copyto(into, array)
-        return results
+        return {
+            name: array if name in targets else _copied(array, given.get(name))
+            for name, array in found.items()
+        }
 
     def call(self) -> None:
         """Runs the model on whatever the input buffers hold: what `bench` times.
@@ -285,8 +300,8 @@ class LoadedModel:
         inputs: Mapping[str, npt.ArrayLike],
         shapes: Mapping[str, tuple[int, ...]] | None = None,
     ) -> dict[str, int]:
-        """The open dims, by symbol, of the shapes of inputs and of states. Raises InputMismatchError for a size out of
-        range, and where two inputs differ."""
+        """The open dims, by symbol, of the shapes of inputs and of states. Raises
+        InputMismatchError for a size out of range, and where two inputs differ."""
         dims = {dim.step * dim.extent: dim for dim in self.manifest.dims}
         sizes: dict[str, int] = {}
         sums: list[tuple[str, int, int, Extent]] = []  # of dims, which stand alone elsewhere
@@ -531,9 +546,7 @@ class _Slot:
         return self.array, self.buffer.address
 
 
-def _check_fits(
-    name: str, into: Array, shape: tuple[int, ...], dtype: np.dtype[Any]
-) -> None:
+def _check_fits(name: str, into: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     """Raises InputMismatchError for an array that an output of this shape and dtype does not
     fit."""
     if (into.shape, into.dtype) != (shape, dtype):
@@ -542,10 +555,23 @@ def _check_fits(
             f"{into.dtype}{list(into.shape)}",
             hint="give one of that shape and dtype, or None",
         )
+    if not into.flags.writeable:
+        raise InputMismatchError(
+            f"the array for output {name} is read-only",
+            hint="give one that can be written, or None",
+        )
 
 
-def _is_writable_in_place(array: Array) -> bool:
-    return bool(array.flags.c_contiguous and array.flags.aligned and array.flags.writeable)
+def _copied(array: Array, into: Array | None) -> Array:
+    """The array in another, or in a new one."""
+    if into is None:
+        return array.copy()
+    np.copyto(into, array)
+    return into
+
+
+def _is_dense(array: Array) -> bool:
+    return bool(array.flags.c_contiguous and array.flags.aligned)
 
 
 def _address(array: Array) -> int:

@@ -42,8 +42,8 @@ class Session:
         self._loaded = LoadedModel(manifest, library, params, threads, memory_bytes)
         self.threads = threads
         self.memory_bytes = self._loaded.memory_bytes
-        self._states = [State(manifest, spec) for spec in manifest.state]
-        held = frozenset(state.spec.input for state in self._states)
+        self.states = tuple(State(manifest, spec) for spec in manifest.state)
+        held = frozenset(state.spec.input for state in self.states)
         self._names = frozenset(spec.name for spec in manifest.inputs) - held
         self._string_inputs = [spec for spec in manifest.inputs if spec.is_strings]
         self._string_outputs = [spec.name for spec in manifest.outputs if spec.is_strings]
@@ -52,6 +52,11 @@ class Session:
     def manifest(self) -> Manifest:
         """Of the code in use."""
         return self._loaded.manifest
+
+    @property
+    def params(self) -> Buffer | container.Mapped:
+        """The packed parameters that the code in use reads."""
+        return self._loaded.params
 
     @property
     def code(self) -> Loaded:
@@ -86,7 +91,7 @@ class Session:
         if self._string_inputs:
             inputs = {**inputs, **self._codes(inputs)}
         with self._lock:
-            results = self._loaded.run(inputs, outputs, self._states)
+            results = self._loaded.run(inputs, outputs, self.states)
         for name in self._string_outputs:
             if name in results:
                 results[name] = strings_of(results[name])
@@ -95,13 +100,13 @@ class Session:
     def state(self) -> dict[str, Array]:
         """Return a copy of each state, by the name of its input."""
         with self._lock:
-            return {state.spec.input: state.copy() for state in self._states}
+            return {state.spec.input: state.copy() for state in self.states}
 
     def load_state(self, arrays: Mapping[str, npt.ArrayLike]) -> None:
         """Set states to the values of arrays, by the names of their inputs; those that are not
         named stay what they are. Raises InputMismatchError for a name that is no state's and an
         array of another dtype or shape, MemoryLimitError for one beyond a capacity."""
-        states = {state.spec.input: state for state in self._states}
+        states = {state.spec.input: state for state in self.states}
         unknown = sorted(set(arrays) - set(states))
         if unknown:
             raise InputMismatchError(
@@ -116,7 +121,7 @@ class Session:
     def reset(self) -> None:
         """Begin anew: every state is what it was before the first call."""
         with self._lock:
-            for state in self._states:
+            for state in self.states:
                 state.reset()
 
     def _gathered(self, results: dict[str, Array]) -> dict[str, Any]:
@@ -198,7 +203,7 @@ class Session:
         given = ", ".join(sorted(map(str, inputs))) or "none"
         declared = self.manifest.declaration
         constant = sorted(set(inputs).intersection(() if declared is None else declared.defaults))
-        held = [state.spec.input for state in self._states if state.spec.input in inputs]
+        held = [state.spec.input for state in self.states if state.spec.input in inputs]
         hint = ""
         if held:
             hint = f"{held[0]} is a state, which the session keeps: session.load_state sets it"

@@ -217,6 +217,7 @@ class Client(Closing):
         max_layer_error: float = MAX_LAYER_ERROR,
         verify: bool = True,
         precision: str = "f32",
+        states: Mapping[str, str] | None = None,
         name: str | None = None,
         idempotency_key: str | None = None,
         wait_for_device: bool = False,
@@ -264,6 +265,7 @@ class Client(Closing):
             max_layer_error=max_layer_error,
             verify=verify,
             precision=precision,
+            states=states or {},
         )
         if now:
             options.require_tuning()

@@ -103,6 +103,13 @@ class GraphView(_Part):
     left_out: _Count = Field(description="nodes beyond what is shown")
 
 
+class StateView(_Part):
+    """An input and an output that look like one state."""
+
+    input: _Text
+    output: _Text
+
+
 class InspectionDocument(_Part):
     """What a model is."""
 
@@ -116,6 +123,11 @@ class InspectionDocument(_Part):
     open_dims: Annotated[list[OpenDimView], Field(max_length=1000)]
     preconditions: Annotated[list[_Text], Field(max_length=1000)] = Field(
         description="what is taken for granted of the open dims"
+    )
+    states: Annotated[list[StateView], Field(max_length=1000)] = Field(
+        default_factory=list,
+        description="what the option `states` may declare: inputs, and the outputs that may take "
+        "their place",
     )
     problems: Annotated[list[ProblemView], Field(max_length=1001)] = Field(
         description="empty for a model that compiles"

@@ -97,6 +97,13 @@ class Options(BaseModel):
         description="of the worker's machine, to compile with; 0: as many as the worker allows",
     )
 
+    states: dict[Annotated[str, Field(max_length=1000)], Open] = Field(
+        default_factory=dict,
+        max_length=1000,
+        description="inputs that a session keeps between calls, and the outputs that take their "
+        "place: {past: 'present:capacity=1024'}; a * in both names stands for one text",
+    )
+
     def compile_options(self) -> CompileOptions:
         fields = self.model_dump()
         shapes = {name: tuple(dims) for name, dims in fields.pop("shapes").items()}
