@@ -137,6 +137,7 @@ GOOD = {
     "operators": [],
     "open_dims": [],
     "preconditions": [],
+    "states": [{"input": "past", "output": "present"}],
     "problems": [],
     "graph": {"nodes": [], "edges": [], "left_out": 0},
 }
@@ -153,6 +154,7 @@ GOOD = {
         (json.dumps({**GOOD, "operators": [GOOD]}), 503),
         (json.dumps({**GOOD, "graph": {"nodes": [], "edges": [[0, 1 << 40, ""]]}}), 503),
         (json.dumps({**GOOD, "preconditions": [""] * 2000}), 503),
+        (json.dumps({**GOOD, "states": [{"input": "n" * 2000, "output": ""}]}), 503),
         ("[" * 100_000, 503),
         ("\x00", 503),
         (" " * (9 << 20), 503),
