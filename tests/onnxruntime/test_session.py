@@ -144,7 +144,7 @@ def test_bound_memory_is_read_and_written_in_place():
         np.testing.assert_array_equal(y, np.full_like(X, 15))
         first, second = binding.get_outputs()
         assert first.data_ptr() == y.ctypes.data
-        if kind is farrier:  # ONNX Runtime does not tell
+        if kind is farrier:  # ONNX Runtime's session has no addresses.
             assert y.ctypes.data in session._session.addresses
         assert (second.shape(), second.data_type()) == ([2, 3], "tensor(float)")
         np.testing.assert_array_equal(binding.copy_outputs_to_cpu()[1], x)

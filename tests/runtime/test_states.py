@@ -57,7 +57,7 @@ def artifact():
 
 
 class Reference:
-    """What the model does, in numpy."""
+    """The model in numpy."""
 
     def __init__(self):
         self.reset()
@@ -163,12 +163,12 @@ def test_a_full_cache_names_the_state_and_the_way_to_more(artifact):
 
 
 def test_each_session_has_states_of_its_own_and_shares_the_parameters(artifact):
-    one, other = artifact.session(), artifact.session()
-    one.run({"new": tokens(1, 2)})
+    first, other = artifact.session(), artifact.session()
+    first.run({"new": tokens(1, 2)})
     other.run({"new": tokens(3, 1)})
-    assert one.state()["cache"].shape == (1, 2, 2, 16)
+    assert first.state()["cache"].shape == (1, 2, 2, 16)
     assert other.state()["cache"].shape == (3, 2, 1, 16)
-    assert one.params.address == other.params.address
+    assert first.params.address == other.params.address
 
 
 def test_another_batch_than_the_states_have_is_refused(artifact):
@@ -236,10 +236,9 @@ def test_512_tokens_with_state_are_those_without(llama):
     model, artifact = llama
     session = artifact.session()
     stateless = onnxruntime.InferenceSession(model.SerializeToString())
-    names = [one.name for one in stateless.get_outputs()]
-    past = {
-        one.name: np.zeros((1, HEADS, 0, SIZE), np.float32) for one in stateless.get_inputs()[1:]
-    }
+    names = [output.name for output in stateless.get_outputs()]
+    empty = np.zeros((1, HEADS, 0, SIZE), np.float32)
+    past = {argument.name: empty for argument in stateless.get_inputs()[1:]}
     ids = expected_ids = np.array([[3, 1, 4, 1, 5]])
     seen = set()
     for _ in range(512):
@@ -249,7 +248,7 @@ def test_512_tokens_with_state_are_those_without(llama):
         ids = session.run({"ids": ids})["token"][:, -1:]
         assert ids == expected_ids
         seen.add(int(ids[0, 0]))
-    assert len(seen) > 5  # it does not say one thing over and over
+    assert len(seen) > 5  # It does not repeat one token.
     for name, array in session.state().items():
         np.testing.assert_allclose(array, past[name], atol=1e-3)
 

@@ -39,9 +39,9 @@ def tiny_llama(layers=2, seed=3):
     p = Net(seed)
     past = p("Shape", "past_key_values.0.key", start=2, end=3)
     total = p("Squeeze", p("Add", past, p("Shape", "ids", start=1, end=2)))
-    one = p.constant(np.int64(1))
-    positions = p("Unsqueeze", p("Range", p("Squeeze", past), total, one), p.ints(1))
-    keys = p("Unsqueeze", p("Range", p.constant(np.int64(0)), total, one), p.ints(0))
+    step = p.constant(np.int64(1))
+    positions = p("Unsqueeze", p("Range", p("Squeeze", past), total, step), p.ints(1))
+    keys = p("Unsqueeze", p("Range", p.constant(np.int64(0)), total, step), p.ints(0))
     mask = p("LessOrEqual", keys, positions)
     mask = p("Where", mask, p.constant(np.float32(0)), p.constant(np.float32(-1e9)))
     rates = (1e4 ** -(np.arange(0, SIZE, 2) / SIZE)).astype(np.float32)[None]
@@ -60,11 +60,14 @@ def tiny_llama(layers=2, seed=3):
         [
             helper.make_tensor_value_info("ids", TensorProto.INT64, [1, "sequence"]),
             *(
-                helper.make_tensor_value_info(f"past_key_values.{one}", TensorProto.FLOAT, shape)
-                for one in caches
+                helper.make_tensor_value_info(f"past_key_values.{cache}", TensorProto.FLOAT, shape)
+                for cache in caches
             ),
         ],
-        [onnx.ValueInfoProto(name=name) for name in ("token", *(f"present.{c}" for c in caches))],
+        [
+            onnx.ValueInfoProto(name=name)
+            for name in ("token", *(f"present.{cache}" for cache in caches))
+        ],
         p.weights,
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)

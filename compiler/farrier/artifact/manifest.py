@@ -139,7 +139,7 @@ class Manifest:
     # check, then those that single calls take.
     sizes: tuple[int, ...] = ()
     declaration: Declaration | None = None  # what the ONNX file says; older artifacts lack it
-    state: tuple[HeldState, ...] = ()  # inputs that sessions keep, in the order of `inputs`
+    state: tuple[HeldState, ...] = ()  # The order is that of `inputs`.
     format: int = FORMAT
 
     def to_json(self) -> str:
@@ -169,7 +169,7 @@ class Manifest:
                 preconditions=tuple(map(_precondition, raw.pop("preconditions", ()))),
                 counted=tuple(_known(CountedDim, one) for one in raw.pop("counted", ())),
                 sizes=tuple(raw.pop("sizes", ())),
-                state=tuple(_known(HeldState, one) for one in raw.pop("state", ())),
+                state=tuple(_known(HeldState, state) for state in raw.pop("state", ())),
                 **{name: value for name, value in raw.items() if name in _names(cls)},
             )
             manifest._check()

@@ -85,7 +85,7 @@ def _lines(found: Inspection) -> Iterator[str]:
         for one in found.open_dims
     )
     yield from (f"assumed: {one}" for one in found.preconditions)
-    yield from (f"state, if --state {one.input}={one.output} says so" for one in found.states)
+    yield from (f"state, if --state {pair.input}={pair.output} says so" for pair in found.states)
     for use in found.operators:
         op = f"{use.domain}:{use.op}" if use.domain else use.op
         yield f"operator: {op} ×{use.count}" + ("" if use.supported else " (not supported)")

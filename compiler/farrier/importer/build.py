@@ -91,7 +91,8 @@ class ImportedModel:
     `preconditions` are what was assumed of the dims, and `notices` warn of those that leave one
     size of a dim; `axes` are the user's names of each input's
     axes, "" for those that were numbers from the start. `values` leads from the model's names of
-    tensors to the graph's; some of those are constants, or were left out as nobody reads them."""
+    tensors to the graph's; some of those are constants, or were left out as nobody reads them.
+    `states` are inputs and outputs that a session keeps between calls."""
 
     graph: Graph
     input_names: tuple[str, ...]
@@ -103,7 +104,7 @@ class ImportedModel:
     axes: tuple[tuple[str, ...], ...] = ()
     values: Mapping[str, str] = dataclasses.field(default_factory=dict, compare=False)
     notices: tuple[str, ...] = ()
-    states: tuple[HeldState, ...] = ()  # inputs and outputs that a session keeps between calls
+    states: tuple[HeldState, ...] = ()
 
 
 def import_model(

@@ -138,7 +138,7 @@ class Inspection:
     operators: tuple[OperatorUse, ...] = ()
     open_dims: tuple[OpenDim, ...] = ()
     preconditions: tuple[str, ...] = ()
-    states: tuple[Suggestion, ...] = ()  # pairs that look like states
+    states: tuple[Suggestion, ...] = ()  # These are suggestions.
     problems: tuple[Problem, ...] = ()
     graph: ModelGraph = ModelGraph()
 
@@ -257,8 +257,8 @@ def _with_types(whole: Inspection, imported: ImportedModel) -> Inspection:
         open_dims=_open(imported.dims),
         preconditions=tuple(_shown(str(one)) for one in imported.preconditions[:_MOST_NAMES]),
         states=tuple(
-            Suggestion(_shown(one.input), _shown(one.output))
-            for one in suggestions(imported)[:_MOST_NAMES]
+            Suggestion(_shown(pair.input), _shown(pair.output))
+            for pair in suggestions(imported)[:_MOST_NAMES]
         ),
         problems=tuple(
             Problem(

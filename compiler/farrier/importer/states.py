@@ -2,7 +2,7 @@
 
 A growing state is `Concat(state, new)` along one axis. Its memory holds the slices along that axis
 one behind another, whatever the axis is, so that a longer state begins with the shorter one: the
-call stores the new slices behind those that are there, and the buffer may have any room beyond.
+call stores the new slices behind the present ones, and the buffer may have any room beyond.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from farrier.options.states import HeldState, Suggestion, paired, suggested
 
 def with_states(imported: ImportedModel, declared: Mapping[str, str]) -> ImportedModel:
     """Return the model with the states that a user declares (`farrier.options.states`). Raises
-    UsageError for one that does not fit it."""
+    UsageError for a declaration that does not fit it."""
     if not declared:
         return imported
     inputs = dict(zip(imported.input_names, imported.graph.inputs, strict=True))
@@ -46,12 +46,12 @@ def suggestions(imported: ImportedModel) -> tuple[Suggestion, ...]:
 
 def _seen(imported: ImportedModel) -> Sequence[Suggestion]:
     """Every input and output whose types may be those of one state."""
-    found = []
+    pairs_seen = []
     for name, value in zip(imported.input_names, imported.graph.inputs, strict=True):
         for other, result in zip(imported.output_names, imported.graph.outputs, strict=True):
             if _differing(value.type, result.type) is not None:
-                found.append(Suggestion(name, other))
-    return found
+                pairs_seen.append(Suggestion(name, other))
+    return pairs_seen
 
 
 def _differing(past: TensorType, present: TensorType) -> list[int] | None:
@@ -63,7 +63,7 @@ def _differing(past: TensorType, present: TensorType) -> list[int] | None:
 
 
 def _axis(state: HeldState, past: TensorType, present: TensorType) -> int | None:
-    """The axis along which a state grows, None for one that has a fixed size. Raises UsageError
+    """Return the axis along which a state grows, None for a fixed size. Raises UsageError
     where the types are not those of one state."""
     axes = _differing(past, present)
     if axes is None:
@@ -97,8 +97,10 @@ def _axis(state: HeldState, past: TensorType, present: TensorType) -> int | None
 
 def _check_known(imported: ImportedModel, state: HeldState, present: Value) -> None:
     """Raises UsageError for a state whose size a call itself finds out."""
-    given = {symbol for value in imported.graph.inputs for symbol in symbols(value.type.shape)}
-    if not given.issuperset(symbols(present.type.shape)):
+    from_inputs = {
+        symbol for value in imported.graph.inputs for symbol in symbols(value.type.shape)
+    }
+    if not from_inputs.issuperset(symbols(present.type.shape)):
         raise UsageError(
             f"the values of the inputs decide the size of the state {state.input}",
             hint="a state's size follows from the sizes of the inputs",
@@ -106,7 +108,7 @@ def _check_known(imported: ImportedModel, state: HeldState, present: Value) -> N
 
 
 def _joins(graph: Graph, past: Value, present: Value, axis: int) -> bool:
-    """Whether the new state is the old one and, behind it along `axis`, what the call adds."""
+    """Check whether the new state is the old one with additions behind it along `axis`."""
     node = graph.producers().get(present.name)
     return (
         node is not None
@@ -159,7 +161,7 @@ def _with_axis_first(graph: Graph, source: int, target: int, axis: int) -> Graph
         elif node.op == "Concat" and node.inputs[0] == past:
             nodes += _joined_along_first(node, rows, rows_after, first)
             nodes.append(_transpose(rows_after, present, back, node.origin))
-        else:  # for hot sizes it may be another operator
+        else:  # For hot sizes the operator may be another.
             nodes += [node, _transpose(present, rows_after, first, node.origin)]
     inputs, outputs = list(graph.inputs), list(graph.outputs)
     inputs[source], outputs[target] = rows, rows_after

@@ -29,7 +29,7 @@ def hot_asked(model: ImportedModel, hot: Sequence[Hot]) -> Sequence[Hot]:
     """The hot shapes that a user asks for. By default these are the typical sizes, and none where
     a state grows: its size is another at every call."""
     is_default = tuple(hot) == TYPICAL_ALONE
-    return () if is_default and any(one.axis is not None for one in model.states) else hot
+    return () if is_default and any(state.axis is not None for state in model.states) else hot
 
 
 def hot_sizes(dims: Sequence[NamedDim], hot: Sequence[Hot]) -> list[dict[str, int]]:

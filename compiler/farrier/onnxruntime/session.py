@@ -160,7 +160,7 @@ class InferenceSession:
             self._session.load_state(arrays)
 
     def reset(self) -> None:
-        """Sets all states to what they were before the first call."""
+        """Reset all states to their initial values."""
         self._session.reset()
 
     def get_inputs(self) -> list[NodeArg]:

@@ -21,9 +21,9 @@ from farrier.options.shapes import MAX_EXTENT
 HINT = "--state past_key=present_key:capacity=1024"
 _FIELD = re.compile(r"(axis|capacity|initial)=([^,=]+)")
 _DECLARED = re.compile(r"(?P<output>.+?)(?::(?P<fields>(?:axis|capacity|initial)=.*))?", re.DOTALL)
-_SHOWN = 4  # pairs that an error names
-# Words of an input's name, and those that stand in their place in the output's: exporters of
-# Hugging Face's models, ONNX Runtime's generators, and recurrent models.
+_SHOWN = 4  # This many pairs fit into an error.
+# Words of an input's name, with the word in their place in the output's name: exporters of Hugging
+# Face's models, ONNX Runtime's generators, and recurrent models.
 _WORDS = (
     ("past_key_values", "present_key_values"),
     ("past_key_values", "present"),
@@ -63,16 +63,16 @@ class Suggestion:
 
 def parse_states(texts: Sequence[str]) -> dict[str, str]:
     """`["past=present:capacity=1024"]` → `{"past": "present:capacity=1024"}`; raises UsageError."""
-    found: dict[str, str] = {}
+    states: dict[str, str] = {}
     for text in texts:
         name, equals, declared = text.partition("=")
         if not (name and equals and declared):
             raise UsageError(f"cannot read the state {text!r}", hint=HINT)
-        if name in found:
+        if name in states:
             raise UsageError(f"the state {name!r} is declared twice", hint="--state names it once")
         parse_state(name, declared)
-        found[name] = declared
-    return found
+        states[name] = declared
+    return states
 
 
 def parse_state(name: str, declared: str) -> HeldState:
@@ -111,46 +111,46 @@ def paired(
 ) -> list[HeldState]:
     """The states of a model that has these inputs and outputs, in the order of its inputs; those
     that a `*` stands for are all whose names fit. `seen` are pairs that an error may suggest.
-    Raises UsageError for a name that the model lacks, and for one that is in two states."""
-    found: dict[str, HeldState] = {}
+    Raises UsageError for a name that the model lacks, and for a name in two states."""
+    states: dict[str, HeldState] = {}
     for name, text in declared.items():
-        state = parse_state(name, text)
-        fitting = list(_fitting(state, inputs, outputs)) if "*" in name else [state]
+        pattern = parse_state(name, text)
+        fitting = _fitting(pattern, inputs, outputs) if "*" in name else [pattern]
         if not fitting:
-            raise UsageError(f"no input and output fit {name}={state.output}", hint=_known(seen))
-        for one in fitting:
-            for side, names in ((one.input, inputs), (one.output, outputs)):
+            raise UsageError(f"no input and output fit {name}={pattern.output}", hint=_known(seen))
+        for state in fitting:
+            for side, names in ((state.input, inputs), (state.output, outputs)):
                 if side not in names:
                     kind = "input" if names is inputs else "output"
                     raise UsageError(f"the model has no {kind} {side!r}", hint=_known(seen))
-            if one.input in found:
-                raise UsageError(f"the input {one.input} is in two states", hint="name it once")
-            found[one.input] = one
-    taken = [one.output for one in found.values()]
+            if state.input in states:
+                raise UsageError(f"the input {state.input} is in two states", hint="name it once")
+            states[state.input] = state
+    taken = [state.output for state in states.values()]
     for output in taken:
         if taken.count(output) > 1:
             raise UsageError(f"the output {output} is in two states", hint="name it once")
-    return sorted(found.values(), key=lambda one: inputs.index(one.input))
+    return sorted(states.values(), key=lambda state: inputs.index(state.input))
 
 
 def suggested(seen: Collection[Suggestion]) -> tuple[Suggestion, ...]:
     """Those pairs whose names are one name before and after a call."""
     outputs = {pair.output for pair in seen}
-    found: dict[str, Suggestion] = {}
+    pairs: dict[str, Suggestion] = {}
     for pair in seen:
-        if pair.input not in found and pair.output in _renamed(pair.input) & outputs:
-            found[pair.input] = pair
-    return tuple(found.values())
+        if pair.input not in pairs and pair.output in _renamed(pair.input) & outputs:
+            pairs[pair.input] = pair
+    return tuple(pairs.values())
 
 
 def _renamed(name: str) -> set[str]:
     """The names of outputs that the input `name` may come from."""
-    found = set()
+    names = set()
     for before, after in _WORDS:
-        found.add(re.sub(_WORD.format(before), after, name))
-        found.add(name.replace(f"{before}_", f"{after}_", 1))
-        found.add(re.sub(rf"_{before}(?![A-Za-z0-9])", f"_{after}", name))
-    return found - {name}
+        names.add(re.sub(_WORD.format(before), after, name))
+        names.add(name.replace(f"{before}_", f"{after}_", 1))
+        names.add(re.sub(rf"_{before}(?![A-Za-z0-9])", f"_{after}", name))
+    return names - {name}
 
 
 def _fitting(
@@ -173,7 +173,7 @@ def _known(seen: Sequence[Suggestion]) -> str:
     pairs = suggested(seen)
     if not pairs:
         return "`farrier inspect` lists the inputs and outputs"
-    shown = " ".join(f"--state {one.input}={one.output}" for one in pairs[:_SHOWN])
+    shown = " ".join(f"--state {state.input}={state.output}" for state in pairs[:_SHOWN])
     rest = len(pairs) - _SHOWN
     return shown + (f" and {rest} more" if rest > 0 else "")
 

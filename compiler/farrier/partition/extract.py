@@ -212,7 +212,7 @@ class _Flattening:
 
 
 def _is_copy(region: Graph) -> bool:
-    """Whether a kernel leaves its operand's bytes in its result."""
+    """Check whether a kernel leaves its operand's bytes in its result."""
     if [node.op for node in region.nodes] != ["Relayout"]:
         return False
     (node,) = region.nodes

@@ -37,9 +37,9 @@ class Call:
     of the trip counts around it, as far as they are known; both branches of a condition count.
     `dims` are the values of the region's dims, in terms of the model's; where one of `needed` is 0,
     there is nothing to call it for. Where the data decides an extent, `count` is its symbol, and
-    the last output holds its value. One that `copies` its input leaves the output's bytes equal to
-    it, so where both lie at one address, which only the caller of the model can bring about, there
-    is nothing to do either."""
+    the last output holds its value. A call `copies` if it leaves the input's
+    bytes in the output, so where both lie at one address, which only the caller of the model can
+    bring about, there is nothing to do either."""
 
     task: str  # the task's key
     inputs: tuple[Value, ...]

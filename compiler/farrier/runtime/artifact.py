@@ -152,7 +152,7 @@ class Artifact:
         return known
 
     def _shared_params(self) -> Buffer | container.Mapped:
-        """The parameters that a session with states has loaded, else those that are loaded now."""
+        """Return the parameters that a session with states has loaded, or load them."""
         if self.manifest.state:
             for session in self._sessions:
                 if session.manifest == self.manifest:

@@ -27,7 +27,7 @@ from farrier.targets import backend_for, why_not_here
 from farrier_device.memory import ALIGNMENT, Buffer, aligned_buffer, pointers
 
 Array = npt.NDArray[Any]
-_WORTH_ALIGNING = 16 << 10  # bytes: below, numpy's allocator answers in a tenth of a microsecond
+_WORTH_ALIGNING = 16 << 10  # Below, in bytes, aligning takes longer than the stores it saves.
 
 
 def check_runs_here(manifest: Manifest, threads: int) -> None:
@@ -132,8 +132,8 @@ class LoadedModel:
     def _shapes_of(
         self, inputs: Mapping[str, npt.ArrayLike], states: Sequence[State]
     ) -> dict[str, tuple[int, ...]]:
-        """The shapes of the states before this call: those that have not begun have the sizes that
-        the inputs, and the states that have begun, imply."""
+        """Return the shapes of the states before this call. The inputs and the states that have
+        begun imply those of the others."""
         sizes: dict[str, int] = {}
         if any(state.shape is None for state in states):
             dims = {dim.step * dim.extent: dim for dim in self.manifest.dims}
@@ -168,18 +168,18 @@ class LoadedModel:
         that the call cannot write as it goes: not contiguous, or shared with an input or another
         output. Raises InputMismatchError for an array of another shape or dtype."""
         wanted = dict.fromkeys((slot.name for slot in self._outputs), None)
-        given = wanted if outputs is None else outputs
+        arrays_of = wanted if outputs is None else outputs
         targets: dict[str, Array] = {}
         for slot in self._outputs:
             if slot.is_held:
-                into = given.get(slot.name)
+                into = arrays_of.get(slot.name)
                 if into is not None:
                     slot.check_fits(into)
                 continue
             self._args[self._at[slot.name]] = slot.buffer.address
-            if slot.name not in given or self.manifest.counted:
+            if slot.name not in arrays_of or self.manifest.counted:
                 continue
-            into = given[slot.name]
+            into = arrays_of[slot.name]
             if into is None:
                 into = slot.new()
             else:
@@ -201,24 +201,24 @@ class LoadedModel:
         """The outputs: those in `targets` are there, others are copied from where the call wrote
         them; states only where they are asked for."""
         sizes = self._symbols() if self.manifest.counted else None
-        given: Mapping[str, Array | None] = {} if outputs is None else outputs
-        found: dict[str, Array] = {}
+        wanted: Mapping[str, Array | None] = {} if outputs is None else outputs
+        arrays: dict[str, Array] = {}
         for slot in self._outputs:
             if slot.name not in outputs if outputs is not None else slot.is_held:
                 continue
             if slot.name in targets:
-                found[slot.name] = targets[slot.name]
+                arrays[slot.name] = targets[slot.name]
             elif slot.name in states:
-                found[slot.name] = states[slot.name].copy()
+                arrays[slot.name] = states[slot.name].copy()
             else:
-                found[slot.name] = slot.array if sizes is None else slot.part(sizes)
-        for name, array in found.items():
-            into = given.get(name)
+                arrays[slot.name] = slot.array if sizes is None else slot.part(sizes)
+        for name, array in arrays.items():
+            into = wanted.get(name)
             if into is not None:
                 _check_fits(name, into, array.shape, array.dtype)
         return {
-            name: array if name in targets else _copied(array, given.get(name))
-            for name, array in found.items()
+            name: array if name in targets else _copied(array, wanted.get(name))
+            for name, array in arrays.items()
         }
 
     def call(self) -> None:
@@ -283,8 +283,8 @@ class LoadedModel:
         inputs: Mapping[str, npt.ArrayLike],
         shapes: Mapping[str, tuple[int, ...]] | None,
     ) -> bool:
-        """Whether inputs, and states of these `shapes`, have those of the call before, which is
-        quicker told than sizes."""
+        """Check whether inputs, and states of these `shapes`, have those of the call before, which
+        takes less time than to derive sizes."""
         return self._is_laid_out and all(
             (
                 shapes[slot.name]

@@ -103,9 +103,9 @@ class Session:
             return {state.spec.input: state.copy() for state in self.states}
 
     def load_state(self, arrays: Mapping[str, npt.ArrayLike]) -> None:
-        """Set states to the values of arrays, by the names of their inputs; those that are not
-        named stay what they are. Raises InputMismatchError for a name that is no state's and an
-        array of another dtype or shape, MemoryLimitError for one beyond a capacity."""
+        """Set states to the values of arrays, by the names of their inputs; the others stay. Raises
+        InputMismatchError for a name that no state has and an array of another dtype or shape,
+        MemoryLimitError for an array beyond a capacity."""
         states = {state.spec.input: state for state in self.states}
         unknown = sorted(set(arrays) - set(states))
         if unknown:

@@ -30,10 +30,10 @@ class State:
 
     def __init__(self, manifest: Manifest, spec: HeldState) -> None:
         self.spec = spec
-        self.input = next(one for one in manifest.inputs if one.name == spec.input)
+        self.input = next(each for each in manifest.inputs if each.name == spec.input)
         self.dtype = self.input.element.numpy
         self.before = manifest.extents(self.input)
-        after = next(one for one in manifest.outputs if one.name == spec.output)
+        after = next(each for each in manifest.outputs if each.name == spec.output)
         self.after = manifest.extents(after)
         self.shape: tuple[int, ...] | None = None  # None until the first call: it follows from that
         self.moved_bytes = 0
@@ -83,13 +83,13 @@ class State:
         return self._front.address, target.address
 
     def advance(self, sizes: Mapping[str, int]) -> None:
-        """Takes what the call has written as the state."""
+        """Take what the call has written as the state."""
         self.shape = tuple(evaluate(extent, sizes) for extent in self.after)
         if not self.spec.in_place:
             self._front, self._back = self._back, self._front
 
     def reset(self) -> None:
-        """Begins anew; the memory stays."""
+        """Begin anew; the memory stays."""
         self.shape = None
 
     def copy(self) -> Array:
@@ -100,7 +100,7 @@ class State:
         return np.array(self._view(self._front, shape), order="C")
 
     def load(self, array: Array) -> None:
-        """Takes the value of an array, whose dtype and rank are right. Raises MemoryLimitError
+        """Take the value of an array, whose dtype and rank are right. Raises MemoryLimitError
         where it is beyond the capacity."""
         axis, capacity = self.spec.axis, self.spec.capacity
         if axis is not None and capacity and array.shape[axis] > capacity:
