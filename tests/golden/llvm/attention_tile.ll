@@ -14,10 +14,10 @@ entry:
   %v89 = alloca [1728 x i8], align 64 ; add
   %v95 = alloca [576 x i8], align 64 ; matmul
   %v133 = alloca [64 x i8], align 64 ; max
-  %v175 = alloca [576 x i8], align 64 ; exp
-  %v223 = alloca [64 x i8], align 64 ; sum
-  %v257 = alloca [64 x i8], align 64 ; share
-  %v265 = alloca [576 x i8], align 64 ; matmul_1_sum
+  %v230 = alloca [576 x i8], align 64 ; exp
+  %v278 = alloca [64 x i8], align 64 ; sum
+  %v373 = alloca [64 x i8], align 64 ; share
+  %v381 = alloca [576 x i8], align 64 ; matmul_1_sum
   br label %loop11
 loop11:
   %i.packed_values_k_o.13 = phi i64 [ 0, %entry ], [ %v27, %loop11 ]
@@ -171,11 +171,11 @@ loop134:
 done135:
   br label %loop141
 loop141:
-  %i.max_part_max_i0.143 = phi i64 [ 0, %done135 ], [ %v173, %loop141 ]
+  %i.max_part_max_i0.143 = phi i64 [ 0, %done135 ], [ %v228, %loop141 ]
   %v144 = mul i64 %i.max_part_max_i0.143, 192
   %v145 = getelementptr i8, ptr %v89, i64 %v144
-  %v157 = mul i64 %i.max_part_max_i0.143, 4
-  %v158 = getelementptr i8, ptr %v133, i64 %v157
+  %v221 = mul i64 %i.max_part_max_i0.143, 4
+  %v222 = getelementptr i8, ptr %v133, i64 %v221
   %v146 = load <16 x float>, ptr %v145, align 4
   %v147 = fcmp ogt <16 x float> splat (float 0xFFF0000000000000), %v146
   %v148 = select <16 x i1> %v147, <16 x float> splat (float 0xFFF0000000000000), <16 x float> %v146
@@ -183,157 +183,271 @@ loop141:
   %v150 = load <16 x float>, ptr %v149, align 4
   %v151 = fcmp ogt <16 x float> splat (float 0xFFF0000000000000), %v150
   %v152 = select <16 x i1> %v151, <16 x float> splat (float 0xFFF0000000000000), <16 x float> %v150
-  %v153 = fcmp uno <16 x float> %v148, %v148
-  %v154 = call i1 @llvm.vector.reduce.or.v16i1(<16 x i1> %v153)
-  %v155 = call nnan float @llvm.vector.reduce.fmax.v16f32(<16 x float> %v148)
-  %v156 = select i1 %v154, float 0x7FF8000000000000, float %v155
-  %v159 = load float, ptr %v158, align 4
-  %v160 = fcmp ogt float %v159, %v156
-  %v161 = select i1 %v160, float %v159, float %v156
-  %v162 = fcmp uno float %v159, %v159
-  %v163 = select i1 %v162, float %v159, float %v161
-  store float %v163, ptr %v158, align 4
-  %v164 = fcmp uno <16 x float> %v152, %v152
-  %v165 = call i1 @llvm.vector.reduce.or.v16i1(<16 x i1> %v164)
-  %v166 = call nnan float @llvm.vector.reduce.fmax.v16f32(<16 x float> %v152)
-  %v167 = select i1 %v165, float 0x7FF8000000000000, float %v166
-  %v168 = load float, ptr %v158, align 4
-  %v169 = fcmp ogt float %v168, %v167
-  %v170 = select i1 %v169, float %v168, float %v167
-  %v171 = fcmp uno float %v168, %v168
-  %v172 = select i1 %v171, float %v168, float %v170
-  store float %v172, ptr %v158, align 4
-  %v173 = add nuw nsw i64 %i.max_part_max_i0.143, 1
-  %v174 = icmp slt i64 %v173, 9
-  br i1 %v174, label %loop141, label %done142
+  %v153 = extractelement <16 x float> %v148, i64 0
+  %v154 = insertelement <32 x float> poison, float %v153, i64 0
+  %v155 = extractelement <16 x float> %v148, i64 1
+  %v156 = insertelement <32 x float> %v154, float %v155, i64 1
+  %v157 = extractelement <16 x float> %v148, i64 2
+  %v158 = insertelement <32 x float> %v156, float %v157, i64 2
+  %v159 = extractelement <16 x float> %v148, i64 3
+  %v160 = insertelement <32 x float> %v158, float %v159, i64 3
+  %v161 = extractelement <16 x float> %v148, i64 4
+  %v162 = insertelement <32 x float> %v160, float %v161, i64 4
+  %v163 = extractelement <16 x float> %v148, i64 5
+  %v164 = insertelement <32 x float> %v162, float %v163, i64 5
+  %v165 = extractelement <16 x float> %v148, i64 6
+  %v166 = insertelement <32 x float> %v164, float %v165, i64 6
+  %v167 = extractelement <16 x float> %v148, i64 7
+  %v168 = insertelement <32 x float> %v166, float %v167, i64 7
+  %v169 = extractelement <16 x float> %v148, i64 8
+  %v170 = insertelement <32 x float> %v168, float %v169, i64 8
+  %v171 = extractelement <16 x float> %v148, i64 9
+  %v172 = insertelement <32 x float> %v170, float %v171, i64 9
+  %v173 = extractelement <16 x float> %v148, i64 10
+  %v174 = insertelement <32 x float> %v172, float %v173, i64 10
+  %v175 = extractelement <16 x float> %v148, i64 11
+  %v176 = insertelement <32 x float> %v174, float %v175, i64 11
+  %v177 = extractelement <16 x float> %v148, i64 12
+  %v178 = insertelement <32 x float> %v176, float %v177, i64 12
+  %v179 = extractelement <16 x float> %v148, i64 13
+  %v180 = insertelement <32 x float> %v178, float %v179, i64 13
+  %v181 = extractelement <16 x float> %v148, i64 14
+  %v182 = insertelement <32 x float> %v180, float %v181, i64 14
+  %v183 = extractelement <16 x float> %v148, i64 15
+  %v184 = insertelement <32 x float> %v182, float %v183, i64 15
+  %v185 = extractelement <16 x float> %v152, i64 0
+  %v186 = insertelement <32 x float> %v184, float %v185, i64 16
+  %v187 = extractelement <16 x float> %v152, i64 1
+  %v188 = insertelement <32 x float> %v186, float %v187, i64 17
+  %v189 = extractelement <16 x float> %v152, i64 2
+  %v190 = insertelement <32 x float> %v188, float %v189, i64 18
+  %v191 = extractelement <16 x float> %v152, i64 3
+  %v192 = insertelement <32 x float> %v190, float %v191, i64 19
+  %v193 = extractelement <16 x float> %v152, i64 4
+  %v194 = insertelement <32 x float> %v192, float %v193, i64 20
+  %v195 = extractelement <16 x float> %v152, i64 5
+  %v196 = insertelement <32 x float> %v194, float %v195, i64 21
+  %v197 = extractelement <16 x float> %v152, i64 6
+  %v198 = insertelement <32 x float> %v196, float %v197, i64 22
+  %v199 = extractelement <16 x float> %v152, i64 7
+  %v200 = insertelement <32 x float> %v198, float %v199, i64 23
+  %v201 = extractelement <16 x float> %v152, i64 8
+  %v202 = insertelement <32 x float> %v200, float %v201, i64 24
+  %v203 = extractelement <16 x float> %v152, i64 9
+  %v204 = insertelement <32 x float> %v202, float %v203, i64 25
+  %v205 = extractelement <16 x float> %v152, i64 10
+  %v206 = insertelement <32 x float> %v204, float %v205, i64 26
+  %v207 = extractelement <16 x float> %v152, i64 11
+  %v208 = insertelement <32 x float> %v206, float %v207, i64 27
+  %v209 = extractelement <16 x float> %v152, i64 12
+  %v210 = insertelement <32 x float> %v208, float %v209, i64 28
+  %v211 = extractelement <16 x float> %v152, i64 13
+  %v212 = insertelement <32 x float> %v210, float %v211, i64 29
+  %v213 = extractelement <16 x float> %v152, i64 14
+  %v214 = insertelement <32 x float> %v212, float %v213, i64 30
+  %v215 = extractelement <16 x float> %v152, i64 15
+  %v216 = insertelement <32 x float> %v214, float %v215, i64 31
+  %v217 = fcmp uno <32 x float> %v216, %v216
+  %v218 = call i1 @llvm.vector.reduce.or.v32i1(<32 x i1> %v217)
+  %v219 = call nnan float @llvm.vector.reduce.fmax.v32f32(<32 x float> %v216)
+  %v220 = select i1 %v218, float 0x7FF8000000000000, float %v219
+  %v223 = load float, ptr %v222, align 4
+  %v224 = fcmp ogt float %v223, %v220
+  %v225 = select i1 %v224, float %v223, float %v220
+  %v226 = fcmp uno float %v223, %v223
+  %v227 = select i1 %v226, float %v223, float %v225
+  store float %v227, ptr %v222, align 4
+  %v228 = add nuw nsw i64 %i.max_part_max_i0.143, 1
+  %v229 = icmp slt i64 %v228, 9
+  br i1 %v229, label %loop141, label %done142
 done142:
-  br label %loop176
-loop176:
-  %i.exp_i0.178 = phi i64 [ 0, %done142 ], [ %v221, %done180 ]
-  %v182 = mul i64 %i.exp_i0.178, 192
-  %v183 = getelementptr i8, ptr %v89, i64 %v182
-  %v187 = mul i64 %i.exp_i0.178, 4
-  %v188 = getelementptr i8, ptr %v133, i64 %v187
-  %v215 = mul i64 %i.exp_i0.178, 64
-  %v216 = getelementptr i8, ptr %v175, i64 %v215
-  br label %loop179
-loop179:
-  %i.exp_i1_o.181 = phi i64 [ 0, %loop176 ], [ %v219, %loop179 ]
-  %v184 = mul i64 %i.exp_i1_o.181, 64
-  %v185 = getelementptr i8, ptr %v183, i64 %v184
-  %v217 = mul i64 %i.exp_i1_o.181, 32
-  %v218 = getelementptr i8, ptr %v216, i64 %v217
-  %v186 = load <16 x float>, ptr %v185, align 4
-  %v189 = load float, ptr %v188, align 4
-  %v190 = insertelement <16 x float> poison, float %v189, i64 0
-  %v191 = shufflevector <16 x float> %v190, <16 x float> poison, <16 x i32> zeroinitializer
-  %v192 = fsub contract <16 x float> %v186, %v191
-  %v193 = fmul <16 x float> %v192, splat (float 0x3FF7154760000000)
-  %v194 = fadd <16 x float> %v193, splat (float 0x4168000000000000)
-  %v195 = fsub <16 x float> %v194, splat (float 0x4168000000000000)
-  %v196 = bitcast <16 x float> %v194 to <16 x i32>
-  %v197 = call <16 x float> @llvm.fmuladd.v16f32(<16 x float> %v195, <16 x float> splat (float 0xBFE6300000000000), <16 x float> %v192)
-  %v198 = call <16 x float> @llvm.fmuladd.v16f32(<16 x float> %v195, <16 x float> splat (float 0x3F2BD01060000000), <16 x float> %v197)
-  %v199 = call <16 x float> @llvm.fmuladd.v16f32(<16 x float> splat (float 0x3F2A12A420000000), <16 x float> %v198, <16 x float> splat (float 0x3F56D49200000000))
-  %v200 = call <16 x float> @llvm.fmuladd.v16f32(<16 x float> %v199, <16 x float> %v198, <16 x float> splat (float 0x3F81110E00000000))
-  %v201 = call <16 x float> @llvm.fmuladd.v16f32(<16 x float> %v200, <16 x float> %v198, <16 x float> splat (float 0x3FA5554E40000000))
-  %v202 = call <16 x float> @llvm.fmuladd.v16f32(<16 x float> %v201, <16 x float> %v198, <16 x float> splat (float 0x3FC5555560000000))
-  %v203 = call <16 x float> @llvm.fmuladd.v16f32(<16 x float> %v202, <16 x float> %v198, <16 x float> splat (float 0x3FE0000000000000))
-  %v204 = fmul <16 x float> %v198, %v198
-  %v205 = call <16 x float> @llvm.fmuladd.v16f32(<16 x float> %v204, <16 x float> %v203, <16 x float> %v198)
-  %v206 = fadd <16 x float> %v205, splat (float 0x3FF0000000000000)
-  %v207 = fcmp uge <16 x float> %v192, splat (float 0xC055D58A00000000)
-  %v208 = bitcast <16 x i1> %v207 to i16
-  %v209 = call <16 x float> @llvm.x86.avx512.mask.scalef.ps.512(<16 x float> %v206, <16 x float> %v195, <16 x float> zeroinitializer, i16 %v208, i32 4)
-  %v210 = fptrunc <16 x float> %v209 to <16 x bfloat>
-  %v211 = bitcast <16 x bfloat> %v210 to <16 x i16>
-  %v212 = zext <16 x i16> %v211 to <16 x i32>
-  %v213 = shl <16 x i32> %v212, splat (i32 16)
-  %v214 = bitcast <16 x i32> %v213 to <16 x float>
-  store <16 x i16> %v211, ptr %v218, align 2
-  %v219 = add nuw nsw i64 %i.exp_i1_o.181, 1
-  %v220 = icmp slt i64 %v219, 2
-  br i1 %v220, label %loop179, label %done180
-done180:
-  %v221 = add nuw nsw i64 %i.exp_i0.178, 1
-  %v222 = icmp slt i64 %v221, 9
-  br i1 %v222, label %loop176, label %done177
-done177:
-  br label %loop224
-loop224:
-  %i.sum_init_i0.226 = phi i64 [ 0, %done177 ], [ %v229, %loop224 ]
-  %v227 = mul i64 %i.sum_init_i0.226, 4
-  %v228 = getelementptr i8, ptr %v223, i64 %v227
-  store float 0x0000000000000000, ptr %v228, align 4
-  %v229 = add nuw nsw i64 %i.sum_init_i0.226, 1
-  %v230 = icmp slt i64 %v229, 9
-  br i1 %v230, label %loop224, label %done225
-done225:
   br label %loop231
 loop231:
-  %i.sum_part_sum_i0.233 = phi i64 [ 0, %done225 ], [ %v255, %loop231 ]
-  %v234 = mul i64 %i.sum_part_sum_i0.233, 64
-  %v235 = getelementptr i8, ptr %v175, i64 %v234
-  %v248 = mul i64 %i.sum_part_sum_i0.233, 4
-  %v249 = getelementptr i8, ptr %v223, i64 %v248
-  %v236 = load <16 x i16>, ptr %v235, align 2
-  %v237 = zext <16 x i16> %v236 to <16 x i32>
-  %v238 = shl <16 x i32> %v237, splat (i32 16)
-  %v239 = bitcast <16 x i32> %v238 to <16 x float>
-  %v240 = fadd contract <16 x float> splat (float 0x0000000000000000), %v239
-  %v241 = getelementptr i8, ptr %v235, i64 32
-  %v242 = load <16 x i16>, ptr %v241, align 2
-  %v243 = zext <16 x i16> %v242 to <16 x i32>
-  %v244 = shl <16 x i32> %v243, splat (i32 16)
-  %v245 = bitcast <16 x i32> %v244 to <16 x float>
-  %v246 = fadd contract <16 x float> splat (float 0x0000000000000000), %v245
-  %v247 = call reassoc float @llvm.vector.reduce.fadd.v16f32(float 0x8000000000000000, <16 x float> %v240)
-  %v250 = load float, ptr %v249, align 4
-  %v251 = fadd contract float %v250, %v247
-  store float %v251, ptr %v249, align 4
-  %v252 = call reassoc float @llvm.vector.reduce.fadd.v16f32(float 0x8000000000000000, <16 x float> %v246)
-  %v253 = load float, ptr %v249, align 4
-  %v254 = fadd contract float %v253, %v252
-  store float %v254, ptr %v249, align 4
-  %v255 = add nuw nsw i64 %i.sum_part_sum_i0.233, 1
-  %v256 = icmp slt i64 %v255, 9
-  br i1 %v256, label %loop231, label %done232
+  %i.exp_i0.233 = phi i64 [ 0, %done142 ], [ %v276, %done235 ]
+  %v237 = mul i64 %i.exp_i0.233, 192
+  %v238 = getelementptr i8, ptr %v89, i64 %v237
+  %v242 = mul i64 %i.exp_i0.233, 4
+  %v243 = getelementptr i8, ptr %v133, i64 %v242
+  %v270 = mul i64 %i.exp_i0.233, 64
+  %v271 = getelementptr i8, ptr %v230, i64 %v270
+  br label %loop234
+loop234:
+  %i.exp_i1_o.236 = phi i64 [ 0, %loop231 ], [ %v274, %loop234 ]
+  %v239 = mul i64 %i.exp_i1_o.236, 64
+  %v240 = getelementptr i8, ptr %v238, i64 %v239
+  %v272 = mul i64 %i.exp_i1_o.236, 32
+  %v273 = getelementptr i8, ptr %v271, i64 %v272
+  %v241 = load <16 x float>, ptr %v240, align 4
+  %v244 = load float, ptr %v243, align 4
+  %v245 = insertelement <16 x float> poison, float %v244, i64 0
+  %v246 = shufflevector <16 x float> %v245, <16 x float> poison, <16 x i32> zeroinitializer
+  %v247 = fsub contract <16 x float> %v241, %v246
+  %v248 = fmul <16 x float> %v247, splat (float 0x3FF7154760000000)
+  %v249 = fadd <16 x float> %v248, splat (float 0x4168000000000000)
+  %v250 = fsub <16 x float> %v249, splat (float 0x4168000000000000)
+  %v251 = bitcast <16 x float> %v249 to <16 x i32>
+  %v252 = call <16 x float> @llvm.fmuladd.v16f32(<16 x float> %v250, <16 x float> splat (float 0xBFE6300000000000), <16 x float> %v247)
+  %v253 = call <16 x float> @llvm.fmuladd.v16f32(<16 x float> %v250, <16 x float> splat (float 0x3F2BD01060000000), <16 x float> %v252)
+  %v254 = call <16 x float> @llvm.fmuladd.v16f32(<16 x float> splat (float 0x3F2A12A420000000), <16 x float> %v253, <16 x float> splat (float 0x3F56D49200000000))
+  %v255 = call <16 x float> @llvm.fmuladd.v16f32(<16 x float> %v254, <16 x float> %v253, <16 x float> splat (float 0x3F81110E00000000))
+  %v256 = call <16 x float> @llvm.fmuladd.v16f32(<16 x float> %v255, <16 x float> %v253, <16 x float> splat (float 0x3FA5554E40000000))
+  %v257 = call <16 x float> @llvm.fmuladd.v16f32(<16 x float> %v256, <16 x float> %v253, <16 x float> splat (float 0x3FC5555560000000))
+  %v258 = call <16 x float> @llvm.fmuladd.v16f32(<16 x float> %v257, <16 x float> %v253, <16 x float> splat (float 0x3FE0000000000000))
+  %v259 = fmul <16 x float> %v253, %v253
+  %v260 = call <16 x float> @llvm.fmuladd.v16f32(<16 x float> %v259, <16 x float> %v258, <16 x float> %v253)
+  %v261 = fadd <16 x float> %v260, splat (float 0x3FF0000000000000)
+  %v262 = fcmp uge <16 x float> %v247, splat (float 0xC055D58A00000000)
+  %v263 = bitcast <16 x i1> %v262 to i16
+  %v264 = call <16 x float> @llvm.x86.avx512.mask.scalef.ps.512(<16 x float> %v261, <16 x float> %v250, <16 x float> zeroinitializer, i16 %v263, i32 4)
+  %v265 = fptrunc <16 x float> %v264 to <16 x bfloat>
+  %v266 = bitcast <16 x bfloat> %v265 to <16 x i16>
+  %v267 = zext <16 x i16> %v266 to <16 x i32>
+  %v268 = shl <16 x i32> %v267, splat (i32 16)
+  %v269 = bitcast <16 x i32> %v268 to <16 x float>
+  store <16 x i16> %v266, ptr %v273, align 2
+  %v274 = add nuw nsw i64 %i.exp_i1_o.236, 1
+  %v275 = icmp slt i64 %v274, 2
+  br i1 %v275, label %loop234, label %done235
+done235:
+  %v276 = add nuw nsw i64 %i.exp_i0.233, 1
+  %v277 = icmp slt i64 %v276, 9
+  br i1 %v277, label %loop231, label %done232
 done232:
-  %v258 = call <16 x float> @llvm.masked.load.v16f32.p0(ptr align 4 %v223, <16 x i1> <i1 true, i1 true, i1 true, i1 true, i1 true, i1 true, i1 true, i1 true, i1 true, i1 false, i1 false, i1 false, i1 false, i1 false, i1 false, i1 false>, <16 x float> zeroinitializer)
-  %v259 = fdiv <16 x float> splat (float 0x3FF0000000000000), %v258
-  call void @llvm.masked.store.v16f32.p0(<16 x float> %v259, ptr align 4 %v257, <16 x i1> <i1 true, i1 true, i1 true, i1 true, i1 true, i1 true, i1 true, i1 true, i1 true, i1 false, i1 false, i1 false, i1 false, i1 false, i1 false, i1 false>)
-  %v260 = call x86_amx @llvm.x86.tilezero.internal(i16 9, i16 64)
-  %v261 = call x86_amx @llvm.x86.tileloadd64.internal(i16 9, i16 64, ptr %v175, i64 64)
-  %v262 = call x86_amx @llvm.x86.tileloadd64.internal(i16 16, i16 64, ptr %v10, i64 64)
-  %v263 = call float asm sideeffect "vxorps $0, $0, $0\0A\09vaddss $0, $0, $0", "=x"()
-  %v264 = call x86_amx @llvm.x86.tdpbf16ps.internal(i16 9, i16 64, i16 64, x86_amx %v260, x86_amx %v261, x86_amx %v262)
-  call void @llvm.x86.tilestored64.internal(i16 9, i16 64, ptr %v265, i64 64, x86_amx %v264)
-  br label %loop266
-loop266:
-  %i.in_row.268 = phi i64 [ 0, %done232 ], [ %v279, %loop266 ]
-  %v269 = mul i64 %i.in_row.268, 64
-  %v270 = getelementptr i8, ptr %v265, i64 %v269
-  %v272 = mul i64 %i.in_row.268, 4
-  %v273 = getelementptr i8, ptr %v257, i64 %v272
-  %v278 = getelementptr i8, ptr %v9, i64 %v269
-  %v271 = load <16 x float>, ptr %v270, align 4
-  %v274 = load float, ptr %v273, align 4
-  %v275 = insertelement <16 x float> poison, float %v274, i64 0
-  %v276 = shufflevector <16 x float> %v275, <16 x float> poison, <16 x i32> zeroinitializer
-  %v277 = fmul contract <16 x float> %v271, %v276
-  store <16 x float> %v277, ptr %v278, align 4
-  %v279 = add nuw nsw i64 %i.in_row.268, 1
-  %v280 = icmp slt i64 %v279, 9
-  br i1 %v280, label %loop266, label %done267
-done267:
+  br label %loop279
+loop279:
+  %i.sum_init_i0.281 = phi i64 [ 0, %done232 ], [ %v284, %loop279 ]
+  %v282 = mul i64 %i.sum_init_i0.281, 4
+  %v283 = getelementptr i8, ptr %v278, i64 %v282
+  store float 0x0000000000000000, ptr %v283, align 4
+  %v284 = add nuw nsw i64 %i.sum_init_i0.281, 1
+  %v285 = icmp slt i64 %v284, 9
+  br i1 %v285, label %loop279, label %done280
+done280:
+  br label %loop286
+loop286:
+  %i.sum_part_sum_i0.288 = phi i64 [ 0, %done280 ], [ %v371, %loop286 ]
+  %v289 = mul i64 %i.sum_part_sum_i0.288, 64
+  %v290 = getelementptr i8, ptr %v230, i64 %v289
+  %v367 = mul i64 %i.sum_part_sum_i0.288, 4
+  %v368 = getelementptr i8, ptr %v278, i64 %v367
+  %v291 = load <16 x i16>, ptr %v290, align 2
+  %v292 = zext <16 x i16> %v291 to <16 x i32>
+  %v293 = shl <16 x i32> %v292, splat (i32 16)
+  %v294 = bitcast <16 x i32> %v293 to <16 x float>
+  %v295 = fadd contract <16 x float> splat (float 0x0000000000000000), %v294
+  %v296 = getelementptr i8, ptr %v290, i64 32
+  %v297 = load <16 x i16>, ptr %v296, align 2
+  %v298 = zext <16 x i16> %v297 to <16 x i32>
+  %v299 = shl <16 x i32> %v298, splat (i32 16)
+  %v300 = bitcast <16 x i32> %v299 to <16 x float>
+  %v301 = fadd contract <16 x float> splat (float 0x0000000000000000), %v300
+  %v302 = extractelement <16 x float> %v295, i64 0
+  %v303 = insertelement <32 x float> poison, float %v302, i64 0
+  %v304 = extractelement <16 x float> %v295, i64 1
+  %v305 = insertelement <32 x float> %v303, float %v304, i64 1
+  %v306 = extractelement <16 x float> %v295, i64 2
+  %v307 = insertelement <32 x float> %v305, float %v306, i64 2
+  %v308 = extractelement <16 x float> %v295, i64 3
+  %v309 = insertelement <32 x float> %v307, float %v308, i64 3
+  %v310 = extractelement <16 x float> %v295, i64 4
+  %v311 = insertelement <32 x float> %v309, float %v310, i64 4
+  %v312 = extractelement <16 x float> %v295, i64 5
+  %v313 = insertelement <32 x float> %v311, float %v312, i64 5
+  %v314 = extractelement <16 x float> %v295, i64 6
+  %v315 = insertelement <32 x float> %v313, float %v314, i64 6
+  %v316 = extractelement <16 x float> %v295, i64 7
+  %v317 = insertelement <32 x float> %v315, float %v316, i64 7
+  %v318 = extractelement <16 x float> %v295, i64 8
+  %v319 = insertelement <32 x float> %v317, float %v318, i64 8
+  %v320 = extractelement <16 x float> %v295, i64 9
+  %v321 = insertelement <32 x float> %v319, float %v320, i64 9
+  %v322 = extractelement <16 x float> %v295, i64 10
+  %v323 = insertelement <32 x float> %v321, float %v322, i64 10
+  %v324 = extractelement <16 x float> %v295, i64 11
+  %v325 = insertelement <32 x float> %v323, float %v324, i64 11
+  %v326 = extractelement <16 x float> %v295, i64 12
+  %v327 = insertelement <32 x float> %v325, float %v326, i64 12
+  %v328 = extractelement <16 x float> %v295, i64 13
+  %v329 = insertelement <32 x float> %v327, float %v328, i64 13
+  %v330 = extractelement <16 x float> %v295, i64 14
+  %v331 = insertelement <32 x float> %v329, float %v330, i64 14
+  %v332 = extractelement <16 x float> %v295, i64 15
+  %v333 = insertelement <32 x float> %v331, float %v332, i64 15
+  %v334 = extractelement <16 x float> %v301, i64 0
+  %v335 = insertelement <32 x float> %v333, float %v334, i64 16
+  %v336 = extractelement <16 x float> %v301, i64 1
+  %v337 = insertelement <32 x float> %v335, float %v336, i64 17
+  %v338 = extractelement <16 x float> %v301, i64 2
+  %v339 = insertelement <32 x float> %v337, float %v338, i64 18
+  %v340 = extractelement <16 x float> %v301, i64 3
+  %v341 = insertelement <32 x float> %v339, float %v340, i64 19
+  %v342 = extractelement <16 x float> %v301, i64 4
+  %v343 = insertelement <32 x float> %v341, float %v342, i64 20
+  %v344 = extractelement <16 x float> %v301, i64 5
+  %v345 = insertelement <32 x float> %v343, float %v344, i64 21
+  %v346 = extractelement <16 x float> %v301, i64 6
+  %v347 = insertelement <32 x float> %v345, float %v346, i64 22
+  %v348 = extractelement <16 x float> %v301, i64 7
+  %v349 = insertelement <32 x float> %v347, float %v348, i64 23
+  %v350 = extractelement <16 x float> %v301, i64 8
+  %v351 = insertelement <32 x float> %v349, float %v350, i64 24
+  %v352 = extractelement <16 x float> %v301, i64 9
+  %v353 = insertelement <32 x float> %v351, float %v352, i64 25
+  %v354 = extractelement <16 x float> %v301, i64 10
+  %v355 = insertelement <32 x float> %v353, float %v354, i64 26
+  %v356 = extractelement <16 x float> %v301, i64 11
+  %v357 = insertelement <32 x float> %v355, float %v356, i64 27
+  %v358 = extractelement <16 x float> %v301, i64 12
+  %v359 = insertelement <32 x float> %v357, float %v358, i64 28
+  %v360 = extractelement <16 x float> %v301, i64 13
+  %v361 = insertelement <32 x float> %v359, float %v360, i64 29
+  %v362 = extractelement <16 x float> %v301, i64 14
+  %v363 = insertelement <32 x float> %v361, float %v362, i64 30
+  %v364 = extractelement <16 x float> %v301, i64 15
+  %v365 = insertelement <32 x float> %v363, float %v364, i64 31
+  %v366 = call reassoc float @llvm.vector.reduce.fadd.v32f32(float 0x8000000000000000, <32 x float> %v365)
+  %v369 = load float, ptr %v368, align 4
+  %v370 = fadd contract float %v369, %v366
+  store float %v370, ptr %v368, align 4
+  %v371 = add nuw nsw i64 %i.sum_part_sum_i0.288, 1
+  %v372 = icmp slt i64 %v371, 9
+  br i1 %v372, label %loop286, label %done287
+done287:
+  %v374 = call <16 x float> @llvm.masked.load.v16f32.p0(ptr align 4 %v278, <16 x i1> <i1 true, i1 true, i1 true, i1 true, i1 true, i1 true, i1 true, i1 true, i1 true, i1 false, i1 false, i1 false, i1 false, i1 false, i1 false, i1 false>, <16 x float> zeroinitializer)
+  %v375 = fdiv <16 x float> splat (float 0x3FF0000000000000), %v374
+  call void @llvm.masked.store.v16f32.p0(<16 x float> %v375, ptr align 4 %v373, <16 x i1> <i1 true, i1 true, i1 true, i1 true, i1 true, i1 true, i1 true, i1 true, i1 true, i1 false, i1 false, i1 false, i1 false, i1 false, i1 false, i1 false>)
+  %v376 = call x86_amx @llvm.x86.tilezero.internal(i16 9, i16 64)
+  %v377 = call x86_amx @llvm.x86.tileloadd64.internal(i16 9, i16 64, ptr %v230, i64 64)
+  %v378 = call x86_amx @llvm.x86.tileloadd64.internal(i16 16, i16 64, ptr %v10, i64 64)
+  %v379 = call float asm sideeffect "vxorps $0, $0, $0\0A\09vaddss $0, $0, $0", "=x"()
+  %v380 = call x86_amx @llvm.x86.tdpbf16ps.internal(i16 9, i16 64, i16 64, x86_amx %v376, x86_amx %v377, x86_amx %v378)
+  call void @llvm.x86.tilestored64.internal(i16 9, i16 64, ptr %v381, i64 64, x86_amx %v380)
+  br label %loop382
+loop382:
+  %i.in_row.384 = phi i64 [ 0, %done287 ], [ %v395, %loop382 ]
+  %v385 = mul i64 %i.in_row.384, 64
+  %v386 = getelementptr i8, ptr %v381, i64 %v385
+  %v388 = mul i64 %i.in_row.384, 4
+  %v389 = getelementptr i8, ptr %v373, i64 %v388
+  %v394 = getelementptr i8, ptr %v9, i64 %v385
+  %v387 = load <16 x float>, ptr %v386, align 4
+  %v390 = load float, ptr %v389, align 4
+  %v391 = insertelement <16 x float> poison, float %v390, i64 0
+  %v392 = shufflevector <16 x float> %v391, <16 x float> poison, <16 x i32> zeroinitializer
+  %v393 = fmul contract <16 x float> %v387, %v392
+  store <16 x float> %v393, ptr %v394, align 4
+  %v395 = add nuw nsw i64 %i.in_row.384, 1
+  %v396 = icmp slt i64 %v395, 9
+  br i1 %v396, label %loop382, label %done383
+done383:
   ret i32 0
 }
 declare <16 x float> @llvm.fmuladd.v16f32(<16 x float>, <16 x float>, <16 x float>)
 declare <16 x float> @llvm.masked.load.v16f32.p0(ptr, <16 x i1>, <16 x float>)
 declare <16 x float> @llvm.x86.avx512.mask.scalef.ps.512(<16 x float>, <16 x float>, <16 x float>, i16, i32)
-declare float @llvm.vector.reduce.fadd.v16f32(float, <16 x float>)
-declare float @llvm.vector.reduce.fmax.v16f32(<16 x float>)
-declare i1 @llvm.vector.reduce.or.v16i1(<16 x i1>)
+declare float @llvm.vector.reduce.fadd.v32f32(float, <32 x float>)
+declare float @llvm.vector.reduce.fmax.v32f32(<32 x float>)
+declare i1 @llvm.vector.reduce.or.v32i1(<32 x i1>)
 declare void @llvm.masked.store.v16f32.p0(<16 x float>, ptr, <16 x i1>)
 declare void @llvm.masked.store.v16i32.p0(<16 x i32>, ptr, <16 x i1>)
 declare void @llvm.x86.tilestored64.internal(i16, i16, ptr, i64, x86_amx)

@@ -81,7 +81,7 @@ from farrier.targets.cpu.space.nests import run_parallel
 from farrier.targets.cpu.space.operands import PACKED, pack_lane_operand
 from farrier.targets.cpu.space.tiled_sum import TiledSum
 
-RULE = RuleId("attention", version=6)
+RULE = RuleId("attention", version=7)
 _VECTORS = (1, 2, 3, 4, 6)
 _ROWS = (1, 2, 4, 6, 8, 11, 12, 13)
 _BLOCKS = (8, 12, 16, 24, 26, 32, 33, 48, 52, 64, 66, 72, 96, 104, 128, 192)  # query rows

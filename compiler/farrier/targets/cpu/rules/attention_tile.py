@@ -69,7 +69,7 @@ from farrier.targets.cpu.space.operands import PACKED, pack_lane_operand
 from farrier.targets.cpu.space.tile_unit import TileUnit, unit_of
 from farrier.targets.cpu.space.tiled_product import TiledProduct, find_unit
 
-RULE = RuleId("attention_tile", version=1)
+RULE = RuleId("attention_tile", version=2)
 _BLOCKS = (16, 32, 48, 64, 96, 128, 192, 256)  # query rows
 _WORTH = 4.0  # times the products of vectors, that pay for the way of the totals
 

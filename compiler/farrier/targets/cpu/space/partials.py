@@ -41,9 +41,10 @@ def reduce_on_lanes(schedule: Schedule, stage: Stage, width: int, partials: int)
         schedule.compute_at(buffer, f"{buffer}_{name}_{rows[-1]}")
     vector, lanes = schedule.split(part, width)
     schedule.reorder(*others, step, vector, lanes)
-    for prefix in (f"{buffer}_init_{part}", f"{buffer}_{part}"):
-        for made in schedule.split(prefix, width):
-            (schedule.vectorize if made.endswith("_i") else schedule.unroll)(made)
+    first, first_lanes = schedule.split(f"{buffer}_init_{part}", width)
+    schedule.unroll(first)
+    schedule.vectorize(first_lanes)
+    schedule.vectorize(f"{buffer}_{part}")
     schedule.vectorize(lanes)
     schedule.unroll(vector)
     schedule.set_scope(buffer, MemoryScope.REGISTER)
