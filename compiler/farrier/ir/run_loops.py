@@ -59,7 +59,8 @@ def run_loops(
 ) -> dict[str, npt.NDArray[Any]]:
     """Calls the function, its dims bound to numbers, on logical arrays; returns the arrays of the
     parameters that are not among `inputs` by name: logical ones, or with `packed` their memory in
-    its physical shape. `initial` is what some of these hold beforehand.
+    its physical shape. `initial` is what some of these hold beforehand. An array may have another
+    shape of the same size than its parameter: a schedule may join axes that lie together.
 
     Raises CompilerError where the function reads or writes outside a buffer.
     """
@@ -67,7 +68,8 @@ def run_loops(
     given = {**inputs, **(initial or {})}
     for buffer in function.params:
         if buffer.name in given:
-            memory[buffer.name] = _layout(buffer).pack(given[buffer.name]).reshape(-1).tolist()
+            array = given[buffer.name].reshape(buffer.type.static_shape)
+            memory[buffer.name] = _layout(buffer).pack(array).reshape(-1).tolist()
         else:
             memory[buffer.name] = _fresh(buffer)
     namespace: dict[str, Any] = {**_RUNTIME, "memory": memory}

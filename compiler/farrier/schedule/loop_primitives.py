@@ -99,7 +99,7 @@ def _even_steps(extent: Extent, parts: int, most: int, step: int) -> Extent:
 def _split(loop: Stmt, factor: Extent, outer: str, inner: str) -> Stmt:
     assert isinstance(loop, For)
     if isinstance(loop.extent, int):
-        factor = minimum(factor, loop.extent)
+        factor = max(minimum(factor, loop.extent), 1)
     index = e.add(e.mul(Var(outer), factor), Var(inner))
     body = Substitution({loop.var: index}).stmt(loop.body)
     if loop.extent % factor != 0:

@@ -5,29 +5,34 @@ entry:
   %v3 = load ptr, ptr %v2, align 8
   %v4 = getelementptr i8, ptr %args, i64 16
   %v5 = load ptr, ptr %v4, align 8
-  %v6 = getelementptr i8, ptr %v5, i64 0
-  %v7 = getelementptr i8, ptr %v5, i64 64
-  %ctx8 = alloca [64 x i8], align 64
-  %v11 = load ptr, ptr %pool, align 8
-  %v9 = getelementptr i8, ptr %ctx8, i64 0
-  store ptr %v1, ptr %v9
-  %v10 = getelementptr i8, ptr %ctx8, i64 8
-  store ptr %v6, ptr %v10
-  call void %v11(ptr %pool, ptr @sketch_split_threads_split_lanes.body0, ptr %ctx8, i64 8)
-  store float 0xFFF0000000000000, ptr %v7, align 4
-  %v12 = load <8 x float>, ptr %v6, align 4
-  %v13 = fcmp uno <8 x float> %v12, %v12
-  %v14 = call i1 @llvm.vector.reduce.or.v8i1(<8 x i1> %v13)
-  %v15 = call nnan float @llvm.vector.reduce.fmax.v8f32(<8 x float> %v12)
-  %v16 = select i1 %v14, float 0x7FF8000000000000, float %v15
-  %v17 = load float, ptr %v7, align 4
-  %v18 = fcmp ogt float %v17, %v16
-  %v19 = select i1 %v18, float %v17, float %v16
-  %v20 = fcmp uno float %v17, %v17
-  %v21 = select i1 %v20, float %v17, float %v19
-  store float %v21, ptr %v7, align 4
-  %v22 = load float, ptr %v7, align 4
-  store float %v22, ptr %v3, align 4
+  %v6 = getelementptr i8, ptr %args, i64 24
+  %v7 = load ptr, ptr %v6, align 8
+  %v8 = getelementptr i8, ptr %v7, i64 0
+  %v9 = getelementptr i8, ptr %v7, i64 64
+  %ctx10 = alloca [64 x i8], align 64
+  %v13 = load ptr, ptr %pool, align 8
+  %v11 = getelementptr i8, ptr %ctx10, i64 0
+  store ptr %v1, ptr %v11
+  %v12 = getelementptr i8, ptr %ctx10, i64 8
+  store ptr %v8, ptr %v12
+  call void %v13(ptr %pool, ptr @sketch_split_threads_split_lanes.body0, ptr %ctx10, i64 8)
+  store float 0xFFF0000000000000, ptr %v9, align 4
+  %v14 = load <8 x float>, ptr %v8, align 4
+  %v15 = fcmp uno <8 x float> %v14, %v14
+  %v16 = call i1 @llvm.vector.reduce.or.v8i1(<8 x i1> %v15)
+  %v17 = call nnan float @llvm.vector.reduce.fmax.v8f32(<8 x float> %v14)
+  %v18 = select i1 %v16, float 0x7FF8000000000000, float %v17
+  %v19 = load float, ptr %v9, align 4
+  %v20 = fcmp ogt float %v19, %v18
+  %v21 = select i1 %v20, float %v19, float %v18
+  %v22 = fcmp uno float %v19, %v19
+  %v23 = select i1 %v22, float %v19, float %v21
+  store float %v23, ptr %v9, align 4
+  %v24 = load float, ptr %v9, align 4
+  store float %v24, ptr %v3, align 4
+  %v25 = load float, ptr %v3, align 4
+  %v26 = fneg float %v25
+  store float %v26, ptr %v5, align 4
   ret i32 0
 }
 define internal void @sketch_split_threads_split_lanes.body0(ptr %ctx, i64 %begin, i64 %end, i64 %worker) nounwind "min-legal-vector-width"="256" "no-builtins" {
