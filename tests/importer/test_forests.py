@@ -25,21 +25,20 @@ AGGREGATES = ("SUM", "AVERAGE", "MIN", "MAX")
 
 
 def grown(rng, depth, full):
-    """The nodes of a tree, a pair of children each or None, in the order of a walk; a tree that is
-    not `full` goes on in one child of each node."""
+    """The nodes of a tree, a pair of children each or None, in the order of a walk. A tree that is
+    not `full` is a chain, the first nodes of which have a small full tree at their other side."""
     children = []
 
-    def grow(level):
+    def grow(rest, chain):
         at = len(children)
         children.append(None)
-        if level < depth:
-            both = full or level == 0
-            deeper = (both or rng.random() < 0.5, both)
-            pair = [grow(level + 1 if goes else depth) for goes in rng.permutation(deeper)]
-            children[at] = pair if full or rng.random() < 0.5 else pair[::-1]
+        if rest:
+            other = min(rest - 1, 3) if depth - rest < 4 else 0
+            pair = [grow(rest - 1, chain), grow(other if chain else rest - 1, False)]
+            children[at] = pair[:: rng.choice((1, -1))]
         return at
 
-    grow(0)
+    grow(depth, not full)
     return children
 
 
@@ -162,6 +161,14 @@ def test_a_row_has_the_same_result_alone():
     x = rows_of(rng, 40)
     rows = [session.run({"x": x[i : i + 1]})["y0"] for i in range(len(x))]
     np.testing.assert_array_equal(session.run({"x": x})["y0"], np.concatenate(rows))
+
+
+def test_uneven_forests_are_known_as_such():
+    rng = np.random.default_rng(4)
+    for shape, is_uneven in (((20, False), 1), ((8, True), 0), ((6, False), 0)):
+        imported = import_model(model_of([forest(rng, [shape] * 3, ("LEQ",), 1, False)]))
+        (node,) = (node for node in imported.graph.nodes if node.op == "TreeEnsemble")
+        assert node.attr("uneven") == is_uneven
 
 
 def answer(mode, value, x, missing, sets=(), dtype="f4"):

@@ -4,19 +4,20 @@ Every slot is a node or a leaf; a tree lies in one piece, breadth first. A node 
 pair of slots: to the second one if the row's feature is less than the node's split, else, and with
 it for NaN, to the first. A leaf's split is -∞, and its pair is itself, so that a row which has
 arrived stays there: the number of steps is the depth of the tree, and rows do not wait for one
-another's comparisons. `links` holds where a slot's pair starts, and below it, in
-`bits` bits, the feature. Features from `negated` on are the others with the opposite sign, by which
-a node sends NaN the other way; `negated` is 0 if there are none.
+another's comparisons. `links` holds where a slot's pair starts, and below it, in `bits` bits, the
+feature. Features from `negated` on are the others with the opposite sign, by which a node sends NaN
+the other way; `negated` is 0 if there are none.
 
 `leaves` are the numbers of leaves by slot. Their votes are a row of a matrix for each leaf, or if
-most of it were empty, those from first[l] to first[l + 1] of a list. Roots are padded to a multiple
-of `LANES` by leaves without votes. The importer (`rewrites/forest_layout.py`) brings all forms of
-ONNX into this one.
+most of it were empty, those from first[l] to first[l + 1] of a list. In an `uneven` forest most
+walks are much shorter than the trees are deep. Roots are padded to a multiple of `LANES` by leaves
+without votes. The importer (`rewrites/forest_layout.py`) brings all forms of ONNX into this one.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from farrier.ir.expr import BinaryOp
 from farrier.ir.graph import Node
 from farrier.ir.types import DType, TensorType
 from farrier.ops.builder import attributes_of
-from farrier.ops.nest import LoopBuilder, Tensor
+from farrier.ops.nest import LoopBuilder, Tensor, Variable
 from farrier.ops.operator import (
     Array,
     Arrays,
@@ -40,10 +41,11 @@ from farrier.ops.operator import (
     present,
     required,
 )
-from farrier.ops.scalar import Scalar, bits, cast, maximum, minimum, number
+from farrier.ops.scalar import Scalar, bits, both, cast, maximum, minimum, number, unequal
 
 LANES = 8  # Walks at once, which hide the latency of a step; their slots fill the registers.
 _CHUNK = 32  # Rows that visit a tree one after the other while it is in the nearest cache.
+_STEPS = 4  # Steps of an uneven forest for each test of whether a lane has moved.
 _VOTES = 6  # The position of the votes among the inputs.
 _COMBINE = {"sum": np.add, "min": np.minimum, "max": np.maximum}
 
@@ -106,6 +108,7 @@ class _Forest:
     count: int
     bits: int
     aggregate: str
+    is_uneven: bool
 
     @staticmethod
     def of(nest: LoopBuilder, node: Node) -> _Forest:
@@ -122,6 +125,7 @@ class _Forest:
             count=int_attr(attrs, "count"),
             bits=int_attr(attrs, "bits"),
             aggregate=str(attrs["aggregate"]),
+            is_uneven=bool(int_attr(attrs, "uneven")),
         )
 
     def combined(self, total: Scalar, vote: Scalar) -> Scalar:
@@ -205,10 +209,7 @@ def _rows(
     with nest.unrolled(LANES) as lane:
         at[lane] = root
     level = nest.variable(forest.depths[tree], "level")
-    with nest.while_(level.value > 0):
-        with nest.unrolled(LANES) as lane:
-            at[lane] = _step(nest, forest, at[lane], features, base + row + lane)
-        level.value = level.value - 1
+    _walk(nest, forest, at, level, features, lambda lane: base + row + lane)
     with nest.unrolled(LANES) as lane:
         _vote(nest, forest, at[lane], totals, row + lane)
 
@@ -228,12 +229,39 @@ def _trees(
     with nest.unrolled(LANES) as lane:
         at[lane] = forest.roots[group * LANES + lane]
         level.value = maximum(level.value, forest.depths[group * LANES + lane])
-    with nest.while_(level.value > 0):
-        with nest.unrolled(LANES) as lane:
-            at[lane] = _step(nest, forest, at[lane], features, base + row)
-        level.value = level.value - 1
+    _walk(nest, forest, at, level, features, lambda lane: base + row)
     with nest.unrolled(LANES) as lane:
         _vote(nest, forest, at[lane], totals, row)
+
+
+def _walk(
+    nest: LoopBuilder,
+    forest: _Forest,
+    at: Tensor,
+    level: Variable,
+    features: Tensor,
+    row_of: Callable[[Scalar], Scalar],
+) -> None:
+    """Move the lanes' slots `at` down by `level` steps; `row_of` returns a lane's row of features.
+    In an uneven forest, the walk ends early if no lane has moved in the last of a few steps."""
+    if not forest.is_uneven:
+        with nest.while_(level.value > 0):
+            with nest.unrolled(LANES) as lane:
+                at[lane] = _step(nest, forest, at[lane], features, row_of(lane))
+            level.value = level.value - 1
+        return
+    moved = nest.variable(number(1, DType.I64), "moved")
+    with nest.while_(both(level.value > 0, unequal(moved.value, 0))):
+        for _ in range(_STEPS - 1):
+            with nest.unrolled(LANES) as lane:
+                at[lane] = _step(nest, forest, at[lane], features, row_of(lane))
+        moved.value = number(0, DType.I64)
+        with nest.unrolled(LANES) as lane:
+            slot = nest.let(_step(nest, forest, at[lane], features, row_of(lane)), "slot")
+            change = bits(BinaryOp.BIT_XOR, slot, at[lane])
+            moved.value = bits(BinaryOp.BIT_OR, moved.value, change)
+            at[lane] = slot
+        level.value = level.value - _STEPS
 
 
 def _vote(nest: LoopBuilder, forest: _Forest, at: Scalar, totals: Tensor, row: Scalar) -> None:

@@ -23,6 +23,9 @@ Array = npt.NDArray[Any]
 
 MODES = ("LEQ", "LT", "GTE", "GT", "EQ", "NEQ", "MEMBER", "LEAF")
 LEQ, LT, GTE, GT, EQ, NEQ, MEMBER, LEAF = range(len(MODES))
+# A test for whether all lanes have arrived costs a quarter of a step, and the last of 8 lanes often
+# walks most of a tree: it pays off in trees deeper than 8 with a mean leaf in their upper half.
+_SHALLOW, _UNEVEN = 8, 0.5
 _FEW_TARGETS = 4  # The votes of a leaf for up to 4 targets are a row even if most of it is empty.
 
 
@@ -110,7 +113,10 @@ def pack(
         *_votes(votes, -1 - numbers, count, aggregate, kind),
     )
     attrs = {"count": count, "aggregate": aggregate, "trees": trees, "bits": bits}
-    return Packed(arrays, attrs | {"negated": negated})
+    children = np.concatenate([steps.first[order], steps.second[order]])
+    ends = (np.tile(levels[order], 2) + 1)[children < 0]
+    is_uneven = depths.max(initial=0) > _SHALLOW and ends.mean() < _UNEVEN * depths.mean()
+    return Packed(arrays, attrs | {"negated": negated, "uneven": int(is_uneven)})
 
 
 @dataclasses.dataclass(frozen=True)
