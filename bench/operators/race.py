@@ -15,15 +15,15 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import onnxruntime
 
-from bench.compare import difference
 from bench.operators.model import Array, OperatorModel
 from farrier.errors import FarrierError
 from farrier.options import CompileOptions
 from farrier.pipeline import compile_model
 
-# The largest difference, as a share of an output's range: that of the race of models.
+# The largest difference, as a share of an output's magnitude: that of the race of models.
 TOLERANCE = 1e-3
 # The rounding of f16 outputs alone is 5e-4 of each value.
 _NARROW_TOLERANCE = 1e-2
@@ -60,8 +60,8 @@ class Latency:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Row:
-    """One model's result. `error` is the difference from ONNX Runtime as a share of its range, None
-    if ONNX Runtime does not run the model; `rules` are the schedule rules of its kernels.
+    """One model's result. `error` is the difference from ONNX Runtime as a share of its output,
+    None if ONNX Runtime does not run the model; `rules` are the schedule rules of its kernels.
     `failure` is Farrier's message if it does not compile or run the model."""
 
     model: str
@@ -115,7 +115,7 @@ def race(model: OperatorModel, threads: int, effort: Effort, trials: int | None 
         peer = _peer(data, inputs, threads)
         if peer is not None:
             expected = dict(zip(outputs, peer(), strict=True))
-            row = dataclasses.replace(row, error=difference(outputs, expected))
+            row = dataclasses.replace(row, error=_difference(outputs, expected))
             runs.append(peer)
         latencies = [] if row.is_wrong else _take_turns(runs, effort)
     if not latencies:
@@ -123,6 +123,24 @@ def race(model: OperatorModel, threads: int, effort: Effort, trials: int | None 
     return dataclasses.replace(
         row, farrier=latencies[0], peer=latencies[1] if len(latencies) > 1 else None
     )
+
+
+def _difference(outputs: Mapping[str, Array], expected: Mapping[str, Array]) -> float:
+    """Return the largest difference as a share of the largest magnitude of its output; infinite if
+    shapes differ or only one of two values is a number."""
+    return max(_error(outputs[name], array) for name, array in expected.items())
+
+
+def _error(output: Array, expected: Array) -> float:
+    if output.shape != expected.shape:
+        return np.inf
+    wanted, actual = expected.astype(np.float64), output.astype(np.float64)
+    differ = ~((wanted == actual) | (np.isnan(wanted) & np.isnan(actual)))
+    if not differ.any():
+        return 0.0
+    largest = np.abs(wanted[np.isfinite(wanted)]).max(initial=0.0) or 1.0
+    error = float(np.abs(wanted[differ] - actual[differ]).max() / largest)
+    return np.inf if np.isnan(error) else error
 
 
 def _peer(data: bytes, inputs: Mapping[str, Array], threads: int) -> Run | None:

@@ -25,6 +25,7 @@ from farrier.ir.dim import Undecided
 from farrier.ir.graph import Graph
 from farrier.kernels import Builders, Helpers, Kernels, helpers_for, lowered
 from farrier.kernels.choose import choose_defaults
+from farrier.kernels.slow import messages, slow_of_forms
 from farrier.measure import (
     Blobs,
     LocalDevice,
@@ -369,6 +370,9 @@ class _Compilation:
             graph = placed(self.imported, one.graph)
             forms.append(self.form(graph, self.options.tunes, sizes, remake))
         self.steps.part = ""
+        for kernels in slow_of_forms(form.variant.choices for form in forms):
+            for message in messages(kernels):
+                self.listener(Warned(message))
         return forms
 
     def remakes(self, since: Artifact) -> Sequence[Callable[[Graph], Variant]]:

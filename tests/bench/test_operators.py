@@ -11,7 +11,7 @@ import pytest
 
 from bench.operators.__main__ import chosen, main
 from bench.operators.model import Operand, OperatorModel
-from bench.operators.race import Effort, Latency, Row, race
+from bench.operators.race import Effort, Latency, Row, _difference, race
 from bench.operators.report import markdown, summary, table
 from bench.operators.table import MODELS
 from farrier.errors import UsageError
@@ -54,6 +54,20 @@ def test_ratios_are_of_turns_that_ran_together():
     assert summary([row, slow]).endswith("1 above 1.0, 1 above 1.1, 1 above 1.3")
     assert "| a | 2.000 | 2.000 | 1.00 | rows ×2, nest |" in markdown([row], "here")
     assert table([row, Row("b", failure="refused")]).row_count == 2
+
+
+@pytest.mark.parametrize(
+    ("output", "expected", "error"),
+    [
+        ([1000.5], [1000.0], 5e-4),  # A sum of many, whose range as a single value is 0.
+        ([np.nan, np.inf, 2.0], [np.nan, np.inf, 2.0], 0.0),
+        ([np.nan], [1.0], np.inf),
+        ([1.0, 2.0], [1.0], np.inf),
+    ],
+)
+def test_the_error_is_relative_to_the_largest_magnitude(output, expected, error):
+    arrays = [{"y": np.array(values)} for values in (output, expected)]
+    assert _difference(*arrays) == pytest.approx(error)
 
 
 @pytest.mark.parametrize(("error", "wrong"), [(5e-4, False), (2e-3, True), (float("nan"), True)])

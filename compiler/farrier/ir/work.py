@@ -43,8 +43,10 @@ from farrier.ir.types import DType
 _OF_INDICES = frozenset((DType.I64, DType.BOOL))
 
 
-_USUAL_TRIPS = 4  # A guess: the data decides how often a while loop runs.
-_USUALLY_TAKEN = 0.25  # of the times that a condition is tested
+# The iterations of a while loop, and the part of the tests of a condition after which its block
+# runs, where nothing is known of the data.
+USUAL_TRIPS = 4
+USUALLY_TAKEN = 0.25
 
 
 def arithmetic(kernel: TensorProgram | Function) -> int:
@@ -87,9 +89,9 @@ def statements_run(stmt: Stmt, lanes: int) -> float:
             return typical(times) * statements_run(body, lanes)
         case If(_, then, otherwise):
             rest = statements_run(otherwise, lanes) if otherwise is not None else 0
-            return 1 + _USUALLY_TAKEN * statements_run(then, lanes) + rest
+            return 1 + USUALLY_TAKEN * statements_run(then, lanes) + rest
         case While(_, body):
-            return _USUAL_TRIPS * (1 + statements_run(body, lanes))
+            return USUAL_TRIPS * (1 + statements_run(body, lanes))
         case Store() | Prefetch() | Intrinsic():
             return 1
         case _:
@@ -106,7 +108,7 @@ def _of_stmt(stmt: Stmt) -> int:
             rest = _of_stmt(otherwise) if otherwise is not None else 0
             return _of_value(condition, set()) + _of_stmt(then) + rest
         case While(condition, body):
-            return _USUAL_TRIPS * (_of_value(condition, set()) + _of_stmt(body))
+            return USUAL_TRIPS * (_of_value(condition, set()) + _of_stmt(body))
         case Store(_, _, value):
             return _of_value(value, set())
         case Prefetch() | Intrinsic():

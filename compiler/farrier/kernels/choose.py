@@ -27,7 +27,6 @@ from farrier.records.record import pairs
 from farrier.space import Space
 from farrier.targets import Target, backend_of
 
-_SLOW_S = 5e-6  # seconds of a call in serial scalar code that a user should know of
 MARGIN = 0.01  # what a schedule must win over the default by
 
 
@@ -45,6 +44,19 @@ class ScheduledTask:
     operations: int
     measured_s: float | None = None
     origin: str = ""
+
+    @property
+    def seconds(self) -> float:
+        """The seconds of all its calls in a run of the model, as measured or predicted."""
+        measured_s = self.measured_s
+        call_s = self.space.seconds(self.decisions) if measured_s is None else measured_s
+        return self.calls * call_s
+
+    @property
+    def slow_reason(self) -> str | None:
+        """The reason why it runs element by element on one thread; None if it does not."""
+        is_default_rule = self.space.rule_of(self.decisions) == self.space.rule
+        return self.space.slow_reason if is_default_rule else None
 
     def printed(self) -> tuple[str, TensorProgram | Function]:
         """The task's name, and what it computes."""
@@ -112,8 +124,6 @@ def choose_defaults(
             raise _of_model(error, task, calls) from error
         except CompilerError as error:
             raise of_kernel(error, task.symbol, origins.get(key, "")) from error
-        if space.slow_reason is not None and space.seconds(space.default()) > _SLOW_S:
-            listener(Warned(f"{task.name} runs slowly: {space.slow_reason}"))
         for reason in space.passed_over:
             listener(Warned(f"{task.name} is scheduled by the rule {space.rule.name}: {reason}"))
         choices[key] = ScheduledTask(

@@ -138,6 +138,7 @@ def _kernel(
         "origin": "" if call is None else _named(call.origin),
         "calls": calls,
         "share": share,
+        "slow": choice.slow_reason or "",
         "us": us,
         "predicted_us": report.predicted_us,
         "measured_us": report.measured_us,

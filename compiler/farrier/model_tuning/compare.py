@@ -416,8 +416,7 @@ def race_cost(comparison: Comparison, variant: Variant) -> float:
 
 def total(choice: ScheduledTask) -> float:
     """Seconds of a kernel's calls, measured or predicted."""
-    known = choice.measured_s
-    return choice.calls * (choice.space.seconds(choice.decisions) if known is None else known)
+    return choice.seconds
 
 
 def predicted(variant: Variant) -> float:

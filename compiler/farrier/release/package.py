@@ -36,6 +36,7 @@ from farrier.ir.dim import Extent, typical
 from farrier.ir.graph import Constant, Graph, Value
 from farrier.ir.printer import print_ir
 from farrier.ir.types import Shape
+from farrier.kernels.slow import slow_of_forms
 from farrier.model_tuning.compare import Race
 from farrier.model_tuning.variant import Variant
 from farrier.ops import winograd
@@ -95,6 +96,11 @@ def package(
         ],
         "preconditions": list(map(str, imported.preconditions)),
         "warnings": list(imported.notices),
+        "slow": [
+            kernel.to_dict()
+            for kernels in slow_of_forms(each.choices for each in variants)
+            for kernel in kernels
+        ],
         "verification": _figures(verified, precision, emulated),
         "untuned_ms": None if race is None else _latency(np.array(race.default_ns) / 1e6),
         "tuned_ms": None if race is None else _latency(np.array(race.variant_ns) / 1e6),

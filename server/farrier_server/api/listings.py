@@ -64,6 +64,7 @@ class KernelView(_Part):
     origin: _Text = Field(description="the model's nodes that its first call computes")
     calls: _Count = Field(description="of a run at the sizes that are shown; 0: none")
     share: _Number = Field(description="of the time of all kernels")
+    slow: _Text = Field("", description="the reason why it runs without a fast schedule")
     us: _Number = Field(description="measured, else predicted")
     predicted_us: _Number
     measured_us: _Number | None

@@ -28,6 +28,7 @@ export function Kernel({ job, path, kernel, kernels, part }) {
         ["Share of the time", percent(kernel.share)],
         ["Work of a call", kernel.flops > 0 && `${number(kernel.flops / 1e6)} MFLOP`],
         ["Memory of a call", kernel.bytes > 0 && `${number(kernel.bytes / 1e6)} MB`],
+        ["Runs slowly", kernel.slow && html`<${Name} text=${kernel.slow} />`],
         ["Rule", kernel.rule && html`<${Name} text=${kernel.rule} />`],
         ["Schedule", kernel.source],
         ["First computes", kernel.origin && html`<${Name} text=${kernel.origin} />`],
