@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
@@ -90,3 +91,57 @@ def test_products_are_those_of_dequantized_weights(cases, seed):
             tolerance = 1e-5 if case[5] is np.float32 else 1e-3
             atol = tolerance * np.abs(want).max()
             np.testing.assert_allclose(got[name].astype(float), want, rtol=0, atol=atol)
+
+
+def four_bits(rng, name, kind, *shape):
+    low = -8 if kind == TensorProto.INT4 else 0
+    numbers = rng.integers(low, low + 16, shape)
+    return numbers, helper.make_tensor(name, kind, shape, numbers.flatten().tolist())
+
+
+def declared(arrays):
+    kinds = helper.np_dtype_to_tensor_dtype
+    return [
+        helper.make_tensor_value_info(name, kinds(array.dtype), array.shape)
+        for name, array in arrays.items()
+    ]
+
+
+@pytest.mark.parametrize("kind", [TensorProto.INT4, TensorProto.UINT4])
+def test_weights_of_four_bits_stay_in_half_a_byte(kind):
+    """A table, a matrix of rows that no block divides, and a turned one, each dequantized by
+    DequantizeLinear: the artifact holds the codes, scales and zero points in their bits."""
+    rng, block, width = np.random.default_rng(45), 32, 250
+    shapes = {"table": (300, 256, 1), "down": (width, 256, 0), "up": (256, 96, 1)}
+    nodes, constants, real, stored = [], [], {}, 0
+    for name, (*shape, axis) in shapes.items():
+        blocks = list(shape)
+        blocks[axis] = -(-shape[axis] // block)
+        codes, tensor = four_bits(rng, f"{name}_w", kind, *shape)
+        zeros, points = four_bits(rng, f"{name}_z", kind, *blocks)
+        scales = np.asarray(rng.random(blocks) * 0.1, np.float32)
+        spread = [np.repeat(each, block, axis) for each in (scales, zeros)]
+        spread = [each[tuple(map(slice, shape))] for each in spread]
+        real[name] = (codes - spread[1]) * spread[0].astype(float)
+        constants += [tensor, points, numpy_helper.from_array(scales, f"{name}_s")]
+        operands = [f"{name}_{part}" for part in "wsz"]
+        attrs = {"axis": axis, "block_size": block}
+        nodes.append(helper.make_node("DequantizeLinear", operands, [name], **attrs))
+        stored += codes.size / 2 + zeros.size / 2 + scales.nbytes
+    nodes += [
+        helper.make_node("Gather", ["table", "ids"], ["rows"]),
+        helper.make_node("MatMul", ["x", "down"], ["y"]),
+        helper.make_node("Gemm", ["a", "up"], ["b"], transB=1),
+    ]
+    ids = rng.integers(-300, 300, (2, 3))
+    x, a = (rng.standard_normal((2, rows)).astype(np.float32) for rows in (width, 96))
+    feeds = {"ids": ids, "x": x, "a": a}
+    wanted = {"rows": real["table"][ids], "y": x @ real["down"], "b": a @ real["up"].T}
+    results = declared({name: want.astype(np.float32) for name, want in wanted.items()})
+    graph = helper.make_graph(nodes, "g", declared(feeds), results, constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    artifact = farrier.compile(model, verify=False, threads=1)
+    for name, got in artifact.run(feeds).items():
+        atol = 1e-5 * np.abs(wanted[name]).max()
+        np.testing.assert_allclose(got, wanted[name], rtol=0, atol=atol)
+    assert artifact.report["size"]["params_bytes"] <= 1.05 * stored

@@ -195,9 +195,15 @@ def _unpacked(packed: npt.NDArray[np.uint8], dtype: DType, count: int) -> npt.ND
 
     Bytes that are missing or left over show in the length of the result.
     """
-    bits = np.unpackbits(packed, bitorder="little")
-    whole = len(bits) // dtype.bits
+    whole = 8 * len(packed) // dtype.bits
     if len(packed) == -(-count * dtype.bits // 8):
         whole = count
+    if 8 % dtype.bits == 0:
+        parts = np.empty((len(packed), 8 // dtype.bits), np.uint8)
+        for place in range(8 // dtype.bits):
+            parts[:, place] = packed >> np.uint8(dtype.bits * place)
+        parts &= np.uint8((1 << dtype.bits) - 1)
+        return parts.reshape(-1)[:whole]
+    bits = np.unpackbits(packed, bitorder="little")
     rows = bits[: whole * dtype.bits].reshape(whole, dtype.bits)
     return np.packbits(rows, axis=1, bitorder="little").reshape(whole)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from farrier.ir.graph import Constant, Derived, Graph, Node, Value
-from farrier.ir.types import DType, TensorType
+from farrier.ir.types import DType, Shape, TensorType
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -155,6 +155,12 @@ class Rewriter:
             nodes = [rename(node, renamed) for node in nodes]
         constants = tuple(c for name, c in self._constants.items() if name not in made)
         return Graph(self._graph.name, self._graph.inputs, constants, tuple(nodes), tuple(outputs))
+
+
+def extents_constant(shape: Shape, rewriter: Rewriter) -> Value:
+    """A constant of extents, some of which may be dims."""
+    is_known = all(isinstance(extent, int) for extent in shape)
+    return rewriter.constant(np.array(list(shape), np.int64 if is_known else object), "shape")
 
 
 def rename(node: Node, renamed: dict[str, Value]) -> Node:

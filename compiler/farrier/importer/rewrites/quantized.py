@@ -92,7 +92,18 @@ def _aligned(node: RawNode, scope: ImportScope, attrs: dict[str, object]) -> lis
     expected = tuple(ceildiv(n, max(block, 1)) if a == axis else n for a, n in enumerate(shape))
     if block <= 0 or granularity != expected:
         raise Mismatch(f"scales {granularity} for blocks of {block} along axis {axis} of {shape}")
-    if shape[axis] % block:  # every element along the axis gets a scale of its own
+    missing = -shape[axis] % block
+    data = scope.data(x) if missing else None
+    if data is not None and op == "DequantizeLinear":  # Fill the last block, then cut it.
+        fill = [(0, number(missing) if a == axis else 0) for a in range(len(shape))]
+        held = np.pad(data.view(f"u{data.itemsize}"), fill).view(data.dtype)
+        operands = [scope.constant(held), scale, *rest]
+        full = RawNode(node.op, operands, [scope.fresh()], node.attrs, node.origin)
+        (last,) = _aligned(full, scope, attrs)
+        scope.emit(last)
+        cut = [scope.constant(ints([bound])) for bound in (0, shape[axis], axis)]
+        return [RawNode("Slice", [last.outputs[0], *cut], node.outputs, {}, node.origin)]
+    if missing:  # every element along the axis gets a scale of its own
         blocks = scope.constant(np.arange(number(shape[axis])) // block)
         parameters = [scope.add("Gather", name, blocks, axis=axis) for name in parameters]
         return [RawNode(op, [x, *parameters], node.outputs, attrs, node.origin)]

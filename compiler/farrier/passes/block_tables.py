@@ -1,0 +1,133 @@
+"""Tables of quantized rows, gathered as integers that stay in their few bits."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from farrier.ir.graph import Constant, Node, Value, attributes
+from farrier.ir.types import Layout, PhysicalDim, TensorType
+from farrier.ops.operator import normal_axis
+from farrier.passes.block_weights import Source, is_quantized, source_of
+from farrier.passes.rewriting import Rewriter, derived, extents_constant
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Array: TypeAlias = npt.NDArray[Any]
+
+_RUN = 16  # Neighbours whose codes lie alike in their bytes: the lanes of the widest vectors.
+
+
+def gathered_codes(node: Node, rewriter: Rewriter) -> tuple[Node, ...]:
+    """Return the nodes that gather rows of a quantized table in the place of `node`, or none if it
+    is not such a Gather. The rows of a table that was dequantized are dequantized instead; codes of
+    less than a byte share bytes."""
+    if node.op != "Gather":
+        return ()
+    table, indices = node.inputs
+    assert table is not None
+    codes = rewriter.constant_of(table)
+    if codes is not None:
+        packed = _packed(codes, rewriter)
+        if packed is None:
+            return ()
+        return (Node("Gather", (packed, indices), node.outputs, node.attrs, (), node.origin),)
+    source = source_of(table, rewriter)
+    axis = normal_axis(int(node.attr("axis", 0)), table.type.rank)
+    if source is None or indices is None or axis or not _is_by_rows(source, table.type):
+        return ()
+    return tuple(_dequantized_rows(node, source, indices, rewriter))
+
+
+def _is_by_rows(source: Source, table: TensorType) -> bool:
+    """Check whether each row of a table has codes, scales and zero points of its own."""
+    codes, scales, zeros = source.constants
+    kind = codes.value.type
+    if not is_quantized(kind.dtype) or any(step.op != "Reshape" for step in source.path):
+        return False
+    if kind.dtype.bits == 8 and kind.rank == table.rank:  # One scale for each row, or fewer.
+        return False
+    parameters = [scales] if zeros is None or not zeros.value.type.shape else [scales, zeros]
+    rows = table.shape[0]
+    return all(part.value.type.shape[:1] == (rows,) for part in (codes, *parameters))
+
+
+def _dequantized_rows(node: Node, source: Source, indices: Value, rewriter: Rewriter) -> list[Node]:
+    codes, scales, zeros = source.constants
+    (output,), nodes = node.outputs, []
+    lead = indices.type.shape
+
+    def add(op: str, inputs: tuple[Value, ...], kind: TensorType, hint: str, **attrs: Any) -> Value:
+        value = Value(rewriter.fresh(f"{output.name}_{hint}"), kind)
+        nodes.append(Node(op, inputs, (value,), attributes(**attrs), (), node.origin))
+        return value
+
+    def rows_of(constant: Constant, hint: str) -> Value:
+        kind = constant.value.type
+        flat = _flat(constant, rewriter)
+        packed = _packed(flat, rewriter) or flat.value
+        rows = TensorType(kind.dtype, (*lead, *flat.value.type.shape[1:]))
+        gathered = add("Gather", (packed, indices), rows, hint, axis=0)
+        shape = (*lead, *kind.shape[1:])
+        if shape == rows.shape:
+            return gathered
+        to = extents_constant(shape, rewriter)
+        whole = TensorType(kind.dtype, shape)
+        return add("Reshape", (gathered, to), whole, f"{hint}_blocks", allowzero=0)
+
+    operands = [rows_of(codes, "codes"), rows_of(scales, "scales")]
+    if zeros is not None:
+        operands.append(zeros.value if not zeros.value.type.shape else rows_of(zeros, "zeros"))
+    kind = TensorType(output.type.dtype, operands[0].type.shape)
+    if kind.shape == output.type.shape:
+        nodes.append(Node("DequantizeLinear", tuple(operands), (output,), source.node.attrs))
+        return nodes
+    attrs = dict(source.node.attrs)
+    real = add("DequantizeLinear", tuple(operands), kind, "real", **attrs)
+    to = extents_constant(output.type.shape, rewriter)
+    nodes.append(Node("Reshape", (real, to), (output,), attributes(allowzero=0)))
+    return nodes
+
+
+def _flat(constant: Constant, rewriter: Rewriter) -> Constant:
+    """A table [rows, elements of a row]."""
+    kind = constant.value.type
+    if kind.rank == 2:
+        return constant
+    rows, *rest = kind.static_shape
+    flat = TensorType(kind.dtype, (rows, math.prod(rest)))
+
+    def flatten(array: Array) -> Array:
+        return array.reshape(flat.static_shape).view()
+
+    content = derived(flat, (constant,), flatten, f"flat {flat}")
+    return Constant(rewriter.constant(content, f"{constant.value.name}_flat"), content)
+
+
+def _packed(codes: Constant, rewriter: Rewriter) -> Value | None:
+    """A constant of integers of less than a byte, whose neighbours share bytes; None for any other
+    constant."""
+    kind = codes.value.type
+    if not (kind.dtype.is_integer and kind.dtype.bits < 8 and kind.rank and kind.layout is None):
+        return None
+    last, count = kind.static_shape[-1], 8 // kind.dtype.bits
+    axis = kind.rank - 1
+    dims: tuple[PhysicalDim, ...] = tuple(PhysicalDim(other) for other in range(axis))
+    if last % (_RUN * count) == 0:
+        dims += (
+            PhysicalDim(axis, _RUN * count),
+            PhysicalDim(axis, 1, _RUN),
+            PhysicalDim(axis, _RUN, count),
+        )
+    elif last % count == 0:
+        dims += (PhysicalDim(axis),)
+    else:
+        return None
+    layout = Layout(dims, (), count)
+    value = Value(
+        rewriter.fresh(f"{codes.value.name}_packed"),
+        TensorType(kind.dtype, kind.shape, layout),
+    )
+    rewriter.define(value, codes.content)
+    return value

@@ -1,0 +1,253 @@
+"""The constants behind a matrix that was dequantized from blocks of integers."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from farrier.ir.graph import Constant, Node, Value
+from farrier.ir.types import DType, TensorType
+from farrier.passes.rewriting import Rewriter, derived
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Array: TypeAlias = npt.NDArray[Any]
+
+_FEWEST = 8  # Columns that are worth a kernel of their own: a vector of AVX2.
+_UNSIGNED = {DType.I4: DType.U4, DType.I2: DType.U2}
+_COLUMN, _BLOCK, _WITHIN = "column", "block", "within"  # The meanings of an axis of weights.
+
+Axis: TypeAlias = tuple[str, ...]  # The meaning of an axis; several if axes were merged.
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BlockWeights:
+    """A dequantized matrix [rows, columns] as constants."""
+
+    codes: Value  # [blocks, block, columns]
+    scales: Value  # [blocks, columns], as are the zero points
+    zeros: Value | None
+    zero: int  # The zero point of all codes if `zeros` is None.
+    rows: int
+
+
+def block_weights(value: Value, turned: bool, rewriter: Rewriter) -> BlockWeights | None:
+    """Return the constants that a matrix was dequantized from, or None. If `turned`, the matrix is
+    [columns, rows]."""
+    source = source_of(value, rewriter)
+    if source is None:
+        return None
+    (codes, scales, zeros), path = source.constants, source.path
+    axes = _axes(codes.value.type, scales.value.type, value.type)
+    if axes is None:
+        return None
+    moved, rows = _moved(axes, path, rewriter)
+    order: list[Axis] = [(_BLOCK, _WITHIN), (_COLUMN,)]
+    if _BLOCK not in axes:
+        order[0] = (_WITHIN,)
+    is_worth = codes.value.type.dtype.bits < 8 or _BLOCK in axes
+    if moved != (order[::-1] if turned else order) or not is_worth:
+        return None
+    return _Parts(rewriter, axes, codes, scales, zeros).weights(rows)
+
+
+_MOVES = frozenset(("Reshape", "Transpose", "Slice", "Cast"))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Source:
+    """The DequantizeLinear that makes a tensor of constants: codes, scales and zero points. `path`
+    are the nodes behind it that move elements, the last one first."""
+
+    node: Node
+    constants: tuple[Constant, Constant, Constant | None]
+    path: list[Node]
+
+
+def source_of(value: Value | None, rewriter: Rewriter) -> Source | None:
+    """Return the source of a dequantized value, or None."""
+    path: list[Node] = []
+    node = rewriter.producer(value)
+    while node is not None and node.op in _MOVES:
+        path.append(node)
+        node = rewriter.producer(node.inputs[0])
+    if node is None or node.op != "DequantizeLinear":
+        return None
+    codes, scales, *others = [rewriter.constant_of(operand) for operand in node.inputs]
+    if codes is None or scales is None or None in others:
+        return None
+    zeros = others[0] if others else None
+    if zeros is not None:
+        is_one = not zeros.value.type.shape and zeros.value.type.dtype.is_integer
+        if not is_one and zeros.value.type.shape != scales.value.type.shape:
+            return None
+    return Source(node, (codes, scales, zeros), path)
+
+
+def is_quantized(dtype: DType) -> bool:
+    """Check whether codes may have the element type: an integer of a byte or less."""
+    return dtype.is_integer and dtype.bits <= 8
+
+
+def _axes(codes: TensorType, scales: TensorType, matrix: TensorType) -> tuple[str, ...] | None:
+    """Return the meaning of each axis of the codes, by the axis along which scales repeat."""
+    if not (is_quantized(codes.dtype) and matrix.is_static):
+        return None
+    shape = codes.static_shape
+    if len(shape) == 2 and scales.size == 1:
+        return None
+    if len(shape) not in (2, 3) or scales.rank != len(shape):
+        return None
+    pairs = list(zip(scales.static_shape, shape, strict=True))
+    within = [axis for axis, (scale, whole) in enumerate(pairs) if scale == 1 and whole > 1]
+    if len(within) != 1 or any(scale not in (1, whole) for scale, whole in pairs):
+        return None
+    (at,) = within
+    if len(shape) == 2:
+        return (_WITHIN, _COLUMN) if at == 0 else (_COLUMN, _WITHIN)
+    if at == 1:
+        return (_BLOCK, _WITHIN, _COLUMN)
+    return (_COLUMN, _BLOCK, _WITHIN) if at == 2 else None
+
+
+def _moved(
+    axes: tuple[str, ...], path: Sequence[Node], rewriter: Rewriter
+) -> tuple[list[Axis] | None, int]:
+    """Return the meanings of the axes after the nodes of `path`, whose last node stands first, and
+    the number of rows; None if a node does more than merge, permute or cut axes."""
+    now: list[Axis] = [(axis,) for axis in axes]
+    for node in reversed(path):
+        before, after = node.inputs[0], node.outputs[0]
+        assert before is not None
+        if node.op == "Reshape":
+            merged = _merged(now, before.type.static_shape, after.type.static_shape)
+            if merged is None:
+                return None, 0
+            now = merged
+        elif node.op == "Transpose":
+            order = node.attr("perm") or tuple(reversed(range(len(now))))
+            now = [now[axis] for axis in order]
+        elif node.op == "Slice" and not _cuts_rows(now, node, rewriter):
+            return None, 0
+    if not path:
+        end = None
+    else:
+        end = path[0].outputs[0].type.static_shape
+    rows = next((at for at, axis in enumerate(now) if _WITHIN in axis), 0)
+    return now, 0 if end is None else end[rows]
+
+
+def _merged(axes: list[Axis], before: tuple[int, ...], after: tuple[int, ...]) -> list[Axis] | None:
+    """Return the meanings of the axes after a Reshape, or None unless it merges neighbours."""
+    merged: list[Axis] = []
+    pairs = iter(zip(axes, before, strict=True))
+    for extent in after:
+        axis, size = next(pairs, ((), 0))
+        while size < extent:
+            more, times = next(pairs, ((), 0))
+            if not times:
+                return None
+            axis, size = (*axis, *more), size * times
+        if size != extent:
+            return None
+        merged.append(axis)
+    return None if next(pairs, None) else merged
+
+
+def _cuts_rows(axes: list[Axis], node: Node, rewriter: Rewriter) -> bool:
+    """Check whether a Slice only drops rows that fill up the last block."""
+    before, after = node.inputs[0], node.outputs[0]
+    assert before is not None
+    steps = rewriter.data(node.inputs[4]) if len(node.inputs) > 4 else None
+    starts = rewriter.data(node.inputs[1])
+    if starts is None or starts.any() or (steps is not None and (steps != 1).any()):
+        return False
+    pairs = zip(axes, before.type.shape, after.type.shape, strict=True)
+    return all(old == new or _WITHIN in axis for axis, old, new in pairs)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Parts:
+    """The constants of a dequantized tensor, and what its axes stand for."""
+
+    rewriter: Rewriter
+    axes: tuple[str, ...]
+    codes: Constant
+    scales: Constant
+    zeros: Constant | None
+
+    def weights(self, rows: int) -> BlockWeights | None:
+        """The constants as a kernel reads them; None where columns are few."""
+        extents = dict(zip(self.axes, self.codes.value.type.static_shape, strict=True))
+        blocks, block, columns = extents.get(_BLOCK, 1), extents[_WITHIN], extents[_COLUMN]
+        if columns < _FEWEST:
+            return None
+        kind = self.codes.value.type.dtype
+        per_byte = 8 // kind.bits
+        held = -(-block // per_byte) * per_byte
+        if held != block and blocks > 1:
+            return None
+        middle = 1 << kind.bits - 1 if kind.is_signed and kind.bits < 8 else 0
+        unsigned = _UNSIGNED.get(kind, kind)
+        order = [self.axes.index(axis) for axis in (_BLOCK, _WITHIN, _COLUMN) if axis in self.axes]
+
+        def codes(array: Array) -> Array:
+            ordered: Array = array.transpose(order).reshape(blocks, block, columns)
+            if held != block:
+                ordered = np.pad(ordered.view(np.uint8), ((0, 0), (0, held - block), (0, 0)))
+            return _raised(ordered.view(kind.numpy), kind, middle)
+
+        shape = TensorType(unsigned, (blocks, held, columns))
+        key = f"codes of blocks {order} {shape}"
+        ordered = self.rewriter.constant(
+            derived(shape, (self.codes,), codes, key), f"{self.codes.value.name}_codes"
+        )
+        scales = self._parameter(self.scales, order, (blocks, columns), 0, "scales")
+        zeros, zero = self._zeros(order, (blocks, columns), middle)
+        return BlockWeights(ordered, scales, zeros, zero, rows or blocks * block)
+
+    def _zeros(
+        self, order: list[int], shape: tuple[int, int], middle: int
+    ) -> tuple[Value | None, int]:
+        """The zero points of unsigned codes: constants, or a number where they are all alike."""
+        if self.zeros is None:
+            return None, middle
+        data = self.zeros.made().astype(np.float32)
+        first = float(data.flat[0])
+        if first.is_integer() and (data == first).all():
+            return None, int(first) + middle
+        return self._parameter(self.zeros, order, shape, middle, "zeros"), 0
+
+    def _parameter(
+        self, constant: Constant, order: list[int], shape: tuple[int, int], middle: int, hint: str
+    ) -> Value:
+        """Scales or zero points [blocks, columns]; `constant` is as a DequantizeLinear has them."""
+        kind = constant.value.type.dtype
+        unsigned = _UNSIGNED.get(kind, kind)
+
+        def parameter(array: Array) -> Array:
+            ordered: Array = np.ascontiguousarray(array.transpose(order).reshape(shape))
+            if middle and kind.is_float:
+                return np.asarray(ordered + middle, kind.numpy)
+            return _raised(ordered, kind, middle)
+
+        content = derived(
+            TensorType(unsigned, shape),
+            (constant,),
+            parameter,
+            f"{hint} of blocks {order} {middle}",
+        )
+        return self.rewriter.constant(content, f"{constant.value.name}_{hint}")
+
+
+def _raised(codes: Array, kind: DType, middle: int) -> Array:
+    """Integers of less than a byte with `middle` added, unsigned; others, whose middle is 0, as
+    they are."""
+    if not middle:
+        return codes
+    mask = np.uint8((1 << kind.bits) - 1)
+    return ((codes.view(np.uint8) + np.uint8(middle)) & mask).view(_UNSIGNED[kind].numpy)
