@@ -1,22 +1,32 @@
-"""Sketches of random programs compute what the interpreter does."""
+"""Sketches compute what the interpreter does, and a search may choose them."""
 
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from space_programs import TARGET
+from space_programs import TARGET, matmul
 
 from farrier.ir.evaluate import evaluate
+from farrier.ir.loop import For, LoopKind
+from farrier.ir.parser import parse_ir
+from farrier.ir.printer import print_ir
 from farrier.ir.run_loops import run_loops
+from farrier.ir.statements import walk_stmts
 from farrier.ir.verify_kernel import verify_function
-from farrier.targets.cpu.rules import sketch
+from farrier.ir.work import statements_run
+from farrier.lower.loops import to_loops
+from farrier.schedule.errors import ScheduleError
+from farrier.space.sketch.derive import DERIVATIONS
+from farrier.targets.cpu.rules import for_program, sketch
+from tests.ir.bind import bind
 from tests.space.random_programs import programs
 
 EACH = 5  # The candidates that are run of each program, the default among them.
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(programs(), st.integers(0, 2**32 - 1))
 def test_sketches_of_random_programs_equal_the_interpreter(program, seed):
     check_program(program, seed)
@@ -40,6 +50,8 @@ def check_program(program, seed):
     candidates = space.candidates()
     picked = np.random.default_rng(seed).permutation(len(candidates))[: EACH - 1]
     chosen = [space.default(), *map(space.decisions, candidates[picked])]
+    for row, decisions in zip(candidates[picked], chosen[1:], strict=True):
+        assert (space.row(decisions) == row).all()
     for decisions in chosen:
         function = space.build(decisions)
         verify_function(function)
@@ -47,3 +59,164 @@ def check_program(program, seed):
             np.testing.assert_allclose(
                 array, expected[name], rtol=1e-5, atol=0, err_msg=f"{name} of {decisions}"
             )
+
+
+@pytest.mark.slow
+@settings(max_examples=1000, deadline=None)
+@given(programs(most=6), st.integers(0, 2**32 - 1))
+def test_sketches_of_a_thousand_random_programs_equal_the_interpreter(program, seed):
+    check_program(program, seed)
+
+
+def kinds_of(function):
+    """The kinds of the loops of a function, and the most iterations of those of each kind."""
+    loops = [stmt for stmt in walk_stmts(function.body) if isinstance(stmt, For)]
+    return {loop.kind: max(o.extent for o in loops if o.kind is loop.kind) for loop in loops}
+
+
+# Programs that no rule knew before there were sketches: scalar results, bytes, several outputs.
+FORMER_FALLBACKS = {
+    "a sum of everything": """@program
+def p(x: f32[400, 1000]):
+    y: f32[()]
+    y[()] = sum(x[i, j] for i, j in axes(400, 1000))
+    return y
+""",
+    "maxima of bytes along rows": """@program
+def p(x: u8[300, 1000]):
+    y: u8[300]
+    for i in axes(300):
+        y[i] = max(x[i, k] for k in axes(1000))
+    return y
+""",
+    "maxima of bytes along columns": """@program
+def p(x: u8[300, 1000]):
+    y: u8[1000]
+    for j in axes(1000):
+        y[j] = max(x[k, j] for k in axes(300))
+    return y
+""",
+    "a sum and what it normalizes": """@program
+def p(x: f32[300, 100]):
+    s: f32[300]
+    for i in axes(300):
+        s[i] = sum(x[i, k] for k in axes(100))
+    y: f32[300, 100]
+    for i, j in axes(300, 100):
+        y[i, j] = x[i, j] - s[i]
+    return s, y
+""",
+    "an output that another reads": """@program
+def p(x: f32[300, 100]):
+    t: f32[300, 100]
+    for i, j in axes(300, 100):
+        t[i, j] = x[i, j] * 2.0
+    y: f32[300, 100]
+    for i, j in axes(300, 100):
+        y[i, j] = t[i, j] + t[i, 99 - j]
+    return t, y
+""",
+}
+
+
+@pytest.mark.parametrize("name", FORMER_FALLBACKS)
+def test_what_no_rule_knows_runs_as_vectors_on_threads(name):
+    program = parse_ir(FORMER_FALLBACKS[name])
+    space = for_program(program, TARGET, 2)
+    assert space.rule.name.startswith("sketch/")
+    assert space.slow_reason is None
+    naive = statements_run(to_loops(program).body, lanes=4)
+    function = space.build(space.default())
+    # With four lanes, a quarter of the statements and what begins and ends tiles.
+    assert statements_run(function.body, lanes=4) < naive / 2.5
+    assert kinds_of(function)[LoopKind.VECTORIZED] == 4
+    assert LoopKind.PARALLEL in kinds_of(function)
+
+
+def test_thirty_stages_that_are_each_read_twice_stay_small():
+    stages = "".join(
+        f"""    t{n}: f32[6, 9] in workspace
+    for i, j in axes(6, 9):
+        t{n}[i, j] = {source}[i, j] * 0.5 + {source}[i, 8 - j]
+"""
+        for n, source in enumerate(["x", *(f"t{n}" for n in range(29))])
+    )
+    program = parse_ir(f"""@program
+def p(x: f32[6, 9]):
+{stages}    y: f32[6]
+    for i in axes(6):
+        y[i] = max(t29[i, k] for k in axes(9))
+    return y
+""")
+    check_program(program, 0)
+    space = sketch.space(program, TARGET, 2)
+    assert len(print_ir(space.build(space.default()))) < 100_000
+
+
+OPEN = """@program(n=dim(0, 40, 12), m=dim(0, 30, 9))
+def p(x: u8[n, m], w: u8[m, n]):
+    s: u8[n]
+    for i in axes(n):
+        s[i] = sum(x[i, k] * w[k, i] for k in axes(m))
+    y: u8[n, m]
+    for i, j in axes(n, m):
+        y[i, j] = x[i, j] + s[i]
+    return s, y
+"""
+
+
+def test_programs_whose_dims_are_all_open_run_at_every_size():
+    program = parse_ir(OPEN)
+    space = sketch.space(program, TARGET, 2)
+    assert space.slow_reason is None
+    functions = [space.build(each) for each in space.defaults()]
+    for sizes in ((0, 0), (0, 3), (5, 0), (1, 1), (7, 30), (40, 9), (12, 8)):
+        numbers = dict(zip(program.dims, sizes, strict=True))
+        inputs = small_integers(bind(program, numbers), 0)
+        expected = evaluate(bind(program, numbers), inputs)
+        for function in functions:
+            for name, array in run_loops(bind(function, numbers), inputs).items():
+                np.testing.assert_array_equal(array, expected[name], err_msg=f"{name} {sizes}")
+
+
+def test_a_maximum_with_nan_is_nan():
+    program = parse_ir(FORMER_FALLBACKS["a sum of everything"].replace("sum", "max"))
+    x = np.zeros((400, 1000), np.float32)
+    x[250, 333] = np.nan
+    space = sketch.space(program, TARGET, 2)
+    assert np.isnan(run_loops(space.build(space.default()), {"x": x})["y"])
+
+
+def test_a_program_that_no_schedule_applies_to_names_the_reason(monkeypatch):
+    def refuse(derivation, schedule, decisions):
+        raise ScheduleError("vectorize", "lanes conflict", schedule.function)
+
+    for each in DERIVATIONS:
+        monkeypatch.setattr(each, "schedule", refuse)
+    space = sketch.space(parse_ir(OPEN), TARGET, 2)
+    assert space.rule.name == "sketch/serial"
+    assert "lanes conflict" in space.slow_reason
+
+
+def test_defaults_derive_no_sketch_and_a_search_has_them(monkeypatch):
+    program = matmul(6, 16, 33).program
+    space = for_program(program, TARGET, 2)
+    with monkeypatch.context() as patched:
+        patched.setattr(sketch, "spaces", None)
+        assert space.rule_of(space.default()).name == "register_tile"
+        space.build(space.default())
+        assert space.seconds(space.default()) > 0
+        assert space.derived_size == space.built_in.size
+    defaults = space.defaults()
+    assert [space.rule_of(each).name for each in defaults[:2]] == [
+        "register_tile",
+        "sketch/tile-registers",
+    ]
+    assert all(space.rule_of(each) in space.rules for each in defaults)
+    assert space.size > space.built_in.size
+    candidates = space.candidates()
+    learned = space.is_learned(candidates)
+    assert learned.any()
+    assert not learned.all()
+    # What ranks behind the default of the built-in rule in seconds stays there.
+    assert space.costs()[~learned].min() >= space.costs()[learned].min()

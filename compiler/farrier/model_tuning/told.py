@@ -38,7 +38,7 @@ def _row(choice: ScheduledTask, share: float) -> TaskSchedule:
         share=share,
         rule=rule.name,
         version=rule.version,
-        space=space.size,
+        space=space.derived_size,
         default=default,
         default_us=space.seconds(default) * 1e6,
         decisions=dict(choice.decisions),

@@ -104,6 +104,11 @@ class JoinedSpace(Space):
         return sum(space.size for space in self.spaces)
 
     @property
+    def derived_size(self) -> int:
+        derived = self.spaces if "spaces" in vars(self) else self._first
+        return sum(space.size for space in derived)
+
+    @property
     def is_whole(self) -> bool:
         return all(space.is_whole for space in self.spaces)
 

@@ -170,6 +170,11 @@ class Space:
         return math.prod(len(knob.values) for knob in self.knobs)
 
     @property
+    def derived_size(self) -> int:
+        """The `size` of the part that does not wait for a search to ask for it."""
+        return self.size
+
+    @property
     def is_whole(self) -> bool:
         """Whether `candidates` gives every allowed row."""
         return self._whole is not None or self.size <= WHOLE

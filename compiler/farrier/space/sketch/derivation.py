@@ -20,12 +20,14 @@ from farrier.space.space import Columns, Decisions, Knob
 class Derivation(abc.ABC):
     """The ways in which one derivation runs one nest.
 
-    `machine` has the lanes of the nest's elements. Knobs are named `<derivation>.<knob>`, because
-    candidates of several sketches stand in one space.
+    `machine` has the lanes of the nest's elements. Knobs are named `<derivation>.<knob>`, after a
+    `prefix` that names rewrites of the program, because candidates of several sketches stand in one
+    space.
     """
 
     nest: Nest
     machine: Machine
+    prefix: str = ""
 
     @classmethod
     @abc.abstractmethod
@@ -69,4 +71,4 @@ class Derivation(abc.ABC):
         return decisions[self._named(name)]
 
     def _named(self, name: str) -> str:
-        return f"{self.rule().name.rpartition('/')[2]}.{name}"
+        return f"{self.prefix}{self.rule().name.rpartition('/')[2]}.{name}"

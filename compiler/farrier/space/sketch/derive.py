@@ -113,7 +113,9 @@ def _spaces(
     rest = [choice for choice in others if choice is not None]
     spaces = []
     for each in _derivations(main):
-        sketch = Sketch(program, each(main, machine.for_elements(main.widest)), rest, share)
+        prefix = "threads." if in_parts else ""
+        derivation = each(main, machine.for_elements(main.widest), prefix)
+        sketch = Sketch(program, derivation, rest, share)
         rule = _in_parts(each.rule()) if in_parts else each.rule()
         spaces.append(Space.of(rule, sketch))
     return spaces

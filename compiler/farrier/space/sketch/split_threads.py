@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 
 from farrier.ir import expr as e
-from farrier.ir.dim import ceildiv, typical
+from farrier.ir.dim import ceildiv, product, typical
 from farrier.ir.expr import Axis, Buffer, Load, MemoryScope, Reduce, Select, Var
 from farrier.ir.substitute import Substitution
 from farrier.ir.tensor import Stage, TensorProgram
@@ -27,18 +27,28 @@ _PARTS = 4  # Parts a thread, so that a late one costs a quarter of its share.
 
 
 def split_threads(program: TensorProgram, nest: Nest, machine: Machine) -> TensorProgram | None:
-    """Return the program with the longest reduction of a nest in parts; None where threads have
+    """Return the program with a long reduction of a nest in parts; None where threads have
     enough points without, or the extent is open."""
     if machine.threads < 2 or len(nest.sums) != 1:
         return None
     (total,) = nest.sums
     points = typical(total.buffer.type.size)
-    axis = max(reduced_axes(total), key=lambda each: typical(each.extent))
-    work = points * typical(axis.extent) * (operations([total]) + 1)
-    tiles = points / machine.lanes
-    if tiles >= _FEW * machine.threads or work < _WORTH_SHARING or not isinstance(axis.extent, int):
+    summands = typical(product(axis.extent for axis in reduced_axes(total)))
+    work = points * summands * (operations([total]) + 1)
+    if points / machine.lanes >= _FEW * machine.threads or work < _WORTH_SHARING:
         return None
-    return _in_parts(program, total, axis, _parts(axis.extent, _PARTS * machine.threads))
+    wanted = _PARTS * machine.threads
+    axis = _axis(reduced_axes(total), wanted)
+    if not isinstance(axis.extent, int):
+        return None
+    return _in_parts(program, total, axis, _parts(axis.extent, wanted))
+
+
+def _axis(reduced: tuple[Axis, ...], wanted: int) -> Axis:
+    """Return the outermost axis that has the wanted parts, as its parts lie together; else the
+    longest."""
+    longest = max(reduced, key=lambda axis: typical(axis.extent))
+    return next((axis for axis in reduced if typical(axis.extent) >= wanted), longest)
 
 
 def _parts(extent: int, wanted: int) -> int:
