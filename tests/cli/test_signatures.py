@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zipfile
+
 import pytest
 from typer.testing import CliRunner
 
@@ -52,6 +54,12 @@ def test_what_is_unsigned_is_told(farrier, mlp):
     assert '"signed_by": null' in farrier("inspect", artifact, "--json").stdout
     done = farrier("verify-signature", artifact)
     assert (done.returncode, "is not signed" in done.stderr) == (7, True)
+    # An artifact is recognized by its content, whatever its name is.
+    renamed = artifact.rename(mlp.with_name("model.v2"))
+    assert farrier("inspect", renamed).stdout.splitlines()[-1] == "unsigned"
+    with zipfile.ZipFile(mlp.with_name("arrays.npz"), "w") as archive:
+        archive.writestr("a.npy", b"")
+    assert "a ZIP archive" in farrier("inspect", mlp.with_name("arrays.npz")).stdout
 
 
 def test_a_key_that_cannot_be_used_is_told_before_anything_is_compiled(farrier, mlp, tmp_path):

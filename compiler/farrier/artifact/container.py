@@ -28,6 +28,7 @@ _LOCAL_HEADER_BYTES = 30
 _LARGE_BYTES = 1 << 30  # of a member whose sizes are told in 64 bits, behind its extra field
 _ZIP64_BYTES = 20
 _PIECE = 4 << 20  # bytes that are read before they are hashed
+_MAGIC = b"PK\x03\x04"  # APPNOTE.TXT 4.3.7 of the zip format: a local header's signature
 _EXTRA_ID = 0xFA88  # the extra field's private id; its content is only padding
 # What zipfile raises, one way or another, for bytes that are no zip archive.
 _UNREADABLE = (
@@ -41,6 +42,18 @@ _UNREADABLE = (
     zlib.error,
 )
 _TIMESTAMP = (1980, 1, 1, 0, 0, 0)  # equal contents make equal files
+
+
+def is_container(path: Path, member: str) -> bool:
+    """Return whether a file is a container with this member, whatever its name is."""
+    try:
+        with path.open("rb") as file:
+            if file.read(len(_MAGIC)) != _MAGIC:
+                return False
+        with zipfile.ZipFile(path) as archive:
+            return member in archive.NameToInfo
+    except _UNREADABLE:
+        return False
 
 
 def write(file: IO[bytes], members: Mapping[str, bytes | memoryview]) -> None:

@@ -20,12 +20,14 @@ if TYPE_CHECKING:
 
 
 def inspect(
-    model: Annotated[Path, typer.Argument(help="The ONNX file, or a .farrier artifact.")],
+    model: Annotated[Path, typer.Argument(help="The ONNX file, or an artifact.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with the graph.")] = False,
 ) -> None:
     """Tell what a model takes, gives and consists of, and what of it would not compile; exits with
     1 where it does not. Of an artifact, tell what it takes, runs on, and who signed it."""
-    if model.suffix == ".farrier":
+    from farrier.runtime.artifact import is_artifact
+
+    if is_artifact(model):
         return _inspect_artifact(model, as_json)
     from farrier.importer import inspection
 

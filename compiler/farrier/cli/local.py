@@ -241,11 +241,11 @@ def bench(
     from farrier.bench.race import Entrant, peer, race
     from farrier.options.precision import parse_precision
     from farrier.release.draws import runnable_inputs
-    from farrier.runtime.artifact import load
+    from farrier.runtime.artifact import is_artifact, load
     from farrier.runtime.loaded_model import check_runs_here
 
     names = [name for name in against.split(",") if name]
-    compiled = model.suffix == ".farrier"
+    compiled = is_artifact(model)
     if names and onnx is None:
         onnx = _source(model, load(model).manifest.name) if compiled else model
     asked = parse_precision(load(model).manifest.precision if compiled else precision)

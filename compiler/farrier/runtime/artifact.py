@@ -212,6 +212,11 @@ class Artifact:
         return target
 
 
+def is_artifact(path: pathlib.Path) -> bool:
+    """Return whether a file is an artifact, by its content or, for a damaged one, by its name."""
+    return path.suffix == ".farrier" or container.is_container(path, MANIFEST)
+
+
 def load(path: str | pathlib.Path) -> Artifact:
     """Reads an artifact; the parameters stay in the file. Raises ArtifactError where the file is
     missing, damaged, or of another format, was changed after it was signed, or FARRIER_TRUST does
