@@ -433,6 +433,7 @@ def test_the_sdk_and_the_command_line_do_the_same(service, capsys):
         patch.setenv("FARRIER_TOKEN", service.token)
         token = farrier("add", "ann", "--group", "lab", "--expires", "30d")
         assert "ann" in farrier()
+        assert farrier("list") == farrier()
         assert "default: admin" in farrier("me")
         with Client(service.url, token) as ann:
             assert (ann.users.me().name, ann.users.me().role) == ("ann", "user")

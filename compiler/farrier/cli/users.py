@@ -1,4 +1,4 @@
-"""The verbs that ask a server about the users of its farm: users, users me, add, rotate, remove."""
+"""The verbs that ask a server about the users of its farm: users list, me, add, rotate, remove."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ def register(app: typer.Typer) -> None:
     """Add the verbs to the command."""
     group = typer.Typer(rich_markup_mode=None)
     group.callback(invoke_without_command=True)(users)
+    group.command("list")(list_users)
     for verb in (me, add, rotate, remove):
         group.command(verb.__name__)(verb)
     app.add_typer(group, name="users", rich_help_panel=PANEL)
@@ -28,8 +29,12 @@ def register(app: typer.Typer) -> None:
 def users(context: typer.Context, server: ServerOption = None) -> None:
     """List the users that have tokens of their own, for operators. Admins add, rotate and remove
     them from afar; `farrier tokens` does so on the farm's machine."""
-    if context.invoked_subcommand is not None:
-        return
+    if context.invoked_subcommand is None:
+        list_users(server)
+
+
+def list_users(server: ServerOption = None) -> None:
+    """List the users that have tokens of their own; the same as `farrier users`."""
     with Client(server) as client:
         accounts = client.users.list()
     table = Table("name", "role", "group", "since", "expires", box=None)
