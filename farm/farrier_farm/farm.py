@@ -150,9 +150,14 @@ class Farm:
         self.retention.forget(job_id)
 
     def runner(
-        self, place: Place, job: Lease | None = None, listener: progress.Listener = progress.ignore
+        self,
+        place: Place,
+        job: Lease | None = None,
+        listener: progress.Listener = progress.ignore,
+        owner: str = "",
     ) -> FarmRunner:
-        """What measures for one attempt of a job; `listener` hears that it waits for a device."""
+        """Return a runner for one attempt of a job of `owner`; `listener` hears that it waits for a
+        device."""
         return FarmRunner(
             self.settings,
             self.measurements,
@@ -163,6 +168,7 @@ class Farm:
             place,
             job,
             listener,
+            owner,
         )
 
     def private_records(self, owner: str) -> Records:

@@ -129,6 +129,7 @@ local function retire(id)
     redis.call('EXPIRE', item_key(id), POLICY.ttl_s)
     leave_state(id, get(id, 'state'), share_of(id))
     redis.call('ZREM', group_key(get(id, 'group')), id)
+    if share_of(id) ~= '' then redis.call('ZREM', share_key(share_of(id)), id) end
     stop_referring(id)
   else
     redis.call('ZADD', prefix .. ':finished', now, id)

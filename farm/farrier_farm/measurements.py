@@ -49,8 +49,11 @@ class Measurements:
     def __init__(self, client: Client, settings: Settings) -> None:
         self.leases = Leases(client, "batch", policy(settings))
 
-    def submit(self, request: MeasureRequest, place: Place, job: Lease | None = None) -> str:
-        """Queues a batch on behalf of a job's attempt and returns the batch's id."""
+    def submit(
+        self, request: MeasureRequest, place: Place, job: Lease | None = None, owner: str = ""
+    ) -> str:
+        """Queue a batch on behalf of a job's attempt, in the share of the job's owner, and return
+        the batch's id. A batch of no job precedes all others."""
         fields = {
             "request": to_json(request.for_device()),
             "blobs": " ".join(sorted(request.blobs())),
@@ -59,7 +62,7 @@ class Measurements:
         if job is not None:
             fields |= {"job": job.item, "job_fence": str(job.fence)}
         group = job.item if job is not None else ""
-        return self.leases.put(new_id(), place.queue, fields, group=group)
+        return self.leases.put(new_id(), place.queue, fields, group=group, share=owner)
 
     def wait(self, batch_id: str, timeout_s: float) -> MeasureResult | None:
         """The result, or None after `timeout_s`. Raises CancelledError, NotFoundError."""

@@ -41,9 +41,10 @@ class FarmRunner:
         place: Place,
         job: Lease | None = None,
         listener: progress.Listener = progress.ignore,
+        owner: str = "",
     ) -> None:
-        """`listener` is warned, by the thread that measures, when a batch begins to wait for a
-        device that is not there."""
+        """The batches count in the share of the job's `owner`. `listener` is warned, by the thread
+        that measures, when a batch begins to wait for a device that is not there."""
         self._measurements = measurements
         self._admission = admission
         self._devices = devices
@@ -51,6 +52,7 @@ class FarmRunner:
         self._references = references
         self._place = place
         self._job = job
+        self._owner = owner
         self._listener = listener
         self._timeout_s = settings.batch_timeout_s
         self._patience_s = 2 * settings.device_expiry_s  # for a device that restarts
@@ -142,7 +144,7 @@ class FarmRunner:
             with self._references.held(request.library):
                 self._bring(request.library, blobs)
                 transfer_s = time.monotonic() - begin
-                batch = self._measurements.submit(request, place, self._job)
+                batch = self._measurements.submit(request, place, self._job, self._owner)
         except BlobError as error:
             return MeasureResult(fault=DeviceFault.BROKEN, blame=Blame.FARM, message=str(error))
         try:

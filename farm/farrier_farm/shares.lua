@@ -11,7 +11,9 @@
 --   <prefix>:lines:<share>         set: the queues in which the share has a line
 --   <prefix>:turns:<queue>         sorted set: the shares that have a line in the queue, by their turn
 --   <prefix>:served                hash: share → the ticket that it drew when it was served last. One that
---                                  was never served has drawn one as well: less `NEWCOMER`
+--                                  was never served has drawn one as well: less `NEWCOMER`. Of items that
+--                                  are forgotten soon after their end, it stays: a share whose items come
+--                                  one by one is not new each time
 --   <prefix>:tickets               how many were drawn
 --
 -- What holds between two calls (`tests/farm/conftest.py` compares):

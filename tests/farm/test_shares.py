@@ -20,7 +20,8 @@ from farrier_farm.references import REFERENCES
 from farrier_farm.states import State
 from tests.device_side import BlockingDeviceSide
 from tests.farm.indexes import check_indexes
-from tests.here import TARGET
+from tests.farm.test_confirmation import REQUEST
+from tests.here import HERE, TARGET
 
 MODEL, ARTIFACT = "5e" * 32, "a7" * 32
 OLDER = Path(__file__).parent / "older" / "leases.lua"
@@ -54,6 +55,37 @@ def test_who_was_served_longest_ago_comes_first_of_equals(farm: Farm) -> None:
         served.append(farm.jobs.get(lease.item).owner)
         farm.jobs.succeed(lease, ARTIFACT, {})
     assert served == ["ann", "bob", "cat", "ann", "bob", "ann"]
+
+
+def test_a_device_measures_for_owners_in_turn(farm: Farm, audit: Callable[[Farm], None]) -> None:
+    """A user whose batches come one by one waits for one batch of another, however many wait."""
+    leases = farm.measurements.leases
+    owners: dict[str, str] = {}
+
+    def submit(owner: str) -> str:
+        batch = farm.measurements.submit(REQUEST, HERE, owner=owner)
+        owners[batch] = owner
+        return batch
+
+    for _ in range(20):
+        submit("ann")
+    served = []
+    submit("bob"), submit("cat")
+    for _ in range(8):
+        lease = leases.take("device", [HERE.queue], 0.0)
+        assert lease is not None
+        owner = owners[lease.item]
+        served.append(owner)
+        leases.finish(lease, State.SUCCEEDED, {})
+        if owner != "ann":
+            submit(owner)
+        audit(farm)
+    assert served == ["ann", "bob", "cat", "ann", "bob", "cat", "ann", "bob"]
+    probe = submit("")
+    lease = leases.take("device", [HERE.queue], 0.0)
+    assert lease is not None
+    assert lease.item == probe
+    assert farm.client.command("ZCARD", "farrier:batch:share:ann") == 17
 
 
 def test_a_priority_orders_the_jobs_of_one_owner_alone(

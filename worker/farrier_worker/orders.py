@@ -52,7 +52,7 @@ def _compile(farm: Farm, job: Job, lease: Lease, listener: Listener) -> Order:
     if options.budget_s is not None:
         left = max(0.0, options.budget_s - job.used.tuned_s)
         options = dataclasses.replace(options, budget_s=left)
-    runner = farm.runner(admitted.place, lease, listener)
+    runner = farm.runner(admitted.place, lease, listener, job.owner)
     records = farm.job_records(farm.records_of(job), admitted.place, runner)
     tuning = Tuning(runner, records, None if job.private else farm.definitions)
     work = {"options": options.to_dict(), "against": list(job.against), "now": job.now}
