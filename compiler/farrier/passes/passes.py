@@ -23,6 +23,7 @@ from farrier.passes.recast_convolutions import recast_convolutions
 from farrier.passes.settings import Settings
 from farrier.passes.simplify import simplify
 from farrier.passes.split_products import split_products
+from farrier.passes.split_resizes import split_resizes
 from farrier.passes.tabulate_bytes import tabulate_bytes
 from farrier.passes.transpose_in_place import transpose_in_place
 from farrier.passes.widen_floats import widen_floats
@@ -52,6 +53,7 @@ PASSES: Mapping[str, Pass] = {
     "recast-convolutions": _for_any_settings(recast_convolutions),
     "simplify": _for_any_settings(simplify),
     "split-products": _for_any_settings(split_products),
+    "split-resizes": _for_any_settings(split_resizes),
     "tabulate-bytes": tabulate_bytes,
     "transpose-in-place": _for_any_settings(transpose_in_place),
     "widen-floats": _for_any_settings(widen_floats),

@@ -22,6 +22,7 @@ ORDER: tuple[str, ...] = (
     "choose-algorithms",
     "fold-constants",
     "assign-layouts",
+    "split-resizes",
     "eliminate-dead-code",
     "transpose-in-place",
     "concatenate-in-place",
