@@ -25,7 +25,7 @@ def farrier(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
 
     def run(
         *words: str | Path,
-        timeout_s: float = 60,
+        timeout_s: float = 240,  # A busy machine starts processes slowly.
         before: Callable[[], None] | None = None,
         **env: str,
     ) -> subprocess.CompletedProcess[str]:

@@ -313,12 +313,12 @@ def test_a_signal_while_it_tunes_leaves_nothing_behind(mlp, tmp_path, number, co
         stderr=subprocess.PIPE,
         text=True,
     )
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 240
     while not list(temporary.glob("farrier-measure-*/*")):
         assert time.monotonic() < deadline, "it measures nothing"
         time.sleep(0.02)
     process.send_signal(number)
-    _, said = process.communicate(timeout=20)
+    _, said = process.communicate(timeout=240)
     assert process.returncode == code
     assert "Traceback" not in said
     assert list(temporary.iterdir()) == []

@@ -18,7 +18,7 @@ def test_generated_code_is_that_of_the_proto(tmp_path):
         [sys.executable, "-m", "farrier_device.protocol.generate", str(tmp_path)],
         env={"PYTHONPATH": str(root.parents[1])},
         check=True,
-        timeout=60,
+        timeout=240,
     )
     for name in FILES:
         fresh = (tmp_path / "farrier_device" / "protocol" / name).read_text()

@@ -325,7 +325,7 @@ def test_what_its_process_reaches(tmp_path):
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=240,
     )
     assert done.stdout.strip() == "enclosed", done.stderr
 
@@ -338,6 +338,6 @@ def test_the_agent_imports_neither_numpy_nor_an_engine():
         "print(*{'numpy', 'onnxruntime', 'openvino', 'farrier'} & set(sys.modules))\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=240
     )
     assert done.stdout.split("\n")[:2] == [" ".join(NAMES), ""]

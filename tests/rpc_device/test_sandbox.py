@@ -130,7 +130,7 @@ class TestProcess:
             env={"PYTHONPATH": path},
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=240,
             check=True,
         )
         *pids, folder, directory = done.stdout.split()

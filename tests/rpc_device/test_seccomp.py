@@ -70,7 +70,7 @@ def run(script: str, *words: str, pass_fds: tuple[int, ...] = ()) -> str:
         stdout=subprocess.PIPE,
         pass_fds=pass_fds,
         text=True,
-        timeout=60,
+        timeout=240,
         check=True,
     )
     return done.stdout

@@ -58,7 +58,7 @@ def connected(broker):
 
 
 def ended(process: subprocess.Popen) -> tuple[int, str]:
-    _, said = process.communicate(timeout=90)
+    _, said = process.communicate(timeout=240)
     assert "Traceback" not in said
     return process.returncode, said
 
