@@ -145,3 +145,23 @@ def test_weights_of_four_bits_stay_in_half_a_byte(kind):
         atol = 1e-5 * np.abs(wanted[name]).max()
         np.testing.assert_allclose(got, wanted[name], rtol=0, atol=atol)
     assert artifact.report["size"]["params_bytes"] <= 1.05 * stored
+
+
+def test_kernels_for_a_token_and_for_a_prompt_read_the_same_weights():
+    rng = np.random.default_rng(46)
+    case = (4, 32, 60, 512, 160, np.float32, "packed", 0)
+    node, infos, constants, feeds, wanted = one_product(rng, 0, *case)
+    for info in infos:
+        info.type.tensor_type.shape.dim[0].dim_param = "tokens"
+    graph = helper.make_graph([node], "g", [infos[0]], [infos[1]], constants)
+    imports = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=10)
+    typical, hot = {"tokens": 60}, [{"tokens": 1}]
+    artifact = farrier.compile(model, verify=False, threads=1, typical=typical, hot=hot)
+    (x,), (want,) = feeds.values(), wanted.values()
+    for tokens in (1, 7, 60):
+        (got,) = artifact.run({"x0": x[:tokens]}).values()
+        atol = 1e-5 * np.abs(want).max()
+        np.testing.assert_allclose(got, want[:tokens], rtol=0, atol=atol)
+    stored = sum(len(constant.raw_data) for constant in constants)
+    assert artifact.report["size"]["params_bytes"] <= 1.05 * stored

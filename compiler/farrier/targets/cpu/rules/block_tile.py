@@ -10,8 +10,9 @@
             total[row, vector] += (part - zeros * sums[row]) * scales[vector]
         epilogue, store
 
-The weights lie as they are read: a panel is one stream, in which element `i` of a block shares its
-byte with the element half a block further on.
+The weights lie in panels, as they are read: a panel is one stream, in which element `i` of a block
+shares its byte with the element half a block further on. A tile is as wide as a panel, or a half or
+a quarter of it.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ from farrier.targets.cpu.space.operands import by_first_use
 from farrier.targets.cpu.space.partials import reduce_on_lanes
 
 RULE = RuleId("block_tile", version=1)
-_VECTORS = (1, 2, 3, 4, 6, 8)
+_PANELS = (4, 2, 1)  # Vectors of a panel: four of AVX-512 are a cache line of bytes.
+_FILLED = 1.03  # A wider panel may take this many times the bytes of the narrowest.
 _ROWS = 8
 _UNROLL = (1, 2, 4)
 # Instructions that turn codes into a vector of floats: shift, mask, widen, convert.
@@ -107,6 +109,16 @@ class _Kernel:
         return extent_of(self.product.part.stage, self.product.block_axis)
 
     @property
+    def _panel(self) -> int:
+        """The vectors of a panel of the weights. It depends on the weights alone: kernels for other
+        sizes, with tiles of fewer vectors, read the same constant."""
+        wholes = {}
+        for count in _PANELS:
+            panel = count * self.machine.lanes
+            wholes[count] = -(-self._columns // panel) * panel
+        return next(n for n in _PANELS if wholes[n] <= _FILLED * wholes[_PANELS[-1]])
+
+    @property
     def _group(self) -> int:
         """The codes that a step adds to each lane."""
         return self.group if self._block // self._per_byte % self.group == 0 else 1
@@ -120,10 +132,9 @@ class _Kernel:
     # -- decisions ------------------------------------------------------------------------------
 
     def knobs(self) -> tuple[Knob, ...]:
-        most = -(-self._columns // self.machine.lanes)
         steps = self._block // self._per_byte // self._group
         return (
-            Knob("vectors", tuple(count for count in _VECTORS if count <= most)),
+            Knob("vectors", tuple(n for n in _PANELS[::-1] if self._panel % n == 0)),
             Knob("rows", tuple(range(1, min(self._rows, _ROWS) + 1))),
             Knob("unroll", tuple(count for count in _UNROLL if steps % count == 0)),
         )
@@ -169,7 +180,7 @@ class _Kernel:
     def schedule(self, decisions: Decisions) -> Schedule:
         schedule = Schedule(self.function)
         product, total = self.product, self.product.total.buffer.name
-        self._lay_out(schedule, decisions["vectors"] * self.machine.lanes)
+        self._lay_out(schedule, self._panel * self.machine.lanes)
         kept = inline_once(schedule, product.epilogue)
         outer = self._tile_output(schedule, decisions)
         keep_values(schedule, kept, "vector", innermost_axis(product.total))
