@@ -223,7 +223,7 @@ ELEMENTWISE = {
 CASES = [
     *((region, "register_tile") for region in CONTRACTIONS.items()),
     *((region, "attention") for region in ATTENTIONS.items()),
-    *((region, "rows") for region in REDUCTIONS.items()),
+    *((region, "inner_product") for region in REDUCTIONS.items()),
     *((region, "elementwise") for region in ELEMENTWISE.items()),
 ]
 

@@ -20,6 +20,7 @@ from farrier.targets.cpu.rules import (
     block_tile,
     bottleneck,
     elementwise,
+    inner_product,
     matrix_tile,
     nest,
     register_tile,
@@ -32,6 +33,7 @@ from farrier.templates import beside
 RULES = (
     block_tile,
     matrix_tile,
+    inner_product,
     register_tile,
     bottleneck,
     winograd,

@@ -37,7 +37,7 @@ from farrier.ir.types import DType, Layout
 from farrier.targets.cpu.space.interleave import INTERLEAVED
 
 # The element types of accumulators.
-_SUMS = (DType.F32, DType.I32, DType.F64, DType.I64, DType.U64)
+SUMS = (DType.F32, DType.I32, DType.F64, DType.I64, DType.U64)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -67,13 +67,13 @@ class Contraction:
 
 def find_contraction(program: TensorProgram, leading: tuple[str, ...] = ()) -> Contraction | None:
     """Return the contraction that `program` consists of, or None if it is not one: a sum of
-    products in `_SUMS`, then elementwise stages. Stages that write the buffers `leading` are
+    products in `SUMS`, then elementwise stages. Stages that write the buffers `leading` are
     ignored."""
     stages = [stage for stage in program.stages if stage.buffer.name not in leading]
     if not stages:
         return None
     first, *rest = stages
-    if len(program.outputs) != 1 or first.buffer.dtype not in _SUMS:
+    if len(program.outputs) != 1 or first.buffer.dtype not in SUMS:
         return None
     if rest and rest[-1].buffer.name != program.outputs[0].name:
         return None
@@ -87,7 +87,7 @@ def contraction_of(stage: Stage, epilogue: tuple[Stage, ...] = ()) -> Contractio
     body = stage.body
     if not isinstance(body, Reduce) or body.op is not ReduceOp.SUM or not stage.axes:
         return None
-    factors = _factors(body.body)
+    factors = factors_of(body.body)
     if factors is None:
         return None
     lane = stage.axes[innermost_axis(stage)].name
@@ -161,7 +161,7 @@ def window_along(found: Contraction, axis: str) -> tuple[int, int] | None:
     return None
 
 
-def _factors(expr: Expr) -> tuple[tuple[Load, Load], bool] | None:
+def factors_of(expr: Expr) -> tuple[tuple[Load, Load], bool] | None:
     """The two loads of a product, be they converted to the dtype of the sum; one may stand under a
     Select whose other branch is padding."""
     if not isinstance(expr, Binary) or expr.op is not BinaryOp.MUL:

@@ -1,0 +1,310 @@
+"""Products with few columns or rows: lanes along the sum.
+
+One operand is read once, along its own contiguous axis, which the sum runs along: a matrix times up
+to some columns, or a few rows times a transposed matrix that is known at run time alone. The other
+operand is small, and lies along the sum as well: as it is, in a layout of its own, or copied. A
+tile of rows of the long operand by all of the other keeps a vector of partial sums for each of its
+products in registers.
+
+    for row in parallel:                                  y[m, n] = sum(x[m, k] * w[k, n])
+        for k:  part[row, n, lane] += x[row, k + lane] * packed[n, k + lane]
+        for row, n:  y[row, n] = sum(part[row, n, lane])
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import numpy as np
+import numpy.typing as npt
+
+from farrier.intrinsics import vector_axis
+from farrier.ir.dim import number, typical
+from farrier.ir.dim import product as volume
+from farrier.ir.expr import Axis, Buffer, Load, MemoryScope, Reduce, ReduceOp, Var
+from farrier.ir.loop import Function
+from farrier.ir.substitute import variables
+from farrier.ir.tensor import Stage, TensorProgram
+from farrier.ir.types import Layout, PhysicalDim
+from farrier.ir.walk import rewrite
+from farrier.lower.contiguous_axes import with_joined_axes
+from farrier.lower.loops import to_loops
+from farrier.records import RuleId
+from farrier.schedule import Schedule
+from farrier.space.machine import Machine
+from farrier.space.operations import operations
+from farrier.space.rewrites import accumulate, replaced, without_halos
+from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
+from farrier.targets import Target
+from farrier.targets.cpu.space.contraction import SUMS, factors_of, is_elementwise, is_permuted
+from farrier.targets.cpu.space.nests import share
+from farrier.targets.cpu.space.operands import by_first_use, pack
+
+RULE = RuleId("inner_product", version=1)
+PACKED = "packed"
+_ROWS = (1, 2, 4, 8)
+# A tile spans eight rows or columns of the small operand at most: half of AVX-512's lanes.
+_WIDEST = 8
+# The small operand is copied where the long one has sixteen times its elements.
+_WORTH_COPYING = 16
+# To join the lanes of a vector takes twelve cycles.
+_JOIN = 12.0
+# Of the shorter of arithmetic and traffic, the share that the longer does not hide (as in
+# `elementwise`).
+_EXPOSED = 0.1
+_WORTH_SHARING = 30_000  # As in `rows`.
+
+
+@dataclasses.dataclass(frozen=True)
+class _Product:
+    """The operands of a sum of products, and the roles of its axes."""
+
+    stage: Stage
+    long: Load
+    small: Load
+    along: Axis  # The reduced axis along which the long operand lies together.
+    rows: Axis  # The last axis of the long operand alone.
+    width: Axis | None  # The axis of the small operand alone.
+
+
+def space(program: TensorProgram, target: Target, threads: int) -> Space | None:
+    """Return the space of a product whose long operand lies along the sum, and whose small operand
+    has up to `_WIDEST` rows or columns; None for any other program."""
+    plain = by_first_use(with_joined_axes(without_halos(program)))
+    machine = Machine.of(target, threads)
+    product = _product(plain, machine)
+    if product is None:
+        return None
+    if not _lies_along(product.small, product.along) and not _is_constant(product.small):
+        plain = _with_copy(plain, product)
+    plain = accumulate(plain)
+    product = _product(plain, machine)
+    assert product is not None  # A copy of an operand leaves a product.
+    own = machine.for_elements(product.stage.buffer.dtype)
+    return Space.of(RULE, _Kernel(plain, product, own))
+
+
+def _product(program: TensorProgram, machine: Machine) -> _Product | None:
+    """The product that a program consists of, with what follows it element by element."""
+    stages = [stage for stage in program.stages if stage.buffer.name != PACKED]
+    stage, *rest = stages
+    body = stage.body
+    if not isinstance(body, Reduce) or body.op is not ReduceOp.SUM or len(program.outputs) != 1:
+        return None
+    factors = factors_of(body.body)
+    if stage.buffer.dtype not in SUMS or factors is None or factors[1]:
+        return None
+    output = stages[-1].buffer
+    if output.name != program.outputs[0].name or not _is_plain(output):
+        return None
+    if not all(is_elementwise(other, program) for other in rest):
+        return None
+    operands = factors[0]
+    if not all(is_permuted(load) and _is_plain(load.buffer) for load in operands):
+        return None
+    small, long = sorted(operands, key=lambda load: typical(load.buffer.type.size))
+    return _roles(stage, long, small, machine.for_elements(stage.buffer.dtype))
+
+
+def _roles(stage: Stage, long: Load, small: Load, machine: Machine) -> _Product | None:
+    """The roles of the axes of a product, or None where another rule's tiles serve it better."""
+    assert isinstance(stage.body, Reduce)
+    in_long, in_small = (
+        {name for index in load.indices for name in variables(index)} for load in (long, small)
+    )
+    along = next((axis for axis in stage.body.axes if _lies_along(long, axis)), None)
+    rows = [axis for axis in stage.axes if axis.name in in_long - in_small]
+    wide = [axis for axis in stage.axes if axis.name in in_small - in_long and axis.extent != 1]
+    if along is None or along.name not in in_small or not rows or len(wide) > 1:
+        return None
+    width = wide[0] if wide else None
+    extent = 1 if width is None else width.extent
+    if typical(along.extent) < machine.lanes or not isinstance(extent, int):
+        return None
+    if not 0 < extent <= _WIDEST or (width is stage.axes[-1] and 2 * extent >= machine.lanes):
+        return None
+    # Constants are laid out for vectors of rows without a copy.
+    if _is_constant(long) or typical(rows[-1].extent) < machine.lanes:
+        return None
+    is_small = typical(small.buffer.type.size) * _WORTH_COPYING <= typical(long.buffer.type.size)
+    if not (_lies_along(small, along) or _is_constant(small) or is_small):
+        return None
+    return _Product(stage, long, small, along, rows[-1], width)
+
+
+def _is_plain(buffer: Buffer) -> bool:
+    return buffer.layout is None or buffer.layout.is_plain
+
+
+def _is_constant(load: Load) -> bool:
+    return load.buffer.scope is MemoryScope.CONSTANT
+
+
+def _lies_along(load: Load, axis: Axis) -> bool:
+    """Check whether an operand's neighbours in memory lie along an axis."""
+    return bool(load.indices) and load.indices[vector_axis(load.buffer)] == Var(axis.name)
+
+
+def _with_copy(program: TensorProgram, product: _Product) -> TensorProgram:
+    """Return the program with a copy of the small operand that lies along the sum.
+
+    before:  y[m, n] = sum(x[m, k] * w[k, n])
+    after:   packed[n, k] = w[k, n]
+             y[m, n] = sum(x[m, k] * packed[n, k])
+    """
+    stage, load = product.stage, product.small
+    assert isinstance(stage.body, Reduce)
+    used = {name for index in load.indices for name in variables(index)}
+    axes = [axis for axis in (*stage.axes, *stage.body.axes) if axis.name in used]
+    axes.sort(key=lambda axis: axis == product.along)
+    shape = tuple(axis.extent for axis in axes)
+    buffer = Buffer(PACKED, load.buffer.dtype, shape, None, MemoryScope.WORKSPACE)
+    copy = Load(buffer, tuple(Var(axis.name) for axis in axes))
+    body = rewrite(stage.body, lambda node: copy if node == load else node)
+    reading = dataclasses.replace(stage, body=body)
+    return replaced(program, stage, Stage(buffer, tuple(axes), load), reading)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Kernel:
+    program: TensorProgram
+    product: _Product
+    machine: Machine
+
+    @functools.cached_property
+    def function(self) -> Function:
+        return to_loops(self.program)
+
+    @property
+    def output(self) -> Stage:
+        return self.program.stages[-1]
+
+    @property
+    def width(self) -> int:
+        return 1 if self.product.width is None else number(self.product.width.extent)
+
+    @functools.cached_property
+    def sums(self) -> int:
+        """Results of the product, where extents are typical."""
+        return typical(self.product.stage.buffer.type.size)
+
+    @functools.cached_property
+    def steps(self) -> float:
+        """Vectors of the long operand for one row."""
+        assert isinstance(self.product.stage.body, Reduce)
+        terms = typical(volume(axis.extent for axis in self.product.stage.body.axes))
+        return max(terms / self.machine.lanes, 1.0)
+
+    def knobs(self) -> tuple[Knob, ...]:
+        rows = typical(self.product.rows.extent)
+        shared = self.machine.threads > 1 and self.sums * self.steps > _WORTH_SHARING
+        return (
+            Knob("rows", tuple(count for count in _ROWS if count <= max(rows, 1))),
+            Knob("parallel", (0, 1) if shared else (0,)),
+        )
+
+    def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
+        """Check that the sums and a vector for each row and column fit the registers."""
+        rows = columns["rows"]
+        fits: npt.NDArray[np.bool_] = (
+            rows * self.width + rows + self.width <= self.machine.registers
+        ) | (rows == 1)
+        return fits
+
+    def estimate(self, columns: Columns) -> Estimate:
+        """Multiply-adds, loads or the latency of a step, whichever takes longest, or the memory's
+        bandwidth."""
+        machine, rows = self.machine, columns["rows"].astype(np.float64)
+        sums = rows * self.width
+        loads = (rows + self.width) / machine.load_ports
+        step = np.maximum(np.maximum(sums / machine.fma_ports, loads), machine.fma_latency)
+        tiles = self.sums / sums
+        cycles = tiles * (self.steps * step + sums * _JOIN + operations((self.output,)) * sums)
+        moved = sum(typical(b.nbytes) for b in (*self.program.inputs, *self.program.outputs))
+        traffic = moved / machine.bandwidth(moved)
+        cycles = np.maximum(cycles, traffic) + _EXPOSED * np.minimum(cycles, traffic)
+        workers = np.where(columns["parallel"] > 0, machine.threads, 1)
+        seconds = cycles / machine.hertz / workers + machine.fork_join * (workers > 1)
+        peak = machine.lanes * machine.fma_ports * machine.hertz
+        compute = self.sums * self.steps * machine.lanes / peak
+        return Estimate(seconds, {"compute": np.full(len(rows), compute), "tiles": tiles})
+
+    def schedule(self, decisions: Decisions) -> Schedule:
+        """Tile the output by rows, compute the sums of each tile in registers, and join lanes."""
+        schedule, product = Schedule(self.function), self.product
+        stages = [stage for stage in self.program.stages if stage.buffer.name != PACKED]
+        for stage in stages[1:-1]:
+            schedule.inline(stage.buffer.name)
+        outer, batches = self._tile_output(schedule, decisions["rows"])
+        schedule.compute_at(product.stage.buffer.name, outer[-1])
+        if _is_constant(product.small):
+            self._lay_out(schedule)
+        self._sum(schedule)
+        shared = outer
+        if len(stages) < len(self.program.stages):
+            copy = self.program.stage(PACKED)
+            if batches:
+                schedule.compute_at(PACKED, batches[-1])
+                shared = batches
+            pack(schedule, copy, self.machine.lanes)
+        if decisions["parallel"]:
+            share(schedule, shared, self.machine.threads)
+        return schedule
+
+    def _tile_output(self, schedule: Schedule, rows: int) -> tuple[list[str], list[str]]:
+        """Order the loops over the output; return those around a tile, and of these the loops over
+        which the small operand varies."""
+        name, product = self.output.buffer.name, self.product
+        small = {name for index in product.small.indices for name in variables(index)}
+        names = {
+            inner.name: outer.name
+            for inner, outer in zip(product.stage.axes, self.output.axes, strict=True)
+        }
+        batches = [
+            f"{name}_{names[a.name]}"
+            for a in product.stage.axes
+            if a.name in small and a is not product.width
+        ]
+        others = [
+            f"{name}_{names[a.name]}"
+            for a in product.stage.axes
+            if a.name not in small and a is not product.rows
+        ]
+        tile, in_tile = schedule.split(f"{name}_{names[product.rows.name]}", rows)
+        outer, inner = [*batches, *others, tile], [in_tile]
+        if product.width is not None:
+            inner.append(f"{name}_{names[product.width.name]}")
+        last = self.output.axes[-1].name
+        inner.sort(key=lambda loop: loop == in_tile and names[product.rows.name] == last)
+        schedule.reorder(*outer, *inner)
+        schedule.vectorize(inner[-1])
+        for loop in inner[:-1]:
+            schedule.unroll(loop)
+        return outer, batches
+
+    def _lay_out(self, schedule: Schedule) -> None:
+        """Have the constant operand lie along the sum."""
+        load = self.product.small
+        along = load.indices.index(Var(self.product.along.name))
+        order = sorted(range(len(load.indices)), key=lambda at: at == along)
+        schedule.transform_layout(load.buffer.name, Layout(tuple(map(PhysicalDim, order))))
+
+    def _sum(self, schedule: Schedule) -> None:
+        """Keep a vector of partial sums for each product of a tile in registers."""
+        product, lanes = self.product, self.machine.lanes
+        assert isinstance(product.stage.body, Reduce)
+        name = product.stage.buffer.name
+        points = [f"{name}_{axis.name}" for axis in product.stage.axes]
+        others = [f"{name}_{a.name}" for a in product.stage.body.axes if a is not product.along]
+        step, lane = schedule.split(f"{name}_{product.along.name}", lanes)
+        part = f"{name}_part"
+        schedule.rfactor(lane, part)
+        schedule.reorder(*others, step, *points, lane)
+        for prefix in (f"{part}_init_", f"{part}_", ""):
+            for loop in points:
+                schedule.unroll(f"{prefix}{loop}")
+            schedule.vectorize(f"{prefix}{lane}")
+        for loop in points:
+            schedule.unroll(f"{name}_init_{loop.removeprefix(f'{name}_')}")
+        schedule.set_scope(part, MemoryScope.REGISTER)

@@ -1,0 +1,419 @@
+define i32 @inner_product(ptr %args, ptr %pool) nounwind "min-legal-vector-width"="256" "no-builtins" {
+entry:
+  %v1 = load ptr, ptr %args, align 8
+  %v2 = getelementptr i8, ptr %args, i64 8
+  %v3 = load ptr, ptr %v2, align 8
+  %v4 = getelementptr i8, ptr %args, i64 16
+  %v5 = load ptr, ptr %v4, align 8
+  %v6 = getelementptr i8, ptr %args, i64 24
+  %v7 = load ptr, ptr %v6, align 8
+  %v11 = alloca [64 x i8], align 64 ; matmul
+  br label %loop8
+loop8:
+  %i.add_i0_o.10 = phi i64 [ 0, %entry ], [ %v251, %done18 ]
+  %v26 = mul i64 %i.add_i0_o.10, 168
+  %v27 = getelementptr i8, ptr %v1, i64 %v26
+  %v246 = mul i64 %i.add_i0_o.10, 24
+  %v247 = getelementptr i8, ptr %v7, i64 %v246
+  store float 0x0000000000000000, ptr %v11, align 4
+  %v12 = getelementptr i8, ptr %v11, i64 4
+  store float 0x0000000000000000, ptr %v12, align 4
+  %v13 = getelementptr i8, ptr %v11, i64 8
+  store float 0x0000000000000000, ptr %v13, align 4
+  %v14 = getelementptr i8, ptr %v11, i64 12
+  store float 0x0000000000000000, ptr %v14, align 4
+  %v15 = getelementptr i8, ptr %v11, i64 16
+  store float 0x0000000000000000, ptr %v15, align 4
+  %v16 = getelementptr i8, ptr %v11, i64 20
+  store float 0x0000000000000000, ptr %v16, align 4
+  br label %loop17
+loop17:
+  %acc20 = phi <8 x float> [ splat (float 0x0000000000000000), %loop8 ], [ %v32, %loop17 ]
+  %acc21 = phi <8 x float> [ splat (float 0x0000000000000000), %loop8 ], [ %v35, %loop17 ]
+  %acc22 = phi <8 x float> [ splat (float 0x0000000000000000), %loop8 ], [ %v38, %loop17 ]
+  %acc23 = phi <8 x float> [ splat (float 0x0000000000000000), %loop8 ], [ %v41, %loop17 ]
+  %acc24 = phi <8 x float> [ splat (float 0x0000000000000000), %loop8 ], [ %v42, %loop17 ]
+  %acc25 = phi <8 x float> [ splat (float 0x0000000000000000), %loop8 ], [ %v43, %loop17 ]
+  %at28 = phi ptr [ %v27, %loop8 ], [ %v44, %loop17 ]
+  %at30 = phi ptr [ %v3, %loop8 ], [ %v45, %loop17 ]
+  %i.matmul_k_o.19 = phi i64 [ 0, %loop8 ], [ %v46, %loop17 ]
+  %v29 = load <8 x float>, ptr %at28, align 4
+  %v31 = load <8 x float>, ptr %at30, align 4
+  %v32 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v29, <8 x float> %v31, <8 x float> %acc20)
+  %v33 = getelementptr i8, ptr %at30, i64 84
+  %v34 = load <8 x float>, ptr %v33, align 4
+  %v35 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v29, <8 x float> %v34, <8 x float> %acc21)
+  %v36 = getelementptr i8, ptr %at30, i64 168
+  %v37 = load <8 x float>, ptr %v36, align 4
+  %v38 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v29, <8 x float> %v37, <8 x float> %acc22)
+  %v39 = getelementptr i8, ptr %at28, i64 84
+  %v40 = load <8 x float>, ptr %v39, align 4
+  %v41 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v40, <8 x float> %v31, <8 x float> %acc23)
+  %v42 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v40, <8 x float> %v34, <8 x float> %acc24)
+  %v43 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v40, <8 x float> %v37, <8 x float> %acc25)
+  %v44 = getelementptr i8, ptr %at28, i64 32
+  %v45 = getelementptr i8, ptr %at30, i64 32
+  %v46 = add nuw nsw i64 %i.matmul_k_o.19, 1
+  %v47 = icmp slt i64 %v46, 2
+  br i1 %v47, label %loop17, label %done18
+done18:
+  %v48 = extractelement <8 x float> %v32, i64 0
+  %v49 = insertelement <8 x float> poison, float %v48, i64 0
+  %v50 = extractelement <8 x float> %v32, i64 1
+  %v51 = insertelement <8 x float> %v49, float %v50, i64 1
+  %v52 = extractelement <8 x float> %v32, i64 2
+  %v53 = insertelement <8 x float> %v51, float %v52, i64 2
+  %v54 = extractelement <8 x float> %v32, i64 3
+  %v55 = insertelement <8 x float> %v53, float %v54, i64 3
+  %v56 = extractelement <8 x float> %v32, i64 4
+  %v57 = insertelement <8 x float> %v55, float %v56, i64 4
+  %v58 = getelementptr i8, ptr %v27, i64 64
+  %v59 = call <8 x float> @llvm.masked.load.v8f32.p0(ptr align 4 %v58, <8 x i1> <i1 true, i1 true, i1 true, i1 true, i1 true, i1 false, i1 false, i1 false>, <8 x float> zeroinitializer)
+  %v60 = getelementptr i8, ptr %v3, i64 64
+  %v61 = call <8 x float> @llvm.masked.load.v8f32.p0(ptr align 4 %v60, <8 x i1> <i1 true, i1 true, i1 true, i1 true, i1 true, i1 false, i1 false, i1 false>, <8 x float> zeroinitializer)
+  %v62 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v59, <8 x float> %v61, <8 x float> %v57)
+  %v63 = extractelement <8 x float> %v32, i64 5
+  %v64 = extractelement <8 x float> %v32, i64 6
+  %v65 = extractelement <8 x float> %v32, i64 7
+  %v66 = extractelement <8 x float> %v35, i64 0
+  %v67 = insertelement <8 x float> poison, float %v66, i64 0
+  %v68 = extractelement <8 x float> %v35, i64 1
+  %v69 = insertelement <8 x float> %v67, float %v68, i64 1
+  %v70 = extractelement <8 x float> %v35, i64 2
+  %v71 = insertelement <8 x float> %v69, float %v70, i64 2
+  %v72 = extractelement <8 x float> %v35, i64 3
+  %v73 = insertelement <8 x float> %v71, float %v72, i64 3
+  %v74 = extractelement <8 x float> %v35, i64 4
+  %v75 = insertelement <8 x float> %v73, float %v74, i64 4
+  %v76 = getelementptr i8, ptr %v3, i64 148
+  %v77 = call <8 x float> @llvm.masked.load.v8f32.p0(ptr align 4 %v76, <8 x i1> <i1 true, i1 true, i1 true, i1 true, i1 true, i1 false, i1 false, i1 false>, <8 x float> zeroinitializer)
+  %v78 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v59, <8 x float> %v77, <8 x float> %v75)
+  %v79 = extractelement <8 x float> %v35, i64 5
+  %v80 = extractelement <8 x float> %v35, i64 6
+  %v81 = extractelement <8 x float> %v35, i64 7
+  %v82 = extractelement <8 x float> %v38, i64 0
+  %v83 = insertelement <8 x float> poison, float %v82, i64 0
+  %v84 = extractelement <8 x float> %v38, i64 1
+  %v85 = insertelement <8 x float> %v83, float %v84, i64 1
+  %v86 = extractelement <8 x float> %v38, i64 2
+  %v87 = insertelement <8 x float> %v85, float %v86, i64 2
+  %v88 = extractelement <8 x float> %v38, i64 3
+  %v89 = insertelement <8 x float> %v87, float %v88, i64 3
+  %v90 = extractelement <8 x float> %v38, i64 4
+  %v91 = insertelement <8 x float> %v89, float %v90, i64 4
+  %v92 = getelementptr i8, ptr %v3, i64 232
+  %v93 = call <8 x float> @llvm.masked.load.v8f32.p0(ptr align 4 %v92, <8 x i1> <i1 true, i1 true, i1 true, i1 true, i1 true, i1 false, i1 false, i1 false>, <8 x float> zeroinitializer)
+  %v94 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v59, <8 x float> %v93, <8 x float> %v91)
+  %v95 = extractelement <8 x float> %v38, i64 5
+  %v96 = extractelement <8 x float> %v38, i64 6
+  %v97 = extractelement <8 x float> %v38, i64 7
+  %v98 = extractelement <8 x float> %v41, i64 0
+  %v99 = insertelement <8 x float> poison, float %v98, i64 0
+  %v100 = extractelement <8 x float> %v41, i64 1
+  %v101 = insertelement <8 x float> %v99, float %v100, i64 1
+  %v102 = extractelement <8 x float> %v41, i64 2
+  %v103 = insertelement <8 x float> %v101, float %v102, i64 2
+  %v104 = extractelement <8 x float> %v41, i64 3
+  %v105 = insertelement <8 x float> %v103, float %v104, i64 3
+  %v106 = extractelement <8 x float> %v41, i64 4
+  %v107 = insertelement <8 x float> %v105, float %v106, i64 4
+  %v108 = getelementptr i8, ptr %v27, i64 148
+  %v109 = call <8 x float> @llvm.masked.load.v8f32.p0(ptr align 4 %v108, <8 x i1> <i1 true, i1 true, i1 true, i1 true, i1 true, i1 false, i1 false, i1 false>, <8 x float> zeroinitializer)
+  %v110 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v109, <8 x float> %v61, <8 x float> %v107)
+  %v111 = extractelement <8 x float> %v41, i64 5
+  %v112 = extractelement <8 x float> %v41, i64 6
+  %v113 = extractelement <8 x float> %v41, i64 7
+  %v114 = extractelement <8 x float> %v42, i64 0
+  %v115 = insertelement <8 x float> poison, float %v114, i64 0
+  %v116 = extractelement <8 x float> %v42, i64 1
+  %v117 = insertelement <8 x float> %v115, float %v116, i64 1
+  %v118 = extractelement <8 x float> %v42, i64 2
+  %v119 = insertelement <8 x float> %v117, float %v118, i64 2
+  %v120 = extractelement <8 x float> %v42, i64 3
+  %v121 = insertelement <8 x float> %v119, float %v120, i64 3
+  %v122 = extractelement <8 x float> %v42, i64 4
+  %v123 = insertelement <8 x float> %v121, float %v122, i64 4
+  %v124 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v109, <8 x float> %v77, <8 x float> %v123)
+  %v125 = extractelement <8 x float> %v42, i64 5
+  %v126 = extractelement <8 x float> %v42, i64 6
+  %v127 = extractelement <8 x float> %v42, i64 7
+  %v128 = extractelement <8 x float> %v43, i64 0
+  %v129 = insertelement <8 x float> poison, float %v128, i64 0
+  %v130 = extractelement <8 x float> %v43, i64 1
+  %v131 = insertelement <8 x float> %v129, float %v130, i64 1
+  %v132 = extractelement <8 x float> %v43, i64 2
+  %v133 = insertelement <8 x float> %v131, float %v132, i64 2
+  %v134 = extractelement <8 x float> %v43, i64 3
+  %v135 = insertelement <8 x float> %v133, float %v134, i64 3
+  %v136 = extractelement <8 x float> %v43, i64 4
+  %v137 = insertelement <8 x float> %v135, float %v136, i64 4
+  %v138 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v109, <8 x float> %v93, <8 x float> %v137)
+  %v139 = extractelement <8 x float> %v43, i64 5
+  %v140 = extractelement <8 x float> %v43, i64 6
+  %v141 = extractelement <8 x float> %v43, i64 7
+  %v142 = extractelement <8 x float> %v62, i64 0
+  %v143 = insertelement <8 x float> poison, float %v142, i64 0
+  %v144 = extractelement <8 x float> %v62, i64 1
+  %v145 = insertelement <8 x float> %v143, float %v144, i64 1
+  %v146 = extractelement <8 x float> %v62, i64 2
+  %v147 = insertelement <8 x float> %v145, float %v146, i64 2
+  %v148 = extractelement <8 x float> %v62, i64 3
+  %v149 = insertelement <8 x float> %v147, float %v148, i64 3
+  %v150 = extractelement <8 x float> %v62, i64 4
+  %v151 = insertelement <8 x float> %v149, float %v150, i64 4
+  %v152 = insertelement <8 x float> %v151, float %v63, i64 5
+  %v153 = insertelement <8 x float> %v152, float %v64, i64 6
+  %v154 = insertelement <8 x float> %v153, float %v65, i64 7
+  %v155 = call reassoc float @llvm.vector.reduce.fadd.v8f32(float 0x8000000000000000, <8 x float> %v154)
+  %v156 = load float, ptr %v11, align 4
+  %v157 = fadd contract float %v156, %v155
+  store float %v157, ptr %v11, align 4
+  %v158 = extractelement <8 x float> %v78, i64 0
+  %v159 = insertelement <8 x float> poison, float %v158, i64 0
+  %v160 = extractelement <8 x float> %v78, i64 1
+  %v161 = insertelement <8 x float> %v159, float %v160, i64 1
+  %v162 = extractelement <8 x float> %v78, i64 2
+  %v163 = insertelement <8 x float> %v161, float %v162, i64 2
+  %v164 = extractelement <8 x float> %v78, i64 3
+  %v165 = insertelement <8 x float> %v163, float %v164, i64 3
+  %v166 = extractelement <8 x float> %v78, i64 4
+  %v167 = insertelement <8 x float> %v165, float %v166, i64 4
+  %v168 = insertelement <8 x float> %v167, float %v79, i64 5
+  %v169 = insertelement <8 x float> %v168, float %v80, i64 6
+  %v170 = insertelement <8 x float> %v169, float %v81, i64 7
+  %v171 = call reassoc float @llvm.vector.reduce.fadd.v8f32(float 0x8000000000000000, <8 x float> %v170)
+  %v172 = getelementptr i8, ptr %v11, i64 4
+  %v173 = load float, ptr %v172, align 4
+  %v174 = fadd contract float %v173, %v171
+  store float %v174, ptr %v172, align 4
+  %v175 = extractelement <8 x float> %v94, i64 0
+  %v176 = insertelement <8 x float> poison, float %v175, i64 0
+  %v177 = extractelement <8 x float> %v94, i64 1
+  %v178 = insertelement <8 x float> %v176, float %v177, i64 1
+  %v179 = extractelement <8 x float> %v94, i64 2
+  %v180 = insertelement <8 x float> %v178, float %v179, i64 2
+  %v181 = extractelement <8 x float> %v94, i64 3
+  %v182 = insertelement <8 x float> %v180, float %v181, i64 3
+  %v183 = extractelement <8 x float> %v94, i64 4
+  %v184 = insertelement <8 x float> %v182, float %v183, i64 4
+  %v185 = insertelement <8 x float> %v184, float %v95, i64 5
+  %v186 = insertelement <8 x float> %v185, float %v96, i64 6
+  %v187 = insertelement <8 x float> %v186, float %v97, i64 7
+  %v188 = call reassoc float @llvm.vector.reduce.fadd.v8f32(float 0x8000000000000000, <8 x float> %v187)
+  %v189 = getelementptr i8, ptr %v11, i64 8
+  %v190 = load float, ptr %v189, align 4
+  %v191 = fadd contract float %v190, %v188
+  store float %v191, ptr %v189, align 4
+  %v192 = extractelement <8 x float> %v110, i64 0
+  %v193 = insertelement <8 x float> poison, float %v192, i64 0
+  %v194 = extractelement <8 x float> %v110, i64 1
+  %v195 = insertelement <8 x float> %v193, float %v194, i64 1
+  %v196 = extractelement <8 x float> %v110, i64 2
+  %v197 = insertelement <8 x float> %v195, float %v196, i64 2
+  %v198 = extractelement <8 x float> %v110, i64 3
+  %v199 = insertelement <8 x float> %v197, float %v198, i64 3
+  %v200 = extractelement <8 x float> %v110, i64 4
+  %v201 = insertelement <8 x float> %v199, float %v200, i64 4
+  %v202 = insertelement <8 x float> %v201, float %v111, i64 5
+  %v203 = insertelement <8 x float> %v202, float %v112, i64 6
+  %v204 = insertelement <8 x float> %v203, float %v113, i64 7
+  %v205 = call reassoc float @llvm.vector.reduce.fadd.v8f32(float 0x8000000000000000, <8 x float> %v204)
+  %v206 = getelementptr i8, ptr %v11, i64 12
+  %v207 = load float, ptr %v206, align 4
+  %v208 = fadd contract float %v207, %v205
+  store float %v208, ptr %v206, align 4
+  %v209 = extractelement <8 x float> %v124, i64 0
+  %v210 = insertelement <8 x float> poison, float %v209, i64 0
+  %v211 = extractelement <8 x float> %v124, i64 1
+  %v212 = insertelement <8 x float> %v210, float %v211, i64 1
+  %v213 = extractelement <8 x float> %v124, i64 2
+  %v214 = insertelement <8 x float> %v212, float %v213, i64 2
+  %v215 = extractelement <8 x float> %v124, i64 3
+  %v216 = insertelement <8 x float> %v214, float %v215, i64 3
+  %v217 = extractelement <8 x float> %v124, i64 4
+  %v218 = insertelement <8 x float> %v216, float %v217, i64 4
+  %v219 = insertelement <8 x float> %v218, float %v125, i64 5
+  %v220 = insertelement <8 x float> %v219, float %v126, i64 6
+  %v221 = insertelement <8 x float> %v220, float %v127, i64 7
+  %v222 = call reassoc float @llvm.vector.reduce.fadd.v8f32(float 0x8000000000000000, <8 x float> %v221)
+  %v223 = getelementptr i8, ptr %v11, i64 16
+  %v224 = load float, ptr %v223, align 4
+  %v225 = fadd contract float %v224, %v222
+  store float %v225, ptr %v223, align 4
+  %v226 = extractelement <8 x float> %v138, i64 0
+  %v227 = insertelement <8 x float> poison, float %v226, i64 0
+  %v228 = extractelement <8 x float> %v138, i64 1
+  %v229 = insertelement <8 x float> %v227, float %v228, i64 1
+  %v230 = extractelement <8 x float> %v138, i64 2
+  %v231 = insertelement <8 x float> %v229, float %v230, i64 2
+  %v232 = extractelement <8 x float> %v138, i64 3
+  %v233 = insertelement <8 x float> %v231, float %v232, i64 3
+  %v234 = extractelement <8 x float> %v138, i64 4
+  %v235 = insertelement <8 x float> %v233, float %v234, i64 4
+  %v236 = insertelement <8 x float> %v235, float %v139, i64 5
+  %v237 = insertelement <8 x float> %v236, float %v140, i64 6
+  %v238 = insertelement <8 x float> %v237, float %v141, i64 7
+  %v239 = call reassoc float @llvm.vector.reduce.fadd.v8f32(float 0x8000000000000000, <8 x float> %v238)
+  %v240 = getelementptr i8, ptr %v11, i64 20
+  %v241 = load float, ptr %v240, align 4
+  %v242 = fadd contract float %v241, %v239
+  store float %v242, ptr %v240, align 4
+  %v243 = call <4 x float> @llvm.masked.load.v4f32.p0(ptr align 4 %v11, <4 x i1> <i1 true, i1 true, i1 true, i1 false>, <4 x float> zeroinitializer)
+  %v244 = call <4 x float> @llvm.masked.load.v4f32.p0(ptr align 4 %v5, <4 x i1> <i1 true, i1 true, i1 true, i1 false>, <4 x float> zeroinitializer)
+  %v245 = fadd contract <4 x float> %v243, %v244
+  call void @llvm.masked.store.v4f32.p0(<4 x float> %v245, ptr align 4 %v247, <4 x i1> <i1 true, i1 true, i1 true, i1 false>)
+  %v248 = call <4 x float> @llvm.masked.load.v4f32.p0(ptr align 4 %v206, <4 x i1> <i1 true, i1 true, i1 true, i1 false>, <4 x float> zeroinitializer)
+  %v249 = fadd contract <4 x float> %v248, %v244
+  %v250 = getelementptr i8, ptr %v247, i64 12
+  call void @llvm.masked.store.v4f32.p0(<4 x float> %v249, ptr align 4 %v250, <4 x i1> <i1 true, i1 true, i1 true, i1 false>)
+  %v251 = add nuw nsw i64 %i.add_i0_o.10, 1
+  %v252 = icmp slt i64 %v251, 9
+  br i1 %v252, label %loop8, label %done9
+done9:
+  store float 0x0000000000000000, ptr %v11, align 4
+  %v253 = getelementptr i8, ptr %v11, i64 4
+  store float 0x0000000000000000, ptr %v253, align 4
+  %v254 = getelementptr i8, ptr %v11, i64 8
+  store float 0x0000000000000000, ptr %v254, align 4
+  br label %loop255
+loop255:
+  %acc258 = phi <8 x float> [ splat (float 0x0000000000000000), %done9 ], [ %v269, %loop255 ]
+  %acc259 = phi <8 x float> [ splat (float 0x0000000000000000), %done9 ], [ %v272, %loop255 ]
+  %acc260 = phi <8 x float> [ splat (float 0x0000000000000000), %done9 ], [ %v275, %loop255 ]
+  %acc261 = phi <8 x float> [ splat (float 0x0000000000000000), %done9 ], [ %acc261, %loop255 ]
+  %acc262 = phi <8 x float> [ splat (float 0x0000000000000000), %done9 ], [ %acc262, %loop255 ]
+  %acc263 = phi <8 x float> [ splat (float 0x0000000000000000), %done9 ], [ %acc263, %loop255 ]
+  %at264 = phi ptr [ %v1, %done9 ], [ %v276, %loop255 ]
+  %at267 = phi ptr [ %v3, %done9 ], [ %v277, %loop255 ]
+  %i.matmul_k_o_tail.257 = phi i64 [ 0, %done9 ], [ %v278, %loop255 ]
+  %v265 = getelementptr i8, ptr %at264, i64 1512
+  %v266 = load <8 x float>, ptr %v265, align 4
+  %v268 = load <8 x float>, ptr %at267, align 4
+  %v269 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v266, <8 x float> %v268, <8 x float> %acc258)
+  %v270 = getelementptr i8, ptr %at267, i64 84
+  %v271 = load <8 x float>, ptr %v270, align 4
+  %v272 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v266, <8 x float> %v271, <8 x float> %acc259)
+  %v273 = getelementptr i8, ptr %at267, i64 168
+  %v274 = load <8 x float>, ptr %v273, align 4
+  %v275 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v266, <8 x float> %v274, <8 x float> %acc260)
+  %v276 = getelementptr i8, ptr %at264, i64 32
+  %v277 = getelementptr i8, ptr %at267, i64 32
+  %v278 = add nuw nsw i64 %i.matmul_k_o_tail.257, 1
+  %v279 = icmp slt i64 %v278, 2
+  br i1 %v279, label %loop255, label %done256
+done256:
+  %v280 = extractelement <8 x float> %v269, i64 0
+  %v281 = insertelement <8 x float> poison, float %v280, i64 0
+  %v282 = extractelement <8 x float> %v269, i64 1
+  %v283 = insertelement <8 x float> %v281, float %v282, i64 1
+  %v284 = extractelement <8 x float> %v269, i64 2
+  %v285 = insertelement <8 x float> %v283, float %v284, i64 2
+  %v286 = extractelement <8 x float> %v269, i64 3
+  %v287 = insertelement <8 x float> %v285, float %v286, i64 3
+  %v288 = extractelement <8 x float> %v269, i64 4
+  %v289 = insertelement <8 x float> %v287, float %v288, i64 4
+  %v290 = getelementptr i8, ptr %v1, i64 1576
+  %v291 = call <8 x float> @llvm.masked.load.v8f32.p0(ptr align 4 %v290, <8 x i1> <i1 true, i1 true, i1 true, i1 true, i1 true, i1 false, i1 false, i1 false>, <8 x float> zeroinitializer)
+  %v292 = getelementptr i8, ptr %v3, i64 64
+  %v293 = call <8 x float> @llvm.masked.load.v8f32.p0(ptr align 4 %v292, <8 x i1> <i1 true, i1 true, i1 true, i1 true, i1 true, i1 false, i1 false, i1 false>, <8 x float> zeroinitializer)
+  %v294 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v291, <8 x float> %v293, <8 x float> %v289)
+  %v295 = extractelement <8 x float> %v269, i64 5
+  %v296 = extractelement <8 x float> %v269, i64 6
+  %v297 = extractelement <8 x float> %v269, i64 7
+  %v298 = extractelement <8 x float> %v272, i64 0
+  %v299 = insertelement <8 x float> poison, float %v298, i64 0
+  %v300 = extractelement <8 x float> %v272, i64 1
+  %v301 = insertelement <8 x float> %v299, float %v300, i64 1
+  %v302 = extractelement <8 x float> %v272, i64 2
+  %v303 = insertelement <8 x float> %v301, float %v302, i64 2
+  %v304 = extractelement <8 x float> %v272, i64 3
+  %v305 = insertelement <8 x float> %v303, float %v304, i64 3
+  %v306 = extractelement <8 x float> %v272, i64 4
+  %v307 = insertelement <8 x float> %v305, float %v306, i64 4
+  %v308 = getelementptr i8, ptr %v3, i64 148
+  %v309 = call <8 x float> @llvm.masked.load.v8f32.p0(ptr align 4 %v308, <8 x i1> <i1 true, i1 true, i1 true, i1 true, i1 true, i1 false, i1 false, i1 false>, <8 x float> zeroinitializer)
+  %v310 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v291, <8 x float> %v309, <8 x float> %v307)
+  %v311 = extractelement <8 x float> %v272, i64 5
+  %v312 = extractelement <8 x float> %v272, i64 6
+  %v313 = extractelement <8 x float> %v272, i64 7
+  %v314 = extractelement <8 x float> %v275, i64 0
+  %v315 = insertelement <8 x float> poison, float %v314, i64 0
+  %v316 = extractelement <8 x float> %v275, i64 1
+  %v317 = insertelement <8 x float> %v315, float %v316, i64 1
+  %v318 = extractelement <8 x float> %v275, i64 2
+  %v319 = insertelement <8 x float> %v317, float %v318, i64 2
+  %v320 = extractelement <8 x float> %v275, i64 3
+  %v321 = insertelement <8 x float> %v319, float %v320, i64 3
+  %v322 = extractelement <8 x float> %v275, i64 4
+  %v323 = insertelement <8 x float> %v321, float %v322, i64 4
+  %v324 = getelementptr i8, ptr %v3, i64 232
+  %v325 = call <8 x float> @llvm.masked.load.v8f32.p0(ptr align 4 %v324, <8 x i1> <i1 true, i1 true, i1 true, i1 true, i1 true, i1 false, i1 false, i1 false>, <8 x float> zeroinitializer)
+  %v326 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v291, <8 x float> %v325, <8 x float> %v323)
+  %v327 = extractelement <8 x float> %v275, i64 5
+  %v328 = extractelement <8 x float> %v275, i64 6
+  %v329 = extractelement <8 x float> %v275, i64 7
+  %v330 = extractelement <8 x float> %v294, i64 0
+  %v331 = insertelement <8 x float> poison, float %v330, i64 0
+  %v332 = extractelement <8 x float> %v294, i64 1
+  %v333 = insertelement <8 x float> %v331, float %v332, i64 1
+  %v334 = extractelement <8 x float> %v294, i64 2
+  %v335 = insertelement <8 x float> %v333, float %v334, i64 2
+  %v336 = extractelement <8 x float> %v294, i64 3
+  %v337 = insertelement <8 x float> %v335, float %v336, i64 3
+  %v338 = extractelement <8 x float> %v294, i64 4
+  %v339 = insertelement <8 x float> %v337, float %v338, i64 4
+  %v340 = insertelement <8 x float> %v339, float %v295, i64 5
+  %v341 = insertelement <8 x float> %v340, float %v296, i64 6
+  %v342 = insertelement <8 x float> %v341, float %v297, i64 7
+  %v343 = call reassoc float @llvm.vector.reduce.fadd.v8f32(float 0x8000000000000000, <8 x float> %v342)
+  %v344 = load float, ptr %v11, align 4
+  %v345 = fadd contract float %v344, %v343
+  store float %v345, ptr %v11, align 4
+  %v346 = extractelement <8 x float> %v310, i64 0
+  %v347 = insertelement <8 x float> poison, float %v346, i64 0
+  %v348 = extractelement <8 x float> %v310, i64 1
+  %v349 = insertelement <8 x float> %v347, float %v348, i64 1
+  %v350 = extractelement <8 x float> %v310, i64 2
+  %v351 = insertelement <8 x float> %v349, float %v350, i64 2
+  %v352 = extractelement <8 x float> %v310, i64 3
+  %v353 = insertelement <8 x float> %v351, float %v352, i64 3
+  %v354 = extractelement <8 x float> %v310, i64 4
+  %v355 = insertelement <8 x float> %v353, float %v354, i64 4
+  %v356 = insertelement <8 x float> %v355, float %v311, i64 5
+  %v357 = insertelement <8 x float> %v356, float %v312, i64 6
+  %v358 = insertelement <8 x float> %v357, float %v313, i64 7
+  %v359 = call reassoc float @llvm.vector.reduce.fadd.v8f32(float 0x8000000000000000, <8 x float> %v358)
+  %v360 = getelementptr i8, ptr %v11, i64 4
+  %v361 = load float, ptr %v360, align 4
+  %v362 = fadd contract float %v361, %v359
+  store float %v362, ptr %v360, align 4
+  %v363 = extractelement <8 x float> %v326, i64 0
+  %v364 = insertelement <8 x float> poison, float %v363, i64 0
+  %v365 = extractelement <8 x float> %v326, i64 1
+  %v366 = insertelement <8 x float> %v364, float %v365, i64 1
+  %v367 = extractelement <8 x float> %v326, i64 2
+  %v368 = insertelement <8 x float> %v366, float %v367, i64 2
+  %v369 = extractelement <8 x float> %v326, i64 3
+  %v370 = insertelement <8 x float> %v368, float %v369, i64 3
+  %v371 = extractelement <8 x float> %v326, i64 4
+  %v372 = insertelement <8 x float> %v370, float %v371, i64 4
+  %v373 = insertelement <8 x float> %v372, float %v327, i64 5
+  %v374 = insertelement <8 x float> %v373, float %v328, i64 6
+  %v375 = insertelement <8 x float> %v374, float %v329, i64 7
+  %v376 = call reassoc float @llvm.vector.reduce.fadd.v8f32(float 0x8000000000000000, <8 x float> %v375)
+  %v377 = getelementptr i8, ptr %v11, i64 8
+  %v378 = load float, ptr %v377, align 4
+  %v379 = fadd contract float %v378, %v376
+  store float %v379, ptr %v377, align 4
+  %v380 = call <4 x float> @llvm.masked.load.v4f32.p0(ptr align 4 %v11, <4 x i1> <i1 true, i1 true, i1 true, i1 false>, <4 x float> zeroinitializer)
+  %v381 = call <4 x float> @llvm.masked.load.v4f32.p0(ptr align 4 %v5, <4 x i1> <i1 true, i1 true, i1 true, i1 false>, <4 x float> zeroinitializer)
+  %v382 = fadd contract <4 x float> %v380, %v381
+  %v383 = getelementptr i8, ptr %v7, i64 216
+  call void @llvm.masked.store.v4f32.p0(<4 x float> %v382, ptr align 4 %v383, <4 x i1> <i1 true, i1 true, i1 true, i1 false>)
+  ret i32 0
+}
+declare <4 x float> @llvm.masked.load.v4f32.p0(ptr, <4 x i1>, <4 x float>)
+declare <8 x float> @llvm.fmuladd.v8f32(<8 x float>, <8 x float>, <8 x float>)
+declare <8 x float> @llvm.masked.load.v8f32.p0(ptr, <8 x i1>, <8 x float>)
+declare float @llvm.vector.reduce.fadd.v8f32(float, <8 x float>)
+declare void @llvm.masked.store.v4f32.p0(<4 x float>, ptr, <4 x i1>)
