@@ -22,6 +22,7 @@ from farrier.errors import (
     UsageError,
 )
 from farrier.ir.dim import Extent, evaluate, symbols, upper
+from farrier.runtime.small_call import SmallCall
 from farrier.runtime.state import State
 from farrier.targets import backend_for, why_not_here
 from farrier_device.memory import ALIGNMENT, Buffer, aligned_buffer, pointers
@@ -83,6 +84,7 @@ class LoadedModel:
         self._sizes = (ctypes.c_int64 * len(manifest.sizes))(*manifest.sizes)
         self._given: dict[str, int] = {}  # the sizes that memory is laid out for
         self._is_laid_out = False
+        self._small_call: SmallCall | None = None
         self._capacities = {one.symbol: one.first for one in manifest.capacities}
         self.memory_bytes = memory_bytes or _machine_bytes()
         self._limits = manifest.limits()
@@ -128,6 +130,12 @@ class LoadedModel:
         for state in states:
             state.advance(self._given)
         return self._results(outputs, targets, {state.spec.output: state for state in states})
+
+    def run_small(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Array] | None:
+        """Return all outputs of a call as small as the call before, or None if it needs `run`."""
+        if self._small_call is None or self.closed:
+            return None
+        return self._small_call.run(self._entry, self._context, inputs)
 
     def _shapes_of(
         self, inputs: Mapping[str, npt.ArrayLike], states: Sequence[State]
@@ -388,11 +396,24 @@ class LoadedModel:
                 f"{self.memory_bytes}",
                 hint="give it smaller inputs, or the session more memory_bytes (--memory-bytes)",
             )
-        self._is_laid_out = False  # until all of it is
+        self._is_laid_out, self._small_call = False, None  # until all of it is
         for position, slot in enumerate(self._inputs):
             self._args[position] = slot.resized(sizes)
         self._lay_out()
-        self._is_laid_out = True
+        self._is_laid_out, self._small_call = True, self._small_call_here()
+
+    def _small_call_here(self) -> SmallCall | None:
+        """Return the call for the present layout, or None if it is not small, or not a function of
+        arrays of known sizes alone."""
+        slots = (*self._inputs, *self._outputs)
+        if self.manifest.counted or self.manifest.capacities or self.manifest.state:
+            return None
+        if not SmallCall.suits(*(slot.array for slot in slots)):
+            return None
+        inputs, outputs = (
+            [(slot.name, slot.array) for slot in side] for side in (self._inputs, self._outputs)
+        )
+        return SmallCall(inputs, outputs, pointers(list(self.addresses)))
 
     def adopt(self, other: LoadedModel) -> None:
         """Lays memory out for the sizes that another has, as far as it is not; what capacities have

@@ -47,6 +47,9 @@ class Session:
         self._names = frozenset(spec.name for spec in manifest.inputs) - held
         self._string_inputs = [spec for spec in manifest.inputs if spec.is_strings]
         self._string_outputs = [spec.name for spec in manifest.outputs if spec.is_strings]
+        declaration = manifest.declaration
+        has_lists = declaration is not None and any(v.is_sequence for v in declaration.outputs)
+        self._is_plain = not (self._string_inputs or self._string_outputs or has_lists)
 
     @property
     def manifest(self) -> Manifest:
@@ -81,6 +84,11 @@ class Session:
 
         Raises InputMismatchError if a name, dtype or shape differs from the manifest's.
         """
+        if self._is_plain and outputs is None and type(inputs) is dict:
+            with self._lock:
+                results = self._loaded.run_small(inputs)
+            if results is not None:
+                return results
         if not isinstance(inputs, Mapping):
             raise InputMismatchError(
                 f"inputs are arrays by name, not a {type(inputs).__name__}",
