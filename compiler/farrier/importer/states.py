@@ -15,7 +15,10 @@ from farrier.importer.build import ImportedModel
 from farrier.ir.dim import symbols
 from farrier.ir.graph import Graph, Node, Value, attributes
 from farrier.ir.types import TensorType
+from farrier.ops.scatter import IN_PLACE
 from farrier.options.states import HeldState, Suggestion, paired, suggested
+
+_SCATTERS = ("ScatterElements", "ScatterND", "TensorScatter")
 
 
 def with_states(imported: ImportedModel, declared: Mapping[str, str]) -> ImportedModel:
@@ -33,7 +36,10 @@ def with_states(imported: ImportedModel, declared: Mapping[str, str]) -> Importe
         past, present = inputs[state.input], outputs[state.output]
         axis = _axis(state, past.type, present.type)
         _check_known(imported, state, present)
-        is_in_place = axis is not None and _joins(imported.graph, past, present, axis)
+        if axis is None:
+            is_in_place = _updates(imported.graph, past, present)
+        else:
+            is_in_place = _joins(imported.graph, past, present, axis)
         states.append(dataclasses.replace(state, axis=axis, in_place=is_in_place))
     return dataclasses.replace(imported, states=tuple(states))
 
@@ -119,6 +125,21 @@ def _joins(graph: Graph, past: Value, present: Value, axis: int) -> bool:
     )
 
 
+def _updates(graph: Graph, past: Value, present: Value) -> bool:
+    """Check whether the new state is the old one with some elements overwritten, which nobody else
+    reads. A sum of old and new elements is not, as a call may begin a second time."""
+    node = graph.producers().get(present.name)
+    return (
+        node is not None
+        and node.op in _SCATTERS
+        and node.inputs[0] == past
+        and node.attr("reduction", "none") == "none"
+        and graph.consumers().get(past.name) == [node]
+        and past not in node.inputs[1:]
+        and past not in graph.outputs
+    )
+
+
 def _shown(type: TensorType) -> str:
     return f"{type.dtype}[{', '.join(map(str, type.shape))}]"
 
@@ -138,14 +159,44 @@ def placed(imported: ImportedModel, graph: Graph | None = None) -> Graph:
     """
     graph = imported.graph if graph is None else graph
     for state in imported.states:
-        if state.in_place and state.axis:
-            graph = _with_axis_first(
-                graph,
-                imported.input_names.index(state.input),
-                imported.output_names.index(state.output),
-                state.axis,
-            )
+        source = imported.input_names.index(state.input)
+        target = imported.output_names.index(state.output)
+        if state.in_place and state.axis is None:
+            graph = _updated_in_place(graph, source, target)
+        elif state.in_place and state.axis:
+            graph = _with_axis_first(graph, source, target, state.axis)
     return graph
+
+
+def _updated_in_place(graph: Graph, source: int, target: int) -> Graph:
+    """The graph whose scatter from this input to this output writes into a copy of the input, which
+    the driver leaves out where a caller has both at one place.
+
+    before:
+        present: f32[1, 2, 64, 8] = TensorScatter(past, new, starts, axis=2)
+
+    after:
+        held: f32[1, 2, 64, 8] = Relayout(past)
+        present: f32[1, 2, 64, 8] = Overwrite(held, new, starts, axis=2)
+    """
+    past, present = graph.inputs[source], graph.outputs[target]
+    if not _updates(graph, past, present):  # A graph for hot sizes may differ.
+        return graph
+    held = Value(f"{past.name}_held", past.type)
+    nodes = []
+    for node in graph.nodes:
+        if present not in node.outputs:
+            nodes.append(node)
+            continue
+        nodes.append(Node("Relayout", (past,), (held,), (), (), node.origin))
+        attrs = dict(node.attrs)
+        if node.op == "TensorScatter":
+            node = dataclasses.replace(node, op="Overwrite")
+        else:
+            attrs[IN_PLACE] = 1
+        inputs = (held, *node.inputs[1:])
+        nodes.append(dataclasses.replace(node, inputs=inputs, attrs=attributes(**attrs)))
+    return dataclasses.replace(graph, nodes=tuple(nodes))
 
 
 def _with_axis_first(graph: Graph, source: int, target: int, axis: int) -> Graph:

@@ -1,5 +1,9 @@
 """Stores where data says: ScatterElements, ScatterND, TensorScatter. Of several updates of one
-element the last wins, or all are joined in order."""
+element the last wins, or all are joined in order.
+
+A scatter `in_place` (`IN_PLACE`) writes its updates alone: its result lies where its first operand
+does, which nobody else reads. Overwrite is a TensorScatter of that kind.
+"""
 
 from __future__ import annotations
 
@@ -31,6 +35,7 @@ from farrier.ops.operator import (
 )
 from farrier.ops.scalar import Scalar, binary, both, cast, minimum, number, remainder, scalar, where
 
+IN_PLACE = "in_place"
 _JOINS = {
     "add": (BinaryOp.ADD, np.add),
     "mul": (BinaryOp.MUL, np.multiply),
@@ -105,7 +110,8 @@ def _elements_nest(nest: LoopBuilder, node: Node) -> None:
     out_shape = node.outputs[0].type.shape
     axis, reduction = axis_attr(attrs, len(shape)), _reduction(attrs)
     size = product(out_shape)
-    _copy(nest, nest.input(0, (size,)), nest.output(0, (size,)))
+    if not node.attr(IN_PLACE):
+        _copy(nest, nest.input(0, (size,)), nest.output(0, (size,)))
     indices, updates, out = nest.input(1), nest.input(2), nest.output(0, out_shape)
     lead, rest = shape[:axis], shape[axis + 1 :]
     columns = product(rest)
@@ -175,8 +181,9 @@ def _nd_nest(nest: LoopBuilder, node: Node) -> None:
     with nest.parallel(ranges) as (part,):
         first = part * each
         end = nest.let(minimum(first + each, rows), "end")
-        with nest.for_(each) as row, nest.if_(first + row < end), nest.vector(width) as lane:
-            out[first + row, lane] = data[first + row, lane]
+        if not node.attr(IN_PLACE):
+            with nest.for_(each) as row, nest.if_(first + row < end), nest.vector(width) as lane:
+                out[first + row, lane] = data[first + row, lane]
 
         def join(update: Scalar, row: Scalar) -> None:
             with nest.vector(width) as lane:
@@ -261,8 +268,28 @@ def _cache_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffe
     return (builder.output(node, body, hint="tensor_scatter"),)
 
 
+def _overwrite_nest(nest: LoopBuilder, node: Node) -> None:
+    """Each step of the update goes to its slot; threads divide the axes before, and the steps."""
+    shape, room_shape = nest.input(1).shape, node.outputs[0].type.shape
+    axis = axis_attr(attributes_of(node), len(shape), -2)
+    lead, length, room = shape[:axis], shape[axis], room_shape[axis]
+    lines, width = product(lead), product(shape[axis + 1 :])
+    update = nest.input(1, (lines, length, width))
+    out, starts = nest.output(0, (lines, room, width)), nest.optional(2)
+    is_circular = node.attr("mode", "linear") == "circular"
+    if 0 in (lines, length, width):
+        return
+    with nest.parallel(lines, length) as (line, step):
+        sequence = nest.unravel(line, lead)[0]
+        slot = step if starts is None else cast(starts[sequence], DType.I64) + step
+        slot = nest.let(remainder(slot, room) if is_circular else slot)
+        with nest.if_(both(slot >= 0, slot < room)), nest.vector(width) as lane:
+            out[line, slot, lane] = update[line, step, lane]
+
+
 OPERATORS: tuple[Operator, ...] = (
     Operator("TensorScatter", Kind.INJECTIVE, _cache_infer, _cache_reference, _cache_compute),
+    Operator("Overwrite", Kind.NEST, _cache_infer, _cache_reference, None, nest=_overwrite_nest),
     Operator(
         "ScatterElements",
         Kind.NEST,

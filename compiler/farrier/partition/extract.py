@@ -11,6 +11,7 @@ from farrier.ir.graph import Constant, Graph, Node, Value
 from farrier.ir.printer import print_ir
 from farrier.ir.sizes import Demand
 from farrier.ops.operator import to_extents
+from farrier.ops.scatter import IN_PLACE
 from farrier.partition.canonical import canonical_region
 from farrier.partition.dims import own_dims
 from farrier.partition.literals import share_literals
@@ -106,6 +107,8 @@ class _Flattening:
         self.tasks.setdefault(task.key, task)
         (count, *_) = (str(inner.attr("extent", "")) for inner in node.regions[0].nodes)
         copies = _is_copy(node.regions[0])
+        if (position := _updated(node.regions[0])) is not None:
+            self.homes[outputs[0].name] = Home(given[position].name)
         return Call(
             task.key, inputs, outputs, node.origin, runs, own.dims, own.needed, count, copies
         )
@@ -218,6 +221,15 @@ def _is_copy(region: Graph) -> bool:
     (node,) = region.nodes
     source = node.inputs[0]
     return source is not None and source.type == node.outputs[0].type
+
+
+def _updated(region: Graph) -> int | None:
+    """The operand in whose memory a kernel leaves its result, by position; None for most."""
+    node = region.nodes[-1]
+    source = node.inputs[0] if node.inputs else None
+    if source is None or not (node.op == "Overwrite" or node.attr(IN_PLACE)):
+        return None
+    return region.inputs.index(source)
 
 
 def _symbols(values: Iterable[Value]) -> Iterator[Symbol]:
