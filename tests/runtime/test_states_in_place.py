@@ -132,7 +132,7 @@ def protect(address, nbytes, rights):
 
 
 def scattered(reduction="none", extra=()):
-    """A ScatterND into a cache, with nodes beside it."""
+    """A ScatterND into a cache, and other nodes."""
     nodes = [
         helper.make_node("ScatterND", ["c", "at", "row"], ["c_out"], reduction=reduction),
         *extra,

@@ -34,8 +34,8 @@ def with_states(imported: ImportedModel, declared: Mapping[str, str]) -> Importe
         if {state.input, state.output} & imported.strings:
             raise UsageError(f"the state {state.input} holds strings, which a session cannot keep")
         past, present = inputs[state.input], outputs[state.output]
-        axis = _axis(state, past.type, present.type)
         _check_known(imported, state, present)
+        axis = _axis(state, past.type, present.type)
         if axis is None:
             is_in_place = _updates(imported.graph, past, present)
         else:
@@ -109,7 +109,8 @@ def _check_known(imported: ImportedModel, state: HeldState, present: Value) -> N
     if not from_inputs.issuperset(symbols(present.type.shape)):
         raise UsageError(
             f"the values of the inputs decide the size of the state {state.input}",
-            hint="a state's size follows from the sizes of the inputs",
+            hint="the sizes of the inputs must decide it: where an input says how long the state is, "
+            "make that a constant of the model",
         )
 
 
