@@ -109,7 +109,7 @@ def _check_known(imported: ImportedModel, state: HeldState, present: Value) -> N
     if not from_inputs.issuperset(symbols(present.type.shape)):
         raise UsageError(
             f"the values of the inputs decide the size of the state {state.input}",
-            hint="the sizes of the inputs must decide it: where an input says how long the state is, "
+            hint="the sizes of the inputs must decide it: where an input holds the length, "
             "make that a constant of the model",
         )
 
