@@ -17,6 +17,7 @@ from farrier.targets import Target
 from farrier.targets.cpu.rules import (
     attention,
     attention_tile,
+    block_panel,
     block_tile,
     bottleneck,
     elementwise,
@@ -31,6 +32,7 @@ from farrier.targets.cpu.rules import (
 from farrier.templates import beside
 
 RULES = (
+    block_panel,
     block_tile,
     matrix_tile,
     inner_product,

@@ -25,10 +25,9 @@ import numpy.typing as npt
 
 from farrier.intrinsics import dot_of
 from farrier.intrinsics.dot import held_as
-from farrier.ir.expr import MemoryScope, Var
+from farrier.ir.expr import MemoryScope
 from farrier.ir.loop import Function
 from farrier.ir.tensor import TensorProgram
-from farrier.ir.types import Layout, PhysicalDim
 from farrier.lower.loops import to_loops
 from farrier.records import RuleId
 from farrier.schedule import Schedule
@@ -37,6 +36,7 @@ from farrier.space.operations import operations
 from farrier.space.rewrites import accumulate, without_halos
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
 from farrier.targets import Target
+from farrier.targets.cpu.space.block_layout import BlockLayout
 from farrier.targets.cpu.space.block_products import BlockProduct, find_block_product
 from farrier.targets.cpu.space.contraction import extent_of, innermost_axis
 from farrier.targets.cpu.space.epilogue import inline_once, keep_values
@@ -45,8 +45,6 @@ from farrier.targets.cpu.space.operands import by_first_use
 from farrier.targets.cpu.space.partials import reduce_on_lanes
 
 RULE = RuleId("block_tile", version=1)
-_PANELS = (4, 2, 1)  # Vectors of a panel: four of AVX-512 are a cache line of bytes.
-_FILLED = 1.03  # A wider panel may take this many times the bytes of the narrowest.
 _ROWS = 8
 _UNROLL = (1, 2, 4)
 # Instructions that turn codes into a vector of floats: shift, mask, widen, convert.
@@ -109,32 +107,24 @@ class _Kernel:
         return extent_of(self.product.part.stage, self.product.block_axis)
 
     @property
-    def _panel(self) -> int:
-        """The vectors of a panel of the weights. It depends on the weights alone: kernels for other
-        sizes, with tiles of fewer vectors, read the same constant."""
-        wholes = {}
-        for count in _PANELS:
-            panel = count * self.machine.lanes
-            wholes[count] = -(-self._columns // panel) * panel
-        return next(n for n in _PANELS if wholes[n] <= _FILLED * wholes[_PANELS[-1]])
+    def _layout(self) -> BlockLayout:
+        return BlockLayout(self.product, self.machine.lanes, self.group)
 
     @property
     def _group(self) -> int:
         """The codes that a step adds to each lane."""
-        return self.group if self._block // self._per_byte % self.group == 0 else 1
+        return self._layout.group
 
     @property
     def _per_byte(self) -> int:
-        """Codes that share a byte."""
-        count = 8 // self.product.part.vector_load.buffer.dtype.bits
-        return count if self._block % count == 0 else 1
+        return self._layout.per_byte
 
     # -- decisions ------------------------------------------------------------------------------
 
     def knobs(self) -> tuple[Knob, ...]:
         steps = self._block // self._per_byte // self._group
         return (
-            Knob("vectors", tuple(n for n in _PANELS[::-1] if self._panel % n == 0)),
+            Knob("vectors", self._layout.widths),
             Knob("rows", tuple(range(1, min(self._rows, _ROWS) + 1))),
             Knob("unroll", tuple(count for count in _UNROLL if steps % count == 0)),
         )
@@ -180,7 +170,7 @@ class _Kernel:
     def schedule(self, decisions: Decisions) -> Schedule:
         schedule = Schedule(self.function)
         product, total = self.product, self.product.total.buffer.name
-        self._lay_out(schedule, self._panel * self.machine.lanes)
+        self._layout.apply(schedule)
         kept = inline_once(schedule, product.epilogue)
         outer = self._tile_output(schedule, decisions)
         keep_values(schedule, kept, "vector", innermost_axis(product.total))
@@ -192,26 +182,6 @@ class _Kernel:
             self._sum_rows(schedule)
         run_parallel(schedule, outer)
         return schedule
-
-    def _lay_out(self, schedule: Schedule, panel: int) -> None:
-        """Panels of the weights and their parameters, block by block."""
-        product, count = self.product, self._per_byte
-        load = product.part.vector_load
-        places = {index.name: at for at, index in enumerate(load.indices) if isinstance(index, Var)}
-        block, step, lane = (places[n] for n in (product.block_axis, product.within, product.lane))
-        part, group = self._block // count, self._group
-        dims = [PhysicalDim(lane, panel), PhysicalDim(block)]
-        dims.append(PhysicalDim(step, group, part // group if count > 1 else 0))
-        dims.append(PhysicalDim(lane, 1, panel))
-        dims += [PhysicalDim(step, 1, group)] if group > 1 else []
-        dims += [PhysicalDim(step, part)] if count > 1 else []
-        schedule.transform_layout(load.buffer.name, Layout(tuple(dims), (), count))
-        for name in {load.buffer.name: load for load in product.parameters}:
-            buffer = next(b for b in self.program.inputs if b.name == name)
-            count = 1 if buffer.dtype.is_float else 8 // buffer.dtype.bits
-            around = [PhysicalDim(1, panel), PhysicalDim(0, count), PhysicalDim(1, 1, panel)]
-            around += [PhysicalDim(0, 1, count)] if count > 1 else []
-            schedule.transform_layout(name, Layout(tuple(around), (), max(count, 1)))
 
     def _tile_output(self, schedule: Schedule, decisions: Decisions) -> list[str]:
         """Tile the nest that writes the output, and return the loops around a tile."""

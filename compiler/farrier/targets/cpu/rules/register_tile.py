@@ -25,7 +25,7 @@ from farrier.ir.dim import Dim, product, typical
 from farrier.ir.expr import MemoryScope, Var
 from farrier.ir.loop import Function
 from farrier.ir.substitute import variables
-from farrier.ir.tensor import TensorProgram
+from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import Layout
 from farrier.lower.loops import to_loops
 from farrier.records import RuleId
@@ -80,7 +80,7 @@ def space(program: TensorProgram, target: Target, threads: int) -> Space | None:
     return None if kernel is None else Space.of(RULE, kernel)
 
 
-def _kernel(program: TensorProgram, machine: Machine, target: Target) -> _Kernel | None:
+def _kernel(program: TensorProgram, machine: Machine, target: Target) -> TileKernel | None:
     """The program made ready for tiling, or None where the rule does not apply."""
     contraction = find_contraction(program)
     if contraction is None:
@@ -111,7 +111,7 @@ def _kernel(program: TensorProgram, machine: Machine, target: Target) -> _Kernel
         if wanted:
             program = rewrite(program, _again(program))
     contraction = _again(program)
-    return _Kernel(program, contraction, machine, turns, group, hoisted, packs, grouping)
+    return TileKernel(program, contraction, machine, turns, group, hoisted, packs, grouping)
 
 
 def _again(program: TensorProgram) -> Contraction:
@@ -121,7 +121,7 @@ def _again(program: TensorProgram) -> Contraction:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Kernel:
+class TileKernel:
     """One contraction whose innermost loop has neither test nor stride."""
 
     program: TensorProgram
@@ -343,12 +343,7 @@ class _Kernel:
         if self.packs:
             last = "panel"
             schedule.compute_at(PACKED, last)
-            stage = self.program.stage(PACKED)
-            if self.grouping is None:
-                pack(schedule, stage, self.machine.lanes)
-            else:
-                pack_groups(schedule, stage, self.machine.lanes, self.grouping)
-                lay_out_packed(schedule, stage, 0, self.grouping)
+            self._pack_panel(schedule, self.program.stage(PACKED))
         if sliced.slices > 1:
             last = "panel"
         elif not (self.hoisted or self.packs):
@@ -363,6 +358,14 @@ class _Kernel:
         shared = outer[: outer.index(last) + 1]
         run_parallel(schedule, shared)
         return schedule
+
+    def _pack_panel(self, schedule: Schedule, stage: Stage) -> None:
+        """Put the copy of a panel on vectors."""
+        if self.grouping is None:
+            pack(schedule, stage, self.machine.lanes)
+        else:
+            pack_groups(schedule, stage, self.machine.lanes, self.grouping)
+            lay_out_packed(schedule, stage, 0, self.grouping)
 
     def _is_paced(self, decisions: Decisions) -> bool:
         """Whether every step of a sum may fetch one cache line of the next panel."""
