@@ -1,0 +1,125 @@
+"""A list of the kernels in scalar code on one thread that take 2% of their model or more.
+
+    python -m bench.slow_kernels [--suite] [MODEL …]
+
+A MODEL is an ONNX file, a folder of them (`bench.exports` writes one) or a name of
+`bench.models.wheel`; `--suite` adds the node tests of ONNX's own backend suite. Nothing is
+compiled to code and nothing is measured: each model is scheduled for this machine and two
+threads, at all its sizes and at the typical ones, and the schedule spaces predict the shares. The
+command fails if an operator is named that docs/performance.md, "Kernels in scalar code", does not
+list with a reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from onnx.backend.test.case import node as node_suite
+
+from bench.public import models
+from farrier.errors import FarrierError
+from farrier.importer import import_model
+from farrier.kernels.slow import SlowKernel, slow_of_forms
+from farrier.model.file import Model, model_of
+from farrier.model_tuning.hot import for_any_size, hot_sizes, shapes_at
+from farrier.model_tuning.variant import make_variant
+from farrier.options import TYPICAL_ALONE
+from farrier.passes import Settings, prepare
+from farrier.targets import parse_target
+
+_THREADS = 2
+
+# The operators whose kernels may stay serial and scalar, with the reason.
+ACCEPTED: Mapping[str, str] = {
+    "Unique": "equal elements meet in a sort, and each is a group or joins the one before",
+    "CumSum": "a single line: each sum waits for the one before it",
+    "TopK": "a single row: each element is compared with the best ones so far",
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Finding:
+    """One slow kernel of a model."""
+
+    model: str
+    kernel: SlowKernel
+
+    @property
+    def operator(self) -> str:
+        """The operator that is accepted for it; "" if there is none."""
+        name = self.kernel.kernel
+        return next((op for op in ACCEPTED if name.startswith(op.lower())), "")
+
+    def __str__(self) -> str:
+        accepted = ACCEPTED.get(self.operator)
+        return f"{self.model}: {self.kernel}" + (f" (accepted: {accepted})" if accepted else "")
+
+
+def slow_kernels(model: Model | bytes) -> list[SlowKernel]:
+    """Return the slow kernels of a model, scheduled by default at all sizes and at the typical
+    ones. Raises FarrierError for a model that does not compile."""
+    settings = Settings(parse_target("host"), _THREADS)
+    model = model_of(model) if isinstance(model, bytes) else model
+    imported = import_model(model)
+    hot = hot_sizes(imported.dims, TYPICAL_ALONE) if imported.dims else []
+    shared = for_any_size(settings, hot)
+    forms = [make_variant(prepare(imported.graph, shared), shared).choices]
+    for sizes in hot:
+        graph = import_model(model, shapes_at(imported, sizes)).graph
+        forms.append(make_variant(prepare(graph, settings), settings).choices)
+    return [kernel for kernels in slow_of_forms(forms) for kernel in kernels]
+
+
+def suite() -> Iterator[tuple[str, bytes]]:
+    """Yield name and model of each node test of ONNX's backend suite."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # The suite's expected outputs overflow in numpy.
+        for case in node_suite.collect_testcases(None):
+            if case.model is not None:
+                yield case.name, case.model.SerializeToString()
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.slow_kernels",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("models", nargs="*", metavar="MODEL")
+    parser.add_argument("--suite", action="store_true", help="ONNX's node tests as well")
+    arguments = parser.parse_args(words)
+    findings: list[Finding] = []
+    count = 0
+    try:
+        chosen = models(arguments.models) if arguments.models or not arguments.suite else []
+    except FarrierError as refusal:
+        print(f"error: {refusal}", file=sys.stderr)
+        return refusal.exit_code
+    for name, model in [*_files(chosen), *(suite() if arguments.suite else ())]:
+        try:
+            kernels = slow_kernels(model)
+        except FarrierError as refusal:
+            if not arguments.suite:
+                print(f"{name} is left out: {refusal.message.splitlines()[0]}", flush=True)
+            continue
+        count += 1
+        for kernel in kernels:
+            findings.append(Finding(name, kernel))
+            print(findings[-1], flush=True)
+    left = [finding for finding in findings if not finding.operator]
+    print(f"{count} models, {len(findings)} slow kernels, {len(left)} of them not accepted")
+    return 1 if left else 0
+
+
+def _files(chosen: Sequence[tuple[str, Path]]) -> Iterator[tuple[str, Model]]:
+    for name, path in chosen:
+        yield name, Model.of_path(path)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
