@@ -203,8 +203,9 @@ REDUCTIONS = {
         dilations=(1, 1),
         group=1,
     ),
-    "a matmul too narrow for a vector": matmul(5, 13, 1),
 }
+
+NARROW = {"a matmul too narrow for a vector": matmul(5, 13, 1)}
 
 ELEMENTWISE = {
     "relu of blocks, with a halo": Region(tensor("x", 1, 6, 5, 7, layout=nchwc())).then(
@@ -223,7 +224,8 @@ ELEMENTWISE = {
 CASES = [
     *((region, "register_tile") for region in CONTRACTIONS.items()),
     *((region, "attention") for region in ATTENTIONS.items()),
-    *((region, "inner_product") for region in REDUCTIONS.items()),
+    *((region, "inner_product") for region in NARROW.items()),
+    *((region, "rows") for region in REDUCTIONS.items()),
     *((region, "elementwise") for region in ELEMENTWISE.items()),
 ]
 
