@@ -95,10 +95,11 @@ class Builds:
         pairs = (member.rpartition(" ") for member in members)
         return {name: int(at_once) for name, _, at_once in pairs}
 
-    def submit(self, message: str, job: Lease) -> str:
-        """Queues a build on behalf of a job's attempt and returns the build's id."""
+    def submit(self, message: str, job: Lease, owner: str = "") -> str:
+        """Queue a build on behalf of a job's attempt, in the share of the job's owner, and return
+        the build's id."""
         fields = {"message": message, "job": job.item, "job_fence": str(job.fence)}
-        return self.leases.put(new_id(), queue_name(), fields, group=job.item)
+        return self.leases.put(new_id(), queue_name(), fields, group=job.item, share=owner)
 
     def wait(self, build_id: str, is_over: Callable[[], bool]) -> BuildResult:
         """The result, after which the build is forgotten; none of either kind where the job that

@@ -143,3 +143,16 @@ def test_what_was_dropped_is_kept_for_a_minute(farm: Farm, job: Lease) -> None:
     build_id = farm.builds.submit("message", job)
     farm.builds.drop(job.item)
     assert 0 < farm.client.command("TTL", f"farrier:build:item:{build_id}") <= 60
+
+
+def test_builders_build_for_owners_in_turn(farm: Farm, job: Lease, audit) -> None:
+    messages = [f"{owner} {number}" for owner in ("ann", "bob") for number in range(4)]
+    for message in messages:
+        farm.builds.submit(message, job, message.partition(" ")[0])
+    taken = []
+    for _ in messages:
+        build = farm.builds.take("b", 0.0)
+        assert build is not None
+        taken.append(build.message)
+    assert taken == [messages[n] for n in (0, 4, 1, 5, 2, 6, 3, 7)]
+    audit(farm)

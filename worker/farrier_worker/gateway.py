@@ -317,7 +317,7 @@ class Gateway:
         builds = self._farm.builds
 
         def build() -> dict[str, Any]:
-            build_id = builds.submit(message, self._lease)
+            build_id = builds.submit(message, self._lease, self._job.owner)
             result = builds.wait(build_id, self._over.is_set)
             return {"built": result.answer, "crashed": result.crashed}
 
