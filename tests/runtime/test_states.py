@@ -256,8 +256,11 @@ def test_512_tokens_with_state_are_those_without(llama):
 def test_a_cache_without_a_capacity_moves_less_than_twice_its_size(llama):
     _, artifact = llama
     session = artifact.session()
+    workspaces = set()
     for _ in range(100):
         session.run({"ids": np.array([[1]])})
+        workspaces.add(session.addresses[-2])
+    assert len(workspaces) <= 7  # Its size doubles at least, from that at the first call.
     for state in session.states:
         final = 100 * HEADS * SIZE * 4
         assert 0 < state.moved_bytes < 2 * final

@@ -456,7 +456,9 @@ class LoadedModel:
             self._args[position] = slot.resized(told)
         needed = self.code.workspace_bytes(ctypes.addressof(self._sizes)) if told else 0
         if needed > self._workspace.nbytes:
-            self._workspace = aligned_buffer(needed)
+            # A state that grows by a little at each call asks for a little more each time.
+            grows = any(state.axis is not None for state in self.manifest.state)
+            self._workspace = aligned_buffer(max(needed, 2 * self._workspace.nbytes * grows))
             self._args[first + len(self._outputs) + 1] = self._workspace.address
 
     @property

@@ -13,6 +13,7 @@ export function commandLine(request, server = location.origin) {
   for (const [input, dims] of Object.entries(options.shapes ?? {})) words.push(["--shape", `${input}=${dims.join(",")}`]);
   for (const sizes of hotOf(options)) words.push(["--hot", sizes]);
   if (sizesText(options.typical)) words.push(["--typical", sizesText(options.typical)]);
+  for (const [input, text] of Object.entries(options.states ?? {})) words.push(["--state", `${input}=${text}`]);
   if (known(options.budget_s)) words.push(["--budget", `${options.budget_s}s`]);
   if (known(options.trials)) words.push(["--trials", options.trials]);
   for (const [option, flag] of FLAGS) if (changed(options, option)) words.push([flag, options[option]]);
@@ -34,6 +35,7 @@ export function python(request, server = location.origin) {
   if (hasAny(options.shapes)) add("shapes", dict(options.shapes, (dims) => tuple(dims)));
   if (options.hot && !isTypicalAlone(options.hot)) add("hot", `[${options.hot.map((sizes) => dict(sizes)).join(", ")}]`);
   if (hasAny(options.typical)) add("typical", dict(options.typical));
+  if (hasAny(options.states)) add("states", dict(options.states));
   for (const field of ["budget_s", "trials"]) if (known(options[field])) add(field, literal(options[field]));
   for (const field of Object.keys(DEFAULTS)) if (changed(options, field)) add(field, literal(options[field]));
   if (against.length) add("against", `[${against.map(literal).join(", ")}]`);

@@ -20,6 +20,7 @@ export function optionTexts(job) {
     ["Shapes", shapes.join("; ")],
     ["Hot sizes", (options.hot ?? []).map((sizes) => sizesText(sizes) || "the typical sizes").join("; ") || "none"],
     ["Typical sizes", sizesText(options.typical)],
+    ["States", Object.entries(options.states ?? {}).map(([input, output]) => `${input} → ${output}`).join("; ")],
     ["Beside", (job.against ?? []).join(", ")],
     ["Private", job.private ? "yes" : "no"],
     ["Waits for a device", job.wait_for_device ? "yes" : "no"],

@@ -50,6 +50,7 @@ export function requestOf(form, model, connected) {
     if (size !== undefined) typical[dim] = size;
   }
   if (Object.keys(typical).length) options.typical = typical;
+  if (Object.keys(form.states ?? {}).length) options.states = form.states;
   if (form.hot === "none") options.hot = [];
   if (form.hot === "given") put("hot", tried("hot", () => hot(form.hotSizes)));
   if (form.precision !== "f32") options.precision = form.precision;
@@ -80,6 +81,7 @@ export function formOf(job) {
     isPrivate: job.private ?? false,
     shapes: texts(options.shapes, (given) => given.join(", ")),
     typical: texts(options.typical, String),
+    states: options.states ?? {}, // which the form has no field for
     hot: !options.hot || isTypicalAlone ? "typical" : options.hot.length ? "given" : "none",
     hotSizes: isTypicalAlone ? "" : (options.hot ?? []).map(sizesText).join("\n"),
     against: job.against ?? [],
