@@ -20,6 +20,8 @@ def k_of(value):
         ((3, 31), 0, 2),
         ((2, 17, 3), 1, 17),
         ((1, 1009), 1, 64),
+        ((3, 1, 64), 2, 64),
+        ((2, 65), 1, 17),
         ((5, 2), 1, 0),
     ],
 )
@@ -30,9 +32,19 @@ def test_shapes(check_operator, rng, shape, axis, k, largest):
 
 @pytest.mark.parametrize("largest", [0, 1])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64, np.int32])
-def test_of_equals_the_first_comes_first(check_operator, rng, dtype, largest):
+@pytest.mark.parametrize("k", [9, 23])  # A heap, and a sort of all.
+def test_of_equals_the_first_comes_first(check_operator, rng, dtype, largest, k):
     x = rng.integers(-3, 4, (4, 57)).astype(dtype)
-    check_operator("TopK", [x], static=k_of(23), outputs=2, largest=largest)
+    check_operator("TopK", [x], static=k_of(k), outputs=2, largest=largest)
+
+
+@pytest.mark.parametrize("largest", [0, 1])
+@pytest.mark.parametrize("k", [9, 57])
+def test_nan_is_the_greatest(check_operator, rng, largest, k):
+    x = rng.integers(-3, 4, (4, 57)).astype(np.float32)
+    x[rng.random(x.shape) < 0.1] = np.nan
+    x[:, 7] = np.inf
+    check_operator("TopK", [x], static=k_of(k), outputs=2, largest=largest)
 
 
 def test_unsigned_and_extreme_integers(check_operator):

@@ -8,6 +8,16 @@ from farrier.ops.nest import LoopBuilder, Tensor
 from farrier.ops.scalar import Scalar, both, either, equal, guarded, invert, number, unequal
 
 
+def ranks_before(value: Scalar, other: Scalar, largest: bool) -> Scalar:
+    """Check whether an element ranks before another one, whatever their positions: NaN is the
+    largest."""
+    if not value.dtype.is_float:
+        return value > other if largest else value < other
+    if largest:
+        return both(invert(value <= other), equal(other, other))
+    return both(invert(value >= other), equal(value, value))
+
+
 class Heap:
     """The best elements of a row: each is worse than its children, at 2i + 1 and 2i + 2.
 
@@ -25,11 +35,7 @@ class Heap:
 
     def improves(self, value: Scalar, worst: Scalar) -> Scalar:
         """Check whether an element at a later position ranks before `worst`."""
-        if not value.dtype.is_float:
-            return value > worst if self._largest else value < worst
-        if self._largest:
-            return both(invert(value <= worst), equal(worst, worst))
-        return both(invert(value >= worst), equal(value, value))
+        return ranks_before(value, worst, self._largest)
 
     def ties(self, value: Scalar, other: Scalar) -> Scalar:
         """Check whether two elements have the same rank."""
