@@ -220,3 +220,28 @@ def test_defaults_derive_no_sketch_and_a_search_has_them(monkeypatch):
     assert not learned.all()
     # What ranks behind the default of the built-in rule in seconds stays there.
     assert space.costs()[~learned].min() >= space.costs()[learned].min()
+
+
+CONTRACTIONS = {
+    # Lanes read along a window, so no register tile takes it.
+    "a[i + k] * b[j, k]": ("y[j, i] = sum(a[i + k] * b[j, k] for k in axes(9))", True),
+    # No point reads an operand again.
+    "c[j, i, k]²": ("y[j, i] = sum(c[j, i, k] * c[j, i, 8 - k] for k in axes(9))", False),
+    "max": ("y[j, i] = max(a[i + k] * b[j, k] for k in axes(9))", False),
+    "a[i + k]": ("y[j, i] = sum(a[i + k] for k in axes(9))", False),
+}
+
+
+@pytest.mark.parametrize("name", CONTRACTIONS)
+def test_contractions_that_tiles_read_again_are_not_left_to_rows(name):
+    text, is_tiled = CONTRACTIONS[name]
+    program = parse_ir(f"""@program
+def p(a: f32[40], b: f32[5, 9], c: f32[5, 32, 9]):
+    y: f32[5, 32]
+    for j, i in axes(5, 32):
+        {text}
+    return y
+""")
+    rule = for_program(program, TARGET, 1).rule.name
+    assert (rule == "sketch/tile-registers") is is_tiled
+    assert is_tiled or rule in ("rows", "register_tile")

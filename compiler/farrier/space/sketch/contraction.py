@@ -1,0 +1,50 @@
+"""Programs whose time goes to a sum of products with operands that tiles use again."""
+
+from __future__ import annotations
+
+from farrier.ir.expr import Binary, BinaryOp, Cast, Expr, Load, Reduce, ReduceOp, Select
+from farrier.ir.tensor import Stage, TensorProgram
+from farrier.space.rewrites import without_halos
+from farrier.space.sketch.access import accesses
+from farrier.space.sketch.fuse_consumer import fuse_consumers
+from farrier.space.sketch.inline import inline
+from farrier.space.sketch.nest import Nest, reduced_axes
+
+
+def is_wide_contraction(program: TensorProgram, lanes: int) -> bool:
+    """Check whether the heaviest nest of a program sums products, fills `lanes` lanes along its
+    last axis, and reads each operand again at other points: tiles in registers save these loads.
+
+    y[i, j] = sum(a[i, k] * b[k, j])     rows of i read b again, and vectors of j read a again
+    """
+    _, nests = fuse_consumers(inline(without_halos(program)))
+    nest = max(nests, key=lambda each: each.work)
+    if len(nest.sums) != 1 or not nest.long_axes or nest.extents[nest.long_axes[-1]] < lanes:
+        return False
+    (total,) = nest.sums
+    return _is_sum_of_products(total) and _is_reused(nest, total)
+
+
+def _is_sum_of_products(total: Stage) -> bool:
+    body = total.body
+    assert isinstance(body, Reduce)
+    if body.op is not ReduceOp.SUM:
+        return False
+    term = _within(body.body)
+    if not isinstance(term, Binary) or term.op is not BinaryOp.MUL:
+        return False
+    return all(isinstance(_within(side), Load) for side in (term.left, term.right))
+
+
+def _within(expr: Expr) -> Expr:
+    """Return the value that padding and conversions leave."""
+    while isinstance(expr, Select | Cast):
+        expr = expr.then if isinstance(expr, Select) else expr.operand
+    return expr
+
+
+def _is_reused(nest: Nest, total: Stage) -> bool:
+    operands = accesses(total, (*total.axes, *reduced_axes(total)), frozenset())
+    return len(operands) > 1 and all(
+        any(access.strides[axis] == 0 for axis in nest.long_axes) for access in operands
+    )
