@@ -99,8 +99,13 @@ def print_ir(
             lines = _node(node, "", named)
         case Block() | For() | Alloc() | Store() | If() | While() | Prefetch() | Intrinsic():
             lines = _suite(node, "")
-        case _:
+        case (
+            Const() | Var() | Size() | Load() | Unary() | Binary() | Select() | Cast()
+            | ByteTable() | Reduce()
+        ):  # fmt: skip
             return print_expr(node)
+        case _:
+            assert_never(node)
     return "\n".join(lines) + "\n"
 
 

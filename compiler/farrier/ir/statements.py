@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from farrier.ir.loop import Block, Stmt
+from farrier.ir.loop import Block, Stmt, Store
 from farrier.ir.walk import mapper, parts
 
 _BELOW = parts("Stmt")
@@ -13,7 +13,8 @@ _MAPPED = mapper("Stmt")
 
 def below(stmt: Stmt) -> tuple[Stmt, ...]:
     """Return the statements directly below."""
-    return _BELOW[type(stmt)](stmt)
+    # Half of all statements are stores, and nests are walked again and again.
+    return () if type(stmt) is Store else _BELOW[type(stmt)](stmt)
 
 
 def walk_stmts(stmt: Stmt) -> Iterator[Stmt]:
@@ -22,7 +23,8 @@ def walk_stmts(stmt: Stmt) -> Iterator[Stmt]:
     while stack:
         stmt = stack.pop()
         yield stmt
-        stack += _BELOW[type(stmt)](stmt)[::-1]
+        if type(stmt) is not Store:
+            stack += _BELOW[type(stmt)](stmt)[::-1]
 
 
 def map_children(stmt: Stmt, change: Callable[[Stmt], Stmt]) -> Stmt:

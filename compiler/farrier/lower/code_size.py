@@ -11,7 +11,11 @@ WORK = 32  # stores, unrolled, beside which a test costs nothing
 
 def unrolled_size(stmt: Stmt) -> int:
     """Return how many stores, hints and calls the code of a statement has."""
-    inside = sum(map(unrolled_size, below(stmt)))
-    if isinstance(stmt, For):
-        return inside * number(stmt.extent) if stmt.kind is LoopKind.UNROLLED else inside
-    return inside + (stmt.effect is not Effect.NONE)
+    if stmt.effect is not Effect.NONE:
+        return 1
+    size = 0
+    for part in below(stmt):
+        size += unrolled_size(part)
+    if isinstance(stmt, For) and stmt.kind is LoopKind.UNROLLED:
+        return size * number(stmt.extent)
+    return size

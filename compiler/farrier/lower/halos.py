@@ -141,7 +141,10 @@ def _joined(before: Stmt, halo: Stmt) -> Stmt | None:
         case Block((*first, last)):
             inner = _joined(last, halo)
             return None if inner is None else Block((*first, inner))
-    return None
+        case Block() | For() | If() | While() | Store() | Prefetch() | Intrinsic():
+            return None
+        case _:
+            assert_never(before)
 
 
 def _share(loop: For, halo: For) -> Stmt:

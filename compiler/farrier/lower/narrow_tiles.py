@@ -16,6 +16,7 @@ once, for its widest tile; narrower ones are that with shorter loops.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import assert_never
 
@@ -103,7 +104,8 @@ class Tiles:
         return known[1]
 
     def _found(self, stmt: Stmt) -> Mapping[str, _Tile]:
-        tiles = {var: tile for part in below(stmt) for var, tile in self._within(part).items()}
+        parts = list(map(self._within, below(stmt)))
+        tiles = parts[0] if len(parts) == 1 else dict(itertools.chain(*(p.items() for p in parts)))
         if isinstance(stmt, Alloc) and stmt.buffer.scope is MemoryScope.REGISTER:
             return {
                 var: tile if tile.alloc is not None else dataclasses.replace(tile, alloc=stmt)

@@ -75,7 +75,9 @@ def _is_read(stmt: Stmt, buffer: Buffer) -> bool:
 
 
 def _reads(stmt: Stmt, buffer: Buffer) -> bool:
-    own = Load(stmt.buffer, stmt.indices) if isinstance(stmt, Store) else None
+    own = None
+    if isinstance(stmt, Store) and stmt.buffer.name == buffer.name:
+        own = Load(buffer, stmt.indices)
     loaded = (load for part in operands(stmt) for load in loads(part))
     return any(load.buffer.name == buffer.name and load != own for load in loaded) or any(
         read.name == buffer.name for read in stmt.reads

@@ -215,7 +215,8 @@ def _ends_of_copy(call: KernelCall) -> tuple[Place, Place] | None:
     match call.args[:2]:
         case [Place(segment=Segment.INPUT) as source, Place(segment=Segment.OUTPUT) as target]:
             return source, target
-    return None
+        case _:
+            return None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

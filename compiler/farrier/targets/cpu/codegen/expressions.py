@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias, assert_never
+from typing import TypeAlias, assert_never
 
 from farrier.errors import CompilerError
 from farrier.intrinsics import table_lookup
@@ -56,9 +57,10 @@ _INDEX_OPS = frozenset(
 Maker: TypeAlias = Callable[[], Value]  # evaluates one expression at the current position
 
 
-class _Traits(NamedTuple):
-    is_index: bool  # The expression is arithmetic on loop variables and sizes.
-    loads: bool  # It loads from memory.
+class _Kind(enum.Enum):
+    INDEX = "index"  # Arithmetic on loop variables and sizes alone.
+    LOADS = "loads"  # A value that loads from memory.
+    VALUE = "value"  # A value of constants and registers.
 
 
 class Expressions:
@@ -77,7 +79,7 @@ class Expressions:
         self.indices = Indices(builder, bindings, simplifier, self._apply)
         self.memory = Memory(builder, bindings, self.indices, target.registers)
         self.registers = Registers(builder)
-        self._kinds: dict[int, tuple[Expr, _Traits]] = {}
+        self._kinds: dict[int, tuple[Expr, _Kind]] = {}
         self._places: dict[int, tuple[object, Place]] = {}
         self._makers: dict[int, tuple[Expr, Maker]] = {}
         self._operators: dict[int, tuple[Expr, Maker]] = {}
@@ -259,32 +261,32 @@ class Expressions:
             memory.guard = outer
 
     def _loads(self, expr: Expr) -> bool:
-        return self._traits(expr).loads
+        return self._kind(expr) is _Kind.LOADS
 
     def _is_index(self, expr: Expr) -> bool:
-        return self._traits(expr).is_index
+        return self._kind(expr) is _Kind.INDEX
 
-    def _traits(self, expr: Expr) -> _Traits:
+    def _kind(self, expr: Expr) -> _Kind:
         entry = self._kinds.get(id(expr))
         if entry is None:
-            entry = self._kinds[id(expr)] = (expr, self._traits_of(expr))
+            entry = self._kinds[id(expr)] = (expr, self._kind_of(expr))
         return entry[1]
 
-    def _traits_of(self, expr: Expr) -> _Traits:
+    def _kind_of(self, expr: Expr) -> _Kind:
         match expr:
             case Var() | Size():
-                return _Traits(True, False)
+                return _Kind.INDEX
             case Const(_, dtype):
-                return _Traits(dtype is DType.I64, False)
+                return _Kind.INDEX if dtype is DType.I64 else _Kind.VALUE
             case Load(buffer, _) if buffer.scope is not MemoryScope.REGISTER:
-                return _Traits(False, True)
+                return _Kind.LOADS
+            case Binary(op, left, right) if op in _INDEX_OPS:
+                sides = self._kind(left), self._kind(right)
+                if _Kind.LOADS in sides:
+                    return _Kind.LOADS
+                return _Kind.VALUE if _Kind.VALUE in sides else _Kind.INDEX
             case Load() | Unary() | Binary() | Select() | Cast() | ByteTable() | Reduce():
-                parts = list(map(self._traits, operands(expr)))
-                is_index = isinstance(expr, Binary) and expr.op in _INDEX_OPS
-                return _Traits(
-                    is_index and all(part.is_index for part in parts),
-                    any(part.loads for part in parts),
-                )
+                return _Kind.LOADS if any(map(self._loads, operands(expr))) else _Kind.VALUE
             case _:
                 assert_never(expr)
 

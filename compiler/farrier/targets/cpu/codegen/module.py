@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from farrier.ir.affine import Simplifier
-from farrier.ir.expr import Load, MemoryScope
+from farrier.ir.expr import Buffer, Load, MemoryScope
 from farrier.ir.loop import (
     Alloc,
     Block,
@@ -90,10 +90,15 @@ class Module:
         """The register buffers that a statement writes."""
         known = self._stored.get(id(stmt))
         if known is None:
-            own = frozenset(b.name for b in stmt.writes if b.scope is MemoryScope.REGISTER)
-            names = own.union(*map(self.stored, below(stmt)))
+            parts = [self.stored(part) for part in below(stmt)]
+            parts += [_register(buffer) for buffer in stmt.writes]
+            names = parts[0] if len(parts) == 1 else frozenset[str]().union(*parts)
             known = self._stored[id(stmt)] = (stmt, names)
         return known[1]
+
+
+def _register(buffer: Buffer) -> frozenset[str]:
+    return frozenset((buffer.name,) if buffer.scope is MemoryScope.REGISTER else ())
 
 
 def _is_apart(node: Stmt) -> bool:
