@@ -79,3 +79,15 @@ def test_a_closed_session_says_so():
     closed.close()
     with pytest.raises(UsageError, match="closed"):
         closed.run({"x": np.ones(2, "f4")})
+
+
+def test_strings_in_and_out():
+    info = helper.make_tensor_value_info("x", TensorProto.STRING, ["rows"])
+    node = helper.make_node("Identity", ["x"], ["y"])
+    graph = helper.make_graph([node], "g", [info], [helper.make_empty_tensor_value_info("y")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    session = farrier.compile(model, threads=1, verify=False).session()
+    for words in (["a", "bc"], ["d", "ef"], ["longer", ""], [], ["é"]):
+        for x in (np.array(words, object), np.array(words, "U7")):
+            for _ in range(2):
+                np.testing.assert_array_equal(session.run({"x": x})["y"], words)

@@ -25,7 +25,8 @@ def codes_of(strings: npt.ArrayLike) -> Array:
     array = np.asarray(strings)
     if array.dtype.kind not in "USOT":
         raise ValueError(f"it is {array.dtype}, not strings")
-    if array.dtype.kind != "U":
+    is_array_of_codes = array.dtype.kind == "U"
+    if not is_array_of_codes:
         values = array.reshape(-1).tolist()
         if not {*map(type, values)} <= {str}:
             values = list(map(_text, values))
@@ -37,6 +38,8 @@ def codes_of(strings: npt.ArrayLike) -> Array:
     if not width:
         return np.zeros((*array.shape, 1), np.uint32)
     codes: Array = np.ndarray((*array.shape, width), np.uint32, array)
+    if not is_array_of_codes:
+        return codes  # A str has code points, and no NUL is among them.
     if codes.size and codes.max() > _LAST:
         raise ValueError(f"it contains {int(codes.max())}, which is no code point")
     if np.any((codes[..., :-1] == 0) & (codes[..., 1:] != 0)):

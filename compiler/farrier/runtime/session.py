@@ -49,7 +49,7 @@ class Session:
         self._string_outputs = [spec.name for spec in manifest.outputs if spec.is_strings]
         declaration = manifest.declaration
         has_lists = declaration is not None and any(v.is_sequence for v in declaration.outputs)
-        self._is_plain = not (self._string_inputs or self._string_outputs or has_lists)
+        self._may_be_small = not has_lists and not manifest.state
 
     @property
     def manifest(self) -> Manifest:
@@ -84,11 +84,12 @@ class Session:
 
         Raises InputMismatchError if a name, dtype or shape differs from the manifest's.
         """
-        if self._is_plain and outputs is None and type(inputs) is dict:
+        may_be_small = self._may_be_small and outputs is None
+        if may_be_small and not self._string_inputs and type(inputs) is dict:
             with self._lock:
                 results = self._loaded.run_small(inputs)
             if results is not None:
-                return results
+                return self._with_strings(results)
         if not isinstance(inputs, Mapping):
             raise InputMismatchError(
                 f"inputs are arrays by name, not a {type(inputs).__name__}",
@@ -99,11 +100,19 @@ class Session:
         if self._string_inputs:
             inputs = {**inputs, **self._codes(inputs)}
         with self._lock:
-            results = self._loaded.run(inputs, outputs, self.states)
+            again = may_be_small and bool(self._string_inputs)
+            results = self._loaded.run_small(inputs) if again else None
+            if results is None:
+                results = self._loaded.run(inputs, outputs, self.states)
+        results = self._with_strings(results)
+        return results if outputs is not None else self._gathered(results)
+
+    def _with_strings(self, results: dict[str, Array]) -> dict[str, Array]:
+        """Return the results with strings in the place of their codes."""
         for name in self._string_outputs:
             if name in results:
                 results[name] = strings_of(results[name])
-        return results if outputs is not None else self._gathered(results)
+        return results
 
     def state(self) -> dict[str, Array]:
         """Return a copy of each state, by the name of its input."""
