@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -165,3 +167,31 @@ def test_kernels_for_a_token_and_for_a_prompt_read_the_same_weights():
         np.testing.assert_allclose(got, want[:tokens], rtol=0, atol=atol)
     stored = sum(len(constant.raw_data) for constant in constants)
     assert artifact.report["size"]["params_bytes"] <= 1.05 * stored
+
+
+def test_no_matrix_of_floats_is_made_when_compiling():
+    """numpy's memory at its peak, the model's own bytes left out, is below that of the floats."""
+    rng, width, layers = np.random.default_rng(47), 1024, 3
+    nodes, constants = [], []
+    for layer in range(layers):
+        packed = rng.integers(0, 256, (width, width // 32, 16), dtype=np.uint8)
+        scales = np.ones(width * width // 32, np.float32)
+        weights = {f"w{layer}": packed, f"s{layer}": scales}
+        constants += [numpy_helper.from_array(array, name) for name, array in weights.items()]
+        attrs = {"K": width, "N": width, "bits": 4, "block_size": 32}
+        operands, results = [f"x{layer}", *weights], [f"x{layer + 1}"]
+        nodes.append(
+            helper.make_node("MatMulNBits", operands, results, domain="com.microsoft", **attrs)
+        )
+    x = np.zeros((1, width), np.float32)
+    graph = helper.make_graph(nodes, "g", declared({"x0": x}), declared({"x3": x}), constants)
+    imports = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=10).SerializeToString()
+    farrier.compile(model, verify=False, threads=1)  # Later calls import no modules.
+    tracemalloc.start()
+    try:
+        farrier.compile(model, verify=False, threads=1)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 * layers * width * width

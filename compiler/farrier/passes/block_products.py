@@ -14,6 +14,7 @@ from farrier.ir.graph import Graph, Node, Value, attributes
 from farrier.ir.types import DType, TensorType
 from farrier.passes.block_tables import gathered_codes
 from farrier.passes.block_weights import BlockWeights, block_weights
+from farrier.passes.eliminate_dead_code import eliminate_dead_code
 from farrier.passes.fold_constants import fold_node, is_foldable
 from farrier.passes.rewriting import Rewriter, extents_constant
 from farrier.passes.settings import Settings
@@ -41,26 +42,23 @@ def block_products(graph: Graph, settings: Settings) -> Graph:
     after:
         @graph
         def g(x: f32[1, 2]):
-            w: u4[1, 2, 8] = constant([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0])
-            s: f32[1, 1, 8] = constant([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])
-            k: i64[2] = constant([2, 8])
             w_codes: u4[1, 2, 8] = constant([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0])
             s_scales: f32[1, 8] = constant([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])
-            d: f32[1, 2, 8] = DequantizeLinear(w, s, to='f32')
-            m: f32[2, 8] = Reshape(d, k, allowzero=0)
             y: f32[1, 8] = BlockMatMul(x, w_codes, s_scales, zero=0)
             return y
     """
-    rewriter = Rewriter(graph)
+    rewriter, count = Rewriter(graph), 0
     for original in graph.nodes:
         node = rewriter.resolve_inputs(original)
         if node.op == "UnpackBits" and is_foldable(node, rewriter):
             fold_node(node, rewriter)
             continue
         nodes = _product(node, rewriter, settings.target) or gathered_codes(node, rewriter)
+        count += len(nodes)
         for replacement in nodes or (node,):
             rewriter.emit(replacement)
-    return rewriter.finish()
+    # Folding what nothing reads any more would dequantize all weights.
+    return eliminate_dead_code(rewriter.finish()) if count else rewriter.finish()
 
 
 def _product(node: Node, rewriter: Rewriter, target: Target) -> tuple[Node, ...]:
