@@ -27,6 +27,7 @@ from farrier.ir.expr import (
     ReduceOp,
     Var,
 )
+from farrier.ir.operands import map_operands
 from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import DType
 from farrier.records import RuleId
@@ -100,12 +101,7 @@ def _with(expr: Expr, values: dict[str, Expr]) -> Expr:
             sides = [_with(side, values) for side in (left, right)]
             others = [side for side in sides if side != Const(1.0, DType.F32)]
             return others[0] if len(others) == 1 else Binary(BinaryOp.MUL, *sides)
-        case Binary(op, left, right):
-            return Binary(op, _with(left, values), _with(right, values))
-        case Cast(dtype, operand):
-            return Cast(dtype, _with(operand, values))
-        case _:
-            return expr
+    return map_operands(expr, lambda part: _with(part, values))
 
 
 @dataclasses.dataclass(frozen=True)
