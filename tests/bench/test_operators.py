@@ -52,7 +52,7 @@ def test_ratios_are_of_turns_that_ran_together():
     assert row.best_ratio == 0.5
     slow = dataclasses.replace(row, peer=dataclasses.replace(PEER, turns=(0.5, 0.5, 0.5)))
     assert summary([row, slow]).endswith("1 above 1.0, 1 above 1.1, 1 above 1.3")
-    assert "| a | 2.000 | 2.000 | 1.00 | rows ×2, nest |" in markdown([row], "here")
+    assert "| a | 2.000 | 2.000 | 1.00 | 0.50 | rows ×2, nest |" in markdown([row], "here")
     assert table([row, Row("b", failure="refused")]).row_count == 2
 
 
