@@ -103,9 +103,11 @@ def _kernels(node: RawNode, x: str, count: int, scope: ImportScope) -> str:
 
     kind = node.attrs.get("kernel_type", "LINEAR")
     if kind == "RBF":  # The sum of (x - v)², as x² - 2xv + v² would cancel digits.
-        wide = scope.add("Unsqueeze", x, scope.constant(ints([1])))
-        apart = scope.add("Sub", wide, scope.constant(vectors))
-        distance = scope.add("ReduceSumSquare", apart, scope.constant(ints([2])), keepdims=0)
+        # The vectors lie along the last axis, so that a machine's vectors hold one feature of them.
+        columns, axis = np.ascontiguousarray(vectors.T), scope.constant(ints([1]))
+        wide = scope.add("Unsqueeze", x, scope.constant(ints([2])))
+        apart = scope.add("Sub", wide, scope.constant(columns))
+        distance = scope.add("ReduceSumSquare", apart, axis, keepdims=0)
         return scope.add("Exp", scope.add("Mul", distance, number(-gamma)))
     product = scope.add("MatMul", x, scope.constant(np.ascontiguousarray(vectors.T)))
     if kind == "LINEAR":
