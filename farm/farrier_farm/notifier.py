@@ -7,6 +7,7 @@ a time (`webhooks.py`). Nobody waits for it. A webhook that is slow holds up its
 from __future__ import annotations
 
 import collections
+import dataclasses
 import json
 import logging
 import threading
@@ -157,6 +158,9 @@ class Notifier(Closing):
         error, again_s = "", None
         try:
             try:
+                if not self._may_see(hook, str(json.loads(delivery.body)["event"])):
+                    delivery = dataclasses.replace(delivery, attempts=settings.webhook_attempts)
+                    raise PostError("its user has no token any more, or another role")
                 self._post(hook, delivery)
             except PostError as problem:
                 error = str(problem)

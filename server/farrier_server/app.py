@@ -64,6 +64,8 @@ def create_app(farm: Farm, token: str) -> FastAPI:
         openapi_url=None,  # FastAPI's own route writes the document while all requests wait
         docs_url=None,
         redoc_url=None,
+        # A redirect would lead to the host that the request names.
+        redirect_slashes=False,
         dependencies=[Depends(access.check)],
     )
     app.state.context = Context.of(farm)

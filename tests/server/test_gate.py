@@ -106,6 +106,7 @@ def test_unknown_routes_and_methods_are_problems(service):
     http = service.http()
     assert http.get("/v1/nothing").json()["code"] == "not-found"
     assert http.get("/v1/nothing").status_code == 404
+    assert http.get("/v1/jobs/").json()["code"] == "not-found"
     answer = http.delete("/v1/jobs")
     assert answer.status_code == 405
     assert answer.headers["content-type"] == MEDIA_TYPE

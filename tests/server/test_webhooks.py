@@ -156,6 +156,16 @@ def test_what_fails_is_tried_again_and_given_up_at_last(service, receiver):
     assert receiver.wait(4 + service.settings.webhook_attempts + 1)[-1]["event"] == "ping"
 
 
+def test_a_user_who_was_removed_receives_nothing_more(service, receiver):
+    webhooks = service.farm.webhooks
+    before = webhooks.add("ann", f"{receiver.url}/ann", JOB_EVENTS)
+    hook = webhooks.add("default", receiver.url, JOB_EVENTS)
+    webhooks.make("", [(each, '{"event": "ping"}') for each in (before, hook)])
+    eventually(lambda: webhooks.get(before.id).failed == webhooks.get(hook.id).delivered == 1)
+    assert [path for path, _, _ in receiver.got] == ["/"]
+    assert "its user has no token any more" in webhooks.get(before.id).last_error
+
+
 def test_what_happens_while_no_server_runs_is_told_later(farm_settings, start_service, receiver):
     settings = dataclasses.replace(farm_settings, webhook_private=True)
     with contextlib.closing(Farm.open(settings)) as farm:
