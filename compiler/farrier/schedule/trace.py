@@ -58,7 +58,8 @@ def _print(argument: Argument) -> str:
     if isinstance(argument, Layout):
         dims = tuple((d.axis, d.div, d.mod) for d in argument.dims)
         halo = f", {argument.halo!r}" if argument.halo else ""
-        return f"Layout({dims!r}{halo})"
+        shared = f", per_byte={argument.per_byte}" if argument.per_byte > 1 else ""
+        return f"Layout({dims!r}{halo}{shared})"
     if isinstance(argument, str):
         return f'"{argument}"'
     if isinstance(argument, tuple):
@@ -75,9 +76,10 @@ def _step(line: ast.stmt) -> Step:
 
 def _argument(node: ast.expr) -> Argument:
     match node:
-        case ast.Call(func=ast.Name(id="Layout"), args=[dims, *halo], keywords=[]):
+        case ast.Call(func=ast.Name(id="Layout"), args=[dims, *halo], keywords=keywords):
             parts = tuple(PhysicalDim(*part) for part in ast.literal_eval(dims))
-            return Layout(parts, *(ast.literal_eval(h) for h in halo))
+            fields = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in keywords}
+            return Layout(parts, *(ast.literal_eval(h) for h in halo), **fields)
     value: Any = ast.literal_eval(node)
     if isinstance(value, bool) or not isinstance(value, int | str | tuple):
         raise ValueError(f"{value!r} is not an argument of a primitive")
