@@ -73,9 +73,10 @@ class LoadedModel:
         self._entry, self._context = self.code.entry, self.code.context
         # Not `__del__`: at interpreter exit the helpers must be told before their memory goes.
         self._finalizer = weakref.finalize(self, self.code.close)
+        known = frozenset(given.symbol for given in manifest.given)
         held = {name for state in manifest.state for name in (state.input, state.output)}
         self._inputs, self._outputs = (
-            [_Slot(spec, manifest.extents(spec), spec.name in held) for spec in side]
+            [_Slot(spec, manifest.extents(spec), known, spec.name in held) for spec in side]
             for side in (manifest.inputs, manifest.outputs)
         )
         self._at = {slot.name: at for at, slot in enumerate((*self._inputs, *self._outputs))}
@@ -128,7 +129,7 @@ class LoadedModel:
         targets = self._targets(outputs, arrays)
         self.call()
         for state in states:
-            state.advance(self._given)
+            state.advance()
         return self._results(outputs, targets, {state.spec.output: state for state in states})
 
     def run_small(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Array] | None:
@@ -483,15 +484,22 @@ def _machine_bytes() -> int:
 class _Slot:
     """The aligned memory of one input or output."""
 
-    __slots__ = ("array", "buffer", "dtype", "extents", "is_held", "name", "shape")
+    __slots__ = ("_bounds", "array", "buffer", "dtype", "extents", "is_held", "name", "shape")
 
-    def __init__(self, spec: TensorSpec, extents: Sequence[Extent], is_held: bool) -> None:
-        """The slot of a state `is_held`: it has memory at the typical size alone, because a session
-        has the state's own."""
+    def __init__(
+        self,
+        spec: TensorSpec,
+        extents: Sequence[Extent],
+        known: frozenset[str],
+        is_held: bool,
+    ) -> None:
+        """Callers pass the sizes of the `known` symbols. The slot of a state `is_held`: it has
+        memory at the typical size alone, because a session has the state's own."""
         self.name = spec.name
         self.is_held = False
         self.dtype = spec.element.numpy
         self.extents = extents
+        self._bounds = [upper(extent, lambda symbol: symbol.name in known) for extent in extents]
         self.buffer: Buffer = aligned_buffer(0)
         self._lay_out(spec.typical_shape)
         self.is_held = is_held
@@ -514,8 +522,8 @@ class _Slot:
 
     def _most(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
         return tuple(
-            evaluate(upper(extent, lambda symbol: symbol.name in sizes), sizes)
-            for extent in self.extents
+            extent if isinstance(extent, int) else evaluate(extent, sizes)
+            for extent in self._bounds
         )
 
     def new(self) -> Array:

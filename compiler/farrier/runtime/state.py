@@ -36,6 +36,7 @@ class State:
         after = next(each for each in manifest.outputs if each.name == spec.output)
         self.after = manifest.extents(after)
         self.shape: tuple[int, ...] | None = None  # None until the first call: it follows from that
+        self._next: tuple[int, ...] = ()  # This is the shape after the call that `places` prepared.
         self.moved_bytes = 0
         self._model = manifest.name
         self._front: Buffer = aligned_buffer(0)
@@ -58,7 +59,9 @@ class State:
         """The addresses at which a call reads and writes this state, of `shape` before the call.
         Raises MemoryLimitError where the new state is beyond the capacity, or needs more than
         `limit` bytes; the state stays what it was."""
-        after = tuple(evaluate(extent, sizes) for extent in self.after)
+        after = self._next = tuple(
+            extent if isinstance(extent, int) else evaluate(extent, sizes) for extent in self.after
+        )
         axis, capacity = self.spec.axis, self.spec.capacity
         if axis is not None and capacity and after[axis] > capacity:
             raise MemoryLimitError(
@@ -68,10 +71,7 @@ class State:
                 hint=f"session.reset() empties it; compiling with --state "
                 f"{self.spec.input}={self.spec.output}:capacity={after[axis]} gives it more",
             )
-        nbytes, needed = self._nbytes(shape), self._nbytes(after)
-        if axis is not None and capacity and capacity > after[axis]:
-            whole = math.prod(capacity if a == axis else size for a, size in enumerate(after))
-            needed = max(needed, whole * self.dtype.itemsize)
+        nbytes, needed = self._nbytes(shape), self._reserved(after)
         if self.spec.in_place:
             self._front = self._roomy(self._front, needed, nbytes, limit)
         else:
@@ -82,9 +82,9 @@ class State:
         target = self._front if self.spec.in_place else self._back
         return self._front.address, target.address
 
-    def advance(self, sizes: Mapping[str, int]) -> None:
+    def advance(self) -> None:
         """Take what the call has written as the state."""
-        self.shape = tuple(evaluate(extent, sizes) for extent in self.after)
+        self.shape = self._next
         if not self.spec.in_place:
             self._front, self._back = self._back, self._front
 
@@ -110,7 +110,7 @@ class State:
                 hint=f"compile with --state {self.spec.input}={self.spec.output}"
                 f":capacity={array.shape[axis]}",
             )
-        self._front = self._roomy(self._front, array.nbytes, 0, 0)
+        self._front = self._roomy(self._front, self._reserved(array.shape), 0, 0)
         np.copyto(self._view(self._front, array.shape), array)
         self.shape = array.shape
 
@@ -132,6 +132,13 @@ class State:
 
     def _nbytes(self, shape: Sequence[int]) -> int:
         return math.prod(shape) * self.dtype.itemsize
+
+    def _reserved(self, shape: Sequence[int]) -> int:
+        """The bytes of a state of this shape, and up to its capacity."""
+        axis, capacity = self.spec.axis, self.spec.capacity
+        if axis is None or capacity <= shape[axis]:
+            return self._nbytes(shape)
+        return self._nbytes([*shape[:axis], capacity, *shape[axis + 1 :]])
 
     def _view(self, buffer: Buffer, shape: tuple[int, ...]) -> Array:
         """The elements in a buffer, in the order of the model's axes."""
