@@ -38,12 +38,12 @@ def conv_space(channels, size, outputs, kernel=3, threads=2, target=AVX512, grou
         pads=(pad,) * 4,
         group=group,
     )
-    return for_program(region.program, target, threads)
+    return for_program(region.program, target, threads).built_in
 
 
 def matmul_space(m, k, n, threads=2, target=AVX512):
     region = Region(tensor("x", m, k)).then("MatMul", tensor("w", k, n), shape=(m, n))
-    return for_program(region.program, target, threads)
+    return for_program(region.program, target, threads).built_in
 
 
 LAYERS = [
