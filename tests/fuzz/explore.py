@@ -81,6 +81,8 @@ def judged(model: bytes, mode: str, rng: random.Random) -> Verdict:
         if outputs is None and at > 0:
             continue  # sizes that no engine takes
         text = _difference(compiled, feed, results, outputs)
+        if text and at > 0 and onnxruntime_outputs(closed(compiled, feed), [feed]) == [None]:
+            continue  # ONNX Runtime refuses the model of these sizes, and fills no result here.
         if text:
             return Verdict("wrong", f"{_shapes(feed)}: {text}")
     return Verdict("right" if declined < len(feeds) else "declined")
@@ -172,6 +174,16 @@ def opened(model: bytes, rng: random.Random) -> tuple[bytes, dict[str, int]]:
     for info in proto.graph.output:
         info.type.tensor_type.ClearField("shape")
     return proto.SerializeToString(), sizes
+
+
+def closed(model: bytes, feed: Mapping[str, Any]) -> bytes:
+    """Return the model with the dims of its inputs fixed to those of the arrays of `feed`."""
+    proto = onnx.load_from_string(model)
+    for info in proto.graph.input:
+        dims = info.type.tensor_type.shape.dim
+        for dim, extent in zip(dims, feed[info.name].shape, strict=True):
+            dim.dim_value = extent
+    return bytes(proto.SerializeToString())
 
 
 def _other_sizes(sizes: Mapping[str, int], rng: random.Random) -> Iterator[dict[str, int]]:
