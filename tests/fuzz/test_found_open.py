@@ -182,3 +182,28 @@ def test_groups_of_no_channels(op, weights, shape):
     convolution = node(op, ["x", "k"], ["y"], group=2)
     model = small_model([convolution], {"x": shape}, constants={"k": normal(*weights)})
     assert_right_at(model, (2, 0, 7))
+
+
+def test_a_scatter_asks_for_room_along_the_other_axes():
+    constants = {
+        "i": np.arange(3)[None].repeat(4, 0) % 3,
+        "u": normal(4, 3),
+    }
+    scatter = node("ScatterElements", ["x", "i", "u"], ["y"], axis=1, reduction="add")
+    model = small_model([scatter], {"x": ("n", "m")}, constants=constants)
+    assert_right_at(model, (128, 128), (4, 3), (5, 7))
+    with pytest.raises(farrier.FarrierError, match="ScatterElements"):
+        farrier.compile(model).run({"x": normal(3, 7)})
+
+
+def test_a_pool_of_an_open_image_that_is_empty_at_its_typical_size():
+    """Split leaves the second half no image, where there is one."""
+    constants = {"repeats": np.array([3, 2, 3, 2])}
+    nodes = [
+        node("Split", ["x"], ["a", "b"], axis=0, num_outputs=2),
+        node("Softmax", ["b"], ["s"], axis=-1),
+        node("Tile", ["s", "repeats"], ["t"]),
+        node("GlobalMaxPool", ["t"], ["y"]),
+    ]
+    model = small_model(nodes, {"x": ("n", "c", "h", "w")}, constants=constants)
+    assert_right_at(model, (2, 16, 1, 1), (4, 3, 5, 2))

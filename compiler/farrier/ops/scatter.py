@@ -82,7 +82,7 @@ def _elements_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[T
     axis = axis_attr(attrs, x.rank)
     _reduction(attrs)
     fits = x.rank == indices.rank and all(
-        not is_less(extent, wanted)
+        wanted <= extent
         for a, (wanted, extent) in enumerate(zip(indices.shape, x.shape, strict=True))
         if a != axis
     )

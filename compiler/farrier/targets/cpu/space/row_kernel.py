@@ -175,7 +175,7 @@ class RowKernel:
         shared = self.machine.threads > 1 and bool(self.rows) and self.work > _WORTH_SHARING
         return (
             Knob("partials", (1,) if self.lanes_are_rows else (1, 2, 4)),
-            Knob("block", tuple(b for b in _BLOCKS if b <= self._blockable)),
+            Knob("block", tuple(b for b in _BLOCKS if b <= max(self._blockable, 1))),
             Knob("parallel", (0, 1) if shared else (0,)),
         )
 
