@@ -231,7 +231,7 @@ class LoadedModel:
         }
 
     def call(self) -> None:
-        """Runs the model on whatever the input buffers hold: what `bench` times.
+        """Run the model on the arguments that are set.
 
         Raises UsageError after `close`, InputMismatchError for a size that the inputs' values make
         impossible and for a branch that is not compiled, MemoryLimitError for a size that takes too
@@ -464,7 +464,10 @@ class LoadedModel:
 
     @property
     def addresses(self) -> tuple[int, ...]:
-        """Where the entry's arguments lie: inputs, outputs, parameters, workspace, sizes."""
+        """The addresses of the entry's arguments: inputs, outputs, parameters, workspace, sizes.
+
+        Inputs and outputs are the arrays of the last call, which their caller keeps alive.
+        """
         return tuple(int(address or 0) for address in self._args)
 
     @property

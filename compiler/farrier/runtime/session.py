@@ -169,13 +169,9 @@ class Session:
                 ) from error
         return found
 
-    def call(self) -> None:
-        """As `LoadedModel.call`: what `bench` times."""
-        self._loaded.call()
-
     @property
     def addresses(self) -> tuple[int, ...]:
-        """As `LoadedModel.addresses`."""
+        """As `LoadedModel.addresses`: valid while the arrays of the last `run` live."""
         return self._loaded.addresses
 
     @property
