@@ -103,7 +103,7 @@ def some(graph, seed):
 def check(graph, constants, seed, dots=True, target=None):
     """One random candidate of the rule's space, compiled, against the reference."""
     program = to_program(graph, "kernel", constants)
-    space = for_program(program, host(), 2)
+    space = for_program(program, host(), 2).built_in
     candidates = space.candidates()
     row = candidates[seed % len(candidates)]
     function = space.build(space.decisions(row))

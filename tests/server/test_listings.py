@@ -74,6 +74,7 @@ KERNEL = {
     "source": "default",
     "decisions": {"k": 1},
     "origin": "",
+    "slow": "",
     "calls": 1,
     "share": 1,
     "us": 1.5,

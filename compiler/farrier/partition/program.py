@@ -2,7 +2,7 @@
 
     program = DriverProgram([value] inputs, [value] outputs, [constant], [step], {home})
     step    = Call(task, [value] inputs, [value] outputs, origin, runs, [extent] dims,
-                   [extent] needed, count)
+                   [extent] needed, count, copies)
             | Bind(value, [extent], origin, is_check, reason, demands, needs)
             | Fail(reason, origin)
             | Branch(condition, [step] then, [step] otherwise, [joined])
