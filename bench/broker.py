@@ -202,7 +202,7 @@ def _through(farm: Farm) -> None:
 
 @contextlib.contextmanager
 def _phase(title: str, farm: Farm, pid: int, devices: list[SimulatedDevice]) -> Iterator[None]:
-    """Prints what happened meanwhile."""
+    """Print what happened meanwhile."""
     tally = Tally()
     for device in devices:
         device.tally = tally

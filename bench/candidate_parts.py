@@ -78,7 +78,7 @@ class Stopwatch:
         self._threads = threading.local()
 
     def time(self, parts: Iterable[Part]) -> None:
-        """Times the functions of the parts from now on, until the process ends."""
+        """Time the functions of the parts from now on, until the process ends."""
         for part in parts:
             for owner, name in part.functions:
                 setattr(owner, name, self._timed(getattr(owner, name), part))
@@ -129,7 +129,7 @@ class Others:
     """The helper processes, which say after each answer what they have spent."""
 
     def __init__(self, count: int) -> None:
-        """Waits until all of them have started, or for `_START_S`."""
+        """Wait until all of them have started, or for `_START_S`."""
         deadline = time.monotonic() + _START_S
         while len(self._files()) < count and time.monotonic() < deadline:
             time.sleep(0.01)

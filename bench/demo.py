@@ -161,7 +161,7 @@ class Service:
             pass
 
     def keep(self) -> None:
-        """Returns after Ctrl-C or SIGTERM. Raises ServiceError where the service ends by itself."""
+        """Return after Ctrl-C or SIGTERM. Raises ServiceError where the service ends by itself."""
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         self._console.print(
             f"the dashboard is {self.url}/; log in with the token {self._whereabouts}; "

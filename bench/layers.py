@@ -63,7 +63,7 @@ class Row:
 
 
 def rows(steps: Mapping[str, Sequence[Step]]) -> list[Row]:
-    """Matches the engines' steps; `steps` are by engine, `farrier` among them, in the order of
+    """Match the engines' steps; `steps` are by engine, `farrier` among them, in the order of
     execution. The longest of Farrier's come first."""
     merged: dict[str, list[list[tuple[str, Step]]]] = {}
     for group in _groups({engine: _attached(found) for engine, found in steps.items()}):
@@ -217,7 +217,7 @@ class _Names:
 
 
 def measure(source: Workload, threads: int, seconds: float, trials: int | None = None) -> list[Row]:
-    """Compiles a model and profiles every engine that is installed, `seconds` each."""
+    """Compile a model and profile every engine that is installed, `seconds` each."""
     data = source.build()
     options = CompileOptions(shapes=source.shapes, threads=threads, trials=trials, verify=False)
     artifact = compile_model(data, options, name=source.name)

@@ -140,7 +140,7 @@ def ratio(ours: Figures, theirs: Figures) -> float:
 def measure(
     workload: Workload, threads: int, settings: Settings, listener: Listener, failed: Failed
 ) -> Result:
-    """Compiles and races one model. Peers that cannot run it are told to `failed`."""
+    """Compile and race one model. Peers that cannot run it are told to `failed`."""
     data = workload.build()
     with tempfile.TemporaryDirectory(prefix="farrier-bench-") as name:
         folder = Path(name)

@@ -41,7 +41,7 @@ class Profile:
 def run(
     data: bytes, inputs: Mapping[str, npt.NDArray[Any]], threads: int, seconds: float
 ) -> Profile:
-    """Runs a model for about so long, its open dims fixed to the inputs' shapes."""
+    """Run a model for about so long, its open dims fixed to the inputs' shapes."""
     import onnxruntime as ort
 
     from farrier_device.engines.onnxruntime import symbols
@@ -87,7 +87,7 @@ def run(
 
 
 def repeat(action: Callable[[], Any], seconds: float) -> None:
-    """Calls `action` for so long, and no fewer than some times."""
+    """Call `action` for so long, and no fewer than some times."""
     end, count = time.perf_counter() + seconds, 0
     while count < _LEAST_RUNS or time.perf_counter() < end:
         action()

@@ -72,7 +72,7 @@ MODELS = {"add of 4 floats": add, "1x1 convolution": point_conv}
 
 
 def measure(name: str, data: bytes, calls: int) -> Overhead:
-    """Compiles a model for one thread and times `calls` calls a round."""
+    """Compile a model for one thread and time `calls` calls a round."""
     artifact = compile_model(data, CompileOptions(threads=1, verify=False), name="tiny")
     session = artifact.session()
     plain = random_inputs(artifact.manifest.inputs)

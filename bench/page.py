@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def put(page: Path, name: str, text: str) -> None:
-    """Replaces what stands between `<!-- NAME -->` and `<!-- end of NAME -->`. Raises ValueError
+    """Replace what stands between `<!-- NAME -->` and `<!-- end of NAME -->`. Raises ValueError
     where the page has no such marks."""
     begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
     before, mark, rest = page.read_text().partition(begin)

@@ -100,7 +100,7 @@ class Result:
 
 
 def try_model(path: Path, name: str) -> Result:
-    """Compiles the model by the command and runs it at its sizes."""
+    """Compile the model by the command and run it at its sizes."""
     with tempfile.TemporaryDirectory(prefix="farrier-public-") as folder:
         output = Path(folder) / "model.farrier"
         began = time.perf_counter()

@@ -59,7 +59,7 @@ class Contest:
 
 
 def contest(rows: int, steps: int, columns: int, trials: int, threads: int) -> Contest:
-    """Tunes both rules' schedules of a layer and measures the fastest of each."""
+    """Tune both rules' schedules of a layer and measure the fastest of each."""
     target = parse_target("host")
     choice = _layer(rows, steps, columns).task(target, threads)
     assert isinstance(choice.program, TensorProgram)

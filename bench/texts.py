@@ -46,7 +46,7 @@ class Result:
 
 
 def read_back(source: Workload, folder: Path, *, by_command: bool = True) -> Result:
-    """Dumps the stages of a model into the folder, and reads them, graphs by `farrier opt` too.
+    """Dump the stages of a model into the folder, and read them, graphs by `farrier opt` too.
     Raises FarrierError where the model cannot be compiled."""
     data = source.build()
     shapes = source.open_shapes or open_shapes(data)

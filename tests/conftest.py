@@ -160,7 +160,7 @@ class Service:
 
 @pytest.fixture
 def start_service() -> Iterator[Callable[..., Service]]:
-    """Starts servers, `start_service(settings, port=0)`, and stops them when the test ends."""
+    """Start servers, `start_service(settings, port=0)`, and stop them when the test ends."""
     from farrier_farm.farm import Farm
     from farrier_farm.tokens import TokenRole, load_token
     from farrier_server.serve import api_server

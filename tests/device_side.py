@@ -33,7 +33,7 @@ class BlockingDeviceSide:
         return batch
 
     def enrol(self, device_id: str) -> str:
-        """Enrols a device; returns the generation of its secret."""
+        """Enrol a device; return the generation of its secret."""
         caller, nonce = Bearer("shared"), device_id.encode().ljust(16)
         own: OwnSecret = self._run(self._enrolling.enrol(caller, device_id, nonce))
         return own.generation

@@ -14,7 +14,7 @@ MAIN = "from farrier.cli.main import main; main()"
 def install(
     modules: Path, site: Path, name: str, version: str, points: Mapping[str, Mapping[str, str]]
 ) -> list[str]:
-    """Writes what `pip install` writes of a package with these entry points, by group; gives the
+    """Write what `pip install` writes of a package with these entry points, by group; give the
     folders by which Python finds it and its modules, which stay where they are."""
     about = site / f"{name.replace('-', '_')}-{version}.dist-info"
     about.mkdir(parents=True, exist_ok=True)

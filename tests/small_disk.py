@@ -20,7 +20,7 @@ class SmallDisk:
         self._filler = home / "filler"
 
     def fill(self) -> None:
-        """Leaves no byte."""
+        """Leave no byte."""
         with contextlib.suppress(OSError), self._filler.open("ab", buffering=0) as file:
             for piece in (1 << 20, 4096, 1):
                 with contextlib.suppress(OSError):

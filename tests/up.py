@@ -38,7 +38,7 @@ class Up:
         self.process: subprocess.Popen[str] | None = None
 
     def launch(self, *words: str) -> subprocess.Popen[str]:
-        """Starts the process and waits for nothing."""
+        """Start the process and wait for nothing."""
         self.process = subprocess.Popen(
             [sys.executable, "-m", "farrier.cli", "up", *words],
             env=self.environment,
@@ -50,7 +50,7 @@ class Up:
         return self.process
 
     def start(self, port: int = 0) -> Up:
-        """Waits until it says that it is up; the API listens on `port`, or on one that is free."""
+        """Wait until it says that it is up; the API listens on `port`, or on one that is free."""
         process = self.launch("--port", str(port), "--broker-port", "0")
         assert process.stdout is not None
         self.said = []
@@ -65,7 +65,7 @@ class Up:
         return self
 
     def end(self, number: int = signal.SIGINT) -> tuple[int, str]:
-        """Sends the signal; its exit code, and what it said since."""
+        """Send the signal; its exit code, and what it said since."""
         assert self.process is not None
         self.process.send_signal(number)
         rest, _ = self.process.communicate(timeout=HANGS_S)

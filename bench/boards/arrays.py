@@ -19,7 +19,7 @@ Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
 
 
 def save(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Writes the arrays; what lies there is replaced."""
+    """Write the arrays; what lies there is replaced."""
     found = [numpy_helper.from_array(np.asarray(array), name) for name, array in arrays.items()]
     path.write_bytes(onnx.GraphProto(initializer=found).SerializeToString())
 

@@ -86,7 +86,7 @@ def check(
     say: Callable[[str], None],
     precision: Precision = Precision.F32,
 ) -> Iterator[Checked]:
-    """Runs each model for each target, on inputs of its typical sizes, one after the other."""
+    """Run each model for each target, on inputs of its typical sizes, one after the other."""
     with exchange() as folder, contextlib.ExitStack() as stack:
         guests = {}
         for target in targets:

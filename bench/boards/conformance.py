@@ -26,8 +26,8 @@ _PROGRESS = 100  # tests
 def check(
     root: Root, pattern: str, every: int, count: int, say: Callable[[str], None]
 ) -> dict[str, Outcome]:
-    """Runs every `every`-th of the tests that `pattern` finds, in `count` workers; says what does
-    not pass here though it passes on x86-64, and gives those outcomes by name."""
+    """Run every `every`-th of the tests that `pattern` finds, in `count` workers; say what does
+    not pass here though it passes on x86-64, and give those outcomes by name."""
     with exchange() as folder:
         return _check(_Guests(root, folder), pattern, every, count, say)
 

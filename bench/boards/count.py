@@ -66,7 +66,7 @@ class Counts:
 def count(
     names: Sequence[str], root: Root, target: str, cpu: str, say: Callable[[str], None]
 ) -> Iterator[Counts]:
-    """Counts the models of these names, compiled for `target`, as qemu's `cpu` executes them with
+    """Count the models of these names, compiled for `target`, as qemu's `cpu` executes them with
     one thread. Raises NoRootError."""
     for name in names:
         one = workload(name)

@@ -47,7 +47,7 @@ class Writer:
         self._head(name, stat.S_IFCHR | 0o600, 0, 0, (major, minor))
 
     def end(self) -> None:
-        """Ends the archive."""
+        """End the archive."""
         self._head("TRAILER!!!", 0, 0, 0)
 
     def _copy(self, path: Path, name: str) -> None:

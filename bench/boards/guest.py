@@ -1,4 +1,4 @@
-"""Runs artifacts in the root: one Python there, which loads one after the other."""
+"""Run artifacts in the root: one Python there, which loads one after the other."""
 
 from __future__ import annotations
 
@@ -82,5 +82,5 @@ class Guest(Closing):
             self._process = None
 
     def close(self) -> None:
-        """Ends the process; a second call does nothing."""
+        """End the process; a second call does nothing."""
         self._end()

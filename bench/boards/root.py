@@ -156,7 +156,7 @@ def find_tools(tools: Mapping[str, str], what: str) -> None:
 
 
 def _register() -> None:
-    """Has the kernel run arm64 programs through qemu, also those that programs there start."""
+    """Have the kernel run arm64 programs through qemu, also those that programs there start."""
     if platform.machine() == "aarch64" or (_BINFMT / "qemu-aarch64").exists():
         return
     format_ = Path("/usr/lib/binfmt.d/qemu-aarch64.conf")
@@ -227,7 +227,7 @@ def _install(folder: Path, say: Callable[[str], None]) -> None:
 
 
 def _name_farrier(wheels: Path) -> None:
-    """Says which Farrier the sources are: an artifact names what made it."""
+    """Say which Farrier the sources are: an artifact names what made it."""
     version = importlib.metadata.version("farrier")
     folder = wheels / f"farrier-{version}.dist-info"
     folder.mkdir(exist_ok=True)
@@ -243,7 +243,7 @@ def _pinned(name: str) -> str:
 
 
 def said(command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
-    """Runs a command, with all that it writes as its stdout; `options` are those of `run`."""
+    """Run a command, with all that it writes as its stdout; `options` are those of `run`."""
     out = subprocess.PIPE
     return subprocess.run(
         command, stdout=out, stderr=subprocess.STDOUT, text=True, check=False, **options

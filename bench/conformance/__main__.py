@@ -11,7 +11,7 @@ from bench.conformance.workers import Outcome, Verdict
 
 
 def main() -> None:
-    """Runs the suite and writes the page. With a pattern, runs what it finds, prints what did not
+    """Run the suite and write the page. With a pattern, run what it finds, print what did not
     pass, and exits with 1 where anything did not."""
     parser = argparse.ArgumentParser(prog="python -m bench.conformance", description=__doc__)
     parser.add_argument("-k", metavar="PATTERN", help="only tests that it finds; writes no page")

@@ -1,4 +1,4 @@
-"""Runs tests in processes of their own: a crash or a hang is the failure of one test."""
+"""Run tests in processes of their own: a crash or a hang is the failure of one test."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Outcome:
 
 
 def judge(case: Case) -> Outcome:
-    """Runs a test in this process."""
+    """Run a test in this process."""
     try:
         case.run()
     except _REFUSALS as error:
@@ -100,7 +100,7 @@ class _Worker:
         self._process: Any = None
 
     def start(self, number: int) -> None:
-        """Begins with the test of that number among the cases."""
+        """Begin with the test of that number among the cases."""
         if self._process is None:
             self.pipe, theirs = self._context.Pipe()
             self._process = self._context.Process(
@@ -130,7 +130,7 @@ class _Worker:
         return Outcome(Verdict.FAILED, f"no answer after {self._timeout_s:g} s")
 
     def stop(self) -> None:
-        """Ends the process, where one runs; the next test starts another."""
+        """End the process, where one runs; the next test starts another."""
         if self._process is not None:
             self._process.kill()
             self._process.join()

@@ -24,7 +24,7 @@ _SETS = {"tiny": tiny.CASES, "full": full.CASES}
 
 
 def _export(case: Case, path: Path, *, beside: bool) -> None:
-    """Writes the model, with its weights in a file `beside` it or inside; raises what torch's
+    """Write the model, with its weights in a file `beside` it or inside; raise what torch's
     exporter raises."""
     module, arguments, shapes = case
     randomize(module)

@@ -88,7 +88,7 @@ CASES: dict[str, Callable[[], Speech]] = {
 
 
 def export(speech: Speech, path: Path) -> None:
-    """Writes the model; raises what torch's exporter raises."""
+    """Write the model; raise what torch's exporter raises."""
     module, inputs, axes = speech
     randomize(module)
     torch.onnx.export(

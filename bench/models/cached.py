@@ -13,7 +13,7 @@ def folder(name: str) -> Path:
 
 
 def keep(data: bytes, path: Path) -> None:
-    """Moves the file into place whole, so that a cut run leaves no half model behind."""
+    """Move the file into place whole, so that a cut run leaves no half model behind."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.write_bytes(data)

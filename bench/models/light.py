@@ -53,7 +53,7 @@ def _weights(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _drop(graph: onnx.GraphProto, names: set[str]) -> None:
-    """Removes the shapes that nobody reads any more; old files name initializers as inputs too."""
+    """Remove the shapes that nobody reads any more; old files name initializers as inputs too."""
     for field in (graph.initializer, graph.input):
         kept = [item for item in field if item.name not in names]
         del field[:]
@@ -61,7 +61,7 @@ def _drop(graph: onnx.GraphProto, names: set[str]) -> None:
 
 
 def _reshape(graph: onnx.GraphProto, shape: Sequence[Size]) -> None:
-    """Gives the input another shape and the output its batch."""
+    """Give the input another shape and the output its batch."""
     constants = {tensor.name for tensor in graph.initializer}
     (given,) = (value for value in graph.input if value.name not in constants)
     for value, sizes in ((given, shape), (graph.output[0], shape[:1])):

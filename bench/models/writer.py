@@ -1,4 +1,4 @@
-"""Writes an ONNX graph node by node, as an exporter would."""
+"""Write an ONNX graph node by node, as an exporter would."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Writer:
         return name
 
     def output(self, value: str, name: str, shape: Sequence[Size]) -> None:
-        """Makes `value` an output of the model under `name`."""
+        """Make `value` an output of the model under `name`."""
         for node in self._nodes:
             for position, made in enumerate(node.output):
                 if made == value:

@@ -70,7 +70,7 @@ class Opening:
 
 
 def measure(arguments: argparse.Namespace, console: Console) -> None:
-    """Prints all figures, of a farm that is seeded for them."""
+    """Print all figures, of a farm that is seeded for them."""
     with serving() as (url, token, settings), contextlib.ExitStack() as stack:
         seeded = subprocess.Popen(
             [sys.executable, "-m", "bench.seeded", str(settings.home), "--live", "0"],
@@ -149,7 +149,7 @@ def enter(browser: Any, url: str, token: str, **options: Any) -> Any:
 
 
 def complete(page: Any) -> None:
-    """Waits until the page shows all that it has to say."""
+    """Wait until the page shows all that it has to say."""
     page.wait_for_selector("h1")
     page.wait_for_selector(".loading", state="detached")
 

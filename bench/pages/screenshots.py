@@ -110,7 +110,7 @@ def _places(
 
 
 def _prepare(service: Service, path: str) -> None:
-    """Has a worker prepare what a page shows."""
+    """Have a worker prepare what a page shows."""
     headers = {"Authorization": f"Bearer {service.token}"}
     with httpx.Client(base_url=service.url, headers=headers, timeout=30) as http:
         http.post(path).raise_for_status()
@@ -119,7 +119,7 @@ def _prepare(service: Service, path: str) -> None:
 
 
 def take(browser: Any, url: str, token: str, places: Mapping[str, str], folder: Path) -> None:
-    """Writes `PAGE-LOOK.png` for each page and look to the folder."""
+    """Write `PAGE-LOOK.png` for each page and look to the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for look, options in LOOKS.items():
         page = enter(browser, url, token, **options)
@@ -138,7 +138,7 @@ def take(browser: Any, url: str, token: str, places: Mapping[str, str], folder: 
 
 
 def _shrink(path: Path) -> None:
-    """Gives the picture a palette."""
+    """Give the picture a palette."""
     with Image.open(path) as picture:
         small = picture.convert("RGB").quantize(_COLOURS, dither=Image.Dither.NONE)
     small.save(path, optimize=True)

@@ -34,7 +34,7 @@ class BatchLog:
         self._open: dict[str, DeviceBatch] = {}
 
     def hear(self, line: Mapping[str, Any]) -> None:
-        """Takes one line of `bench.scaling.devices`."""
+        """Take one line of `bench.scaling.devices`."""
         if line["batch"] == "begin":
             words = ("device", "alone", "candidates", "library_bytes", "arrived_bytes")
             batch = DeviceBatch(begin=line["at"], **{word: line[word] for word in words})

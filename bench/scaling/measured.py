@@ -103,7 +103,7 @@ class Run(Figures):
 
 
 def measure(setting: Setting, devices: int) -> Run:
-    """Starts a farm, tunes on `devices` devices, and ends both. Raises FarrierError where the farm
+    """Start a farm, tune on `devices` devices, and end both. Raises FarrierError where the farm
     does not come up, or the job measures no kernel."""
     with (
         own_farm() as farm,

@@ -101,7 +101,7 @@ def simulate(
     warm_up_s: float | None = None,
     seed: int = 0,
 ) -> Outcome:
-    """Runs the model for so long after a warm-up; without one, from when the first batch is
+    """Run the model for so long after a warm-up; without one, from when the first batch is
     measured. The same arguments give the same outcome."""
     return _Farm(times, size, load, seed).run(warm_up_s, seconds)
 
@@ -122,7 +122,7 @@ class _Server:
         )
 
     def work(self, what: str, seconds: float) -> Steps:
-        """Waits for its turn, then for the work, which counts as used of `what`."""
+        """Wait for its turn, then for the work, which counts as used of `what`."""
         if seconds <= 0:
             return
         if self._places is None:
@@ -186,7 +186,7 @@ class _Farm:
         )
 
     def phase(self, trials: int) -> float:
-        """Runs one job to its end."""
+        """Run one job to its end."""
         job = self.env.process(_Job(self).tune(trials))
         self.env.run(self._first)
         begin = self.env.now
@@ -197,7 +197,7 @@ class _Farm:
         self._begin, self._end = begin, begin + self._seconds
 
     def use(self, what: str, seconds: float) -> None:
-        """Counts what is at work from now on for so long, as far as that is after the warm-up."""
+        """Count what is at work from now on for so long, as far as that is after the warm-up."""
         now = self.env.now
         self._used[what] += max(0.0, min(now + seconds, self._end) - max(now, self._begin))
 

@@ -69,7 +69,7 @@ class Fleet:
         self._fence = 0
 
     async def connect(self) -> None:
-        """Registers all, with a history of batches."""
+        """Register all, with a history of batches."""
         for device in self._devices:
             said = {**dataclasses.asdict(device.machine), "version": "0.4.0", "sandbox": "seccomp"}
             device.session = await self._side.sessions.connect(device.id, said, "seeded")

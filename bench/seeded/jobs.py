@@ -240,7 +240,7 @@ def _decisions(draw: random.Random) -> dict[str, int]:
 
 
 def submit(farm: Farm, draw: random.Random, number: int, machine: str, **options: object) -> str:
-    """Queues a job that no worker takes: the class of its machine has no device while it waits."""
+    """Queue a job that no worker takes: the class of its machine has no device while it waits."""
     name = HOSTILE[number // 23 % len(HOSTILE)] if number % 23 == 5 else f"{draw.choice(MODELS)}"
     job = farm.jobs.submit(
         farm.blobs.put(f"model {number % 40}".encode()),
@@ -310,7 +310,7 @@ def seed_long(farm: Farm, draw: random.Random, trials: int) -> SeededJob:
 
 
 def date(farm: Farm, job_id: str, created: float, began: float | None, ran_s: float | None) -> None:
-    """Has a job be as old as it is to look."""
+    """Have a job be as old as it is to look."""
     times = {"created": created}
     if began is not None:
         times["started"] = began

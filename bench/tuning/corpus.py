@@ -135,7 +135,7 @@ class Corpus:
         budget_s: float,
         say: Callable[[str], None],
     ) -> None:
-        """Measures until there are `trials` of every task, or for `budget_s` seconds; a batch of
+        """Measure until there are `trials` of every task, or for `budget_s` seconds; a batch of
         each task in turn. What is measured again has a third of the time. A batch during which the
         machine changed is told to `say`, and measured anew."""
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -206,7 +206,7 @@ class _Collector:
         return len(self._search.trials)
 
     def advance(self, trials: int) -> bool:
-        """Measures a batch; False once nothing is left to measure."""
+        """Measure a batch; False once nothing is left to measure."""
         wanted = min(BATCH, trials - self.trials)
         batch = self._batch(wanted) if wanted > 0 else []
         if batch:
@@ -228,7 +228,7 @@ class _Collector:
             yield [dict(one) for one in wanted[start : start + BATCH]]
 
     def measure(self, batch: Sequence[dict[str, int]]) -> None:
-        """Measures candidates, and learns those that are new."""
+        """Measure candidates, and learn those that are new."""
         key, space = self._choice.task.key, self._choice.space
         results = self._measurer.measure(key, space, batch)
         for decisions, result in zip(batch, results, strict=True):
@@ -271,7 +271,7 @@ class _Collector:
 
 @contextlib.contextmanager
 def _told(say: Callable[[str], None]) -> Iterator[None]:
-    """Says where the machine changed meanwhile, and goes on; other faults of a device last."""
+    """Say where the machine changed meanwhile, and go on; other faults of a device last."""
     try:
         yield
     except DeviceFaultError as error:

@@ -29,7 +29,7 @@ _DIGITS = 4  # of seconds
 
 
 def keep(corpus: Corpus, layers: Sequence[Layer]) -> Path:
-    """Writes what a corpus knows of these layers to the file of its class."""
+    """Write what a corpus knows of these layers to the file of its class."""
     tasks = []
     for layer in layers:
         known = corpus.known(layer)

@@ -42,7 +42,7 @@ def compile(
     folder: str | os.PathLike[str] | None = None,
     background: bool = False,
 ) -> Artifact:
-    """Compiles an ONNX model (a path, its bytes, or a ModelProto) for this machine.
+    """Compile an ONNX model (a path, its bytes, or a ModelProto) for this machine.
 
     Weights that the model keeps in files of their own lie in the folder of its path; of bytes and
     of a ModelProto, `folder` says where.

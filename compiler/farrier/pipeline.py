@@ -109,7 +109,7 @@ def compile_model(
     base: CostModel | None = None,
     reference_s: float | None = None,
 ) -> Artifact:
-    """Compiles one ONNX model, called `name` where it has a better one than its own.
+    """Compile one ONNX model, called `name` where it has a better one than its own.
 
     `runner` measures on the device that the target names (None: in a child process here); `records`
     are read for schedules that are known and extended with what is measured. Once it is verified,
@@ -438,7 +438,7 @@ class _Compilation:
     def tell(
         self, variant: Variant, sizes: Mapping[str, int], before: Variant | None = None
     ) -> None:
-        """Says which schedules the tasks have by now."""
+        """Say which schedules the tasks have by now."""
         if variant is not before:
             for event in told(variant, sizes, before):
                 self.listener(event)
@@ -498,7 +498,7 @@ class _Compilation:
         return dataclasses.replace(form, race=form.race or race)
 
     def measurer(self, clock: Clock) -> Callable[[Mapping[str, Task]], TaskMeasurer]:
-        """Makes what measures schedules of tasks, within the time of `clock`."""
+        """Make what measures schedules of tasks, within the time of `clock`."""
         return functools.partial(
             TaskMeasurer,
             target=self.settings.target,
@@ -720,7 +720,7 @@ def _check_measurable_here(target: Target) -> None:
 
 
 def _warn(graph: Graph, before: Collection[str], listener: Listener) -> set[str]:
-    """Says which branches are not compiled, but for what was said `before`; gives all that is
+    """Say which branches are not compiled, but for what was said `before`; give all that is
     said."""
     said = dict.fromkeys(
         f"a run that takes one branch of node {node.origin!r} will end with an error: "

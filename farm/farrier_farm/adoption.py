@@ -45,7 +45,7 @@ class Adoption:
         return since is None or time.time() < float(since) + age_s
 
     def run(self) -> None:
-        """Goes through models and jobs; not through batches, which end long before their
+        """Go through models and jobs; not through batches, which end long before their
         blobs are old."""
         self._models.adopt()
         leases, after = self._jobs.leases, ""

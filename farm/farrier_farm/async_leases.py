@@ -32,12 +32,12 @@ class AsyncLeases:
         return Lease(str(answer[0]), int(answer[1]), int(answer[2]), owner)
 
     async def renew_held(self, owner: str, items: Iterable[str]) -> list[str]:
-        """Renews the owner's leases of these items; returns those that it holds no more."""
+        """Renew the owner's leases of these items; return those that it holds no more."""
         _, *gone = await self._call("renew_held", owner, *items)
         return list(map(str, gone))
 
     async def finish(self, lease: Lease, state: State, fields: Mapping[str, str]) -> None:
-        """Ends the item in a final state, once. Raises StaleLeaseError."""
+        """End the item in a final state, once. Raises StaleLeaseError."""
         word, *_ = await self._call("finish", lease.item, lease.fence, state, *flat(fields))
         if word == "stale":
             await self._stale(lease)
@@ -52,7 +52,7 @@ class AsyncLeases:
             await self._stale(lease)
 
     async def cancel(self, item: str) -> None:
-        """Leaves what has ended as it is."""
+        """Leave what has ended as it is."""
         await self._call("cancel", item)
 
     async def read(self, item: str, *names: str) -> list[str]:
@@ -64,7 +64,7 @@ class AsyncLeases:
         return [text or "" for text in found]
 
     async def sweep(self) -> list[str]:
-        """Takes away expired leases; returns the queues that hold an item which is not leased."""
+        """Take away expired leases; return the queues that hold an item which is not leased."""
         _, *queues = await self._call("sweep")
         return list(map(str, queues))
 

@@ -108,7 +108,7 @@ class Batches:
             await self.leases.give_back(batch.lease, crashed=False, reason=reason)
 
     async def renew_held(self, device_id: str, batch_ids: Collection[str]) -> list[str]:
-        """Renews the device's leases of these batches; returns those that it holds no more. The
+        """Renew the device's leases of these batches; return those that it holds no more. The
         caller has checked the session."""
         if not batch_ids:
             return []
@@ -167,7 +167,7 @@ class Batches:
         await self.leases.finish(lease, State.SUCCEEDED, {"result": text})
 
     async def _fail(self, lease: Lease, session: str, doubted: str, result: MeasureResult) -> None:
-        """Settles a batch that failed as a whole. `doubted` is the device that first said that the
+        """Settle a batch that failed as a whole. `doubted` is the device that first said that the
         library or itself was to blame."""
         device_id, batch_id = lease.owner, lease.item
         reason = f"{result.fault}: {result.message} ({device_id})"

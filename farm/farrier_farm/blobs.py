@@ -168,8 +168,8 @@ class BlobStore(ContentStore):
             return digest
 
     def sweep(self, is_needed: Callable[[str], bool], older_than_s: float) -> int:
-        """Removes uploads, drafts, and blobs that are not needed, that nobody wrote or renewed for
-        so long; returns bytes."""
+        """Remove uploads, drafts, and blobs that are not needed, that nobody wrote or renewed for
+        so long; return bytes."""
         limit = time.time() - older_than_s
         removed = 0
         for path in self._uploads.iterdir():

@@ -121,23 +121,23 @@ class Builds:
         return self._taken_out(build_id)
 
     def cancel(self, build_id: str) -> None:
-        """Drops a build, and what is known of it."""
+        """Drop a build, and what is known of it."""
         try:
             self.leases.forget(build_id)
         except NotFoundError:
             return
 
     def drop(self, job_id: str) -> int:
-        """Cancels all builds of a job that have not ended; returns how many."""
+        """Cancel all builds of a job that have not ended; return how many."""
         builds = self.leases.members(group=job_id, limit=10_000)
         return sum(self.leases.cancel(build) is State.CANCELLED for build in builds)
 
     def beat(self, builder: str, at_once: int) -> None:
-        """Tells that a builder is alive, for as long as a lease lasts."""
+        """Tell that a builder is alive, for as long as a lease lasts."""
         self._beat([_alive_key()], [self._expiry_ms, f"{builder} {at_once}"])
 
     def leave(self, builder: str, at_once: int) -> None:
-        """Tells that a builder takes no more."""
+        """Tell that a builder takes no more."""
         self._client.command("ZREM", _alive_key(), f"{builder} {at_once}")
 
     def take(self, builder: str, timeout_s: float) -> Build | None:
@@ -155,7 +155,7 @@ class Builds:
             self.leases.cancel(lease.item)
 
     def finish(self, build: Build, answer: str) -> None:
-        """Stores a builder's answer. Raises StaleLeaseError."""
+        """Store a builder's answer. Raises StaleLeaseError."""
         self.leases.finish(build.lease, State.SUCCEEDED, {"answer": answer})
 
     def crash(self, build: Build, how: str) -> None:
@@ -168,7 +168,7 @@ class Builds:
         self.leases.give_back(build.lease, crashed=False, reason=reason)
 
     def renew(self, builder: str, builds: Sequence[Build]) -> list[Build]:
-        """Renews a builder's leases; returns those that it holds no more."""
+        """Renew a builder's leases; return those that it holds no more."""
         gone = set(self.leases.renew_held(builder, [build.lease.item for build in builds]))
         return [build for build in builds if build.lease.item in gone]
 

@@ -104,7 +104,7 @@ class Client:
         return Script(self, text)
 
     def shutdown(self) -> None:
-        """Stops the server, after a last flush of its append-only file."""
+        """Stop the server, after a last flush of its append-only file."""
         with contextlib.suppress(ServiceError):  # it hangs up instead of answering
             self.command("SHUTDOWN", "NOSAVE")
 
@@ -257,7 +257,7 @@ def readable(url: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def translated(address: str) -> Iterator[None]:
-    """Turns what redis raises into FarrierError."""
+    """Turn what redis raises into FarrierError."""
     try:
         yield
     except redis.exceptions.AuthenticationError as error:

@@ -42,7 +42,7 @@ class ContentStore:
         return self.root / "drafts"
 
     def put(self, data: bytes) -> str:
-        """Returns the sha256 hex digest."""
+        """Return the sha256 hex digest."""
         return self.put_stream([data])
 
     def put_file(self, path: Path, *, expected: str) -> str:
@@ -73,7 +73,7 @@ class ContentStore:
             return self.adopt(draft, None)
 
     def adopt(self, draft: Path, expected: str | None, digest: str | None = None) -> str:
-        """Makes a complete file on the same disk a blob; the file is gone then. Its digest is
+        """Make a complete file on the same disk a blob; the file is gone then. Its digest is
         computed where the caller has not done so. ConflictError where it is not the expected."""
         with disk.storage_errors("cannot store the blob"), draft.open("rb") as file:
             digest = digest or hashlib.file_digest(file, "sha256").hexdigest()
@@ -124,7 +124,7 @@ class ContentStore:
                 raise NotFoundError(f"no blob {sha256!r}") from None
 
     def remove(self, sha256: str, is_needed: Callable[[str], bool]) -> bool:
-        """Removes a blob, unless it is needed: whoever made it so before storing it keeps it."""
+        """Remove a blob, unless it is needed: whoever made it so before storing it keeps it."""
         return self.has(sha256) and self._removed(self._path(sha256), is_needed, math.inf)
 
     def check_room(self, size: int) -> None:
@@ -147,8 +147,8 @@ class ContentStore:
         return sum(size for _, size, _ in self._files())
 
     def sweep(self, is_needed: Callable[[str], bool], older_than_s: float) -> int:
-        """Removes drafts, and blobs that are not needed, that nobody wrote or renewed for so long;
-        returns bytes."""
+        """Remove drafts, and blobs that are not needed, that nobody wrote or renewed for so long;
+        return bytes."""
         limit = time.time() - older_than_s
         removed = 0
         for path, size, modified in self._files():
@@ -189,7 +189,7 @@ class ContentStore:
             os.close(lock)
 
     def discard(self, sha256: str, is_needed: Callable[[str], bool], older_than_s: float) -> None:
-        """Removes one blob as `sweep` does: where it is not needed, and was not written or renewed
+        """Remove one blob as `sweep` does: where it is not needed, and was not written or renewed
         for so long."""
         if self.has(sha256):
             path, limit = self._path(sha256), time.time() - older_than_s
@@ -198,7 +198,7 @@ class ContentStore:
                     self._removed(path, is_needed, limit)
 
     def _removed(self, path: Path, is_needed: Callable[[str], bool], limit: float) -> bool:
-        """Removes a blob, unless it is needed, or renewed since `limit`. It is put aside first, and
+        """Remove a blob, unless it is needed, or renewed since `limit`. It is put aside first, and
         looked at once more: whoever renewed it before finds it needed or young here, whoever comes
         later stores it anew. Each removal has a place of its own aside, so none removes what
         another one puts back. One that is killed in between leaves it aside, for the next sweep."""

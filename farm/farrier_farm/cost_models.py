@@ -126,7 +126,7 @@ class CostModels:
     def decide(
         self, turn: int, records: int, outcome: Outcome, model: bytes | None = None
     ) -> int | None:
-        """Notes what training came to, when the farm had so many records, and publishes a `model`
+        """Note what training came to, when the farm had so many records, and publish a `model`
         where there is one: the number of the version, 0 for none. None where something else changed
         since `turn`: nothing is noted. Raises StorageError."""
         words: list[str | int] = [turn, records, json.dumps(outcome.to_dict()), self._kept]
@@ -141,7 +141,7 @@ class CostModels:
         return None if number < 0 else number
 
     def roll_back(self, number: int | None = None) -> CostModelState:
-        """Uses a version that is kept, from the next job on, or none for 0; without a number the
+        """Use a version that is kept, from the next job on, or none for 0; without a number the
         newest that is older than the one in use, or none where there is none older. Raises
         NotFoundError for a version that is not kept, ConflictError where none is in use to roll
         back from, or something else changed meanwhile."""

@@ -136,7 +136,7 @@ class Devices:
         return self._snapshots(page), page[-1] if len(ids) > limit else ""
 
     def _adopt(self) -> None:
-        """Has pages list the devices that only an older version has seen."""
+        """Have pages list the devices that only an older version has seen."""
         counts = self._client.commands([("SCARD", "farrier:device"), ("ZCARD", _BY_NAME)])
         if counts[0] != counts[1]:
             for one in self._client.command("SMEMBERS", "farrier:device"):
@@ -209,7 +209,7 @@ class Devices:
         return None if text is None else DeviceClass.from_text(class_id, text)
 
     def release(self, device_id: str) -> Device:
-        """Ends a quarantine, and that an agent is unfit. Raises NotFoundError."""
+        """End a quarantine, and that an agent is unfit. Raises NotFoundError."""
         self.get(device_id)
         self._call("release", device_id)
         return self.get(device_id)

@@ -36,7 +36,7 @@ def _free_bytes(directory: Path) -> int:
 
 @contextlib.contextmanager
 def storage_errors(what: str) -> Iterator[None]:
-    """Turns OSError into a StorageError that says what could not be done."""
+    """Turn OSError into a StorageError that says what could not be done."""
     try:
         yield
     except OSError as error:
@@ -53,7 +53,7 @@ def write_all(descriptor: int, data: bytes | memoryview) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Makes the names in a directory durable."""
+    """Make the names in a directory durable."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -62,13 +62,13 @@ def sync_directory(directory: Path) -> None:
 
 
 def publish(draft: Path, path: Path) -> None:
-    """Gives a synced file its final name, durably. The same bytes may be published twice."""
+    """Give a synced file its final name, durably. The same bytes may be published twice."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft.replace(path)
     sync_name(path)
 
 
 def sync_name(path: Path) -> None:
-    """Makes the name of a file durable, and that of its folder."""
+    """Make the name of a file durable, and that of its folder."""
     sync_directory(path.parent)
     sync_directory(path.parent.parent)

@@ -91,7 +91,7 @@ class Embedded:
         return True
 
     def stop(self) -> None:
-        """Stops an owned server; idempotent. One that does not end is killed, which loses nothing
+        """Stop an owned server; idempotent. One that does not end is killed, which loses nothing
         that it acknowledged; an adopted one stays then, and whoever starts next adopts it."""
         if self._lock is None:
             return
@@ -104,7 +104,7 @@ class Embedded:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Lets the server flush its append-only file and end; kills one that does not."""
+    """Let the server flush its append-only file and end; kill one that does not."""
     process.terminate()
     try:
         process.wait(_STOP_S)
@@ -126,7 +126,7 @@ def _shut_down(path: Path) -> None:
 
 
 def start(settings: Settings) -> Embedded:
-    """Starts the server of `settings.home`, or finds the one that runs there.
+    """Start the server of `settings.home`, or find the one that runs there.
 
     Raises UsageError for a home whose path is too long for a socket, StorageError for one that
     cannot be written, ServiceError where no server program is found or it does not come up."""

@@ -84,7 +84,7 @@ class Farm:
 
     @classmethod
     def open(cls, settings: Settings, patience: Patience = PATIENT) -> Farm:
-        """Connects to `settings.redis_url`, or to the embedded Valkey of `settings.home` that
+        """Connect to `settings.redis_url`, or to the embedded Valkey of `settings.home` that
         `embedded.start` has started. Raises ServiceError, StorageError."""
         path = embedded.socket_path(settings.home)
         if settings.redis_url is None and not path.exists():
@@ -138,14 +138,14 @@ class Farm:
         return overview(self.client, self.jobs, self.devices, self.records, self.news, shown)
 
     def cancel(self, job_id: str) -> Job:
-        """Cancels a job and drops its measurement batches and builds; see `Jobs.cancel`."""
+        """Cancel a job and drop its measurement batches and builds; see `Jobs.cancel`."""
         job = self.jobs.cancel(job_id)
         self.measurements.drop(job_id)
         self.builds.drop(job_id)
         return job
 
     def delete(self, job_id: str) -> None:
-        """Cancels a job that has not ended, and removes all that is known of it; see
+        """Cancel a job that has not ended, and remove all that is known of it; see
         `Retention.forget`."""
         self.retention.forget(job_id)
 
@@ -211,9 +211,9 @@ class Farm:
         self.blobs.check_room(0)
 
     def collect_garbage(self) -> int:
-        """Forgets what the settings keep no longer, takes in the records that older versions added,
-        removes blobs that nothing refers to and that are `blob_age_s` old, with abandoned uploads,
-        and writes archives anew whose records were pruned; returns the bytes removed."""
+        """Forget what the settings keep no longer, take in the records that older versions added,
+        remove blobs that nothing refers to and that are `blob_age_s` old, with abandoned uploads,
+        and write archives anew whose records were pruned; return the bytes removed."""
         if self.adoption.is_due(self.settings.blob_age_s):
             self.adoption.run()
         self.records.adopt()

@@ -163,8 +163,8 @@ class Jobs:
         priority: Priority = Priority.NORMAL,
         lent: bool = False,
     ) -> Job:
-        """Queues a job; durable when this returns. With a key that its owner has used before,
-        returns the job of that key, or raises ConflictError where model, options or name differ
+        """Queue a job; durable when this returns. With a key that its owner has used before,
+        return the job of that key, or raise ConflictError where model, options or name differ
         from that job's. Raises QueueFullError where the owner, or all together, have too many.
 
         `against` are engines that it is raced with, once it is verified. One that is to have its
@@ -229,7 +229,7 @@ class Jobs:
         return None if job_id is None else self.get(job_id)
 
     def inspect(self, model: str, *, owner: str = DEFAULT, lent: bool = False) -> tuple[Job, bool]:
-        """Queues the inspection of a model for a user, where there is none of theirs that goes on
+        """Queue the inspection of a model for a user, where there is none of theirs that goes on
         or succeeded; the second value says whether it did. The inspection of a `lent` model is not
         a claim to it (`owners.py`). Raises QueueFullError."""
         fields = {"target": "", "options": "{}", "model": model, "name": "", **_loan(lent)}
@@ -363,14 +363,14 @@ class Jobs:
         return None
 
     def renew(self, lease: Lease, used: TimeUsed | None = None) -> None:
-        """Notes what the attempts have used, this one included. Raises StaleLeaseError."""
+        """Note what the attempts have used, this one included. Raises StaleLeaseError."""
         fields = {} if used is None else dataclasses.asdict(used)
         self.leases_of(lease.item).renew(
             lease, {name: _to_json(value) for name, value in fields.items()}
         )
 
     def say(self, lease: Lease, number: int, event: progress.Event) -> None:
-        """Stores an event of the running attempt, numbered from 1. Schedules of tasks are no event
+        """Store an event of the running attempt, numbered from 1. Schedules of tasks are no event
         of the job's stream: there may be thousands. Raises StaleLeaseError."""
         if isinstance(event, progress.TasksScheduled):
             if Kind.of(lease.item) is Kind.COMPILE:
@@ -385,7 +385,7 @@ class Jobs:
     def succeed(
         self, lease: Lease, artifact: str, report: dict[str, Any], artifact_bytes: int = 0
     ) -> None:
-        """Ends the job with the digest of its artifact, and its size. Raises StaleLeaseError."""
+        """End the job with the digest of its artifact, and its size. Raises StaleLeaseError."""
         fields = {
             "artifact": artifact,
             "artifact_bytes": str(artifact_bytes),
@@ -401,7 +401,7 @@ class Jobs:
         report: dict[str, Any],
         artifact_bytes: int,
     ) -> None:
-        """Gives the job the next version of its artifact, and tells of it, in the event `number` of
+        """Give the job the next version of its artifact, and tell of it, in the event `number` of
         the running attempt. Raises StaleLeaseError, and what `times_of` does."""
         before = self.get(lease.item).versions
         new = next_version(before, artifact, artifact_bytes, report)
@@ -410,11 +410,11 @@ class Jobs:
         self.leases.write(lease, number, text, fields_with(before, new, report), Part.LOG)
 
     def succeed_as_it_is(self, lease: Lease) -> None:
-        """Ends a job whose artifact is what its versions are by now. Raises StaleLeaseError."""
+        """End a job whose artifact is what its versions are by now. Raises StaleLeaseError."""
         self.leases.finish(lease, State.SUCCEEDED, {})
 
     def roll_back(self, job_id: str, to: int) -> Job:
-        """Has the job's artifact be the version with this number, and stay it: versions that are
+        """Have the job's artifact be the version with this number, and stay it: versions that are
         added from now on are listed, and not put into use. Its log tells of it. Doing so again
         changes nothing. Raises NotFoundError."""
         version = self.get(job_id).version(to)
@@ -423,13 +423,13 @@ class Jobs:
         return self.get(job_id)
 
     def fail(self, lease: Lease, error: FarrierError) -> None:
-        """Ends the job with a problem that no further attempt would solve. Raises
+        """End the job with a problem that no further attempt would solve. Raises
         StaleLeaseError."""
         problem = {"code": error.code, "message": error.message, "hint": error.hint}
         self.leases_of(lease.item).finish(lease, State.FAILED, {"error": _to_json(problem)})
 
     def give_back(self, lease: Lease, *, crashed: bool, reason: str) -> State:
-        """Ends the attempt but not the job, unless it crashed too often. Raises StaleLeaseError."""
+        """End the attempt but not the job, unless it crashed too often. Raises StaleLeaseError."""
         return self.leases_of(lease.item).give_back(lease, crashed=crashed, reason=reason)
 
     def admitted(self, job: Job) -> Admitted:
@@ -454,7 +454,7 @@ class Jobs:
         return self._admission.is_served(place)
 
     def reap(self) -> int:
-        """Requeues jobs whose worker is gone, where no worker asks for one; returns how many."""
+        """Requeue jobs whose worker is gone, where no worker asks for one; return how many."""
         return sum(leases.reap(leases.queues()) for leases in self._leases.values())
 
 

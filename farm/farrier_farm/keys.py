@@ -83,7 +83,7 @@ class Keys:
             ) from error
 
     def _create(self) -> None:
-        """Links a complete file into place, so that two starts at once agree on one key."""
+        """Link a complete file into place, so that two starts at once agree on one key."""
         draft = self._draft(SigningKey.new().pem)
         with disk.storage_errors(f"cannot write {self._path}"):
             try:

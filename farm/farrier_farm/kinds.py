@@ -41,7 +41,7 @@ class Kind(enum.StrEnum):
         return _MOST_BYTES[self]
 
     def new_id(self) -> str:
-        """Sorts by time of creation within the kind."""
+        """Sort by time of creation within the kind."""
         return f"{self}-{new_id()}" if self.is_prepared else new_id()
 
     @classmethod

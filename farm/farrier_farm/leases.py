@@ -134,7 +134,7 @@ class Leases:
         digest: str = "",
         reason: str = "",
     ) -> str:
-        """Queues an item and returns its id: `item`, or the one put before under the idempotency
+        """Queue an item and return its id: `item`, or the one put before under the idempotency
         key `once`. Raises ConflictError where that one's `digest` differs, QueueFullError. The
         event says the `reason` why nobody will lease it yet, where there is one."""
         words = [item, queue, group, share, once, digest, reason]
@@ -181,7 +181,7 @@ class Leases:
             self._stale(lease)
 
     def renew_held(self, owner: str, items: Sequence[str]) -> list[str]:
-        """Renews the owner's leases of these items together; returns the items that it holds no
+        """Renew the owner's leases of these items together; return the items that it holds no
         more."""
         return [str(item) for item in self._call("renew_held", owner, *items)[1:]]
 
@@ -193,7 +193,7 @@ class Leases:
         fields: Mapping[str, str],
         part: Part = Part.EVENTS,
     ) -> None:
-        """Appends a JSON event, to a `part` of what is kept as well, and sets fields. `number`
+        """Append a JSON event, to a `part` of what is kept as well, and set fields. `number`
         counts from 1 within the attempt: one that is not new is ignored. Raises
         StaleLeaseError."""
         words = self._call("write", lease.item, lease.fence, number, event, part, *flat(fields))
@@ -201,7 +201,7 @@ class Leases:
             self._stale(lease)
 
     def finish(self, lease: Lease, state: State, fields: Mapping[str, str]) -> bool:
-        """Ends the item in a final state; False where this lease has done so before (then nothing
+        """End the item in a final state; False where this lease has done so before (then nothing
         changes). Raises StaleLeaseError."""
         if not state.final:
             raise ValueError(f"{state} is not final")
@@ -241,7 +241,7 @@ class Leases:
                 raise self.unknown(item)
 
     def forget(self, item: str) -> None:
-        """Removes all that is known of an item; one that has not ended is cancelled first. Raises
+        """Remove all that is known of an item; one that has not ended is cancelled first. Raises
         NotFoundError."""
         if self._call("forget", item, secrets.token_hex(8))[0] == "unknown":
             raise self.unknown(item)
@@ -253,7 +253,7 @@ class Leases:
         return [str(item) for item in words[1:]]
 
     def adopt(self, item: str, weight: int = 0) -> None:
-        """Enters an item of an older version, which weighs so many bytes once it has ended, in the
+        """Enter an item of an older version, which weighs so many bytes once it has ended, in the
         indexes that such a version did not have. Doing so again changes nothing."""
         self._call("adopt", item, weight)
 
@@ -270,7 +270,7 @@ class Leases:
                 return
 
     def reap(self, queues: Sequence[str]) -> int:
-        """Takes away expired leases, where nobody calls `take`; returns how many."""
+        """Take away expired leases, where nobody calls `take`; return how many."""
         return int(self._call("reap", *queues)[1])
 
     def queues(self) -> list[str]:

@@ -19,7 +19,7 @@ class Logouts:
         self._client = client
 
     def add(self, session: str, seconds: float) -> None:
-        """Ends a session that would expire in `seconds`."""
+        """End a session that would expire in `seconds`."""
         self._client.command("SET", _PREFIX + session, "", "EX", max(1, round(seconds + 1)))
 
     def has(self, session: str) -> bool:

@@ -88,12 +88,12 @@ class Measurements:
                 newest = event_id
 
     def drop(self, job_id: str) -> int:
-        """Cancels all batches of a job that have not ended; returns how many."""
+        """Cancel all batches of a job that have not ended; return how many."""
         batches = self.leases.members(group=job_id, limit=10_000)
         return sum(self.leases.cancel(batch) is State.CANCELLED for batch in batches)
 
     def cancel(self, batch_id: str) -> None:
-        """Drops a batch; one that has ended stays as it is."""
+        """Drop a batch; one that has ended stays as it is."""
         self.leases.cancel(batch_id)
 
 

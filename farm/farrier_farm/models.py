@@ -69,7 +69,7 @@ class Manifest:
 
     @property
     def id(self) -> str:
-        """Names the model wherever one is asked for."""
+        """Name the model wherever one is asked for."""
         return hashlib.sha256(self.to_json().encode()).hexdigest() if self.files else self.message
 
     def blobs(self) -> dict[str, str]:
@@ -98,7 +98,7 @@ class Models:
         self._forget = client.script(_FORGET)
 
     def create(self, manifest: Manifest, may_use: Callable[[str], bool] = lambda _: True) -> str:
-        """Makes a model of blobs that are here, durably, and returns its id; again, the same one.
+        """Make a model of blobs that are here, durably, and return its id; again, the same one.
         A blob that its user may not use is missing as one that is not here.
 
         Raises InvalidModelError for locations that no model may have and for a file of another size
@@ -132,7 +132,7 @@ class Models:
         raise unknown(model)
 
     def hold(self, model: str) -> Manifest:
-        """Keeps a model and all its blobs for a while, until something refers to it. Raises
+        """Keep a model and all its blobs for a while, until something refers to it. Raises
         NotFoundError for a model that is not here, or not whole."""
         self._client.command("ZADD", _NAMED, "XX", _now_ms(), model)
         manifest = self.get(model)
@@ -153,7 +153,7 @@ class Models:
     def forget_unused(
         self, is_needed: Callable[[str], bool], older_than_s: float, most: int
     ) -> None:
-        """Removes manifests that are not needed and that nobody has named for so long; looks at
+        """Remove manifests that are not needed and that nobody has named for so long; look at
         `most` of them. One that is needed is looked at again after as long a time."""
         before = _now_ms() - int(older_than_s * 1000)
         old = ["-inf", f"({before}", "BYSCORE"]

@@ -59,7 +59,7 @@ class News:
         return [item for item in found if item.data["kind"] != "job"][:RECENT]
 
     def warn(self, role: str, message: str) -> None:
-        """Announces what a role warns of."""
+        """Announce what a role warns of."""
         text = json.dumps({"kind": "warning", "role": role, "message": message})
         self._client.command("XADD", NEWS, "MAXLEN", "~", NEWS_KEPT, "*", "data", text)
 
@@ -84,7 +84,7 @@ class Herald(logging.Handler):
                 self._waiting.put_nowait(record.getMessage()[:_LONGEST])
 
     def close(self) -> None:
-        """Waits a moment for what is being said; it may wait for Redis, and nobody for it."""
+        """Wait a moment for what is being said; it may wait for Redis, and nobody for it."""
         self._closed.set()
         with contextlib.suppress(queue.Full):
             self._waiting.put_nowait("")

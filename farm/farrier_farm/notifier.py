@@ -1,4 +1,4 @@
-"""Tells webhooks what happens: one thread makes deliveries of the farm's events, others try them.
+"""Tell webhooks what happens: one thread makes deliveries of the farm's events, others try them.
 
 It runs beside the REST API, in each server of a farm: deliveries are made once and taken by one at
 a time (`webhooks.py`). Nobody waits for it. A webhook that is slow holds up itself: a user has

@@ -70,7 +70,7 @@ class OlderRecords:
                 yield line
 
     def adopt(self) -> bool:
-        """Takes the oldest `_ADOPTED_AT_ONCE` in; returns whether there were any."""
+        """Take the oldest `_ADOPTED_AT_ONCE` in; return whether there were any."""
         digests = self._client.command("LRANGE", self._order, 0, _ADOPTED_AT_ONCE - 1)
         entries = [RecordEntry.of_line(line) for line in self._lines(digests)]
         if not entries:

@@ -63,7 +63,7 @@ def local_address(host: str, port: int) -> str:
 
 
 def _pinned(certificate: Path) -> ssl.SSLContext:
-    """Trusts this very certificate, whatever name it is for and whoever signed it."""
+    """Trust this very certificate, whatever name it is for and whoever signed it."""
     context = ssl.create_default_context(cafile=certificate)
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.check_hostname = False

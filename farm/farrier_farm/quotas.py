@@ -128,7 +128,7 @@ class Quotas:
         return {user: int(ms) / 1000 for user, ms in seconds.items()}
 
     def _settle(self, user: str) -> bool:
-        """Drops the entries of what is referred to, or gone; False where this process has just done
+        """Drop the entries of what is referred to, or gone; False where this process has just done
         so."""
         now = time.monotonic()
         if now < self._settled.get(user, 0.0):

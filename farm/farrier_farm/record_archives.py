@@ -83,7 +83,7 @@ class RecordArchives:
         return int(self._client.command("GET", self._store + "waiting") or 0) >= ARCHIVED_AT_ONCE
 
     def write(self) -> str | None:
-        """Writes records that wait, the oldest `ARCHIVED_AT_MOST`, into one blob and returns its
+        """Write records that wait, the oldest `ARCHIVED_AT_MOST`, into one blob and return its
         sha256; None where there are none. Two callers at once make one archive."""
         last = self._neighbour("+")
         found = self._client.command(
@@ -99,7 +99,7 @@ class RecordArchives:
         return digest if noted else None
 
     def renew(self, most: int) -> bool:
-        """Writes so many stale archives anew; returns whether any is left."""
+        """Write so many stale archives anew; return whether any is left."""
         for one in self._client.command("SRANDMEMBER", self._stale, most):
             self._renew(one)
         return bool(self._client.command("EXISTS", self._stale))

@@ -52,7 +52,7 @@ class RecordPruning:
     def step(
         self, records: Records, pruning: Pruning, *, after: str = "", is_dry: bool = False
     ) -> Pruned:
-        """Looks at the next `LOOKED_AT` of a store's records, in the order of addition. What this
+        """Look at the next `LOOKED_AT` of a store's records, in the order of addition. What this
         version cannot read stays."""
         records.adopt()
         page, following = records.log(after, None, LOOKED_AT)

@@ -168,7 +168,7 @@ class Records:
             self.archives.write()
 
     def add_all(self, records: Iterable[TuningRecord]) -> int:
-        """Adds them as of no job; returns how many were new."""
+        """Add them as of no job; return how many were new."""
         return self._add_entries([RecordEntry.of(record) for record in records])
 
     def of_job(
@@ -247,7 +247,7 @@ class Records:
         return self._read_entries(found), found[-1][0] if len(found) == limit else ""
 
     def load(self, lines: Iterable[bytes], first: int = 1) -> tuple[int, int]:
-        """Adds exported records; returns how many were new, and how many there already. UsageError
+        """Add exported records; return how many were new, and how many there already. UsageError
         names a malformed line, counted from `first`; those before it are added."""
         records, problem = [], None
         for number, line in enumerate(lines, start=first):
@@ -276,7 +276,7 @@ class Records:
         ]
 
     def adopt(self) -> None:
-        """Takes in what an older version added; costs one command where there is none of it."""
+        """Take in what an older version added; costs one command where there is none of it."""
         while self._older.adopt():
             pass
 

@@ -72,7 +72,7 @@ class References:
 
     @contextlib.contextmanager
     def held(self, sha256: str) -> Iterator[None]:
-        """Refers to a blob that is stored within, until something else does. What is referred to
+        """Refer to a blob that is stored within, until something else does. What is referred to
         before it is stored is removed by nobody who finds it there (`content.ContentStore`)."""
         keys = [f"{REFERENCES}{sha256}", f"{_HOLDERS}{secrets.token_hex(8)}"]
         self._hold(keys, [_HELD_S])
@@ -82,6 +82,6 @@ class References:
             self._let_go(keys, [])
 
     def adopt(self, item: str, fields: Sequence[str]) -> None:
-        """Adds the references of an item that an older version wrote: the digests in these fields
+        """Add the references of an item that an older version wrote: the digests in these fields
         of its hash. Adding them again changes nothing."""
         self._adopt([REFERENCES], [item, *fields])

@@ -45,9 +45,9 @@ class Retention:
         self._blobs = blobs
 
     def forget(self, job_id: str) -> None:
-        """Removes a job with all that is its own: events, idempotency key, batches, builds, the
+        """Remove a job with all that is its own: events, idempotency key, batches, builds, the
         listing of its kernels. One that has not ended is cancelled. Its artifact, in all versions,
-        goes at once where no other job has the same, unless it is young: then a sweep removes it,
+        go at once where no other job has the same, unless it is young: then a sweep removes it,
         as it does the model. Raises NotFoundError."""
         job = self._jobs.get(job_id)
         self._jobs.leases_of(job_id).forget(job_id)
@@ -63,7 +63,7 @@ class Retention:
                 self._blobs.discard(artifact, self._references.are_there, age_s)
 
     def apply(self) -> int:
-        """Forgets what the settings keep no longer; returns how many jobs."""
+        """Forget what the settings keep no longer; return how many jobs."""
         forgotten = 0
         for _ in range(MOST // _AT_ONCE):
             found = self._outlived()

@@ -148,7 +148,7 @@ class Role:
         return last_sign(self._signs, self._sign, self.pid or 0)
 
     def replace(self) -> None:
-        """Kills it, for it hangs; `look_after` starts it anew at once."""
+        """Kill it, for it hangs; `look_after` starts it anew at once."""
         self.signal(signal.SIGKILL)
         self.wait(STOP_S)
         self._again_at = time.monotonic()
@@ -176,7 +176,7 @@ class Role:
 
 
 def stop_together(roles: Sequence[Role], hurry: Callable[[], bool]) -> None:
-    """Asks the roles to end, and a second time, which is an order, once `hurry()`; kills what is
+    """Ask the roles to end, and a second time, which is an order, once `hurry()`; kill what is
     left after STOP_S."""
     hurried = False
     for role in roles:

@@ -162,7 +162,7 @@ class FarmRunner:
         """Nothing is left to end: each batch is dropped with its `measure`."""
 
     def _bring(self, sha256: str, blobs: BlobSource) -> None:
-        """Stores a blob for the devices. Raises BlobError where the caller has none of the name."""
+        """Store a blob for the devices. Raises BlobError where the caller has none of the name."""
         try:
             path = blobs.path(sha256)
         except Exception as error:  # the source is the caller's: how it fails is unknown here
@@ -194,7 +194,7 @@ class FarmRunner:
                 self._admission.require(place)
 
     def _warn(self, place: Place) -> None:
-        """Says that no device is there, and what is: once, for that goes through all devices."""
+        """Say that no device is there, and what is: once, for that goes through all devices."""
         try:
             self._admission.require(place)
         except DeviceAwayError as error:

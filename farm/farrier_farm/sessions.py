@@ -68,7 +68,7 @@ class Sessions:
         return str((await self._call("connect", device_id, *words, generation))[1])
 
     async def close(self, device_id: str) -> None:
-        """Has the device register again."""
+        """Have the device register again."""
         await self._call("close", device_id)
 
     async def heartbeat(
@@ -86,7 +86,7 @@ class Sessions:
         return Standing(queues, barred == "1", int(rest_ms) / 1000)
 
     async def hold(self, device_id: str, session: str, batch_id: str) -> bool:
-        """Notes what the device measures; False where it takes no work by now."""
+        """Note what the device measures; False where it takes no work by now."""
         word, *_ = await self._call("hold", device_id, session, batch_id)
         return bool(word == "ok")
 
@@ -118,7 +118,7 @@ class Sessions:
         await self._call("decline", device_id, session, batch_id, reason)
 
     async def acquit(self, device_id: str, batch_id: str) -> None:
-        """Takes back the fault that a batch counted, once."""
+        """Take back the fault that a batch counted, once."""
         await self._call("acquit", device_id, batch_id)
 
     async def may_read(self, device_id: str, session: str, sha256: str) -> bool:

@@ -101,7 +101,7 @@ def _draft(path: Path, token: str) -> Path:
 
 
 def _create(path: Path) -> str:
-    """Links a complete file into place, so that two starts at once agree on one token."""
+    """Link a complete file into place, so that two starts at once agree on one token."""
     token = secrets.token_urlsafe(32)
     try:
         draft = _draft(path, token)

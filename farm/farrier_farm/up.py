@@ -53,7 +53,7 @@ Announce = Callable[[str], None]
 
 
 def run(settings: Settings, *, announce: Announce) -> int:
-    """Runs until a signal; returns the exit code.
+    """Run until a signal; return the exit code.
 
     Raises ConflictError where one runs in this home already, UsageError for a port that is taken,
     ServiceError for a role that does not come up at the start, with its last words and log.
@@ -351,7 +351,7 @@ def _caught_signals() -> Iterator[_Stop]:
 
 @contextlib.contextmanager
 def _alone_in(home: Path) -> Iterator[None]:
-    """Holds the home for this process."""
+    """Hold the home for this process."""
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         (home / "logs").mkdir(exist_ok=True)

@@ -131,7 +131,7 @@ class Users:
         return token
 
     def remove(self, name: str) -> None:
-        """Revokes the user's token; jobs keep the name of their owner. Raises NotFoundError."""
+        """Revoke the user's token; jobs keep the name of their owner. Raises NotFoundError."""
         with self._changed() as users:
             if name not in users:
                 raise _unknown(name)

@@ -47,7 +47,7 @@ _GLANCE_S = 0.5
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs until a signal, or an error that only an operator can mend; returns the exit code."""
+    """Run until a signal, or an error that only an operator can mend; return the exit code."""
     options = _parser().parse_args(arguments)
     logs.set_up("device", options.log, device=options.name or socket.gethostname())
     try:

@@ -109,7 +109,7 @@ def silent_s(directory: Path, role: str) -> dict[int, float]:
 
 
 def _forget(directory: Path) -> None:
-    """Removes signs that nobody has renewed for long, by the time at which the file was changed."""
+    """Remove signs that nobody has renewed for long, by the time at which the file was changed."""
     for path in directory.iterdir():
         with contextlib.suppress(OSError):
             if time.time() - path.stat().st_ctime > _FORGOTTEN_S:

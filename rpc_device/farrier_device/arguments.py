@@ -39,7 +39,7 @@ class Blob:
         return ctypes.addressof(ctypes.c_char.from_buffer(self._pages))
 
     def read_into(self, memory: memoryview) -> None:
-        """Fills memory of as many bytes. They are read and not mapped, because mapped pages would
+        """Fill memory of as many bytes. They are read and not mapped, because mapped pages would
         be in memory once more. Raises ArgumentError where the file has become shorter."""
         os.lseek(self._file, 0, os.SEEK_SET)
         with open(self._file, "rb", buffering=0, closefd=False) as file:

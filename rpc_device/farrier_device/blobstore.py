@@ -57,7 +57,7 @@ class BlobStore:
         return path
 
     def put(self, data: bytes | memoryview) -> str:
-        """Stores the bytes and returns their sha256 hex digest. Raises NoSpaceError."""
+        """Store the bytes and return their sha256 hex digest. Raises NoSpaceError."""
         sha256 = hashlib.sha256(data).hexdigest()
         with self._lock:  # the part may be one that another thread is writing
             if not self.has(sha256):
@@ -66,7 +66,7 @@ class BlobStore:
         return sha256
 
     def receive(self, sha256: str, chunks_from: Callable[[int], Iterable[bytes]]) -> None:
-        """Fetches a blob, unless it is here: `chunks_from(offset)` yields its bytes from there on.
+        """Fetch a blob, unless it is here: `chunks_from(offset)` yields its bytes from there on.
 
         What it raises passes through, and a later call goes on where this one stopped. Raises
         BlobMismatchError and NoSpaceError, after either of which the next call starts anew.

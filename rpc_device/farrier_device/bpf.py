@@ -45,7 +45,7 @@ def native_calls(machine: str, deny: Instruction) -> Iterator[Instruction]:
 
 
 def install(libc: ctypes.CDLL, steps: Iterable[Instruction]) -> bool:
-    """Installs a filter on this thread and those it will start; False where it cannot."""
+    """Install a filter on this thread and those it will start; False where it cannot."""
     program = list(steps)
     code = struct.pack("=" + "HBBI" * len(program), *itertools.chain.from_iterable(program))
     text = ctypes.create_string_buffer(code, len(code))

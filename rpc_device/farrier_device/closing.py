@@ -13,7 +13,7 @@ class Closing(abc.ABC):
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Gives up what is held."""
+        """Give up what is held."""
 
     def __enter__(self) -> Self:
         return self

@@ -129,7 +129,7 @@ class Connection:
     def lease(
         self, session: device_pb2.Session, polling: Callable[[Callable[[], Any]], None]
     ) -> device_pb2.LeaseReply:
-        """Waits for a batch. `polling` is given, at once, what calls the wait off; the reply then
+        """Wait for a batch. `polling` is given, at once, what calls the wait off; the reply then
         has no batch."""
         request = device_pb2.LeaseRequest(session=session, wait_ms=int(1000 * _LEASE_WAIT_S))
         timeout = _LEASE_WAIT_S + CALL_TIMEOUT_S

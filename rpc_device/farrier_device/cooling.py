@@ -32,7 +32,7 @@ class Cooling:
         self._waited_s = 0.0  # since it was cool
 
     def wait(self, stop: threading.Event) -> None:
-        """Returns once the machine is cool, after the longest wait, or where it is to `stop`."""
+        """Return once the machine is cool, after the longest wait, or where it is to `stop`."""
         while (hot := self.look().hot) and self._waited_s < self._longest_s and not stop.is_set():
             if not self.message:
                 log.info("hot (%s): waiting for up to %.0f s", hot, self._longest_s)

@@ -108,7 +108,7 @@ _DENY = (bpf.RETURN, 0, 0, bpf.RET_ERRNO | errno.EPERM)
 
 
 def restrict(libc: ctypes.CDLL) -> bool:
-    """Installs the filter on this thread and all that it will start; False where it cannot.
+    """Install the filter on this thread and all that it will start; False where it cannot.
 
     `no_new_privs` must be set. False also on an architecture without a call table here.
     """

@@ -20,7 +20,7 @@ _AGAIN_S = 0.01
 
 
 def guarded(command: Callable[[], int | None]) -> None:
-    """Runs a command and exits: with the code that it returns, 130 after Ctrl-C."""
+    """Run a command and exits: with the code that it returns, 130 after Ctrl-C."""
     sys.unraisablehook = _dropped
     try:
         sys.exit(command())

@@ -46,7 +46,7 @@ class Access(enum.IntFlag):
 
 
 def restrict(libc: ctypes.CDLL, allowed: Mapping[Path, Access] | None = None) -> bool:
-    """Closes the file system, but for what is `allowed`, and TCP to this thread for good; False
+    """Close the file system, but for what is `allowed`, and TCP to this thread for good; False
     where the kernel cannot. A path that is not there is passed over.
 
     `no_new_privs` must be set.

@@ -81,7 +81,7 @@ class Agent:
         return self._draining.is_set()
 
     def drain(self) -> None:
-        """Takes no other batch; `run` returns when the one in hand is measured and reported."""
+        """Take no other batch; `run` returns when the one in hand is measured and reported."""
         self._draining.set()
         self._beat_now.set()
         self._stop_polling()
@@ -143,7 +143,7 @@ class Agent:
             stop()
 
     def _take(self, batch: device_pb2.Batch | None) -> None:
-        """Measures a batch and puts the result into the outbox."""
+        """Measure a batch and put the result into the outbox."""
         if batch is None:
             return
         with logs.about(batch=batch.lease):
@@ -168,7 +168,7 @@ class Agent:
             self._trouble = result.message
 
     def _deliver(self) -> None:
-        """Reports what waits in the outbox."""
+        """Report what waits in the outbox."""
         for pending in self._outbox.waiting():
 
             def report(

@@ -10,7 +10,7 @@ _USAGE = 2  # the exit code
 
 
 def main() -> None:
-    """Runs the agent and exits: 0, an error's own code, 130 after Ctrl-C while it starts."""
+    """Run the agent and exits: 0, an error's own code, 130 after Ctrl-C while it starts."""
     guarded(_run)
 
 

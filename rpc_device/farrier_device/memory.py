@@ -37,7 +37,7 @@ class Buffer:
             self._pages.madvise(mmap.MADV_HUGEPAGE)
 
     def zero(self, nbytes: int | None = None) -> None:
-        """Clears the first `nbytes`, or all."""
+        """Clear the first `nbytes`, or all."""
         ctypes.memset(self.address, 0, self.nbytes if nbytes is None else nbytes)
 
 

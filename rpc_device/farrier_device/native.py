@@ -90,7 +90,7 @@ class Library(Closing):
 
     @classmethod
     def from_bytes(cls, data: bytes | memoryview) -> Self:
-        """Loads a library that is in no file of its own, such as a member of an artifact."""
+        """Load a library that is in no file of its own, such as a member of an artifact."""
         file = os.memfd_create("farrier-library", os.MFD_CLOEXEC)
         try:
             written = 0
@@ -106,7 +106,7 @@ class Library(Closing):
         return library
 
     def function(self, symbol: str, result: Any, *arguments: Any) -> Callable[..., Any]:
-        """Binds a symbol with ctypes types. Raises NativeError where the library lacks it."""
+        """Bind a symbol with ctypes types. Raises NativeError where the library lacks it."""
         try:
             bound = self._dll[symbol]
         except AttributeError:
@@ -116,7 +116,7 @@ class Library(Closing):
         return bound
 
     def entry(self, symbol: str) -> Entry:
-        """Binds an entry point. Raises NativeError where the library lacks it."""
+        """Bind an entry point. Raises NativeError where the library lacks it."""
         return self.function(symbol, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
 
     def max_error(
@@ -172,7 +172,7 @@ class Library(Closing):
         return _ns_per_tick
 
     def close(self) -> None:
-        """Unloads the library; a second call does nothing."""
+        """Unload the library; a second call does nothing."""
         if self._dll._handle:
             _dlclose(self._dll._handle)
             self._dll._handle = 0
@@ -222,7 +222,7 @@ class Pool(Closing):
             helper.start()
 
     def close(self) -> None:
-        """Ends the helper threads; a second call does nothing. No call may be running."""
+        """End the helper threads; a second call does nothing. No call may be running."""
         if not self.address:
             return
         self._shutdown(self.address)
@@ -242,7 +242,7 @@ def _help(work: Callable[..., Any], pool: int, worker: int, cpu: int | None) -> 
 
 
 def call(entry: Entry, args: Pointers, pool: Pool) -> None:
-    """Runs an entry point. Raises NativeError where it returns a failure.
+    """Run an entry point. Raises NativeError where it returns a failure.
 
     `args` is what `pointers` made, kept by the caller from call to call: that is what makes a call
     cost a microsecond and not twenty.

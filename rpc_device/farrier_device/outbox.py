@@ -39,7 +39,7 @@ class Outbox:
         self._pending = [pending for pending in map(_read, files) if pending is not None]
 
     def add(self, pending: PendingResult) -> None:
-        """Keeps a result; on a full disk only until this process ends. What waits is on the disk
+        """Keep a result; on a full disk only until this process ends. What waits is on the disk
         before it is listed."""
         path = self._root / pending.file_name
         draft = path.with_suffix(".draft")

@@ -1,4 +1,4 @@
-"""Starts Python processes that find their modules where this one does."""
+"""Start Python processes that find their modules where this one does."""
 
 from __future__ import annotations
 

@@ -182,7 +182,7 @@ class SandboxedProcess:
             raise SandboxError(f"{self._name} did not start: {self.said()}") from None
 
     def kill(self) -> str:
-        """Ends the process and all it started, at once, stopped or not; says how it had ended if it
+        """End the process and all it started, at once, stopped or not; say how it had ended if it
         had. A second call does nothing but say so again."""
         how = self._end()
         self.sock.close()
@@ -195,14 +195,14 @@ class SandboxedProcess:
         return how
 
     def stop(self) -> None:
-        """Has it stand still with all its threads, and returns when it does, or has ended."""
+        """Have it stand still with all its threads, and return when it does, or have ended."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGSTOP)
         with contextlib.suppress(ChildProcessError):
             os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def go_on(self) -> None:
-        """Ends a `stop`."""
+        """End a `stop`."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGCONT)
 
@@ -259,7 +259,7 @@ def describe_exit(code: int) -> str:
 
 
 def _lower(limit: int, value: int) -> None:
-    """Sets a limit for good, or leaves a lower one that is there."""
+    """Set a limit for good, or leave a lower one that is there."""
     _, hard = resource.getrlimit(limit)
     bound = value if hard == resource.RLIM_INFINITY else min(value, hard)
     resource.setrlimit(limit, (bound, bound))

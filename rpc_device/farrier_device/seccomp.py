@@ -116,7 +116,7 @@ _ALLOW = (bpf.RETURN, 0, 0, bpf.RET_ALLOW)
 
 
 def restrict(libc: ctypes.CDLL) -> bool:
-    """Installs the filter on this thread and those it will start; False where it cannot.
+    """Install the filter on this thread and those it will start; False where it cannot.
 
     `no_new_privs` must be set. False also on an architecture without a call table here.
     """

@@ -66,7 +66,7 @@ def receive(
 
 
 def send_files(sock: socket.socket, files: Sequence[int]) -> None:
-    """Hands over open descriptors; the sender's stay open. Raises ClosedError."""
+    """Hand over open descriptors; the sender's stay open. Raises ClosedError."""
     for start in range(0, len(files), _FILES_A_MESSAGE):
         part = files[start : start + _FILES_A_MESSAGE]
         try:
@@ -76,7 +76,7 @@ def send_files(sock: socket.socket, files: Sequence[int]) -> None:
 
 
 def receive_files(sock: socket.socket, count: int) -> list[int]:
-    """Takes `count` descriptors. Raises ClosedError, WireError."""
+    """Take `count` descriptors. Raises ClosedError, WireError."""
     files: list[int] = []
     try:
         while len(files) < count:

@@ -45,7 +45,7 @@ class Held:
             self._cancel()
 
     def fetching(self, stop: Callable[[], object]) -> None:
-        """Notes what calls off the transfer that begins."""
+        """Note what calls off the transfer that begins."""
         self._stop_transfer = stop
         if self.cancelled.is_set():  # since before there was something to stop
             stop()
@@ -109,7 +109,7 @@ class BatchWorker:
         return dataclasses.replace(result, transfer_s=transfer_s)
 
     def _fetch(self, request: MeasureRequest, held: Held) -> MeasureResult | None:
-        """Brings the blobs that are not here; returns what is wrong, if something is."""
+        """Bring the blobs that are not here; return what is wrong, if something is."""
         backoff = Backoff(0.2, 5.0)
         unreachable = False
         again = ""  # a blob that came with other bytes: what a transfer left here may be to blame

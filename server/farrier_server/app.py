@@ -141,7 +141,7 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
 
 
 def _describe_problems(responses: dict[str, Any], statuses: list[int]) -> None:
-    """Adds what the gate answers with. A request that fits no schema is 400 here, and FastAPI's 422
+    """Add what the gate answers with. A request that fits no schema is 400 here, and FastAPI's 422
     is never sent."""
     generated = {"$ref": "#/components/schemas/HTTPValidationError"}
     unsent = responses.get("422", {}).get("content", {}).get("application/json", {})

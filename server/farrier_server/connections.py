@@ -44,7 +44,7 @@ _MOST_FILES = 1 << 16
 
 
 def raise_file_limit() -> None:
-    """Lets this process have as many open files as the system allows it, within reason."""
+    """Let this process have as many open files as the system allows it, within reason."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -87,14 +87,14 @@ class Connections:
         return Connection(self, **uvicorn)
 
     def add(self, connection: Connection) -> None:
-        """Counts a new connection, which waits, and makes room for it."""
+        """Count a new connection, which waits, and make room for it."""
         self.open.add(connection)
         if len(self.open) > self.most:
             crowd = max(self._waiting.values(), key=lambda all_: (len(all_), -_longest(all_).turn))
             _longest(crowd).give_way(to=connection)
 
     def leave(self, connection: Connection) -> None:
-        """Forgets one that is closing: its place is free."""
+        """Forget one that is closing: its place is free."""
         self.open.discard(connection)
         self._move(connection)
 
@@ -192,7 +192,7 @@ class Connection(H11Protocol):
         return self.cycle is not None and not self.cycle.response_complete
 
     def timeout_keep_alive_handler(self) -> None:
-        """Ends a connection that has waited for too long."""
+        """End a connection that has waited for too long."""
         if self._head is None:
             return  # uvicorn's own timer: a request came meanwhile
         if self.conn.our_state is h11.IDLE and self.conn.trailing_data[0]:
@@ -240,7 +240,7 @@ class Connection(H11Protocol):
         self._close()
 
     def _close(self) -> None:
-        """Closes once the client has read what was sent, or has not for `LINGER_S`."""
+        """Close once the client has read what was sent, or have not for `LINGER_S`."""
         self._all.leave(self)
         self.transport.close()
         if self._linger is None:

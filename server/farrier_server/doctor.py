@@ -84,7 +84,7 @@ def _seconds(client: Client, *words: str | int) -> float:
 
 
 def _blobs(farm: Farm) -> Findings:
-    """Writes a blob, reads it back, removes it."""
+    """Write a blob, read it back, remove it."""
     data = os.urandom(1 << 20)
     try:
         digest = farm.blobs.put(data)
@@ -141,7 +141,7 @@ def _trainer(farm: Farm) -> Findings:
 
 
 def _broker(settings: Settings) -> Findings:
-    """Asks for a session that nobody has, with the device token: the answer that there is none has
+    """Ask for a session that nobody has, with the device token: the answer that there is none has
     been through TLS, the token and Redis."""
     address = local_address(settings.broker_host, settings.broker_port)
     token = load_token(settings, TokenRole.DEVICE)

@@ -93,7 +93,7 @@ class Gate:
         await self._admit(request, send, caller.owner)
 
     async def _admit(self, request: Request, send: Send, user: str) -> None:
-        """Has a request wait for its turn and served, where its user's shares have room for it."""
+        """Have a request wait for its turn and served, where its user's shares have room for it."""
         pool = Pool.of(request.method, request.scope["path"])
         try:
             leave = self._limits.enter(user, pool)
@@ -261,7 +261,7 @@ async def _refuse(request: Request, send: Send, error: FarrierError) -> None:
 
 
 async def _buffered(request: Request, most_bytes: int) -> Receive:
-    """Reads the whole body; returns a `receive` that hands it out again.
+    """Read the whole body; return a `receive` that hands it out again.
 
     Raises TooLargeError, SlowError for a body that does not come, ClientDisconnect.
     """

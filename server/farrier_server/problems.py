@@ -159,7 +159,7 @@ def answer_to(error: FarrierError) -> Response:
 
 
 def install(app: FastAPI) -> None:
-    """Registers the handlers of every kind of error."""
+    """Register the handlers of every kind of error."""
     app.add_exception_handler(FarrierError, _farrier_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_error)
@@ -222,5 +222,5 @@ async def _defect(request: Request, error: Exception) -> Response:
 
 
 def _plain(message: str, longest: int = 300) -> str:
-    """Keeps a validator's message short: it may quote the user's input."""
+    """Keep a validator's message short: it may quote the user's input."""
     return message if len(message) <= longest else message[:longest] + "…"

@@ -45,7 +45,7 @@ def run_api(
     tls_key: Path | None = None,
     ready: Ready | None = None,
 ) -> None:
-    """Serves the REST API until SIGTERM or SIGINT; what is None is as in the settings.
+    """Serve the REST API until SIGTERM or SIGINT; what is None is as in the settings.
 
     Starts the embedded Valkey where the settings name no Redis, and makes the user token where the
     installation has none. Raises UsageError for an address that is taken or may not be listened on,
@@ -74,7 +74,7 @@ def run_broker(
     tls_key: Path | None = None,
     ready: Ready | None = None,
 ) -> None:
-    """Serves the devices' gRPC broker until SIGTERM or SIGINT; as `run_api` otherwise, with the
+    """Serve the devices' gRPC broker until SIGTERM or SIGINT; as `run_api` otherwise, with the
     device token."""
     logs.set_up("broker", settings.log)
     connections.raise_file_limit()
@@ -146,7 +146,7 @@ class ApiServer(uvicorn.Server):
         self._connections = Connections()
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serves until a signal, or until `should_exit` is set from another thread."""
+        """Serve until a signal, or until `should_exit` is set from another thread."""
         try:
             with (
                 sign_of_life(self.farm.settings.signs, "serve") as self._sign,

@@ -20,7 +20,7 @@ class Crew:
     """Processes of a role that are started again where they end, until the crew is closed."""
 
     def __init__(self, settings: Settings, words: Sequence[str], count: int) -> None:
-        """Runs `farrier WORDS`."""
+        """Run `farrier WORDS`."""
         self._environment = {**os.environ, **settings.to_environment()}
         self._words = words
         self._members: list[subprocess.Popen[bytes]] = [self._start() for _ in range(count)]
@@ -29,7 +29,7 @@ class Crew:
         self._thread.start()
 
     def injure(self, generator: random.Random) -> None:
-        """Kills one of these processes, or stops it for a while."""
+        """Kill one of these processes, or stop it for a while."""
         members = [member.pid for member in self._members]
         pid = generator.choice([*members, *children(members)])
         with contextlib.suppress(ProcessLookupError):

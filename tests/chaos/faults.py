@@ -137,7 +137,7 @@ class Injury:
         self.done: list[str] = []
 
     def run(self, faults: Sequence[Fault], between: Callable[[], None]) -> float:
-        """Returns when it began, by the monotonic clock, once all faults are over. `between` is
+        """Return when it began, by the monotonic clock, once all faults are over. `between` is
         called after each of them."""
         begin = time.monotonic()
         threads = []

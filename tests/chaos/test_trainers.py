@@ -50,7 +50,7 @@ def farm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Farm]:
 
 @pytest.fixture
 def measure(farm: Farm) -> Callable[[Law], None]:
-    """Measures the same candidates once more, by another law: the newest records count."""
+    """Measure the same candidates once more, by another law: the newest records count."""
     times = itertools.count()
 
     def add(law: Law) -> None:

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 @pytest.fixture
 def farrier(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs `farrier WORDS` in `tmp_path`, with a home there and none of the user's settings.
+    """Run `farrier WORDS` in `tmp_path`, with a home there and none of the user's settings.
 
     Whatever it is told, it ends by itself and shows no traceback.
     """

@@ -26,7 +26,7 @@ WORSE = dataclasses.replace(BETTER, is_better=False, reason="it is not better", 
 
 @pytest.fixture
 def cost_model(farrier, service):
-    """Runs `farrier cost-model WORDS` against a farm with two versions; the lines that it says."""
+    """Run `farrier cost-model WORDS` against a farm with two versions; the lines that it says."""
     for number in (1, 2):
         service.farm.cost_models.decide(number - 1, 300, BETTER, f"model {number}".encode())
     environment = {"FARRIER_SERVER": service.url, "FARRIER_TOKEN": service.token}

@@ -32,7 +32,7 @@ def file(tmp_path):
 
 @pytest.fixture(params=["a file", "a service", "a user's own"])
 def place(request, farrier, file):
-    """Runs a verb on a file, on a service, or on a user's private records, which are the same."""
+    """Run a verb on a file, on a service, or on a user's private records, which are the same."""
     if request.param == "a file":
         return lambda *words, **env: farrier("records", *words, "--file", file, **env)
     service = request.getfixturevalue("service")

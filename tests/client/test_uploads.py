@@ -88,7 +88,7 @@ def patches(asked: list[str]) -> int:
 
 @pytest.fixture
 def at_first(monkeypatch) -> Callable[[str, Callable[[], None]], None]:
-    """Does something just before the first request of a kind."""
+    """Do something just before the first request of a kind."""
 
     def arrange(kind: str, act: Callable[[], None]) -> None:
         call, done = Client._call, []
@@ -151,7 +151,7 @@ run_api(settings, port=int(sys.argv[1]), ready=lambda url: print(url, flush=True
 
 @pytest.fixture
 def start_server(farm_settings) -> Iterator[Callable[[int], tuple[subprocess.Popen[str], str]]]:
-    """Starts servers of one farm, each a process: `start_server(port)`, and returns their URL."""
+    """Start servers of one farm, each a process: `start_server(port)`, and return their URL."""
     running: list[subprocess.Popen[str]] = []
 
     def start(port: int) -> tuple[subprocess.Popen[str], str]:

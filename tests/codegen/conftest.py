@@ -53,7 +53,7 @@ def aligned(array: np.ndarray) -> np.ndarray:
 
 @pytest.fixture
 def run_function(load, pool_of, target: Target) -> Callable[..., None]:
-    """Compiles a loop function and calls it with arrays, one a param, in place."""
+    """Compile a loop function and call it with arrays, one a param, in place."""
 
     def run(function: Function, *arrays: np.ndarray, threads: int = 1) -> None:
         library = load(emit_function(function, target))

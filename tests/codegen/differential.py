@@ -106,7 +106,7 @@ def run_compiled(function, inputs, threads=1, target=None):
 
 
 def check(function, inputs, threads=1, rtol=2e-5, atol=2e-5, target=None):
-    """Runs both ways and compares."""
+    """Run both ways and compares."""
     expected = run_loops(function, inputs)
     found = run_compiled(function, inputs, threads, target)
     assert found.keys() == expected.keys()

@@ -39,7 +39,7 @@ def samples(dtype: DType, low: float, high: float, count: int = 40_001) -> np.nd
 
 
 def apply(run_function, build, *inputs: np.ndarray) -> np.ndarray:
-    """Runs `build(loads)` over arrays of one size, in vectors of 16 and a tail."""
+    """Run `build(loads)` over arrays of one size, in vectors of 16 and a tail."""
     size, dtype = inputs[0].size, DType.from_numpy(inputs[0].dtype)
     buffers = [Buffer(f"x{i}", dtype, (size,)) for i in range(len(inputs))]
     rows, tail = divmod(size, 16)

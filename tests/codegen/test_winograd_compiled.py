@@ -68,7 +68,7 @@ def fused_convolution(shape, outputs, filtering, pads, residual, images=F32, wei
 
 
 def run_against_direct(graph, filtering, pads, pick, seed=0):
-    """Compiles one candidate; returns its error over the largest result."""
+    """Compile one candidate; return its error over the largest result."""
     rng = np.random.default_rng(seed)
     arrays = {
         v.name: rng.standard_normal(v.type.static_shape).astype(np.float32) for v in graph.inputs

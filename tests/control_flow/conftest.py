@@ -32,7 +32,7 @@ class Compiled:
     threads: int
 
     def check(self, **inputs):
-        """Runs the code twice, on garbage memory; passes change no result either."""
+        """Run the code twice, on garbage memory; passes change no result either."""
         expected = run_graph(self.graph, inputs)
         again = run_graph(self.optimized, inputs).values()
         arguments = [_filled(inputs[value.name].tobytes()) for value in self.graph.inputs]
@@ -58,7 +58,7 @@ def target() -> Target:
 
 @pytest.fixture
 def compiled(target):
-    """Compiles IR text; the text must be as it is printed."""
+    """Compile IR text; the text must be as it is printed."""
 
     def compile_text(text: str, threads: int = 1) -> Compiled:
         graph = parse_ir(text)

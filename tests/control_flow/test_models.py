@@ -169,7 +169,7 @@ def test_how_much_a_loop_returns_needs_no_bound():
 
 
 def growing(trips):
-    """Appends a row an iteration, cut from `x` where the iteration says."""
+    """Append a row an iteration, cut from `x` where the iteration says."""
     body = graph(
         [
             node("Add", ["i", "one"], ["end"]),

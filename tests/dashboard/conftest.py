@@ -205,7 +205,7 @@ class Device:
 
 @pytest.fixture
 def start_device(tmp_path: Path) -> Iterator[Callable[[Up, str], Device]]:
-    """Starts agents, and ends them."""
+    """Start agents, and end them."""
     started: list[Device] = []
 
     def start(up: Up, name: str) -> Device:

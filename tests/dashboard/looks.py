@@ -11,7 +11,7 @@ _AXE = Path(__file__).parent / "vendor/axe.min.js"
 
 
 def settle(page: Any) -> None:
-    """Waits until the page shows all that it has to say."""
+    """Wait until the page shows all that it has to say."""
     expect(page.get_by_role("heading", level=1)).to_be_visible()
     expect(page.locator(".loading")).to_have_count(0)
 

@@ -28,7 +28,7 @@ PAGES = [
 
 
 def rename(path):
-    """Gives the small model's input, output, nodes, weights and graph hostile names."""
+    """Give the small model's input, output, nodes, weights and graph hostile names."""
     model = onnx.load(path)
     graph = model.graph
     names = {

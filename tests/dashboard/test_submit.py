@@ -141,7 +141,7 @@ def test_the_keyboard_alone_gets_from_the_login_to_a_job(visit, up, model):
 
 
 def tab_to(page, control):
-    """Presses Tab until the control has the focus, which is to be seen at each stop."""
+    """Press Tab until the control has the focus, which is to be seen at each stop."""
     for _ in range(60):
         page.keyboard.press("Tab")
         if control.evaluate("(one) => one === document.activeElement"):

@@ -61,7 +61,7 @@ def test_a_role_that_was_stopped_is_told_of(up):
 
 
 def _stop(up, *roles: str) -> dict[str, int]:
-    """Stops these roles; their process ids."""
+    """Stop these roles; their process ids."""
     found = {}
     for role in roles:
         (found[role],) = up.pids(_command(role))

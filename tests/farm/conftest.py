@@ -59,7 +59,7 @@ def device_side(farm: Farm) -> Iterator[BlockingDeviceSide]:
 
 @pytest.fixture
 def expire(farm: Farm) -> Callable[[Leases, Lease], None]:
-    """Makes a lease look as if it had not been renewed for a long time."""
+    """Make a lease look as if it had not been renewed for a long time."""
 
     def set_idle(leases: Leases, lease: Lease) -> None:
         fields = leases.fields(lease.item)
@@ -86,7 +86,7 @@ def request_of() -> Callable[[str], MeasureRequest]:
 
 @pytest.fixture
 def connect_device(device_side: BlockingDeviceSide) -> Callable[..., tuple[str, str]]:
-    """Connects a device that can run anything for this machine; returns its id and session. One
+    """Connect a device that can run anything for this machine; return its id and session. One
     that is `enrolled` has a secret of its own."""
     from farrier_device.describe import describe
 
@@ -104,7 +104,7 @@ def connect_device(device_side: BlockingDeviceSide) -> Callable[..., tuple[str, 
 
 @pytest.fixture
 def audit() -> Callable[..., None]:
-    """Checks that there are the references that follow from what refers, and no others, and the
+    """Check that there are the references that follow from what refers, and no others, and the
     same of the `indexes` of jobs, batches and builds."""
 
     def check(farm: Farm, indexes: bool = True) -> None:

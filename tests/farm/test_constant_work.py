@@ -119,7 +119,7 @@ def test_a_submission_costs_the_same_whatever_devices_were_ever_known(farm: Farm
         return found
 
     def connect(*names: str) -> None:
-        """Connects devices of this machine's class, and of one that is offline by then."""
+        """Connect devices of this machine's class, and of one that is offline by then."""
         with BlockingDeviceSide(farm) as device_side:  # which looks for batches meanwhile
             for name in names:
                 device_side.connect(f"like{name}", dataclasses.asdict(describe()))
@@ -137,7 +137,7 @@ def test_a_submission_costs_the_same_whatever_devices_were_ever_known(farm: Farm
 
 
 def _take_offline(farm: Farm, device: str) -> None:
-    """Has a device be seen last an hour ago, for a farm that waits ten minutes for one."""
+    """Have a device be seen last an hour ago, for a farm that waits ten minutes for one."""
     fields = farm.client.command("HMGET", f"farrier:device:{device}", "seen", "class")
     seen, its_class = int(fields[0]) - 3_600_000, fields[1]
     farm.client.command("HSET", f"farrier:device:{device}", "seen", seen)

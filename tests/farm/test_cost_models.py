@@ -111,7 +111,7 @@ def test_what_was_trained_before_a_rollback_is_not_published(farm: Farm) -> None
 
 @pytest.fixture
 def audit_models(farm: Farm):
-    """Checks that these models, and no others, are referred to."""
+    """Check that these models, and no others, are referred to."""
 
     def check(texts: list[str]) -> None:
         found = {}

@@ -40,7 +40,7 @@ def valkey(disk: SmallDisk) -> Iterator[embedded.Embedded]:
 
 
 def _full(valkey: embedded.Embedded) -> None:
-    """Has it end as it does where it cannot write what it is to acknowledge."""
+    """Have it end as it does where it cannot write what it is to acknowledge."""
     with pytest.raises(ServiceError):
         connect(valkey.url, PROBE).command("SET", "key", "x" * (1 << 20))
     assert valkey._process is not None

@@ -130,7 +130,7 @@ class JobMachine(RuleBasedStateMachine):
         assert sum(e.data["kind"] == "warned" for e in events) == self.said
 
     def _fenced(self, lease: Lease, call: object) -> bool:
-        """Calls; whether that was to be accepted, and was."""
+        """Call; whether that was to be accepted, and was."""
         if self.state is State.RUNNING and lease == self.current:
             call()
             return True

@@ -137,7 +137,7 @@ def test_a_cancelled_attempt_stores_nothing_more(farm: Farm) -> None:
 
 @pytest.fixture
 def device_goes(farm: Farm):
-    """Has a device look as if it had been silent for long."""
+    """Have a device look as if it had been silent for long."""
 
     def go(device_id: str) -> None:
         key = f"farrier:device:{device_id}"

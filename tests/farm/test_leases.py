@@ -37,7 +37,7 @@ class LeaseConformance:
 
     @pytest.fixture
     def take(self, farm: Farm, leases: Leases) -> Callable[..., Lease | None]:
-        """Takes as one of several holders; waits 0 s unless told."""
+        """Take as one of several holders; wait 0 s unless told."""
 
         def take_one(owner: str = "holder-1", wait_s: float = 0.0) -> Lease | None:
             return leases.take(owner, leases.queues(), wait_s)

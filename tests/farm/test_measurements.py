@@ -43,7 +43,7 @@ LIBRARY = "ab" * 32
 
 @pytest.fixture
 def rested(farm: Farm):
-    """Ends the rest of a device after a fault."""
+    """End the rest of a device after a fault."""
 
     def rest(device_id: str) -> None:
         farm.client.command("HSET", f"farrier:device:{device_id}", "rest_until", 0)

@@ -27,7 +27,7 @@ def _quotas(farm: Farm, **changes: object) -> Quotas:
 
 
 def _announce(farm: Farm, kept: Quotas, user: str, data: bytes) -> str:
-    """Begins an upload of the user, who sends nothing yet; returns its id."""
+    """Begin an upload of the user, who sends nothing yet; return its id."""
     upload = farm.blobs.begin(len(data), hashlib.sha256(data).hexdigest())
     kept.keep(user, upload)
     return upload.id

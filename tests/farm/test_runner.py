@@ -60,7 +60,7 @@ class DeviceThreads:
         self._threads: list[threading.Thread] = []
 
     def __call__(self, device_id: str, answer: Callable[[Batch], MeasureResult]) -> None:
-        """Starts a device that answers each batch with `answer(batch)`."""
+        """Start a device that answers each batch with `answer(batch)`."""
         device = self._connect(device_id)
         side = self._device_side
 

@@ -21,7 +21,7 @@ def _record(ns: int, number: int = 1, context: Context = Context.ALONE) -> Tunin
 
 @pytest.fixture
 def attempts(farm: Farm):
-    """Begins attempts at one job."""
+    """Begin attempts at one job."""
     job = farm.jobs.submit("5e" * 32, CompileOptions(target=TARGET))
     held: list[Lease] = []
 

@@ -1,4 +1,4 @@
-"""Lets the tests here import the helper modules beside them."""
+"""Let the tests here import the helper modules beside them."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Imports and compiles models that may be hostile, in disposable processes with limits.
+"""Import and compile models that may be hostile, in disposable processes with limits.
 
 A nursery has the compiler loaded and forks children, each for some models and up to the first that
 ends badly, so that a model costs milliseconds. The limits are those of the worker's job process
@@ -67,7 +67,7 @@ class Nursery:
         opens: bool = False,
         limits: tuple[int, float] | None = None,
     ) -> Verdict:
-        """Imports the model, and compiles it where wished. Dims that it leaves open are 3 or, with
+        """Import the model, and compile it where wished. Dims that it leaves open are 3 or, with
         `opens`, in a range. `limits` are bytes and seconds."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
@@ -157,7 +157,7 @@ def _limit(memory: int, seconds: float) -> None:
 
 
 def _serve(answers: int) -> int:
-    """Judges what comes in, up to the first finding; the exit code says why it ended."""
+    """Judge what comes in, up to the first finding; the exit code says why it ended."""
     for _ in range(_MODELS_A_CHILD):
         header = os.read(0, _HEADER.size)
         if not header:
@@ -181,7 +181,7 @@ def _answer(answers: int, verdict: Verdict) -> None:
 
 
 def _nurse() -> None:
-    """Forks children that serve, one after the other, and speaks for those that die."""
+    """Fork children that serve, one after the other, and speak for those that die."""
     import farrier.pipeline
 
     assert farrier.pipeline

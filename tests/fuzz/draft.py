@@ -199,7 +199,7 @@ class Draft:
     # Growing --------------------------------------------------------------------------------------
 
     def add(self, call: Call) -> list[Tensor]:
-        """Appends a node and returns its results; raises Refused."""
+        """Append a node and return its results; raise Refused."""
         types_of(call.op, self.opset)
         names, constants, operands = [], [], []
         for i, given in enumerate(call.inputs):

@@ -1,4 +1,4 @@
-"""Compiles thousands of random models, static and with open dims, and compares their results.
+"""Compile thousands of random models, static and with open dims, and compare their results.
 
     python tests/fuzz/explore.py --count 5000 --seed 0
 
@@ -47,7 +47,7 @@ class Verdict:
 
 
 def judged(model: bytes, mode: str, rng: random.Random) -> Verdict:
-    """Compiles and runs a model of numbers, with its dims open in mode open."""
+    """Compile and run a model of numbers, with its dims open in mode open."""
     import farrier
     from farrier.errors import CompilerError, FarrierError
     from farrier.progress import Event, Warned

@@ -1,4 +1,4 @@
-"""Compiles a model with no trials, runs it, and holds it to ONNX Runtime and the reference."""
+"""Compile a model with no trials, run it, and hold it to ONNX Runtime and the reference."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def assert_right(
     threads: int = 1,
     special: bool = False,
 ) -> None:
-    """Fails unless the compiled model agrees with one of the judges on every output, twice. With
+    """Fail unless the compiled model agrees with one of the judges on every output, twice. With
     `special` all sums are plain: Winograd's filtering spreads NaN and infinity over a tile."""
     error = 0.0 if special else MAX_LAYER_ERROR
     artifact = farrier.compile(

@@ -1,4 +1,4 @@
-"""Runs what may crash in a child: ONNX Runtime, and code that is compiled from a random model."""
+"""Run what may crash in a child: ONNX Runtime, and code that is compiled from a random model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Died(Exception):
 
 
 def in_child(function: Callable[..., T], *args: Any, seconds: float = 120.0) -> T:
-    """Calls a function in a forked child, which is silent, and returns its result; raises what it
+    """Call a function in a forked child, which is silent, and return its result; raise what it
     raises, and Died."""
     with _FORKING:
         reader, writer = os.pipe()
@@ -53,7 +53,7 @@ def in_child(function: Callable[..., T], *args: Any, seconds: float = 120.0) -> 
 
 
 def _answer(writer: int, function: Callable[..., Any], args: Sequence[Any]) -> None:
-    """Writes a pickled result, or what was raised, and ends the process."""
+    """Write a pickled result, or what was raised, and end the process."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)

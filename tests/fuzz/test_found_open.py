@@ -23,7 +23,7 @@ def normal(*shape):
 
 
 def assert_right_at(model: bytes, *shapes: tuple[int, ...]) -> None:
-    """Fails unless the model of one input x agrees with ONNX Runtime for x of these shapes."""
+    """Fail unless the model of one input x agrees with ONNX Runtime for x of these shapes."""
     feeds = [{"x": normal(*shape)} for shape in shapes]
     artifact = farrier.compile(model)
     for feed, expected in zip(feeds, onnxruntime_outputs(model, feeds), strict=True):

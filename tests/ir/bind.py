@@ -1,4 +1,4 @@
-"""Puts numbers in the place of dims: a symbolic kernel or graph as it is for one shape."""
+"""Put numbers in the place of dims: a symbolic kernel or graph as it is for one shape."""
 
 from __future__ import annotations
 

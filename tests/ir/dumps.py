@@ -1,4 +1,4 @@
-"""Dumps the stages of models, and reads them back."""
+"""Dump the stages of models, and read them back."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def layers(activation="Elu"):
 
 @pytest.fixture
 def misreading(monkeypatch):
-    """Has the importer take an Elu for a Relu."""
+    """Have the importer take an Elu for a Relu."""
 
     def rule(read, opset, scope):
         return [RawNode("Relu", read.inputs, read.outputs, {}, read.origin)]

@@ -81,7 +81,7 @@ def counted_and_added(size):
 
 
 def verify(model, build):
-    """Holds what was built of one model to what another says."""
+    """Hold what was built of one model to what another says."""
     settings = Settings(TARGET, 1)
     source = model_from(model)
     with LocalDevice() as local, OnnxRuntime(source, print) as engine:

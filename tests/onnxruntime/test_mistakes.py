@@ -38,7 +38,7 @@ def raised(call):
 
 
 def same(ours, theirs):
-    """Holds that what ONNX Runtime's `except` clauses catch is caught, and what is Farrier's."""
+    """Hold that what ONNX Runtime's `except` clauses catch is caught, and what is Farrier's."""
     assert theirs is not None
     assert isinstance(ours, type(theirs)), (repr(ours), repr(theirs))
     name = type(theirs).__name__

@@ -1,4 +1,4 @@
-"""Holds an operator's rules against ONNX Runtime: one node, three answers, which must agree."""
+"""Hold an operator's rules against ONNX Runtime: one node, three answers, which must agree."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def assert_close(actual: Array, expected: Array, tolerance: float, what: str) ->
 
 @pytest.fixture
 def check_operator() -> Callable[..., list[Array]]:
-    """Holds reference against ONNX Runtime, and compute against reference; gives the outputs.
+    """Hold reference against ONNX Runtime, and compute against reference; give the outputs.
 
     `expected` replaces ONNX Runtime where it lacks the case.
     """
@@ -151,7 +151,7 @@ def rng() -> np.random.Generator:
 
 @pytest.fixture
 def check_model() -> Callable[..., None]:
-    """Holds a compiled model of one node, which becomes several kernels, against ONNX Runtime."""
+    """Hold a compiled model of one node, which becomes several kernels, against ONNX Runtime."""
 
     def check(op: str, inputs: Sequence[Array], *, outputs: int = 1, **attrs: Any) -> None:
         data = one_node_model(op, inputs, {}, outputs, 17, attrs)

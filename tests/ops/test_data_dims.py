@@ -20,7 +20,7 @@ from tests.ops.conftest import one_node_model
 
 
 def check(op, arrays, expected, **attrs):
-    """Holds the reference, the interpreter and compiled code against `expected`; omitted inputs are
+    """Hold the reference, the interpreter and compiled code against `expected`; omitted inputs are
     None."""
     values = [
         None if a is None else Value(f"x{i}", TensorType(DType.from_numpy(a.dtype), a.shape))

@@ -38,7 +38,7 @@ def operands(rng, op, steps, batch, inputs, hidden, directions=1, **given):
 
 
 def check(op, arrays, expected=None, **attrs):
-    """Holds compiled code, and the reference, against ONNX Runtime."""
+    """Hold compiled code, and the reference, against ONNX Runtime."""
     weights = {i: arrays[i] for i in (1, 2, 3, 7) if i < len(arrays) and arrays[i] is not None}
     attrs = {"hidden_size": arrays[2].shape[-1], **attrs}
     model = one_node_model(op, arrays, weights, OUTPUTS[op], 14, attrs)

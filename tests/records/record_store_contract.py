@@ -81,7 +81,7 @@ class RecordStoreContract:
 
     @pytest.fixture
     def new_store(self) -> Callable[[], RecordStore]:
-        """Makes an empty store, the only one in use from then on."""
+        """Make an empty store, the only one in use from then on."""
         raise NotImplementedError
 
     @pytest.fixture
@@ -215,7 +215,7 @@ class LastingRecordStoreContract(RecordStoreContract):
         raise NotImplementedError
 
     def plant(self, store: RecordStore, line: str) -> None:
-        """Puts a line among the records of task a1 on the target host, as another version would."""
+        """Put a line among the records of task a1 on the target host, as another version would."""
         raise NotImplementedError
 
     def test_what_was_added_is_there_for_another_object(self, store):

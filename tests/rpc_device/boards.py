@@ -103,7 +103,7 @@ class Pretended:
         patch.setattr(describe, "_CPUS", folder / "cpu")
 
     def be(self, board: Board, *, bits: int = 64) -> None:
-        """Runs programs of so many bits on all cores of the board."""
+        """Run programs of so many bits on all cores of the board."""
         cores = [cluster for cluster in board.clusters for _ in range(cluster.cores)]
         self.write_cpuinfo(
             "".join(
@@ -128,7 +128,7 @@ class Pretended:
         (self._folder / "cpuinfo").write_text(text)
 
     def allow(self, cpus: Sequence[int]) -> None:
-        """Binds this process to some of its CPUs."""
+        """Bind this process to some of its CPUs."""
         self._patch.setattr(os, "sched_getaffinity", lambda pid: set(cpus))
 
     def _describe(self, number: int, core: Cluster) -> None:

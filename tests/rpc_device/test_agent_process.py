@@ -20,7 +20,7 @@ QUICK = TimingPolicy(min_repeats=3, min_time_s=0.001, timeout_s=20.0)
 
 @pytest.fixture
 def launch(tmp_path):
-    """Starts `farrier-device` with an address and options."""
+    """Start `farrier-device` with an address and options."""
     token_file = tmp_path / "token"
     token_file.write_text("right token\n")
     processes = []

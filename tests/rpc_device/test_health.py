@@ -14,7 +14,7 @@ PI = "devices/platform/soc/soc:firmware/get_throttled"
 
 @pytest.fixture
 def sys(tmp_path):
-    """Writes files below a sysfs: `sys({path: text})` is where it lies."""
+    """Write files below a sysfs: `sys({path: text})` is where it lies."""
 
     def write(files):
         for name, text in files.items():

@@ -100,7 +100,7 @@ def test_nothing_is_read_beyond_the_end(artifact):
 
 
 def protect(address, nbytes):
-    """Makes memory fault when it is touched."""
+    """Make memory fault when it is touched."""
     libc = ctypes.CDLL(None, use_errno=True)
     assert libc.mprotect(ctypes.c_void_p(address), ctypes.c_size_t(nbytes), 0) == 0
 

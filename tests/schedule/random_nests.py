@@ -97,7 +97,7 @@ class _Writer:
         return found
 
     def _along(self, found: _Walk, name: str, extent: int) -> Expr:
-        """Adds the loops along one axis; returns the index."""
+        """Add the loops along one axis; return the index."""
         inner, size = f"{name}i", self.number(1, 4)
         match self.pick(["points", "points", "from", "back", "stride", "tiles", "window"]):
             case "from":

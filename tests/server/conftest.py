@@ -77,7 +77,7 @@ class Calls:
 
 @pytest.fixture
 def start_broker() -> Iterator[Callable[..., RunningBroker]]:
-    """Starts brokers, `start_broker(settings, port=0)`, and stops them when the test ends."""
+    """Start brokers, `start_broker(settings, port=0)`, and stop them when the test ends."""
     running: list[RunningBroker] = []
 
     def start(settings: Any, port: int = 0) -> RunningBroker:

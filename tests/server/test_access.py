@@ -29,7 +29,7 @@ OPTIONS = CompileOptions(target="rpi4", verify=False)
 
 @pytest.fixture
 def as_user_of() -> Iterator[Callable[..., httpx.Client]]:
-    """Makes a client of a user who is added: `as_user_of(service, "ann", group="lab")`."""
+    """Make a client of a user who is added: `as_user_of(service, "ann", group="lab")`."""
     clients: list[httpx.Client] = []
 
     def make(service, name: str, role: Role = Role.USER, **given) -> httpx.Client:
@@ -127,7 +127,7 @@ def test_what_another_user_has_is_unknown(service, as_user):
 
 
 def upload(http: httpx.Client, data: bytes) -> dict:
-    """Announces a file, and sends it where its bytes are asked for; the first answer."""
+    """Announce a file, and send it where its bytes are asked for; the first answer."""
     body = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
     begun = http.post("/v1/uploads", json=body).json()
     if not begun["complete"]:

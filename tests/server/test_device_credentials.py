@@ -28,7 +28,7 @@ def enrol(broker, name: str = "", *, token: str = "", nonce: bytes = b""):
 
 @pytest.fixture
 def device(broker):
-    """Enrols a device; returns its calls, its session and its secret."""
+    """Enrol a device; return its calls, its session and its secret."""
 
     def make(name: str, **how):
         own = enrol(broker, name, **how)

@@ -21,7 +21,7 @@ from tests.server.test_broker_with_agent import batch, library  # noqa: F401
 
 @pytest.fixture
 def launch(broker, tmp_path):
-    """Starts agents, by default with the shared token, and the state folder `name`."""
+    """Start agents, by default with the shared token, and the state folder `name`."""
     shared = broker.farm.settings.home / "device.token"
     with contextlib.ExitStack() as stack:
 
@@ -41,7 +41,7 @@ def launch(broker, tmp_path):
 
 @pytest.fixture
 def connected(broker):
-    """Waits until a device has a session that it did not have before, and returns it."""
+    """Wait until a device has a session that it did not have before, and return it."""
     seen = set()
 
     def wait(name: str):

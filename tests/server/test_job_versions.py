@@ -15,7 +15,7 @@ CONTENTS = [b"the untuned one", b"a better one", b"the best"]
 
 @pytest.fixture
 def add(service):
-    """Adds the next version to the one job there is, which it leases first."""
+    """Add the next version to the one job there is, which it leases first."""
     farm, leases = service.farm, []
 
     def add_one() -> None:  # no device is there, so a worker would leave the job in its queue

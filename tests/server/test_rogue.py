@@ -82,7 +82,7 @@ class Rogue:
 
 @pytest.fixture
 def farm_with(farm_settings, start_broker) -> Iterator[Any]:
-    """Starts a broker with these settings, and rogues at it."""
+    """Start a broker with these settings, and rogues at it."""
     rogues: list[Rogue] = []
 
     class Made:

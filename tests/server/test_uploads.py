@@ -1,4 +1,4 @@
-"""Uploads against a real server: resumed, refused, damaged, cut."""
+"""Upload against a real server: resumed, refused, damaged, cut."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class Region:
         self.constants = set(constants)
 
     def then(self, op, *others, shape=None, layout="same", constant=True, order=0, **attrs):
-        """Adds a node that reads the last value at position `order` among `others`."""
+        """Add a node that reads the last value at position `order` among `others`."""
         for value in others:
             if value.name not in {v.name for v in self.inputs}:
                 self.inputs.append(value)
@@ -111,7 +111,7 @@ def reference(graph, inputs):
 
 
 def check(region, space, decisions, seed=0):
-    """Builds a candidate and compares what it computes with the reference."""
+    """Build a candidate and compare what it computes with the reference."""
     rng = np.random.default_rng(seed)
     graph, program = region.graph, region.program
     inputs = {

@@ -35,7 +35,7 @@ def winograd_conv(
 
 
 def check_winograd(region, function, seed=0):
-    """Runs a kernel on windows drawn at random against the direct sum."""
+    """Run a kernel on windows drawn at random against the direct sum."""
     rng = np.random.default_rng(seed)
     inputs = {v.name: rng.standard_normal(v.type.static_shape) for v in region.graph.inputs}
     _, _, oc, ic = inputs["u"].shape

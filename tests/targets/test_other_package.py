@@ -45,7 +45,7 @@ def installed(tmp_path, entry_point):
 
 @pytest.fixture
 def command(installed, tmp_path):
-    """Runs `farrier` where the package is installed; gives what it prints."""
+    """Run `farrier` where the package is installed; give what it prints."""
 
     def run(*words, code=0):
         return run_python(MAIN, *words, folders=installed, cwd=tmp_path, status=code)

@@ -24,7 +24,7 @@ def installed(folder, site):
 
 @pytest.fixture
 def python(tmp_path):
-    """Runs Python where packages are installed; gives what it prints."""
+    """Run Python where packages are installed; give what it prints."""
 
     def run(code, *words, packages=(), status=0):
         folders = [
@@ -38,7 +38,7 @@ def python(tmp_path):
 
 
 def product(path, dtype, rows, steps, columns, *, relu=False):
-    """Writes the model y = x @ w, and x.npy beside it; gives y."""
+    """Write the model y = x @ w, and x.npy beside it; give y."""
     rng = np.random.default_rng(5)
     x, w = (rng.standard_normal(shape).astype(dtype) for shape in ((rows, steps), (steps, columns)))
     kind = TensorProto.FLOAT if dtype == np.float32 else TensorProto.DOUBLE

@@ -53,7 +53,7 @@ TEMPLATE = Tilted()
 
 @pytest.fixture
 def package(tmp_path):
-    """Makes a package whose template has `methods` beside, or instead of, those of MODULE."""
+    """Make a package whose template has `methods` beside, or instead of, those of MODULE."""
 
     def made(methods="", after=AFTER):
         folder = tmp_path / "lopsided"

@@ -99,7 +99,7 @@ def program(tmp_path: Path) -> Callable[..., list[str]]:
 
 @pytest.fixture
 def supervise(farm: Farm) -> Iterator[Callable[..., Supervisor]]:
-    """Runs supervisors until the test ends."""
+    """Run supervisors until the test ends."""
     running: list[tuple[Supervisor, threading.Thread, Farm]] = []
 
     def start(command: list[str], **changes: Any) -> Supervisor:

@@ -44,7 +44,7 @@ PROCESS = """
 
 @pytest.fixture
 def start(farm: Farm) -> Iterator[Callable[..., Builder]]:
-    """Runs builders until the test ends."""
+    """Run builders until the test ends."""
     running: list[tuple[Builder, threading.Thread, Farm]] = []
 
     def begin(command=BUILD_COMMAND, at_once: int = 1, **changes: object) -> Builder:

@@ -87,7 +87,7 @@ class Attempt:
         return self._stopping or _describe(self._process.returncode, self._tail)
 
     def stop(self, reason: str, *, after_s: float = 0.0) -> None:
-        """Asks the process to end, in `after_s` seconds; `press` does it. The first reason stays,
+        """Ask the process to end, in `after_s` seconds; `press` does it. The first reason stays,
         the earliest time counts."""
         at = time.monotonic() + after_s
         self._stopping = self._stopping or reason
@@ -107,7 +107,7 @@ class Attempt:
     def abort(
         self, reason: str, *, crashed: bool = False, failure: FarrierError | None = None
     ) -> None:
-        """Ends the whole group at once, stopped or not. The first reason stays. Safe to call from
+        """End the whole group at once, stopped or not. The first reason stays. Safe to call from
         any thread."""
         with self._ending:
             if not self._stopping:
@@ -148,7 +148,7 @@ class Attempt:
         return self._gateway.is_done
 
     def kill(self) -> None:
-        """Ends the whole group now. The zombie of its leader keeps the number from being reused."""
+        """End the whole group now. The zombie of its leader keeps the number from being reused."""
         if self._process.returncode is None:
             with self._ending:
                 os.killpg(self._process.pid, signal.SIGKILL)

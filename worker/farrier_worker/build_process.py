@@ -47,7 +47,7 @@ class ProcessPool(Closing):
     to share between threads."""
 
     def __init__(self, most: int, start: Callable[[str], BuildProcess]) -> None:
-        """Keeps up to `most` that are free; `start` makes one for a job."""
+        """Keep up to `most` that are free; `start` makes one for a job."""
         self._most = most
         self._start = start
         self._free: list[BuildProcess] = []  # the one used last at the end
@@ -67,7 +67,7 @@ class ProcessPool(Closing):
         return self._start(job)
 
     def put(self, process: BuildProcess) -> None:
-        """Keeps a process that has answered."""
+        """Keep a process that has answered."""
         with self._lock:
             self._free.append(process)
             surplus = [] if len(self._free) <= self._most else [self._free.pop(0)]

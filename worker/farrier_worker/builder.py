@@ -137,7 +137,7 @@ class Builder:
             time.sleep(_TICK_S)
 
     def _do(self, build: Build) -> None:
-        """Compiles a build. Raises StaleLeaseError where it is another's by now."""
+        """Compile a build. Raises StaleLeaseError where it is another's by now."""
         builds = self._farm.builds
         with self._holding(build):
             try:

@@ -27,7 +27,7 @@ class JobClock:
             self._before = before
 
     def hear(self, event: progress.Event) -> None:
-        """Takes note of the stage that the attempt is in."""
+        """Take note of the stage that the attempt is in."""
         if isinstance(event, progress.StageStarted):
             with self._lock:
                 now = time.monotonic()

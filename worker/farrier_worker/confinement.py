@@ -56,8 +56,8 @@ def environment(scratch: Path, ours: Mapping[str, str]) -> dict[str, str]:
 
 
 def enter(model: Iterable[Path], scratch: Path, secrets: Iterable[Path]) -> str:
-    """Encloses the calling process, which must have one thread, and all that it starts, for good;
-    returns the level reached, one of `LEVELS`.
+    """Enclose the calling process, which must have one thread, and all that it starts, for good;
+    return the level reached, one of `LEVELS`.
 
     It reads the files of the `model` and what the compiler is made of, but nothing at or below the
     paths of `secrets`; it writes below `scratch` alone.
@@ -77,7 +77,7 @@ def enter(model: Iterable[Path], scratch: Path, secrets: Iterable[Path]) -> str:
 
 
 def log_level(what: str, level: str) -> None:
-    """Says what encloses a process; as a warning where it has not all walls."""
+    """Say what encloses a process; as a warning where it has not all walls."""
     how = logging.INFO if level == ALL_WALLS else logging.WARNING
     _log.log(how, "%s is enclosed by %s", what, level or "nothing")
 

@@ -20,7 +20,7 @@ class Draining(Protocol):
         ...
 
     def drain(self) -> None:
-        """Begins nothing more; a second call ends what is under way. Signal handlers call it."""
+        """Begin nothing more; a second call ends what is under way. Signal handlers call it."""
         ...
 
 

@@ -103,7 +103,7 @@ class EnclosedProcess(Closing):
         return os.waitid(os.P_PID, self._process.pid, options) is not None
 
     def log_level(self) -> None:
-        """Says what encloses it."""
+        """Say what encloses it."""
         log_level(f"a {self._what} process", self.level)
 
     def ask(
@@ -128,7 +128,7 @@ class EnclosedProcess(Closing):
             self._deadline = None
 
     def check(self) -> None:
-        """Ends the process where it is past a limit: of time, of memory. Safe to call from another
+        """End the process where it is past a limit: of time, of memory. Safe to call from another
         thread."""
         deadline, most = self._deadline, self._settings.job_memory_bytes
         if deadline is not None and time.monotonic() > deadline[0]:
@@ -137,7 +137,7 @@ class EnclosedProcess(Closing):
             self.abort(f"held more than {most} bytes of memory", is_to_blame=True)
 
     def abort(self, how: str, *, is_to_blame: bool) -> None:
-        """Ends it at once, stopped or not. The first reason stays. Safe to call from any thread."""
+        """End it at once, stopped or not. The first reason stays. Safe to call from any thread."""
         with self._ending:
             if not self._is_reaped:
                 if not self._stopping:
@@ -145,7 +145,7 @@ class EnclosedProcess(Closing):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """Ends it, with what it left behind in its group."""
+        """End it, with what it left behind in its group."""
         with self._ending:
             if not self._is_reaped:
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -155,7 +155,7 @@ class EnclosedProcess(Closing):
         self._scratch.cleanup()
 
     def _begin(self, scratch: Path) -> None:
-        """Tells it its limits. Raises OSError where it does not come up."""
+        """Tell it its limits. Raises OSError where it does not come up."""
         settings = self._settings
         secrets = (settings.home, settings.token_file, settings.device_token_file, settings.tls_key)
         order = {

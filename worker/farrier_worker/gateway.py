@@ -274,12 +274,12 @@ class Gateway:
                 raise _malformed(message)
 
     def _say(self, event: progress.Event) -> None:
-        """Stores an event; those of batches that wait for a device are stored by their threads."""
+        """Store an event; those of batches that wait for a device are stored by their threads."""
         with self._telling:
             self._farm.jobs.say(self._lease, next(self._numbers), event)
 
     def _begin_batch(self, number: int, text: str, sent: _Sent, runner: FarmRunner) -> None:
-        """Measures by a thread: several batches may be under way."""
+        """Measure by a thread: several batches may be under way."""
         self._batches = [batch for batch in self._batches if batch.is_alive()]
         try:
             if len(self._batches) >= _MOST_BATCHES:
@@ -308,7 +308,7 @@ class Gateway:
         self._batches[-1].start()
 
     def _begin_build(self, number: int, message: str) -> None:
-        """Has a builder compile, by a thread: many builds are under way."""
+        """Have a builder compile, by a thread: many builds are under way."""
         self._builds = [build for build in self._builds if build.is_alive()]
         if len(self._builds) >= _MOST_BUILDS:
             raise MalformedError(f"more than {_MOST_BUILDS} builds at once")
@@ -329,7 +329,7 @@ class Gateway:
         self._builds[-1].start()
 
     def _succeed(self, report: dict[str, Any], artifact: int) -> None:
-        """Ends the job once its artifact and its records are in the blob store."""
+        """End the job once its artifact and its records are in the blob store."""
         most = self._job.kind.most_bytes
         if most and os.fstat(artifact).st_size > most:
             raise MalformedError(f"{self._job.kind.items} of more than {most} bytes")
@@ -337,7 +337,7 @@ class Gateway:
         self._farm.jobs.succeed(self._lease, digest, report, self._farm.blobs.size(digest))
 
     def _add_version(self, report: dict[str, Any], artifact: int) -> None:
-        """Gives the job the next version of its artifact, once that is in the blob store."""
+        """Give the job the next version of its artifact, once that is in the blob store."""
         if len(self._farm.jobs.get(self._lease.item).versions) >= _MOST_VERSIONS:
             raise MalformedError(f"more than {_MOST_VERSIONS} versions of an artifact")
         _parsed(lambda: times_of(report))
@@ -348,7 +348,7 @@ class Gateway:
             self._farm.jobs.add_version(self._lease, number, digest, report, size)
 
     def _succeed_as_it_is(self) -> None:
-        """Ends a job whose artifact has versions, once its records are in the blob store."""
+        """End a job whose artifact has versions, once its records are in the blob store."""
         if not self._farm.jobs.get(self._lease.item).versions:
             raise MalformedError("an end without an artifact")
         self._once_there_is_room(self._farm.records_of(self._job).archives.write)
@@ -377,7 +377,7 @@ class Gateway:
         return once_there_is_room(store, wait_s, self._say, self._over)
 
     def _fail(self, error: FarrierError) -> None:
-        """Ends the job, or only the attempt, where it was for a device that the job waits for."""
+        """End the job, or only the attempt, where it was for a device that the job waits for."""
         jobs = self._farm.jobs
         if isinstance(error, DeviceAwayError):
             self._away = error
@@ -436,7 +436,7 @@ class _Sent(Closing):
     """Files that the process sent, by name. They are regular: nothing that is read waits."""
 
     def __init__(self, sock: socket.socket, names: Sequence[str]) -> None:
-        """Takes a file for each name. Raises MalformedError, ClosedError, WireError."""
+        """Take a file for each name. Raises MalformedError, ClosedError, WireError."""
         self.files = wire.receive_files(sock, len(names))
         self._files = dict(zip(names, self.files, strict=True))
         if not all(stat.S_ISREG(os.fstat(file).st_mode) for file in self.files):
@@ -448,7 +448,7 @@ class _Sent(Closing):
         return Path(f"/proc/self/fd/{self._files[sha256]}")
 
     def check_room(self, check: Callable[[int], None]) -> None:
-        """Has `check` look whether there is room for the bytes of all files."""
+        """Have `check` look whether there is room for the bytes of all files."""
         check(sum(os.fstat(file).st_size for file in self.files))
 
     def close(self) -> None:
@@ -494,7 +494,7 @@ def _malformed(message: dict[str, Any]) -> MalformedError:
 
 
 def _with_way_on(error: StorageError, trials: int | None) -> StorageError:
-    """Says what stays of the work of a job that could not store all of it."""
+    """Say what stays of the work of a job that could not store all of it."""
     if not trials:
         return error
     kept = f"then submit the model again: the records of its {trials} trials are kept and used"

@@ -40,7 +40,7 @@ def enclosed(argv: Sequence[str]) -> Line:
 
 
 def run(line: Line) -> None:
-    """Does what the job's kind asks for, and tells how it went. A FarrierError of that fails the
+    """Do what the job's kind asks for, and tell how it went. A FarrierError of that fails the
     job; anything else is a crash."""
     order = line.order
     try:

@@ -60,7 +60,7 @@ class Line:
     with, and ServiceError where the supervisor is gone."""
 
     def __init__(self, sock: socket.socket) -> None:
-        """Takes the supervisor's first frame. Raises ClosedError."""
+        """Take the supervisor's first frame. Raises ClosedError."""
         self._sock = sock
         self._sending = threading.Lock()
         self._numbers = itertools.count(1)
@@ -69,13 +69,13 @@ class Line:
         self.order = wire.receive(sock)
 
     def ready(self, level: str) -> None:
-        """Says which isolation was reached, and listens to answers from now on: by a thread, which
+        """Say which isolation was reached, and listen to answers from now on: by a thread, which
         is enclosed as the one that starts it is."""
         threading.Thread(target=self._listen, name="line", daemon=True).start()
         self._send({"ready": level})
 
     def say(self, event: progress.Event) -> None:
-        """Stores an event of the job."""
+        """Store an event of the job."""
         self._send({"say": progress.to_dict(event)})
 
     def ask(
@@ -130,19 +130,19 @@ class Line:
         return Signature.of_json(self.ask({"sign": dict(files)})["signature"].encode())
 
     def finish(self, artifact: int, report: dict[str, Any]) -> None:
-        """Ends the job with the artifact in an open file. Raises StorageError."""
+        """End the job with the artifact in an open file. Raises StorageError."""
         self.ask({"finish": report}, [artifact])
 
     def add_version(self, artifact: int, report: dict[str, Any]) -> None:
-        """Gives the job the next version of its artifact, in an open file. Raises StorageError."""
+        """Give the job the next version of its artifact, in an open file. Raises StorageError."""
         self.ask({"version": report}, [artifact])
 
     def finish_as_it_is(self) -> None:
-        """Ends a job that has versions of its artifact. Raises StorageError."""
+        """End a job that has versions of its artifact. Raises StorageError."""
         self.ask({"finish": True})
 
     def fail(self, error: FarrierError) -> None:
-        """Ends the job."""
+        """End the job."""
         self.ask({"fail": problem_of(error)})
 
     def _send(self, message: dict[str, Any], files: Sequence[int] = ()) -> None:

@@ -23,7 +23,7 @@ _SHARE = re.compile(r"^(?:Pss_Anon|Pss_Shmem|SwapPss):\s+(\d+) kB$", re.MULTILIN
 
 
 def limit_this_process(memory_bytes: int) -> None:
-    """Bounds what this process, and each that it starts, may ask for; it gets a MemoryError. 0: no
+    """Bound what this process, and each that it starts, may ask for; it gets a MemoryError. 0: no
     bound."""
     if memory_bytes:
         most = int(_ASKED * memory_bytes)

@@ -110,7 +110,7 @@ class Supervisor:
             time.sleep(_TICK_S)
 
     def _lease(self, now: float) -> None:
-        """Begins what there is to do, as far as there are slots for it."""
+        """Begin what there is to do, as far as there are slots for it."""
         kinds = [Kind.of(attempt.lease.item) for attempt in self._attempts]
         if now >= self._prepare_at and not any(kind.is_prepared for kind in kinds):
             self._prepare_at = now + _PREPARE_S
@@ -163,7 +163,7 @@ class Supervisor:
         return self._farm.jobs.leases_of(job_id).state(job_id)
 
     def _settle(self, attempt: Attempt) -> None:
-        """Records the end of an attempt whose process is gone, where that did not do so itself."""
+        """Record the end of an attempt whose process is gone, where that did not do so itself."""
         try:
             if attempt.failure is not None:
                 self._farm.jobs.fail(attempt.lease, attempt.failure)

@@ -35,7 +35,7 @@ class TrainProcess(EnclosedProcess):
         super().__init__("train", settings, command, reads=[*rivals.values()], nice=_NICE)
 
     def add(self, definition: TaskDefinition, records: Sequence[TuningRecord]) -> bool:
-        """Hands over what is known of a task; whether there is room for more."""
+        """Hand over what is known of a task; whether there is room for more."""
         message = {"add": definition.to_line(), "records": [one.to_line() for one in records]}
         match self._asked(message):
             case {"full": bool(is_full)}:

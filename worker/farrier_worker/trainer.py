@@ -69,12 +69,12 @@ class Trainer:
             looking.join()
 
     def drain(self) -> None:
-        """Gives up a training that goes on: nothing is lost but its time. Safe to call from a
+        """Give up a training that goes on: nothing is lost but its time. Safe to call from a
         signal handler."""
         self._is_draining = True
 
     def train(self) -> str:
-        """Trains now, however little is new; returns what came of it, in a line. Raises
+        """Train now, however little is new; return what came of it, in a line. Raises
         ServiceError and StorageError."""
         state, count = self._farm.cost_models.state(), self._farm.records.count()
         model: bytes | None = None
@@ -94,7 +94,7 @@ class Trainer:
         return f"nothing is published: {outcome.reason}"
 
     def _look(self) -> None:
-        """Trains where enough is new."""
+        """Train where enough is new."""
         try:
             count = self._farm.records.count()
             before = self._farm.cost_models.state().records
@@ -171,7 +171,7 @@ def _watch(process: TrainProcess, done: threading.Event) -> None:
 
 
 def run(settings: Settings, *, command: Sequence[str] = TRAIN_COMMAND) -> int:
-    """Trains now and then until SIGTERM or SIGINT. Returns the exit code.
+    """Train now and then until SIGTERM or SIGINT. Returns the exit code.
 
     Raises ServiceError where Redis is out of reach at the start."""
     return run_role(
@@ -180,6 +180,6 @@ def run(settings: Settings, *, command: Sequence[str] = TRAIN_COMMAND) -> int:
 
 
 def run_once(settings: Settings) -> str:
-    """Trains now; returns what came of it. Raises ServiceError, StorageError."""
+    """Train now; return what came of it. Raises ServiceError, StorageError."""
     with contextlib.closing(Farm.open(settings)) as farm:
         return Trainer(farm).train()

@@ -57,7 +57,7 @@ def is_container(path: Path, member: str) -> bool:
 
 
 def write(file: IO[bytes], members: Mapping[str, bytes | memoryview]) -> None:
-    """Writes the members to `file` as one container."""
+    """Write the members to `file` as one container."""
     with zipfile.ZipFile(file, "w", allowZip64=True) as archive:
         for name, data in members.items():
             entry = zipfile.ZipInfo(name, _TIMESTAMP)
@@ -148,8 +148,8 @@ def size(path: Path, name: str) -> int:
 
 
 def read_into(path: Path, name: str, memory: memoryview) -> str:
-    """Fills `memory` with a member, which has as many bytes, and gives their digest, which is taken
-    on another core while the file is read; raises ArtifactError.
+    """Fill `memory` with a member, which has as many bytes, and give their digest, which is taken
+    on another core while the file is read; raise ArtifactError.
 
     What is stored is read without a look at its checksum: the digest is to be compared anyway.
     """
@@ -168,7 +168,7 @@ def read_into(path: Path, name: str, memory: memoryview) -> str:
 
 
 def _read_and_digest(file: IO[bytes], memory: memoryview) -> str:
-    """Fills `memory` from where the file stands; raises EOFError where there is less."""
+    """Fill `memory` from where the file stands; raise EOFError where there is less."""
     hashed = hashlib.sha256()
     with ThreadPoolExecutor(1) as beside:
         for start in range(0, memory.nbytes, _PIECE):

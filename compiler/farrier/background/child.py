@@ -44,7 +44,7 @@ def _main() -> None:
 
 
 def _outcome(order: Mapping[str, Any], folder: Path, line: _Line) -> dict[str, Any]:
-    """Tunes, and tells of each version; gives what there is to say at the end. Raises
+    """Tune, and tell of each version; give what there is to say at the end. Raises
     ClosedError."""
     try:
         _tune(order, folder, line)
@@ -88,7 +88,7 @@ class _Line:
             wire.send(self._sock, message)
 
     def _watch(self) -> None:
-        """Waits for the end of the parent, which says nothing more, and has the main thread end in
+        """Wait for the end of the parent, which says nothing more, and have the main thread end in
         order."""
         with contextlib.suppress(OSError, wire.ClosedError):
             wire.receive(self._sock)

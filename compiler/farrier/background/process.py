@@ -39,7 +39,7 @@ class TuningProcess(Closing):
     It is this process's alone: one that was forked from this one lets go of it (`leave`)."""
 
     def __init__(self, model: Model, options: CompileOptions) -> None:
-        """Starts it. Raises StorageError."""
+        """Start it. Raises StorageError."""
         self._owner = os.getpid()
         self._process: subprocess.Popen[bytes] | None = None
         self.is_ended_here = False
@@ -95,7 +95,7 @@ class TuningProcess(Closing):
             return "still there, and silent"
 
     def end(self) -> None:
-        """Ends it at once, with all that it has started; a second call does nothing."""
+        """End it at once, with all that it has started; a second call does nothing."""
         if self._process is None or not self.is_ours:
             return
         self.is_ended_here = True
@@ -105,7 +105,7 @@ class TuningProcess(Closing):
             self._process.wait()
 
     def close(self) -> None:
-        """Ends it and removes the folder; a second call does nothing."""
+        """End it and remove the folder; a second call does nothing."""
         if not self.is_ours:
             return
         self.end()

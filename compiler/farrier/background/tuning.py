@@ -51,7 +51,7 @@ class Tuning:
     """
 
     def __init__(self, artifact: Artifact, process: TuningProcess, listener: Listener) -> None:
-        """Takes what `process` finds for the model of the artifact, from now on, and closes it in
+        """Take what `process` finds for the model of the artifact, from now on, and close it in
         the end. Events reach `listener` in a thread of their own."""
         self.state = State.RUNNING
         self.error: FarrierError | None = None
@@ -85,14 +85,14 @@ class Tuning:
         return self.state
 
     def stop(self) -> None:
-        """Ends the tuning; the artifact stays what it is. A second call does nothing."""
+        """End the tuning; the artifact stays what it is. A second call does nothing."""
         self._process.end()
         follower = self._process.follower
         if follower is not None and follower is not threading.current_thread():
             follower.join()
 
     def revert(self, to: int | None = None) -> Version:
-        """Has the artifact become the version before the one in use, or the one with the number
+        """Have the artifact become the version before the one in use, or the one with the number
         `to`, and stay it: what is found from now on is listed, and not put into use. Raises
         UsageError where there is no such version."""
         with _changing:

@@ -112,7 +112,7 @@ class Lane:
         return int(line.split()[1]) << 10
 
     def _stop(self) -> None:
-        """Returns when the process has stopped: the next engine's clock starts after that."""
+        """Return when the process has stopped: the next engine's clock starts after that."""
         self._signal(signal.SIGSTOP)
         os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 

@@ -1,4 +1,4 @@
-"""Keeps an engine to the instructions of an x86-64 level on a machine that has more.
+"""Keep an engine to the instructions of an x86-64 level on a machine that has more.
 
     ENVIRONMENT   variables by which the engine is told
     LIBRARIES     its libraries that ask the processor themselves: patterns in its package's folder
@@ -28,8 +28,8 @@ _SAYS_AVX = b"\x31\xc9\x8d\x41\x07"
 
 
 def limit(package: str, how: Mapping[str, Any], folder: Path) -> str:
-    """Limits the engine of `package` as `how` says; to be called before its import. Copies go to
-    `folder`. Says what was done. Raises RuntimeError where a library is not there, or does not ask.
+    """Limit the engine of `package` as `how` says; to be called before its import. Copies go to
+    `folder`. Says what was done. Raises RuntimeError where a library is not there, or do not ask.
     """
     done = []
     for name, value in how.get("ENVIRONMENT", {}).items():
@@ -49,7 +49,7 @@ def limit(package: str, how: Mapping[str, Any], folder: Path) -> str:
 
 
 def _link(source: Path, to: Path, around: Collection[Path], libraries: Collection[Path]) -> None:
-    """Links all of a folder but `libraries`, which are changed, and the folders around them."""
+    """Link all of a folder but `libraries`, which are changed, and the folders around them."""
     to.mkdir(parents=True)
     for path in source.iterdir():
         if path in around:

@@ -90,7 +90,7 @@ class Profile:
 def profile(
     artifact: Artifact, *, threads: int = 0, seconds: float = 2.0, by_call: bool = False
 ) -> Profile:
-    """Runs the model for about `seconds`; one row a kernel, or with `by_call` one a call.
+    """Run the model for about `seconds`; one row a kernel, or with `by_call` one a call.
 
     `threads` 0: the number it was tuned for. Raises ArtifactError where the artifact does not tell
     its calls, or was made for another machine.

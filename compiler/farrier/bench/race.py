@@ -128,7 +128,7 @@ def race(
     calm: float | None = None,
     failed: Failed | None = None,
 ) -> list[Figures]:
-    """Runs every entrant on the same inputs, `rounds` times in turn, `round_s` seconds each.
+    """Run every entrant on the same inputs, `rounds` times in turn, `round_s` seconds each.
 
     With a `target`, an x86-64 level, the engines are kept to its instructions; Farrier's artifacts
     are expected to be made for it.

@@ -66,7 +66,7 @@ class Store:
         self.limit_bytes = limit_bytes
 
     def open(self) -> None:
-        """Makes the folder, and those in it, for this user alone. Raises StorageError where that
+        """Make the folder, and those in it, for this user alone. Raises StorageError where that
         cannot be, and where others could put code into one."""
         for folder in (self.folder, *(self.folder / name for name in _NAMES)):
             try:
@@ -112,7 +112,7 @@ class Store:
     def put(
         self, key: str, artifact: Artifact, about: dict[str, str], warnings: Sequence[str] = ()
     ) -> None:
-        """Writes an entry, and removes those used longest ago beyond the limit. Raises StorageError
+        """Write an entry, and remove those used longest ago beyond the limit. Raises StorageError
         where the disk is full, the entry alone is too large, or another process removes it."""
         artifact.save(self._path(key))
         found = _stat(self._path(key))
@@ -132,7 +132,7 @@ class Store:
         self._evict(key)
 
     def discard(self, key: str) -> None:
-        """Removes an entry, if it is there."""
+        """Remove an entry, if it is there."""
         for path in (self._path(key), self._seal(key)):
             with contextlib.suppress(OSError):
                 path.unlink()
@@ -162,7 +162,7 @@ class Store:
         return sorted(found, key=lambda entry: -entry.used)
 
     def verify(self) -> list[tuple[Entry, str]]:
-        """Holds every entry to its hashes; removes the damaged ones, and says what is wrong."""
+        """Hold every entry to its hashes; remove the damaged ones, and say what is wrong."""
         damaged = []
         for entry in self.entries():
             try:
@@ -173,7 +173,7 @@ class Store:
         return damaged
 
     def clear(self) -> int:
-        """Removes all files of Farrier's, and folders that are empty then; the bytes of entries
+        """Remove all files of Farrier's, and folders that are empty then; the bytes of entries
         that were there. Raises StorageError."""
         nbytes = sum(entry.nbytes for entry in self.entries())
         for folder in _NAMES:
@@ -189,7 +189,7 @@ class Store:
         return nbytes
 
     def _evict(self, kept: str) -> None:
-        """Removes entries used longest ago until the rest, `kept` in any case, is in the limit; and
+        """Remove entries used longest ago until the rest, `kept` in any case, is in the limit; and
         what dead processes have left."""
         total = 0
         for entry in sorted(self.entries(), key=lambda one: one.key != kept):
@@ -256,7 +256,7 @@ def _check_is_ours(folder: Path, found: os.stat_result) -> None:
 
 
 def _lock(file: IO[bytes], warn: Callable[[str], None]) -> None:
-    """Takes the file's lock, or gives up after `WAIT_S`. Raises OSError where there are none."""
+    """Take the file's lock, or give up after `WAIT_S`. Raises OSError where there are none."""
     start, is_told = time.monotonic(), False
     while (waited := time.monotonic() - start) < WAIT_S:
         try:

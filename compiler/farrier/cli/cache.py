@@ -21,7 +21,7 @@ _UNITS = ((86400, "d"), (3600, "h"), (60, "min"))
 
 
 def register(app: typer.Typer, panel: str) -> None:
-    """Adds the verbs to the command."""
+    """Add the verbs to the command."""
     group = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
     group.callback()(cache)
     for verb in (show, clear, verify):

@@ -18,7 +18,7 @@ _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def run() -> None:
-    """Runs the command and exits: 0, or an error's own code. Raises KeyboardInterrupt."""
+    """Run the command and exits: 0, or an error's own code. Raises KeyboardInterrupt."""
     signal.signal(signal.SIGTERM, _terminated)
     try:
         from farrier.cli.app import build
@@ -43,7 +43,7 @@ def _terminated(_number: int, _frame: FrameType | None) -> None:
 
 
 def _tell(error: FarrierError) -> None:
-    """Prints the error and exits with its code."""
+    """Print the error and exit with its code."""
     red, plain = ("\033[31m", "\033[0m") if sys.stderr.isatty() else ("", "")
     hint = f"\n  hint: {error.hint}" if error.hint else ""
     sys.stderr.write(f"{red}error: {error.message}{plain}{hint}\n")

@@ -80,7 +80,7 @@ _SLOWER = 1.05  # than the float form: more than two runs of one artifact differ
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the verbs to the command."""
+    """Add the verbs to the command."""
     app.command("compile", rich_help_panel=PANEL)(compile_)
     for verb in (inspect, run, bench, profile, opt):
         app.command(verb.__name__, rich_help_panel=PANEL)(verb)

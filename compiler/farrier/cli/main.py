@@ -6,7 +6,7 @@ from farrier_device.interrupts import guarded
 
 
 def main() -> None:
-    """Runs the command and exits: 0, an error's own code, 130 after Ctrl-C."""
+    """Run the command and exits: 0, an error's own code, 130 after Ctrl-C."""
     guarded(_run)
 
 

@@ -54,7 +54,7 @@ PrivateOption = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the verbs to the command."""
+    """Add the verbs to the command."""
     group = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
     group.callback()(records)
     for name, verb in (
@@ -275,7 +275,7 @@ def _write(path: Path, lines: Iterable[str]) -> None:
 
 
 def _import_into(store: FileRecords, source: Path) -> Imported:
-    """Adds the records of a file part by part. Raises UsageError that names a line which is none;
+    """Add the records of a file part by part. Raises UsageError that names a line which is none;
     those before it are added."""
     added = given = 0
     part: list[TuningRecord] = []

@@ -40,7 +40,7 @@ JobArgument = Annotated[str, typer.Argument(help="The job's id.")]
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the verbs to the command."""
+    """Add the verbs to the command."""
     for verb in (submit, jobs, watch, versions, rollback, cancel, delete, fetch):
         app.command(verb.__name__, rich_help_panel=PANEL)(verb)
     group = typer.Typer(rich_markup_mode=None)

@@ -212,7 +212,7 @@ def _left(event: progress.TrialsMeasured) -> str:
 
 
 def print_table(table: Table) -> None:
-    """Prints a table, in a terminal's width; programs read whole lines."""
+    """Print a table, in a terminal's width; programs read whole lines."""
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = 200

@@ -70,7 +70,7 @@ class CostModel:
         return analytic if self._base is None else self._base.predict(features, analytic)
 
     def add(self, task: str, features: Features, prior: Floats, seconds: Floats) -> None:
-        """Adds measurements of one task: `features`, `prior` and `seconds` of n candidates; one
+        """Add measurements of one task: `features`, `prior` and `seconds` of n candidates; one
         that failed has infinite seconds."""
         known = self._samples.get(task)
         if known is None:
@@ -81,7 +81,7 @@ class CostModel:
         known.seconds = np.concatenate([known.seconds, seconds])
 
     def fit(self) -> None:
-        """Trains anew on all that was added; does nothing before `ENOUGH` measurements."""
+        """Train anew on all that was added; do nothing before `ENOUGH` measurements."""
         if sum(len(s.prior) for s in self._samples.values()) < ENOUGH:
             return
         import xgboost

@@ -1,4 +1,4 @@
-"""Trains a cost model on many tasks' records, and says whether it is better than what there is.
+"""Train a cost model on many tasks' records, and say whether it is better than what there is.
 
 A part of the tasks, by their hashes, is never learned from, by no version: on these all versions
 compare. A model has to rank their candidates better than the analytic model does, and than each of
@@ -43,7 +43,7 @@ class Training:
         return self._candidates >= self._most
 
     def add(self, definition: TaskDefinition, records: Iterable[TuningRecord]) -> None:
-        """Takes the records of a task; a definition of which no space can be made is noted."""
+        """Take the records of a task; a definition of which no space can be made is noted."""
         most = min(OF_A_TASK, self._most - self._candidates)
         try:
             found, aside = samples_of(definition, records, most)
@@ -57,7 +57,7 @@ class Training:
         (self._held_out if is_held_out(definition.task) else self._seen).extend(found)
 
     def outcome(self, rivals: Mapping[str, CostModel]) -> tuple[Outcome, CostModel | None]:
-        """Trains, and compares with `rivals`, by what they are called: each of them is to be
+        """Train, and compares with `rivals`, by what they are called: each of them is to be
         beaten. The model is None where it is not better."""
         records = sum(map(len, self._seen))
         model: CostModel | None = None

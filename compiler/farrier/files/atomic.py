@@ -14,7 +14,7 @@ _ANOTHER_PLACE = "free some space or choose another directory"
 
 
 def write_atomically(path: Path, write_to: Callable[[IO[bytes]], None]) -> None:
-    """Writes the file by `write_to`, whole or not at all; raises StorageError where it cannot, the
+    """Write the file by `write_to`, whole or not at all; raise StorageError where it cannot, the
     disk being full for one, and what `write_to` raises.
 
     A link stays: what it points to is written. What is no regular file, such as /dev/null or a
@@ -36,7 +36,7 @@ def write_atomically(path: Path, write_to: Callable[[IO[bytes]], None]) -> None:
 
 
 def write_text_atomically(path: Path, text: str) -> None:
-    """Writes a small file, as `write_atomically` does."""
+    """Write a small file, as `write_atomically` does."""
 
     def write_to(file: IO[bytes]) -> None:
         file.write(text.encode())

@@ -216,7 +216,7 @@ def check_unchanged(array: npt.NDArray[Any]) -> None:
 
 
 def release(array: npt.NDArray[Any]) -> None:
-    """Lets go of the pages of a mapped file that an array is a view of; they come back from the
+    """Let go of the pages of a mapped file that an array is a view of; they come back from the
     file where it is read again. Other arrays stay as they are."""
     import numpy as np
 
@@ -249,7 +249,7 @@ def check_is_file(path: Path) -> None:
 
 
 def _make_room(descriptor: int) -> None:
-    """Lets this process open as many files as it may once half of what it does is in use. A mapping
+    """Let this process open as many files as it may once half of what it does is in use. A mapping
     holds a descriptor too, so that a file takes two, and a model may have one for each tensor."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard and soft != resource.RLIM_INFINITY and 2 * descriptor >= soft:

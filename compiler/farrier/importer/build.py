@@ -1,4 +1,4 @@
-"""Walks an ONNX graph once and types it; what it computes from shapes alone is folded."""
+"""Walk an ONNX graph once and type it; what it computes from shapes alone is folded."""
 
 from __future__ import annotations
 
@@ -449,7 +449,7 @@ class _Import:
         return [_Element(value, at) for at in range(number(value.type.size))]
 
     def _bind(self, value: Value, sizes: Sequence[Extent]) -> None:
-        """Makes the elements of a run-time value these symbols."""
+        """Make the elements of a run-time value these symbols."""
         whole = value
         if value.type.dtype is not DType.I64:
             whole = self._values[self.add("Cast", self.bind("", value), to="i64")]
@@ -521,7 +521,7 @@ class _Import:
         return self._view(value, instead, body) if instead else value
 
     def _note(self, extent: Extent) -> None:
-        """Notes an extent that values decide, as the next one that the node at hand defines."""
+        """Note an extent that values decide, as the next one that the node at hand defines."""
         symbol = symbol_of(extent)
         if symbol is not None:
             origin = self._current.origin
@@ -530,7 +530,7 @@ class _Import:
             self._places[origin] += 1
 
     def _know(self, value: Value, extents: Sequence[Extent]) -> None:
-        """Notes what the elements of a value are that is computed at run time."""
+        """Note what the elements of a value are that is computed at run time."""
         array = as_array(list(extents), value.type.dtype)
         self._data[value.name] = array.reshape(value.type.static_shape)
         self._bound.add(value.name)
@@ -957,7 +957,7 @@ class _Import:
         return re.sub(r"\b[kd]\d+\b", lambda match: names.get(match[0], match[0]), told)
 
     def _check_elements(self, extent: Extent, enough: Extent) -> None:
-        """Checks that there is an element of an axis from which one is taken. Raises Undecided
+        """Check that there is an element of an axis from which one is taken. Raises Undecided
         where fewer sizes of one dim answer that; otherwise `enough` is checked when the model
         runs."""
         if enough == 0:

@@ -1,4 +1,4 @@
-"""Holds nodes against ONNX's own declarations: attributes, arity, element types."""
+"""Hold nodes against ONNX's own declarations: attributes, arity, element types."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class ImportScope(Protocol):
     """The import, as a rewrite of one node sees it."""
 
     def constant(self, data: npt.NDArray[Any]) -> str:
-        """Defines a constant and gives its name."""
+        """Define a constant and give its name."""
 
     def fresh(self) -> str:
         """A name for a new value."""
@@ -87,13 +87,13 @@ class ImportScope(Protocol):
         """Whether any node or output of the model reads the value."""
 
     def add(self, op: str, *inputs: str, **attrs: Any) -> str:
-        """Imports a node in the newest opset's form before the one at hand; gives its output."""
+        """Import a node in the newest opset's form before the one at hand; give its output."""
 
     def emit(self, node: RawNode) -> None:
         """Import a node of several outputs, in the newest opset's form, before the current one."""
 
     def expand(self, node: RawNode, opset: int) -> None:
-        """Imports the nodes by which ONNX defines this one; NotSupported where it does not."""
+        """Import the nodes by which ONNX defines this one; NotSupported where it does not."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class Regions(ImportScope, Protocol):
         """What a name stands for."""
 
     def bind(self, name: str, entry: Entry) -> str:
-        """Says what a name stands for, a new one where it is ""; gives it."""
+        """Say what a name stands for, a new one where it is ""; give it."""
 
     def define(self, kind: TensorType) -> Value:
         """A new value of that type, under no name of the model."""
@@ -125,7 +125,7 @@ class Regions(ImportScope, Protocol):
         """The value of a constant, None for what is known only at run time."""
 
     def inline(self, graph: onnx.GraphProto, given: Mapping[str, Entry], opset: int) -> list[Entry]:
-        """Imports a nested graph as a part of the graph around it; gives its outputs."""
+        """Import a nested graph as a part of the graph around it; give its outputs."""
 
     def region(
         self,
@@ -135,11 +135,11 @@ class Regions(ImportScope, Protocol):
         opset: int,
         entries: Callable[[Sequence[Value]], Mapping[str, Entry]] | None = None,
     ) -> Region:
-        """Imports a nested graph by itself: its inputs are values of given types, constants, or
+        """Import a nested graph by itself: its inputs are values of given types, constants, or
         `entries` made of those values."""
 
     def branch(self, graph: onnx.GraphProto, opset: int) -> Region:
-        """Imports a nested graph without inputs, for the sizes at which its questions have the
+        """Import a nested graph without inputs, for the sizes at which its questions have the
         typical answer: other sizes end the run that enters it."""
 
     def settles(self, error: UnresolvedShapeError) -> bool:
@@ -167,7 +167,7 @@ class Regions(ImportScope, Protocol):
         """`value`, or where it is a constant that depends on sizes, what computes it."""
 
     def append(self, node: Node) -> None:
-        """Adds a node whose values are defined."""
+        """Add a node whose values are defined."""
 
     def nodes(self) -> tuple[Node, ...]:
         """Those imported so far, of the graph or region at hand."""

@@ -226,7 +226,7 @@ def _size_of(name: str, sizes: Mapping[str, Size]) -> Size | None:
 
 
 def _checked(declared: Declared, shape: GivenShape, sizes: dict[str, Size]) -> list[Size]:
-    """Holds a given shape against the declared dims, and notes what named dims stand for."""
+    """Hold a given shape against the declared dims, and note what named dims stand for."""
     dims = [parse_dim(text) for text in shape]
     if declared.is_strings and declared.dims is not None and len(dims) == len(declared.dims):
         dims.append(_width(declared, dims))

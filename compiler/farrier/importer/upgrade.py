@@ -70,7 +70,7 @@ _IRRELEVANT = ("stash_type", "consumed_inputs")
 
 
 def _attribute_to_input(node: RawNode, scope: ImportScope, name: str, position: int) -> None:
-    """Moves an attribute that is a list of integers to where newer opsets have an input."""
+    """Move an attribute that is a list of integers to where newer opsets have an input."""
     if name in node.attrs:
         node.inputs += [""] * (position + 1 - len(node.inputs))
         node.inputs[position] = scope.constant(ints(node.attrs.pop(name)))

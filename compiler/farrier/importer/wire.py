@@ -1,4 +1,4 @@
-"""Takes the elements of large tensors out of a model's bytes, before protobuf makes a copy of
+"""Take the elements of large tensors out of a model's bytes, before protobuf makes a copy of
 them."""
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class Writer(Protocol):
     """What an emitter writes to: the function that code generation is making."""
 
     def call(self, name: str, result: str, *arguments: tuple[str, str], flags: str = "") -> str:
-        """Calls the LLVM intrinsic `name` on arguments (type, value); gives the result's value."""
+        """Call the LLVM intrinsic `name` on arguments (type, value); give the result's value."""
         ...
 
     def pure(self, instruction: str) -> str:
@@ -42,7 +42,7 @@ class Writer(Protocol):
         ...
 
     def put(self, line: str) -> None:
-        """Writes an instruction without a result."""
+        """Write an instruction without a result."""
         ...
 
     def effect(self, name: str, result: str, *arguments: tuple[str, str]) -> str:

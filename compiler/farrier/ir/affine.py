@@ -381,7 +381,7 @@ class Simplifier:
         return self._atom(self._descend(expr))
 
     def _add(self, terms: dict[Expr, Extent], expr: Expr, factor: Extent) -> Extent:
-        """Adds `factor * expr` to `terms`; returns what it adds to the constant."""
+        """Add `factor * expr` to `terms`; return what it adds to the constant."""
         if isinstance(expr, Const):
             return factor * int(expr.value)
         if isinstance(expr, Binary):
@@ -492,7 +492,7 @@ class Simplifier:
         return form if changed and not _is_unbounded(*self.bounds_of(form)) else None
 
     def join(self, form: Linear) -> Linear:
-        """Joins `k*c*(e // c) + k*(e % c)` to `k*e` wherever both stand in `form`; `e % c` may be
+        """Join `k*c*(e // c) + k*(e % c)` to `k*e` wherever both stand in `form`; `e % c` may be
         written as the remainder of something else."""
         for atom, factor in form.terms.items():
             if not (isinstance(atom, Binary) and atom.op is BinaryOp.MOD):
@@ -679,7 +679,7 @@ def combine(left: Linear, right: Linear, factor: Extent) -> Linear:
 
 
 def _add_terms(terms: dict[Expr, Extent], others: Mapping[Expr, Extent], factor: Extent) -> None:
-    """Adds `factor * others` to `terms`."""
+    """Add `factor * others` to `terms`."""
     for atom, k in others.items():
         total = terms.get(atom, 0) + factor * k
         if total != 0:

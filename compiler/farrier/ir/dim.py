@@ -443,7 +443,7 @@ def _only_extreme(monomial: Monomial) -> tuple[Combined, Monomial] | None:
 
 
 def _add(terms: _Terms, others: Mapping[Monomial, int], factor: int) -> None:
-    """Adds `factor * others` to the terms."""
+    """Add `factor * others` to the terms."""
     for monomial, k in others.items():
         total = terms.pop(monomial, 0) + factor * k
         if total:

@@ -1,4 +1,4 @@
-"""Runs a tensor program in numpy, a stage at a time: the meaning of a kernel before any schedule.
+"""Run a tensor program in numpy, a stage at a time: the meaning of a kernel before any schedule.
 
 Strict where code generation relies on it: operands have one dtype; a load outside a buffer
 and its zero halo is an error unless a Select guards it; a halo reads as zero. Reductions run in the
@@ -110,7 +110,7 @@ def _extents(axes: Sequence[Axis]) -> tuple[int, ...]:
 def _slabs(
     axes: tuple[Axis, ...], points: int
 ) -> Iterator[tuple[dict[str, int], tuple[Axis, ...]]]:
-    """Cuts a reduction up: outer axes are fixed one by one until the rest fits in a slab."""
+    """Cut a reduction up: outer axes are fixed one by one until the rest fits in a slab."""
     cut = 0
     while cut < len(axes) and points * math.prod(_extents(axes[cut:])) > _SLAB:
         cut += 1

@@ -1,4 +1,4 @@
-"""Reads the text that `farrier.ir.printer` writes; Python's own parser is the front end.
+"""Read the text that `farrier.ir.printer` writes; Python's own parser is the front end.
 
 `parse_ir(print_ir(x), constants) == x`, origins included. Nothing is evaluated: only the syntax
 tree is read. Every name must be declared before it is used; whether the types fit the operators is

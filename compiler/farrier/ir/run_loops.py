@@ -1,4 +1,4 @@
-"""Runs a loop function in Python, slowly and strictly: the semantics that schedules must keep.
+"""Run a loop function in Python, slowly and strictly: the semantics that schedules must keep.
 
 The function becomes Python source over flat lists, packed as the layouts say. Arithmetic on floats
 is that of float64, rounded where narrow floats are stored; integers wrap around when they are.
@@ -57,7 +57,7 @@ def run_loops(
     initial: Mapping[str, npt.NDArray[Any]] | None = None,
     packed: bool = False,
 ) -> dict[str, npt.NDArray[Any]]:
-    """Calls the function, its dims bound to numbers, on logical arrays; returns the arrays of the
+    """Call the function, its dims bound to numbers, on logical arrays; return the arrays of the
     parameters that are not among `inputs` by name: logical ones, or with `packed` their memory in
     its physical shape. `initial` is what some of these hold beforehand. An array may have another
     shape of the same size than its parameter: a schedule may join axes that lie together.

@@ -33,7 +33,7 @@ class Demand(enum.StrEnum):
 
 
 def bind(shape: Sequence[Extent], actual: Sequence[int], sizes: dict[str, int]) -> None:
-    """Notes the values of symbols that an actual shape tells: of those that stand in an extent of
+    """Note the values of symbols that an actual shape tells: of those that stand in an extent of
     the form `k*symbol + c`."""
     for extent, number in zip(shape, actual, strict=True):
         match extent:

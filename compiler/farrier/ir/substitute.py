@@ -1,4 +1,4 @@
-"""Replaces what loop nests are made of, by name: variables, buffers, loops, reads.
+"""Replace what loop nests are made of, by name: variables, buffers, loops, reads.
 
 Leaves are recognized by their exact type, in a fifth of the time of `isinstance`. What does not
 change is shared with the input.

@@ -114,7 +114,7 @@ class _Checker:
         return CompilerError(f"kernel {self._root.name}: {message}\n{print_ir(where)}")
 
     def argument(self, buffer: Buffer) -> None:
-        """Checks what a kernel is called with, whose extents are sizes of the model: `own_dims`
+        """Check what a kernel is called with, whose extents are sizes of the model: `own_dims`
         leaves none whose dims say that it may be negative."""
         for extent in buffer.shape:
             if not is_less(-1, extent):

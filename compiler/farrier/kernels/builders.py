@@ -37,7 +37,7 @@ class Builders(Protocol):
         ...
 
     def build(self, message: str) -> Built:
-        """Waits for a builder's answer; it ends where the builders do."""
+        """Wait for a builder's answer; it ends where the builders do."""
         ...
 
 

@@ -55,7 +55,7 @@ def serve() -> None:
 
 
 def build(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Compiles the kernels of a message that says all, as builders get it; the answer is a
+    """Compile the kernels of a message that says all, as builders get it; the answer is a
     helper's."""
     try:
         target = Target.from_dict(message["target"])

@@ -79,7 +79,7 @@ class Helpers(Closing):
             Dispatcher(builders, self._queue, self._message, _read)
 
     def begin(self, build_inputs: Mapping[str, BuildInput]) -> None:
-        """Has others compile kernels that `compile` will be asked for, while still others are being
+        """Have others compile kernels that `compile` will be asked for, while others are being
         chosen. One whose schedule changes until then is compiled in vain."""
         self._begun.append((dict(build_inputs), self._started(build_inputs)))
 
@@ -145,7 +145,7 @@ class Helpers(Closing):
         return json.dumps({"kernels": kernels, "target": target, "threads": self._threads})
 
     def close(self) -> None:
-        """Ends the processes; a second call does nothing. What builders still work on is nobody's
+        """End the processes; a second call does nothing. What builders still work on is nobody's
         any more."""
         self._queue.close()
         for helper in self._helpers:

@@ -82,7 +82,7 @@ class ModuleQueue:
         return self._is_closed
 
     def put(self, modules: Sequence[Module]) -> Job:
-        """Has helpers and builders compile modules from now on."""
+        """Have helpers and builders compile modules from now on."""
         job = Job.of(modules)
         with self.changed:
             self._jobs.append(job)
@@ -151,7 +151,7 @@ class ModuleQueue:
             return Taken(job, line.popleft())
 
     def leave_here(self) -> None:
-        """Lets another thread compile here."""
+        """Let another thread compile here."""
         with self.changed:
             self._is_here_busy = False
             self.changed.notify_all()

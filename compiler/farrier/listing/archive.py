@@ -34,7 +34,7 @@ def packed(texts: Mapping[str, str]) -> bytes:
 
 
 def write(file: IO[bytes], listing: Mapping[str, Any], texts: Iterable[bytes]) -> None:
-    """Writes a listing with the `packed` texts of its kernels, in their order. Texts for which
+    """Write a listing with the `packed` texts of its kernels, in their order. Texts for which
     there is no room any more are left out."""
     places: list[tuple[int, int] | None] = []
     kept: list[bytes] = []

@@ -94,7 +94,7 @@ _set: dict[str, str] = {}  # the flags of this process, by name
 
 
 def _set_flags(machine: LLVMMachine) -> None:
-    """Sets what code for a machine takes, where it is not so by now."""
+    """Set what code for a machine takes, where it is not so by now."""
     for flag in machine.flags:
         name, _, value = flag.partition("=")
         if _set.get(name) != value:

@@ -1,4 +1,4 @@
-"""Finds the conditions in a loop nest that bound linear forms of loop variables."""
+"""Find the conditions in a loop nest that bound linear forms of loop variables."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def _blocks(
 
 
 def merge_halos(body: Stmt) -> Stmt:
-    """Lets the parallel loop before a halo's write it as well: one fork and join for both.
+    """Let the parallel loop before a halo's write it as well: one fork and join for both.
 
     before:  for y_line in parallel(56): …
              for y_halo in parallel(58):

@@ -1,4 +1,4 @@
-"""Lets loops over a blocked axis run to the end of its last block: no lane needs a guard.
+"""Let loops over a blocked axis run to the end of its last block: no lane needs a guard.
 
 A buffer in NCHW16c with 40 channels has memory for 48. A stage that writes it may compute all 48
 if everything it reads at those channels lies in memory too: other blocked buffers do; the workspace

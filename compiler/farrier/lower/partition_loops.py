@@ -1,4 +1,4 @@
-"""Takes guards out of hot loops: copies of the nest where a guard always holds, and tails.
+"""Take guards out of hot loops: copies of the nest where a guard always holds, and tails.
 
 before:  for o in 3:
              for i in 4:

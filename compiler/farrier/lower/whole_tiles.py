@@ -1,4 +1,4 @@
-"""Takes guards of unknown outcome from register tiles: the tail computes a whole tile as well.
+"""Take guards of unknown outcome from register tiles: the tail computes a whole tile as well.
 
 before:  for i in unrolled(8):
              if o*8 + i < m: t[i] = t[i] + a[o*8 + i, k]

@@ -46,6 +46,6 @@ class LocalDevice(Closing):
         self.runner: Runner = ChildRunner() if runner is None else runner
 
     def close(self) -> None:
-        """Ends the runner and removes the blobs; a second call does nothing."""
+        """End the runner and remove the blobs; a second call does nothing."""
         self.runner.close()
         shutil.rmtree(self._folder, ignore_errors=True)

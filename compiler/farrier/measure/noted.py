@@ -49,11 +49,11 @@ class NotedRunner:
         return result
 
     def close(self) -> None:
-        """Ends the runner."""
+        """End the runner."""
         self._runner.close()
 
     def say(self, event: Event) -> None:
-        """Tells the listener, who is one for the whole compilation; of times, real ones alone."""
+        """Tell the listener, who is one for the whole compilation; of times, real ones alone."""
         self._listener(_without_times(event) if self.is_emulated else event)
 
     def _warn(self, device: str, what: str, more: str) -> None:

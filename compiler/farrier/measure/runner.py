@@ -15,7 +15,7 @@ class Keeps(Protocol):
     """Immutable bytes by sha256, to put there."""
 
     def put(self, data: bytes) -> str:
-        """Stores the bytes, unless they are there, and returns their sha256 hex digest."""
+        """Store the bytes, unless they are there, and return their sha256 hex digest."""
         ...
 
 
@@ -23,11 +23,11 @@ class Blobs(Keeps, Protocol):
     """Immutable bytes by sha256: what a batch refers to is put here first."""
 
     def put(self, data: bytes | memoryview) -> str:
-        """Stores the bytes, unless they are there, and returns their sha256 hex digest."""
+        """Store the bytes, unless they are there, and return their sha256 hex digest."""
         ...
 
     def lend(self, sha256: str, path: Path) -> None:
-        """Makes a file a blob that lies elsewhere, without a copy: it has the bytes of this digest,
+        """Make a file a blob that lies elsewhere, without a copy: it has the bytes of this digest,
         and outlives the batches that name it."""
         ...
 

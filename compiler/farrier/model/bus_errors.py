@@ -1,4 +1,4 @@
-"""Keeps a process going whose mapped files become shorter while they are read.
+"""Keep a process going whose mapped files become shorter while they are read.
 
 A page of a mapping beyond the end of its file is a bus error, which ends the process, wherever it
 is read: in numpy, or in ONNX Runtime. Here such a page becomes one of zeros, so that who reads it

@@ -123,8 +123,8 @@ def measure_algorithms(
     limit_s: float,
     seed: int,
 ) -> int:
-    """Measures the plausible algorithms of `wanted` layers in the model, within `limit_s`, into
-    `records`; gives the number of variants, 0 where that is too short. One that does not run says
+    """Measure the plausible algorithms of `wanted` layers in the model, within `limit_s`, into
+    `records`; give the number of variants, 0 where that is too short. One that does not run says
     nothing of its algorithms. Raises ComparisonError."""
     variants = _variants(prepared, default, wanted)
     seconds = _seconds_of_each(variants, comparison, limit_s)

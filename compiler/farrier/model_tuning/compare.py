@@ -204,7 +204,7 @@ class Comparison:
         return max(seconds, fewest * (self._run_s or predicted(variant)))
 
     def compile(self, choices: Iterable[ScheduledTask]) -> None:
-        """Compiles the kernels that are not there yet. Several threads may ask."""
+        """Compile the kernels that are not there yet. Several threads may ask."""
         with self._compiling:
             wanted = {key: one for one in choices if (key := _key(one)) not in self._made}
             if not wanted:
@@ -425,7 +425,7 @@ def predicted(variant: Variant) -> float:
 
 
 def _schedule(seconds: float, run_s: float, threads: int) -> tuple[int, TimingPolicy]:
-    """Turns, and what to do in each of them, that take `seconds` where a run takes `run_s`. The
+    """Turn, and what to do in each of them, that take `seconds` where a run takes `run_s`. The
     first run of a turn is not timed, and one more where there is time for it."""
     runs = int(seconds / run_s)
     most = max(_TURNS, int(seconds / _TURN_S))

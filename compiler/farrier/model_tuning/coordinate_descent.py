@@ -300,7 +300,7 @@ class CoordinateDescent:
         return blamed
 
     def _take_up(self, key: str, choice: ScheduledTask, variant: Variant) -> None:
-        """Begins a kernel's search with what the records know of it."""
+        """Begin a kernel's search with what the records know of it."""
         settings, space = variant.settings, choice.space
         search = EvolutionarySearch(key, space, self._model, self._seed, Context.MODEL)
         fingerprint = settings.target.fingerprint
@@ -338,7 +338,7 @@ class CoordinateDescent:
         return None
 
     def _keep(self, before: Variant, after: Variant, again: RecordStore) -> None:
-        """Tells the records what the new schedules take, and what those before them took."""
+        """Tell the records what the new schedules take, and what those before them took."""
         for key, choice in after.choices.items():
             if choice.decisions != before.choices[key].decisions:
                 known = {record.decisions: record for record in again if record.task == key}
@@ -346,7 +346,7 @@ class CoordinateDescent:
                 self._records.add(known[pairs(choice.decisions)])
 
     def _learn(self, best: Variant, *found: Iterable[TuningRecord]) -> None:
-        """Tells the searches what was measured side by side."""
+        """Tell the searches what was measured side by side."""
         for key, choice in best.choices.items():
             if key not in self._searches:
                 self._take_up(key, choice, best)

@@ -107,7 +107,7 @@ class InModelSelection:
         contestants: Sequence[Variant],
         outcomes: Sequence[Outcome],
     ) -> None:
-        """Adds what one device measured of each kernel's finalists. Devices of a class are alike
+        """Add what one device measured of each kernel's finalists. Devices of a class are alike
         and not equal: what theirs take is told by what the one to beat takes on the first."""
         mine: _Measured = {}
         for variant, outcome in zip(contestants, outcomes, strict=True):

@@ -1,4 +1,4 @@
-"""Tunes a model: algorithms in the whole model, then schedules of its kernels.
+"""Tune a model: algorithms in the whole model, then schedule of its kernels.
 
 Within a budget of time, schedules are searched in the model, where one run measures a candidate of
 every kernel (`climb`). A number of trials is spent on kernels alone, and the best of those run in
@@ -124,7 +124,7 @@ def _choose_algorithms(
     clock: Clock,
     listener: Listener,
 ) -> int | None:
-    """Measures the algorithms that no record decides, as far as the options leave time for it.
+    """Measure the algorithms that no record decides, as far as the options leave time for it.
     Gives the trials that are left."""
     wanted = unmeasured(prepared, default.settings, records)
     if not wanted:

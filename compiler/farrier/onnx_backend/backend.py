@@ -45,7 +45,7 @@ class PreparedModel(BackendRep):  # type: ignore[misc]
         target: str = "host",
         run: Run = Artifact.run,
     ) -> None:
-        """Compiles at once where the model leaves no shape open. `threads` 0: one a core. `run`
+        """Compile at once where the model leaves no shape open. `threads` 0: one a core. `run`
         runs artifacts where this machine is not the target.
 
         Raises FarrierError for what cannot be compiled.

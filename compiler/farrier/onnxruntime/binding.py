@@ -41,7 +41,7 @@ class IOBinding:
         self._results: list[Any] = []
 
     def bind_cpu_input(self, name: str, arr_on_cpu: Array) -> None:
-        """Binds an array."""
+        """Bind an array."""
         if not isinstance(arr_on_cpu, np.ndarray):
             raise _refused(f"the input {name} is a {type(arr_on_cpu).__name__}, and no array")
         self._bind_input(name, arr_on_cpu)
@@ -55,7 +55,7 @@ class IOBinding:
         shape: Sequence[int],
         buffer_ptr: int,
     ) -> None:
-        """Binds a contiguous array by its address; `element_type` is numpy's, or ONNX's number."""
+        """Bind a contiguous array by its address; `element_type` is numpy's, or ONNX's number."""
         check_device(device_type)
         self._bind_input(name, array_at(buffer_ptr, element_dtype(element_type), shape))
 
@@ -71,7 +71,7 @@ class IOBinding:
         shape: Sequence[int] | None = None,
         buffer_ptr: int | None = None,
     ) -> None:
-        """Asks for an output: in a new array, or in the memory at an address. Raises ValueError
+        """Ask for an output: in a new array, or in the memory at an address. Raises ValueError
         for an address without element type and shape."""
         check_device(device_type)
         if buffer_ptr is None:
@@ -87,10 +87,10 @@ class IOBinding:
         self._outputs[name] = _tensor(name, ortvalue)
 
     def synchronize_inputs(self) -> None:
-        """Does nothing: memory of the CPU is always in step."""
+        """Do nothing: memory of the CPU is always in step."""
 
     def synchronize_outputs(self) -> None:
-        """Does nothing: memory of the CPU is always in step."""
+        """Do nothing: memory of the CPU is always in step."""
 
     def get_outputs(self) -> list[OrtValue]:
         """The outputs of the last run, in the order in which they were bound."""

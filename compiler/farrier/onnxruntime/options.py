@@ -105,14 +105,14 @@ class SessionOptions(_Options):
         vars(self).update(_sizes={}, _ignored=[])
 
     def add_session_config_entry(self, key: str, value: str) -> None:
-        """Notes an entry; none applies to Farrier, and a session says so."""
+        """Note an entry; none applies to Farrier, and a session says so."""
         self._add(key, value)
 
     def get_session_config_entry(self, key: str) -> str:
         return self._get(key)
 
     def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
-        """Fixes the dim that the model calls `name` at `size`."""
+        """Fix the dim that the model calls `name` at `size`."""
         if not isinstance(name, str) or isinstance(size, bool) or not isinstance(size, int):
             raise TypeError(f"a name and a number, not {name!r} and {size!r}")
         if size < 0:
@@ -120,7 +120,7 @@ class SessionOptions(_Options):
         vars(self)["_sizes"][name] = size
 
     def add_free_dimension_override_by_denotation(self, denotation: str, size: int) -> None:
-        """Does not apply: what it would fix stays open."""
+        """Do not apply: what it would fix stays open."""
         vars(self)["_ignored"].append(f"the size of dims denoted {denotation!r}")
 
     def add_initializer(self, name: str, value: object) -> None:

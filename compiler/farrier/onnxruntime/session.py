@@ -50,7 +50,7 @@ class InferenceSession:
         provider_options: Sequence[Mapping[str, Any]] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Loads a model from its path or its bytes: from the cache where it was compiled before,
+        """Load a model from its path or its bytes: from the cache where it was compiled before,
         for this machine and with these options; else compiles it. A `.farrier` file is loaded.
 
         `sess_options` are `farrier.SessionOptions`, or ONNX Runtime's. Options of the compiler
@@ -144,7 +144,7 @@ class InferenceSession:
         return IOBinding(self)
 
     def run_with_iobinding(self, iobinding: IOBinding, run_options: Any = None) -> None:
-        """Runs the model on what is bound. Raises RuntimeError where that does not fit it,
+        """Run the model on what is bound. Raises RuntimeError where that does not fit it,
         ValueError for another session's binding."""
         if iobinding._session is not self:
             raise refused(UsageError, "ValueError", "an IOBinding is for the session that made it")
@@ -191,7 +191,7 @@ class InferenceSession:
         providers: Sequence[Any] | None = None,
         provider_options: Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
-        """Holds what is asked for against what there is; the compiled model stays as it is.
+        """Hold what is asked for against what there is; the compiled model stays as it is.
 
         Raises ValueError for other options than the session has."""
         chosen = choose(providers, provider_options, _threads(self._options), self._warn)
@@ -208,10 +208,10 @@ class InferenceSession:
         return self._options
 
     def enable_fallback(self) -> None:
-        """Does nothing: there is one provider."""
+        """Do nothing: there is one provider."""
 
     def disable_fallback(self) -> None:
-        """Does nothing: there is one provider."""
+        """Do nothing: there is one provider."""
 
     def end_profiling(self) -> str:
         """The name of no file: `enable_profiling` does not apply."""

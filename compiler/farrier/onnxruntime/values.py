@@ -85,7 +85,7 @@ class OrtValue:
         return int(kind), int(number)
 
     def update_inplace(self, data: Array) -> None:
-        """Writes an array of the same shape and dtype to the value's memory. Raises RuntimeError
+        """Write an array of the same shape and dtype to the value's memory. Raises RuntimeError
         for another, and where the memory is only read."""
         if not isinstance(data, np.ndarray):
             raise refused(

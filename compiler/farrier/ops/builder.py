@@ -141,7 +141,7 @@ class Builder:
         layout: Layout | None = None,
         scope: MemoryScope = MemoryScope.WORKSPACE,
     ) -> Buffer:
-        """Declares `buffer[axes] = body(*axes)`; `axes` names the dimensions."""
+        """Declare `buffer[axes] = body(*axes)`; `axes` names the dimensions."""
         buffer = Buffer(self._unique(hint), dtype, tuple(shape), layout, scope)
         ranges = tuple(
             Axis(name, extent)

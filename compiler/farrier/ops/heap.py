@@ -56,7 +56,7 @@ class Heap:
         return either(self.improves(value, other), both(self.ties(value, other), place < there))
 
     def sift(self, value: Scalar, place: Scalar, start: Scalar, size: Scalar) -> None:
-        """Puts an element at `start` of a heap of `size`, or where it belongs below."""
+        """Put an element at `start` of a heap of `size`, or where it belongs below."""
         nest, values, places = self._nest, self.values, self.places
         value, place = nest.let(value), nest.let(place)
         hole = nest.variable(start, "hole")

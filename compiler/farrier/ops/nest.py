@@ -1,4 +1,4 @@
-"""Writes a kernel as a loop nest, for an operator that is no tensor expression.
+"""Write a kernel as a loop nest, for an operator that is no tensor expression.
 
 The `nest` rule of such an operator is Python that reads as the kernel does: loops, conditions and
 allocations are `with` blocks, elements are read and stored by indexing, formulas are Scalars.
@@ -77,7 +77,7 @@ class Tensor:
         self._nest.append(Store(self._buffer, self._indices(at), stored))
 
     def prefetch(self, *at: Index) -> None:
-        """Adds a hint to fetch the cache line of an element into the first-level cache."""
+        """Add a hint to fetch the cache line of an element into the first-level cache."""
         self._nest.append(Prefetch(self._buffer, self._indices(at), level=1))
 
     def _indices(self, at: Indices) -> tuple[Expr, ...]:
@@ -231,7 +231,7 @@ class LoopBuilder:
     # Statements -----------------------------------------------------------------------------------
 
     def append(self, stmt: Stmt) -> None:
-        """Adds a statement at the end of the open block."""
+        """Add a statement at the end of the open block."""
         self._suites[-1].append(stmt)
 
     @contextlib.contextmanager

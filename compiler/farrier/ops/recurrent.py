@@ -382,7 +382,7 @@ class _Tile:
         return nest.let(where(self.direction < 1, step, backward), "time"), is_within
 
     def add(self, state: Tensor, prefix: tuple[Scalar, ...], gates: Sequence[int]) -> None:
-        """Makes the sums of some gates: the weights times `state`."""
+        """Make the sums of some gates: the weights times `state`."""
         kernel, nest = self.kernel, self.kernel.nest
         for gate in gates:
             self._sums[gate] = [[self._zeros() for _ in self._blocks] for _ in self._rows]
@@ -468,7 +468,7 @@ class _Tile:
         return itertools.product(range(len(self._rows)), range(len(self._blocks)))
 
     def reset(self, kept: Tensor, gated: Tensor) -> None:
-        """Stores the gate z of a GRU, and r*h."""
+        """Store the gate z of a GRU, and r*h."""
         kernel = self.kernel
         for i, v in self._each():
             with self._units(i, v) as (_, unit, (update, reset)):
@@ -477,7 +477,7 @@ class _Tile:
                 gated[at] = kernel.activate(0, self.direction, reset) * kernel.h[(self.now, *at)]
 
     def finish(self, kept: Tensor) -> None:
-        """Stores the states after this step."""
+        """Store the states after this step."""
         kernel, nest = self.kernel, self.kernel.nest
         for i, v in self._each():
             made = nest.registers("made", (LANES,), kernel.dtype)

@@ -1,4 +1,4 @@
-"""Finds an operator by its name."""
+"""Find an operator by its name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs graphs in numpy, operator by operator: what a model means, and code is verified against.
+"""Run graphs in numpy, operator by operator: what a model means, and code is verified against.
 
 Layouts are ignored (arrays are logical), so a graph runs alike before and after any pass.
 """
@@ -129,7 +129,7 @@ def _is_taken_narrow(value: Value, node: Node, constants: Mapping[str, Constant]
 
 
 def _settle(node: Node, found: Array, extents: Array, known: dict[str, int]) -> None:
-    """Notes what the elements of a value are that are sizes. Raises ValueError for what is none,
+    """Note what the elements of a value are that are sizes. Raises ValueError for what is none,
     and where one must be another."""
     sizes = found.reshape(-1).tolist()
     if node.op == "Bind":

@@ -93,7 +93,7 @@ class _Scan:
         return scalar(self.combine.identity(self.x.dtype))
 
     def step(self, made: Tensor, at: Index, line: Scalar, step: Scalar, column: Scalar) -> None:
-        """Writes one element; `made[at]` is what those before it make."""
+        """Write one element; `made[at]` is what those before it make."""
         if self.is_reverse:
             step = -step + (self.x.shape[1] - 1)
         here = (line, step, column)

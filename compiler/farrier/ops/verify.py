@@ -1,4 +1,4 @@
-"""Checks what each grammar promises; a violation is a defect of the compiler.
+"""Check what each grammar promises; a violation is a defect of the compiler.
 
 An error names the thing, the two facts that clash, and shows the IR around it.
 """

@@ -162,7 +162,7 @@ class _Names:
         self.meaning: dict[str, Extent] = {}
 
     def define(self, found: Iterable[Atom]) -> None:
-        """Names each atom that has no name and is not made of others that have one."""
+        """Name each atom that has no name and is not made of others that have one."""
         given = list(dict.fromkeys(found))
         named = {*given, *self._new}
         for atom in given:
@@ -170,9 +170,9 @@ class _Names:
                 self._new[atom] = self._name(as_extent(atom))
 
     def define_sizes(self, extents: Iterable[Extent]) -> None:
-        """Names each extent of a shape that is a size only for some values of the symbols, as the
+        """Name each extent of a shape that is a size only for some values of the symbols, as the
         rest of a Split is: the driver computes it, and nothing about it remains to be proved. One
-        that the kernel itself determines has no value before the call, and keeps its form."""
+        that the kernel itself determines has no value before the call, and keep its form."""
         for extent in dict.fromkeys(extents):
             is_free = all(symbol.name not in self._kept for symbol in symbols((extent,)))
             if is_free and not _is_size(self.change(extent)):

@@ -1,4 +1,4 @@
-"""Finds the distinct kernels of a graph, and the program that calls them."""
+"""Find the distinct kernels of a graph, and the program that calls them."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ class _Flattening:
     def _alias(
         self, values: Sequence[Value], prefix: str, others: Sequence[Value], outer: str
     ) -> None:
-        """Makes values the same as others."""
+        """Make values the same as others."""
         for value, other in zip(values, others, strict=True):
             self.homes[f"{prefix}{value.name}"] = Home(f"{outer}{other.name}")
 

@@ -22,7 +22,7 @@ from farrier.passes.settings import Settings
 
 
 def assign_layouts(graph: Graph, settings: Settings) -> Graph:
-    """Lays the images of convolution networks out in blocks of as many channels as a vector has
+    """Lay the images of convolution networks out in blocks of as many channels as a vector has
     lanes (`channel_block` knows better), inside the zeros that their readers take for padding.
     Inputs and outputs of the model stay row-major; Relayout nodes stand between.
 
@@ -88,7 +88,7 @@ class _Assignment:
             self._rims[x.name] = max(self._rims.get(x.name, 0), halo_read(node))
 
     def _keep_rims(self) -> None:
-        """Leaves a halo around those plain images alone that are computed here, and that nothing
+        """Leave a halo around those plain images alone that are computed here, and that nothing
         reads but the convolutions that ask for it."""
         computed = {value.name for node in self._graph.nodes for value in node.outputs}
         others = self._returned | {
@@ -100,7 +100,7 @@ class _Assignment:
         self._rims = {n: rim for n, rim in self._rims.items() if rim and n in computed - others}
 
     def _share_halos(self) -> None:
-        """Gives the parts of a concatenation the halo of the whole, so that they may be written
+        """Give the parts of a concatenation the halo of the whole, so that they may be written
         where they are to lie."""
         joins = [
             [value.name for value in (*node.inputs, *node.outputs) if value is not None]

@@ -117,7 +117,7 @@ def layers(graph: Graph, settings: Settings) -> list[Layer]:
 
 
 def choose_algorithms(graph: Graph, settings: Settings) -> Graph:
-    """Computes a convolution by Winograd's filtering where that is clearly faster.
+    """Compute a convolution by Winograd's filtering where that is clearly faster.
 
     A way takes as long as its arithmetic, or as its weights take from memory if that is longer, and
     what of the shorter the longer does not hide; threads divide the image or the channels, whichever

@@ -1,4 +1,4 @@
-"""Lets the parts of a concatenation be written where they are to lie."""
+"""Let the parts of a concatenation be written where they are to lie."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ALIGNMENT = 64  # bytes: what kernels may expect of a tensor's address
 
 
 def concatenate_in_place(graph: Graph) -> Graph:
-    """Turns a Concat whose parts lie one behind another in memory into Adjoin, which is no code:
+    """Turn a Concat whose parts lie one behind another in memory into Adjoin, which is no code:
     the kernels that compute the parts write into its memory. A part that has a place already, as an
     input, a constant, or part of another tensor, is copied.
 

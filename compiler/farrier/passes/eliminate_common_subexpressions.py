@@ -1,4 +1,4 @@
-"""Computes once what is computed twice."""
+"""Compute once what is computed twice."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SAMPLE_BYTES = 256
 
 
 def eliminate_common_subexpressions(graph: Graph) -> Graph:
-    """Merges nodes with one operator, inputs and attributes, and constants with one content.
+    """Merge nodes with one operator, inputs and attributes, and constants with one content.
 
     before:
         @graph
@@ -50,7 +50,7 @@ def eliminate_common_subexpressions(graph: Graph) -> Graph:
 
 
 def _merge_constants(graph: Graph, rewriter: Rewriter) -> None:
-    """Replaces each constant that equals an earlier one.
+    """Replace each constant that equals an earlier one.
 
     Only constants that agree in type and in a sample of their content are hashed whole.
     """

@@ -1,4 +1,4 @@
-"""Drops nodes and constants that no output depends on."""
+"""Drop nodes and constants that no output depends on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from farrier.ir.liveness import Liveness
 
 
 def eliminate_dead_code(graph: Graph) -> Graph:
-    """Drops nodes and constants that no output depends on; inputs stay, being the signature.
+    """Drop nodes and constants that no output depends on; inputs stay, being the signature.
 
     before:
         @graph

@@ -1,4 +1,4 @@
-"""Folds the affine maps of inference-time normalization into the weights before them."""
+"""Fold the affine maps of inference-time normalization into the weights before them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Affine:
 
 
 def fold_batch_norm(graph: Graph) -> Graph:
-    """Folds BatchNormalization, and Mul, Add, Sub and Div by constants that vary by channel alone,
+    """Fold BatchNormalization, and Mul, Add, Sub and Div by constants that vary by channel alone,
     into the Conv or ConvTranspose that computes their operand; a BatchNormalization that follows
     something else becomes Mul and Add.
 

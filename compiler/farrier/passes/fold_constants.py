@@ -1,4 +1,4 @@
-"""Computes at compile time what depends on constants alone."""
+"""Compute at compile time what depends on constants alone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OF_WEIGHTS = frozenset(("Cast", "DequantizeLinear", "Transpose", "UnpackBits", 
 
 
 def fold_constants(graph: Graph) -> Graph:
-    """Evaluates nodes whose inputs are all constants, by their numpy reference.
+    """Evaluate nodes whose inputs are all constants, by their numpy reference.
 
     before:
         @graph

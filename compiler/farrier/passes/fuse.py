@@ -40,7 +40,7 @@ _ONCE = frozenset(
 
 
 def fuse(graph: Graph, settings: Settings) -> Graph:
-    """Turns groups of nodes into `Fused` nodes, each with the region that one kernel computes: at
+    """Turn groups of nodes into `Fused` nodes, each with the region that one kernel computes: at
     most one contraction or reduction, an attention, or the convolutions of an inverted bottleneck;
     the elementwise operators around it, literal scalars. Values inside have no halo. Views of
     row-major tensors stay outside: they are the same memory. So does control flow.

@@ -1,4 +1,4 @@
-"""Lets products of dequantized tensors be products of the integers that these were."""
+"""Let products of dequantized tensors be products of the integers that these were."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class _Quantized:
 
 
 def integer_products(graph: Graph, settings: Settings) -> Graph:
-    """Computes a Conv, MatMul or Gemm of a tensor that was dequantized from bytes and dequantized
+    """Compute a Conv, MatMul or Gemm of a tensor that was dequantized from bytes and dequantized
     constant weights in integers, where the target has dot products for these: one exact sum, scaled
     once. Zero points of the tensor pad it, and are taken off the bias. A bias that is quantized
     with the product's own scale is added to the integers. Depthwise convolutions, whose products no

@@ -1,4 +1,4 @@
-"""Lets contractions multiply in bf16 or f16, and sum in f32."""
+"""Let contractions multiply in bf16 or f16, and sum in f32."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gives products of bytes the signedness that the target's dot products take."""
+"""Give products of bytes the signedness that the target's dot products take."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MOVERS = frozenset(
 
 
 def match_signedness(graph: Graph, settings: Settings) -> Graph:
-    """Makes a tensor of u8 one of i8, or the other way round, where a product with constant weights
+    """Make a tensor of u8 one of i8, or the other way round, where a product with constant weights
     reads it that the target has a dot product for with the other signedness alone. Bytes become
     less, or more, by 128, and the product's sums are made up for that; its padding is written out,
     as it is no longer zero.
@@ -211,7 +211,7 @@ class _Change:
         return self._others[value.name]
 
     def _keep(self, value: Value) -> None:
-        """Computes a tensor as the model has it, where only the other is there."""
+        """Compute a tensor as the model has it, where only the other is there."""
         if value.name in self._others and value.name not in self._there | self._constants:
             self._convert(self._others[value.name], value)
             self._there.add(value.name)
@@ -332,8 +332,8 @@ class _Change:
         return wider
 
     def _joins(self, node: Node) -> bool:
-        """Adds what sums lack to the constant that a node adds to them, or takes off, and that
-        nothing else reads; says whether it is so."""
+        """Add what sums lack to the constant that a node adds to them, or take off, and that
+        nothing else reads; say whether it is so."""
         if node.op not in ("Add", "Sub") or len(node.inputs) != 2:
             return False
         sums, rest = node.inputs

@@ -1,4 +1,4 @@
-"""Makes groups of a convolution's channels as wide as the vectors that compute them."""
+"""Make groups of a convolution's channels as wide as the vectors that compute them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def merge_groups(graph: Graph, settings: Settings) -> Graph:
-    """Merges neighbouring groups of convolutions whose channels fill no blocks, up to 8 of them:
+    """Merge neighbouring groups of convolutions whose channels fill no blocks, up to 8 of them:
     weights of zero stand where an output does not depend on an input. Groups that are left over
     are a convolution of their own. Depthwise convolutions stay as they are, and with
     `max_layer_error` 0 those of floats, where zero times infinity would count.

@@ -1,4 +1,4 @@
-"""Places every value of an optimized graph in memory: what is not alive together shares bytes."""
+"""Place every value of an optimized graph in memory: what is not alive together shares bytes."""
 
 from __future__ import annotations
 
@@ -294,7 +294,7 @@ class _Timeline:
                 self._last[name] = self._step
 
     def _touch(self, value: Value) -> None:
-        """Keeps what `value` lies in alive until this step."""
+        """Keep what `value` lies in alive until this step."""
         reach = self._program.home(value).offset + value.type.nbytes
         for name in self._roots(value):
             self._hold(name, reach)

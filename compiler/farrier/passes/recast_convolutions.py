@@ -1,4 +1,4 @@
-"""Gives convolutions of unusual form the form that schedules know best."""
+"""Give convolutions of unusual form the form that schedules know best."""
 
 from __future__ import annotations
 

@@ -57,12 +57,12 @@ class Rewriter:
         return node if inputs == node.inputs else dataclasses.replace(node, inputs=inputs)
 
     def emit(self, node: Node) -> None:
-        """Appends a node whose inputs are resolved."""
+        """Append a node whose inputs are resolved."""
         for value in node.outputs:
             self._producers[value.name] = node
 
     def withdraw(self, node: Node) -> None:
-        """Takes back an emitted node that nothing reads any more."""
+        """Take back an emitted node that nothing reads any more."""
         for value in node.outputs:
             del self._producers[value.name]
 
@@ -116,7 +116,7 @@ class Rewriter:
         return value
 
     def define(self, value: Value, content: npt.NDArray[Any] | Derived) -> None:
-        """Makes `value` a constant."""
+        """Make `value` a constant."""
         if not isinstance(content, Derived):
             content = np.asarray(content).view()
             content.flags.writeable = False

@@ -1,5 +1,5 @@
-"""Runs passes, on a graph and the regions of its control flow: times, verifies and shows each, and
-leaves a reproducer where one fails."""
+"""Run passes, on a graph and the regions of its control flow: time, verify and show each, and
+leave a reproducer where one fails."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def _failure(name: str, graph: Graph, settings: Settings, error: Exception) -> C
 
 
 def write_reproducer(name: str, graph: Graph) -> Path:
-    """Leaves `graph` as text, its large constants beside it, and gives the text's path."""
+    """Leave `graph` as text, its large constants beside it, and give the text's path."""
     directory = debug.crash_directory()
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}.ir"

@@ -1,4 +1,4 @@
-"""Replaces nodes by cheaper ones of the same meaning."""
+"""Replace nodes by cheaper ones of the same meaning."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _RULES: tuple[Rule, ...] = (
 
 
 def simplify(graph: Graph) -> Graph:
-    """Applies the rules in `passes/rules` to each node until none fits.
+    """Apply the rules in `passes/rules` to each node until none fits.
 
     before:
         @graph

@@ -1,4 +1,4 @@
-"""Computes queries, keys and values apart where a model computes them together."""
+"""Compute queries, keys and values apart where a model computes them together."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NARROWEST = 8  # columns that are worth a product of their own: half a vector o
 
 
 def split_products(graph: Graph) -> Graph:
-    """Turns a product with constant weights of which only parts are read, each by its own readers,
+    """Turn a product with constant weights of which only parts are read, each by its own readers,
     into one product for each part: none is cut out of the whole, nor the whole transposed.
 
     before:

@@ -1,4 +1,4 @@
-"""Makes one table of what is computed from a byte, element by element, until it is a byte again."""
+"""Make one table of what is computed from a byte, element by element, until it is a byte again."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _OfByte:
 
 
 def tabulate_bytes(graph: Graph, settings: Settings) -> Graph:
-    """Replaces what computes bytes from a tensor of bytes, element by element and with constants
+    """Replace what computes bytes from a tensor of bytes, element by element and with constants
     that are the same for all elements, by a table of its 256 results, where the target looks them
     up in fewer instructions. Quantized activations are such: a DequantizeLinear, elementwise
     operators, and a QuantizeLinear, or several of these in a row. The table is what the operators

@@ -1,4 +1,4 @@
-"""Lets matrix products read and write transposed tensors where they lie."""
+"""Let matrix products read and write transposed tensors where they lie."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from farrier.passes.views import transposed
 
 
 def transpose_in_place(graph: Graph) -> Graph:
-    """Turns a Transpose beside matrix products into a view, which is no code: what only products
+    """Turn a Transpose beside matrix products into a view, which is no code: what only products
     read keeps the memory of what was transposed; what a product computes is written to where its
     transposition is row-major, where that leaves its last axis the last.
 

@@ -1,4 +1,4 @@
-"""Lets operators on floats of 16 bits and fewer compute in f32."""
+"""Let operators on floats of 16 bits and fewer compute in f32."""
 
 from __future__ import annotations
 

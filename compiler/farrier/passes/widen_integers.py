@@ -1,4 +1,4 @@
-"""Lets products of bytes be products of 16-bit integers where the target adds up only these."""
+"""Let products of bytes be products of 16-bit integers where the target adds up only these."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FIT = frozenset((DType.I8, DType.U8, DType.I16))  # whose values i16 holds
 
 
 def widen_integers(graph: Graph, settings: Settings) -> Graph:
-    """Gives products of integers i16 operands where the target has dot products for these and none
+    """Give products of integers i16 operands where the target has dot products for these and none
     for theirs: conversions that fuse with what computes an operand, and are folded of weights. What
     dot products cannot take in groups stays as it is. It comes after the last
     eliminate-common-subexpressions.

@@ -37,7 +37,7 @@ def crash_directory() -> Path:
 
 
 def show(level: int, title: str, text: Callable[[], str] = str) -> None:
-    """Writes `title` and what `text` gives to standard error, at FARRIER_DEBUG ≥ `level`."""
+    """Write `title` and what `text` gives to standard error, at FARRIER_DEBUG ≥ `level`."""
     if debug_level() >= level:
         print(f"--- {title}", text(), sep="\n", end="", file=sys.stderr)
 

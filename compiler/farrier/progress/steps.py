@@ -117,7 +117,7 @@ class Steps:
 
 
 def _write(directory: Path, name: str, result: object, constants: ConstantFiles) -> None:
-    """Writes the IR in a step's result: one file, or a folder where there are several pieces. What
+    """Write the IR in a step's result: one file, or a folder where there are several pieces. What
     is too large for text goes to `constants`."""
     pieces = dict(_pieces(result))
     try:

@@ -26,7 +26,7 @@ class FileRecords:
     """
 
     def __init__(self, path: Path) -> None:
-        """Reads the file. Raises StorageError where it cannot be read, UsageError where it holds
+        """Read the file. Raises StorageError where it cannot be read, UsageError where it holds
         something else: records would damage it."""
         self.path = path
         self.damaged: tuple[Damage, ...] = ()
@@ -55,7 +55,7 @@ class FileRecords:
         self.add_all([record])
 
     def add_all(self, records: Iterable[TuningRecord]) -> int:
-        """Adds them together, and returns how many are new. Raises what `add` does; what is on the
+        """Add them together, and return how many are new. Raises what `add` does; what is on the
         disk by then is added again by nobody."""
         new = [record for record in dict.fromkeys(records) if record not in self._records]
         if not new:
@@ -72,7 +72,7 @@ class FileRecords:
         return len(new)
 
     def remove(self, records: Collection[TuningRecord]) -> None:
-        """Writes the file anew without these, whole or not at all. Raises StorageError."""
+        """Write the file anew without these, whole or not at all. Raises StorageError."""
         gone = set(records)
 
         def write_to(file: IO[bytes]) -> None:

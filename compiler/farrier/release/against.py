@@ -1,4 +1,4 @@
-"""Races a verified model with other engines on the device that measures, where one there has them.
+"""Race a verified model with other engines on the device that measures, where one there has them.
 
 Nothing of it decides how the model is compiled, and no failure of it fails the compilation: what an
 engine cannot do is told, and so is that no device has it.

@@ -116,7 +116,7 @@ class OnnxRuntime(Closing):
         return outputs
 
     def close(self) -> None:
-        """Ends the process; a second call does nothing."""
+        """End the process; a second call does nothing."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

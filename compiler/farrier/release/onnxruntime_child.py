@@ -54,7 +54,7 @@ def serve() -> None:
 
 
 def _enter() -> None:
-    """Has the process end with the thread that started it, leave no core dump, and be the first
+    """Have the process end with the thread that started it, leave no core dump, and be the first
     that the kernel ends where memory is short."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -139,7 +139,7 @@ def send_arrays(
     arrays: Sequence[Array] | Mapping[str, Array],
     files: Sequence[int] = (),
 ) -> None:
-    """Sends a message, in which the arrays are under `key`, then `files` and those of the arrays.
+    """Send a message, in which the arrays are under `key`, then `files` and those of the arrays.
     Raises ClosedError, OSError."""
     values = list(arrays.values()) if isinstance(arrays, Mapping) else arrays
     told = [_told(array) for array in values]
@@ -175,7 +175,7 @@ def _file(array: Array) -> Any:
 
 
 def write_all(file: int, content: memoryview) -> None:
-    """Writes all of the bytes: one call of the system writes 2 GiB at most. Raises OSError."""
+    """Write all of the bytes: one call of the system writes 2 GiB at most. Raises OSError."""
     done = 0
     while done < len(content):
         done += os.write(file, content[done:])

@@ -1,4 +1,4 @@
-"""Runs a compiled model on the device: outputs against a reference first, then the clock."""
+"""Run a compiled model on the device: outputs against a reference first, then the clock."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Runs artifacts: needs numpy and the standard library, and none of the compiler."""
+"""Run artifacts: needs numpy and the standard library, and none of the compiler."""

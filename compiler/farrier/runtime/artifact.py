@@ -107,7 +107,7 @@ class Artifact:
             return None
 
     def sign(self, sign: Callable[[Mapping[str, str]], Signature]) -> None:
-        """Has `sign` sign the sha256 of each file of an artifact that is in memory, so that the
+        """Have `sign` sign the sha256 of each file of an artifact that is in memory, so that the
         file that is written says who answers for it."""
         if self.params is None:
             raise UsageError(
@@ -194,7 +194,7 @@ class Artifact:
         return _read_params(self.path, self.manifest)
 
     def write(self, file: IO[bytes]) -> None:
-        """Writes the container: what `save` makes and the server stores."""
+        """Write the container: what `save` makes and the server stores."""
         now = self.version()
         if now.params is not None:
             contents = {MANIFEST: now.manifest.to_json().encode(), **now.members}
@@ -206,7 +206,7 @@ class Artifact:
             raise ArtifactError("the artifact has lost its parameters")
 
     def save(self, path: str | pathlib.Path) -> pathlib.Path:
-        """Writes the container whole or not at all; raises StorageError."""
+        """Write the container whole or not at all; raise StorageError."""
         target = pathlib.Path(path)
         write_atomically(target, self.write)
         return target
@@ -218,7 +218,7 @@ def is_artifact(path: pathlib.Path) -> bool:
 
 
 def load(path: str | pathlib.Path) -> Artifact:
-    """Reads an artifact; the parameters stay in the file. Raises ArtifactError where the file is
+    """Read an artifact; the parameters stay in the file. Raises ArtifactError where the file is
     missing, damaged, or of another format, was changed after it was signed, or FARRIER_TRUST does
     not name who signed it (`farrier.artifact.trust`).
 
@@ -279,7 +279,7 @@ def _artifact(file: pathlib.Path, members: dict[str, bytes]) -> Artifact:
 
 
 def load_mapped(path: pathlib.Path) -> Artifact:
-    """Reads an artifact whose parameters are used where they lie in the file, and not held to their
+    """Read an artifact whose parameters are used where they lie in the file, and not held to their
     hash: for a file that this user's processes have made, that is known to be whole, and that
     nobody writes to. So nobody is asked who signed it. Raises as `load`.
 

@@ -384,7 +384,7 @@ class LoadedModel:
         return dict(zip(names, self._sizes, strict=False))
 
     def _resize(self, sizes: Mapping[str, int], is_called: bool = True) -> None:
-        """Lays memory out for these sizes of the dims, by symbol. Raises MemoryLimitError where a
+        """Lay memory out for these sizes of the dims, by symbol. Raises MemoryLimitError where a
         model that `is_called` needs more than it may have."""
         if self._is_laid_out and self._given == sizes:
             return
@@ -417,7 +417,7 @@ class LoadedModel:
         return SmallCall(inputs, outputs, pointers(list(self.addresses)))
 
     def adopt(self, other: LoadedModel) -> None:
-        """Lays memory out for the sizes that another has, as far as it is not; what capacities have
+        """Lay memory out for the sizes that another has, as far as it is not; what capacities have
         grown to stays."""
         grown = {
             name: max(own, other._capacities.get(name, own))
@@ -430,7 +430,7 @@ class LoadedModel:
         self._resize(other._given, is_called=False)
 
     def _tell_sizes(self) -> dict[str, int]:
-        """Puts what the entry is given where it reads it; gives it by symbol."""
+        """Put what the entry is given where it reads it; give it by symbol."""
         told = self._given | self._capacities
         names = [one.symbol for one in self.manifest.given]
         self._sizes[: len(names)] = [told[name] for name in names]
@@ -450,7 +450,7 @@ class LoadedModel:
         )
 
     def _lay_out(self) -> None:
-        """Makes outputs and workspace as large as the present sizes ask for."""
+        """Make outputs and workspace as large as the present sizes ask for."""
         told = self._tell_sizes()
         first = len(self._inputs)
         for position, slot in enumerate(self._outputs, first):
@@ -475,7 +475,7 @@ class LoadedModel:
         return not self._finalizer.alive
 
     def close(self) -> None:
-        """Ends the threads and unloads the code; a second call does nothing."""
+        """End the threads and unload the code; a second call does nothing."""
         self._finalizer()
 
 

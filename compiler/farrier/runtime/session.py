@@ -195,7 +195,7 @@ class Session:
         return loaded
 
     def exchange(self, loaded: LoadedModel) -> None:
-        """Has the next call run what `beside` loaded, and unloads what ran until now. A call waits
+        """Have the next call run what `beside` loaded, and unload what ran until now. A call waits
         for it no longer than for the exchange of the two. A session that is closed stays so."""
         with self._lock:
             before = self._loaded
@@ -207,7 +207,7 @@ class Session:
         before.close()
 
     def close(self) -> None:
-        """Ends the threads and unloads the code; a second call does nothing."""
+        """End the threads and unload the code; a second call does nothing."""
         with self._lock:
             self._loaded.close()
 

@@ -17,7 +17,7 @@ from farrier.schedule.nest import NestView, Path, loops
 
 
 def set_scope(function: Function, buffer: str, scope: MemoryScope) -> Function:
-    """Says in which memory an allocated buffer lives.
+    """Say in which memory an allocated buffer lives.
 
     before:
         @function
@@ -59,7 +59,7 @@ def _check_scope(nest: NestView, name: str, scope: MemoryScope) -> Path:
 
 
 def transform_layout(function: Function, buffer: str, layout: Layout) -> Function:
-    """Lays an allocated buffer, or an argument whose content is constant, out in another way.
+    """Lay an allocated buffer, or an argument whose content is constant, out in another way.
 
     before:
         @function
@@ -119,7 +119,7 @@ def _check_memory(nest: NestView, old: Buffer, new: Buffer) -> None:
 
 
 def merge_axes(function: Function, buffer: str, axis: int) -> Function:
-    """Joins two neighbouring axes of an allocated buffer into one.
+    """Join two neighbouring axes of an allocated buffer into one.
 
     before:
         @function
@@ -162,7 +162,7 @@ def merge_axes(function: Function, buffer: str, axis: int) -> Function:
 
 
 def pad_axis(function: Function, buffer: str, axis: int, extent: int) -> Function:
-    """Gives an allocated buffer room along an axis that nothing uses.
+    """Give an allocated buffer room along an axis that nothing uses.
 
     before:
         @function

@@ -21,7 +21,7 @@ from farrier.schedule.nest import (
 
 
 def cache_write(function: Function, buffer: str, name: str) -> Function:
-    """Computes a buffer in another one first, and copies.
+    """Compute a buffer in another one first, and copies.
 
     before:
         @function

@@ -29,7 +29,7 @@ from farrier.schedule.region import Interval, everything, region
 
 
 def compute_at(function: Function, buffer: str, loop: str) -> Function:
-    """Computes, at the start of each iteration of `loop`, what that iteration reads of `buffer`.
+    """Compute, at the start of each iteration of `loop`, what that iteration reads of `buffer`.
 
     before:
         @function

@@ -13,7 +13,7 @@ from farrier.schedule.nest import NestView, Path, loops
 
 
 def cut(function: Function, loop: str, at: int, rest: str) -> Function:
-    """Runs a loop's first `at` iterations in one loop and the others in a loop `rest` after it; a
+    """Run a loop's first `at` iterations in one loop and the others in a loop `rest` after it; a
     negative `at` counts from the end.
 
     before:

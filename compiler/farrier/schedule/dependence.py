@@ -126,7 +126,7 @@ class _Agreement:
         self._pairs[left, right] = None
 
     def _join_digits(self) -> None:
-        """Puts to work the numbers all of whose digits `(e // place) % base` are known by now."""
+        """Put to work the numbers all of whose digits `(e // place) % base` are known by now."""
         for pair in list(self._pairs):
             for left, right in self._wholes(*pair):
                 if (left, right) in self._resolved:

@@ -11,7 +11,7 @@ from farrier.schedule.nest import NestView, Path, loops, outermost_block, stores
 
 
 def inline(function: Function, buffer: str) -> Function:
-    """Computes a buffer's elements where they are read, and drops the buffer.
+    """Compute a buffer's elements where they are read, and drop the buffer.
 
     before:
         @function

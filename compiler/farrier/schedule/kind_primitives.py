@@ -13,7 +13,7 @@ from farrier.schedule.nest import NestView, Path, allocated, loops
 
 
 def parallel(function: Function, loop: str) -> Function:
-    """Lets the iterations of a loop run in any order on any thread.
+    """Let the iterations of a loop run in any order on any thread.
 
     before:
         @function
@@ -53,7 +53,7 @@ def _check_parallel(nest: NestView, name: str) -> Path:
 
 
 def serialize(function: Function, loop: str) -> Function:
-    """Runs the iterations of a parallel loop in order on one thread.
+    """Run the iterations of a parallel loop in order on one thread.
 
     before:
         @function
@@ -74,7 +74,7 @@ def serialize(function: Function, loop: str) -> Function:
 
 
 def vectorize(function: Function, loop: str) -> Function:
-    """Lets the iterations of an innermost loop run in lockstep, one a lane.
+    """Let the iterations of an innermost loop run in lockstep, one a lane.
 
     before:
         @function
@@ -113,7 +113,7 @@ def _is_horizontal(left: Access, right: Access, loop: str) -> bool:
 
 
 def unroll(function: Function, loop: str) -> Function:
-    """Asks for a copy of the body for each iteration of a loop.
+    """Ask for a copy of the body for each iteration of a loop.
 
     before:
         @function
@@ -133,7 +133,7 @@ def unroll(function: Function, loop: str) -> Function:
 
 
 def dot(function: Function, loop: str) -> Function:
-    """Lets the target add up the products of an innermost loop at once, in any order.
+    """Let the target add up the products of an innermost loop at once, in any order.
 
     before:
         @function
@@ -160,7 +160,7 @@ def dot(function: Function, loop: str) -> Function:
 
 
 def group(function: Function, loop: str) -> Function:
-    """Lets an innermost loop store its elements at once, where they are neighbours in memory.
+    """Let an innermost loop store its elements at once, where they are neighbours in memory.
 
     before:
         @function

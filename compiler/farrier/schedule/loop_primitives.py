@@ -16,7 +16,7 @@ from farrier.schedule.nest import NestView, Path, guarded
 
 
 def split(function: Function, loop: str, factor: int, outer: str, inner: str) -> Function:
-    """Splits a loop in two; the inner one runs over `factor` iterations, or all if there are fewer.
+    """Split a loop in two; the inner one runs over `factor` iterations, or all if there are fewer.
 
     before:
         @function
@@ -51,7 +51,7 @@ def _check_split(nest: NestView, loop: str, factor: int, outer: str, inner: str)
 def split_evenly(
     function: Function, loop: str, parts: int, most: int, step: int, outer: str, inner: str
 ) -> Function:
-    """Splits a loop into chunks of one size, the last aside: as many as `parts`, or a multiple of
+    """Split a loop into chunks of one size, the last aside: as many as `parts`, or a multiple of
     that where a chunk would have more than `most` iterations. A chunk has a multiple of `step`.
 
     before:
@@ -109,7 +109,7 @@ def _split(loop: Stmt, factor: Extent, outer: str, inner: str) -> Stmt:
 
 
 def fuse(function: Function, outer: str, inner: str, name: str) -> Function:
-    """Joins two loops, one directly within the other, into one.
+    """Join two loops, one directly within the other, into one.
 
     before:
         @function
@@ -150,7 +150,7 @@ def _fuse(outer: For, inner: For, name: str) -> Stmt:
 
 
 def reorder(function: Function, order: Sequence[str]) -> Function:
-    """Puts loops of one perfect nest into the given order; loops not named keep their places.
+    """Put loops of one perfect nest into the given order; loops not named keep their places.
 
     before:
         @function

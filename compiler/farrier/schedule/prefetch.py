@@ -21,7 +21,7 @@ _FEW = 32  # lines that are worth code of their own
 
 
 def prefetch(function: Function, buffer: str, panel: str, at: str, level: int) -> Function:
-    """Fetches what the next iteration of `panel` reads of a buffer, a share at each step of `at`.
+    """Fetch what the next iteration of `panel` reads of a buffer, a share at each step of `at`.
 
     before:
         @function

@@ -24,7 +24,7 @@ _OPS = {op.binary: op for op in ReduceOp}
 
 
 def rfactor(function: Function, loop: str, name: str) -> Function:
-    """Keeps one partial result for each iteration of a reduction's loop, and joins them at the end.
+    """Keep one partial result for each iteration of a reduction's loop, and join them at the end.
 
     before:
         @function

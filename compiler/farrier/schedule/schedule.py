@@ -25,7 +25,7 @@ class Schedule:
         self.trace = Trace()
 
     def apply(self, primitive: str, *args: Argument) -> None:
-        """Applies a primitive by name; CompilerError where there is none of that name."""
+        """Apply a primitive by name; CompilerError where there is none of that name."""
         function = PRIMITIVES.get(primitive)
         if function is None:
             raise CompilerError(f"there is no schedule primitive {primitive!r}")
@@ -33,7 +33,7 @@ class Schedule:
         self.trace = self.trace.then(Step(primitive, args))
 
     def split(self, loop: str, factor: int, outer: str = "", inner: str = "") -> tuple[str, str]:
-        """Returns the names of the outer and the inner loop: by default `<loop>_o`, `<loop>_i`."""
+        """Return the names of the outer and the inner loop: by default `<loop>_o`, `<loop>_i`."""
         outer, inner = outer or f"{loop}_o", inner or f"{loop}_i"
         self.apply("split", loop, factor, outer, inner)
         return outer, inner
@@ -41,7 +41,7 @@ class Schedule:
     def split_evenly(
         self, loop: str, parts: int, most: int, step: int, outer: str, inner: str
     ) -> tuple[str, str]:
-        """Returns the names of the outer and the inner loop."""
+        """Return the names of the outer and the inner loop."""
         self.apply("split_evenly", loop, parts, most, step, outer, inner)
         return outer, inner
 
@@ -54,7 +54,7 @@ class Schedule:
         return NestView(self.function, "extent").loop(loop).extent
 
     def cut(self, loop: str, at: int, rest: str) -> str:
-        """Returns the name of the loop over the iterations from `at` on."""
+        """Return the name of the loop over the iterations from `at` on."""
         self.apply("cut", loop, at, rest)
         return rest
 

@@ -12,7 +12,7 @@ from farrier.schedule.nest import NestView, Path
 
 
 def tensorize(function: Function, loop: str, intrinsic: str) -> Function:
-    """Replaces a nest by a call of the tensor intrinsic that does the same.
+    """Replace a nest by a call of the tensor intrinsic that does the same.
 
     before:
         @function
@@ -96,7 +96,7 @@ class _Match:
                 self._nest.fail(f"{self._name} computes something else than the nest")
 
     def access(self, tile: Buffer, at: Indices, buffer: Buffer, indices: Indices) -> None:
-        """Binds a tile to the run of elements that the nest accesses, the same at each access."""
+        """Bind a tile to the run of elements that the nest accesses, the same at each access."""
         if tile.dtype is not buffer.dtype:
             self._nest.fail(f"{self._name} takes {tile.dtype} for {tile.name}, {buffer.name} holds "
                             f"{buffer.dtype}")  # fmt: skip

@@ -85,14 +85,14 @@ class EvolutionarySearch:
         return chosen
 
     def update(self, trials: Iterable[Trial]) -> None:
-        """Takes in results, new or from records. The model learns them with its next `fit`."""
+        """Take in results, new or from records. The model learns them with its next `fit`."""
         known = [trial for trial in trials if self.space.contains(trial.decisions)]
         if known:
             self._see(self._taught(self.task, known, self._context))
             self.trials.extend(known)
 
     def learn_elsewhere(self, trials: Iterable[Trial], context: Context) -> None:
-        """Takes in results of another context: they teach the model, and do not compare."""
+        """Take in results of another context: they teach the model, and do not compare."""
         known = [trial for trial in trials if self.space.contains(trial.decisions)]
         if known:
             self._taught(f"{self.task} {context}", known, context)
@@ -144,7 +144,7 @@ class EvolutionarySearch:
         return pool, self.predict(pool)
 
     def _see(self, rows: Population) -> None:
-        """Takes note of what is not to be proposed any more."""
+        """Take note of what is not to be proposed any more."""
         self._seen.update(row.tobytes() for row in rows)
         if self._fresh is not None:
             self._fresh.drop(rows)

@@ -39,7 +39,7 @@ class InFlight(Closing):
         self.candidates = 0
 
     def begin(self, task: int, key: str, space: Space, batch: Sequence[Decisions]) -> None:
-        """Has candidates of a task measured, while the caller goes on."""
+        """Have candidates of a task measured, while the caller goes on."""
         self.batches += 1
         self.candidates += len(batch)
         thread = threading.Thread(target=self._run, args=(task, key, space, batch), daemon=True)
@@ -60,7 +60,7 @@ class InFlight(Closing):
         return ended
 
     def close(self) -> None:
-        """Calls off what is in flight, and waits for its threads."""
+        """Call off what is in flight, and wait for its threads."""
         self._called_off.set()
         for thread in self._threads:
             thread.join()

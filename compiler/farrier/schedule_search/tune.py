@@ -1,4 +1,4 @@
-"""Tunes a model's tasks: batches by expected gain, results into records, the best of each found."""
+"""Tune a model's tasks: batches by expected gain, results into records, the best of each found."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class _Run:
         self._scheduler = TaskScheduler([task.weight for task in tasks], predicted, bounds)
 
     def resume(self) -> None:
-        """Takes up what the records know of these tasks."""
+        """Take up what the records know of these tasks."""
         for index, (task, search) in enumerate(zip(self._tasks, self._searches, strict=True)):
             known = usable(
                 self._records, task.key, self._fingerprint, self._threads, *task.space.rules
@@ -120,7 +120,7 @@ class _Run:
                 self._scheduler.update(index, min(t.seconds for t in search.trials[:end]))
 
     def search(self, trials: int | None, deadline: float | None) -> str:
-        """Measures batches until a limit is reached or nothing is left to gain, and says which.
+        """Measure batches until a limit is reached or nothing is left to gain, and say which.
         Several are in flight; what ends tells what to propose next."""
         share = BATCH if trials is None else trials // max(1, len(self._tasks))
         self._usual = max(SMALLEST_BATCH, min(BATCH, share))
@@ -192,7 +192,7 @@ class _Run:
         return size
 
     def _take(self, finished: Finished, trials: int | None, deadline: float | None) -> None:
-        """Learns from a batch that has ended."""
+        """Learn from a batch that has ended."""
         index, part = finished.task, len(finished.candidates) / self._usual
         self._scheduler.end(index, part)
         if finished.fault is not None:

@@ -157,14 +157,14 @@ class Client(Closing):
         )
 
     def close(self) -> None:
-        """Closes the connections."""
+        """Close the connections."""
         self._http.close()
 
     # Models
 
     def upload(self, model: GivenModel, *, listener: UploadListener | None = None) -> str:
-        """Sends a model (a path, its bytes, or a `Model`), with the data files that it names, and
-        returns its id: of one file, its sha256. `listener` is told how far each file is.
+        """Send a model (a path, its bytes, or a `Model`), with the data files that it names, and
+        return its id: of one file, its sha256. `listener` is told how far each file is.
 
         A file that the server has is not sent again; an upload that breaks goes on where it stood.
         Raises InvalidModelError for a model that is empty, too large or was damaged on the way, and
@@ -184,7 +184,7 @@ class Client(Closing):
     def inspection(
         self, model: GivenModel, *, listener: UploadListener | None = None
     ) -> Mapping[str, Any]:
-        """Uploads a model as `upload` does, has a worker look at it, and returns what it found:
+        """Upload a model as `upload` does, have a worker look at it, and return what it found:
         inputs, outputs, operators, open dims, the graph, and in `problems` why it would not
         compile. The same model is looked at once.
 
@@ -227,7 +227,7 @@ class Client(Closing):
         priority: str = "normal",
         listener: UploadListener | None = None,
     ) -> Job:
-        """Uploads the model and queues its compilation; the options are `CompileOptions`.
+        """Upload the model and queue its compilation; the options are `CompileOptions`.
 
         `target` may also be `class:ID` or `device:NAME` of the farm; "host" is this machine, whose
         description is sent.
@@ -328,12 +328,12 @@ class Client(Closing):
                 return
 
     def cancel(self, job_id: str) -> Job:
-        """Cancels the job; no error when it was cancelled before. Raises ConflictError for one that
+        """Cancel the job; no error when it was cancelled before. Raises ConflictError for one that
         ended otherwise."""
         return _job(self._repeated("POST", f"{_job_path(job_id)}/cancel"))
 
     def roll_back(self, job_id: str, to: int | None = None) -> Job:
-        """Has the job's artifact be the version before the one in use, or the one with the number
+        """Have the job's artifact be the version before the one in use, or the one with the number
         `to`, and stay it: what is added from now on is listed, and not put into use. Raises
         NotFoundError where there is no such version."""
         if to is None:  # settled here: a request that is repeated then goes back once
@@ -347,7 +347,7 @@ class Client(Closing):
         return _job(self._repeated("POST", f"{_job_path(job_id)}/rollback", json={"to": to}))
 
     def delete(self, job_id: str) -> None:
-        """Removes the job with its events and its artifact; one that has not ended is cancelled.
+        """Remove the job with its events and its artifact; one that has not ended is cancelled.
         Raises NotFoundError where there is none."""
         try:
             self._call("DELETE", _job_path(job_id))
@@ -401,8 +401,8 @@ class Client(Closing):
             yield from_json(LogLine, raw)
 
     def listing(self, job_id: str) -> Mapping[str, Any]:
-        """Has a worker list the kernels of a job that has succeeded, and returns what there is:
-        schedules, shares of time, places under the roofline, the graph of their calls. It is done
+        """Have a worker list the kernels of a job that has succeeded, and return what there is:
+        schedules, share of time, place under the roofline, the graph of their calls. It is done
         once; `kernel_texts` reads a kernel. Raises ConflictError for a job without an artifact."""
         return self._prepared(_job_path(job_id), "listing")
 
@@ -450,7 +450,7 @@ class Client(Closing):
                 patience.sleep_or_raise(error)
 
     def wait(self, job_id: str, *, listener: Callable[[Update], None] | None = None) -> Job:
-        """Watches the job until it ends and returns it; `listener` is told each update.
+        """Watch the job until it ends and return it; `listener` is told each update.
 
         Raises the error of a job that failed, CancelledError for one that was cancelled.
         """
@@ -464,7 +464,7 @@ class Client(Closing):
     def fetch(
         self, job_id: str, path: str | os.PathLike[str], *, version: int | None = None
     ) -> pathlib.Path:
-        """Downloads the job's artifact, or one `version` of it, to `path` and returns it.
+        """Download the job's artifact, or one `version` of it, to `path` and return it.
 
         The bytes collect beside `path` in a hidden file that the next call continues; only when
         their sha256 is right do they take the name. Raises ConflictError while the job has no
@@ -522,7 +522,7 @@ class Client(Closing):
         return where, job.artifact
 
     def _download(self, where: str, part: pathlib.Path) -> None:
-        """Appends to `part` what it lacks."""
+        """Append to `part` what it lacks."""
         patience = Patience(self._patience_s)
         patience.renew()
         while True:
@@ -648,7 +648,7 @@ class Client(Closing):
         private: bool = False,
         listener: Callable[[Imported], None] | None = None,
     ) -> Imported:
-        """Adds the JSON lines of a file, which is sent in parts; `listener` is told what is there
+        """Add the JSON lines of a file, which is sent in parts; `listener` is told what is there
         after each. A record that the farm has is not added twice, so a file may be imported again.
 
         Raises UsageError that names a line which is no record: those before it are added, and
@@ -672,7 +672,7 @@ class Client(Closing):
         private: bool = False,
         listener: Callable[[int], None] | None = None,
     ) -> int:
-        """Removes records for good, and returns how many: those that are of a device class, were
+        """Remove records for good, and return how many: those that are of a device class, were
         made `before` a time in Unix seconds, `failed`, or are of rules that this installation of
         Farrier does not have; all of what is asked has to hold. Of each task, rule and device class
         the `keep` fastest schedules stay. With `dry_run` it counts those that would go.
@@ -795,7 +795,7 @@ class Client(Closing):
         return standing
 
     def release(self, device_id: str) -> Device:
-        """Ends a device's quarantine. Raises NotFoundError."""
+        """End a device's quarantine. Raises NotFoundError."""
         path = f"{_path_of(device_id)}/release"
         device: Device = from_json(Device, self._repeated("POST", path))
         return device
@@ -899,7 +899,7 @@ class Client(Closing):
 
     @contextlib.contextmanager
     def _reaching(self) -> Iterator[None]:
-        """Turns the failures of the connection into ServiceError."""
+        """Turn the failures of the connection into ServiceError."""
         try:
             yield
         except (self._httpx.ConnectError, self._httpx.ConnectTimeout) as error:

@@ -29,8 +29,8 @@ class Patience:
         at_least_s: float = 0.0,
         about_to_sleep: Callable[[], None] = lambda: None,
     ) -> None:
-        """Sleeps longer after each failure in a row (0.1 s to 3 s, or what the server asks for);
-        raises it when time is up, or would be."""
+        """Sleep longer after each failure in a row (0.1 s to 3 s, or what the server asks for);
+        raise it when time is up, or would be."""
         now = time.monotonic()
         self._until = min(self._until, now + self._seconds)
         if now + at_least_s >= self._until:

@@ -65,7 +65,7 @@ class FarmRecords:
                 return
 
     def load(self, lines: Iterable[tuple[int, bytes]]) -> Iterator[Imported]:
-        """Sends numbered lines, and yields what is there after each part."""
+        """Send numbered lines, and yield what is there after each part."""
         ask, added, known = self._asker(), 0, 0
         for first, part in _parts(lines):
             done = ask("POST", f"{_RECORDS}/import", params={"first": first}, content=part)
@@ -73,7 +73,7 @@ class FarmRecords:
             yield Imported(added, known)
 
     def prune(self, request: Mapping[str, Any]) -> Iterator[int]:
-        """Yields how many have gone after each step."""
+        """Yield how many have gone after each step."""
         return self._in_steps("prune", request)
 
     def drop(self, device: str, since: float | None) -> Iterator[int]:
@@ -91,7 +91,7 @@ class FarmRecords:
                 return
 
     def _asker(self) -> Call:
-        """Asks again what is safe to repeat, once something has been answered."""
+        """Ask again what is safe to repeat, once something has been answered."""
         patience = Patience(self._patience_s)
 
         def ask(method: str, path: str, params: Mapping[str, Any] = {}, **request: Any) -> Any:

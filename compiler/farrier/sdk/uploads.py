@@ -100,7 +100,7 @@ class Uploads:
                 patience.sleep_or_raise(error)
 
     def _upload(self, source: _Source) -> None:
-        """Sends what the server lacks of a file, from where an upload stands that broke."""
+        """Send what the server lacks of a file, from where an upload stands that broke."""
         upload = self._begin(source)
         patience = Patience(self._patience_s)
         patience.renew()
@@ -181,7 +181,7 @@ class _Source:
             )
 
     def measure(self, listener: Listener) -> None:
-        """Finds the digest, in one pass that holds a piece at a time."""
+        """Find the digest, in one pass that holds a piece at a time."""
         state, at = hashlib.sha256(), 0
         while piece := self.read(at, _PIECE_BYTES):
             state.update(piece)

@@ -319,7 +319,7 @@ class Space:
         return finalize(self.schedule(decisions).function)
 
     def try_default(self) -> None:
-        """Makes the schedule of the default, which `schedule` returns once; raises as that does."""
+        """Make the schedule of the default, which `schedule` returns once; raise as that does."""
         decisions = self.default()
         self._tried = decisions, self.schedule(decisions)
 
@@ -336,7 +336,7 @@ class Space:
         return schedule
 
     def remember(self, decisions: Decisions, trace: str) -> None:
-        """Takes the trace of a candidate that was scheduled elsewhere."""
+        """Take the trace of a candidate that was scheduled elsewhere."""
         self._traces[self.row(decisions).tobytes()] = trace
 
     def trace(self, decisions: Decisions) -> str:

@@ -105,8 +105,8 @@ class Loaded(Protocol):
 
     @property
     def entry(self) -> Callable[[Any, int], int]:
-        """Runs the model: takes the addresses of its arguments, as a ctypes array, and `context`;
-        returns 0, a positive code for a failure, or -1 - n where check n of the manifest failed."""
+        """Run the model: take the addresses of its arguments, as a ctypes array, and `context`;
+        return 0, a positive code for a failure, or -1 - n where check n of the manifest failed."""
         ...
 
     @property
@@ -119,7 +119,7 @@ class Loaded(Protocol):
         ...
 
     def close(self) -> None:
-        """Ends its threads and lets go of its memory."""
+        """End its threads and let go of its memory."""
         ...
 
 
@@ -162,7 +162,7 @@ class Backend(Protocol):
         ...
 
     def runner(self) -> Runner:
-        """Measures its code on this machine."""
+        """Measure its code on this machine."""
         ...
 
     def load(self, library: bytes, entry: str, threads: int) -> Loaded:
@@ -253,7 +253,7 @@ class Backend(Protocol):
         threads: int,
         beside: Any = None,
     ) -> Plan:
-        """Places the memory of a model, with room for `threads` threads and for every core of the
+        """Place the memory of a model, with room for `threads` threads and for every core of the
         target. `kernels` are by task key; constants and sizes are placed beside those of the
         plan `beside`."""
         ...
@@ -265,7 +265,7 @@ class Backend(Protocol):
         target: Target,
         hot: Mapping[tuple[int, ...], Any],
     ) -> LinkedModel:
-        """Links a model's kernels, and packs its parameters. `hot` are plans of the same model,
+        """Link a model's kernels, and pack its parameters. `hot` are plans of the same model,
         each beside the one before, for single sizes of its dims."""
         ...
 

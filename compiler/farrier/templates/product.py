@@ -79,12 +79,12 @@ class Product:
         return self.w.scope is MemoryScope.CONSTANT
 
     def pack(self, schedule: Schedule, width: int) -> None:
-        """Lays constant weights out in panels of `width` columns: within one, step after step."""
+        """Lay constant weights out in panels of `width` columns: within one, step after step."""
         panels = PhysicalDim(1, width), PhysicalDim(0), PhysicalDim(1, 1, width)
         schedule.transform_layout(self.w.name, Layout(panels))
 
     def loops(self, schedule: Schedule) -> Loops:
-        """Takes the sums apart from the output, and makes f one expression."""
+        """Take the sums apart from the output, and make f one expression."""
         first, *after = self.stages
         assert isinstance(first.body, Reduce)
         output, sums = self.stages[-1], first.buffer.name

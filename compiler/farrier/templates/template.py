@@ -55,7 +55,7 @@ class Template(abc.ABC):
 
     @abc.abstractmethod
     def schedule(self, problem: Problem, schedule: Schedule, decisions: Decisions) -> None:
-        """Applies primitives to `schedule`, the naive loop nests. What it raises rejects the
+        """Apply primitives to `schedule`, the naive loop nests. What it raises rejects the
         candidate."""
 
 

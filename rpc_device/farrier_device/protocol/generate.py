@@ -1,4 +1,4 @@
-"""Writes the code that protoc generates from `device.proto`.
+"""Write the code that protoc generates from `device.proto`.
 
     python -m farrier_device.protocol.generate
 
@@ -16,7 +16,7 @@ FILES = ("device_pb2.py", "device_pb2.pyi", "device_pb2_grpc.py")
 
 
 def generate(target: Path) -> None:
-    """Writes FILES to `target`/farrier_device/protocol. Raises RuntimeError if protoc refuses."""
+    """Write FILES to `target`/farrier_device/protocol. Raises RuntimeError if protoc refuses."""
     import grpc_tools
     from grpc_tools import protoc
 

@@ -80,7 +80,7 @@ class AroundReference:
         begin: int,
         index: int,
     ) -> None:
-        """Measures a candidate once more, alone, that failed in a process where others had run from
+        """Measure a candidate once more, alone, that failed in a process where others had run from
         `begin` on; and those, where it was not to blame."""
         if results[index].status is Status.OK or begin == index:
             return

@@ -1,4 +1,4 @@
-"""Races a compiled model with another engine on the same machine, round by round.
+"""Race a compiled model with another engine on the same machine, round by round.
 
 The engine has a process of its own (`farrier_device.rival`), which is stopped while it is not its
 turn: engines keep threads spinning after a run. Whatever the engine does, that it cannot read the
@@ -68,7 +68,7 @@ class Engines:
     secrets: tuple[Path, ...] = ()
 
     def clear(self) -> None:
-        """Removes what a process that was killed left in the folder."""
+        """Remove what a process that was killed left in the folder."""
         if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
 

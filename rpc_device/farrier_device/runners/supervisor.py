@@ -1,4 +1,4 @@
-"""Keeps a measurement child at work on a batch, and replaces it when a candidate takes it down."""
+"""Keep a measurement child at work on a batch, and replace it when a candidate takes it down."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Supervisor:
         *,
         fresh: bool = False,
     ) -> Run:
-        """Measures the candidates; `fresh` asks for a child that has run nothing. Raises
+        """Measure the candidates; `fresh` asks for a child that has run nothing. Raises
         SandboxError, CancelledError."""
         if fresh:
             self._end()
@@ -217,7 +217,7 @@ def _most_bytes(request: MeasureRequest) -> int:
 
 
 def _await(sock: socket.socket, deadline: float, cancelled: threading.Event) -> None:
-    """Waits until the child says something. Raises TimeoutError, CancelledError."""
+    """Wait until the child says something. Raises TimeoutError, CancelledError."""
     poll = select.poll()
     poll.register(sock, select.POLLIN)
     while not cancelled.is_set():

@@ -184,7 +184,7 @@ def _shown_to(viewer: Viewer, farm: Farm, views: list[HappeningView]) -> list[Ha
 
 @router.post("/{device_id}/release", responses=documented(404, 503))
 def release_device(device_id: DeviceId, farm: FarmDep) -> DeviceView:
-    """Ends a device's quarantine: whoever looked after it says that it measures well again."""
+    """End a device's quarantine: whoever looked after it says that it measures well again."""
     return DeviceView.of(farm.devices.release(device_id))
 
 

@@ -313,7 +313,7 @@ def submit_job(
         ),
     ] = "",
 ) -> JobView:
-    """Queues a compilation; durable once answered. A request that is repeated with its key gets its
+    """Queue a compilation; durable once answered. A request that is repeated with its key gets its
     job, whatever has become of the model, of the devices or of the queue since. 429 where too many
     jobs are queued, of the token's user or of all: `Retry-After` says when to ask again."""
     options = body.options.compile_options()
@@ -388,7 +388,7 @@ def get_job(job: JobDep, access: AccessDep, viewer: ViewerDep) -> JobView:
 
 @router.post("/{job_id}/cancel", responses=documented(404, 409, 503))
 def cancel_job(job_id: JobId, farm: FarmDep, access: AccessDep, viewer: ViewerDep) -> JobView:
-    """Stops the job. Cancelling twice is no error; a job that ended otherwise is: 409."""
+    """Stop the job. Cancelling twice is no error; a job that ended otherwise is: 409."""
     job = farm.cancel(job_id)
     return JobView.seen_by(viewer, job, access.whole(job))
 
@@ -405,7 +405,7 @@ class RollbackRequest(BaseModel):
 def roll_back_job(
     job_id: JobId, body: RollbackRequest, farm: FarmDep, viewer: ViewerDep
 ) -> JobView:
-    """Has the artifact of a job be one of its versions, and stay it: what is added from now on is
+    """Have the artifact of a job be one of its versions, and stay it: what is added from now on is
     listed, and not put into use. Doing so again changes nothing; any version may be named, a newer
     one as well. 404 for a version that there is not."""
     return JobView.seen_by(viewer, farm.jobs.roll_back(job_id, body.to))
@@ -413,7 +413,7 @@ def roll_back_job(
 
 @router.delete("/{job_id}", status_code=204, responses=documented(404, 503))
 def delete_job(job_id: JobId, farm: FarmDep) -> None:
-    """Forgets the job with its events, its artifact and its idempotency key; one that has not ended
+    """Forget the job with its events, its artifact and its idempotency key; one that has not ended
     is cancelled. Artifact and model stay where another job has the same. 404 from then on."""
     farm.delete(job_id)
 

@@ -87,7 +87,7 @@ class ModelView(BaseModel):
 def create_model(
     body: ModelRequest, farm: FarmDep, access: AccessDep, viewer: ViewerDep
 ) -> ModelView:
-    """Makes a model of uploads; durable once answered. 409 names what is missing: upload it, and
+    """Make a model of uploads; durable once answered. 409 names what is missing: upload it, and
     ask again."""
     manifest = body.manifest()
     owns = {sha256: access.owns(viewer, sha256) for sha256 in manifest.blobs()}

@@ -282,7 +282,7 @@ async def import_records(
         int, Query(ge=1, le=MOST, description="number of the body's first line in its file")
     ] = 1,
 ) -> ImportView:
-    """Adds the body's lines, a record each. A record that is there is not added twice, so a body
+    """Add the body's lines, a record each. A record that is there is not added twice, so a body
     may be sent again. 400 names a line that is no record: those before it are added, and nothing
     behind it was looked at."""
     lines = (await request.body()).split(b"\n")
@@ -292,8 +292,8 @@ async def import_records(
 
 @router.post("/prune", responses=documented(400, 503, 507))
 def prune_records(body: PruneRequest, farm: FarmDep, records: RecordsDep) -> PruneView:
-    """Removes records for good, in steps: ask again with `after` until `next` is empty. One that is
-    begun again, after whatever happened, ends what was left."""
+    """Remove records for good, in steps: ask again with `after` until `next` is empty. One that is
+    begun again, after whatever happened, end what was left."""
     pruning, after = body.pruning(), body.after
     done = farm.record_pruning.step(records, pruning, after=after, is_dry=body.dry_run)
     return PruneView(pruned=done.records, next=done.next)

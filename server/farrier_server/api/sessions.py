@@ -54,7 +54,7 @@ class SessionView(BaseModel):
 
 @login.post("", responses=documented(400, 403))
 async def log_in(credentials: Credentials, request: Request, response: Response) -> SessionView:
-    """Opens a session: a cookie that browsers send from then on and show no script. It ends after
+    """Open a session: a cookie that browsers send from then on and show no script. It ends after
     `FARRIER_SESSION_S`, with `DELETE`, or with the token."""
     refuse_other_sites(request)
     authentication: Authentication = request.app.state.authentication
@@ -82,7 +82,7 @@ async def get_session(session: SessionDep, caller: CallerDep, response: Response
 
 @router.delete("", status_code=204, responses=documented(403))
 async def log_out(session: SessionDep, request: Request, farm: FarmDep) -> Response:
-    """Ends the session for good, also for copies of its cookie."""
+    """End the session for good, also for copies of its cookie."""
     await run_in_threadpool(farm.logouts.add, session.id, session.expires - time.time())
     answer = Response(status_code=204)
     answer.delete_cookie(

@@ -125,7 +125,7 @@ async def append_to_upload(
         int, Header(ge=0, le=MOST, description="where the body's bytes begin")
     ],
 ) -> UploadView:
-    """Appends the body. What arrived of a broken connection is kept; ask for the offset and go on.
+    """Append the body. What arrived of a broken connection is kept; ask for the offset and go on.
 
     The byte that fills the upload completes it: the sha256 is checked, and the upload's id is
     forgotten. Bytes with another digest are dropped: 422, begin again.

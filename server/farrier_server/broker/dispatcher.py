@@ -44,7 +44,7 @@ class Dispatcher:
         self._stopping = False
 
     async def run(self) -> None:
-        """Wakes waiting devices until it is cancelled."""
+        """Wake waiting devices until it is cancelled."""
         loop = asyncio.get_running_loop()
         newest, swept, silent = "", float("-inf"), False
         while True:
@@ -104,13 +104,13 @@ class Dispatcher:
             waiter.awake.set()
 
     def stop(self) -> None:
-        """Ends all waits."""
+        """End all waits."""
         self._stopping = True
         for waiter in self._waiting.values():
             waiter.awake.set()
 
     async def close(self) -> None:
-        """Waits until what callers left behind is in its queue again."""
+        """Wait until what callers left behind is in its queue again."""
         await asyncio.gather(*self._handing_back)
 
     @contextlib.contextmanager
@@ -142,7 +142,7 @@ class Dispatcher:
         waiter.queues = ()
 
     def _wake_one(self, queue: str) -> None:
-        """Has the device that has waited longest look for a batch of a queue."""
+        """Have the device that has waited longest look for a batch of a queue."""
         line = self._lines.get(queue)
         if line:
             waiter = next(iter(line))

@@ -217,7 +217,7 @@ class BrokerService(device_pb2_grpc.BrokerServicer):
 
 @contextlib.asynccontextmanager
 async def _answering(context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[None]:
-    """Turns errors into statuses; a defect is logged here and told without its words."""
+    """Turn errors into statuses; a defect is logged here and told without its words."""
     try:
         yield
     except grpc.aio.AbortError:

@@ -80,7 +80,7 @@ class Broker:
         return f"{self._host}:{port}"
 
     async def stop(self) -> None:
-        """Answers the calls under way, waits for work included, and takes no more."""
+        """Answer the calls under way, wait for work included, and take no more."""
         self._dispatcher.stop()
         await self._server.stop(GRACE_S)
         self._dispatching.cancel()
@@ -102,7 +102,7 @@ class Broker:
 def run(
     settings: Settings, host: str, port: int, ready: Callable[[str], None] | None = None
 ) -> None:
-    """Serves until SIGTERM or SIGINT."""
+    """Serve until SIGTERM or SIGINT."""
     exposure.secure(settings, host)  # refused before anything is opened
     farm = Farm.open(settings)
     try:

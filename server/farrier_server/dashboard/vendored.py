@@ -81,7 +81,7 @@ def complaints(folder: Path = FOLDER) -> list[str]:
 
 
 def fetch(folder: Path) -> None:
-    """Writes the files of the pinned packages to a folder."""
+    """Write the files of the pinned packages to a folder."""
     for package in packages():
         with tempfile.TemporaryDirectory() as scratch:
             command = ["npm", "pack", "--silent", f"{package.name}@{package.version}"]
@@ -97,7 +97,7 @@ def fetch(folder: Path) -> None:
 
 
 def _write_hashes() -> None:
-    """Writes the hashes of the files that are there to the manifest."""
+    """Write the hashes of the files that are there to the manifest."""
     manifest: list[dict[str, Any]] = json.loads(MANIFEST.read_text())
     for package in manifest:
         for path, file in package["files"].items():

@@ -89,7 +89,7 @@ def by_code(data, feeds):
 
 
 def same(results, expected, tolerance=1e-5, steps=0):
-    """Holds results to what is expected: floats to a share of the range, integers to `steps`."""
+    """Hold results to what is expected: floats to a share of the range, integers to `steps`."""
     assert len(results) == len(expected)
     for got, want in zip(results, expected, strict=True):
         assert got.dtype == want.dtype

@@ -26,7 +26,7 @@ class Product:
     report: Mapping[str, Any]
 
     def hand_over(self, line: Line, tell: Callable[[int, dict[str, Any]], None]) -> None:
-        """Has `tell` say it, as an open file and its report. Raises StorageError, and what `tell`
+        """Have `tell` say it, as an open file and its report. Raises StorageError, and what `tell`
         does."""
         with tempfile.TemporaryFile(buffering=0) as file:
             once_there_is_room(

@@ -21,7 +21,7 @@ _CAST_NAMES |= {"BOOL": 9, "FLOAT16": 10, "DOUBLE": 11, "UINT32": 12, "UINT64": 
 
 
 def upgrade(node: RawNode, opset: int, scope: ImportScope) -> None:
-    """Changes `node` into the form of opset 7."""
+    """Change `node` into the form of opset 7."""
     attrs = node.attrs
     if node.op in _BROADCASTING:
         _align(node, scope)

@@ -34,7 +34,7 @@ def captures_of(regions: Sequence[Region], scope: Regions) -> tuple[Value, ...]:
 
 
 def bind(names: Sequence[str], entries: Sequence[Entry], scope: Regions) -> None:
-    """Names what is returned; a node may leave out the last outputs."""
+    """Name what is returned; a node may leave out the last outputs."""
     if len(entries) < len(names):
         raise Mismatch(f"it has {len(names)} outputs, and its graph returns {len(entries)}")
     for name, entry in zip(names, entries, strict=False):

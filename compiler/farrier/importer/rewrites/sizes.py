@@ -75,7 +75,7 @@ def expand(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 def sized(
     node: RawNode, scope: ImportScope, position: int, bounds: Sequence[Extent | None] = ()
 ) -> None:
-    """Makes an operand of sizes dims, where it is known only at run time."""
+    """Make an operand of sizes dims, where it is known only at run time."""
     name = node.input(position)
     if name and scope.data(name) is None:
         node.inputs[position] = scope.constant(scope.sizes(name, bounds))

@@ -32,7 +32,7 @@ def codes(scope: Regions, name: str) -> str:
 
 
 def bind_strings(scope: Regions, name: str, codes: str) -> None:
-    """Makes `name` the strings of these code points."""
+    """Make `name` the strings of these code points."""
     entry = scope.entry(codes)
     assert isinstance(entry, Value)
     scope.bind(name, Strings(entry))

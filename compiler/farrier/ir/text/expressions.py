@@ -1,4 +1,4 @@
-"""Reads scalar expressions."""
+"""Read scalar expressions."""
 
 from __future__ import annotations
 

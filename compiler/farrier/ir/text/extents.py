@@ -1,4 +1,4 @@
-"""Reads extents. Apart from the rest, because it is all that loading an artifact asks for."""
+"""Read extents. Apart from the rest, because it is all that loading an artifact asks for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads loop functions."""
+"""Read loop functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads graphs."""
+"""Read graphs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads tensor programs."""
+"""Read tensor programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads dtypes, declarations of dims, tensor types, layouts and buffers."""
+"""Read dtypes, declarations of dims, tensor types, layouts and buffers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Joins compiled kernels into one model: packed parameters, planned memory, one entry point."""
+"""Join compiled kernels into one model: packed parameters, planned memory, one entry point."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def plan(
     threads: int,
     beside: Plan | None = None,
 ) -> Plan:
-    """Places the memory of `program`, with room for `threads` threads and for every core of the
+    """Place the memory of `program`, with room for `threads` threads and for every core of the
     target. `kernels` are by task key; constants and sizes are placed beside those of the plan
     `beside`."""
     most = max(threads, target.cores)
@@ -148,7 +148,7 @@ def assemble(
     target: Target,
     hot: Mapping[tuple[int, ...], Plan] | None = None,
 ) -> LinkedModel:
-    """Links a model's kernels, and packs its parameters. `hot` are plans of the same model, each
+    """Link a model's kernels, and pack its parameters. `hot` are plans of the same model, each
     beside the one before, for single sizes of its dims; what is recorded of calls is the first
     one's."""
     hot = hot or {}

@@ -45,7 +45,7 @@ class Program:
         return symbol in self.kernels or symbol in self.entries
 
     def run(self, symbol, addresses):
-        """Calls a kernel or an entry with the addresses of its arguments."""
+        """Call a kernel or an entry with the addresses of its arguments."""
         if symbol in self.kernels:
             self._run_kernel(self.kernels[symbol], addresses)
             return

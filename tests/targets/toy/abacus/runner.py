@@ -1,4 +1,4 @@
-"""Measures by running: beads neither crash nor hang."""
+"""Measure by running: beads neither crash nor hang."""
 
 from __future__ import annotations
 

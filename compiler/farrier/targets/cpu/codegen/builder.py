@@ -97,7 +97,7 @@ class Builder:
         return f"{prefix}{self._count}"
 
     def emit(self, instruction: str) -> str:
-        """Appends an instruction that has a result; returns the result's name."""
+        """Append an instruction that has a result; return the result's name."""
         self._count += 1
         name = f"%v{self._count}"
         self.lines.append(f"  {name} = {instruction}")
@@ -111,7 +111,7 @@ class Builder:
         return name
 
     def put(self, line: str) -> None:
-        """Appends an instruction without a result."""
+        """Append an instruction without a result."""
         self.lines.append(f"  {line}")
 
     def start_block(self, label: str) -> None:

@@ -33,7 +33,7 @@ class Captures:
         self._size = 0
 
     def attach(self, bindings: Bindings, memory: Memory, registers: Registers) -> None:
-        """Lets the body see the variables, buffers and registers around it."""
+        """Let the body see the variables, buffers and register around it."""
         bindings.constants.update(self._bindings.constants)
         bindings.dynamic = _Lazy(
             self._bindings.dynamic, lambda found: (0, self._take("i64", found[1]))
@@ -42,7 +42,7 @@ class Captures:
         registers.tiles = _Lazy(self._registers.tiles, self._tile)
 
     def store(self) -> str:
-        """Allocates and fills the context; returns its pointer."""
+        """Allocate and fill the context; return its pointer."""
         if not self._places:
             return "null"
         size = -(-self._size // _SLOT_BYTES) * _SLOT_BYTES

@@ -213,7 +213,7 @@ class _Emitter:
         self._store_value(stmt, value)
 
     def _store_value(self, stmt: Store, value: Value) -> None:
-        """Stores a value of the buffer's dtype."""
+        """Store a value of the buffer's dtype."""
         if stmt.buffer.scope is MemoryScope.REGISTER:
             self._store_register(stmt, value)
         else:
@@ -226,7 +226,7 @@ class _Emitter:
         return self.memory.is_invariant(stmt)
 
     def _store_scalar(self, stmt: Store, op: BinaryOp, total: Value) -> None:
-        """Joins a horizontal reduction with the old value of its element."""
+        """Join a horizontal reduction with the old value of its element."""
         guard, self.memory.guard = self.memory.guard, None
         old = self.expressions.evaluate(self.module.old(stmt))
         value = binary(self.b, op, old, total)
@@ -446,7 +446,7 @@ class _Emitter:
         return [(name, at, piece) for name, tile in tiles.items() for at, piece in tile.items()]
 
     def _renamed(self, carried: list[tuple[str, int, Piece]]) -> list[str]:
-        """Gives each carried piece the name that it has within the loop."""
+        """Give each carried piece the name that it has within the loop."""
         results = []
         for name, number, piece in carried:
             result = f"%{self.b.fresh('acc')}"
@@ -468,7 +468,7 @@ class _Emitter:
         return phis
 
     def _parallel(self, loop: For) -> None:
-        """Outlines the body; here, fills the context and hands both to the pool."""
+        """Outline the body; here, fill the context and hand both to the pool."""
         written = self.module.stored(loop.body) & self.registers.tiles.keys()
         if written:
             raise CompilerError(
@@ -559,7 +559,7 @@ class _Emitter:
     # -- intrinsics
 
     def _intrinsic(self, stmt: Intrinsic) -> None:
-        """Loads the tiles, lets the intrinsic write its instructions, stores the output tile."""
+        """Load the tiles, let the intrinsic write its instructions, store the output tile."""
         call, bindings = self.module.tile_call(stmt), self.bindings
         if isinstance(call, RowsCall):
             self._rows_intrinsic(call)

@@ -286,7 +286,7 @@ class _Driver:
                     self._repeat(step)
 
     def _call(self, step: Call) -> None:
-        """Fills the argument array, calls, and leaves on a failure."""
+        """Fill the argument array, calls, and leave on a failure."""
         number = next(self._count)
         call = self._placement.calls[step.outputs[0].name]
         for position, extent in enumerate(step.needed):
@@ -333,7 +333,7 @@ class _Driver:
             self._tell(value, self._returned[symbol])
 
     def _tell(self, value: str, position: int) -> None:
-        """Leaves a size where the caller finds it."""
+        """Leave a size where the caller finds it."""
         base = self._base(self._sizes_at)
         at = self._new(f"getelementptr i64, ptr {base}, i64 {position}")
         self._put(f"store i64 {value}, ptr {at}, align 8")
@@ -482,7 +482,7 @@ class _Driver:
                 return self._extent(extent)
 
     def _name_what_changes(self, loop: Repeat, number: int) -> None:
-        """Tells the steps of a body under which names they find what its iterations change."""
+        """Tell the steps of a body under which names they find what its iterations change."""
         for position, one in enumerate(loop.carried):
             self._pointers[one.current.name] = f"%current{number}.{position}"
             self._pointers[one.next.name] = f"%next{number}.{position}"
@@ -590,6 +590,6 @@ class _Driver:
         self.code.append(f"  {line}")
 
     def _open(self, label: str) -> None:
-        """Begins the block `label`."""
+        """Begin the block `label`."""
         self.code.append(f"{label}:")
         self._block = label

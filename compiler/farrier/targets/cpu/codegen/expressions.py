@@ -85,7 +85,7 @@ class Expressions:
         self._operators: dict[int, tuple[Expr, Maker]] = {}
 
     def close(self) -> None:
-        """Forgets everything, once the function is text. These objects refer to one another: of
+        """Forget everything, once the function is text. These objects refer to one another: of
         who compiles without the garbage collector each kernel would take half a MB for good."""
         for one in (self.indices, self.memory, self):
             vars(one).clear()

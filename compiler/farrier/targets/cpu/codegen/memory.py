@@ -48,7 +48,7 @@ class Memory:
         self._evicted: set[tuple[object, ...]] = set()  # since the last fence in this block
 
     def bind(self, name: str, pointer: str) -> None:
-        """Says where a buffer begins."""
+        """Say where a buffer begins."""
         self.bases[name] = pointer
         self.forget(name)
 
@@ -59,7 +59,7 @@ class Memory:
             raise CompilerError(f"buffer {buffer.name} is used outside its Alloc") from None
 
     def forget(self, name: str | None = None) -> None:
-        """Drops remembered loads, of one buffer or all: at a store, and where a block starts."""
+        """Drop remembered loads, of one buffer or all: at a store, and where a block starts."""
         if name is None:
             self._recent.clear()
             self._evicted.clear()
@@ -138,7 +138,7 @@ class Memory:
         return self._remembered((buffer.name, pointer, const, pitch, shape), load)
 
     def store_rows(self, operand: RowsOperand, value: str) -> None:
-        """Stores a whole register of rows."""
+        """Store a whole register of rows."""
         at, pitch = self._at(operand.buffer, *self._first_row(operand)), operand.pitch
         shape = operand.rows, operand.row_bytes
         operand.registers.store(self.b, *shape, at, self.indices.size(pitch), value)
@@ -175,7 +175,7 @@ class Memory:
         return first is not None and first[0].stride == DType.I32.nbytes
 
     def store_group(self, node: Store, loop: str, value: Value) -> None:
-        """Stores what all iterations of a loop do, an i32 a lane; `is_group` holds of them."""
+        """Store what all iterations of a loop do, an i32 a lane; `is_group` holds of them."""
         self.bindings.constants[loop] = 0
         offset, const = self._place(node).resolve()
         del self.bindings.constants[loop]
@@ -196,7 +196,7 @@ class Memory:
         return value
 
     def _make_room(self, key: tuple[object, ...], spread: bool) -> None:
-        """Forgets the load that was used longest ago if there is no register for one more.
+        """Forget the load that was used longest ago if there is no register for one more.
 
         LLVM would make a load early that it finds to be the same as one that is forgotten, or a
         vector that neighbours an earlier one, keep its value for all that time, and spill: a fence
@@ -214,7 +214,7 @@ class Memory:
             self._evicted.clear()
 
     def store(self, node: Store, value: Value) -> None:
-        """Stores a value of the buffer's dtype, in a vectorized loop one element a lane."""
+        """Store a value of the buffer's dtype, in a vectorized loop one element a lane."""
         buffer = node.buffer
         offset, const = self._place(node).resolve()
         size = buffer.dtype.nbytes

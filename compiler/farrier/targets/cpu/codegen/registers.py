@@ -100,7 +100,7 @@ class Registers:
         return None
 
     def write(self, name: str, first: int, piece: Piece) -> None:
-        """Sets the elements of `piece`; older pieces that reach beyond it are split."""
+        """Set the elements of `piece`; older pieces that reach beyond it are split."""
         tile = self.tiles[name]
         old = tile.get(first)
         if old is None or old.width != piece.width or old.stride != piece.stride:
@@ -108,7 +108,7 @@ class Registers:
         tile[first] = piece
 
     def divide_like(self, pieces: Tiles) -> None:
-        """Divides what is held now as `pieces` are, so that both can meet piece by piece."""
+        """Divide what is held now as `pieces` are, so that both can meet piece by piece."""
         for name, tile in pieces.items():
             for first, (old, width, stride) in tile.items():
                 held = self.tiles[name].get(first)
@@ -130,7 +130,7 @@ class Registers:
         return None
 
     def _clear(self, tile: dict[int, Piece], first: int, piece: Piece) -> None:
-        """Removes the elements of `piece`; what remains of older pieces is split into elements."""
+        """Remove the elements of `piece`; what remains of older pieces is split into elements."""
         wanted = piece.elements(first)
         for start, old in list(tile.items()):
             elements = old.elements(start)

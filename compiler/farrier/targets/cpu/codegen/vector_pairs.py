@@ -89,7 +89,7 @@ def _read(lines: Sequence[str]) -> _Block:
 def _follow(
     number: int, address: _Address, alone: dict[str, tuple[int, int]], moves: dict[int, int]
 ) -> None:
-    """Has a load move behind that of the vector before it, where that is near and alone."""
+    """Have a load move behind that of the vector before it, where that is near and alone."""
     before, place = alone.pop(address.pointer, (None, 0))
     if before is None or address.displacement - before != _VECTOR_BYTES or number > place + _SOON:
         alone[address.pointer] = address.displacement, number

@@ -344,7 +344,7 @@ class _Kernel:
         return schedule
 
     def _tile_rows(self, schedule: Schedule, decisions: Decisions) -> list[str]:
-        """Walks the output in blocks of rows, one row at a time; gives the loops around a block."""
+        """Walk the output in blocks of rows, one row at a time; give the loops around a block."""
         found, loops = self.context, output_loops(self.context)
         split_parts(schedule, loops[found.points[0]], self.rows, decisions, "row")
         schedule.split(loops[found.lane], self.machine.lanes, "vector", "lane")
@@ -368,7 +368,7 @@ class _Kernel:
     def _place_scores(
         self, schedule: Schedule, decisions: Decisions, loop: str, kept: list[Stage]
     ) -> None:
-        """Computes the scores that each iteration of `loop` reads, tile by tile."""
+        """Compute the scores that each iteration of `loop` reads, tile by tile."""
         schedule.compute_at(self.scores.output.buffer.name, loop)
         lanes = self.machine.lanes
         tile_scores(schedule, self.scores, decisions, decisions["score_rows"], lanes)
@@ -377,7 +377,7 @@ class _Kernel:
         self._sum_tile(schedule, self.scores, "score_row")
 
     def _pack_operands(self, schedule: Schedule, decisions: Decisions, loop: str) -> None:
-        """Packs what is packed of keys and values within each iteration of `loop`."""
+        """Pack what is packed of keys and values within each iteration of `loop`."""
         if self.packs:
             panel = decisions["score_vectors"] * self.machine.lanes
             keys = self.program.stage(PACKED)
@@ -392,7 +392,7 @@ class _Kernel:
         return TiledSum.of(found, self.machine, (found.points[0], ""), prefix, grouping)
 
     def _sum_tile(self, schedule: Schedule, found: Contraction, loop: str) -> None:
-        """Moves a product into the registers of a tile."""
+        """Move a product into the registers of a tile."""
         schedule.compute_at(found.stage.buffer.name, loop)
         schedule.set_scope(found.stage.buffer.name, MemoryScope.REGISTER)
         tiled = self._sum(found)

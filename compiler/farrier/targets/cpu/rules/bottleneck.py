@@ -358,7 +358,7 @@ class _Kernel:
         return TiledSum.of(found, self.machine, tiled, f"{name}_", grouping)
 
     def _place_sum(self, schedule: Schedule, found: Contraction, loop: str, unroll: int) -> None:
-        """Sums a tile of points in registers within each iteration of `loop`."""
+        """Sum a tile of points in registers within each iteration of `loop`."""
         name = found.stage.buffer.name
         schedule.compute_at(name, loop)
         schedule.set_scope(name, MemoryScope.REGISTER)
@@ -367,7 +367,7 @@ class _Kernel:
     def _split_strips(
         self, schedule: Schedule, loops: list[str], decisions: Decisions
     ) -> list[str]:
-        """Splits the lines of the output [n, c, y, x] into strips; `loops` goes on within one.
+        """Split the lines of the output [n, c, y, x] into strips; `loops` goes on within one.
         Gives the loops around."""
         lines = decisions["lines"]
         if self._is_static:
@@ -417,7 +417,7 @@ class _Kernel:
         schedule.unroll("in_column")
 
     def _tile_expansion(self, schedule: Schedule, decisions: Decisions, kept: list[Stage]) -> None:
-        """Computes the lines of the expanded image, tile by tile, between their padding."""
+        """Compute the lines of the expanded image, tile by tile, between their padding."""
         tile = Tile.of(decisions["expand"])
         loops = [f"{PADDED}_{axis.name}" for axis in self.padded.axes]
         loops = self._between_padding(schedule, loops, 3)
@@ -436,7 +436,7 @@ class _Kernel:
         self._place_sum(schedule, self.expand, "point", decisions["unroll"])
 
     def _between_padding(self, schedule: Schedule, loops: list[str], axis: int) -> list[str]:
-        """Writes the zeros on either side of an axis in nests of their own; gives the loops of the
+        """Write the zeros on either side of an axis in nests of their own; give the loops of the
         nest between them."""
         before, after = map(number, _padding(self.padded, self.expand, axis))
         inside, beyond = _SIDES[axis]
@@ -455,7 +455,7 @@ class _Kernel:
     def _cut(
         self, schedule: Schedule, loops: list[str], axis: int, at: int, name: str
     ) -> list[str]:
-        """Cuts a nest in two along an axis; gives the loops of the second."""
+        """Cut a nest in two along an axis; give the loops of the second."""
         others = loops[:axis] + loops[axis + 1 :]
         schedule.reorder(loops[axis], *others)
         schedule.cut(loops[axis], at, name)

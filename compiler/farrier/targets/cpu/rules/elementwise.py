@@ -144,7 +144,7 @@ class _Kernel:
     def _nest(
         self, schedule: Schedule, stage: Stage, decisions: Decisions, kept: list[Stage]
     ) -> None:
-        """Schedules the nest of one output."""
+        """Schedule the nest of one output."""
         name, lane = stage.buffer.name, innermost_axis(stage)
         outer = [f"{name}_{axis.name}" for axis in stage.axes]
         across = None if kept else self._read_across(schedule, stage)

@@ -280,7 +280,7 @@ class _Kernel:
         schedule.transform_layout(load.buffer.name, layout)
 
     def _tile_output(self, schedule: Schedule, decisions: Decisions) -> list[str]:
-        """Splits the nest that writes the output; gives the loops around a block."""
+        """Split the nest that writes the output; give the loops around a block."""
         found = self.contraction
         prefix = found.output.buffer.name
         loops = {

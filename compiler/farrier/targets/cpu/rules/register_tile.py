@@ -400,7 +400,7 @@ class TileKernel:
         return outer
 
     def _divide_rows(self, schedule: Schedule, loop: str, decisions: Decisions) -> list[str]:
-        """Splits the loop over rows; gives the loops of panels and rows of tiles in their order."""
+        """Split the loop over rows; give the loops of panels and rows of tiles in their order."""
         if decisions["order"] != LoopOrder.PARTS:
             schedule.split(loop, decisions["rows"], "row", "in_row")
             return ["panel", "row"] if decisions["order"] == LoopOrder.PANELS else ["row", "panel"]

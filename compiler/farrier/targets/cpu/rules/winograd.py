@@ -330,7 +330,7 @@ class _Kernel:
     def _keep_tile(
         self, schedule: Schedule, stage: Stage, loop: str, order: tuple[str, str]
     ) -> None:
-        """Computes one tile of a transform's first half as values, one vector of channels."""
+        """Compute one tile of a transform's first half as values, one vector of channels."""
         name = stage.buffer.name
         schedule.compute_at(name, loop)
         schedule.set_scope(name, MemoryScope.REGISTER)
@@ -362,7 +362,7 @@ class _Kernel:
         return self._sum.order(schedule, decisions["unroll"])
 
     def _lay_out_tiles(self, schedule: Schedule, decisions: Decisions) -> None:
-        """Lays the transformed inputs and the products [n, c, t, i, j] out point by point."""
+        """Lay the transformed inputs and the products [n, c, t, i, j] out point by point."""
         width, chunk = self.machine.lanes, self._chunk(decisions)
         channels = decisions["vectors"] * decisions["panels"]
         batch = 1 if decisions["fused"] else self.extent("n")

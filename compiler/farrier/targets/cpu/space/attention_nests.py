@@ -40,7 +40,7 @@ def output_loops(found: Contraction) -> dict[str, str]:
 
 
 def split_parts(schedule: Schedule, row: str, rows: int, decisions: Decisions, inner: str) -> None:
-    """Splits the loop `row` over query rows into parts, blocks and `inner`."""
+    """Split the loop `row` over query rows into parts, blocks and `inner`."""
     block, parts = np.array([decisions["block"]]), np.array([decisions["parts"]])
     schedule.split(row, int(part_rows(rows, block, parts)[0]), "part", "in_part")
     schedule.split("in_part", decisions["block"], "block", inner)

@@ -11,7 +11,7 @@ from farrier.space.operations import reads_of
 
 
 def inline_once(schedule: Schedule, stages: Sequence[Stage]) -> list[Stage]:
-    """Inlines every stage but the last that is read at one place, and returns the others, in order,
+    """Inline every stage but the last that is read at one place, and return the others, in order,
     for `keep_values`. Call it before loops are split."""
     kept = []
     for stage in stages[:-1]:
@@ -23,7 +23,7 @@ def inline_once(schedule: Schedule, stages: Sequence[Stage]) -> list[Stage]:
 
 
 def keep_values(schedule: Schedule, stages: Iterable[Stage], loop: str, lane_axis: int) -> None:
-    """Computes what several expressions read once, as values, within `loop`, whose body is a vector
+    """Compute what several expressions read once, as values, within `loop`, whose body is a vector
     along the axis at `lane_axis`. The last stage is placed first: it reads the others."""
     for stage in reversed(list(stages)):
         schedule.compute_at(stage.buffer.name, loop)

@@ -23,13 +23,13 @@ def exact_extents(function: Function) -> dict[str, Extent]:
 
 
 def run_parallel(schedule: Schedule, loops: Sequence[str]) -> None:
-    """Shares the iterations of `loops`, which stand directly within one another, outermost first,
+    """Share the iterations of `loops`, which stand directly within one another, outermost first,
     among the threads; from one that cannot be joined on, each thread runs them whole."""
     schedule.parallel(_join(schedule, _joinable(schedule.function, loops)))
 
 
 def share(schedule: Schedule, loops: Sequence[str], threads: int) -> None:
-    """Runs in parallel the fewest of `loops`, outermost first, that balance well."""
+    """Run in parallel the fewest of `loops`, outermost first, that balance well."""
     extents = loop_extents(schedule.function)
     count, used = 1, 0
     while used < len(loops) and count < _CHUNKS * threads:
@@ -49,7 +49,7 @@ def _joinable(function: Function, loops: Sequence[str]) -> Sequence[str]:
 
 
 def _join(schedule: Schedule, loops: Sequence[str]) -> str:
-    """Fuses loops into one."""
+    """Fuse loops into one."""
     joined = loops[0]
     for loop in loops[1:]:
         joined = schedule.fuse(joined, loop, f"{joined}_{loop.rpartition('_')[2]}")

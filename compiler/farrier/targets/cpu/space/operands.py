@@ -120,7 +120,7 @@ def pack_lane_operand(
 
 
 def pack(schedule: Schedule, stage: Stage, width: int) -> None:
-    """Puts the nest of a packed operand on vectors: turned in squares of `width` elements where
+    """Put the nest of a packed operand on vectors: turned in squares of `width` elements where
     neighbours in its source lie along another axis, else a vector of lanes at a time, so that the
     cache lines which it takes its elements from serve the next vectors too."""
     assert isinstance(stage.body, Load)
@@ -139,7 +139,7 @@ def pack(schedule: Schedule, stage: Stage, width: int) -> None:
 
 
 def pack_groups(schedule: Schedule, stage: Stage, width: int, grouping: Neighbours) -> None:
-    """Puts the nest of an operand that is packed in groups on vectors of `width` groups."""
+    """Put the nest of an operand that is packed in groups on vectors of `width` groups."""
     *others, along = (f"{stage.buffer.name}_{axis.name}" for axis in stage.axes)
     at = group_axis(stage, grouping)
     chunk, lanes = schedule.split(along, width)

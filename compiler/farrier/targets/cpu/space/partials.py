@@ -11,7 +11,7 @@ from farrier.targets.cpu.space.nests import exact_extents
 
 
 def reduce_on_lanes(schedule: Schedule, stage: Stage, width: int, partials: int) -> None:
-    """Puts the lanes of `partials` vectors along the axis that a reduction reads contiguously,
+    """Put the lanes of `partials` vectors along the axis that a reduction reads contiguously,
     where it does: partial results, in registers, that are joined at the end.
 
     before:  for i: for r:  sum[i] = sum[i] + x[i, r]

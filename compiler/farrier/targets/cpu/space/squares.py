@@ -15,7 +15,7 @@ SMALLEST = 4  # the least extents that are turned as squares of vectors
 def turn_squares(
     schedule: Schedule, stage: Stage, across: str, lane: str, buffers: Sequence[Buffer], width: int
 ) -> list[str]:
-    """Walks the nest of `stage`, which stores along the axis `lane`, in squares `width` wide: of
+    """Walk the nest of `stage`, which stores along the axis `lane`, in squares `width` wide: of
     each of `buffers`, which run along the axis `across`, a square's rows are loaded as vectors.
     Gives the loops around the squares, outermost first.
 

@@ -127,8 +127,8 @@ class TiledProduct:
         return multiply, loads, finish
 
     def place(self, schedule: Schedule, loop: str, rows: int, width: int) -> list[str]:
-        """Computes sum and copy whole within `loop`, by tiles of `rows` rows, the copy in rows of
-        `width` lanes; gives the loops over the steps of the reduction, outermost first."""
+        """Compute sum and copy whole within `loop`, by tiles of `rows` rows, the copy in rows of
+        `width` lanes; give the loops over the steps of the reduction, outermost first."""
         total, copy = self.contraction.stage.buffer.name, self.contraction.epilogue[0].buffer.name
         for name in (copy, total):
             schedule.compute_whole_at(name, loop)
@@ -141,7 +141,7 @@ class TiledProduct:
         return steps
 
     def tensorize(self, schedule: Schedule, rows: int) -> None:
-        """Puts instructions in the place of the tiles that `place` made. What the operands are read
+        """Put instructions in the place of the tiles that `place` made. What the operands are read
         from has its layout and its place by then."""
         product = self.product
         schedule.tensorize(f"{self.prefix}zero_row", product.zero_name(rows))
@@ -149,13 +149,13 @@ class TiledProduct:
         schedule.tensorize(f"{self.prefix}copy_row", product.store_name(rows))
 
     def _lay_out_lanes(self, schedule: Schedule, buffer: str, width: int) -> None:
-        """Lets the vectors of a block's results be rows in memory."""
+        """Let the vectors of a block's results be rows in memory."""
         lane, rank = innermost_axis(self.contraction.stage), len(self.contraction.stage.axes)
         if lane != rank - 1:
             schedule.transform_layout(buffer, Layout.blocked(rank, lane, width))
 
     def _order_reduction(self, schedule: Schedule) -> tuple[list[str], str]:
-        """Splits the reduction; gives the loops over its steps, and that within an instruction."""
+        """Split the reduction; give the loops over its steps, and that within an instruction."""
         prefix, (axis, depth) = self.contraction.stage.buffer.name, self.depth
         names = f"{self.prefix}step", f"{self.prefix}product"
         step, within = schedule.split(f"{prefix}_{axis}", depth, *names)
@@ -171,7 +171,7 @@ class TiledProduct:
         steps: Sequence[str] = (),
         product: str = "",
     ) -> None:
-        """Splits one of the block's nests into tiles, with the loops `steps` around them and
+        """Split one of the block's nests into tiles, with the loops `steps` around them and
         `product` within; the loop `short`_row is a whole tile."""
         found, short = self.contraction, f"{self.prefix}{short}"
         line, row = self.tiled

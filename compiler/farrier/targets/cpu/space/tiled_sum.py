@@ -163,7 +163,7 @@ class TiledSum:
         schedule.transform_layout(load.buffer.name, layout)
 
     def compute_at(self, schedule: Schedule, tile: str, panel: str, sizes: tuple[int, int]) -> str:
-        """Moves the sum to where it is taken: each tile, in the loop `tile`, its own, in registers;
+        """Move the sum to where it is taken: each tile, in the loop `tile`, its own, in registers;
         with slices, those of all tiles of `sizes` rows and columns at the start of `panel`, in
         memory. Gives the loop around one tile's sum.
 
@@ -289,7 +289,7 @@ class TiledSum:
         return is_word and neighbours(found, found.broadcast_load, 2 * self.group) == self._inner
 
     def _read_by_lane(self, schedule: Schedule, step: str) -> None:
-        """Has each iteration of `step` read the points of all its steps before them.
+        """Have each iteration of `step` read the points of all its steps before them.
 
         before:  for step:
                      for in_step in 4: for row: for vector:
@@ -321,7 +321,7 @@ class TiledSum:
         schedule.vectorize(loop)
 
     def _read_line(self, schedule: Schedule, loop: str) -> None:
-        """Has each iteration of `loop` read the points of all its taps and columns before them.
+        """Have each iteration of `loop` read the points of all its taps and columns before them.
 
         before:  for row: for vector:
                      for tap in 3: for column in 7: s[row, column] += x[row, column + tap] * w[tap]
@@ -336,7 +336,7 @@ class TiledSum:
     def _read_into_registers(
         self, schedule: Schedule, loop: str, name: str, along: str, lanes: int
     ) -> None:
-        """Has each iteration of `loop` first read what it needs of the points into registers, in
+        """Have each iteration of `loop` first read what it needs of the points into registers, in
         vectors of `lanes` neighbours along an axis of the sum."""
         load = self.contraction.broadcast_load
         lane = next(at for at, index in enumerate(load.indices) if along in variables(index))
