@@ -189,3 +189,10 @@ def test_the_page_on_targets_tells_every_part_of_the_protocol():
     cells = re.findall(r"^\| (`.*?) \|", text[text.index("## Adding") :], re.MULTILINE)
     parts = {name for name in vars(Backend) if not name.startswith("_")}
     assert set(re.findall(r"`(\w+)`", " ".join(cells))) == parts
+
+
+def test_every_file_that_ci_names_exists():
+    paths = re.findall(r"\btests/[\w/]+\.py\b", (ROOT / ".ci/run").read_text())
+    assert paths
+    for path in paths:
+        assert (ROOT / path).exists(), path
