@@ -47,7 +47,7 @@ class Retention:
     def forget(self, job_id: str) -> None:
         """Remove a job with all that is its own: events, idempotency key, batches, builds, the
         listing of its kernels. One that has not ended is cancelled. Its artifact, in all versions,
-        go at once where no other job has the same, unless it is young: then a sweep removes it,
+        goes at once where no other job has the same, unless it is young: then a sweep removes it,
         as it does the model. Raises NotFoundError."""
         job = self._jobs.get(job_id)
         self._jobs.leases_of(job_id).forget(job_id)

@@ -195,7 +195,7 @@ class SandboxedProcess:
         return how
 
     def stop(self) -> None:
-        """Have it stand still with all its threads, and return when it does, or have ended."""
+        """Have it stand still with all its threads, and return when it does, or has ended."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGSTOP)
         with contextlib.suppress(ChildProcessError):

@@ -240,7 +240,7 @@ class Connection(H11Protocol):
         self._close()
 
     def _close(self) -> None:
-        """Close once the client has read what was sent, or have not for `LINGER_S`."""
+        """Close once the client has read what was sent, or has not for `LINGER_S`."""
         self._all.leave(self)
         self.transport.close()
         if self._linger is None:

@@ -78,7 +78,7 @@ def test_inputs_that_are_not_by_name_are_refused(artifact, inputs):
 
 
 def test_what_numpy_makes_of_an_input_lives_until_the_call_is_over():
-    """List and scalars become arrays that only the session knows."""
+    """Lists and scalars become arrays that only the session knows."""
     node = helper.make_node("Neg", ["x"], ["y"])
     x = helper.make_tensor_value_info("x", onnx.TensorProto.INT64, (64,))
     graph = helper.make_graph([node], "neg", [x], [onnx.ValueInfoProto(name="y")])

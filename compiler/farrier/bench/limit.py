@@ -29,7 +29,7 @@ _SAYS_AVX = b"\x31\xc9\x8d\x41\x07"
 
 def limit(package: str, how: Mapping[str, Any], folder: Path) -> str:
     """Limit the engine of `package` as `how` says; to be called before its import. Copies go to
-    `folder`. Says what was done. Raises RuntimeError where a library is not there, or do not ask.
+    `folder`. Says what was done. Raises RuntimeError where a library is not there, or does not ask.
     """
     done = []
     for name, value in how.get("ENVIRONMENT", {}).items():

@@ -188,7 +188,7 @@ def _ratio(own: ScheduledTask, shared: ScheduledTask, dims: Sequence[Extent]) ->
 
 
 def _known_at(variant: Variant, sizes: Mapping[str, int]) -> dict[str, Call]:
-    """Call of the variant, their dims as these sizes make them, by the key of the task that they
+    """Calls of the variant, their dims as these sizes make them, by the key of the task that they
     are then."""
     found: dict[tuple[str, tuple[Extent, ...]], Call] = {}
     for call in variant.calls:

@@ -1,4 +1,4 @@
-"""Tune a model: algorithms in the whole model, then schedule of its kernels.
+"""Tune a model: algorithms in the whole model, then schedules of its kernels.
 
 Within a budget of time, schedules are searched in the model, where one run measures a candidate of
 every kernel (`climb`). A number of trials is spent on kernels alone, and the best of those run in

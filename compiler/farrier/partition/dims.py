@@ -172,7 +172,7 @@ class _Names:
     def define_sizes(self, extents: Iterable[Extent]) -> None:
         """Name each extent of a shape that is a size only for some values of the symbols, as the
         rest of a Split is: the driver computes it, and nothing about it remains to be proved. One
-        that the kernel itself determines has no value before the call, and keep its form."""
+        that the kernel itself determines has no value before the call, and keeps its form."""
         for extent in dict.fromkeys(extents):
             is_free = all(symbol.name not in self._kept for symbol in symbols((extent,)))
             if is_free and not _is_size(self.change(extent)):

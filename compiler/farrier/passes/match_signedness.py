@@ -332,7 +332,7 @@ class _Change:
         return wider
 
     def _joins(self, node: Node) -> bool:
-        """Add what sums lack to the constant that a node adds to them, or take off, and that
+        """Add what sums lack to the constant that a node adds to them, or takes off, and that
         nothing else reads; say whether it is so."""
         if node.op not in ("Add", "Sub") or len(node.inputs) != 2:
             return False

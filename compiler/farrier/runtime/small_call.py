@@ -1,4 +1,4 @@
-"""Call of models with small inputs and outputs, which take less time than their bookkeeping.
+"""Calls of models with small inputs and outputs, which take less time than their bookkeeping.
 
 A forest answers for one row in a microsecond. To look up where a caller's arrays lie, and to make
 new ones for the results and look up these, takes several; to copy a few hundred bytes takes less.

@@ -23,7 +23,7 @@ from farrier.schedule.region import Interval, region
 
 
 def cache_read(function: Function, buffer: str, loop: str, name: str) -> Function:
-    """Copie, at the start of each iteration of `loop`, what that iteration reads of `buffer`.
+    """Copy, at the start of each iteration of `loop`, what that iteration reads of `buffer`.
 
     before:
         @function

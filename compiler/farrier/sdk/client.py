@@ -402,7 +402,7 @@ class Client(Closing):
 
     def listing(self, job_id: str) -> Mapping[str, Any]:
         """Have a worker list the kernels of a job that has succeeded, and return what there is:
-        schedules, share of time, place under the roofline, the graph of their calls. It is done
+        schedules, shares of time, places under the roofline, the graph of their calls. It is done
         once; `kernel_texts` reads a kernel. Raises ConflictError for a job without an artifact."""
         return self._prepared(_job_path(job_id), "listing")
 

@@ -153,7 +153,7 @@ class InspectionView(BaseModel):
 def inspect_model(
     model_id: ModelId, farm: FarmDep, access: AccessDep, viewer: ViewerDep, response: Response
 ) -> InspectionView:
-    """Queue the inspection of a model: 201. One that goes on, or have succeeded, is had again: 200;
+    """Queue the inspection of a model: 201. One that goes on, or has succeeded, is had again: 200;
     one that failed or was cancelled is done anew."""
     is_lent = access.hold_model(viewer, model_id)
     job, is_new = farm.jobs.inspect(model_id, owner=viewer.name, lent=is_lent)

@@ -131,7 +131,7 @@ class KernelTexts(_Part):
 
 @router.post("/{job_id}/listing", status_code=201, responses=documented(403, 404, 409, 429, 503))
 def list_kernels(job: JobDep, farm: FarmDep, response: Response) -> ListingView:
-    """Queue the listing of a compiled model's kernels: 201. One that goes on, or have succeeded, is
+    """Queue the listing of a compiled model's kernels: 201. One that goes on, or has succeeded, is
     had again: 200; one that failed or was cancelled is done anew. 409 for a job that has no
     artifact."""
     listing, is_new = farm.jobs.list_kernels(job, owner=job.owner)

@@ -293,7 +293,7 @@ async def import_records(
 @router.post("/prune", responses=documented(400, 503, 507))
 def prune_records(body: PruneRequest, farm: FarmDep, records: RecordsDep) -> PruneView:
     """Remove records for good, in steps: ask again with `after` until `next` is empty. One that is
-    begun again, after whatever happened, end what was left."""
+    begun again, after whatever happened, ends what was left."""
     pruning, after = body.pruning(), body.after
     done = farm.record_pruning.step(records, pruning, after=after, is_dry=body.dry_run)
     return PruneView(pruned=done.records, next=done.next)

@@ -80,7 +80,7 @@ class Broker:
         return f"{self._host}:{port}"
 
     async def stop(self) -> None:
-        """Answer the calls under way, wait for work included, and take no more."""
+        """Answer the calls under way, waits for work included, and take no more."""
         self._dispatcher.stop()
         await self._server.stop(GRACE_S)
         self._dispatching.cancel()

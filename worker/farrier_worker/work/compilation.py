@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def work(line: Line) -> None:
-    """Measure and verifies on the farm's devices."""
+    """Measure and verify on the farm's devices."""
     if line.order["now"]:
         _in_versions(line)
     else:

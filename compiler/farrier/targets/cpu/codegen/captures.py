@@ -33,7 +33,7 @@ class Captures:
         self._size = 0
 
     def attach(self, bindings: Bindings, memory: Memory, registers: Registers) -> None:
-        """Let the body see the variables, buffers and register around it."""
+        """Let the body see the variables, buffers and registers around it."""
         bindings.constants.update(self._bindings.constants)
         bindings.dynamic = _Lazy(
             self._bindings.dynamic, lambda found: (0, self._take("i64", found[1]))

@@ -286,7 +286,7 @@ class _Driver:
                     self._repeat(step)
 
     def _call(self, step: Call) -> None:
-        """Fill the argument array, calls, and leave on a failure."""
+        """Fill the argument array, call, and leave on a failure."""
         number = next(self._count)
         call = self._placement.calls[step.outputs[0].name]
         for position, extent in enumerate(step.needed):

@@ -1,4 +1,4 @@
-"""Call of tensor intrinsics: each operand tile as a load, the output tile as a store too; tiles of
+"""Calls of tensor intrinsics: each operand tile as a load, the output tile as a store too; tiles of
 rows as an address and a distance."""
 
 from __future__ import annotations

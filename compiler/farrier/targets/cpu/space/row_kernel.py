@@ -341,7 +341,7 @@ def _follow(
     at: Mapping[str, Expr],
     points: dict[str, tuple[Expr, ...]],
 ) -> None:
-    """Add to `points` where `stage`, at the point `at`, read earlier stages, and they others."""
+    """Add to `points` where `stage`, at the point `at`, reads earlier stages, and they others."""
     for axis in reduced_axes(stage):
         at = {**at, axis.name: Var(f"~{axis.name}")}
     change = Substitution(at)
