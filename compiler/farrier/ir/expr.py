@@ -68,6 +68,11 @@ class Buffer:
     def nbytes(self) -> Extent:
         return self.type.nbytes
 
+    @property
+    def is_plain(self) -> bool:
+        """Check whether the elements lie row after row, with nothing around them."""
+        return self.layout is None or self.layout.is_plain
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Axis:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 
 from farrier.ir.dim import Symbol
-from farrier.ir.expr import Axis, Buffer, Expr
+from farrier.ir.expr import Axis, Buffer, Expr, Reduce
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -22,6 +22,16 @@ class Stage:
     buffer: Buffer
     axes: tuple[Axis, ...]
     body: Expr
+
+    @property
+    def reduced_axes(self) -> tuple[Axis, ...]:
+        """The axes of the reduction; none for a stage that reduces nothing."""
+        return self.body.axes if isinstance(self.body, Reduce) else ()
+
+    @property
+    def all_axes(self) -> tuple[Axis, ...]:
+        """The axes of the result, then those of the reduction."""
+        return (*self.axes, *self.reduced_axes)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ def _long_axes(stage: Stage, axes: tuple[Axis, ...]) -> Expr:
         long = tuple(axis for axis in body.axes if axis.extent != 1) or body.axes[:1]
         body = Reduce(body.op, long, body.body)
         kept |= {axis.name for axis in long}
-    return Substitution({a.name: e.index(0) for a in _all_axes(stage) if a.name not in kept}).expr(
+    return Substitution({a.name: e.index(0) for a in stage.all_axes if a.name not in kept}).expr(
         body
     )
 
@@ -105,7 +105,7 @@ class _Links:
         for at, (first, _) in enumerate(itertools.pairwise(stage.axes)):
             self._tie(name, at, name, first.name)
         follows = {first.name: second for first, second in _neighbours(stage)}
-        extents = {axis.name: axis.extent for axis in _all_axes(stage)}
+        extents = {axis.name: axis.extent for axis in stage.all_axes}
         joint: collections.Counter[tuple[str, bool]] = collections.Counter()
         for load in (node for node in walk(stage.body) if isinstance(node, Load)):
             shape = load.buffer.shape
@@ -217,8 +217,7 @@ def _reshaped(buffer: Buffer, runs: _Groups) -> Buffer:
 
 def _is_free(buffer: Buffer) -> bool:
     """Check whether the dimensions of a buffer may be joined."""
-    is_plain = buffer.layout is None or buffer.layout.is_plain
-    return is_plain and buffer.scope is not MemoryScope.CONSTANT
+    return buffer.is_plain and buffer.scope is not MemoryScope.CONSTANT
 
 
 def _buffers(program: TensorProgram) -> list[Buffer]:
@@ -231,12 +230,7 @@ def _rank(buffer: Buffer) -> int:
     return len(buffer.shape)
 
 
-def _all_axes(stage: Stage) -> tuple[Axis, ...]:
-    return (*stage.axes, *(stage.body.axes if isinstance(stage.body, Reduce) else ()))
-
-
 def _neighbours(stage: Stage) -> Iterator[tuple[Axis, Axis]]:
     """Pairs of axes that follow one another, of the result and of the reduction."""
-    terms = stage.body.axes if isinstance(stage.body, Reduce) else ()
-    for axes in (stage.axes, terms):
+    for axes in (stage.axes, stage.reduced_axes):
         yield from itertools.pairwise(axes)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import assert_never
 
+from farrier.ir.dim import typical
 from farrier.ir.expr import (
+    Axis,
     Binary,
     BinaryOp,
     ByteTable,
@@ -25,6 +28,9 @@ from farrier.ir.special import FUNCTIONS
 from farrier.ir.tensor import Stage
 from farrier.ir.walk import walk
 
+# Cycles to join the lanes of one vector of partial results, which is little of a core's work.
+JOIN_CYCLES = 12.0
+
 _SERIES = frozenset(map(UnaryOp, FUNCTIONS))
 _SERIES_COST = 15  # The polynomial of exp takes about fifteen operations.
 _DIVISION_COST = 4  # A division occupies its port about as long as four multiplications.
@@ -35,6 +41,11 @@ def reads_of(buffer: str, stages: Iterable[Stage]) -> int:
     """Return the number of places at which the stages read a buffer."""
     nodes = (node for stage in stages for node in walk(stage.body))
     return sum(isinstance(node, Load) and node.buffer.name == buffer for node in nodes)
+
+
+def count_points(axes: Iterable[Axis]) -> int:
+    """Return the number of points that axes span, where extents are typical."""
+    return math.prod(typical(axis.extent) for axis in axes)
 
 
 def operations(stages: Iterable[Stage]) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from farrier.ir.expr import Buffer, Load, MemoryScope, Reduce, Var
-from farrier.ir.substitute import Substitution
+from farrier.ir.expr import Buffer, Expr, Load, MemoryScope, Reduce, Var
+from farrier.ir.substitute import Indices, Substitution
 from farrier.ir.tensor import Stage, TensorProgram
 
 
@@ -25,6 +25,21 @@ def accumulate(program: TensorProgram, at: int = -1) -> TensorProgram:
     point = tuple(Var(axis.name) for axis in stage.axes)
     copy = Stage(stage.buffer, stage.axes, Load(total.buffer, point))
     return replaced(program, stage, total, copy)
+
+
+def written_out(stage: Stage, reader: Stage) -> Stage:
+    """Return the stage `reader` with the body of `stage` in the place of each read of it.
+
+    before:  t[i] = x[i] * 2        y[j] = t[j + 1]
+    after:   y[j] = x[j + 1] * 2
+    """
+
+    def value(indices: Indices) -> Expr:
+        point = {axis.name: index for axis, index in zip(stage.axes, indices, strict=True)}
+        return Substitution(point).expr(stage.body)
+
+    change = Substitution(reads={stage.buffer.name: value})
+    return dataclasses.replace(reader, body=change.expr(reader.body))
 
 
 def without_halos(program: TensorProgram) -> TensorProgram:

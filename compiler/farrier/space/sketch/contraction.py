@@ -8,7 +8,7 @@ from farrier.space.rewrites import without_halos
 from farrier.space.sketch.access import accesses
 from farrier.space.sketch.fuse_consumer import fuse_consumers
 from farrier.space.sketch.inline import inline
-from farrier.space.sketch.nest import Nest, reduced_axes
+from farrier.space.sketch.nest import Nest
 
 
 def is_wide_contraction(program: TensorProgram, lanes: int) -> bool:
@@ -44,7 +44,7 @@ def _within(expr: Expr) -> Expr:
 
 
 def _is_reused(nest: Nest, total: Stage) -> bool:
-    operands = accesses(total, (*total.axes, *reduced_axes(total)), frozenset())
+    operands = accesses(total, total.all_axes, frozenset())
     return len(operands) > 1 and all(
         any(access.strides[axis] == 0 for axis in nest.long_axes) for access in operands
     )

@@ -19,15 +19,14 @@ import numpy as np
 from farrier.ir.dim import typical
 from farrier.ir.tensor import Stage
 from farrier.space.machine import Machine
-from farrier.space.operations import operations
+from farrier.space.operations import JOIN_CYCLES, operations
 from farrier.space.sketch.access import Access, accesses, lane_costs, moves_with, store
-from farrier.space.sketch.nest import Nest, reduced_axes
+from farrier.space.sketch.nest import Nest
 from farrier.space.sketch.tiling import Tiling
 from farrier.space.space import Estimate, Floats
 
 _TILE = 12.0  # Cycles to begin and end the loops of one tile, by the assembly of small tiles.
 _STEP = 2.0  # Instructions of a loop: its counter, its jump.
-_JOIN = 12.0  # Cycles to join the lanes of one vector of partial sums, as rule `rows` measures.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +72,7 @@ class NestCost:
         """Each sum with its loads, and the extents of its axes [axes]."""
         operands = []
         for total in self.nest.sums:
-            axes = (*total.axes, *reduced_axes(total))
+            axes = total.all_axes
             extents = np.array([max(typical(axis.extent), 1) for axis in axes], np.float64)
             operands.append((total, accesses(total, axes, frozenset()), extents))
         return operands
@@ -116,7 +115,9 @@ class NestCost:
         step = np.maximum(work / machine.fma_ports, loads / machine.load_ports)
         step = np.maximum(step, machine.fma_latency)
         step = np.maximum(step, (work + loads + _STEP) / machine.issue)
-        joins = np.where(tiling.lanes >= spatial, _JOIN * vectors + machine.fma_latency * 4, 0.0)
+        joins = np.where(
+            tiling.lanes >= spatial, JOIN_CYCLES * vectors + machine.fma_latency * 4, 0.0
+        )
         cycles: Floats = tiles * (steps * step + joins)
         return cycles
 

@@ -11,15 +11,13 @@ often than it has elements.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 
 from farrier.ir.dim import typical
-from farrier.ir.expr import Expr, Reduce
-from farrier.ir.substitute import Indices, Substitution
+from farrier.ir.expr import Reduce
 from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.walk import walk
-from farrier.space.operations import operations, reads_of
-from farrier.space.sketch.nest import reduced_axes
+from farrier.space.operations import count_points, operations, reads_of
+from farrier.space.rewrites import written_out
 
 _CHEAP = 4  # Operations that take about as long as to store their result and to load it again.
 _AGAIN = 4  # Times that cheap operations may be done over, in the place of one store.
@@ -34,8 +32,7 @@ def inline(program: TensorProgram) -> TensorProgram:
         stage, readers = stages[at], stages[at + 1 :]
         if stage.buffer.name in outputs or not _is_worth_it(stage, readers):
             continue
-        change = Substitution(reads={stage.buffer.name: _value(stage)})
-        stages[at:] = [dataclasses.replace(s, body=change.expr(s.body)) for s in readers]
+        stages[at:] = [written_out(stage, reader) for reader in readers]
     return dataclasses.replace(program, stages=tuple(stages))
 
 
@@ -52,21 +49,8 @@ def _is_worth_it(stage: Stage, readers: list[Stage]) -> bool:
     own = operations([stage])
     if own <= 1:  # It moves an element.
         return True
-    evaluations = sum(reads[s.buffer.name] * _points(s) for s in readers if reads[s.buffer.name])
+    evaluations = sum(
+        reads[s.buffer.name] * count_points(s.all_axes) for s in readers if reads[s.buffer.name]
+    )
     elements = max(typical(stage.buffer.type.size), 1)
     return evaluations <= elements * (_AGAIN if own <= _CHEAP else 1)
-
-
-def _points(stage: Stage) -> int:
-    points = 1
-    for axis in (*stage.axes, *reduced_axes(stage)):
-        points *= typical(axis.extent)
-    return points
-
-
-def _value(stage: Stage) -> Callable[[Indices], Expr]:
-    def value(indices: Indices) -> Expr:
-        point = {axis.name: index for axis, index in zip(stage.axes, indices, strict=True)}
-        return Substitution(point).expr(stage.body)
-
-    return value

@@ -10,7 +10,7 @@ decides what a short vector of it is worth relative to full ones of another axis
 from __future__ import annotations
 
 from farrier.space.sketch.access import accesses, store
-from farrier.space.sketch.nest import Nest, reduced_axes
+from farrier.space.sketch.nest import Nest
 
 _MOST = 3  # Axes worth trying: more double the space and seldom rank first.
 
@@ -21,7 +21,7 @@ def lane_axes(nest: Nest) -> tuple[int, ...]:
     together = [0] * spatial
     reads = accesses(nest.stage, nest.stage.axes, frozenset())
     for total in nest.sums:
-        reads += accesses(total, (*total.axes, *reduced_axes(total)), frozenset())
+        reads += accesses(total, total.all_axes, frozenset())
     for access in (*reads, store(nest.stage)):
         for axis in nest.long_axes:
             together[axis] += int(access.strides[axis] == 1)

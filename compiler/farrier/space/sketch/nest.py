@@ -6,10 +6,9 @@ import dataclasses
 import functools
 
 from farrier.ir.dim import typical
-from farrier.ir.expr import Axis, Reduce
 from farrier.ir.tensor import Stage
 from farrier.ir.types import DType
-from farrier.space.operations import operations
+from farrier.space.operations import count_points, operations
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +38,7 @@ class Nest:
     @functools.cached_property
     def is_empty(self) -> bool:
         """Check whether some loop runs at no size."""
-        axes = (*self.stage.axes, *(axis for total in self.sums for axis in reduced_axes(total)))
+        axes = (*self.stage.axes, *(axis for total in self.sums for axis in total.reduced_axes))
         return any(axis.extent == 0 for axis in axes)
 
     @functools.cached_property
@@ -50,20 +49,10 @@ class Nest:
     @functools.cached_property
     def work(self) -> float:
         """The operations at all points, those on sums included."""
-        return sum(_points(s) * (operations([s]) + 1.0) for s in (self.stage, *self.sums))
+        return sum(
+            count_points(s.all_axes) * (operations([s]) + 1.0) for s in (self.stage, *self.sums)
+        )
 
     def loops(self) -> list[str]:
         """Return the loops over the stage's axes, outermost first."""
         return [f"{self.name}_{axis.name}" for axis in self.stage.axes]
-
-
-def reduced_axes(stage: Stage) -> tuple[Axis, ...]:
-    """Return the axes that a stage reduces; none for any other stage."""
-    return stage.body.axes if isinstance(stage.body, Reduce) else ()
-
-
-def _points(stage: Stage) -> float:
-    points = 1.0
-    for axis in (*stage.axes, *reduced_axes(stage)):
-        points *= typical(axis.extent)
-    return points

@@ -23,7 +23,7 @@ from farrier.records import RuleId
 from farrier.schedule import Schedule
 from farrier.space.sketch.access import accesses
 from farrier.space.sketch.derivation import Derivation
-from farrier.space.sketch.nest import Nest, reduced_axes
+from farrier.space.sketch.nest import Nest
 from farrier.space.sketch.tiling import NONE, Tiling
 from farrier.space.space import Columns, Decisions, Knob
 
@@ -38,7 +38,7 @@ class SplitLanes(Derivation):
     @classmethod
     def applies(cls, nest: Nest) -> bool:
         return bool(nest.sums) and all(
-            any(axis.extent != 1 for axis in reduced_axes(total)) for total in nest.sums
+            any(axis.extent != 1 for axis in total.reduced_axes) for total in nest.sums
         )
 
     def knobs(self) -> tuple[Knob, ...]:
@@ -83,12 +83,12 @@ class SplitLanes(Derivation):
         return self._axes[total.buffer.name]
 
     def _length(self, total: Stage) -> int:
-        return typical(reduced_axes(total)[self._axis(total)].extent)
+        return typical(total.reduced_axes[self._axis(total)].extent)
 
 
 def _best_axis(total: Stage) -> int:
     """Return the reduced axis along which most operands lie together, and of these the longest."""
-    reduced, spatial = reduced_axes(total), len(total.axes)
+    reduced, spatial = total.reduced_axes, len(total.axes)
     operands = accesses(total, (*total.axes, *reduced), frozenset())
 
     def rank(axis: int) -> tuple[bool, int, int]:
@@ -99,7 +99,7 @@ def _best_axis(total: Stage) -> int:
 
 
 def _split(schedule: Schedule, total: Stage, axis: int, width: int, partials: int) -> None:
-    name, reduced = total.buffer.name, reduced_axes(total)
+    name, reduced = total.buffer.name, total.reduced_axes
     loop = f"{name}_{reduced[axis].name}"
     others = [f"{name}_{other.name}" for at, other in enumerate(reduced) if at != axis]
     extent = reduced[axis].extent

@@ -19,7 +19,7 @@ from farrier.ir.substitute import Substitution
 from farrier.ir.tensor import Stage, TensorProgram
 from farrier.space.machine import Machine
 from farrier.space.operations import operations
-from farrier.space.sketch.nest import Nest, reduced_axes
+from farrier.space.sketch.nest import Nest
 
 _FEW = 4  # Tiles a thread, below which threads wait for the slowest.
 _WORTH_SHARING = 1 << 16  # Operations of a sum before a second thread pays for its start.
@@ -33,12 +33,12 @@ def split_threads(program: TensorProgram, nest: Nest, machine: Machine) -> Tenso
         return None
     (total,) = nest.sums
     points = typical(total.buffer.type.size)
-    summands = typical(product(axis.extent for axis in reduced_axes(total)))
+    summands = typical(product(axis.extent for axis in total.reduced_axes))
     work = points * summands * (operations([total]) + 1)
     if points / machine.lanes >= _FEW * machine.threads or work < _WORTH_SHARING:
         return None
     wanted = _PARTS * machine.threads
-    axis = _axis(reduced_axes(total), wanted)
+    axis = _axis(total.reduced_axes, wanted)
     if not isinstance(axis.extent, int):
         return None
     return _in_parts(program, total, axis, _parts(axis.extent, wanted))

@@ -26,7 +26,7 @@ from farrier.records import RuleId
 from farrier.schedule import Schedule
 from farrier.space.sketch.derivation import Derivation
 from farrier.space.sketch.narrow import lane_axes, row_axes
-from farrier.space.sketch.nest import Nest, reduced_axes
+from farrier.space.sketch.nest import Nest
 from farrier.space.sketch.tiling import NONE, Tiling
 from farrier.space.space import Columns, Decisions, Knob
 
@@ -119,7 +119,7 @@ class TileRegisters(Derivation):
 
 def _tile_sum(schedule: Schedule, total: Stage, lane: int, row: int, width: int) -> None:
     """Schedule the two nests of a sum within a tile: the reduction outside, the tile inside."""
-    reduced = [axis.name for axis in reduced_axes(total)]
+    reduced = [axis.name for axis in total.reduced_axes]
     for prefix, steps in ((f"{total.buffer.name}_init", []), (total.buffer.name, reduced)):
         loops = [f"{prefix}_{axis.name}" for axis in total.axes]
         single = [loop for axis, loop in enumerate(loops) if axis not in (lane, row)]

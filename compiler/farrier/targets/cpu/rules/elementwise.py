@@ -29,7 +29,6 @@ from farrier.ir.expr import Axis, Expr, Load, Reduce, Var
 from farrier.ir.loop import Function, Store
 from farrier.ir.substitute import loads, variables
 from farrier.ir.tensor import Stage, TensorProgram
-from farrier.ir.types import Layout
 from farrier.ir.walk import walk
 from farrier.lower.loops import to_loops
 from farrier.records import RuleId
@@ -214,7 +213,7 @@ class _Kernel:
         """Return the number of axes before the last that can be fused with it: in every buffer
         they must either be contiguous, row-major and read in order, or not be used at all. Extents
         must not be 0, as positions along all but the first of these axes are remainders by them."""
-        if innermost_axis(stage) != len(stage.axes) - 1 or not _is_plain(stage.buffer.layout):
+        if innermost_axis(stage) != len(stage.axes) - 1 or not stage.buffer.is_plain:
             return 0
         for count in range(len(stage.axes) - 1, 0, -1):
             if all(is_less(0, axis.extent) for axis in stage.axes[-count:]) and all(
@@ -231,13 +230,9 @@ def _walks(load: Load, suffix: tuple[Axis, ...]) -> bool:
     names, count = {axis.name for axis in suffix}, len(suffix)
     if not any(names & variables(index) for index in load.indices):
         return True
-    if not _is_plain(load.buffer.layout) or len(load.indices) < count:
+    if not load.buffer.is_plain or len(load.indices) < count:
         return False
     if any(names & variables(index) for index in load.indices[:-count]):
         return False
     tail = zip(load.indices[-count:], suffix, load.buffer.shape[-count:], strict=True)
     return all(index == Var(axis.name) and extent == axis.extent for index, axis, extent in tail)
-
-
-def _is_plain(layout: Layout | None) -> bool:
-    return layout is None or layout.is_plain

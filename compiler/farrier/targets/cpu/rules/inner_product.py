@@ -33,13 +33,14 @@ from farrier.lower.loops import to_loops
 from farrier.records import RuleId
 from farrier.schedule import Schedule
 from farrier.space.machine import Machine
-from farrier.space.operations import operations
+from farrier.space.operations import JOIN_CYCLES, operations
 from farrier.space.rewrites import accumulate, replaced, without_halos
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
 from farrier.targets import Target
 from farrier.targets.cpu.space.contraction import SUMS, factors_of, is_elementwise, is_permuted
 from farrier.targets.cpu.space.nests import share
 from farrier.targets.cpu.space.operands import by_first_use, pack
+from farrier.targets.cpu.space.row_kernel import WORTH_SHARING
 
 RULE = RuleId("inner_product", version=1)
 PACKED = "packed"
@@ -48,12 +49,9 @@ _ROWS = (1, 2, 4, 8)
 _WIDEST = 8
 # The small operand is copied where the long one has sixteen times its elements.
 _WORTH_COPYING = 16
-# To join the lanes of a vector takes twelve cycles.
-_JOIN = 12.0
 # Of the shorter of arithmetic and traffic, the share that the longer does not hide (as in
 # `elementwise`).
 _EXPOSED = 0.1
-_WORTH_SHARING = 30_000  # As in `rows`.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,12 +94,12 @@ def _product(program: TensorProgram, machine: Machine) -> _Product | None:
     if stage.buffer.dtype not in SUMS or factors is None or factors[1]:
         return None
     output = stages[-1].buffer
-    if output.name != program.outputs[0].name or not _is_plain(output):
+    if output.name != program.outputs[0].name or not output.is_plain:
         return None
     if not all(is_elementwise(other, program) for other in rest):
         return None
     operands = factors[0]
-    if not all(is_permuted(load) and _is_plain(load.buffer) for load in operands):
+    if not all(is_permuted(load) and load.buffer.is_plain for load in operands):
         return None
     small, long = sorted(operands, key=lambda load: typical(load.buffer.type.size))
     return _roles(stage, long, small, machine.for_elements(stage.buffer.dtype))
@@ -131,10 +129,6 @@ def _roles(stage: Stage, long: Load, small: Load, machine: Machine) -> _Product 
     if not (_lies_along(small, along) or _is_constant(small) or is_small):
         return None
     return _Product(stage, long, small, along, rows[-1], width)
-
-
-def _is_plain(buffer: Buffer) -> bool:
-    return buffer.layout is None or buffer.layout.is_plain
 
 
 def _is_constant(load: Load) -> bool:
@@ -198,7 +192,7 @@ class _Kernel:
 
     def knobs(self) -> tuple[Knob, ...]:
         rows = typical(self.product.rows.extent)
-        shared = self.machine.threads > 1 and self.sums * self.steps > _WORTH_SHARING
+        shared = self.machine.threads > 1 and self.sums * self.steps > WORTH_SHARING
         return (
             Knob("rows", tuple(count for count in _ROWS if count <= max(rows, 1))),
             Knob("parallel", (0, 1) if shared else (0,)),
@@ -220,7 +214,9 @@ class _Kernel:
         loads = (rows + self.width) / machine.load_ports
         step = np.maximum(np.maximum(sums / machine.fma_ports, loads), machine.fma_latency)
         tiles = self.sums / sums
-        cycles = tiles * (self.steps * step + sums * _JOIN + operations((self.output,)) * sums)
+        cycles = tiles * (
+            self.steps * step + sums * JOIN_CYCLES + operations((self.output,)) * sums
+        )
         moved = sum(typical(b.nbytes) for b in (*self.program.inputs, *self.program.outputs))
         traffic = moved / machine.bandwidth(moved)
         cycles = np.maximum(cycles, traffic) + _EXPOSED * np.minimum(cycles, traffic)

@@ -111,8 +111,7 @@ def innermost_axis(stage: Stage) -> int:
 
 def axis_extent(stage: Stage, name: str) -> Extent:
     """The logical extent of a stage's axis, spatial or reduced."""
-    reduced = stage.body.axes if isinstance(stage.body, Reduce) else ()
-    for axis in (*stage.axes, *reduced):
+    for axis in stage.all_axes:
         if axis.name == name:
             return axis.extent
     raise KeyError(name)

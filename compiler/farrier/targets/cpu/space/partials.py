@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from farrier.ir.dim import typical
-from farrier.ir.expr import Axis, MemoryScope, Reduce
+from farrier.ir.expr import Axis, MemoryScope
 from farrier.ir.substitute import loads, variables
 from farrier.ir.tensor import Stage
 from farrier.schedule import Schedule
@@ -24,7 +24,7 @@ def reduce_on_lanes(schedule: Schedule, stage: Stage, width: int, partials: int)
         return
     extents = exact_extents(schedule.function)
     loop = f"{name}_{along.name}"
-    others = [f"{name}_{axis.name}" for axis in reduced_axes(stage) if axis is not along]
+    others = [f"{name}_{axis.name}" for axis in stage.reduced_axes if axis is not along]
     length = typical(along.extent)
     if length <= width and isinstance(along.extent, int):
         if others:
@@ -50,14 +50,9 @@ def reduce_on_lanes(schedule: Schedule, stage: Stage, width: int, partials: int)
     schedule.set_scope(buffer, MemoryScope.REGISTER)
 
 
-def reduced_axes(stage: Stage) -> tuple[Axis, ...]:
-    """The axes that a stage reduces; none for any other stage."""
-    return stage.body.axes if isinstance(stage.body, Reduce) else ()
-
-
 def _contiguous_axis(stage: Stage) -> Axis | None:
     """The reduced axis along which a stage reads neighbouring elements."""
     last = set().union(
         *(variables(load.indices[-1]) for load in loads(stage.body) if load.indices), set()
     )
-    return next((axis for axis in reduced_axes(stage) if axis.name in last), None)
+    return next((axis for axis in stage.reduced_axes if axis.name in last), None)

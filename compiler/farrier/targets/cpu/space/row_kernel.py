@@ -5,30 +5,28 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
 
 from farrier.intrinsics import vector_axis
-from farrier.ir.dim import ceildiv, product, typical
-from farrier.ir.expr import Axis, Expr, MemoryScope, Reduce, Var
+from farrier.ir.dim import ceildiv, typical
+from farrier.ir.expr import Expr, MemoryScope, Reduce, Var
 from farrier.ir.loop import Function
 from farrier.ir.substitute import Substitution, loads, variables
 from farrier.ir.tensor import Stage, TensorProgram
 from farrier.lower.loops import to_loops
 from farrier.schedule import Schedule
 from farrier.space.machine import Machine
-from farrier.space.operations import operations, reads_of
+from farrier.space.operations import JOIN_CYCLES, count_points, operations, reads_of
 from farrier.space.space import Columns, Decisions, Estimate, Knob
 from farrier.targets.cpu.space.contraction import innermost_axis
 from farrier.targets.cpu.space.nests import exact_extents, share
-from farrier.targets.cpu.space.partials import reduce_on_lanes, reduced_axes
+from farrier.targets.cpu.space.partials import reduce_on_lanes
 
 # A second thread pays for kernels of more operations.
-_WORTH_SHARING = 30_000
-# To join the lanes of a vector of partial results takes twelve cycles.
-_STALL = 12.0
+WORTH_SHARING = 30_000
 # The row's next stage waits forty cycles for a row's result.
 _WAIT = 40.0
 # One iteration works on a block of rows; a core has four of them in flight.
@@ -61,8 +59,7 @@ class RowKernel:
         blocks of the axis before, that one, which is contiguous as well."""
         axes = self.output.axes
         last = innermost_axis(self.output)
-        layout = self.output.buffer.layout
-        if layout is None or layout.is_plain:
+        if self.output.buffer.is_plain:
             long = [at for at, axis in enumerate(axes) if axis.extent != 1]
             if long and any(self._reads_blocks(s, axes[long[-1]].name) for s in self.reductions):
                 last = long[-1]
@@ -123,10 +120,8 @@ class RowKernel:
     def _reads_rows_across(self) -> bool:
         """Check whether neighbouring rows lie apart in all that the reductions read, and what each
         row reduces lies together: a vector of rows would be gathered element by element."""
-        layout = self.output.buffer.layout
-        is_plain = layout is None or layout.is_plain
         return (
-            is_plain
+            self.output.buffer.is_plain
             and bool(self.reductions)
             and len(self.rows) == len(self.output.axes)
             and all(self._reads_along(stage) for stage in self.reductions)
@@ -135,8 +130,8 @@ class RowKernel:
     def _reads_along(self, stage: Stage) -> bool:
         """Check whether every load of a reduction that varies with its terms lies together along
         one of the reduced axes, at least a vector long."""
-        long = {a.name for a in reduced_axes(stage) if typical(a.extent) >= self.machine.lanes}
-        reduced = {axis.name for axis in reduced_axes(stage)}
+        long = {a.name for a in stage.reduced_axes if typical(a.extent) >= self.machine.lanes}
+        reduced = {axis.name for axis in stage.reduced_axes}
         varying = [
             load
             for load in loads(stage.body)
@@ -149,7 +144,7 @@ class RowKernel:
     @property
     def row_count(self) -> int:
         """The number of rows, where extents are typical."""
-        return _points(axis for axis in self.output.axes if axis.name in self.rows)
+        return count_points(axis for axis in self.output.axes if axis.name in self.rows)
 
     @property
     def shares(self) -> int:
@@ -167,12 +162,12 @@ class RowKernel:
     def work(self) -> float:
         """Operations, all elements of all stages."""
         return sum(
-            float(_points(_all_axes(stage))) * (operations([stage]) + 1)
+            float(count_points(stage.all_axes)) * (operations([stage]) + 1)
             for stage in self.program.stages
         )
 
     def knobs(self) -> tuple[Knob, ...]:
-        shared = self.machine.threads > 1 and bool(self.rows) and self.work > _WORTH_SHARING
+        shared = self.machine.threads > 1 and bool(self.rows) and self.work > WORTH_SHARING
         return (
             Knob("partials", (1,) if self.lanes_are_rows else (1, 2, 4)),
             Knob("block", tuple(b for b in _BLOCKS if b <= max(self._blockable, 1))),
@@ -190,7 +185,7 @@ class RowKernel:
     def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
         """Rows that are worked on together stay in the first-level cache from stage to stage."""
         axes = (axis for axis in self.output.axes if axis.name not in self.rows)
-        line = _points(axes) * self.output.buffer.dtype.nbytes
+        line = count_points(axes) * self.output.buffer.dtype.nbytes
         block = columns["block"]
         allowed: npt.NDArray[np.bool_] = (block == 1) | (block * line <= self.machine.l1_bytes / 2)
         return allowed
@@ -204,9 +199,9 @@ class RowKernel:
         cycles = self.work / machine.lanes / machine.fma_ports + 0 * partials
         if not self.lanes_are_rows:
             for stage in self.reductions:
-                length = _points(_all_axes(stage)) / max(count, 1)
+                length = count_points(stage.all_axes) / max(count, 1)
                 steps = np.ceil(length / machine.lanes / partials)
-                row = steps * machine.fma_latency + _STALL * partials + _WAIT
+                row = steps * machine.fma_latency + JOIN_CYCLES * partials + _WAIT
                 cycles += count * row / np.minimum(block, _OVERLAP)
         moved = sum(typical(b.nbytes) for b in (*self.program.inputs, *self.program.outputs))
         cycles = np.maximum(cycles, moved / machine.bandwidth(moved))
@@ -263,7 +258,7 @@ class RowKernel:
         if not any(load.buffer.name in reduced for load in loads(stage.body)):
             return False
         reader = next(s for s in stages if reads_of(name, [s]))
-        return _points(_all_axes(reader)) > typical(stage.buffer.type.size)
+        return count_points(reader.all_axes) > typical(stage.buffer.type.size)
 
     def _order_output(self, schedule: Schedule, block: int) -> list[str]:
         """Order blocks of rows outside, the rest inside, vectors along the contiguous axis; return
@@ -309,7 +304,7 @@ class RowKernel:
         place = self.points[name].index(Var(self.lane))
         lane = stage.axes[place].name
         extents = exact_extents(schedule.function)
-        reduced = [axis.name for axis in reduced_axes(stage)]
+        reduced = [axis.name for axis in stage.reduced_axes]
         spatial = [axis.name for axis in stage.axes if axis.name != lane]
         nests = [(name, [*spatial, *reduced])]
         if reduced:
@@ -342,7 +337,7 @@ def _follow(
     points: dict[str, tuple[Expr, ...]],
 ) -> None:
     """Add to `points` where `stage`, at the point `at`, reads earlier stages, and they others."""
-    for axis in reduced_axes(stage):
+    for axis in stage.reduced_axes:
         at = {**at, axis.name: Var(f"~{axis.name}")}
     change = Substitution(at)
     stages = {s.buffer.name: s for s in program.stages}
@@ -354,12 +349,3 @@ def _follow(
         points[load.buffer.name] = indices
         point = {axis.name: index for axis, index in zip(source.axes, indices, strict=True)}
         _follow(program, source, point, points)
-
-
-def _points(axes: Iterable[Axis]) -> int:
-    """The number of points that the axes span where they are typical."""
-    return typical(product(axis.extent for axis in axes))
-
-
-def _all_axes(stage: Stage) -> tuple[Axis, ...]:
-    return (*stage.axes, *reduced_axes(stage))

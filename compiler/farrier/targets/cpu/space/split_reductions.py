@@ -21,8 +21,8 @@ from farrier.ir.dim import Extent, typical
 from farrier.ir.expr import Axis, Binary, Buffer, Expr, Load, MemoryScope, Reduce, Var
 from farrier.ir.substitute import Substitution, loads
 from farrier.ir.tensor import Stage, TensorProgram
-from farrier.space.operations import reads_of
-from farrier.space.rewrites import accumulate
+from farrier.space.operations import count_points, reads_of
+from farrier.space.rewrites import accumulate, written_out
 
 # The axis that counts parts.
 _PART = "part"
@@ -54,29 +54,11 @@ def _inlined(program: TensorProgram) -> TensorProgram:
         if isinstance(stage.body, Reduce) or reads_of(stage.buffer.name, stages) != 1:
             continue
         (reader,) = readers
-        if _points(reader) > _points(stage):
+        if count_points(reader.all_axes) > count_points(stage.all_axes):
             continue
         stages.remove(stage)
-        stages[stages.index(reader)] = dataclasses.replace(reader, body=_with(reader.body, stage))
+        stages[stages.index(reader)] = written_out(stage, reader)
     return dataclasses.replace(program, stages=tuple(stages))
-
-
-def _with(body: Expr, stage: Stage) -> Expr:
-    """An expression with what it reads of a stage written out."""
-
-    def read(indices: tuple[Expr, ...]) -> Expr:
-        names = (axis.name for axis in stage.axes)
-        return Substitution(dict(zip(names, indices, strict=True))).expr(stage.body)
-
-    return Substitution(reads={stage.buffer.name: read}).expr(body)
-
-
-def _points(stage: Stage) -> int:
-    terms = stage.body.axes if isinstance(stage.body, Reduce) else ()
-    count = 1
-    for axis in (*stage.axes, *terms):
-        count *= typical(axis.extent)
-    return count
 
 
 def _longest(stage: Stage, least: int) -> Axis | None:

@@ -28,7 +28,6 @@ from farrier.targets.cpu.space.contraction import (
     volume,
 )
 from farrier.targets.cpu.space.dot_products import Grouping, neighbours
-from farrier.targets.cpu.space.partials import reduced_axes
 
 UNROLLED = 0.02  # of a kernel's time, that twice the unrolled steps must gain where sizes are open
 _WINDOW = 49  # a depthwise window of so many taps at most is unrolled whole
@@ -353,7 +352,7 @@ class TiledSum:
     def _is_window(self) -> bool:
         """Whether the reduction is over few taps, and their number is known."""
         stage, names = self.contraction.stage, self.contraction.reduction
-        is_known = all(isinstance(a.extent, int) for a in reduced_axes(stage) if a.name in names)
+        is_known = all(isinstance(a.extent, int) for a in stage.reduced_axes if a.name in names)
         return is_known and volume(stage, names) <= _WINDOW
 
     def _split(
