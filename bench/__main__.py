@@ -28,6 +28,7 @@ from rich.console import Console
 from bench import plot, report
 from bench.measure import Peer, Result, Settings, measure, ratio
 from bench.operators import __main__ as operators
+from bench.terminal import open_console, run
 from bench.workloads import NAMES, QUANTIZED, QUICK, workload
 from farrier.bench.race import ENGINES, Entrant, missing_packages
 from farrier.cli.show import ProgressView
@@ -37,7 +38,6 @@ from farrier.options.precision import Precision
 from farrier.records import FileRecords
 from farrier_device import describe
 
-_PIPED_COLUMNS = 160
 _QUICK_ROUNDS = 7
 
 
@@ -45,15 +45,7 @@ def main() -> int:
     if "--operators" in sys.argv[1:]:
         return operators.main()
     arguments = _parser().parse_args()
-    width = None if sys.stdout.isatty() else _PIPED_COLUMNS
-    console = Console(highlight=False, soft_wrap=True, width=width)
-    try:
-        return _main(arguments, console)
-    except FarrierError as error:
-        console.print(f"error: {error}", style="red", markup=False)
-        return error.exit_code
-    except KeyboardInterrupt:
-        return 130
+    return run(lambda console: _main(arguments, console), open_console())
 
 
 def _main(arguments: argparse.Namespace, console: Console) -> int:

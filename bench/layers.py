@@ -24,10 +24,10 @@ from typing import Any
 
 import numpy.typing as npt
 import onnx
-from rich.console import Console
 from rich.table import Table
 
 from bench import ort_profile
+from bench.terminal import open_console
 from bench.workloads import NAMES, QUANTIZED, Workload, workload
 from farrier.bench.profile import profile
 from farrier.bench.race import missing_packages
@@ -36,8 +36,6 @@ from farrier.options import CompileOptions
 from farrier.pipeline import compile_model
 from farrier.release.draws import random_inputs
 from farrier.runtime.artifact import Artifact
-
-_PIPED_COLUMNS = 160
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
@@ -269,8 +267,7 @@ def main() -> int:
     parser.add_argument("--top", type=int, default=25, help="rows of the table")
     parser.add_argument("--json", type=Path, help="write every row to this file")
     arguments = parser.parse_args()
-    width = None if sys.stdout.isatty() else _PIPED_COLUMNS
-    console = Console(highlight=False, soft_wrap=True, width=width)
+    console = open_console()
     try:
         source = workload(arguments.model)
         found = measure(source, arguments.threads, arguments.seconds, arguments.trials)

@@ -24,19 +24,18 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
 from bench.boards import count
 from bench.boards.board import qemu_cpu
 from bench.boards.root import Root, root
+from bench.terminal import open_console
 from bench.workloads import NAMES, Workload, workload
 from farrier.errors import FarrierError, UsageError
 from farrier.options import CompileOptions
 from farrier.pipeline import compile_model
 from farrier.runtime.artifact import Artifact
 
-_PIPED_COLUMNS = 160
 _NAME = 60  # columns
 _OBJDUMP, _MCA = "llvm-objdump-22", "llvm-mca-22"
 _SHOWN, _COUNTED = 0.9, 0.99  # of a model's multiply-adds
@@ -261,8 +260,7 @@ def main() -> int:
     parser.add_argument("--target", default="rpi5", help="that is compiled for; of aarch64")
     parser.add_argument("--mca", default="neoverse-n1", help="LLVM's name of the CPU to model")
     arguments = parser.parse_args()
-    width = None if sys.stdout.isatty() else _PIPED_COLUMNS
-    console = Console(highlight=False, soft_wrap=True, width=width)
+    console = open_console()
     try:
         board = root(console.print)
         for one in map(_model, arguments.models):

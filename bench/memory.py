@@ -16,18 +16,16 @@ import dataclasses
 import sys
 from collections.abc import Sequence
 
-from rich.console import Console
 from rich.table import Table
 
 from bench import ort_profile
+from bench.terminal import open_console
 from bench.workloads import NAMES, Workload, workload
 from farrier.bench.race import missing_packages
 from farrier.errors import FarrierError
 from farrier.options import CompileOptions
 from farrier.pipeline import compile_model
 from farrier.release.draws import random_inputs
-
-_PIPED_COLUMNS = 160
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -81,8 +79,7 @@ def main() -> int:
     parser.add_argument("--models", default=",".join(NAMES), help=f"of {', '.join(NAMES)}")
     parser.add_argument("--threads", default="1,2", help="thread counts (1,2)")
     arguments = parser.parse_args()
-    width = None if sys.stdout.isatty() else _PIPED_COLUMNS
-    console = Console(highlight=False, soft_wrap=True, width=width)
+    console = open_console()
     try:
         found = [
             measure(workload(name), int(threads))

@@ -23,10 +23,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from rich.console import Console
 from rich.table import Table
 
 from bench.models.writer import Writer
+from bench.terminal import open_console
 from farrier.bench.race import missing_packages
 from farrier.options import CompileOptions
 from farrier.pipeline import compile_model
@@ -35,7 +35,6 @@ from farrier_device.memory import aligned_buffer
 from farrier_device.native import pointers
 
 _ROUNDS = 15
-_PIPED_COLUMNS = 160
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -144,8 +143,7 @@ def main() -> int:
     parser.add_argument("--calls", type=int, default=2000, help="of a round")
     arguments = parser.parse_args()
     rows = [measure(name, build(), arguments.calls) for name, build in MODELS.items()]
-    width = None if sys.stdout.isatty() else _PIPED_COLUMNS
-    Console(highlight=False, soft_wrap=True, width=width).print(table(rows))
+    open_console().print(table(rows))
     return 0
 
 

@@ -35,10 +35,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnxruntime
-from rich.console import Console
 from rich.table import Table
 
 from bench.compare import difference, in_float64
+from bench.terminal import open_console
 from bench.workloads import NAMES, Workload, workload
 from farrier.bench.race import Entrant, race
 from farrier.errors import FarrierError, UsageError
@@ -60,7 +60,6 @@ _MOST_HOT, _MOST_OTHER = 1.05, 1.5
 _MOST_COMPILE_S = 20.0
 _BATCHES, _OTHERS = "1..4", "2..28"  # of open dims of which nothing is said
 _INTEGERS = 100  # random integers are below this
-_PIPED_COLUMNS = 160
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -348,8 +347,7 @@ def _of(model: str, texts: Sequence[str]) -> list[str]:
 
 def main() -> int:
     arguments = _parser().parse_args()
-    width = None if sys.stdout.isatty() else _PIPED_COLUMNS
-    console = Console(highlight=False, soft_wrap=True, width=width)
+    console = open_console()
     settings = Settings(
         arguments.sizes, arguments.threads, arguments.static, arguments.rounds, arguments.round_s
     )

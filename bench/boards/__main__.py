@@ -27,19 +27,18 @@ from rich.table import Table
 
 from bench.boards import artifacts, board, conformance, count, farm, suite, system
 from bench.boards.root import NoRootError, Root, root
+from bench.terminal import open_console
 from bench.workloads import NAMES, QUICK
 from farrier.errors import FarrierError, UsageError
 from farrier.options.precision import parse_precision
 
-_PIPED_COLUMNS = 160
 Say = Callable[[str], None]
 Part = Callable[[Root, argparse.Namespace, Console], bool]
 
 
 def main() -> int:
     arguments = _parser().parse_args()
-    width = None if sys.stdout.isatty() else _PIPED_COLUMNS
-    console = Console(highlight=False, soft_wrap=True, width=width)
+    console = open_console()
     say = _plain(console)
     try:
         parts = _parts(arguments)

@@ -29,7 +29,8 @@ from bench.operators.race import FULL, QUICK, Row, race
 from bench.operators.report import cells, markdown, summary, table
 from bench.operators.table import MODELS
 from bench.page import put
-from farrier.errors import FarrierError, UsageError
+from bench.terminal import open_console, run
+from farrier.errors import UsageError
 from farrier_device import describe
 
 _PAGE = Path(__file__).parents[2] / "docs/performance.md"
@@ -39,15 +40,7 @@ _QUICK_EVERY = 4  # `--quick` takes each fourth model of the table
 
 def main(words: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(words)
-    width = None if sys.stdout.isatty() else _PIPED_COLUMNS
-    console = Console(highlight=False, soft_wrap=True, width=width)
-    try:
-        return _main(arguments, console)
-    except FarrierError as error:
-        console.print(f"error: {error}", style="red", markup=False)
-        return error.exit_code
-    except KeyboardInterrupt:
-        return 130
+    return run(lambda console: _main(arguments, console), open_console(_PIPED_COLUMNS))
 
 
 def _main(arguments: argparse.Namespace, console: Console) -> int:
