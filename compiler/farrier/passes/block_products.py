@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import dataclasses
 
 import numpy as np
 
 from farrier.intrinsics import dot_of
 from farrier.intrinsics.dot import held_as
 from farrier.ir.dim import Extent, product
-from farrier.ir.graph import Graph, Node, Value, attributes
+from farrier.ir.graph import Graph, Node, Value
 from farrier.ir.types import DType, TensorType
 from farrier.passes.block_tables import gathered_codes
-from farrier.passes.block_weights import BlockWeights, block_weights
+from farrier.passes.block_weights import BlockWeights, block_weights, drops_ends
 from farrier.passes.eliminate_dead_code import eliminate_dead_code
 from farrier.passes.fold_constants import fold_node, is_foldable
-from farrier.passes.rewriting import Rewriter, extents_constant
+from farrier.passes.rewriting import Replacement, Rewriter
 from farrier.passes.settings import Settings
 from farrier.targets import Target
 
@@ -81,8 +80,8 @@ def _product(node: Node, rewriter: Rewriter, target: Target) -> tuple[Node, ...]
     rows = _rows(x, weights, rewriter)
     has_real_zeros = weights.zeros is not None and weights.zeros.type.dtype.is_float
     if rows is not None and not has_real_zeros and has_dot(weights.codes.type.dtype, target):
-        return tuple(_multiplied(node, x, weights, rewriter, rows))
-    return tuple(_multiplied(node, x, weights, rewriter))
+        return _multiplied(node, x, weights, rewriter, rows)
+    return _multiplied(node, x, weights, rewriter)
 
 
 def _rows(x: Value, weights: BlockWeights, rewriter: Rewriter) -> tuple[Value, Value] | None:
@@ -90,7 +89,11 @@ def _rows(x: Value, weights: BlockWeights, rewriter: Rewriter) -> tuple[Value, V
     their scales, or None. Both have an axis of the blocks, and one of the elements of a block."""
     node = rewriter.producer(x)
     while node is not None and node.op in ("Cast", "Slice", "Reshape"):
-        if node.op == "Slice" and not _drops_the_end(node, rewriter):
+        before, after = node.inputs[0], node.outputs[0]
+        assert before is not None
+        if node.op == "Slice" and (
+            before.type.shape[:-1] != after.type.shape[:-1] or not drops_ends(node, rewriter)
+        ):
             return None
         node = rewriter.producer(node.inputs[0])
     if node is None or node.op != "DequantizeLinear" or len(node.inputs) != 2:
@@ -106,17 +109,6 @@ def _rows(x: Value, weights: BlockWeights, rewriter: Rewriter) -> tuple[Value, V
     return codes, scales
 
 
-def _drops_the_end(node: Node, rewriter: Rewriter) -> bool:
-    """Check whether a Slice only drops elements at the end of the last axis."""
-    starts = rewriter.data(node.inputs[1])
-    steps = rewriter.data(node.inputs[4]) if len(node.inputs) > 4 else None
-    before, after = node.inputs[0], node.outputs[0]
-    assert before is not None
-    if starts is None or starts.any() or (steps is not None and (steps != 1).any()):
-        return False
-    return before.type.shape[:-1] == after.type.shape[:-1]
-
-
 def has_dot(codes: DType, target: Target) -> bool:
     """Check whether the target has dot products of codes and i8."""
     dots = (dot_of(kind, DType.I8, DType.I32, target) for kind in held_as(codes))
@@ -129,54 +121,42 @@ def _multiplied(
     weights: BlockWeights,
     rewriter: Rewriter,
     rows: tuple[Value, Value] | None = None,
-) -> list[Node]:
-    nodes: list[Node] = []
+) -> tuple[Node, ...]:
+    replacement = Replacement(node, rewriter)
+    kind = node.outputs[0].type
+    real = dataclasses.replace(kind, dtype=DType.F32)
 
-    def add(op: str, inputs: Sequence[Value], kind: TensorType, hint: str, **attrs: Any) -> Value:
-        value = Value(rewriter.fresh(f"{node.outputs[0].name}_{hint}"), kind)
-        nodes.append(Node(op, tuple(inputs), (value,), attributes(**attrs), (), node.origin))
-        return value
+    def as_f32(value: Value, hint: str) -> Value:
+        if value.type.dtype is DType.F32:
+            return value
+        wide = TensorType(DType.F32, value.type.shape)
+        return replacement.add("Cast", (value,), wide, hint, to="f32")
 
-    (output,) = node.outputs
-    dtype, rank = output.type.dtype, x.type.rank
-    if rows is not None:
-        x, row_scales = rows
-        shape = (*x.type.shape[:-2], product(x.type.shape[-2:]))
-        kind = TensorType(DType.I8, shape)
-        x = add("Reshape", (x, extents_constant(shape, rewriter)), kind, "codes", allowzero=0)
-        shape = row_scales.type.shape[:-1]
-        kind = TensorType(DType.F32, shape)
-        row_scales = add(
-            "Reshape", (row_scales, extents_constant(shape, rewriter)), kind, "scales", allowzero=0
-        )
-    elif x.type.dtype is not DType.F32:
-        x = add("Cast", (x,), TensorType(DType.F32, x.type.shape), "rows", to="f32")
+    operands: list[Value | None]
+    if rows is None:
+        operands = [_whole(as_f32(x, "rows"), weights, replacement, rewriter)]
+        operands += [weights.codes, weights.scales]
+        operands += [] if weights.zeros is None else [weights.zeros]
+    else:
+        codes, row_scales = rows
+        lead = codes.type.shape[:-2]
+        flat = replacement.reshape(codes, (*lead, product(codes.type.shape[-2:])), "codes")
+        scales = replacement.reshape(row_scales, row_scales.type.shape[:-1], "scales")
+        operands = [flat, weights.codes, weights.scales, weights.zeros, scales]
+    result = replacement.add("BlockMatMul", operands, real, "product", zero=weights.zero)
+    if len(node.inputs) > 2 and node.inputs[2] is not None:
+        result = replacement.add("Add", (result, as_f32(node.inputs[2], "addend")), real, "sum")
+    if kind.dtype is not DType.F32:
+        replacement.add("Cast", (result,), kind, "narrow", to=kind.dtype.value)
+    return replacement.finish()
+
+
+def _whole(x: Value, weights: BlockWeights, replacement: Replacement, rewriter: Rewriter) -> Value:
+    """Return rows of whole blocks: `x`, or `x` with zeros behind each row."""
     blocks, block, _ = weights.codes.type.static_shape
     whole: Extent = blocks * block
-    if rows is None and whole != weights.rows:
-        pads = np.array([0] * (2 * rank - 1) + [whole - weights.rows], np.int64)
-        amounts = rewriter.constant(pads, "pads")
-        x = add("Pad", (x, amounts), TensorType(DType.F32, (*x.type.shape[:-1], whole)), "whole")
-    operands: list[Value | None] = [x, weights.codes, weights.scales]
-    if rows is not None:
-        operands += [weights.zeros, row_scales]
-    elif weights.zeros is not None:
-        operands.append(weights.zeros)
-    zero = attributes(zero=weights.zero)
-    addend = node.inputs[2] if len(node.inputs) > 2 else None
-    whole_type = TensorType(DType.F32, output.type.shape)
-    if dtype is DType.F32 and addend is None:
-        nodes.append(Node("BlockMatMul", tuple(operands), (output,), zero, (), node.origin))
-        return nodes
-    result = Value(rewriter.fresh(f"{output.name}_product"), whole_type)
-    nodes.append(Node("BlockMatMul", tuple(operands), (result,), zero, (), node.origin))
-    if addend is not None:
-        if dtype is not DType.F32:
-            kind = TensorType(DType.F32, addend.type.shape)
-            addend = add("Cast", (addend,), kind, "addend", to="f32")
-        if dtype is DType.F32:
-            nodes.append(Node("Add", (result, addend), (output,), (), (), node.origin))
-            return nodes
-        result = add("Add", (result, addend), whole_type, "sum")
-    nodes.append(Node("Cast", (result,), (output,), attributes(to=dtype.value), (), node.origin))
-    return nodes
+    if whole == weights.rows:
+        return x
+    pads = np.array([0] * (2 * x.type.rank - 1) + [whole - weights.rows], np.int64)
+    kind = TensorType(DType.F32, (*x.type.shape[:-1], whole))
+    return replacement.add("Pad", (x, rewriter.constant(pads, "pads")), kind, "whole")

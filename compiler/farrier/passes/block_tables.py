@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from farrier.ir.graph import Constant, Node, Value, attributes
+from farrier.ir.graph import Constant, Node, Value
 from farrier.ir.types import Layout, PhysicalDim, TensorType
 from farrier.ops.operator import normal_axis
 from farrier.passes.block_weights import Source, is_quantized, source_of
-from farrier.passes.rewriting import Rewriter, derived, extents_constant
+from farrier.passes.rewriting import Replacement, Rewriter, derived
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -37,7 +37,7 @@ def gathered_codes(node: Node, rewriter: Rewriter) -> tuple[Node, ...]:
     axis = normal_axis(int(node.attr("axis", 0)), table.type.rank)
     if source is None or indices is None or axis or not _is_by_rows(source, table.type):
         return ()
-    return tuple(_dequantized_rows(node, source, indices, rewriter))
+    return _dequantized_rows(node, source, indices, rewriter)
 
 
 def _is_by_rows(source: Source, table: TensorType) -> bool:
@@ -53,41 +53,29 @@ def _is_by_rows(source: Source, table: TensorType) -> bool:
     return all(part.value.type.shape[:1] == (rows,) for part in (codes, *parameters))
 
 
-def _dequantized_rows(node: Node, source: Source, indices: Value, rewriter: Rewriter) -> list[Node]:
+def _dequantized_rows(
+    node: Node, source: Source, indices: Value, rewriter: Rewriter
+) -> tuple[Node, ...]:
     codes, scales, zeros = source.constants
-    (output,), nodes = node.outputs, []
-    lead = indices.type.shape
-
-    def add(op: str, inputs: tuple[Value, ...], kind: TensorType, hint: str, **attrs: Any) -> Value:
-        value = Value(rewriter.fresh(f"{output.name}_{hint}"), kind)
-        nodes.append(Node(op, inputs, (value,), attributes(**attrs), (), node.origin))
-        return value
+    output, lead = node.outputs[0].type, indices.type.shape
+    replacement = Replacement(node, rewriter)
 
     def rows_of(constant: Constant, hint: str) -> Value:
         kind = constant.value.type
         flat = _flat(constant, rewriter)
         packed = _packed(flat, rewriter) or flat.value
         rows = TensorType(kind.dtype, (*lead, *flat.value.type.shape[1:]))
-        gathered = add("Gather", (packed, indices), rows, hint, axis=0)
-        shape = (*lead, *kind.shape[1:])
-        if shape == rows.shape:
-            return gathered
-        to = extents_constant(shape, rewriter)
-        whole = TensorType(kind.dtype, shape)
-        return add("Reshape", (gathered, to), whole, f"{hint}_blocks", allowzero=0)
+        gathered = replacement.add("Gather", (packed, indices), rows, hint, axis=0)
+        return replacement.reshape(gathered, (*lead, *kind.shape[1:]), f"{hint}_blocks")
 
     operands = [rows_of(codes, "codes"), rows_of(scales, "scales")]
     if zeros is not None:
         operands.append(zeros.value if not zeros.value.type.shape else rows_of(zeros, "zeros"))
-    kind = TensorType(output.type.dtype, operands[0].type.shape)
-    if kind.shape == output.type.shape:
-        nodes.append(Node("DequantizeLinear", tuple(operands), (output,), source.node.attrs))
-        return nodes
+    kind = TensorType(output.dtype, operands[0].type.shape)
     attrs = dict(source.node.attrs)
-    real = add("DequantizeLinear", tuple(operands), kind, "real", **attrs)
-    to = extents_constant(output.type.shape, rewriter)
-    nodes.append(Node("Reshape", (real, to), (output,), attributes(allowzero=0)))
-    return nodes
+    real = replacement.add("DequantizeLinear", operands, kind, "real", **attrs)
+    replacement.reshape(real, output.shape, "rows")
+    return replacement.finish()
 
 
 def _flat(constant: Constant, rewriter: Rewriter) -> Constant:

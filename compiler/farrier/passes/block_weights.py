@@ -162,12 +162,16 @@ def _cuts_rows(axes: list[Axis], node: Node, rewriter: Rewriter) -> bool:
     """Check whether a Slice only drops rows that fill up the last block."""
     before, after = node.inputs[0], node.outputs[0]
     assert before is not None
-    steps = rewriter.data(node.inputs[4]) if len(node.inputs) > 4 else None
-    starts = rewriter.data(node.inputs[1])
-    if starts is None or starts.any() or (steps is not None and (steps != 1).any()):
-        return False
     pairs = zip(axes, before.type.shape, after.type.shape, strict=True)
-    return all(old == new or _WITHIN in axis for axis, old, new in pairs)
+    is_of_rows = all(old == new or _WITHIN in axis for axis, old, new in pairs)
+    return is_of_rows and drops_ends(node, rewriter)
+
+
+def drops_ends(node: Node, rewriter: Rewriter) -> bool:
+    """Check whether a Slice drops nothing but elements at the ends of axes."""
+    starts = rewriter.data(node.inputs[1])
+    steps = rewriter.data(node.inputs[4]) if len(node.inputs) > 4 else None
+    return starts is not None and not starts.any() and (steps is None or bool((steps == 1).all()))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

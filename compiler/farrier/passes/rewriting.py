@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from farrier.ir.graph import Constant, Derived, Graph, Node, Value
+from farrier.ir.graph import Constant, Derived, Graph, Node, Value, attributes
 from farrier.ir.types import DType, Shape, TensorType
 
 if TYPE_CHECKING:
@@ -155,6 +155,37 @@ class Rewriter:
             nodes = [rename(node, renamed) for node in nodes]
         constants = tuple(c for name, c in self._constants.items() if name not in made)
         return Graph(self._graph.name, self._graph.inputs, constants, tuple(nodes), tuple(outputs))
+
+
+class Replacement:
+    """The nodes that take the place of `node`. The names of their values begin with that of its
+    output."""
+
+    def __init__(self, node: Node, rewriter: Rewriter) -> None:
+        self._node, self._rewriter = node, rewriter
+        self._nodes: list[Node] = []
+
+    def add(
+        self, op: str, inputs: Iterable[Value | None], kind: TensorType, hint: str, **attrs: Any
+    ) -> Value:
+        """Append a node, and return its output, of type `kind`."""
+        value = Value(self._rewriter.fresh(f"{self._node.outputs[0].name}_{hint}"), kind)
+        origin = self._node.origin
+        self._nodes.append(Node(op, tuple(inputs), (value,), attributes(**attrs), (), origin))
+        return value
+
+    def reshape(self, value: Value, shape: Shape, hint: str) -> Value:
+        """Append a Reshape; return `value` itself if it has the shape."""
+        if value.type.shape == shape:
+            return value
+        kind = TensorType(value.type.dtype, shape)
+        to = extents_constant(shape, self._rewriter)
+        return self.add("Reshape", (value, to), kind, hint, allowzero=0)
+
+    def finish(self) -> tuple[Node, ...]:
+        """Return the nodes. The output of the last one is that of the node which they replace."""
+        *nodes, last = self._nodes
+        return (*nodes, dataclasses.replace(last, outputs=self._node.outputs))
 
 
 def extents_constant(shape: Shape, rewriter: Rewriter) -> Value:

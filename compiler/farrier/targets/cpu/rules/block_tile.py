@@ -61,7 +61,8 @@ def space(program: TensorProgram, target: Target, threads: int) -> Space | None:
     program = accumulate(program)
     product = find_block_product(program)
     assert product is not None  # The copy of the sum is an epilogue.
-    return Space.of(RULE, _Kernel(program, product, machine, _group(product, target)))
+    layout = BlockLayout(product, machine.lanes, _group(product, target))
+    return Space.of(RULE, _Kernel(program, product, machine, layout))
 
 
 def _group(product: BlockProduct, target: Target) -> int:
@@ -78,7 +79,7 @@ class _Kernel:
     program: TensorProgram
     product: BlockProduct
     machine: Machine
-    group: int  # The codes that a dot product takes at once; 1 if products are of floats.
+    layout: BlockLayout
 
     @functools.cached_property
     def function(self) -> Function:
@@ -99,32 +100,15 @@ class _Kernel:
         return extent_of(self.product.total, self.product.lane)
 
     @property
-    def _block(self) -> int:
-        return extent_of(self.product.part.stage, self.product.within)
-
-    @property
     def _blocks(self) -> int:
         return extent_of(self.product.part.stage, self.product.block_axis)
-
-    @property
-    def _layout(self) -> BlockLayout:
-        return BlockLayout(self.product, self.machine.lanes, self.group)
-
-    @property
-    def _group(self) -> int:
-        """The codes that a step adds to each lane."""
-        return self._layout.group
-
-    @property
-    def _per_byte(self) -> int:
-        return self._layout.per_byte
 
     # -- decisions ------------------------------------------------------------------------------
 
     def knobs(self) -> tuple[Knob, ...]:
-        steps = self._block // self._per_byte // self._group
+        steps = self.layout.block // self.layout.per_byte // self.layout.group
         return (
-            Knob("vectors", self._layout.widths),
+            Knob("vectors", self.layout.widths),
             Knob("rows", tuple(range(1, min(self._rows, _ROWS) + 1))),
             Knob("unroll", tuple(count for count in _UNROLL if steps % count == 0)),
         )
@@ -141,17 +125,17 @@ class _Kernel:
         panels = np.ceil(self._columns / (vectors * machine.lanes))
         others = np.prod([extent_of(self.product.total, axis) for axis in self.product.points])
         tiles = np.ceil(self._rows / rows) * others / self._rows
-        steps = float(self._blocks * self._block)
+        steps = float(self._blocks * self.layout.block)
         issue = vectors * (_UNPACK + rows) / machine.fma_ports + rows / machine.load_ports
         step = np.maximum(issue, machine.fma_latency)
-        step += 1.0 / (columns["unroll"] * self._per_byte)
+        step += 1.0 / (columns["unroll"] * self.layout.per_byte)
         finish = self._blocks * vectors * rows * 3.0
         finish += vectors * rows * (2.0 + operations(self.product.epilogue)) + 20.0
         units = panels * tiles
         balance = np.ceil(units / machine.threads) / (units / machine.threads)
         cycles = units * (steps * step + finish)
         busy = cycles / machine.hertz * balance / machine.threads
-        nbytes = steps * self._columns / self._per_byte
+        nbytes = steps * self._columns / self.layout.per_byte
         memory = machine.memory_seconds(nbytes, 1 / np.minimum(panels, machine.threads))
         seconds = np.maximum(busy, memory) + machine.exposed * np.minimum(busy, memory)
         terms = {
@@ -170,7 +154,7 @@ class _Kernel:
     def schedule(self, decisions: Decisions) -> Schedule:
         schedule = Schedule(self.function)
         product, total = self.product, self.product.total.buffer.name
-        self._layout.apply(schedule)
+        self.layout.apply(schedule)
         kept = inline_once(schedule, product.epilogue)
         outer = self._tile_output(schedule, decisions)
         keep_values(schedule, kept, "vector", innermost_axis(product.total))
@@ -225,12 +209,12 @@ class _Kernel:
         schedule.compute_at(name, blocks)
         schedule.set_scope(name, MemoryScope.REGISTER)
         step, steps, unrolled = f"{name}_{product.within}", [], []
-        if self._per_byte > 1:
-            place, step = schedule.split(step, self._block // self._per_byte)
+        if self.layout.per_byte > 1:
+            place, step = schedule.split(step, self.layout.block // self.layout.per_byte)
             unrolled.append(place)
         groups: list[str] = []
-        if self._group > 1:
-            step, one_group = schedule.split(step, self._group)
+        if self.layout.group > 1:
+            step, one_group = schedule.split(step, self.layout.group)
             groups.append(one_group)
         if unroll > 1:
             step, some = schedule.split(step, unroll)
