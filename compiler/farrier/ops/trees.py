@@ -47,7 +47,7 @@ LANES = 8  # Walks at once, which hide the latency of a step; their slots fill t
 _CHUNK = 32  # Rows that visit a tree one after the other while it is in the nearest cache.
 _STEPS = 4  # Steps of an uneven forest for each test of whether a lane has moved.
 _VOTES = 6  # The position of the votes among the inputs.
-_COMBINE = {"sum": np.add, "min": np.minimum, "max": np.maximum}
+COMBINE = {"sum": np.add, "min": np.minimum, "max": np.maximum}
 
 
 def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
@@ -56,7 +56,7 @@ def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType
         raise Mismatch(f"its input {x.shape} is no matrix, or its slots are no vectors")
     if votes.rank != (1 if len(types) > _VOTES + 1 else 2):
         raise Mismatch(f"votes of the shape {votes.shape}")
-    if attrs["aggregate"] not in _COMBINE:
+    if attrs["aggregate"] not in COMBINE:
         raise Mismatch(f"votes that are aggregated by {attrs['aggregate']!r}")
     return (TensorType(x.dtype, (x.shape[0], int_attr(attrs, "count"))),)
 
@@ -78,7 +78,7 @@ def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
         features = (links[at] & mask).astype(np.int64)
         at = (links[at] >> width).astype(np.int64) + (x[rows, features] < splits[at])
     aggregate = str(attrs["aggregate"])
-    combine = _COMBINE[aggregate]
+    combine = COMBINE[aggregate]
     start = initial(aggregate, x.dtype)
     totals = np.full((len(x), int_attr(attrs, "count")), start, x.dtype)
     for tree in range(trees):

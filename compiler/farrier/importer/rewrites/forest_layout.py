@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from farrier.ops import Mismatch
-from farrier.ops.trees import LANES, initial
+from farrier.ops.trees import COMBINE, LANES, initial
 
 Ints = npt.NDArray[np.int64]
 Array = npt.NDArray[Any]
@@ -285,8 +285,7 @@ def _votes(
     targets, weights = votes.targets[used], votes.weights[used].astype(np.float64)
     if count <= _FEW_TARGETS or 2 * len(rows) >= len(leaves) * count:
         dense = np.full((len(leaves), count), initial(aggregate, kind))
-        combine = {"sum": np.add, "min": np.minimum, "max": np.maximum}[aggregate]
-        combine.at(dense, (rows, targets), weights)
+        COMBINE[aggregate].at(dense, (rows, targets), weights)
         return (dense.astype(kind),)
     order = np.argsort(rows, kind="stable")
     first = np.searchsorted(rows[order], np.arange(len(leaves) + 1))

@@ -86,7 +86,7 @@ def _first(program: TensorProgram, target: Target, threads: int) -> Space:
     for rule in RULES:
         try:
             space = rule.space(program, target, threads)
-            if space is None or (rule is rows and sketch.is_better_tiled(program, target)):
+            if space is None:
                 continue
             if program.dims:
                 space.try_default()

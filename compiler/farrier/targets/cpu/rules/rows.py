@@ -32,6 +32,7 @@ from farrier.records import RuleId
 from farrier.schedule import Schedule
 from farrier.space.machine import Machine
 from farrier.space.rewrites import accumulate, without_halos
+from farrier.space.sketch import is_wide_contraction
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
 from farrier.targets import Target
 from farrier.targets.cpu.space.row_kernel import RowKernel
@@ -53,13 +54,16 @@ _VECTORS = 4
 
 def space(program: TensorProgram, target: Target, threads: int) -> Space | None:
     """Return the space of a program with reductions and one output, whose type may differ; None for
-    any other program, and for reductions of elements that vectors do not calculate with."""
+    any other program, for reductions of elements that vectors do not calculate with, and for
+    contractions that a tile of sums computes in a fraction of the time (`sketch`)."""
     plain = with_joined_axes(without_halos(program))
     output = plain.stages[-1] if plain.stages else None
     if output is None or len(plain.outputs) != 1 or output.buffer.name != plain.outputs[0].name:
         return None
     reduced = [stage for stage in plain.stages if isinstance(stage.body, Reduce)]
     if not reduced or any(stage.buffer.dtype not in _SUMS for stage in reduced):
+        return None
+    if is_wide_contraction(program, target.lanes):  # One vector of sums loads all for each product.
         return None
     widest = max((stage.buffer.dtype for stage in plain.stages), key=lambda dtype: dtype.bits)
     machine = Machine.of(target, threads).for_elements(widest)

@@ -12,14 +12,14 @@ from farrier.ir.tensor import TensorProgram
 from farrier.schedule import Schedule
 from farrier.space.joined import JoinedSpace
 from farrier.space.machine import Machine
-from farrier.space.sketch import RULES, is_wide_contraction, sketches
+from farrier.space.sketch import RULES, sketches
 from farrier.space.space import Space
 from farrier.targets import Target
 from farrier.targets.cpu.space.nests import share
 
 _WORTH_MEASURING = 4.0  # Estimates of sketches were never further off from each other.
 
-__all__ = ["RULES", "is_better_tiled", "space", "spaces"]
+__all__ = ["RULES", "space", "spaces"]
 
 
 def space(program: TensorProgram, target: Target, threads: int) -> Space:
@@ -28,12 +28,6 @@ def space(program: TensorProgram, target: Target, threads: int) -> Space:
     if not others:
         return first
     return JoinedSpace([first, *others], first)
-
-
-def is_better_tiled(program: TensorProgram, target: Target) -> bool:
-    """Check whether the program is a contraction that rule `rows`, which keeps one vector of sums,
-    would compute at a fraction of the speed of a tile."""
-    return is_wide_contraction(program, target.lanes)
 
 
 def spaces(program: TensorProgram, target: Target, threads: int) -> list[Space]:
