@@ -24,8 +24,8 @@ _OWNERS = "farrier:owners:"
 
 # KEYS: the claims, the references. ARGV: the model, the user who has jobs of versions without
 # users, the user who asks. Each claim is `1 <user>` where it is that user's alone, `0 <user>` where
-# of a public job, `1 ` where a job has the model on loan: nobody's, and yet it is somebody's. Who
-# asks for what is theirs waits for no look at a thousand jobs.
+# of a public job, `1 ` where a job has the model on loan: it is used, and nobody claims it. For
+# a user who claims the model themselves, the script does not look through the jobs.
 _CLAIMS = """
 local time = redis.call('TIME')
 local found = {}

@@ -36,7 +36,7 @@ TooManyRequestsError where the user has too many."""
 BODY_BYTES = 1 << 20  # of a JSON body; chunks of uploads are read by their route, piece by piece
 LOGIN_BYTES = 4096
 BODY_TIMEOUT_S = 30.0
-STREAM_CHECK_S = 10.0  # in which a stream or transfer ends whose token or session has ended
+STREAM_CHECK_S = 10.0  # Streams and transfers end so soon after their token or session.
 CALLER = "farrier.caller"  # the key of a request's scope
 
 bearer_scheme = HTTPBearer(

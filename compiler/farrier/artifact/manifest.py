@@ -217,11 +217,11 @@ class Manifest:
         for state in self.state:
             past, present = inputs.get(state.input), outputs.get(state.output)
             if past is None or present is None or len(past.shape) != len(present.shape):
-                raise ValueError(f"a state {state.input!r} that is no input and output")
+                raise ValueError(f"a state {state.input!r} that is not an input and an output")
             if state.axis is not None and not 0 <= state.axis < len(past.shape):
                 raise ValueError(f"a state {state.input!r} with no axis {state.axis}")
             if not isinstance(state.capacity, int) or not isinstance(state.initial, int | float):
-                raise ValueError(f"a state {state.input!r} whose capacity is no number")
+                raise ValueError(f"a state {state.input!r} whose capacity is not a number")
 
     def has_interface_of(self, other: Manifest) -> bool:
         """Whether both are called in the same way, with sizes in the same ranges."""

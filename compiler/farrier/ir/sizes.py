@@ -33,8 +33,8 @@ class Demand(enum.StrEnum):
 
 
 def bind(shape: Sequence[Extent], actual: Sequence[int], sizes: dict[str, int]) -> None:
-    """Note the values of symbols that an actual shape tells: of those that stand in an extent of
-    the form `k*symbol + c`."""
+    """Add to `sizes` the symbols whose values an actual shape determines: those in extents of the
+    form `k*symbol + c`."""
     for extent, number in zip(shape, actual, strict=True):
         match extent:
             case Dim(terms=(((Symbol() as symbol,), factor), *constant)) if len(constant) < 2:

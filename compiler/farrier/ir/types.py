@@ -173,7 +173,7 @@ class Layout:
     With `per_byte` elements in a byte, element number `n` in the order of the dimensions is in byte
     `n // per_byte`, the first of a byte in its lowest bits. A dimension of that extent, placed
     last, chooses which elements share bytes: vectors along another axis then read neighbouring
-    bytes, and shift them all alike. Only constants lie so.
+    bytes, and shift all of them by the same number of bits. Only constants lie so.
 
         NCHW16c, padded by one:
             dims = (0), (1 div 16), (2), (3), (1 mod 16); halo = (0,0), (0,0), (1,1), (1,1)

@@ -103,7 +103,7 @@ def walk(node: Any) -> Iterator[Any]:
 def rewrite(node: T, visit: Callable[[Any], Any]) -> T:
     """Return `node` with `visit` applied to every node below it and to itself, children first.
 
-    `visit` returns its argument where it changes nothing; what is unchanged is shared with the
+    `visit` returns its argument where it changes nothing; an unchanged part is shared with the
     input, so an identical result is the same object.
     """
     changes: dict[str, Any] = {}
@@ -157,7 +157,7 @@ def parts(kind: str) -> PerClass[Parts]:
 
 
 def mapper(kind: str) -> PerClass[Mapper]:
-    """Return a table of functions that change the children of the kind; what is unchanged is shared
+    """Return a table of functions that change the children of the kind; an unchanged one is shared
     with the input, so an identical result is the same object."""
 
     def derive(cls: type) -> Mapper:

@@ -48,8 +48,8 @@ def metadata(told: Declaration) -> ModelMetadata:
 
 
 def declaration_of(manifest: Manifest) -> Declaration:
-    """What the ONNX file declares, but for the states, which the session has; of an artifact that
-    does not tell, its own interface."""
+    """Return the interface that the ONNX file declares, or the artifact's own if it keeps no
+    declaration; without the states, which the session holds."""
     declared = manifest.declaration or Declaration(
         tuple(map(_of_spec, manifest.inputs)),
         tuple(map(_of_spec, manifest.outputs)),

@@ -1,4 +1,4 @@
-"""Stores where data says: ScatterElements, ScatterND, TensorScatter. Of several updates of one
+"""Scattered stores: ScatterElements, ScatterND, TensorScatter. Of several updates of one
 element the last wins, or all are joined in order.
 
 A scatter `in_place` (`IN_PLACE`) writes its updates alone: its result lies where its first operand

@@ -53,7 +53,7 @@ COMBINE = {"sum": np.add, "min": np.minimum, "max": np.maximum}
 def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
     x, votes = required(types, 0), required(types, _VOTES)
     if x.rank != 2 or any(required(types, place).rank != 1 for place in range(1, _VOTES)):
-        raise Mismatch(f"its input {x.shape} is no matrix, or its slots are no vectors")
+        raise Mismatch(f"its input {x.shape} is not a matrix, or its slots are not vectors")
     if votes.rank != (1 if len(types) > _VOTES + 1 else 2):
         raise Mismatch(f"votes of the shape {votes.shape}")
     if attrs["aggregate"] not in COMBINE:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     Array: TypeAlias = npt.NDArray[Any]
 
-_RUN = 16  # Neighbours whose codes lie alike in their bytes: the lanes of the widest vectors.
+_RUN = 16  # Neighbours that have the same place in their bytes: the lanes of the widest vectors.
 
 
 def gathered_codes(node: Node, rewriter: Rewriter) -> tuple[Node, ...]:

@@ -397,7 +397,7 @@ class LoadedModel:
                 f"{self.memory_bytes}",
                 hint="give it smaller inputs, or the session more memory_bytes (--memory-bytes)",
             )
-        self._is_laid_out, self._small_call = False, None  # until all of it is
+        self._is_laid_out, self._small_call = False, None  # The rest must succeed first.
         for position, slot in enumerate(self._inputs):
             self._args[position] = slot.resized(sizes)
         self._lay_out()

@@ -103,7 +103,7 @@ def _aligned(node: RawNode, scope: ImportScope, attrs: dict[str, object]) -> lis
         scope.emit(last)
         cut = [scope.constant(ints([bound])) for bound in (0, shape[axis], axis)]
         return [RawNode("Slice", [last.outputs[0], *cut], node.outputs, {}, node.origin)]
-    if missing:  # every element along the axis gets a scale of its own
+    if missing:  # Every element along the axis gets a scale of its own.
         blocks = scope.constant(np.arange(number(shape[axis])) // block)
         parameters = [scope.add("Gather", name, blocks, axis=axis) for name in parameters]
         return [RawNode(op, [x, *parameters], node.outputs, attrs, node.origin)]
