@@ -83,6 +83,8 @@ def judged(model: bytes, mode: str, rng: random.Random) -> Verdict:
         text = _difference(compiled, feed, results, outputs)
         if text and at > 0 and onnxruntime_outputs(closed(compiled, feed), [feed]) == [None]:
             continue  # ONNX Runtime refuses the model of these sizes, and fills no result here.
+        if text and _is_allowed_nan(compiled, feed, results, outputs):
+            continue
         if text:
             return Verdict("wrong", f"{_shapes(feed)}: {text}")
     return Verdict("right" if declined < len(feeds) else "declined")
@@ -106,6 +108,25 @@ def _difference(
             return ""
         texts.append(text)
     return " | ".join(texts)
+
+
+def _is_allowed_nan(
+    model: bytes, feed: Mapping[str, Any], results: Arrays, expected: Arrays | None
+) -> bool:
+    """Return whether results differ only by NaN that an algorithm spreads, as the deviations in
+    docs/operators.md allow, and not where `max_layer_error` is 0."""
+    import farrier
+
+    if expected is None:
+        return False
+    for name, wanted in expected.items():
+        result = results[name]
+        if result.dtype.kind != "f" or result.shape != wanted.shape:
+            return False
+        if _unlike(name, np.where(np.isnan(result), wanted, result), wanted):
+            return False
+    plain = farrier.compile(model, verify=False, cores=1, max_layer_error=0)
+    return not _difference(model, feed, plain.run(feed), expected)
 
 
 def _reference(model: bytes, feed: Mapping[str, Any]) -> Arrays | None:
