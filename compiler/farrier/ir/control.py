@@ -35,12 +35,9 @@ from farrier.ir.dim import Dim, Extent, Symbol
 from farrier.ir.graph import Graph, Node, Value, attributes
 
 FAIL = "Fail"
-_CONTROL = frozenset(("If", "Loop"))
-
-
-def is_control(node: Node) -> bool:
-    """Whether the node runs its regions; a kernel (`Fused`) is what its region computes."""
-    return node.op in _CONTROL
+# From such a node on the elements of a tensor are extents, those of the constant behind it.
+BIND = "Bind"
+REQUIRE = "Require"  # a check that the elements of a tensor are what the constant says
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -107,6 +104,20 @@ class Loop:
             tuple(value for value in returned[carried:] if value is not None),
             str(node.attr("extent", "")),
         )
+
+
+_FORMS: dict[str, type[If] | type[Loop]] = {"If": If, "Loop": Loop}
+
+
+def is_control(node: Node) -> bool:
+    """Check whether the node runs its regions; a kernel (`Fused`) is what its region computes."""
+    return node.op in _FORMS
+
+
+def control_of(node: Node) -> If | Loop | None:
+    """Return the parts of a node that runs its regions, and None for any other node."""
+    form = _FORMS.get(node.op)
+    return None if form is None else form.of(node)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

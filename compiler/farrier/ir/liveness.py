@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from farrier.ir.control import If, Loop, grown, joined
+from farrier.ir.control import BIND, REQUIRE, If, Loop, control_of, grown, joined
 from farrier.ir.dim import Extent, symbols, with_bounds
 from farrier.ir.graph import Node, Value
 
@@ -26,12 +26,15 @@ def defined(node: Node, data: Data) -> Iterator[str]:
     if node.attr("extent"):
         yield str(node.attr("extent"))
     made: list[Extent] = []
-    if node.op == "Bind" and node.inputs[1] is not None:
+    if node.op == BIND and node.inputs[1] is not None:
         made = sizes_in(data(node.inputs[1].name))
-    elif node.op == "If":
-        made = [one.symbol for one in joined(If.of(node))]
-    elif node.op == "Loop":
-        made = [one.result for one in grown(Loop.of(node))]
+    match control_of(node):
+        case If() as branch:
+            made = [one.symbol for one in joined(branch)]
+        case Loop() as loop:
+            made = [one.result for one in grown(loop)]
+        case None:
+            pass
     yield from (symbol.name for symbol in symbols(made))
 
 
@@ -52,7 +55,7 @@ class Liveness:
 
     def needs(self, node: Node) -> bool:
         """Whether anything that the node defines is needed, or the node is a check."""
-        if node.op == "Require" or any(value.name in self.values for value in node.outputs):
+        if node.op == REQUIRE or any(value.name in self.values for value in node.outputs):
             return True
         return not self._symbols.isdisjoint(defined(node, self._data))
 

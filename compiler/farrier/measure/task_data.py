@@ -19,6 +19,7 @@ from farrier.ir.graph import Graph
 from farrier.ir.special import convert
 from farrier.ir.types import DType, Layout, TensorType
 from farrier.measure.blas import on_one_core
+from farrier.ops import Trait, lookup
 from farrier.ops.run import run_graph
 from farrier.partition.task import Task
 
@@ -28,7 +29,6 @@ Fillers: TypeAlias = Mapping[DType, "np.uint32 | np.uint16"]
 _FILLERS: Fillers = {DType.F32: np.uint32(0x7FC00000), DType.BF16: np.uint16(0x7FC0)}
 # What no computation gives, or hardly any; of integers of 16 bits and fewer what is rarest is taken
 _MARKS = {DType.F32: 0x7FC0DEAD, DType.BF16: 0x7FED, DType.F16: 0x7EED, DType.I32: 0x7FC0DEAD}
-_SIGNED_OPS = frozenset(("Div", "Mod"))  # a zero divisor has no answer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +69,7 @@ def _random(kind: TensorType, region: Graph, rng: np.random.Generator) -> npt.ND
     shape, dtype = kind.static_shape, kind.dtype
     if dtype.is_float:
         return convert(rng.standard_normal(shape, np.float32), dtype)
-    if dtype is not DType.BOOL and any(node.op in _SIGNED_OPS for node in region.nodes):
+    if dtype is not DType.BOOL and any(lookup(node.op).has(Trait.DIVIDES) for node in region.nodes):
         return rng.integers(1, 4, shape).astype(dtype.numpy)
     smallest = min((d for v in region.inputs for d in v.type.static_shape if d > 1), default=2)
     return rng.integers(0, min(2, smallest), shape).astype(dtype.numpy)

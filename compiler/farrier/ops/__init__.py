@@ -6,19 +6,24 @@ node means, its `compute` says the same as tensor stages that can be scheduled.
 
 from farrier.ops.builder import Builder, Operand
 from farrier.ops.operator import Kind, Mismatch, NotStatic, NotSupported, Operator
-from farrier.ops.registry import lookup, names
+from farrier.ops.registry import lookup, names, product_of
 from farrier.ops.run import run_graph, run_node
+from farrier.ops.traits import Moves, Product, Trait
 
 __all__ = [
     "Builder",
     "Kind",
     "Mismatch",
+    "Moves",
     "NotStatic",
     "NotSupported",
     "Operand",
     "Operator",
+    "Product",
+    "Trait",
     "lookup",
     "names",
+    "product_of",
     "run_graph",
     "run_node",
 ]

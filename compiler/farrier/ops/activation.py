@@ -24,6 +24,7 @@ from farrier.ops.scalar import (
     unary,
     where,
 )
+from farrier.ops.traits import Trait
 
 _SELU_ALPHA, _SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
 # The defaults of ONNX's schemas, 0.2 and 0.01, which attributes hold as f32.
@@ -145,7 +146,12 @@ def _prelu_dtype(types: Types, attrs: Attrs) -> DType:
 
 
 OPERATORS: tuple[Operator, ...] = (
-    pointwise("Relu", lambda attrs, x: maximum(x, 0), lambda attrs, x: np.maximum(x, 0)),
+    pointwise(
+        "Relu",
+        lambda attrs, x: maximum(x, 0),
+        lambda attrs, x: np.maximum(x, 0),
+        traits=Trait.EXACT,
+    ),
     pointwise(
         "LeakyRelu",
         lambda attrs, x: where(x < 0, x * float_attr(attrs, "alpha", _LEAK), x),
@@ -161,12 +167,23 @@ OPERATORS: tuple[Operator, ...] = (
         "ThresholdedRelu",
         lambda attrs, x: where(x > float_attr(attrs, "alpha", 1.0), x, 0),
         lambda attrs, x: np.where(x > float_attr(attrs, "alpha", 1.0), x, x.dtype.type(0)),
+        traits=Trait.EXACT,
     ),
-    pointwise("Sigmoid", lambda attrs, x: sigmoid(x), lambda attrs, x: special.sigmoid(x)),
-    pointwise("HardSigmoid", _hard_sigmoid, _np_hard_sigmoid),
-    pointwise("HardSwish", _hard_swish, _np_hard_swish),
+    pointwise(
+        "Sigmoid",
+        lambda attrs, x: sigmoid(x),
+        lambda attrs, x: special.sigmoid(x),
+        instructions=18,
+    ),
+    pointwise("HardSigmoid", _hard_sigmoid, _np_hard_sigmoid, instructions=3),
+    pointwise("HardSwish", _hard_swish, _np_hard_swish, instructions=4),
     pointwise("Swish", _swish, _np_swish),
-    pointwise("Softplus", lambda attrs, x: softplus(x), lambda attrs, x: _np_softplus(x)),
+    pointwise(
+        "Softplus",
+        lambda attrs, x: softplus(x),
+        lambda attrs, x: _np_softplus(x),
+        instructions=20,
+    ),
     pointwise(
         "Softsign", lambda attrs, x: x / (1 + magnitude(x)), lambda attrs, x: x / (1 + np.abs(x))
     ),
@@ -174,7 +191,7 @@ OPERATORS: tuple[Operator, ...] = (
     pointwise("Elu", _elu, _np_elu),
     pointwise("Celu", _celu, _np_celu),
     pointwise("Selu", _selu, _np_selu),
-    pointwise("Gelu", _gelu, _np_gelu),
+    pointwise("Gelu", _gelu, _np_gelu, instructions=18),
     pointwise("Shrink", _shrink, _np_shrink),
-    pointwise("Clip", _clip, _np_clip, result=_clip_dtype),
+    pointwise("Clip", _clip, _np_clip, result=_clip_dtype, traits=Trait.EXACT),
 )

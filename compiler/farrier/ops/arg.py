@@ -33,6 +33,7 @@ from farrier.ops.scalar import (
     unequal,
     where,
 )
+from farrier.ops.traits import Trait
 
 
 def _arg_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
@@ -98,7 +99,7 @@ def _arg(name: str, combine: ReduceOp, numpy: Callable[..., Array]) -> Operator:
 
         return (builder.output(node, position),)
 
-    return Operator(name, Kind.REDUCTION, _arg_infer, refer, compute)
+    return Operator(name, Kind.REDUCTION, _arg_infer, refer, compute, traits=Trait.EXACT)
 
 
 OPERATORS: tuple[Operator, ...] = (

@@ -9,6 +9,7 @@ from farrier.ir.types import DType
 from farrier.ops.operator import Array, Attrs, Mismatch, Operator, Types
 from farrier.ops.pointwise import first_dtype, pointwise
 from farrier.ops.scalar import Scalar, bits
+from farrier.ops.traits import Trait
 
 
 def _integer(types: Types, attrs: Attrs) -> DType:
@@ -24,6 +25,7 @@ def _bitwise(name: str, op: BinaryOp, reference: np.ufunc) -> Operator:
         lambda attrs, x, y: bits(op, x, y),
         lambda attrs, x, y: reference(x, y),
         result=_integer,
+        traits=Trait.TOTAL,
     )
 
 
@@ -44,6 +46,12 @@ OPERATORS: tuple[Operator, ...] = (
     _bitwise("BitwiseAnd", BinaryOp.BIT_AND, np.bitwise_and),
     _bitwise("BitwiseOr", BinaryOp.BIT_OR, np.bitwise_or),
     _bitwise("BitwiseXor", BinaryOp.BIT_XOR, np.bitwise_xor),
-    pointwise("BitwiseNot", _inverted, lambda attrs, x: np.invert(x), result=_integer),
+    pointwise(
+        "BitwiseNot",
+        _inverted,
+        lambda attrs, x: np.invert(x),
+        result=_integer,
+        traits=Trait.TOTAL,
+    ),
     pointwise("BitShift", _shift, _np_shift, result=_integer),
 )

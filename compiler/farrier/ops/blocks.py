@@ -26,6 +26,7 @@ from farrier.ops.operator import (
     required,
 )
 from farrier.ops.scalar import Scalar, binary, cast, scalar
+from farrier.ops.traits import Trait
 
 # Positions of BlockMatMul's operands.
 _X, _CODES, _SCALES, _ZEROS, _X_SCALES = range(5)
@@ -158,9 +159,12 @@ def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...
     return (builder.output(node, body, hint="block_matmul", axes=(*names, "n")),)
 
 
+# Elements of `to`, of less than a byte, out of bytes that hold several.
+UNPACK_BITS = Operator(
+    "UnpackBits", Kind.INJECTIVE, _unpacked_kind, _np_unpack, _unpack, traits=Trait.PACKED
+)
 OPERATORS: tuple[Operator, ...] = (
-    # Elements of `to`, of less than a byte, out of bytes that hold several.
-    Operator("UnpackBits", Kind.INJECTIVE, _unpacked_kind, _np_unpack, _unpack),
+    UNPACK_BITS,
     # x [.., blocks · block] by dequantized weights (codes − zeros) · scales, codes [blocks, block,
     # columns]. Omitted zero points are the attribute `zero`. Rows of i8 come with their scales, one
     # a block.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import sys
 from collections.abc import Callable, Sequence
@@ -11,6 +12,7 @@ import numpy as np
 from farrier.ir.expr import Const, UnaryOp
 from farrier.ir.special import real_power, whole_power
 from farrier.ir.types import DType
+from farrier.ops import affine
 from farrier.ops.conversion import np_whole, whole
 from farrier.ops.operator import Array, Attrs, Mismatch, Operator, Types, required
 from farrier.ops.pointwise import first_dtype, pointwise
@@ -31,6 +33,7 @@ from farrier.ops.scalar import (
     unequal,
     where,
 )
+from farrier.ops.traits import Trait
 
 # Up to so many operands are combined in order. The limit keeps expressions far from Python's limit
 # of recursion (1000), which walks of a chain of some hundred operands exceed.
@@ -172,27 +175,66 @@ def _where_dtype(types: Types, attrs: Attrs) -> DType:
     return first_dtype(types[1:], attrs)
 
 
+ADD = dataclasses.replace(
+    pointwise(
+        "Add",
+        lambda attrs, x, y: x + y,
+        lambda attrs, x, y: x + y,
+        traits=Trait.COMMUTATIVE | Trait.LINEAR | Trait.TOTAL,
+    ),
+    neutral=0.0,
+    affine=affine.by_operand(lambda operand: (np.ones_like(operand), operand)),
+)
+SUB = dataclasses.replace(
+    pointwise(
+        "Sub",
+        lambda attrs, x, y: x - y,
+        lambda attrs, x, y: x - y,
+        traits=Trait.LINEAR | Trait.TOTAL,
+    ),
+    neutral=0.0,
+    affine=affine.by_operand(lambda operand: (np.ones_like(operand), -operand)),
+)
+MUL = dataclasses.replace(
+    pointwise(
+        "Mul",
+        lambda attrs, x, y: x * y,
+        lambda attrs, x, y: x * y,
+        traits=Trait.COMMUTATIVE | Trait.LINEAR | Trait.TOTAL,
+    ),
+    neutral=1.0,
+    affine=affine.by_operand(lambda operand: (operand, np.zeros_like(operand))),
+)
+DIV = dataclasses.replace(
+    pointwise("Div", _div, _np_div, traits=Trait.DIVIDES),
+    neutral=1.0,
+    affine=affine.by_operand(lambda operand: (1 / operand, np.zeros_like(operand))),
+)
+POW = dataclasses.replace(pointwise("Pow", _pow, _np_pow, result=_base_dtype), neutral=1.0)
 OPERATORS: tuple[Operator, ...] = (
-    pointwise("Add", lambda attrs, x, y: x + y, lambda attrs, x, y: x + y),
-    pointwise("Sub", lambda attrs, x, y: x - y, lambda attrs, x, y: x - y),
-    pointwise("Mul", lambda attrs, x, y: x * y, lambda attrs, x, y: x * y),
-    pointwise("Div", _div, _np_div),
-    pointwise("Mod", _mod, _np_mod),
-    pointwise("Pow", _pow, _np_pow, result=_base_dtype),
+    ADD,
+    SUB,
+    MUL,
+    DIV,
+    pointwise("Mod", _mod, _np_mod, traits=Trait.DIVIDES),
+    POW,
     pointwise(
         "Min",
         lambda attrs, *xs: _combined(minimum, xs),
         lambda attrs, *xs: functools.reduce(np.minimum, xs),
+        traits=Trait.COMMUTATIVE | Trait.TOTAL | Trait.EXACT,
     ),
     pointwise(
         "Max",
         lambda attrs, *xs: _combined(maximum, xs),
         lambda attrs, *xs: functools.reduce(np.maximum, xs),
+        traits=Trait.COMMUTATIVE | Trait.TOTAL | Trait.EXACT,
     ),
     pointwise(
         "Sum",
         lambda attrs, *xs: _combined(Scalar.__add__, xs),
         lambda attrs, *xs: functools.reduce(np.add, xs),
+        traits=Trait.TOTAL,
     ),
     pointwise(
         "Mean",
@@ -204,5 +246,6 @@ OPERATORS: tuple[Operator, ...] = (
         lambda attrs, condition, x, y: where(condition, x, y),
         lambda attrs, condition, x, y: np.asarray(np.where(condition, x, y)),
         result=_where_dtype,
+        traits=Trait.TOTAL | Trait.EXACT,
     ),
 )

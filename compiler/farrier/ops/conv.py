@@ -16,6 +16,7 @@ from farrier.ir.dim import Dim, Extent, number
 from farrier.ir.expr import Buffer, Expr, Reduce
 from farrier.ir.graph import Node
 from farrier.ir.types import Shape, TensorType
+from farrier.ops import layout
 from farrier.ops.builder import Builder, attributes_of, total, without_halo
 from farrier.ops.operator import (
     Array,
@@ -37,6 +38,7 @@ from farrier.ops.operator import (
     widened,
 )
 from farrier.ops.scalar import Scalar, cast
+from farrier.ops.traits import Product, Trait
 from farrier.ops.window import Window, padded, patches, read, tap_names, tap_views, window_of
 
 Body: TypeAlias = Callable[..., Reduce]
@@ -152,6 +154,24 @@ def with_bias(builder: Builder, node: Node, inputs: Buffers, hint: str, body: Bo
     )
 
 
+def _window_of(node: Node) -> Window:
+    x, w = node.inputs[:2]
+    assert x is not None
+    assert w is not None
+    return window_of(dict(node.attrs), x.type.shape[2:], w.type.shape[2:])
+
+
 OPERATORS: tuple[Operator, ...] = (
-    Operator("Conv", Kind.CONTRACTION, _infer, _reference, _compute, explicit=_explicit),
+    Operator(
+        "Conv",
+        Kind.CONTRACTION,
+        _infer,
+        _reference,
+        _compute,
+        explicit=_explicit,
+        traits=Trait.ZERO_PADDED,
+        product=Product.CONVOLUTION,
+        window=_window_of,
+        layout=layout.convolution,
+    ),
 )

@@ -14,6 +14,7 @@ from farrier.ir.dim import is_less, maximum, number
 from farrier.ir.expr import Buffer, Expr, Reduce
 from farrier.ir.graph import Node
 from farrier.ir.types import DType, Shape, TensorType
+from farrier.ops import layout
 from farrier.ops.builder import Builder, Operand, attributes_of, total
 from farrier.ops.conv import check_bias, check_known, checked_operands, group_of, with_bias
 from farrier.ops.operator import (
@@ -34,6 +35,7 @@ from farrier.ops.operator import (
     required,
 )
 from farrier.ops.scalar import Scalar, both, scalar, where
+from farrier.ops.traits import Product
 from farrier.ops.window import Window, tap_names, tap_views, window_of
 
 
@@ -204,5 +206,7 @@ OPERATORS: tuple[Operator, ...] = (
         _reference,
         _compute,
         explicit=_explicit,
+        product=Product.TRANSPOSED_CONVOLUTION,
+        layout=layout.ungrouped_convolution,
     ),
 )

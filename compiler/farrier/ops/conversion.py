@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 
 from farrier.ir.narrow import FORMATS
 from farrier.ir.special import convert
 from farrier.ir.types import DType
-from farrier.ops.operator import Array, Attrs, Mismatch, Operator, Types
+from farrier.ops.operator import Array, Attrs, Mismatch, Operator, Types, always
 from farrier.ops.pointwise import pointwise
 from farrier.ops.scalar import Scalar, cast, maximum, minimum, unequal, where
+from farrier.ops.traits import Trait
 
 # The numbers of an F8E8M0, all powers of two.
 _LEAST_POWER, _GREATEST_POWER = 2.0**-127, 2.0**127
@@ -144,11 +147,14 @@ def _rules(attrs: Attrs) -> tuple[DType, bool, str]:
     )
 
 
-OPERATORS: tuple[Operator, ...] = (
+CAST = dataclasses.replace(
     pointwise(
         "Cast",
         lambda attrs, x: converted(x, *_rules(attrs)),
         lambda attrs, x: np_converted(x, *_rules(attrs)),
         result=_target,
+        traits=Trait.EXACT | Trait.PACKED,
     ),
+    copies=always,
 )
+OPERATORS: tuple[Operator, ...] = (CAST,)

@@ -11,28 +11,46 @@ from farrier.ir.special import erf
 from farrier.ops.operator import Array, Operator
 from farrier.ops.pointwise import pointwise
 from farrier.ops.scalar import Scalar, number, unary, where
+from farrier.ops.traits import Trait
 
 
 def _function(
-    name: str, formula: Callable[[Scalar], Scalar], reference: Callable[[Array], Array]
+    name: str,
+    formula: Callable[[Scalar], Scalar],
+    reference: Callable[[Array], Array],
+    traits: Trait = Trait.NONE,
+    instructions: int = 1,
 ) -> Operator:
-    return pointwise(name, lambda attrs, x: formula(x), lambda attrs, x: reference(x))
+    return pointwise(
+        name,
+        lambda attrs, x: formula(x),
+        lambda attrs, x: reference(x),
+        traits=traits,
+        instructions=instructions,
+    )
 
 
-def _primitive(name: str, op: UnaryOp, reference: Callable[[Array], Array]) -> Operator:
-    return _function(name, lambda x: unary(op, x), reference)
+def _primitive(
+    name: str,
+    op: UnaryOp,
+    reference: Callable[[Array], Array],
+    traits: Trait = Trait.NONE,
+    instructions: int = 1,
+) -> Operator:
+    return _function(name, lambda x: unary(op, x), reference, traits, instructions)
 
 
+SQRT = _primitive("Sqrt", UnaryOp.SQRT, np.sqrt)
 OPERATORS: tuple[Operator, ...] = (
-    _primitive("Abs", UnaryOp.ABS, np.abs),
-    _primitive("Neg", UnaryOp.NEG, np.negative),
-    _primitive("Exp", UnaryOp.EXP, np.exp),
+    _primitive("Abs", UnaryOp.ABS, np.abs, Trait.TOTAL | Trait.EXACT),
+    _primitive("Neg", UnaryOp.NEG, np.negative, Trait.TOTAL | Trait.EXACT),
+    _primitive("Exp", UnaryOp.EXP, np.exp, instructions=15),
     _primitive("Log", UnaryOp.LOG, np.log),
-    _primitive("Sqrt", UnaryOp.SQRT, np.sqrt),
-    _primitive("Floor", UnaryOp.FLOOR, np.floor),
-    _primitive("Ceil", UnaryOp.CEIL, np.ceil),
-    _primitive("Round", UnaryOp.ROUND, np.rint),
-    _primitive("Erf", UnaryOp.ERF, erf),
+    SQRT,
+    _primitive("Floor", UnaryOp.FLOOR, np.floor, Trait.EXACT),
+    _primitive("Ceil", UnaryOp.CEIL, np.ceil, Trait.EXACT),
+    _primitive("Round", UnaryOp.ROUND, np.rint, Trait.EXACT),
+    _primitive("Erf", UnaryOp.ERF, erf, instructions=15),
     _primitive("Sin", UnaryOp.SIN, np.sin),
     _primitive("Cos", UnaryOp.COS, np.cos),
     _primitive("Tan", UnaryOp.TAN, np.tan),
@@ -41,7 +59,7 @@ OPERATORS: tuple[Operator, ...] = (
     _primitive("Atan", UnaryOp.ATAN, np.arctan),
     _primitive("Sinh", UnaryOp.SINH, np.sinh),
     _primitive("Cosh", UnaryOp.COSH, np.cosh),
-    _primitive("Tanh", UnaryOp.TANH, np.tanh),
+    _primitive("Tanh", UnaryOp.TANH, np.tanh, instructions=15),
     _primitive("Asinh", UnaryOp.ASINH, np.arcsinh),
     _primitive("Acosh", UnaryOp.ACOSH, np.arccosh),
     _primitive("Atanh", UnaryOp.ATANH, np.arctanh),
@@ -51,5 +69,6 @@ OPERATORS: tuple[Operator, ...] = (
         "Sign",
         lambda x: where(x > 0, number(1, x.dtype), where(x < 0, number(-1, x.dtype), x)),
         np.sign,
+        Trait.TOTAL | Trait.EXACT,
     ),
 )

@@ -31,6 +31,7 @@ from farrier.ops.operator import (
     static_extents,
 )
 from farrier.ops.scalar import Scalar, cast, equal, maximum, minimum, scalar, where
+from farrier.ops.traits import Moves
 
 
 def _gather_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
@@ -206,15 +207,40 @@ def _reverse_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buf
     return (builder.output(node, body, hint="reverse_sequence"),)
 
 
+GATHER = Operator(
+    "Gather",
+    Kind.INJECTIVE,
+    _gather_infer,
+    _gather_reference,
+    _gather_compute,
+    moves=Moves.REPEATED,
+)
 OPERATORS: tuple[Operator, ...] = (
     Operator(
-        "ReverseSequence", Kind.INJECTIVE, _reverse_infer, _reverse_reference, _reverse_compute
+        "ReverseSequence",
+        Kind.INJECTIVE,
+        _reverse_infer,
+        _reverse_reference,
+        _reverse_compute,
+        moves=Moves.ONCE,
     ),
-    Operator("Gather", Kind.INJECTIVE, _gather_infer, _gather_reference, _gather_compute),
+    GATHER,
     Operator(
-        "GatherElements", Kind.INJECTIVE, _elements_infer, _elements_reference, _elements_compute
+        "GatherElements",
+        Kind.INJECTIVE,
+        _elements_infer,
+        _elements_reference,
+        _elements_compute,
+        moves=Moves.REPEATED,
     ),
-    Operator("GatherND", Kind.INJECTIVE, _nd_infer, _nd_reference, _nd_compute),
+    Operator(
+        "GatherND",
+        Kind.INJECTIVE,
+        _nd_infer,
+        _nd_reference,
+        _nd_compute,
+        moves=Moves.REPEATED,
+    ),
     Operator(
         "OneHot",
         Kind.INJECTIVE,

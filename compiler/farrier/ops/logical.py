@@ -8,8 +8,9 @@ import numpy as np
 
 from farrier.ir.types import DType
 from farrier.ops.operator import Array, Attrs, Mismatch, Operator, Types
-from farrier.ops.pointwise import boolean, pointwise
+from farrier.ops.pointwise import Formula, Numpy, boolean, pointwise
 from farrier.ops.scalar import Scalar, both, either, equal, invert, number, unequal
+from farrier.ops.traits import Trait
 
 
 def _bools(types: Types, attrs: Attrs) -> DType:
@@ -29,22 +30,39 @@ def _np_is_inf(attrs: Attrs, x: Array) -> Array:
     return np.asarray(positive | (np.isneginf(x) & bool(attrs.get("detect_negative", 1))))
 
 
+def _logical(name: str, formula: Formula, reference: Numpy) -> Operator:
+    traits = Trait.COMMUTATIVE | Trait.TOTAL
+    return pointwise(name, formula, reference, result=_bools, traits=traits)
+
+
+def _comparison(name: str, formula: Formula, reference: Numpy) -> Operator:
+    traits = Trait.TOTAL | Trait.EXACT
+    return pointwise(name, formula, reference, result=boolean, traits=traits)
+
+
+EQUAL = _comparison("Equal", lambda attrs, x, y: equal(x, y), lambda attrs, x, y: x == y)
 OPERATORS: tuple[Operator, ...] = (
-    pointwise("Not", lambda attrs, x: invert(x), lambda attrs, x: np.logical_not(x), result=_bools),
-    pointwise("And", lambda attrs, x, y: both(x, y), lambda attrs, x, y: x & y, result=_bools),
-    pointwise("Or", lambda attrs, x, y: either(x, y), lambda attrs, x, y: x | y, result=_bools),
-    pointwise("Xor", lambda attrs, x, y: unequal(x, y), lambda attrs, x, y: x ^ y, result=_bools),
-    pointwise("Equal", lambda attrs, x, y: equal(x, y), lambda attrs, x, y: x == y, result=boolean),
-    pointwise("Less", lambda attrs, x, y: x < y, lambda attrs, x, y: x < y, result=boolean),
     pointwise(
-        "LessOrEqual", lambda attrs, x, y: x <= y, lambda attrs, x, y: x <= y, result=boolean
+        "Not",
+        lambda attrs, x: invert(x),
+        lambda attrs, x: np.logical_not(x),
+        result=_bools,
+        traits=Trait.TOTAL,
     ),
-    pointwise("Greater", lambda attrs, x, y: x > y, lambda attrs, x, y: x > y, result=boolean),
+    _logical("And", lambda attrs, x, y: both(x, y), lambda attrs, x, y: x & y),
+    _logical("Or", lambda attrs, x, y: either(x, y), lambda attrs, x, y: x | y),
+    _logical("Xor", lambda attrs, x, y: unequal(x, y), lambda attrs, x, y: x ^ y),
+    EQUAL,
+    _comparison("Less", lambda attrs, x, y: x < y, lambda attrs, x, y: x < y),
+    _comparison("LessOrEqual", lambda attrs, x, y: x <= y, lambda attrs, x, y: x <= y),
+    _comparison("Greater", lambda attrs, x, y: x > y, lambda attrs, x, y: x > y),
+    _comparison("GreaterOrEqual", lambda attrs, x, y: x >= y, lambda attrs, x, y: x >= y),
     pointwise(
-        "GreaterOrEqual", lambda attrs, x, y: x >= y, lambda attrs, x, y: x >= y, result=boolean
+        "IsNaN",
+        lambda attrs, x: unequal(x, x),
+        lambda attrs, x: np.isnan(x),
+        result=boolean,
+        traits=Trait.EXACT,
     ),
-    pointwise(
-        "IsNaN", lambda attrs, x: unequal(x, x), lambda attrs, x: np.isnan(x), result=boolean
-    ),
-    pointwise("IsInf", _is_inf, _np_is_inf, result=boolean),
+    pointwise("IsInf", _is_inf, _np_is_inf, result=boolean, traits=Trait.EXACT),
 )

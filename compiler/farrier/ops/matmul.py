@@ -30,6 +30,7 @@ from farrier.ops.operator import (
 )
 from farrier.ops.pointwise import broadcast_shapes
 from farrier.ops.scalar import Scalar, cast
+from farrier.ops.traits import Product
 
 _WIDENED = 1 << 23  # elements of a factor that are widened at once
 
@@ -172,7 +173,13 @@ def _gemm_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer
     return (builder.output(node, epilogue, hint="gemm_bias", axes=("m", "n")),)
 
 
-OPERATORS: tuple[Operator, ...] = (
-    Operator("MatMul", Kind.CONTRACTION, _infer, _reference, _compute),
-    Operator("Gemm", Kind.CONTRACTION, _gemm_infer, _gemm_reference, _gemm_compute),
+MATMUL = Operator("MatMul", Kind.CONTRACTION, _infer, _reference, _compute, product=Product.MATRIX)
+GEMM = Operator(
+    "Gemm",
+    Kind.CONTRACTION,
+    _gemm_infer,
+    _gemm_reference,
+    _gemm_compute,
+    product=Product.MATRIX,
 )
+OPERATORS: tuple[Operator, ...] = (MATMUL, GEMM)

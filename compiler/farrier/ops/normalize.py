@@ -15,6 +15,7 @@ from farrier.ir.dim import Extent, product
 from farrier.ir.expr import Buffer, Expr, Reduce
 from farrier.ir.graph import Node
 from farrier.ir.types import DType, Shape, TensorType
+from farrier.ops import layout
 from farrier.ops.builder import Builder, Operand, attributes_of, total
 from farrier.ops.operator import (
     Array,
@@ -22,6 +23,7 @@ from farrier.ops.operator import (
     Attrs,
     Buffers,
     Constants,
+    Data,
     Kind,
     Mismatch,
     NotSupported,
@@ -40,6 +42,7 @@ from farrier.ops.operator import (
 from farrier.ops.pointwise import broadcast_shapes
 from farrier.ops.reduce import reduced_shape, reduction_axes
 from farrier.ops.scalar import Scalar, magnitude, maximum, sqrt
+from farrier.ops.traits import Trait
 
 
 def _per_channel(
@@ -73,6 +76,16 @@ def _batch_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     scale, bias, mean, variance = (_channels(present(arrays, i), x.ndim) for i in range(1, 5))
     factor = scale / np.sqrt(variance + variance.dtype.type(float_attr(attrs, "epsilon", 1e-5)))
     return ((x - mean) * factor + bias,)
+
+
+def _batch_affine(node: Node, data: Data) -> tuple[Array, Array] | None:
+    gamma, beta, mean, variance = (data(value) for value in node.inputs[1:5])
+    if gamma is None or beta is None or mean is None or variance is None:
+        return None
+    epsilon = float(node.attr("epsilon", 1e-5))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        scale = gamma.astype(np.float64) / np.sqrt(variance.astype(np.float64) + epsilon)
+        return scale, beta.astype(np.float64) - mean * scale
 
 
 def _batch_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
@@ -332,20 +345,45 @@ def _mean_variance_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 _MVN_EPSILON = 1e-9  # ONNX adds it to the deviation; beside a variance it is the same to rounding
 
 
+BATCH_NORMALIZATION = Operator(
+    "BatchNormalization",
+    Kind.ELEMENTWISE,
+    _per_channel(4),
+    _batch_reference,
+    _batch_compute,
+    traits=Trait.PER_CHANNEL,
+    affine=_batch_affine,
+    layout=layout.elementwise,
+)
+LAYER_NORMALIZATION = Operator(
+    "LayerNormalization",
+    Kind.REDUCTION,
+    _layer_infer,
+    _layer_reference,
+    _layer_compute,
+    traits=Trait.READS_ONCE,
+)
 OPERATORS: tuple[Operator, ...] = (
-    Operator(
-        "BatchNormalization", Kind.ELEMENTWISE, _per_channel(4), _batch_reference, _batch_compute
-    ),
+    BATCH_NORMALIZATION,
     Operator(
         "InstanceNormalization",
         Kind.REDUCTION,
         _per_channel(2),
         _instance_reference,
         _instance_compute,
+        traits=Trait.PER_CHANNEL,
+        layout=layout.channelwise,
     ),
     Operator("GroupNormalization", Kind.REDUCTION, _group_infer, _group_reference, _group_compute),
-    Operator("LayerNormalization", Kind.REDUCTION, _layer_infer, _layer_reference, _layer_compute),
-    Operator("RMSNormalization", Kind.REDUCTION, _layer_infer, _rms_reference, _rms_compute),
+    LAYER_NORMALIZATION,
+    Operator(
+        "RMSNormalization",
+        Kind.REDUCTION,
+        _layer_infer,
+        _rms_reference,
+        _rms_compute,
+        traits=Trait.READS_ONCE,
+    ),
     Operator(
         "MeanVarianceNormalization",
         Kind.REDUCTION,

@@ -1,4 +1,7 @@
-"""What an operator is: a name, a kind for the fusion pass, and three rules.
+"""An operator: a name, a kind for the fusion pass, traits, and rules.
+
+Passes ask an operator for its traits and rules, and not for its name. A new operator declares with
+them how passes may treat it, so that no pass changes.
 
 Attributes reach the rules as a mapping; constants that an operator reads while types are inferred
 (a Reshape's shape, a Slice's starts) are its `static` operands and reach `infer` by position. They
@@ -11,21 +14,24 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import numpy as np
 
 from farrier.ir.dim import Dim, Extent, Undecided, number
 from farrier.ir.expr import Buffer
-from farrier.ir.graph import Attribute, Node
+from farrier.ir.graph import Attribute, Node, Value
 from farrier.ir.special import convert
 from farrier.ir.types import DType, Shape, TensorType
+from farrier.ops.traits import Moves, Product, Trait
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from farrier.ops.builder import Builder
+    from farrier.ops.layout import LayoutRule
     from farrier.ops.nest import LoopBuilder
+    from farrier.ops.window import Window
 
     Array: TypeAlias = npt.NDArray[Any]
 else:
@@ -40,6 +46,9 @@ Infer: TypeAlias = Callable[[Types, Constants, Attrs], tuple[TensorType, ...]]
 Reference: TypeAlias = Callable[[Arrays, Attrs], tuple[Array, ...]]
 Compute: TypeAlias = Callable[["Builder", Node, Buffers], tuple[Buffer, ...]]
 NestRule: TypeAlias = Callable[["LoopBuilder", Node], None]
+Data: TypeAlias = Callable[[Value | None], Array | None]
+MoveRule: TypeAlias = Callable[[Node], Moves | None]
+AffineRule: TypeAlias = Callable[[Node, Data], tuple[Array, Array] | None]
 
 
 class Kind(enum.StrEnum):
@@ -86,6 +95,23 @@ class Operator:
     `explicit(types, attrs)` gives the attributes with every default written out.
     A contraction's attribute `accumulator` names the dtype that its products are summed in, and
     its result has, where that is not its operands'.
+
+    All further rules are optional. `data(value)` returns the content of a constant to a rule, and
+    None for a value that is known only at run time.
+    `traits` and `product` are facts that passes ask for.
+    `moves` describes how the results consist of elements of the data operands. It is None if the
+    operator computes others, and a function of the node if that depends on attributes.
+    `copies(node, data)` checks whether a node whose result has the type of its first input also has
+    the elements of its first input.
+    `affine(node, data)` returns scale and shift of a node that computes `x * scale + shift` of its
+    first input, in float64 and with a number for each channel, and None for any other node.
+    `neutral` is the second operand that leaves the first one unchanged.
+    `joined_by` names the reduction that turns the results of parts of an operand into the result of
+    the whole.
+    `window(node)` returns the window that slides over the image in the first input.
+    `layout(node, images)` decides how a node runs on images in blocks of channels
+    (`ops/layout.py`).
+    `instructions` is the approximate number of instructions for a vector of elements.
     """
 
     name: str
@@ -97,6 +123,32 @@ class Operator:
     explicit: Callable[[Types, Attrs], Attrs] | None = None
     nest: NestRule | None = None
     counts: bool = False  # its last output is the extent that data decides (`data_dim.py`)
+    traits: Trait = Trait.NONE
+    product: Product | None = None
+    moves: Moves | MoveRule | None = None
+    copies: Callable[[Node, Data], bool] | None = None
+    affine: AffineRule | None = None
+    neutral: float | None = None
+    joined_by: str = ""
+    window: Callable[[Node], Window] | None = None
+    layout: LayoutRule | None = None
+    instructions: int = 1
+
+    def matches(self, node: Node | None) -> TypeGuard[Node]:
+        """Check whether `node` is one of this operator, for a rewrite of its pattern."""
+        return node is not None and node.op == self.name
+
+    def has(self, trait: Trait) -> bool:
+        """Check whether a trait holds for its nodes."""
+        return trait in self.traits
+
+    def data_operands(self, node: Node) -> tuple[Value | None, ...]:
+        """Return the inputs whose elements a node moves or reduces; the others control how."""
+        return node.inputs if Trait.JOINS in self.traits else node.inputs[:1]
+
+    def moved(self, node: Node) -> Moves | None:
+        """Return how a node moves the elements of its data operands; None if it computes others."""
+        return self.moves(node) if callable(self.moves) else self.moves
 
     def evaluate(self, arrays: Arrays, attrs: Attrs, kinds: Sequence[TensorType]) -> list[Array]:
         """`reference`, the results being of `kinds`. Operators that compute take narrow floats, for
@@ -111,6 +163,11 @@ class Operator:
             convert(result, kind.dtype) if kind.dtype.is_narrow_float else result
             for result, kind in zip(results, kinds, strict=False)
         ]
+
+
+def always(node: Node, data: Data) -> bool:
+    """Return True: the rule `copies` of an operator that always copies."""
+    return True
 
 
 def _as_f32(array: Array) -> Array:

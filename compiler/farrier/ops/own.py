@@ -7,6 +7,7 @@ import numpy as np
 from farrier.ir.expr import BYTES, Buffer
 from farrier.ir.graph import Node
 from farrier.ir.types import DType, TensorType
+from farrier.ops import layout
 from farrier.ops.builder import Builder
 from farrier.ops.operator import (
     Array,
@@ -23,6 +24,7 @@ from farrier.ops.operator import (
 )
 from farrier.ops.pointwise import pointwise
 from farrier.ops.scalar import Scalar, entry
+from farrier.ops.traits import Trait
 
 
 def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
@@ -58,9 +60,18 @@ def _byte(types: Types, attrs: Attrs) -> DType:
     return to
 
 
+# The same tensor in another layout: a copy, where nothing can be fused with it.
+RELAYOUT = Operator(
+    "Relayout",
+    Kind.ELEMENTWISE,
+    _infer,
+    _reference,
+    _compute,
+    traits=Trait.EXACT | Trait.READS_ONCE,
+    layout=layout.elementwise,
+)
 OPERATORS: tuple[Operator, ...] = (
-    # The same tensor in another layout: a copy, where nothing can be fused with it.
-    Operator("Relayout", Kind.ELEMENTWISE, _infer, _reference, _compute),
+    RELAYOUT,
     # Any function of one byte: `entries` are its 256 results, in hexadecimal digits.
     pointwise("ByteTable", _entry, _np_entry, result=_byte),
 )

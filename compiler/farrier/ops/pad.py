@@ -10,6 +10,7 @@ from farrier.ir.dim import Extent, is_less, maximum
 from farrier.ir.expr import Buffer, Expr
 from farrier.ir.graph import Node
 from farrier.ir.types import Shape, TensorType
+from farrier.ops import layout
 from farrier.ops.builder import Builder
 from farrier.ops.operator import (
     Array,
@@ -17,6 +18,7 @@ from farrier.ops.operator import (
     Attrs,
     Buffers,
     Constants,
+    Data,
     Kind,
     Mismatch,
     Operator,
@@ -31,6 +33,7 @@ from farrier.ops.operator import (
 )
 from farrier.ops.scalar import Scalar, both, number, scalar, where
 from farrier.ops.slicing import to_ints
+from farrier.ops.traits import Trait
 
 
 def _pads(
@@ -134,6 +137,27 @@ def _folded(i: Expr, before: Extent, after: Extent, extent: Extent, mode: str) -
             return e.Binary(e.BinaryOp.MIN, up, e.sub(2 * (extent - 1), up))
 
 
-OPERATORS: tuple[Operator, ...] = (
-    Operator("Pad", Kind.INJECTIVE, _pad_infer, _pad_reference, _pad_compute, frozenset({1, 3})),
+def _copies(node: Node, data: Data) -> bool:
+    widths = data(node.inputs[1])
+    return widths is not None and bool(widths.size) and bool((widths == 0).all())
+
+
+def _keeps_channels(node: Node, images: layout.Images) -> bool:
+    widths, x = images.extents(node.inputs[1]), node.inputs[0]
+    assert x is not None
+    has_axes = len(node.inputs) > 3 and node.inputs[3] is not None
+    return not has_axes and widths is not None and widths[1] == widths[x.type.rank + 1] == 0
+
+
+PAD = Operator(
+    "Pad",
+    Kind.INJECTIVE,
+    _pad_infer,
+    _pad_reference,
+    _pad_compute,
+    frozenset({1, 3}),
+    traits=Trait.READS_ONCE,
+    copies=_copies,
+    layout=layout.blocks_moved(_keeps_channels),
 )
+OPERATORS: tuple[Operator, ...] = (PAD,)

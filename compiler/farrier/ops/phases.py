@@ -17,6 +17,7 @@ from farrier.ir import expr as e
 from farrier.ir.expr import Buffer, Expr
 from farrier.ir.graph import Node
 from farrier.ir.types import TensorType
+from farrier.ops import layout
 from farrier.ops.builder import Builder, attributes_of
 from farrier.ops.operator import (
     Array,
@@ -33,6 +34,7 @@ from farrier.ops.operator import (
     required,
 )
 from farrier.ops.scalar import Scalar
+from farrier.ops.traits import Trait
 
 
 def _strides(attrs: Attrs) -> tuple[int, ...]:
@@ -76,6 +78,24 @@ def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...
     return (builder.output(node, body, hint="phases_to_space"),)
 
 
+_whole_blocks = layout.blocks_moved(
+    lambda node, images: node.outputs[0].type.shape[1] % images.lanes == 0
+)
+
+
+def _layout(node: Node, images: layout.Images) -> layout.Form:
+    form = layout.channels_spread(node, images)
+    return _whole_blocks(node, images) if form is layout.Form.PLAIN else form
+
+
 OPERATORS: tuple[Operator, ...] = (
-    Operator("PhasesToSpace", Kind.INJECTIVE, _infer, _reference, _compute),
+    Operator(
+        "PhasesToSpace",
+        Kind.INJECTIVE,
+        _infer,
+        _reference,
+        _compute,
+        traits=Trait.READS_ONCE,
+        layout=_layout,
+    ),
 )

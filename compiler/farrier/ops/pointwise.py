@@ -10,6 +10,7 @@ import numpy as np
 from farrier.ir.expr import Buffer, Expr
 from farrier.ir.graph import Node
 from farrier.ir.types import DType, Shape, TensorType
+from farrier.ops import layout
 from farrier.ops.builder import Builder, attributes_of
 from farrier.ops.operator import (
     Array,
@@ -25,6 +26,7 @@ from farrier.ops.operator import (
     required,
 )
 from farrier.ops.scalar import Scalar
+from farrier.ops.traits import Trait
 
 Formula: TypeAlias = Callable[..., Scalar]  # (attrs, *operands)
 Numpy: TypeAlias = Callable[..., Array]  # (attrs, *arrays)
@@ -63,7 +65,13 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
 
 
 def pointwise(
-    name: str, formula: Formula, reference: Numpy, *, result: Result = first_dtype
+    name: str,
+    formula: Formula,
+    reference: Numpy,
+    *,
+    result: Result = first_dtype,
+    traits: Trait = Trait.NONE,
+    instructions: int = 1,
 ) -> Operator:
     """The operator whose element is `formula(attrs, *inputs)`, in numpy `reference`."""
 
@@ -87,4 +95,13 @@ def pointwise(
 
         return (builder.output(node, body),)
 
-    return Operator(name, Kind.ELEMENTWISE, infer, refer, compute)
+    return Operator(
+        name,
+        Kind.ELEMENTWISE,
+        infer,
+        refer,
+        compute,
+        traits=traits,
+        layout=layout.elementwise,
+        instructions=instructions,
+    )

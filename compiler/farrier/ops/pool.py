@@ -14,6 +14,7 @@ from farrier.ir.dim import is_less, number
 from farrier.ir.expr import Buffer, Expr, Reduce, ReduceOp
 from farrier.ir.graph import Node
 from farrier.ir.types import DType, Shape, TensorType
+from farrier.ops import layout
 from farrier.ops.builder import Builder, Operand, attributes_of, reduce, total, without_halo
 from farrier.ops.operator import (
     Array,
@@ -30,6 +31,7 @@ from farrier.ops.operator import (
     required,
 )
 from farrier.ops.scalar import Scalar, cast, magnitude, power, scalar, sqrt
+from farrier.ops.traits import Moves, Trait
 from farrier.ops.window import (
     Window,
     padded,
@@ -37,6 +39,7 @@ from farrier.ops.window import (
     tap_names,
     tap_views,
     valid_taps,
+    window_by_attributes,
     window_of,
 )
 
@@ -207,7 +210,18 @@ def _lp_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, 
 
 
 OPERATORS: tuple[Operator, ...] = (
-    Operator("MaxPool", Kind.REDUCTION, _infer, _max_reference, _max_compute, explicit=_explicit),
+    Operator(
+        "MaxPool",
+        Kind.REDUCTION,
+        _infer,
+        _max_reference,
+        _max_compute,
+        explicit=_explicit,
+        traits=Trait.EXACT,
+        moves=Moves.EXTREME,
+        window=window_by_attributes,
+        layout=layout.vectors_of_channels,
+    ),
     Operator(
         "AveragePool",
         Kind.REDUCTION,
@@ -215,6 +229,17 @@ OPERATORS: tuple[Operator, ...] = (
         _average_reference,
         _average_compute,
         explicit=_explicit,
+        traits=Trait.ZERO_PADDED,
+        window=window_by_attributes,
+        layout=layout.channelwise,
     ),
-    Operator("LpPool", Kind.REDUCTION, _infer, _lp_reference, _lp_compute, explicit=_explicit),
+    Operator(
+        "LpPool",
+        Kind.REDUCTION,
+        _infer,
+        _lp_reference,
+        _lp_compute,
+        explicit=_explicit,
+        layout=layout.channelwise,
+    ),
 )

@@ -14,6 +14,7 @@ from farrier.ops.conversion import converted, np_converted
 from farrier.ops.operator import Array, Attrs, Mismatch, Operator, Types, required
 from farrier.ops.pointwise import pointwise
 from farrier.ops.scalar import Scalar, cast, unary, where
+from farrier.ops.traits import Trait
 
 
 def _quantize(attrs: Attrs, x: Scalar, scale: Scalar, zero: Scalar | None = None) -> Scalar:
@@ -86,7 +87,20 @@ def _dequantized(types: Types, attrs: Attrs) -> DType:
     return DType(str(attrs["to"]))
 
 
-OPERATORS: tuple[Operator, ...] = (
-    pointwise("QuantizeLinear", _quantize, _np_quantize, result=_quantized),
-    pointwise("DequantizeLinear", _dequantize, _np_dequantize, result=_dequantized),
+QUANTIZE = pointwise(
+    "QuantizeLinear",
+    _quantize,
+    _np_quantize,
+    result=_quantized,
+    traits=Trait.EXACT | Trait.TIES,
+    instructions=5,
 )
+DEQUANTIZE = pointwise(
+    "DequantizeLinear",
+    _dequantize,
+    _np_dequantize,
+    result=_dequantized,
+    traits=Trait.EXACT | Trait.PACKED,
+    instructions=3,
+)
+OPERATORS: tuple[Operator, ...] = (QUANTIZE, DEQUANTIZE)

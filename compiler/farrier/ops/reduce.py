@@ -13,6 +13,7 @@ from farrier.ir.dim import Extent, maximum, product
 from farrier.ir.expr import Buffer, Expr, Reduce, ReduceOp
 from farrier.ir.graph import Node
 from farrier.ir.types import DType, Shape, TensorType
+from farrier.ops import layout
 from farrier.ops.builder import Builder, Operand, attributes_of, reduce, total, without_halo
 from farrier.ops.conversion import converted, np_whole
 from farrier.ops.operator import (
@@ -43,6 +44,7 @@ from farrier.ops.scalar import (
     sqrt,
     where,
 )
+from farrier.ops.traits import Trait
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -108,7 +110,7 @@ def reduction_axes(shape: Shape, axes: tuple[int, ...]) -> dict[str, Extent]:
     return {f"r{axis}": shape[axis] for axis in axes}
 
 
-def _operator(name: str, rule: _Rule) -> Operator:
+def _operator(name: str, rule: _Rule, traits: Trait = Trait.NONE, joined_by: str = "") -> Operator:
     def refer(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
         x, given = present(arrays, 0), optional(arrays, 1)
         axes = _axes(None if given is None else tuple(given.reshape(-1).tolist()), x.ndim, attrs)
@@ -125,7 +127,17 @@ def _operator(name: str, rule: _Rule) -> Operator:
         axes = _axes(builder.static(node, 1), x.rank, attributes_of(node))
         return (_stages(builder, node, x, axes, bool(node.attr("keepdims", 1)), rule),)
 
-    return Operator(name, Kind.REDUCTION, _infer, refer, compute, static=frozenset({1}))
+    return Operator(
+        name,
+        Kind.REDUCTION,
+        _infer,
+        refer,
+        compute,
+        static=frozenset({1}),
+        traits=traits | Trait.READS_ONCE,
+        joined_by=joined_by,
+        layout=layout.axes_reduced,
+    )
 
 
 def _stages(
@@ -205,7 +217,7 @@ def _log_sum_exp_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple
     return (builder.output(node, result),)
 
 
-def _global(name: str, rule: _Rule) -> Operator:
+def _global(name: str, rule: _Rule, traits: Trait = Trait.NONE) -> Operator:
     """A pool over all of the spatial axes, which stay with extent 1."""
 
     def infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
@@ -222,7 +234,15 @@ def _global(name: str, rule: _Rule) -> Operator:
         x = builder.operand(node, inputs, 0)
         return (_stages(builder, node, x, tuple(range(2, x.rank)), True, rule),)
 
-    return Operator(name, Kind.REDUCTION, infer, refer, compute)
+    return Operator(
+        name,
+        Kind.REDUCTION,
+        infer,
+        refer,
+        compute,
+        traits=traits | Trait.READS_ONCE,
+        layout=layout.points_reduced,
+    )
 
 
 def _global_lp(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
@@ -270,13 +290,19 @@ def _extreme(combine: ReduceOp, function: Callable[..., Array]) -> _Rule:
 
 _MAXIMUM = _extreme(ReduceOp.MAX, np.max)
 
+_EXTREME = Trait.TOTAL | Trait.EXACT
+REDUCE_MEAN = _operator("ReduceMean", _MEAN, joined_by="ReduceMean")
 OPERATORS: tuple[Operator, ...] = (
-    _operator("ReduceSum", _Rule(ReduceOp.SUM, _SUM)),
-    _operator("ReduceMean", _MEAN),
-    _operator("ReduceMax", _MAXIMUM),
-    _operator("ReduceMin", _extreme(ReduceOp.MIN, np.min)),
-    _operator("ReduceProd", _Rule(ReduceOp.PROD, _keep(np.prod))),
-    _operator("ReduceL1", _Rule(ReduceOp.SUM, lambda x, a: _SUM(np.abs(x), a), magnitude)),
+    _operator("ReduceSum", _Rule(ReduceOp.SUM, _SUM), Trait.TOTAL, "ReduceSum"),
+    REDUCE_MEAN,
+    _operator("ReduceMax", _MAXIMUM, _EXTREME, "ReduceMax"),
+    _operator("ReduceMin", _extreme(ReduceOp.MIN, np.min), _EXTREME, "ReduceMin"),
+    _operator("ReduceProd", _Rule(ReduceOp.PROD, _keep(np.prod)), joined_by="ReduceProd"),
+    _operator(
+        "ReduceL1",
+        _Rule(ReduceOp.SUM, lambda x, a: _SUM(np.abs(x), a), magnitude),
+        joined_by="ReduceSum",
+    ),
     _operator(
         "ReduceL2",
         _Rule(
@@ -287,7 +313,11 @@ OPERATORS: tuple[Operator, ...] = (
             is_real=True,
         ),
     ),
-    _operator("ReduceSumSquare", _Rule(ReduceOp.SUM, lambda x, a: _SUM(x * x, a), lambda x: x * x)),
+    _operator(
+        "ReduceSumSquare",
+        _Rule(ReduceOp.SUM, lambda x, a: _SUM(x * x, a), lambda x: x * x),
+        joined_by="ReduceSum",
+    ),
     _operator(
         "ReduceLogSum",
         _Rule(
@@ -302,7 +332,7 @@ OPERATORS: tuple[Operator, ...] = (
         compute=_log_sum_exp_compute,
     ),
     _global("GlobalAveragePool", _MEAN),
-    _global("GlobalMaxPool", _MAXIMUM),
+    _global("GlobalMaxPool", _MAXIMUM, Trait.EXACT),
     dataclasses.replace(
         _global("GlobalLpPool", _MEAN), reference=_global_lp, compute=_global_lp_compute
     ),

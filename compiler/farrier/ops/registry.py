@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from farrier.ir.graph import Node
 from farrier.ops import (
     activation,
     arg,
@@ -47,6 +48,7 @@ from farrier.ops import (
     winograd,
 )
 from farrier.ops.operator import Operator
+from farrier.ops.traits import Product
 
 _FAMILIES = (
     activation,
@@ -100,6 +102,11 @@ _BY_NAME: dict[str, Operator] = {
 def lookup(op: str) -> Operator:
     """The operator named `op`; raises KeyError where Farrier knows none."""
     return _BY_NAME[op]
+
+
+def product_of(node: Node) -> Product | None:
+    """Return the kind of products that a node sums; None if it sums none of two factors."""
+    return lookup(node.op).product
 
 
 def names() -> frozenset[str]:

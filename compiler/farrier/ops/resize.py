@@ -23,6 +23,7 @@ from farrier.ir.expr import Buffer, Expr
 from farrier.ir.graph import Node
 from farrier.ir.special import convert
 from farrier.ir.types import DType, Shape, TensorType
+from farrier.ops import layout
 from farrier.ops.builder import Builder, attributes_of
 from farrier.ops.cubic import USUAL, cubic_weights
 from farrier.ops.operator import (
@@ -57,6 +58,7 @@ from farrier.ops.scalar import (
     where,
 )
 from farrier.ops.scalar import number as number_of
+from farrier.ops.traits import Moves, Trait
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -448,6 +450,31 @@ def _coefficient(attrs: Attrs) -> float:
     return float_attr(attrs, "cubic_coeff_a", USUAL)
 
 
-OPERATORS: tuple[Operator, ...] = (
-    Operator("Resize", Kind.INJECTIVE, _infer, _reference, _compute, frozenset({1, 2, 3})),
+def _is_cropped(node: Node) -> bool:
+    """Check whether a value of its own stands for positions beyond the tensor."""
+    return bool(node.attr("coordinate_transformation_mode") == "tf_crop_and_resize")
+
+
+def _moves(node: Node) -> Moves | None:
+    is_nearest = node.attr("mode", "nearest") == "nearest" and not _is_cropped(node)
+    return Moves.REPEATED if is_nearest else None
+
+
+def _keeps_channels(node: Node, images: layout.Images) -> bool:
+    x = node.inputs[0]
+    return x is not None and node.outputs[0].type.shape[1] == x.type.shape[1]
+
+
+RESIZE = Operator(
+    "Resize",
+    Kind.INJECTIVE,
+    _infer,
+    _reference,
+    _compute,
+    frozenset({1, 2, 3}),
+    traits=Trait.TIES,
+    moves=_moves,
+    copies=lambda node, data: not _is_cropped(node),
+    layout=layout.blocks_moved(_keeps_channels),
 )
+OPERATORS: tuple[Operator, ...] = (RESIZE,)

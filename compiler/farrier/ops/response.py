@@ -27,6 +27,7 @@ from farrier.ops.operator import (
     required,
 )
 from farrier.ops.scalar import Scalar, both, number, power, scalar, sqrt, where
+from farrier.ops.traits import Trait
 
 
 def _same(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
@@ -120,6 +121,13 @@ def _lrn_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer,
 
 
 OPERATORS: tuple[Operator, ...] = (
-    Operator("LpNormalization", Kind.REDUCTION, _lp_infer, _lp_reference, _lp_compute),
+    Operator(
+        "LpNormalization",
+        Kind.REDUCTION,
+        _lp_infer,
+        _lp_reference,
+        _lp_compute,
+        traits=Trait.READS_ONCE,
+    ),
     Operator("LRN", Kind.REDUCTION, _lrn_infer, _lrn_reference, _lrn_compute),
 )

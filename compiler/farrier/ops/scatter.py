@@ -34,6 +34,7 @@ from farrier.ops.operator import (
     required,
 )
 from farrier.ops.scalar import Scalar, binary, both, cast, minimum, number, remainder, scalar, where
+from farrier.ops.traits import Trait
 
 IN_PLACE = "in_place"
 _JOINS = {
@@ -287,16 +288,21 @@ def _overwrite_nest(nest: LoopBuilder, node: Node) -> None:
             out[line, slot, lane] = update[line, step, lane]
 
 
+_OVERWRITE = Operator(
+    "Overwrite",
+    Kind.NEST,
+    _cache_infer,
+    _cache_reference,
+    None,
+    nest=_overwrite_nest,
+    traits=Trait.IN_PLACE,
+)
+SCATTER_ELEMENTS = Operator(
+    "ScatterElements", Kind.NEST, _elements_infer, _elements_reference, None, nest=_elements_nest
+)
 OPERATORS: tuple[Operator, ...] = (
     Operator("TensorScatter", Kind.INJECTIVE, _cache_infer, _cache_reference, _cache_compute),
-    Operator("Overwrite", Kind.NEST, _cache_infer, _cache_reference, None, nest=_overwrite_nest),
-    Operator(
-        "ScatterElements",
-        Kind.NEST,
-        _elements_infer,
-        _elements_reference,
-        None,
-        nest=_elements_nest,
-    ),
+    _OVERWRITE,
+    SCATTER_ELEMENTS,
     Operator("ScatterND", Kind.NEST, _nd_infer, _nd_reference, None, nest=_nd_nest),
 )

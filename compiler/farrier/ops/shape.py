@@ -9,6 +9,7 @@ from farrier.ir.dim import number
 from farrier.ir.expr import Buffer, Expr
 from farrier.ir.graph import Node
 from farrier.ir.types import Shape, TensorType
+from farrier.ops import layout
 from farrier.ops.builder import Builder, attributes_of
 from farrier.ops.operator import (
     Array,
@@ -20,6 +21,7 @@ from farrier.ops.operator import (
     Mismatch,
     Operator,
     Types,
+    always,
     as_ints,
     int_attr,
     present,
@@ -28,6 +30,7 @@ from farrier.ops.operator import (
 )
 from farrier.ops.pointwise import broadcast_shapes
 from farrier.ops.scalar import Scalar
+from farrier.ops.traits import Moves, Trait
 
 
 def _permutation(attrs: Attrs, rank: int) -> tuple[int, ...]:
@@ -167,18 +170,54 @@ def _to_depth_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Bu
     return (builder.output(node, body, hint="space_to_depth"),)
 
 
+TRANSPOSE = Operator(
+    "Transpose",
+    Kind.INJECTIVE,
+    _transpose_infer,
+    _transpose_reference,
+    _transpose_compute,
+    traits=Trait.TOTAL | Trait.READS_ONCE | Trait.PACKED,
+    moves=Moves.ONCE,
+)
+EXPAND = Operator(
+    "Expand",
+    Kind.INJECTIVE,
+    _expand_infer,
+    _expand_reference,
+    _expand_compute,
+    frozenset({1}),
+    moves=Moves.REPEATED,
+    copies=always,
+)
 OPERATORS: tuple[Operator, ...] = (
+    TRANSPOSE,
+    EXPAND,
     Operator(
-        "Transpose", Kind.INJECTIVE, _transpose_infer, _transpose_reference, _transpose_compute
+        "Tile",
+        Kind.INJECTIVE,
+        _tile_infer,
+        _tile_reference,
+        _tile_compute,
+        frozenset({1}),
+        moves=Moves.REPEATED,
     ),
     Operator(
-        "Expand", Kind.INJECTIVE, _expand_infer, _expand_reference, _expand_compute, frozenset({1})
+        "DepthToSpace",
+        Kind.INJECTIVE,
+        _to_space_infer,
+        _to_space_reference,
+        _to_space_compute,
+        traits=Trait.READS_ONCE,
+        moves=Moves.ONCE,
+        layout=layout.channels_spread,
     ),
-    Operator("Tile", Kind.INJECTIVE, _tile_infer, _tile_reference, _tile_compute, frozenset({1})),
     Operator(
-        "DepthToSpace", Kind.INJECTIVE, _to_space_infer, _to_space_reference, _to_space_compute
-    ),
-    Operator(
-        "SpaceToDepth", Kind.INJECTIVE, _to_depth_infer, _to_depth_reference, _to_depth_compute
+        "SpaceToDepth",
+        Kind.INJECTIVE,
+        _to_depth_infer,
+        _to_depth_reference,
+        _to_depth_compute,
+        traits=Trait.READS_ONCE,
+        moves=Moves.ONCE,
     ),
 )

@@ -11,6 +11,7 @@ from farrier.ir.dim import Extent, ceildiv, maximum, minimum, number
 from farrier.ir.expr import Buffer, Expr
 from farrier.ir.graph import Node
 from farrier.ir.types import Shape, TensorType
+from farrier.ops import layout
 from farrier.ops.builder import Builder, Operand, attributes_of
 from farrier.ops.operator import (
     Array,
@@ -18,6 +19,7 @@ from farrier.ops.operator import (
     Attrs,
     Buffers,
     Constants,
+    Data,
     Kind,
     Mismatch,
     Operator,
@@ -36,6 +38,7 @@ from farrier.ops.operator import (
 )
 from farrier.ops.pointwise import first_dtype
 from farrier.ops.scalar import Scalar, scalar, where
+from farrier.ops.traits import Moves, Trait
 
 
 def _concat_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
@@ -247,21 +250,73 @@ def _trilu_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffe
     return (builder.output(node, body),)
 
 
+def _splits_whole_blocks(node: Node, images: layout.Images) -> bool:
+    axis = node.attr("axis", 0) % node.outputs[0].type.rank
+    return axis != 1 or all(y.type.shape[1] % images.lanes == 0 for y in node.outputs[:-1])
+
+
+def _slices_whole_blocks(node: Node, images: layout.Images) -> bool:
+    inputs = (*node.inputs, None, None)[:5]
+    starts, axes, steps = map(images.extents, (inputs[1], inputs[3], inputs[4]))
+    if starts is None:
+        return False
+    axes = tuple(range(len(starts))) if inputs[3] is None else axes
+    steps = (1,) * len(starts) if inputs[4] is None else steps
+    if axes is None or steps is None:
+        return False
+    for start, axis, step in zip(starts, axes, steps, strict=True):
+        whole = isinstance(start, int) and start >= 0 and start % images.lanes == 0 and step == 1
+        if axis % node.outputs[0].type.rank == 1 and not whole:
+            return False
+    return True
+
+
+def _slice_copies(node: Node, data: Data) -> bool:
+    if len(node.inputs) < 5 or node.inputs[4] is None:
+        return True
+    steps = data(node.inputs[4])
+    return steps is not None and bool(steps.size) and bool((steps == 1).all())
+
+
+# Farrier's own: a Concat whose parts are computed where they are to lie.
+ADJOIN = Operator("Adjoin", Kind.VIEW, _concat_infer, _concat_reference, _concat_compute)
+SLICE = Operator(
+    "Slice",
+    Kind.INJECTIVE,
+    _slice_infer,
+    _slice_reference,
+    _slice_compute,
+    frozenset({1, 2, 3, 4}),
+    traits=Trait.READS_ONCE,
+    moves=Moves.ONCE,
+    copies=_slice_copies,
+    layout=layout.blocks_moved(_slices_whole_blocks),
+)
 OPERATORS: tuple[Operator, ...] = (
-    Operator("Concat", Kind.INJECTIVE, _concat_infer, _concat_reference, _concat_compute),
-    # Farrier's own: a Concat whose parts are computed where they are to lie.
-    Operator("Adjoin", Kind.VIEW, _concat_infer, _concat_reference, _concat_compute),
     Operator(
-        "Split", Kind.INJECTIVE, _split_infer, _split_reference, _split_compute, frozenset({1})
-    ),
-    Operator(
-        "Slice",
+        "Concat",
         Kind.INJECTIVE,
-        _slice_infer,
-        _slice_reference,
-        _slice_compute,
-        frozenset({1, 2, 3, 4}),
+        _concat_infer,
+        _concat_reference,
+        _concat_compute,
+        traits=Trait.JOINS | Trait.READS_ONCE | Trait.TOTAL,
+        moves=Moves.ONCE,
+        copies=lambda node, data: len(node.inputs) == 1,
+        layout=layout.concatenation,
     ),
+    ADJOIN,
+    Operator(
+        "Split",
+        Kind.INJECTIVE,
+        _split_infer,
+        _split_reference,
+        _split_compute,
+        frozenset({1}),
+        traits=Trait.PARTS | Trait.READS_ONCE,
+        moves=Moves.ONCE,
+        layout=layout.blocks_moved(_splits_whole_blocks),
+    ),
+    SLICE,
     Operator(
         "Trilu", Kind.INJECTIVE, _trilu_infer, _trilu_reference, _trilu_compute, frozenset({1})
     ),

@@ -33,6 +33,7 @@ from farrier.ops.scalar import (
     scalar,
     where,
 )
+from farrier.ops.traits import Trait
 
 
 def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
@@ -163,8 +164,11 @@ def _hard_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer
     return (builder.output(node, body),)
 
 
+SOFTMAX = Operator("Softmax", Kind.REDUCTION, _infer, _softmax, _compute, traits=Trait.READS_ONCE)
 OPERATORS: tuple[Operator, ...] = (
-    Operator("Softmax", Kind.REDUCTION, _infer, _softmax, _compute),
-    Operator("LogSoftmax", Kind.REDUCTION, _infer, _log_softmax, _log_compute),
-    Operator("Hardmax", Kind.REDUCTION, _infer, _hardmax, _hard_compute),
+    SOFTMAX,
+    Operator(
+        "LogSoftmax", Kind.REDUCTION, _infer, _log_softmax, _log_compute, traits=Trait.READS_ONCE
+    ),
+    Operator("Hardmax", Kind.REDUCTION, _infer, _hardmax, _hard_compute, traits=Trait.EXACT),
 )

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from farrier.ir import expr as e
+from farrier.ir.control import BIND, REQUIRE
 from farrier.ir.dim import Dim, Extent, ceildiv, maximum
 from farrier.ir.expr import Buffer, Expr
 from farrier.ir.graph import Node
@@ -189,7 +190,7 @@ OPERATORS: tuple[Operator, ...] = (
     ),
     # Farrier's own: from here on the elements of a tensor are dims, those of the constant.
     Operator(
-        "Bind",
+        BIND,
         Kind.CONTROL,
         _bind_infer,
         lambda arrays, attrs: (present(arrays, 0),),
@@ -198,7 +199,7 @@ OPERATORS: tuple[Operator, ...] = (
     ),
     # Farrier's own: the elements of a tensor must be what the constant says.
     Operator(
-        "Require",
+        REQUIRE,
         Kind.CONTROL,
         _bind_infer,
         lambda arrays, attrs: (present(arrays, 0),),

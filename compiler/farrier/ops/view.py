@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from farrier.ir import expr as e
@@ -16,12 +18,14 @@ from farrier.ops.operator import (
     Attrs,
     Buffers,
     Constants,
+    Data,
     Infer,
     Kind,
     Mismatch,
     NotSupported,
     Operator,
     Types,
+    always,
     differ,
     differ_as_a_rule,
     int_attr,
@@ -31,6 +35,7 @@ from farrier.ops.operator import (
     static_extents,
     static_ints,
 )
+from farrier.ops.traits import Moves, Trait
 
 
 def reshaped(shape: Shape, wanted: Shape, keep_zero: bool) -> Shape:
@@ -114,7 +119,13 @@ def _dropout_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[Te
     return _same(types, constants, attrs)
 
 
-def _view(name: str, infer: Infer, static: frozenset[int] = frozenset()) -> Operator:
+def _view(
+    name: str,
+    infer: Infer,
+    static: frozenset[int] = frozenset(),
+    traits: Trait = Trait.NONE,
+    copies: Callable[[Node, Data], bool] | None = None,
+) -> Operator:
     """An operator whose output has the input's elements in the input's row-major order."""
 
     def refer(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
@@ -129,7 +140,17 @@ def _view(name: str, infer: Infer, static: frozenset[int] = frozenset()) -> Oper
         shape = node.outputs[0].type.shape
         return (builder.output(node, lambda *at: x(*view_index(at, shape, x.shape))),)
 
-    return Operator(name, Kind.VIEW, infer, refer, compute, static)
+    return Operator(
+        name,
+        Kind.VIEW,
+        infer,
+        refer,
+        compute,
+        static,
+        traits=traits,
+        moves=Moves.ONCE,
+        copies=copies,
+    )
 
 
 def _bit_cast_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
@@ -191,15 +212,17 @@ def _sized_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[Tens
 _ONE = frozenset({1})
 
 
+RESHAPE = _view("Reshape", _reshape_infer, _ONE, Trait.TOTAL, always)
+# Farrier's own: a Reshape whose shape is as large as the input's only when the model runs; a
+# Require sees to that.
+VIEW = _view("View", _sized_infer, _ONE, Trait.TOTAL)
 OPERATORS: tuple[Operator, ...] = (
-    _view("Reshape", _reshape_infer, _ONE),
-    _view("Flatten", _flatten_infer),
-    _view("Squeeze", _squeeze_infer, _ONE),
-    _view("Unsqueeze", _unsqueeze_infer, _ONE),
-    _view("Identity", _same),
-    # Farrier's own: a Reshape whose shape is as large as the input's only when the model runs; a
-    # Require sees to that.
-    _view("View", _sized_infer, _ONE),
+    RESHAPE,
+    _view("Flatten", _flatten_infer, traits=Trait.TOTAL),
+    _view("Squeeze", _squeeze_infer, _ONE, Trait.TOTAL),
+    _view("Unsqueeze", _unsqueeze_infer, _ONE, Trait.TOTAL),
+    _view("Identity", _same, traits=Trait.TOTAL, copies=always),
+    VIEW,
     Operator("BitCast", Kind.VIEW, _bit_cast_infer, _bit_cast_reference, None),
-    _view("Dropout", _dropout_infer, frozenset({1, 2})),
+    _view("Dropout", _dropout_infer, frozenset({1, 2}), copies=always),
 )

@@ -16,6 +16,7 @@ import numpy as np
 from farrier.ir import expr as e
 from farrier.ir.dim import Extent, ceildiv, is_less, maximum, minimum, number
 from farrier.ir.expr import Expr
+from farrier.ir.graph import Node
 from farrier.ir.types import Shape
 from farrier.ops.builder import Operand
 from farrier.ops.operator import Array, Attrs, Mismatch, as_ints
@@ -119,6 +120,13 @@ def window_of(attrs: Attrs, spatial: Shape, weights: Shape | None) -> Window:
     elif mode != "NOTSET":
         raise Mismatch(f"auto_pad {mode!r} is none of NOTSET, SAME_UPPER, SAME_LOWER, VALID")
     return Window(given, strides, dilations, before, after, mode.startswith("SAME"))
+
+
+def window_by_attributes(node: Node) -> Window:
+    """Return the window of a node whose attributes describe it, without an operand of weights."""
+    x = node.inputs[0]
+    assert x is not None
+    return window_of(dict(node.attrs), x.type.shape[2:], None)
 
 
 def _same(

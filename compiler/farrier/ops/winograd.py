@@ -21,7 +21,7 @@ from farrier.ir.dim import Extent, ceildiv, product
 from farrier.ir.expr import Binary, BinaryOp, Buffer, Expr, Reduce
 from farrier.ir.graph import Node
 from farrier.ir.types import DType, Layout, Shape, TensorType
-from farrier.ops import conv
+from farrier.ops import conv, layout
 from farrier.ops.builder import Builder, Operand, attributes_of, total, without_halo
 from farrier.ops.filtering import FILTERINGS, TAPS, Filtering
 from farrier.ops.operator import (
@@ -42,7 +42,8 @@ from farrier.ops.operator import (
     required,
 )
 from farrier.ops.scalar import Scalar, cast, scalar, where
-from farrier.ops.window import Window, padded, read, window_of
+from farrier.ops.traits import Product, Trait
+from farrier.ops.window import Window, padded, read, window_by_attributes, window_of
 
 
 def filtering_of(attrs: Attrs) -> Filtering:
@@ -242,6 +243,23 @@ def _tiled(layout: Layout | None) -> Layout | None:
 
 
 OPERATORS: tuple[Operator, ...] = (
-    Operator("WinogradWeights", Kind.OPAQUE, _infer_weights, _reference_weights, None),
-    Operator("WinogradConv", Kind.CONTRACTION, _infer, _reference, _compute),
+    Operator(
+        "WinogradWeights",
+        Kind.OPAQUE,
+        _infer_weights,
+        _reference_weights,
+        None,
+        traits=Trait.PACKED,
+    ),
+    Operator(
+        "WinogradConv",
+        Kind.CONTRACTION,
+        _infer,
+        _reference,
+        _compute,
+        traits=Trait.ZERO_PADDED,
+        product=Product.FILTERING,
+        window=window_by_attributes,
+        layout=layout.ungrouped_convolution,
+    ),
 )

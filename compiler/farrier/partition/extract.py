@@ -5,13 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from farrier.errors import CompilerError
-from farrier.ir.control import FAIL, If, Loop, grown, joined
+from farrier.ir.control import (
+    BIND,
+    FAIL,
+    REQUIRE,
+    If,
+    Loop,
+    control_of,
+    grown,
+    is_control,
+    joined,
+)
 from farrier.ir.dim import Extent, Symbol, symbols
 from farrier.ir.graph import Constant, Graph, Node, Value
 from farrier.ir.printer import print_ir
 from farrier.ir.sizes import Demand
+from farrier.ops import lookup
 from farrier.ops.operator import to_extents
+from farrier.ops.own import RELAYOUT
 from farrier.ops.scatter import IN_PLACE
+from farrier.ops.slicing import ADJOIN
+from farrier.ops.traits import Trait
 from farrier.partition.canonical import canonical_region
 from farrier.partition.dims import own_dims
 from farrier.partition.literals import share_literals
@@ -77,19 +91,24 @@ class _Flattening:
             if node.op == "Fused":
                 if any(value.type.nbytes != 0 for value in outputs):
                     steps.append(self._call(node, inputs, outputs, runs))
-            elif node.op == "If":
-                steps.append(self._branch(If.of(node), prefix, runs))
-            elif node.op == "Loop":
-                steps.append(self._repeat(Loop.of(node), prefix, runs, node.origin))
-            elif node.op in ("Bind", "Require"):
+            elif is_control(node):
+                steps.append(self._flow(node, prefix, runs))
+            elif node.op in (BIND, REQUIRE):
                 steps.append(self._bind(node, inputs))
             elif node.op == FAIL:
                 steps.append(Fail(str(node.attr("reason")), node.origin))
-            elif node.op == "Adjoin":
+            elif ADJOIN.matches(node):
                 self._adjoin(node, inputs, outputs[0])
             elif inputs:
                 self.homes[outputs[0].name] = Home(inputs[0].name)
         return tuple(steps)
+
+    def _flow(self, node: Node, prefix: str, runs: int) -> Branch | Repeat:
+        parts = control_of(node)
+        assert parts is not None
+        if isinstance(parts, If):
+            return self._branch(parts, prefix, runs)
+        return self._repeat(parts, prefix, runs, node.origin)
 
     def _call(
         self, node: Node, given: Sequence[Value], outputs: tuple[Value, ...], runs: int
@@ -122,7 +141,7 @@ class _Flattening:
             value,
             extents,
             node.origin,
-            is_check=node.op == "Require",
+            is_check=node.op == REQUIRE,
             reason=reason,
             demands=demands,
             needs=str(node.attr("needs", "")),
@@ -216,7 +235,7 @@ class _Flattening:
 
 def _is_copy(region: Graph) -> bool:
     """Check whether a kernel leaves its operand's bytes in its result."""
-    if [node.op for node in region.nodes] != ["Relayout"]:
+    if len(region.nodes) != 1 or not RELAYOUT.matches(region.nodes[0]):
         return False
     (node,) = region.nodes
     source = node.inputs[0]
@@ -227,7 +246,7 @@ def _updated(region: Graph) -> int | None:
     """The operand in whose memory a kernel leaves its result, by position; None for most."""
     node = region.nodes[-1]
     source = node.inputs[0] if node.inputs else None
-    if source is None or not (node.op == "Overwrite" or node.attr(IN_PLACE)):
+    if source is None or not (lookup(node.op).has(Trait.IN_PLACE) or node.attr(IN_PLACE)):
         return None
     return region.inputs.index(source)
 

@@ -17,12 +17,11 @@ import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 
 from farrier.ir.graph import Constant, Graph, Value
+from farrier.ops import Trait, lookup
 from farrier.partition.canonical import canonical_region
 from farrier.partition.program import Call, DriverProgram
 from farrier.partition.replacement import with_replacements
 from farrier.partition.task import Task
-
-_LINEAR = frozenset({"Add", "Mul", "Sub"})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -88,7 +87,7 @@ def linear_literals(region: Graph) -> dict[str, Constant]:
         if constant.value.type.dtype.is_float
         and constant.value.type.size == 1
         and constant.value.name not in returned
-        and all(node.op in _LINEAR for node in readers.get(constant.value.name, ()))
+        and all(lookup(node.op).has(Trait.LINEAR) for node in readers.get(constant.value.name, ()))
     }
 
 

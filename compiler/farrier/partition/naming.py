@@ -7,6 +7,7 @@ import re
 from farrier.ir.graph import Graph, Node
 from farrier.ir.types import Shape
 from farrier.ops import Kind, lookup
+from farrier.ops.traits import Product
 from farrier.ops.window import window_of
 
 _MAX_TAIL = 4  # operators named after the main one
@@ -37,20 +38,21 @@ _RANK = (
 
 
 def _describe(node: Node) -> str:
-    match node.op:
-        case "Conv" | "ConvTranspose":
+    operator = lookup(node.op)
+    match operator.product:
+        case Product.CONVOLUTION | Product.TRANSPOSED_CONVOLUTION:
             return _convolution(node)
-        case "WinogradConv":
+        case Product.FILTERING:
             tile, stride = node.attr("tile"), node.attr("strides", (1, 1))[0]
             return f"winograd{tile}_s{stride}_{_shape(node, 0)[1]}_{_output(node)}"
-        case "MaxPool" | "AveragePool":
-            x = _shape(node, 0)
-            window = window_of(dict(node.attrs), x[2:], None)
+        case Product.MATRIX:
+            return f"matmul_{_output(node)}_k{_shape(node, 0)[0 if node.attr('transA', 0) else -1]}"
+        case None if operator.window is not None:
+            window = operator.window(node)
             size = f"{_joined(window.kernel)}_s{_joined(window.strides, True)}"
             return f"{node.op.lower()}{size}_{_output(node)}"
-        case "MatMul" | "Gemm":
-            return f"matmul_{_output(node)}_k{_shape(node, 0)[0 if node.attr('transA', 0) else -1]}"
-    return f"{node.op.lower()}_{_output(node)}"
+        case None:
+            return f"{node.op.lower()}_{_output(node)}"
 
 
 def _convolution(node: Node) -> str:

@@ -6,17 +6,11 @@ import dataclasses
 
 from farrier.ir.graph import Graph, Node, Value
 from farrier.ir.types import DType, Layout, Shape, TensorType
+from farrier.ops import Trait, lookup, product_of
+from farrier.ops.layout import ELEMENTS, IMAGE_RANKS, Form, Images, is_image
 from farrier.ops.operator import to_extents
 from farrier.passes.channel_blocks import channel_block
-from farrier.passes.layouts import (
-    CONVOLUTIONS,
-    ELEMENTS,
-    IMAGE_RANKS,
-    Form,
-    form_of,
-    halo_read,
-    is_image,
-)
+from farrier.passes.layouts import form_of, halo_read
 from farrier.passes.rewriting import Rewriter
 from farrier.passes.settings import Settings
 
@@ -50,6 +44,7 @@ class _Assignment:
     def __init__(self, graph: Graph, block: int) -> None:
         self._graph = graph
         self._block = block
+        self._images = Images(self._is_blocked, self._extents, block)
         self._returned = frozenset(value.name for value in graph.outputs)
         self._rewriter = Rewriter(graph)
         self._forms: dict[int, Form] = {}  # by position of the node
@@ -76,7 +71,7 @@ class _Assignment:
     # Deciding -------------------------------------------------------------------------------------
 
     def _decide(self, position: int, node: Node) -> None:
-        form = form_of(node, self._is_blocked, self._extents, self._block)
+        form = form_of(node, self._images)
         self._forms[position] = form
         if form in (Form.BLOCKED, Form.BLOCKED_OUTPUT):
             self._blocked |= {value.name for value in node.outputs if is_image(value)}
@@ -105,7 +100,7 @@ class _Assignment:
         joins = [
             [value.name for value in (*node.inputs, *node.outputs) if value is not None]
             for position, node in enumerate(self._graph.nodes)
-            if node.op == "Concat" and self._forms[position] is Form.BLOCKED
+            if lookup(node.op).has(Trait.JOINS) and self._forms[position] is Form.BLOCKED
         ]
         settled = False
         while not settled:
@@ -163,7 +158,7 @@ class _Assignment:
             return written
         if form is Form.PLAIN:
             return self._copy(value, False) if is_blocked else written
-        if node.op in CONVOLUTIONS and position > 0:
+        if _is_convolution(node) and position > 0:
             return self._copy(value, False) if is_blocked else written
         # Only what has the output's points is worth blocking: gates, masks and scalars broadcast.
         wants = is_image(value) and _covers(value, node)
@@ -190,8 +185,8 @@ class _Assignment:
         if form in (Form.PLAIN, Form.BLOCKED_INPUT) or not is_image(y):
             return value
         shape, channels = value.type.shape, y.type.shape[1]
-        is_bias = node.op in CONVOLUTIONS and position == 2
-        if node.op in CONVOLUTIONS and not is_bias:
+        is_bias = _is_convolution(node) and position == 2
+        if _is_convolution(node) and not is_bias:
             return value  # the kernel's schedule packs the weights
         axis = 0 if is_bias else len(shape) - y.type.rank + 1
         if axis < 0 or shape[axis] != channels or value.type.dtype not in ELEMENTS:
@@ -217,11 +212,16 @@ def _halo(rank: int, around: int) -> tuple[tuple[int, int], ...]:
 def _covers(value: Value, node: Node) -> bool:
     """Whether an operand has the channels and points of what the node computes from, so that it is
     read along with them and not broadcast."""
-    if node.op in CONVOLUTIONS or node.op == "Concat":
+    if _is_convolution(node) or lookup(node.op).has(Trait.JOINS):
         return True
     x, y = node.inputs[0], node.outputs[0]
     reference = y if y.type.rank in IMAGE_RANKS and len(node.inputs) > 1 else x
     return reference is not None and value.type.shape[1:] == reference.type.shape[1:]
+
+
+def _is_convolution(node: Node) -> bool:
+    product = product_of(node)
+    return product is not None and product.is_convolution
 
 
 def _with_layout(type: TensorType, layout: Layout | None) -> TensorType:

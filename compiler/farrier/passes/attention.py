@@ -6,6 +6,9 @@ from collections.abc import Mapping
 
 from farrier.ir.graph import Graph, Node, Value
 from farrier.ops import Kind, lookup
+from farrier.ops.conversion import CAST
+from farrier.ops.matmul import MATMUL
+from farrier.ops.softmax import SOFTMAX
 from farrier.passes.layouts import FLOATS
 
 
@@ -42,18 +45,18 @@ class _Search:
 
     def members(self, context: Node) -> list[Node]:
         """The nodes before `context` that are one attention with it; none where it ends none."""
-        if context.op != "MatMul":
+        if not MATMUL.matches(context):
             return []
         weights, values = context.inputs
         assert weights is not None
         assert values is not None
         between: list[Node] = []
         softmax = self._only_for(weights, context)
-        if softmax is not None and softmax.op == "Cast":
+        if CAST.matches(softmax):
             assert softmax.inputs[0] is not None
             between = [softmax]
             softmax = self._only_for(softmax.inputs[0], softmax)
-        if softmax is None or softmax.op != "Softmax" or values == weights:
+        if not SOFTMAX.matches(softmax) or values == weights:
             return []
         scores, rank = softmax.inputs[0], weights.type.rank
         if scores is None or softmax.attr("axis", -1) % rank != rank - 1:
@@ -74,7 +77,7 @@ class _Search:
         node = self._only_for(value, reader)
         if node is None or value.type.layout is not None:
             return []
-        if node.op == "MatMul":
+        if MATMUL.matches(node):
             return [node]
         if not most or lookup(node.op).kind is not Kind.ELEMENTWISE:
             return []

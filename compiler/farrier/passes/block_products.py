@@ -11,6 +11,13 @@ from farrier.intrinsics.dot import held_as
 from farrier.ir.dim import Extent, product
 from farrier.ir.graph import Graph, Node, Value
 from farrier.ir.types import DType, TensorType
+from farrier.ops import Product, product_of
+from farrier.ops.blocks import UNPACK_BITS
+from farrier.ops.conversion import CAST
+from farrier.ops.matmul import GEMM
+from farrier.ops.quantize import DEQUANTIZE
+from farrier.ops.slicing import SLICE
+from farrier.ops.view import RESHAPE
 from farrier.passes.block_tables import gathered_codes
 from farrier.passes.block_weights import BlockWeights, block_weights, drops_ends
 from farrier.passes.eliminate_dead_code import eliminate_dead_code
@@ -49,7 +56,7 @@ def block_products(graph: Graph, settings: Settings) -> Graph:
     rewriter, count = Rewriter(graph), 0
     for original in graph.nodes:
         node = rewriter.resolve_inputs(original)
-        if node.op == "UnpackBits" and is_foldable(node, rewriter):
+        if UNPACK_BITS.matches(node) and is_foldable(node, rewriter):
             fold_node(node, rewriter)
             continue
         nodes = _product(node, rewriter, settings.target) or gathered_codes(node, rewriter)
@@ -63,13 +70,13 @@ def block_products(graph: Graph, settings: Settings) -> Graph:
 def _product(node: Node, rewriter: Rewriter, target: Target) -> tuple[Node, ...]:
     """Return the nodes that multiply by codes in the place of `node`, or none if it is not such a
     product."""
-    if node.op not in ("MatMul", "Gemm") or "accumulator" in dict(node.attrs):
+    if product_of(node) is not Product.MATRIX or "accumulator" in dict(node.attrs):
         return ()
     x, w = node.inputs[:2]
     assert x is not None
     assert w is not None
     turned = False
-    if node.op == "Gemm":
+    if GEMM.matches(node):
         factors = node.attr("alpha", 1.0), node.attr("beta", 1.0)
         if factors != (1, 1) or node.attr("transA", 0):
             return ()
@@ -88,15 +95,15 @@ def _rows(x: Value, weights: BlockWeights, rewriter: Rewriter) -> tuple[Value, V
     """Return the codes of rows that were dequantized from i8 in the blocks of the weights, and
     their scales, or None. Both have an axis of the blocks, and one of the elements of a block."""
     node = rewriter.producer(x)
-    while node is not None and node.op in ("Cast", "Slice", "Reshape"):
+    while CAST.matches(node) or SLICE.matches(node) or RESHAPE.matches(node):
         before, after = node.inputs[0], node.outputs[0]
         assert before is not None
-        if node.op == "Slice" and (
+        if SLICE.matches(node) and (
             before.type.shape[:-1] != after.type.shape[:-1] or not drops_ends(node, rewriter)
         ):
             return None
         node = rewriter.producer(node.inputs[0])
-    if node is None or node.op != "DequantizeLinear" or len(node.inputs) != 2:
+    if not DEQUANTIZE.matches(node) or len(node.inputs) != 2:
         return None
     codes, scales = node.inputs
     assert codes is not None

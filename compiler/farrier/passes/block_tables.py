@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from farrier.ir.graph import Constant, Node, Value
 from farrier.ir.types import Layout, PhysicalDim, TensorType
+from farrier.ops.gather import GATHER
 from farrier.ops.operator import normal_axis
+from farrier.ops.view import RESHAPE
 from farrier.passes.block_weights import Source, is_quantized, source_of
 from farrier.passes.rewriting import Replacement, Rewriter, derived
 
@@ -23,7 +25,7 @@ def gathered_codes(node: Node, rewriter: Rewriter) -> tuple[Node, ...]:
     """Return the nodes that gather rows of a quantized table in the place of `node`, or none if it
     is not such a Gather. The rows of a table that was dequantized are dequantized instead; codes of
     less than a byte share bytes."""
-    if node.op != "Gather":
+    if not GATHER.matches(node):
         return ()
     table, indices = node.inputs
     assert table is not None
@@ -44,7 +46,7 @@ def _is_by_rows(source: Source, table: TensorType) -> bool:
     """Check whether each row of a table has codes, scales and zero points of its own."""
     codes, scales, zeros = source.constants
     kind = codes.value.type
-    if not is_quantized(kind.dtype) or any(step.op != "Reshape" for step in source.path):
+    if not is_quantized(kind.dtype) or not all(map(RESHAPE.matches, source.path)):
         return False
     if kind.dtype.bits == 8 and kind.rank == table.rank:  # One scale for each row, or fewer.
         return False

@@ -10,6 +10,11 @@ import numpy as np
 
 from farrier.ir.graph import Constant, Node, Value
 from farrier.ir.types import DType, TensorType
+from farrier.ops.conversion import CAST
+from farrier.ops.quantize import DEQUANTIZE
+from farrier.ops.shape import TRANSPOSE
+from farrier.ops.slicing import SLICE
+from farrier.ops.view import RESHAPE
 from farrier.passes.rewriting import Rewriter, derived
 
 if TYPE_CHECKING:
@@ -55,7 +60,7 @@ def block_weights(value: Value, turned: bool, rewriter: Rewriter) -> BlockWeight
     return _Parts(rewriter, axes, codes, scales, zeros).weights(rows)
 
 
-_MOVES = frozenset(("Reshape", "Transpose", "Slice", "Cast"))
+_MOVES = frozenset(move.name for move in (RESHAPE, TRANSPOSE, SLICE, CAST))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -75,7 +80,7 @@ def source_of(value: Value | None, rewriter: Rewriter) -> Source | None:
     while node is not None and node.op in _MOVES:
         path.append(node)
         node = rewriter.producer(node.inputs[0])
-    if node is None or node.op != "DequantizeLinear":
+    if not DEQUANTIZE.matches(node):
         return None
     codes, scales, *others = [rewriter.constant_of(operand) for operand in node.inputs]
     if codes is None or scales is None or None in others:
@@ -123,15 +128,15 @@ def _moved(
     for node in reversed(path):
         before, after = node.inputs[0], node.outputs[0]
         assert before is not None
-        if node.op == "Reshape":
+        if RESHAPE.matches(node):
             merged = _merged(now, before.type.static_shape, after.type.static_shape)
             if merged is None:
                 return None, 0
             now = merged
-        elif node.op == "Transpose":
+        elif TRANSPOSE.matches(node):
             order = node.attr("perm") or tuple(reversed(range(len(now))))
             now = [now[axis] for axis in order]
-        elif node.op == "Slice" and not _cuts_rows(now, node, rewriter):
+        elif SLICE.matches(node) and not _cuts_rows(now, node, rewriter):
             return None, 0
     if not path:
         end = None

@@ -7,7 +7,8 @@ import dataclasses
 from farrier.intrinsics import Dot, dot_of
 from farrier.ir.graph import Graph, Node
 from farrier.ir.types import DType
-from farrier.passes.layouts import CONVOLUTIONS, is_image
+from farrier.ops import Product, Trait, lookup, product_of
+from farrier.ops.layout import is_image
 from farrier.space.machine import Machine
 from farrier.targets import Target, backend_of
 
@@ -24,7 +25,8 @@ def channel_block(
     groups of channels may still be merged to fill them. `floats` is what f32 will be rounded to
     before it is multiplied. What joins or parts images along their channels takes no wider blocks
     than it finds whole."""
-    nodes = [node for node in graph.nodes if node.op in CONVOLUTIONS]
+    products = ((node, product_of(node)) for node in graph.nodes)
+    nodes = [node for node, product in products if product is not None and product.is_convolution]
     blocks = [_blocks(node, target, floats) for node in nodes]
     parts = _parts(graph, target.lanes)
     for block in sorted(frozenset().union(*blocks), reverse=True):
@@ -46,15 +48,19 @@ def _parts(graph: Graph, lanes: int) -> list[int]:
     blocks of so many `lanes`: each image begins with a block."""
     found = []
     for node in graph.nodes:
-        images = {"Concat": node.inputs, "Split": node.outputs}.get(node.op, ())
-        if images and node.attr("axis", 0) % node.outputs[0].type.rank == 1:
+        operator = lookup(node.op)
+        joins = operator.has(Trait.JOINS)
+        if not joins and not operator.has(Trait.PARTS):
+            continue
+        images = node.inputs if joins else node.outputs
+        if node.attr("axis", 0) % node.outputs[0].type.rank == 1:
             found += [image.type.shape[1] for image in images[:-1] if image and is_image(image)]
     return [n for n in found if isinstance(n, int) and n % lanes == 0]
 
 
 def _blocks(node: Node, target: Target, floats: DType) -> frozenset[int]:
     """The channels of blocks that suit a convolution's products; none where none is better."""
-    if node.op != "Conv" or node.attr("group", 1) != 1:
+    if product_of(node) is not Product.CONVOLUTION or node.attr("group", 1) != 1:
         return frozenset()
     (x, w), y = node.inputs[:2], node.outputs[0].type
     if x is None or w is None or not isinstance(y.shape[1], int):
@@ -71,7 +77,8 @@ def _fills(node: Node, block: int, merges: bool) -> bool:
     outputs, group = node.outputs[0].type.shape[1], int(node.attr("group", 1))
     if outputs % block:
         return False
-    if node.op != "Conv" or group == 1 or node.inputs[1] is None:
+    is_grouped = product_of(node) is Product.CONVOLUTION and group != 1
+    if not is_grouped or node.inputs[1] is None:
         return True
     channels, inputs, *_ = node.inputs[1].type.static_shape
     if inputs == channels // group == 1:  # depthwise

@@ -11,6 +11,8 @@ from farrier.intrinsics import dot_of
 from farrier.ir.dim import bounds, number, typical
 from farrier.ir.graph import Graph, Node, Value, attributes
 from farrier.ir.types import DType, TensorType
+from farrier.ops import Product, product_of
+from farrier.ops.conversion import CAST
 from farrier.ops.filtering import FILTERINGS, TAPS, Filtering
 from farrier.ops.window import Window, window_of
 from farrier.passes.algorithm import Algorithm
@@ -168,7 +170,7 @@ def chosen(layer: Layer, settings: Settings) -> Algorithm:
 
 def _layer(node: Node, rewriter: Rewriter, settings: Settings, block: int) -> Layer | None:
     """The node as a convolution that Winograd's filtering could compute, else None."""
-    if node.op != "Conv" or node.attr("group", 1) != 1:
+    if product_of(node) is not Product.CONVOLUTION or node.attr("group", 1) != 1:
         return None
     x, w = node.inputs[:2]
     windows = None if x is None or w is None else _windows(w, rewriter)
@@ -193,7 +195,7 @@ def _layer(node: Node, rewriter: Rewriter, settings: Settings, block: int) -> La
 def _windows(w: Value, rewriter: Rewriter) -> Value | None:
     """The weights in f32, before they were rounded to another dtype; None where there are none."""
     producer = rewriter.producer(w)
-    if producer is not None and producer.op == "Cast":
+    if CAST.matches(producer):
         (w,) = (value for value in producer.inputs if value is not None)
     return w if w.type.dtype is DType.F32 else None
 

@@ -9,6 +9,7 @@ from collections.abc import Collection
 from farrier.ir.control import is_control
 from farrier.ir.dim import Extent, Symbol, symbols
 from farrier.ir.graph import Graph, Node, Value
+from farrier.ops import Trait, lookup
 from farrier.passes.rewriting import Rewriter
 from farrier.passes.views import is_view
 
@@ -44,7 +45,7 @@ def concatenate_in_place(graph: Graph) -> Graph:
     returned = {value.name for value in graph.outputs}
     placed: set[str] = set()
     for node in graph.nodes:
-        if node.op != "Concat" or not _lie_behind_another(node, given):
+        if not lookup(node.op).has(Trait.JOINS) or not _lie_behind_another(node, given):
             rewriter.emit(node)
             continue
         parts: list[Value] = []

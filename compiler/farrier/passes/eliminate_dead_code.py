@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 
-from farrier.ir.control import If, Loop, is_control, make_if, make_loop
+from farrier.ir.control import If, Loop, control_of, make_if, make_loop
 from farrier.ir.graph import Graph, Node
 from farrier.ir.liveness import Liveness
 
@@ -32,7 +32,7 @@ def eliminate_dead_code(graph: Graph) -> Graph:
     kept: list[Node] = []
     for node in reversed(graph.nodes):
         if used.needs(node):
-            live = _pruned(node, used) if is_control(node) else node
+            live = _pruned(node, used)
             kept.append(live)
             used.add(live)
     constants = tuple(c for c in graph.constants if c.value.name in used.values)
@@ -43,10 +43,15 @@ def eliminate_dead_code(graph: Graph) -> Graph:
 
 
 def _pruned(node: Node, used: Liveness) -> Node:
-    """Control flow without results that nothing uses, and captures that it does not read."""
-    if node.op == "If":
-        return _pruned_if(If.of(node), used, node.origin)
-    return _pruned_loop(Loop.of(node), used, node.origin)
+    """Control flow without results that nothing uses, and captures that it does not read; any other
+    node as it is."""
+    match control_of(node):
+        case If() as branch:
+            return _pruned_if(branch, used, node.origin)
+        case Loop() as loop:
+            return _pruned_loop(loop, used, node.origin)
+        case None:
+            return node
 
 
 def _pruned_if(node: If, used: Liveness, origin: str) -> Node:

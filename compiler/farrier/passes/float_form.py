@@ -8,10 +8,11 @@ import numpy as np
 
 from farrier.ir.graph import Graph, Node, Value
 from farrier.ir.types import DType
+from farrier.ops import product_of
+from farrier.ops.quantize import DEQUANTIZE, QUANTIZE
 from farrier.passes.rewriting import Rewriter
 
 _BYTES = (DType.U8, DType.I8)
-_PRODUCTS = frozenset(("Conv", "ConvTranspose", "MatMul", "Gemm"))
 
 
 def float_form(graph: Graph) -> Graph:
@@ -27,8 +28,8 @@ def float_form(graph: Graph) -> Graph:
 
 def has_pairs(graph: Graph) -> bool:
     """Whether a DequantizeLinear reads what a QuantizeLinear made."""
-    made = {n.outputs[0].name for n in graph.nodes if n.op == "QuantizeLinear"}
-    read = (n.inputs[0] for n in graph.nodes if n.op == "DequantizeLinear")
+    made = {n.outputs[0].name for n in graph.nodes if QUANTIZE.matches(n)}
+    read = (n.inputs[0] for n in graph.nodes if DEQUANTIZE.matches(n))
     return any(value is not None and value.name in made for value in read)
 
 
@@ -36,8 +37,9 @@ def products_of_bytes(graph: Graph) -> Iterator[Node]:
     """The contractions whose operands are bytes, or were dequantized from bytes."""
     producers = {value.name: node for node in graph.nodes for value in node.outputs}
     for node in graph.nodes:
-        factors = node.inputs[:2]
-        if node.op in _PRODUCTS and all(_holds_bytes(value, producers) for value in factors):
+        if product_of(node) is None:
+            continue
+        if all(_holds_bytes(value, producers) for value in node.inputs[:2]):
             yield node
 
 
@@ -45,7 +47,7 @@ def _holds_bytes(value: Value | None, producers: dict[str, Node]) -> bool:
     if value is None or value.type.dtype in _BYTES:
         return value is not None
     node = producers.get(value.name)
-    if node is None or node.op != "DequantizeLinear":
+    if not DEQUANTIZE.matches(node):
         return False
     source = node.inputs[0]
     return source is not None and source.type.dtype in _BYTES
@@ -53,8 +55,8 @@ def _holds_bytes(value: Value | None, producers: dict[str, Node]) -> bool:
 
 def _clip(rewriter: Rewriter, node: Node) -> Node | None:
     """What a DequantizeLinear does to the floats that were quantized, but for the rounding."""
-    made = rewriter.producer(node.inputs[0]) if node.op == "DequantizeLinear" else None
-    source = made.inputs[0] if made is not None and made.op == "QuantizeLinear" else None
+    made = rewriter.producer(node.inputs[0]) if DEQUANTIZE.matches(node) else None
+    source = made.inputs[0] if QUANTIZE.matches(made) else None
     (y,) = node.outputs[:1]
     if source is None or source.type != y.type:
         return None

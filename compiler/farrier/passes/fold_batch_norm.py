@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from farrier.ir.graph import Constant, Derived, Graph, Node, Value
+from farrier.ops import Product, lookup, product_of
+from farrier.ops.normalize import BATCH_NORMALIZATION
 from farrier.passes.rewriting import Rewriter, derived, join_origins
 
 if TYPE_CHECKING:
@@ -74,7 +76,7 @@ def _fold(node: Node, rewriter: Rewriter) -> tuple[Node, ...]:
         if merged is not None:
             rewriter.withdraw(producer)
             return (merged,)
-    if node.op == "BatchNormalization":
+    if BATCH_NORMALIZATION.matches(node):
         return _as_mul_add(node, affine, rewriter)
     return (node,)
 
@@ -84,47 +86,16 @@ def _affine_of(node: Node, rewriter: Rewriter) -> _Affine | None:
     x = node.inputs[0] if node.inputs else None
     if x is None or x.type.rank < 2 or len(node.outputs) != 1 or not x.type.dtype.is_float:
         return None
-    if node.op == "BatchNormalization":
-        gamma, beta, mean, variance = (rewriter.data(value) for value in node.inputs[1:5])
-        if gamma is None or beta is None or mean is None or variance is None:
-            return None
-        epsilon = float(node.attr("epsilon", 1e-5))
-        with np.errstate(divide="ignore", invalid="ignore"):  # as at run time
-            scale = gamma.astype(np.float64) / np.sqrt(variance.astype(np.float64) + epsilon)
-            return _Affine(scale, beta.astype(np.float64) - mean * scale)
-    if node.op not in ("Mul", "Add", "Sub", "Div") or node.outputs[0].type.shape != x.type.shape:
-        return None
-    operand = _per_channel(rewriter.data(node.inputs[1]), x)
-    if operand is None:
-        return None
-    one, zero = np.ones_like(operand), np.zeros_like(operand)
-    with np.errstate(divide="ignore"):
-        maps = {
-            "Mul": _Affine(operand, zero),
-            "Div": _Affine(1 / operand, zero),
-            "Add": _Affine(one, operand),
-            "Sub": _Affine(one, -operand),
-        }
-    affine = maps[node.op]
-    return affine if np.isfinite(affine.scale).all() else None
-
-
-def _per_channel(data: Array | None, x: Value) -> Array | None:
-    """A constant that broadcasts along all axes of `x` but the second, as one number a channel."""
-    channels = x.type.shape[1]
-    if data is None or data.ndim > x.type.rank or not isinstance(channels, int):
-        return None
-    shape = (1,) * (x.type.rank - data.ndim) + data.shape
-    if any(extent != 1 for axis, extent in enumerate(shape) if axis != 1):
-        return None
-    return np.broadcast_to(data.reshape(-1).astype(np.float64), (channels,))
+    rule = lookup(node.op).affine
+    affine = None if rule is None else rule(node, rewriter.data)
+    return None if affine is None else _Affine(*affine)
 
 
 def _into_convolution(
     producer: Node, node: Node, affine: _Affine, rewriter: Rewriter
 ) -> Node | None:
     """`node` after `producer` as one convolution; None where the producer's weights are unknown."""
-    if producer.op not in ("Conv", "ConvTranspose"):
+    if product_of(producer) not in (Product.CONVOLUTION, Product.TRANSPOSED_CONVOLUTION):
         return None
     x, weight, *rest = producer.inputs
     bias = rest[0] if rest else None
@@ -158,7 +129,7 @@ def _scale_output_channels(producer: Node, weights: Array, scale: Array) -> Arra
     products are taken in f64 and rounded once."""
     kernel = (1,) * (weights.ndim - 2)
     factors, grouped = scale.reshape(-1, 1, *kernel), weights
-    if producer.op == "ConvTranspose":
+    if product_of(producer) is Product.TRANSPOSED_CONVOLUTION:
         group = int(producer.attr("group", 1))
         grouped = weights.reshape(group, -1, *weights.shape[1:])
         factors = scale.reshape(group, 1, -1, *kernel)

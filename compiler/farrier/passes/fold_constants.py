@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from farrier.ir.control import FAIL
 from farrier.ir.graph import Derived, Graph, Node
-from farrier.ops import Kind, lookup, run_node
+from farrier.ops import Kind, Trait, lookup, run_node
 from farrier.passes.rewriting import Rewriter, derived
 
 if TYPE_CHECKING:
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 # this is left to run time, unless it is hardly larger than what it is made of.
 MAX_BYTES = 16 << 20
 _MAX_GROWTH = 2
-# Computed where weights are packed
-_OF_WEIGHTS = frozenset(("Cast", "DequantizeLinear", "Transpose", "UnpackBits", "WinogradWeights"))
 
 
 def fold_constants(graph: Graph) -> Graph:
@@ -65,7 +63,7 @@ def is_foldable(node: Node, rewriter: Rewriter) -> bool:
 
 def fold_node(node: Node, rewriter: Rewriter) -> None:
     """Turn the results of a node that `is_foldable` into constants."""
-    if node.op in _OF_WEIGHTS:
+    if lookup(node.op).has(Trait.PACKED):
         (value,) = node.outputs
         rewriter.define(value, _derived(node, rewriter))
         return

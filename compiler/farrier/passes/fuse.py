@@ -12,11 +12,15 @@ from __future__ import annotations
 import dataclasses
 import keyword
 
-from farrier.ir.control import Loop
+from farrier.ir.control import Loop, control_of
 from farrier.ir.graph import Constant, Graph, Node, Value
 from farrier.ir.types import TensorType
 from farrier.ops import Kind, lookup
 from farrier.ops.builder import without_halo
+from farrier.ops.conversion import CAST
+from farrier.ops.own import RELAYOUT
+from farrier.ops.slicing import ADJOIN
+from farrier.ops.traits import Trait
 from farrier.passes.attention import attention_regions
 from farrier.passes.inverted_bottlenecks import inverted_bottlenecks
 from farrier.passes.rewriting import join_origins, rename
@@ -25,18 +29,6 @@ from farrier.passes.views import is_view
 
 # Beyond this many nodes a kernel gains nothing and its code grows.
 _MAX_NODES = 32
-
-# These read each element of their first input once, or a row at a time that a kernel can keep: what
-# computes the element may be part of the kernel. Sliding windows and gathers would repeat it.
-_ROWS = frozenset(
-    ("Softmax", "LogSoftmax", "LayerNormalization", "RMSNormalization", "LpNormalization")
-)
-_ONCE = frozenset(
-    (
-        *("Transpose", "Slice", "Concat", "Split", "Pad", "Relayout"),
-        *("DepthToSpace", "SpaceToDepth", "PhasesToSpace"),
-    )
-)
 
 
 def fuse(graph: Graph, settings: Settings) -> Graph:
@@ -146,7 +138,7 @@ class _Grouping:
                 source = producers.get(value.name) if value is not None else None
                 if source is None or value is None or value.type.shape != shape:
                     continue
-                if value.type.dtype.is_narrow_float and node.op == "Cast":
+                if value.type.dtype.is_narrow_float and CAST.matches(node):
                     continue  # what it reads is smaller than its result: it goes with its reader
                 home = homes[id(source)]
                 if home is not None and self._stays_inside(value) and self._can_lead(home):
@@ -214,10 +206,10 @@ class _Grouping:
 def _kind(node: Node) -> Kind:
     if node.op == "Fused":
         return Kind.OPAQUE
-    if node.op == "Relayout":
+    if RELAYOUT.matches(node):
         return Kind.INJECTIVE  # its output is elementwise, but not in the order of memory
     kind = lookup(node.op).kind
-    if node.op == "Adjoin":
+    if ADJOIN.matches(node):
         return kind
     if is_view(node):
         return Kind.VIEW
@@ -226,13 +218,13 @@ def _kind(node: Node) -> Kind:
 
 
 def _takes_prologue(reader: Node, value: Value) -> bool:
-    """Whether the kernel of `reader` may compute `value`, an operand, where it reads it."""
-    reduces = reader.op.startswith(("Reduce", "Global"))
-    if not reduces and reader.op not in _ROWS and reader.op not in _ONCE:
+    """Whether the kernel of `reader` may compute `value`, an operand, where it reads it. Sliding
+    windows and gathers would repeat the work."""
+    operator = lookup(reader.op)
+    if not operator.has(Trait.READS_ONCE):
         return False
-    operands = reader.inputs if reader.op == "Concat" else reader.inputs[:1]
     readings = [operand for operand in reader.inputs if operand == value]
-    return value in operands and len(readings) == 1
+    return value in operator.data_operands(reader) and len(readings) == 1
 
 
 def _kernel(group: _Group, constants: dict[str, Constant]) -> Node:
@@ -281,10 +273,10 @@ def _copy_what_is_returned_twice(graph: Graph) -> Graph:
     views: dict[str, str] = {}
     owned = {value.name for value in graph.inputs}
     for node in graph.nodes:
-        if node.op == "Adjoin":
+        if ADJOIN.matches(node):
             owned |= {part.name for part in node.inputs if part is not None}
-        elif node.op == "Loop":
-            owned |= {value.name for value in Loop.of(node).results}
+        elif isinstance(loop := control_of(node), Loop):
+            owned |= {value.name for value in loop.results}
         elif _kind(node) is Kind.VIEW and node.inputs[0] is not None:
             source = node.inputs[0].name
             views[node.outputs[0].name] = views.get(source, source)

@@ -12,7 +12,8 @@ from farrier.intrinsics import Dot, dot_of
 from farrier.ir.dim import number
 from farrier.ir.graph import Attribute, Graph, Node, Value, attributes
 from farrier.ir.types import DType, TensorType
-from farrier.ops import Kind, lookup
+from farrier.ops import Kind, Product, lookup, product_of
+from farrier.ops.quantize import DEQUANTIZE, QUANTIZE
 from farrier.ops.window import window_of
 from farrier.passes.channel_blocks import block_for, merging
 from farrier.passes.rewriting import Rewriter
@@ -26,24 +27,7 @@ if TYPE_CHECKING:
 
 _CLOSE = 1e-5  # of a bias's scale to the product's, as a share of it: a rounding of f32
 _EXACT_TAPS = 2**24 // (255 * 128)  # products of bytes whose sum f32 holds, whatever they are
-# Their results are some of their first input's elements, whatever these stand for.
-_MOVERS = frozenset(
-    (
-        "DepthToSpace",
-        "Expand",
-        "Flatten",
-        "Gather",
-        "Identity",
-        "MaxPool",
-        "Reshape",
-        "Slice",
-        "SpaceToDepth",
-        "Squeeze",
-        "Tile",
-        "Transpose",
-        "Unsqueeze",
-    )
-)
+_PRODUCTS = (Product.MATRIX, Product.CONVOLUTION)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -128,8 +112,8 @@ class _Products:
     def _note(self, node: Node) -> None:
         inputs = {value.name for value in node.inputs if value is not None}
         follows = lookup(node.op).kind is Kind.ELEMENTWISE and inputs & self._of_integers
-        is_sum = node.op in ("Conv", "MatMul") and node.attr("accumulator") is not None
-        if node.op == "DequantizeLinear" or is_sum or follows:
+        is_sum = product_of(node) in _PRODUCTS and node.attr("accumulator") is not None
+        if DEQUANTIZE.matches(node) or is_sum or follows:
             self._of_integers |= {value.name for value in node.outputs}
 
     # Reading --------------------------------------------------------------------------------------
@@ -137,7 +121,7 @@ class _Products:
     def _quantized(self, value: Value | None) -> _Quantized | None:
         """What a value was dequantized from, to f32."""
         node = self._rewriter.producer(value)
-        if node is None or value is None or node.op != "DequantizeLinear":
+        if value is None or not DEQUANTIZE.matches(node):
             return None
         integers, scale = node.inputs[0], self._rewriter.data(node.inputs[1])
         point = node.inputs[2] if len(node.inputs) > 2 else None
@@ -173,9 +157,13 @@ class _Products:
     # Products -------------------------------------------------------------------------------------
 
     def _product(self, node: Node) -> tuple[Node, ...] | None:
-        if node.op == "Conv":
-            return self._convolution(node)
-        return self._matrix_product(node) if node.op in ("MatMul", "Gemm") else None
+        match product_of(node):
+            case Product.CONVOLUTION:
+                return self._convolution(node)
+            case Product.MATRIX:
+                return self._matrix_product(node)
+            case _:
+                return None
 
     def _convolution(self, node: Node) -> tuple[Node, ...] | None:
         x = self._points(node.inputs[0])
@@ -322,7 +310,7 @@ class _Products:
         sums = self._like(y, f"{y.name}_sums", kind)
         if added.any():
             bias = self._rewriter.constant(added.astype(kind.numpy), f"{y.name}_bias")
-            if total.op == "Conv":
+            if product_of(total) is Product.CONVOLUTION:
                 made.append(
                     dataclasses.replace(total, inputs=(*total.inputs, bias), outputs=(sums,))
                 )
@@ -385,12 +373,14 @@ class _Products:
 
     def _moved(self, node: Node) -> tuple[Node, ...] | None:
         """A QuantizeLinear of what a mover took from DequantizeLinears, where they are inverse."""
-        if node.op != "QuantizeLinear":
+        if not QUANTIZE.matches(node):
             return None
         mover = self._rewriter.producer(node.inputs[0])
         if mover is None or len(mover.outputs) != 1:
             return None
-        count = _moved_inputs(mover)
+        operator = lookup(mover.op)
+        moves = operator.moved(mover) is not None
+        count = len(operator.data_operands(mover)) if moves else 0
         found = [self._quantized(value) for value in mover.inputs[:count]]
         integers = [
             one.integers for one in found if one is not None and self._is_inverse(node, one)
@@ -418,7 +408,7 @@ class _Products:
     def _requantized(self, node: Node) -> tuple[Node, ...] | None:
         """A QuantizeLinear of what was computed from integers, which multiplies instead of
         dividing."""
-        if node.op != "QuantizeLinear" or node.attr("precision") != DType.F32.value:
+        if not QUANTIZE.matches(node) or node.attr("precision") != DType.F32.value:
             return None
         x, scale = node.inputs[0], self._rewriter.data(node.inputs[1])
         if x is None or scale is None or x.name not in self._of_integers:
@@ -442,18 +432,6 @@ class _Products:
             Node("Mul", (x, factors), (scaled,)),
             dataclasses.replace(node, inputs=(scaled, one, *node.inputs[2:])),
         )
-
-
-def _moved_inputs(node: Node) -> int:
-    """How many inputs, the first ones, a node takes its results' elements from; 0 where it computes
-    others."""
-    if node.op == "Concat":
-        return len(node.inputs)
-    is_nearest = node.op == "Resize" and (
-        node.attr("mode", "nearest") == "nearest"
-        and node.attr("coordinate_transformation_mode") != "tf_crop_and_resize"
-    )
-    return int(node.op in _MOVERS or is_nearest)
 
 
 def _over(array: Array, rank: int) -> tuple[int, ...]:

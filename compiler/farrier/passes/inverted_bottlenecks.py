@@ -15,6 +15,7 @@ from typing import TypeAlias
 from farrier.ir.dim import typical
 from farrier.ir.graph import Graph, Node, Value
 from farrier.ir.types import DType
+from farrier.ops import Product, product_of
 from farrier.ops.window import Window, window_of
 from farrier.passes.layouts import FLOATS
 from farrier.passes.settings import Settings
@@ -84,7 +85,7 @@ class _Search:
         x = node.inputs[0]
         source = None if x is None else self._producers.get(x.name)
         first = None if source is None else self._home(source)
-        if source is None or first is None or first.op != "Conv":
+        if source is None or first is None or product_of(first) is not Product.CONVOLUTION:
             return []
         found = self._between(first, source)
         inside = {id(n) for n in (*found, node)}
@@ -138,7 +139,8 @@ class _Search:
 
     def _is_convolution(self, node: Node) -> bool:
         """Whether a node convolves an image by known weights into one of sums in blocks."""
-        if node.op != "Conv" or node.inputs[0] is None or node.inputs[1] is None:
+        is_convolution = product_of(node) is Product.CONVOLUTION
+        if not is_convolution or node.inputs[0] is None or node.inputs[1] is None:
             return False
         x, w = node.inputs[0].type, node.inputs[1]
         y = node.outputs[0]

@@ -11,7 +11,7 @@ import numpy as np
 from farrier.ir.dim import is_less
 from farrier.ir.graph import Attribute, Graph, Node, Value, attributes
 from farrier.ir.types import DType, TensorType
-from farrier.ops import Kind, lookup
+from farrier.ops import Kind, Moves, Product, lookup, product_of
 from farrier.ops.window import window_of
 from farrier.options.precision import Precision
 from farrier.passes.attention import attention_regions
@@ -22,21 +22,8 @@ from farrier.targets import Target, backend_of
 
 Inputs: TypeAlias = tuple[Value | None, ...]
 
-_CONTRACTIONS = frozenset(("Conv", "MatMul", "Gemm"))
-# What they compute is some of the elements of their first input (a Concat's of all), unchanged.
-_MOVERS = frozenset(
-    (
-        "Concat",
-        "Flatten",
-        "Identity",
-        "MaxPool",
-        "Reshape",
-        "Slice",
-        "Squeeze",
-        "Transpose",
-        "Unsqueeze",
-    )
-)
+# How operators move elements that may as well move them narrow.
+_MOVED = (Moves.ONCE, Moves.EXTREME)
 _FEWEST_LANES = 8  # results along the lanes that are worth a kernel of dot products
 # Products that are added up at once: by a dot product, by the least of tiles.
 _STEPS = {DType.BF16: 2, DType.F16: 8}
@@ -113,12 +100,13 @@ class _Lowering:
 
     def _is_lowered(self, node: Node) -> bool:
         """Whether a node is a contraction that instructions for narrow operands compute."""
-        if node.op not in _CONTRACTIONS:
+        product = product_of(node)
+        if product not in (Product.MATRIX, Product.CONVOLUTION):
             return False
         x, w = node.inputs[:2]
         if x is None or w is None or x.type.dtype is not DType.F32:
             return False
-        if node.op == "Conv":
+        if product is Product.CONVOLUTION:
             return self._is_lowered_convolution(node, x, w)
         if self._is_row(node):
             return True
@@ -162,7 +150,8 @@ class _Lowering:
         x, w = node.inputs[:2]
         assert x is not None
         assert w is not None
-        if node.op not in ("MatMul", "Gemm") or w.name not in self._constants or w.type.rank != 2:
+        is_matrix = product_of(node) is Product.MATRIX and w.type.rank == 2
+        if not is_matrix or w.name not in self._constants:
             return False
         return math.prod(x.type.shape[:-1]) == 1 and not node.attr("transA", 0)
 
@@ -220,17 +209,18 @@ class _Lowering:
         """The inputs that a node reads narrow."""
         if id(node) in self._lowered:
             return range(1, 2) if self._is_row(node) else range(2)
-        moves = node.op in _MOVERS and len(node.outputs) == 1
+        operator = lookup(node.op)
+        moves = operator.moved(node) in _MOVED and len(node.outputs) == 1
         if not moves or node.outputs[0].name not in self._narrow:
             return range(0)
-        return range(len(node.inputs) if node.op == "Concat" else 1)
+        return range(len(operator.data_operands(node)))
 
     # Rewriting ------------------------------------------------------------------------------------
 
     def _rewrite(self, node: Node) -> None:
         narrow, lowered = self._narrow_inputs(node), id(node) in self._lowered
         given, attrs, outputs = node.inputs, dict(node.attrs), node.outputs
-        if lowered and node.op == "Conv":
+        if lowered and product_of(node) is Product.CONVOLUTION:
             given, attrs = self._with_even_window(node)
         inputs = tuple(
             None if value is None else self._narrowed(value) if at in narrow else self._f32(value)

@@ -10,6 +10,11 @@ import numpy as np
 from farrier.intrinsics import dot_of
 from farrier.ir.graph import Graph, Node, Value, attributes
 from farrier.ir.types import DType
+from farrier.ops import Moves, Product, lookup, product_of
+from farrier.ops.broadcast import ADD, SUB
+from farrier.ops.matmul import MATMUL
+from farrier.ops.pad import PAD
+from farrier.ops.quantize import DEQUANTIZE, QUANTIZE
 from farrier.ops.window import window_of
 from farrier.passes.rewriting import Rewriter
 from farrier.passes.settings import Settings
@@ -22,15 +27,8 @@ if TYPE_CHECKING:
 
 _OTHER = {DType.U8: DType.I8, DType.I8: DType.U8}
 _SIGN = 0x80  # the bit in which a byte differs from the byte of the other signedness
-_PRODUCTS = frozenset(("Conv", "MatMul"))
-# Their results are elements of their inputs, by position whatever these stand for; of MaxPool
-# because both signednesses have one order.
-_MOVERS = frozenset(
-    (
-        *("Concat", "Flatten", "Identity", "MaxPool", "Pad", "Reshape"),
-        *("Slice", "Squeeze", "Transpose", "Unsqueeze"),
-    )
-)
+# How operators move bytes, by position or, as both signednesses have one order, the greatest.
+_MOVED = (Moves.ONCE, Moves.EXTREME)
 
 
 def match_signedness(graph: Graph, settings: Settings) -> Graph:
@@ -109,14 +107,16 @@ def _asks(node: Node, constants: set[str], target: Target) -> bool:
 
 def _is_movable(node: Node, constants: set[str]) -> bool:
     """Whether what 128 more or less of the first factor adds to a product's sums is constant."""
-    if node.op not in _PRODUCTS or node.outputs[0].type.dtype is not DType.I32:
+    is_convolution = product_of(node) is Product.CONVOLUTION
+    is_product = is_convolution or MATMUL.matches(node)
+    if not is_product or node.outputs[0].type.dtype is not DType.I32:
         return False
     x, w = node.inputs[:2]
     if x is None or w is None or w.name not in constants or x.type.dtype not in _OTHER:
         return False
     if x.name in constants or min(x.type.rank, w.type.rank) < 2:
         return False
-    return node.op == "MatMul" or _pads(node) is not None
+    return not is_convolution or _pads(node) is not None
 
 
 def _pads(node: Node) -> tuple[int, ...] | None:
@@ -133,14 +133,14 @@ def _pads(node: Node) -> tuple[int, ...] | None:
 
 def _moves_bytes(node: Node) -> bool:
     x = node.inputs[0] if node.inputs else None
-    if node.op not in _MOVERS or x is None or x.type.dtype not in _OTHER:
+    if x is None or x.type.dtype not in _OTHER or len(node.outputs) != 1:
         return False
-    return len(node.outputs) == 1
+    return lookup(node.op).moved(node) in _MOVED or PAD.matches(node)
 
 
 def _moved_by(node: Node) -> tuple[Value | None, ...]:
     """The inputs of a mover whose elements it moves."""
-    return node.inputs if node.op == "Concat" else node.inputs[:1]
+    return lookup(node.op).data_operands(node)
 
 
 def _other_bytes(data: Array) -> Array:
@@ -173,13 +173,13 @@ class _Change:
     def _rewrite(self, node: Node) -> None:
         x = node.inputs[0] if node.inputs else None
         changes = node.outputs[0].name in self._changed
-        if changes and node.op == "QuantizeLinear":
+        if changes and QUANTIZE.matches(node):
             self._quantize(node)
         elif changes and _moves_bytes(node):
             self._move(node)
         elif x is None or x.name not in self._changed:
             self._emit(node)
-        elif node.op == "DequantizeLinear":
+        elif DEQUANTIZE.matches(node):
             self._dequantize(node, x)
         elif _is_movable(node, self._constants):
             self._multiply(node, x)
@@ -263,7 +263,7 @@ class _Change:
         (y,) = node.outputs
         moved = [value and self._other(value) for value in _moved_by(node)]
         inputs = [*moved, *node.inputs[len(moved) :]]
-        if node.op == "Pad":
+        if PAD.matches(node):
             value = inputs[2] if len(inputs) > 2 else None
             if value is None:
                 value = self._rewriter.constant(np.zeros((), y.type.dtype.numpy), f"{y.name}_value")
@@ -281,7 +281,7 @@ class _Change:
         assert weights is not None
         step = 128 if x.type.dtype is DType.U8 else -128
         self._there.add(y.name)
-        if node.op == "Conv":
+        if product_of(node) is Product.CONVOLUTION:
             lack = step * weights.sum(axis=tuple(range(1, weights.ndim)), dtype=np.int64)
             self._convolve(node, other, lack)
             return
@@ -334,10 +334,11 @@ class _Change:
     def _joins(self, node: Node) -> bool:
         """Add what sums lack to the constant that a node adds to them, or takes off, and that
         nothing else reads; say whether it is so."""
-        if node.op not in ("Add", "Sub") or len(node.inputs) != 2:
+        is_sum = ADD.matches(node)
+        if not is_sum and not SUB.matches(node):
             return False
         sums, rest = node.inputs
-        if node.op == "Add" and rest is not None and rest.name in self._moved:
+        if is_sum and rest is not None and rest.name in self._moved:
             sums, rest = rest, sums
         known = self._rewriter.data(rest)
         if sums is None or sums.name not in self._moved or known is None:
@@ -346,7 +347,7 @@ class _Change:
             return False
         added, total, lack = self._moved.pop(sums.name)
         self._rewriter.withdraw(added)
-        (y,), sign = node.outputs, 1 if node.op == "Add" else -1
+        (y,), sign = node.outputs, 1 if is_sum else -1
         all_of_it = (lack + sign * known.astype(np.int64)).astype(np.int32)
         constant = self._rewriter.constant(all_of_it, f"{y.name}_moved")
         self._rewriter.emit(dataclasses.replace(node, op="Add", inputs=(total, constant)))

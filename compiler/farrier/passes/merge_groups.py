@@ -10,6 +10,7 @@ import numpy as np
 
 from farrier.ir.graph import Constant, Graph, Node, Value, attributes
 from farrier.ir.types import TensorType
+from farrier.ops import Product, product_of
 from farrier.passes.channel_blocks import channel_block, merging
 from farrier.passes.rewriting import Rewriter, derived
 from farrier.passes.settings import Settings
@@ -51,7 +52,7 @@ def merge_groups(graph: Graph, settings: Settings) -> Graph:
 
 
 def _merged(node: Node, rewriter: Rewriter, block: int, floats: bool) -> tuple[Node, ...]:
-    group = int(node.attr("group", 1)) if node.op == "Conv" else 1
+    group = int(node.attr("group", 1)) if product_of(node) is Product.CONVOLUTION else 1
     if group == 1 or node.inputs[0] is None or node.inputs[0].type.rank > 4:
         return (node,)
     x, w, *rest = node.inputs

@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING
 from farrier.ir.dim import number, product
 from farrier.ir.graph import Graph, Node, Value
 from farrier.ir.types import TensorType
-from farrier.ops import Kind, lookup
+from farrier.ops import Kind, Product, Trait, lookup, product_of
+from farrier.ops.broadcast import ADD
+from farrier.ops.gather import GATHER
 from farrier.ops.operator import to_extents
-from farrier.ops.slicing import Taken, slices
+from farrier.ops.shape import TRANSPOSE
+from farrier.ops.slicing import SLICE, Taken, slices
 from farrier.passes.rewriting import Rewriter, derived, join_origins
 from farrier.passes.rules.shapes import permutation, reshape
 
@@ -149,12 +152,12 @@ class _Search:
         if len(node.outputs) != 1:
             return None
         source, shape = value.type.shape, node.outputs[0].type.shape
-        if node.op == "Add":
+        if ADD.matches(node):
             bias = next((self._data.get(v.name) for v in node.inputs if v and v != value), None)
             along = axis == len(shape) - 1 and not cut and source == shape
             fits = bias is not None and bias.shape[-1:] == (shape[-1],) and bias.size == shape[-1]
             return (axis, cut) if along and fits else None
-        if node.op == "Transpose":
+        if TRANSPOSE.matches(node):
             return permutation(node).index(axis), cut
         if lookup(node.op).kind is not Kind.VIEW or node.inputs[0] != value:
             return None
@@ -174,19 +177,19 @@ class _Search:
         if node.inputs[0] != value:
             return []
         rank, extent = value.type.rank, number(value.type.shape[axis])
-        if node.op == "Split" and node.attr("axis", 0) % rank == axis:
+        if lookup(node.op).has(Trait.PARTS) and node.attr("axis", 0) % rank == axis:
             parts, first = [], 0
             for output in node.outputs:
                 size = number(output.type.shape[axis])
                 parts.append(_Taken(node, output, size, first * unit, size * unit))
                 first += size
             return parts
-        if node.op == "Gather" and node.attr("axis", 0) % rank == axis and node.inputs[1]:
+        if GATHER.matches(node) and node.attr("axis", 0) % rank == axis and node.inputs[1]:
             index = self._data.get(node.inputs[1].name)
             if index is not None and index.size == 1:
                 at = int(index.reshape(-1)[0]) % extent
                 return [_Taken(node, node.outputs[0], 1, at * unit, unit)]
-        if node.op == "Slice":
+        if SLICE.matches(node):
             taken = self._sliced(node, value, axis)
             if taken is not None:
                 start, count = taken
@@ -220,7 +223,7 @@ class _Search:
 def _has_constant_columns(node: Node, constants: Mapping[str, TensorType]) -> bool:
     """Whether a node is a product whose columns each come from a column of constants, whose types
     are given by name."""
-    if node.op not in ("MatMul", "Gemm") or node.attr("transA", 0):
+    if product_of(node) is not Product.MATRIX or node.attr("transA", 0):
         return False
     weights = constants.get(node.inputs[1].name) if node.inputs[1] else None
     if weights is None or weights.rank != 2 or node.outputs[0].type.rank < 2:
@@ -271,11 +274,11 @@ def _part(whole: _Whole, taken: _Taken, rewriter: Rewriter) -> list[Node]:
     for step in whole.steps:
         node = step.node
         out = result(node.outputs[0], step.axis, taken.extent if step.cut else taken.columns)
-        if node.op == "Add":
+        if ADD.matches(node):
             (bias,) = (v for v in node.inputs if rewriter.data(v) is not None)
             addends = (last, narrowed(bias, -1))
             nodes.append(dataclasses.replace(node, inputs=addends, outputs=(out,)))
-        elif node.op == "Transpose":
+        elif TRANSPOSE.matches(node):
             nodes.append(dataclasses.replace(node, inputs=(last,), outputs=(out,)))
         else:
             nodes.append(reshape(last, out, rewriter, node.origin))

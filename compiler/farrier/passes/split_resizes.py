@@ -8,6 +8,7 @@ from farrier.ir.dim import product, typical
 from farrier.ir.graph import Graph, Node, Value, attributes
 from farrier.ir.types import DType, Shape, TensorType
 from farrier.ops.operator import as_ints, normal_axis
+from farrier.ops.resize import RESIZE
 from farrier.passes.rewriting import Rewriter
 
 # The types whose values are not rounded between the two steps.
@@ -50,7 +51,7 @@ def split_resizes(graph: Graph) -> Graph:
 
 def _steps(node: Node, rewriter: Rewriter) -> tuple[Node, ...]:
     """Return the nodes that replace `node`: itself, if it is not split."""
-    x = node.inputs[0] if node.op == "Resize" else None
+    x = node.inputs[0] if RESIZE.matches(node) else None
     if x is None or not _is_gathered(node, x.type, node.outputs[0].type):
         return (node,)
     y, rank = node.outputs[0], x.type.rank

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 _BYTES = (DType.U8, DType.I8)
-# Vector instructions of a node, where no table takes its place.
-_INSTRUCTIONS = {"DequantizeLinear": 3, "QuantizeLinear": 5, "Erf": 15, "Exp": 15, "Tanh": 15}
-_INSTRUCTIONS |= {"Gelu": 18, "HardSigmoid": 3, "HardSwish": 4, "Sigmoid": 18, "Softplus": 20}
 _PER_LANE = 3  # instructions of an entry that is looked up alone
 
 
@@ -118,7 +115,7 @@ class _Tables:
     def _tabulated(self, node: Node, found: _OfByte) -> Node:
         """The node, or a table in its place where that takes fewer instructions."""
         (y,) = node.outputs
-        instructions = sum(_INSTRUCTIONS.get(one.op, 1) for one in found.nodes)
+        instructions = sum(lookup(each.op).instructions for each in found.nodes)
         if y.type.dtype not in _BYTES or len(found.nodes) < 2 or instructions <= self._dearest:
             return node
         entries = found.results.astype(y.type.dtype.numpy).tobytes().hex()

@@ -7,6 +7,8 @@ import dataclasses
 from farrier.ir.graph import Graph, Node, Value
 from farrier.ir.types import Layout
 from farrier.ops import Kind, lookup
+from farrier.ops.matmul import MATMUL
+from farrier.ops.shape import TRANSPOSE
 from farrier.passes.rewriting import rename
 from farrier.passes.rules.shapes import permutation
 from farrier.passes.views import transposed
@@ -56,7 +58,7 @@ class _Choice:
         found: dict[str, Layout] = {}
         for node in self._graph.nodes:
             x, y = node.inputs[0] if node.inputs else None, node.outputs[0]
-            if node.op != "Transpose" or x is None or x.type.layout or y.type.layout:
+            if not TRANSPOSE.matches(node) or x is None or x.type.layout or y.type.layout:
                 continue
             perm = permutation(node)
             if self._only_products_read(y):
@@ -68,7 +70,7 @@ class _Choice:
 
     def _only_products_read(self, value: Value) -> bool:
         readers = self._readers.get(value.name, [])
-        return value.name not in self._returned and all(r.op == "MatMul" for r in readers)
+        return value.name not in self._returned and all(map(MATMUL.matches, readers))
 
     def _is_written_by_product(self, value: Value, reader: Node) -> bool:
         """Whether the kernel of a product, elementwise operators behind it included, computes
@@ -78,7 +80,7 @@ class _Choice:
         producer = self._producers.get(value.name)
         if producer is None or len(producer.outputs) != 1:
             return False
-        if producer.op == "MatMul":
+        if MATMUL.matches(producer):
             return True
         return lookup(producer.op).kind is Kind.ELEMENTWISE and any(
             source is not None

@@ -6,18 +6,12 @@ import dataclasses
 
 from farrier.ir.graph import Graph, Node, Value
 from farrier.ir.types import DType
-from farrier.ops import Kind, lookup
+from farrier.ops import Kind, Product, Trait, lookup
 from farrier.passes.rewriting import Rewriter
 
 _COMPUTING = (Kind.ELEMENTWISE, Kind.REDUCTION, Kind.CONTRACTION)
-# Their results are among what they read, or no floats: no arithmetic needs more bits.
-_EXACT = frozenset((
-    "Abs", "ArgMax", "ArgMin", "BitCast", "Cast", "Ceil", "Clip", "DequantizeLinear", "Equal",
-    "Floor", "GlobalMaxPool", "Greater", "GreaterOrEqual", "Hardmax", "IsInf", "IsNaN", "Less",
-    "LessOrEqual", "Max", "MaxPool", "Min", "Neg", "QuantizeLinear", "ReduceMax", "ReduceMin",
-    "Relayout", "Relu", "Round", "Sign", "ThresholdedRelu", "Where",
-))  # fmt: skip
-_PRODUCTS = ("MatMul", "Gemm", "Conv")  # multiply as they are and sum in their accumulator
+# Products that multiply factors as they are, and sum in their accumulator.
+_SUMMED_WIDE = (Product.MATRIX, Product.CONVOLUTION)
 
 
 def widen_floats(graph: Graph) -> Graph:
@@ -55,10 +49,13 @@ def widen_floats(graph: Graph) -> Graph:
 
 
 def _is_widened(node: Node) -> bool:
-    if node.regions or node.op in _EXACT or any(name == "accumulator" for name, _ in node.attrs):
+    operator = lookup(node.op)
+    if node.regions or operator.kind not in _COMPUTING or operator.has(Trait.EXACT):
+        return False
+    if any(name == "accumulator" for name, _ in node.attrs):
         return False
     values = [value for value in (*node.inputs, *node.outputs) if value is not None]
-    return lookup(node.op).kind in _COMPUTING and any(map(_is_narrow, values))
+    return any(map(_is_narrow, values))
 
 
 def _is_narrow(value: Value) -> bool:
@@ -66,8 +63,9 @@ def _is_narrow(value: Value) -> bool:
 
 
 def _widen(node: Node, rewriter: Rewriter) -> None:
-    factors = 2 if node.op in _PRODUCTS else 0
-    static = lookup(node.op).static
+    operator = lookup(node.op)
+    factors = 2 if operator.product in _SUMMED_WIDE else 0
+    static = operator.static
     inputs = tuple(
         value
         if value is None or position < factors or position in static or not _is_narrow(value)

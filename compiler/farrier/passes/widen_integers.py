@@ -8,11 +8,11 @@ from farrier.intrinsics import dot_of
 from farrier.ir.dim import Extent, is_less
 from farrier.ir.graph import Graph, Node, Value, attributes
 from farrier.ir.types import DType
+from farrier.ops import Product, product_of
 from farrier.passes.rewriting import Rewriter
 from farrier.passes.settings import Settings
 from farrier.targets import Target
 
-_PRODUCTS = frozenset(("Conv", "Gemm", "MatMul"))
 _FIT = frozenset((DType.I8, DType.U8, DType.I16))  # whose values i16 holds
 
 
@@ -48,7 +48,7 @@ def widen_integers(graph: Graph, settings: Settings) -> Graph:
 
 
 def _is_widened(node: Node, target: Target) -> bool:
-    if node.op not in _PRODUCTS:
+    if product_of(node) not in (Product.MATRIX, Product.CONVOLUTION):
         return False
     x, w = node.inputs[:2]
     assert x is not None
@@ -65,7 +65,7 @@ def _is_widened(node: Node, target: Target) -> bool:
 def _neighbours(node: Node, x: Value, w: Value, lanes: int) -> Extent:
     """How many elements lie together of those that one sum takes. An image of few channels lies
     plane by plane (`integer-products`)."""
-    if node.op != "Conv":
+    if product_of(node) is Product.MATRIX:
         return x.type.shape[-1]
     return w.type.shape[-1] if is_less(w.type.shape[1], lanes) else w.type.shape[1]
 

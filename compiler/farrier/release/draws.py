@@ -15,6 +15,7 @@ from farrier.ir.graph import Graph, Value
 from farrier.ir.special import convert
 from farrier.ir.strings import random_strings, strings_of
 from farrier.ir.types import DType
+from farrier.ops import Trait, lookup
 from farrier.runtime.artifact import Artifact
 
 Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
@@ -28,14 +29,6 @@ _WHOLE = 2
 _FEW_BITS = 16
 # Vectors of up to so many integers may be sizes: few tensors have more axes.
 _MOST_SIZES = 8
-# Operators that calculate with an integer of any value. Others take it for an index, a size or a
-# number of a small range, such as a mask.
-_ARITHMETIC = frozenset((
-    "Abs", "Add", "And", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Concat", "Equal",
-    "Flatten", "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Max", "Min", "Mul",
-    "Neg", "Not", "Or", "ReduceMax", "ReduceMin", "ReduceSum", "Reshape", "Sign", "Squeeze", "Sub",
-    "Sum", "Transpose", "Unsqueeze", "View", "Where", "Xor",
-))  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -126,7 +119,7 @@ def numbers_of(graph: Graph, names: Mapping[str, str]) -> frozenset[str]:
         seen, left = {value.name}, [value.name]
         while left:
             for node in consumers.get(left.pop(), ()):
-                if node.op not in _ARITHMETIC:
+                if not lookup(node.op).has(Trait.TOTAL):
                     return False
                 for out in node.outputs:
                     if out.name not in seen and out.type.dtype is not DType.BOOL:

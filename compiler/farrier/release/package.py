@@ -30,7 +30,6 @@ from farrier.artifact.manifest import (
 )
 from farrier.artifact.schedules import Schedules
 from farrier.importer import ImportedModel
-from farrier.ir.compared import compared_with
 from farrier.ir.control import graphs_in
 from farrier.ir.dim import Extent, typical
 from farrier.ir.graph import Constant, Graph, Value
@@ -39,10 +38,11 @@ from farrier.ir.types import Shape
 from farrier.kernels.slow import slow_of_forms
 from farrier.model_tuning.compare import Race
 from farrier.model_tuning.variant import Variant
-from farrier.ops import winograd
+from farrier.ops import Product, product_of, winograd
 from farrier.options.precision import Precision
 from farrier.progress import Raced
 from farrier.records import RecordStore, usable
+from farrier.release.compared import compared_with
 from farrier.release.verify import Verification
 from farrier.runtime import artifact as members
 from farrier.runtime.artifact import Artifact
@@ -243,7 +243,7 @@ def _winograd_bytes(graphs: Iterable[Graph], bytes_of: Mapping[Hashable, int]) -
             (region,) = kernel.regions
             outer = dict(zip((v.name for v in region.inputs), kernel.inputs, strict=True))
             for node in region.nodes:
-                if node.op == "WinogradConv":
+                if product_of(node) is Product.FILTERING:
                     (_, weights, *_) = node.inputs
                     assert weights is not None
                     source = outer[weights.name]

@@ -23,6 +23,7 @@ from farrier.ir.graph import Node, Value
 from farrier.ir.special import convert
 from farrier.ir.types import DType
 from farrier.model.file import Model
+from farrier.ops import Trait, lookup
 from farrier.ops.run import Seen, run_graph
 from farrier.options.precision import rounding_of
 from farrier.release.onnxruntime import OnnxRuntime
@@ -36,8 +37,6 @@ _TRIALS = 3
 # ONNX Runtime may be off by so many times the perturbation: a sum of many products, or the steps
 # within one operator, round more often than their result does.
 _ORDERS = 16.0
-# Operators that round floats to integers, whose ties fall either way.
-_ROUNDING = frozenset(("QuantizeLinear", "Resize"))
 # One of so many rounded values is perturbed by a step: ONNX Runtime agrees with float64 on most.
 _STEPS = 8
 # The bytes of values that are compared at a time: 256 MiB, little compared with a model's memory.
@@ -174,7 +173,7 @@ def _moved(generator: np.random.Generator) -> Seen:
 
     def move(node: Node, value: Value, array: Array) -> Array:
         dtype = value.type.dtype
-        if node.op in _ROUNDING and dtype.is_integer:
+        if dtype.is_integer and lookup(node.op).has(Trait.TIES):
             step = generator.integers(-1, 2, array.shape)
             step *= generator.integers(0, _STEPS, array.shape) == 0
             return convert(np.clip(array.astype(np.int64) + step, *dtype.limits), dtype)

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from farrier.errors import UsageError
 from farrier.ir.dim import Extent, typical
 from farrier.ir.graph import Graph, Node, Value
+from farrier.ops import Product, product_of
 from farrier.ops.time_limit import OutOfTimeError, time_limit
 from farrier.release.limits import MOST_TIMES, REFERENCE_S, VARIABLE
 
@@ -93,9 +94,10 @@ def _products(node: Node) -> float:
         return 0.0
     first, second = node.inputs[0].type.shape, node.inputs[1].type.shape
     summed = 0.0
-    if node.op in ("MatMul", "Gemm") and first:
+    product = product_of(node)
+    if product is Product.MATRIX and first:
         summed = _extent(first[-1])
-    elif node.op in ("Conv", "ConvTranspose"):
+    elif product in (Product.CONVOLUTION, Product.TRANSPOSED_CONVOLUTION):
         summed = math.prod(map(_extent, second[1:]))
     return _elements(node.outputs[0]) * summed
 

@@ -11,19 +11,18 @@ import numpy.typing as npt
 from farrier.ir.graph import Node, Value
 from farrier.ir.narrow import FORMATS
 from farrier.ir.types import DType
+from farrier.ops import Trait, lookup
+from farrier.ops.broadcast import ADD, DIV, MUL, POW
 from farrier.ops.pointwise import broadcast_shapes
 from farrier.passes.rewriting import Rewriter, is_value, join_origins
 from farrier.passes.rules.rule import Replacement
 
 Array: TypeAlias = npt.NDArray[Any]
 
-_NEUTRAL = {"Mul": 1.0, "Div": 1.0, "Pow": 1.0, "Add": 0.0, "Sub": 0.0}
-_COMMUTATIVE = frozenset(("Add", "Mul", "Max", "Min", "And", "Or", "Xor"))
-
 
 def put_constant_second(node: Node, rewriter: Rewriter) -> Replacement | None:
     """`c + x` → `x + c`."""
-    if node.op not in _COMMUTATIVE or len(node.inputs) != 2:
+    if not lookup(node.op).has(Trait.COMMUTATIVE) or len(node.inputs) != 2:
         return None
     left, right = node.inputs
     if rewriter.data(left) is None or rewriter.data(right) is not None:
@@ -33,12 +32,13 @@ def put_constant_second(node: Node, rewriter: Rewriter) -> Replacement | None:
 
 def drop_neutral_element(node: Node, rewriter: Rewriter) -> Replacement | None:
     """`x * 1`, `x / 1`, `x ** 1`, `x + 0`, `x - 0` → `x`, unless the constant broadcasts x."""
-    if node.op not in _NEUTRAL:
+    neutral = lookup(node.op).neutral
+    if neutral is None:
         return None
     x, constant = node.inputs
     if x is None or x.type != node.outputs[0].type:
         return None
-    return x if is_value(rewriter.data(constant), _NEUTRAL[node.op]) else None
+    return x if is_value(rewriter.data(constant), neutral) else None
 
 
 def multiply_by_reciprocal(node: Node, rewriter: Rewriter) -> Replacement | None:
@@ -46,7 +46,7 @@ def multiply_by_reciprocal(node: Node, rewriter: Rewriter) -> Replacement | None
     all bits of its dtype. A single number is divided: what is quantized with it may depend on its
     last bit."""
     y = node.outputs[0]
-    if node.op != "Div" or not y.type.dtype.is_float or y.type.size == 1:
+    if not DIV.matches(node) or not y.type.dtype.is_float or y.type.size == 1:
         return None
     data = rewriter.data(node.inputs[1])
     if data is None or node.inputs[1] is None:
@@ -64,7 +64,7 @@ def expand_small_power(node: Node, rewriter: Rewriter) -> Replacement | None:
     """`x ** 2` → `x * x`, `x ** 3` → `x * x * x`, `x ** -1` → Reciprocal. A power of 1/2 is not
     the root: of -inf it is inf."""
     x, y = node.inputs[0] if node.inputs else None, node.outputs[0]
-    if node.op != "Pow" or x is None or x.type != y.type or not x.type.dtype.is_float:
+    if not POW.matches(node) or x is None or x.type != y.type or not x.type.dtype.is_float:
         return None
     exponent = rewriter.data(node.inputs[1])
     if is_value(exponent, 2):
@@ -84,7 +84,10 @@ def merge_constant_chain(node: Node, rewriter: Rewriter) -> Replacement | None:
     """`(x * a) * b` → `x * (a * b)` and `(x + a) + b` → `x + (a + b)` for floats, where the
     constants neither overflow together nor lose bits that they have apart. What is merged is
     rounded once: a third of x, times b, is x times b / 3."""
-    if node.op not in ("Add", "Mul") or not node.outputs[0].type.dtype.is_float:
+    is_product = MUL.matches(node)
+    if not is_product and not ADD.matches(node):
+        return None
+    if not node.outputs[0].type.dtype.is_float:
         return None
     inner = rewriter.producer(node.inputs[0])
     if inner is None or inner.op != node.op or not rewriter.single_use(inner.outputs[0]):
@@ -96,19 +99,20 @@ def merge_constant_chain(node: Node, rewriter: Rewriter) -> Replacement | None:
     if x is None or broadcast_shapes(first.shape, second.shape, x.type.shape) != y.type.shape:
         return None
     with np.errstate(all="ignore"):
-        exact = np.asarray(first * second if node.op == "Mul" else first + second)
+        exact = np.asarray(first * second if is_product else first + second)
         merged = exact.astype(y.type.dtype.numpy)
-    if merged.size > max(first.size, second.size) or not _is_sound(node.op, merged, first, second):
+    is_sound = _is_sound(is_product, merged, first, second)
+    if merged.size > max(first.size, second.size) or not is_sound:
         return None
     constant = rewriter.constant(merged, f"{y.name}_constant", exact)
     origin = join_origins((inner, node))
     return (dataclasses.replace(node, inputs=(x, constant), origin=origin),)
 
 
-def _is_sound(op: str, merged: Array, first: Array, second: Array) -> bool:
+def _is_sound(is_product: bool, merged: Array, first: Array, second: Array) -> bool:
     """Whether one operation with `merged` does what two with `first` and `second` do."""
     finite = np.isfinite(first) & np.isfinite(second)
-    if op == "Add":
+    if not is_product:
         return bool((np.isfinite(merged) | ~finite).all())
     return bool((_normal(merged) | ~finite | (first == 0) | (second == 0)).all())
 

@@ -11,6 +11,10 @@ import numpy.typing as npt
 from farrier.ir.dim import number
 from farrier.ir.graph import Constant, Derived, Node, Value
 from farrier.ir.types import DType, Shape, TensorType
+from farrier.ops import Product, product_of
+from farrier.ops.broadcast import MUL
+from farrier.ops.matmul import GEMM, MATMUL
+from farrier.ops.pad import PAD
 from farrier.ops.window import Window, window_of
 from farrier.passes.rewriting import Rewriter, derived, is_value, join_origins
 from farrier.passes.rules.rule import Replacement
@@ -19,7 +23,7 @@ from farrier.passes.rules.shapes import reshape
 
 def gemm_as_matmul(node: Node, rewriter: Rewriter) -> Replacement | None:
     """`Gemm(a, B, c)` with constant B → `a @ (alpha * B') + beta * c`, B' transposed beforehand."""
-    if node.op != "Gemm" or node.attr("transA", 0) or node.inputs[1] is None:
+    if not GEMM.matches(node) or node.attr("transA", 0) or node.inputs[1] is None:
         return None
     a, b, *rest = node.inputs
     addend = rest[0] if rest else None
@@ -61,13 +65,13 @@ def scale_after_product(node: Node, rewriter: Rewriter) -> Replacement | None:
     """`MatMul(a * s, b * t)`, s and t single numbers of f32, → `MatMul(a, b) * (s * t)`; either may
     be missing. The scale then belongs to the product's kernel, where it costs next to nothing."""
     y = node.outputs[0]
-    if node.op != "MatMul" or y.type.dtype is not DType.F32:
+    if not MATMUL.matches(node) or y.type.dtype is not DType.F32:
         return None
     scale = np.float32(1)
     inputs, origins = list(node.inputs), [node]
     for position, factor in enumerate(node.inputs):
         inner = rewriter.producer(factor)
-        if factor is None or inner is None or inner.op != "Mul" or not rewriter.single_use(factor):
+        if factor is None or not MUL.matches(inner) or not rewriter.single_use(factor):
             continue
         number, x = rewriter.data(inner.inputs[1]), inner.inputs[0]
         if number is None or number.size != 1 or x is None or x.type != factor.type:
@@ -91,7 +95,7 @@ def pad_in_convolution(node: Node, rewriter: Rewriter) -> Replacement | None:
     size."""
     x = node.inputs[0] if node.inputs else None
     inner = rewriter.producer(x)
-    if node.op != "Conv" or x is None or inner is None or inner.op != "Pad":
+    if x is None or not PAD.matches(inner) or product_of(node) is not Product.CONVOLUTION:
         return None
     if "auto_pad" in dict(node.attrs):
         return None
@@ -121,7 +125,8 @@ def pad_in_convolution(node: Node, rewriter: Rewriter) -> Replacement | None:
 def point_convolution_as_matmul(node: Node, rewriter: Rewriter) -> Replacement | None:
     """A convolution to one point whose window reads the whole image, as in squeeze-and-excitation →
     a matrix product."""
-    if node.op != "Conv" or node.inputs[1] is None or node.attr("group", 1) != 1:
+    is_ungrouped = product_of(node) is Product.CONVOLUTION and node.attr("group", 1) == 1
+    if not is_ungrouped or node.inputs[1] is None:
         return None
     x, w, *rest = node.inputs
     y = node.outputs[0]

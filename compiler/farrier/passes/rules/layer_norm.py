@@ -14,6 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from farrier.ir.graph import Node, Value, attributes
+from farrier.ops.broadcast import ADD, DIV, MUL, POW, SUB
+from farrier.ops.elementwise import SQRT
+from farrier.ops.normalize import LAYER_NORMALIZATION
+from farrier.ops.operator import Operator
+from farrier.ops.reduce import REDUCE_MEAN
 from farrier.passes.rewriting import Rewriter, is_value, join_origins
 from farrier.passes.rules.rule import Replacement
 
@@ -23,21 +28,21 @@ if TYPE_CHECKING:
 
 def recover_layer_norm(node: Node, rewriter: Rewriter) -> Replacement | None:
     """`d / Sqrt(ReduceMean(d * d) + epsilon)` → LayerNormalization of x, scaled by one."""
-    if node.op != "Div":
+    if not DIV.matches(node):
         return None
     centred, root = (rewriter.producer(value) for value in node.inputs)
-    if centred is None or root is None or centred.op != "Sub":
+    if not SUB.matches(centred) or root is None:
         return None
-    if root.op != "Sqrt" and not _is_root(root, rewriter):
+    if not SQRT.matches(root) and not _is_root(root, rewriter):
         return None
     x, mean = centred.inputs
     shifted = rewriter.producer(root.inputs[0])
-    if x is None or shifted is None or shifted.op != "Add":
+    if x is None or not ADD.matches(shifted):
         return None
     epsilon = rewriter.data(shifted.inputs[1])
     variance = rewriter.producer(shifted.inputs[0])
     square = rewriter.producer(_mean_operand(variance, rewriter))
-    if epsilon is None or epsilon.size != 1 or square is None or square.op != "Mul":
+    if epsilon is None or epsilon.size != 1 or not MUL.matches(square):
         return None
     d = node.inputs[0]
     if square.inputs != (d, d) or _mean_operand(rewriter.producer(mean), rewriter) != x:
@@ -54,12 +59,12 @@ def recover_layer_norm(node: Node, rewriter: Rewriter) -> Replacement | None:
 
 def _is_root(node: Node, rewriter: Rewriter) -> bool:
     """Check whether a node raises to the power of 1/2."""
-    return node.op == "Pow" and is_value(rewriter.data(node.inputs[1]), 0.5)
+    return POW.matches(node) and is_value(rewriter.data(node.inputs[1]), 0.5)
 
 
 def _mean_operand(node: Node | None, rewriter: Rewriter) -> Value | None:
     """The operand of a ReduceMean over the last axis that keeps it; None for all else."""
-    if node is None or node.op != "ReduceMean" or not node.attr("keepdims", 1):
+    if not REDUCE_MEAN.matches(node) or not node.attr("keepdims", 1):
         return None
     x = node.inputs[0]
     axes = rewriter.data(node.inputs[1]) if len(node.inputs) > 1 else None
@@ -70,7 +75,7 @@ def _mean_operand(node: Node | None, rewriter: Rewriter) -> Value | None:
 
 def merge_layer_norm_scale(node: Node, rewriter: Rewriter) -> Replacement | None:
     """`LayerNormalization(x, s) * gamma` → `LayerNormalization(x, s * gamma)`."""
-    inner = _single_use_norm(node, "Mul", rewriter)
+    inner = _single_use_norm(node, MUL, rewriter)
     gamma = _last_axis(node, rewriter)
     if inner is None or gamma is None or len(inner.inputs) != 2:
         return None
@@ -83,7 +88,7 @@ def merge_layer_norm_scale(node: Node, rewriter: Rewriter) -> Replacement | None
 
 def merge_layer_norm_bias(node: Node, rewriter: Rewriter) -> Replacement | None:
     """`LayerNormalization(x, s) + beta` → `LayerNormalization(x, s, beta)`."""
-    inner = _single_use_norm(node, "Add", rewriter)
+    inner = _single_use_norm(node, ADD, rewriter)
     beta = _last_axis(node, rewriter)
     if inner is None or beta is None or len(inner.inputs) != 2:
         return None
@@ -91,11 +96,11 @@ def merge_layer_norm_bias(node: Node, rewriter: Rewriter) -> Replacement | None:
     return (_grown(inner, node, (*inner.inputs, bias)),)
 
 
-def _single_use_norm(node: Node, op: str, rewriter: Rewriter) -> Node | None:
-    """The LayerNormalization over the last axis whose result `node` alone reads, an `op` that does
-    not broadcast it."""
-    inner = rewriter.producer(node.inputs[0]) if node.op == op else None
-    if inner is None or inner.op != "LayerNormalization" or len(inner.outputs) != 1:
+def _single_use_norm(node: Node, operator: Operator, rewriter: Rewriter) -> Node | None:
+    """The LayerNormalization over the last axis whose result `node` alone reads, of an
+    `operator` that does not broadcast it."""
+    inner = rewriter.producer(node.inputs[0]) if operator.matches(node) else None
+    if not LAYER_NORMALIZATION.matches(inner) or len(inner.outputs) != 1:
         return None
     y = inner.outputs[0]
     if node.outputs[0].type != y.type:

@@ -9,7 +9,8 @@ import numpy as np
 from farrier.ir.dim import Extent, product
 from farrier.ir.graph import Node, Value, attributes
 from farrier.ir.types import TensorType
-from farrier.ops import Kind, lookup
+from farrier.ops import Kind, Product, lookup, product_of
+from farrier.ops.view import RESHAPE
 from farrier.passes.rewriting import Rewriter
 from farrier.passes.rules.rule import Replacement
 from farrier.passes.rules.shapes import reshape
@@ -24,7 +25,8 @@ _POINTWISE = attributes(
 def transposed_convolution_of_few_channels(node: Node, rewriter: Rewriter) -> Replacement | None:
     """A ConvTranspose to a few channels whose taps do not overlap → a 1×1 convolution, its channels
     the taps, whose points are then put side by side."""
-    if node.op != "ConvTranspose" or node.inputs[1] is None or node.attr("group", 1) != 1:
+    is_transposed = product_of(node) is Product.TRANSPOSED_CONVOLUTION
+    if not is_transposed or node.inputs[1] is None or node.attr("group", 1) != 1:
         return None
     x, w, *rest = node.inputs
     y, weights = node.outputs[0], rewriter.data(w)
@@ -55,7 +57,7 @@ def transposed_convolution_of_few_channels(node: Node, rewriter: Rewriter) -> Re
 def grouped_point_convolution_as_matmul(node: Node, rewriter: Rewriter) -> Replacement | None:
     """A 1×1 convolution in groups that are no whole vectors of channels → a matrix product a group,
     whose vectors lie along the points."""
-    if node.op != "Conv" or node.inputs[0] is None or node.inputs[1] is None:
+    if product_of(node) is not Product.CONVOLUTION:
         return None
     x, w, *rest = node.inputs
     group, y = int(node.attr("group", 1)), node.outputs[0]
@@ -97,7 +99,8 @@ def grouped_point_convolution_as_matmul(node: Node, rewriter: Rewriter) -> Repla
 def line_convolution_as_image(node: Node, rewriter: Rewriter) -> Replacement | None:
     """A convolution along one axis, transposed or not → one on images of one line, whose channels
     lie in blocks."""
-    if node.op not in ("Conv", "ConvTranspose"):
+    kind = product_of(node)
+    if kind not in (Product.CONVOLUTION, Product.TRANSPOSED_CONVOLUTION):
         return None
     x, w, *bias = node.inputs
     if x is None or w is None or x.type.rank != 3:
@@ -109,7 +112,7 @@ def line_convolution_as_image(node: Node, rewriter: Rewriter) -> Replacement | N
     mode = dict(node.attrs).get("auto_pad", "NOTSET")  # left where the length decides the pads
     padding = {"pads": (0, before, 0, after)} if mode == "NOTSET" else {"auto_pad": mode}
     given = {name: value for name, value in node.attrs if name not in ("auto_pad", "pads")}
-    if node.op == "ConvTranspose":
+    if kind is Product.TRANSPOSED_CONVOLUTION:
         if "output_shape" in given:
             return None
         given["output_padding"] = (0, *node.attr("output_padding", (0,)))
@@ -169,7 +172,7 @@ def _product(value: Value | None, y: Value, rewriter: Rewriter) -> Value | None:
     """What `value`, of the shape of `y`, is a view of, where that is a product for each group, the
     convolution of a line, or elementwise of one."""
     view = rewriter.producer(value)
-    if value is None or view is None or view.op != "Reshape" or value.type.shape != y.type.shape:
+    if value is None or not RESHAPE.matches(view) or value.type.shape != y.type.shape:
         return None
     source = view.inputs[0]
     node = rewriter.producer(source)
@@ -177,4 +180,5 @@ def _product(value: Value | None, y: Value, rewriter: Rewriter) -> Value | None:
         node = rewriter.producer(node.inputs[0])
     if node is None or source is None or source.type.rank != 4:
         return None
-    return source if (node.op, value.type.rank) in (("MatMul", 4), ("Conv", 3)) else None
+    wanted = ((Product.MATRIX, 4), (Product.CONVOLUTION, 3))
+    return source if (product_of(node), value.type.rank) in wanted else None

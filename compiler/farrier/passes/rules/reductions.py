@@ -7,27 +7,18 @@ import numpy as np
 from farrier.ir.dim import Extent, product
 from farrier.ir.graph import Node, Value, attributes
 from farrier.ir.types import TensorType
+from farrier.ops import lookup
 from farrier.passes.rewriting import Rewriter
 from farrier.passes.rules.rule import Replacement
 from farrier.passes.rules.shapes import reshape
-
-# What joins the results of parts, by the reduction of each part.
-_JOINED_BY = {
-    "ReduceL1": "ReduceSum",
-    "ReduceMax": "ReduceMax",
-    "ReduceMean": "ReduceMean",
-    "ReduceMin": "ReduceMin",
-    "ReduceProd": "ReduceProd",
-    "ReduceSum": "ReduceSum",
-    "ReduceSumSquare": "ReduceSum",
-}
 
 
 def reduce_rows_first(node: Node, rewriter: Rewriter) -> Replacement | None:
     """`ReduceMax(x[a, b])` → `Reshape(ReduceMax(ReduceMax(x, axes=1)[a], axes=0)[1])`: rows, or
     the planes of an image, then their results, which are few."""
     x, y = node.inputs[0] if node.inputs else None, node.outputs[0]
-    if x is None or node.op not in _JOINED_BY or not _reduces_all(node, x, rewriter):
+    joined_by = lookup(node.op).joined_by
+    if x is None or not joined_by or not _reduces_all(node, x, rewriter):
         return None
     if x.type.rank == 1:
         return None if y.type.shape == (1,) else _reduced(node.op, x, y, node, rewriter)
@@ -44,7 +35,7 @@ def reduce_rows_first(node: Node, rewriter: Rewriter) -> Replacement | None:
     return (
         _reduction(node.op, x, each, tuple(range(first, x.type.rank)), 0, node, rewriter),
         reshape(each, results, rewriter, node.origin),
-        *_reduced(_JOINED_BY[node.op], results, y, node, rewriter),
+        *_reduced(joined_by, results, y, node, rewriter),
     )
 
 

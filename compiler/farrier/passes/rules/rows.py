@@ -11,7 +11,10 @@ import dataclasses
 from farrier.ir.dim import product
 from farrier.ir.graph import Node, Value
 from farrier.ir.types import TensorType
-from farrier.ops import Kind, lookup
+from farrier.ops import Kind, Trait, lookup
+from farrier.ops.matmul import MATMUL
+from farrier.ops.normalize import LAYER_NORMALIZATION
+from farrier.ops.view import RESHAPE
 from farrier.passes.rewriting import Rewriter
 from farrier.passes.rules.rule import Replacement
 from farrier.passes.rules.shapes import reshape
@@ -19,7 +22,7 @@ from farrier.passes.rules.shapes import reshape
 
 def merge_rows(node: Node, rewriter: Rewriter) -> Replacement | None:
     """`MatMul(x[b, m, k], w[k, n])` → `Reshape(MatMul(Reshape(x)[b·m, k], w))`."""
-    if node.op != "MatMul" or node.inputs[0] is None or node.inputs[1] is None:
+    if not MATMUL.matches(node) or node.inputs[0] is None or node.inputs[1] is None:
         return None
     x, w, y = node.inputs[0], node.inputs[1], node.outputs[0]
     if x.type.rank < 3 or w.type.rank != 2 or 0 in x.type.shape:
@@ -38,13 +41,14 @@ def sink_row_reshape(node: Node, rewriter: Rewriter) -> Replacement | None:
     other operands broadcast along rows alone or have the shape of the whole."""
     if len(node.outputs) != 1 or node.outputs[0].type.rank < 3:
         return None
-    norm = node.op == "LayerNormalization" and node.attr("axis", -1) in (
+    norm = LAYER_NORMALIZATION.matches(node) and node.attr("axis", -1) in (
         -1,
         node.outputs[0].type.rank - 1,
     )
-    # What BatchNormalization has a number of for each channel lies along the second axis, not the
-    # last, and may be as long.
-    is_by_element = lookup(node.op).kind is Kind.ELEMENTWISE and node.op != "BatchNormalization"
+    # Operands with a number for each channel lie along the second axis, not the last, and may be as
+    # long.
+    operator = lookup(node.op)
+    is_by_element = operator.kind is Kind.ELEMENTWISE and not operator.has(Trait.PER_CHANNEL)
     if not norm and not is_by_element:
         return None
     y = node.outputs[0]
@@ -72,7 +76,7 @@ def sink_row_reshape(node: Node, rewriter: Rewriter) -> Replacement | None:
 def _is_row_view(value: Value | None, y: Value, rewriter: Rewriter) -> bool:
     """Whether `value` is a matrix of rows, computed, seen in the shape of `y`."""
     producer = rewriter.producer(value)
-    if value is None or producer is None or producer.op != "Reshape":
+    if value is None or not RESHAPE.matches(producer):
         return False
     rows = producer.inputs[0]
     return (

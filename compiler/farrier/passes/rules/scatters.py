@@ -6,6 +6,8 @@ import numpy as np
 
 from farrier.ir.graph import Node, Value, attributes
 from farrier.ir.types import TensorType
+from farrier.ops.scatter import SCATTER_ELEMENTS
+from farrier.ops.shape import EXPAND
 from farrier.passes.rewriting import Rewriter
 from farrier.passes.rules.rule import Replacement
 from farrier.passes.rules.shapes import reshape
@@ -14,7 +16,7 @@ from farrier.passes.rules.shapes import reshape
 def scatter_rows(node: Node, rewriter: Rewriter) -> Replacement | None:
     """ScatterElements along the first axis, with the index of each row of updates repeated for all
     elements of the row → ScatterND with one index a row."""
-    if node.op != "ScatterElements":
+    if not SCATTER_ELEMENTS.matches(node):
         return None
     x, indices, updates = node.inputs
     if x is None or indices is None or x.type.rank < 2:
@@ -43,7 +45,7 @@ def _index_of_each_row(indices: Value, rewriter: Rewriter) -> Value | None:
             return rewriter.constant(np.ascontiguousarray(first), f"{indices.name}_rows")
         return None
     producer = rewriter.producer(indices)
-    source = producer.inputs[0] if producer is not None and producer.op == "Expand" else None
+    source = producer.inputs[0] if EXPAND.matches(producer) else None
     if source is None or source.type.rank != indices.type.rank:
         return None
     repeats = source.type.shape[0] == indices.type.shape[0] and set(source.type.shape[1:]) == {1}

@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 from farrier.ir.graph import Node, Value, attributes
-from farrier.ops import Kind, lookup
+from farrier.ops import Kind, Trait, lookup
 from farrier.ops.operator import extents_array
-from farrier.passes.rewriting import Rewriter, is_value, join_origins
+from farrier.ops.shape import TRANSPOSE
+from farrier.ops.view import RESHAPE, VIEW
+from farrier.passes.rewriting import Rewriter, join_origins
 from farrier.passes.rules.rule import Replacement
-
-# With equal input and output types these compute nothing.
-_IDLE = frozenset(("Identity", "Dropout", "Cast", "Expand", "Concat", "Reshape"))
 
 
 def drop_idle(node: Node, rewriter: Rewriter) -> Replacement | None:
@@ -20,18 +19,8 @@ def drop_idle(node: Node, rewriter: Rewriter) -> Replacement | None:
     x = node.inputs[0] if node.inputs else None
     if x is None or len(node.outputs) != 1 or x.type != node.outputs[0].type:
         return None
-    if node.op in _IDLE:
-        idle = node.op != "Concat" or len(node.inputs) == 1
-    elif node.op == "Resize":
-        idle = node.attr("coordinate_transformation_mode") != "tf_crop_and_resize"
-    elif node.op == "Slice":
-        steps = rewriter.data(node.inputs[4]) if len(node.inputs) > 4 else None
-        idle = len(node.inputs) < 5 or node.inputs[4] is None or is_value(steps, 1)
-    elif node.op == "Pad":
-        idle = is_value(rewriter.data(node.inputs[1]), 0)
-    else:
-        idle = False
-    return x if idle else None
+    copies = lookup(node.op).copies
+    return x if copies is not None and copies(node, rewriter.data) else None
 
 
 # The most operands of one Concat kernel, whose code grows with the square of their number.
@@ -40,7 +29,7 @@ _MOST_PARTS = 64
 
 def nest_concat(node: Node, rewriter: Rewriter) -> Replacement | None:
     """Concat of hundreds of tensors → Concat of Concats of some each."""
-    if node.op != "Concat" or len(node.inputs) <= _MOST_PARTS:
+    if not lookup(node.op).has(Trait.JOINS) or len(node.inputs) <= _MOST_PARTS:
         return None
     axis = node.attr("axis") % node.outputs[0].type.rank
     groups = []
@@ -62,17 +51,17 @@ def view_as_reshape(node: Node, rewriter: Rewriter) -> Replacement | None:
     x = node.inputs[0] if node.inputs else None
     if x is None or len(node.outputs) != 1 or lookup(node.op).kind is not Kind.VIEW:
         return None
-    if node.op == "View":
+    if VIEW.matches(node):
         return None
     y = node.outputs[0]
     if x.type == y.type or x.type.dtype is not y.type.dtype or x.type.layout or y.type.layout:
         return None
     source, origin = x, node.origin
     inner = rewriter.producer(x)
-    if inner is not None and inner.op == "Reshape" and inner.inputs[0] is not None:
+    if RESHAPE.matches(inner) and inner.inputs[0] is not None:
         source, origin = inner.inputs[0], join_origins((inner, node))
     shape = y.type.shape
-    if node.op == "Reshape" and source is x:
+    if RESHAPE.matches(node) and source is x:
         given = rewriter.data(node.inputs[1])
         literal = 0 not in shape or node.attr("allowzero", 0)
         if literal and given is not None and tuple(given.tolist()) == shape:
@@ -89,12 +78,12 @@ def reshape(x: Value, y: Value, rewriter: Rewriter, origin: str) -> Node:
 
 def merge_transposes(node: Node, rewriter: Rewriter) -> Replacement | None:
     """Transpose of Transpose → one; one that moves no element (axes of size 1) → Reshape."""
-    if node.op != "Transpose" or node.inputs[0] is None:
+    if not TRANSPOSE.matches(node) or node.inputs[0] is None:
         return None
     x, y = node.inputs[0], node.outputs[0]
     perm = permutation(node)
     inner = rewriter.producer(x)
-    if inner is not None and inner.op == "Transpose":
+    if TRANSPOSE.matches(inner):
         composed = tuple(permutation(inner)[axis] for axis in perm)
         merged = dataclasses.replace(
             node,
@@ -114,7 +103,7 @@ def unit_axes_before_transpose(node: Node, rewriter: Rewriter) -> Replacement | 
     meets what else moves axes, or the product that reads it."""
     x, y = node.inputs[0] if node.inputs else None, node.outputs[0]
     inner = rewriter.producer(x)
-    if node.op != "Reshape" or x is None or inner is None or inner.op != "Transpose":
+    if x is None or not RESHAPE.matches(node) or not TRANSPOSE.matches(inner):
         return None
     z, kept = inner.inputs[0], [extent for extent in y.type.shape if extent != 1]
     if z is None or not rewriter.single_use(x) or y.type.layout or z.type.layout:

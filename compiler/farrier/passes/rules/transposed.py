@@ -12,6 +12,7 @@ import numpy as np
 
 from farrier.ir.dim import Extent, number
 from farrier.ir.graph import Constant, Node, Value, attributes
+from farrier.ops import Product, product_of
 from farrier.ops.operator import extents_array
 from farrier.passes.rewriting import Rewriter, derived
 from farrier.passes.rules.rule import Replacement
@@ -76,7 +77,8 @@ def transposed_convolution_of_phases(node: Node, rewriter: Rewriter) -> Replacem
     It multiplies only what the transposed convolution multiplies, so that infinities do not spread.
     A single convolution suffices if the stride divides the kernel.
     """
-    if node.op != "ConvTranspose" or node.attr("accumulator", None) is not None:
+    is_transposed = product_of(node) is Product.TRANSPOSED_CONVOLUTION
+    if not is_transposed or node.attr("accumulator", None) is not None:
         return None
     x, w, bias = (*node.inputs, None)[:3]
     if x is None or w is None or {"auto_pad", "output_shape"} & dict(node.attrs).keys():

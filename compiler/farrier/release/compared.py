@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from farrier.ir.graph import Graph, Value
+from farrier.ir.graph import Graph, Node, Value
+from farrier.ops import Moves, lookup
+from farrier.ops.conversion import CAST
+from farrier.ops.logical import EQUAL
 
-_SAME_ELEMENT = frozenset(("Cast", "Reshape", "Squeeze", "Unsqueeze", "Relayout"))
 _MOST = 8  # numbers of one value
 
 
@@ -26,11 +28,18 @@ def compared_with(graph: Graph, value: Value) -> tuple[int, ...]:
     same, found = {value.name}, list[int]()
     for node in graph.nodes:
         given = [operand.name for operand in node.inputs if operand is not None]
-        if node.op in _SAME_ELEMENT and given[0] in same:
+        if _keeps_element(node) and given[0] in same:
             same.update(output.name for output in node.outputs)
-        elif node.op == "Equal" and not same.isdisjoint(given):
+        elif EQUAL.matches(node) and not same.isdisjoint(given):
             for name in given:
                 constant = constants.get(name)
                 if constant is not None and constant.value.type.size == 1 and not constant.has_dims:
                     found.append(int(constant.data.reshape(-1)[0]))
     return tuple(dict.fromkeys(found))[:_MOST]
+
+
+def _keeps_element(node: Node) -> bool:
+    """Check whether a node keeps a value of one element, if under another type or shape."""
+    if any(value.type.size != 1 for value in node.outputs):
+        return False
+    return lookup(node.op).moved(node) is Moves.ONCE or CAST.matches(node)

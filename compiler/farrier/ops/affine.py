@@ -1,0 +1,40 @@
+"""Affine rules: nodes that compute `x * scale + shift`, each a number for each channel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from farrier.ir.graph import Node, Value
+from farrier.ops.operator import AffineRule, Array, Data
+
+
+def by_operand(map: Callable[[Array], tuple[Array, Array]]) -> AffineRule:
+    """Return the rule of an operator of two operands, where the second varies by channel alone.
+    `map` makes scale and shift of it, which must be finite."""
+
+    def rule(node: Node, data: Data) -> tuple[Array, Array] | None:
+        x = node.inputs[0]
+        if x is None or node.outputs[0].type.shape != x.type.shape:
+            return None
+        operand = per_channel(data(node.inputs[1]), x)
+        if operand is None:
+            return None
+        with np.errstate(divide="ignore"):
+            scale, shift = map(operand)
+        return (scale, shift) if np.isfinite(scale).all() else None
+
+    return rule
+
+
+def per_channel(data: Array | None, x: Value) -> Array | None:
+    """Return a constant that broadcasts along all axes of `x` but the second as a number for each
+    channel; None for any other one."""
+    channels = x.type.shape[1]
+    if data is None or data.ndim > x.type.rank or not isinstance(channels, int):
+        return None
+    shape = (1,) * (x.type.rank - data.ndim) + data.shape
+    if any(extent != 1 for axis, extent in enumerate(shape) if axis != 1):
+        return None
+    return np.broadcast_to(data.reshape(-1).astype(np.float64), (channels,))
