@@ -2,6 +2,8 @@
 
     t[i, j] = f(x[i, 2*j + 1], …)            at shifted, strided, broadcast or turned axes
     u[i] = sum(t[i, k] * w[k, i] for k …)    sums, minima and maxima, under guards of padding
+    v[i] = sum(… if (i + 1 - k) % 2 == 0 …)  or by residue, as strided transposed convolutions
+    a[i] = min(k if x[i, k] == m[i] …)       where the minima and maxima of rows lie
     y[i, j] = g(t, u, …)                     several outputs, of several element types
 
 Extents are 0 to 9 and, rarely, longer than two vectors; scalars are among the buffers. Bytes are
@@ -60,7 +62,6 @@ class _Writer:
 
     def stage(self, name: str, dtype: DType) -> None:
         axes = tuple(Axis(f"{name}{at}", self.extent()) for at in range(self.number(0, 3)))
-        shape = tuple(axis.extent for axis in axes)
         reduced: tuple[Axis, ...] = ()
         if self.number(0, 2):
             reduced = tuple(Axis(f"{name}r{at}", self.extent()) for at in range(self.number(1, 2)))
@@ -69,9 +70,39 @@ class _Writer:
             orders = [ReduceOp.MAX, ReduceOp.MIN]
             if dtype is DType.U8 or any(axis.extent == 0 for axis in reduced):
                 orders = []  # The minimum of an empty axis is undefined in numpy.
-            body = Reduce(self.pick([ReduceOp.SUM, ReduceOp.SUM, *orders]), reduced, body)
-        scope = MemoryScope.WORKSPACE
-        self.stages.append(Stage(Buffer(name, dtype, shape, None, scope), axes, body))
+            op = self.pick([ReduceOp.SUM, ReduceOp.SUM, *orders])
+            if axes and not self.number(0, 2):
+                identity = op.identity(dtype)
+                body = Select(self._residue(self.pick(axes), self.pick(reduced)), body, identity)
+            body = Reduce(op, reduced, body)
+        self._write(name, dtype, axes, body)
+        if reduced and op is not ReduceOp.SUM and not self.number(0, 1):
+            self._position(name, axes, reduced, body)
+
+    def _write(self, name: str, dtype: DType, axes: tuple[Axis, ...], body: Expr) -> None:
+        shape = tuple(axis.extent for axis in axes)
+        buffer = Buffer(name, dtype, shape, None, MemoryScope.WORKSPACE)
+        self.stages.append(Stage(buffer, axes, body))
+
+    def _residue(self, point: Axis, term: Axis) -> Expr:
+        """A guard that lets a few of the terms of a point through."""
+        steps = e.mul(Var(term.name), self.pick([1, 1, 2, 3]))
+        place = e.sub(e.add(e.mul(Var(point.name), self.pick([1, 1, 2])), self.number(0, 2)), steps)
+        stride = self.number(2, 4)
+        return Binary(BinaryOp.EQ, e.mod(place, stride), e.index(self.number(0, stride - 1)))
+
+    def _position(
+        self, name: str, axes: tuple[Axis, ...], reduced: tuple[Axis, ...], extremes: Reduce
+    ) -> None:
+        """Write a stage of the positions of extremes along the last of the reduced axes: the first
+        or the last position of equal elements."""
+        along = reduced[-1]
+        best = Load(self.stages[-1].buffer, tuple(Var(axis.name) for axis in axes))
+        is_best = Binary(BinaryOp.EQ, extremes.body, best)
+        op = self.pick([ReduceOp.MIN, ReduceOp.MAX])
+        other = e.index(along.extent if op is ReduceOp.MIN else -1)
+        body = Reduce(op, reduced, Select(is_best, Var(along.name), other))
+        self._write(f"{name}_at", DType.I64, axes, body)
 
     def value(self, axes: tuple[Axis, ...], dtype: DType, reads: int) -> Expr:
         value = self.read(axes, dtype)

@@ -159,7 +159,9 @@ def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...
         def product(ic: Expr, *taps: Expr) -> Scalar:
             source = e.add(first, ic)
             if not apart:
-                return _scattered(x, window, (n, source), at, taps) * w(source, local, *taps)
+                term = _scattered(x, window, (n, source), at, taps) * w(source, local, *taps)
+                meets = _meets(window, at, taps)
+                return term if meets is None else where(meets, term, 0)
             steps = zip(at, window.strides, strict=True)
             inner = tuple(e.mod(o, s) for o, s in zip(at, window.strides, strict=True))
             return x(n, source, *(e.floordiv(o, s) for o, s in steps)) * w(source, local, *inner)
@@ -169,6 +171,24 @@ def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...
     return (with_bias(builder, node, inputs, "conv_transpose", body),)
 
 
+def _offset(window: Window, axis: int, at: Expr, tap: Expr) -> Expr:
+    """Return `stride` times the input position whose tap `tap` reaches output `at`."""
+    return e.sub(e.add(at, window.before[axis]), e.mul(tap, window.dilations[axis]))
+
+
+def _meets(window: Window, at: tuple[Expr, ...], taps: tuple[Expr, ...]) -> Scalar | None:
+    """Return the condition that the taps reach output `at` from input positions; None where the
+    strides let every tap do so. A product that is not part of the sum stands under it whole, so
+    that an infinite weight does not spread."""
+    condition: Scalar | None = None
+    for axis, stride in enumerate(window.strides):
+        if stride > 1:
+            rest = e.mod(_offset(window, axis, at[axis], taps[axis]), stride)
+            check = scalar(e.Binary(e.BinaryOp.EQ, rest, e.index(0)))
+            condition = check if condition is None else both(condition, check)
+    return condition
+
+
 def _scattered(
     x: Operand,
     window: Window,
@@ -176,21 +196,15 @@ def _scattered(
     at: tuple[Expr, ...],
     taps: tuple[Expr, ...],
 ) -> Scalar:
-    """The input element that tap `taps` adds to output `at`, or 0 where there is none."""
+    """The input element that taps which reach output `at` add to it, or 0 outside of the input."""
     indices: list[Expr] = list(lead)
     guard: Scalar | None = None
     for axis in range(window.rank):
-        stride = window.strides[axis]
-        offset = e.sub(
-            e.add(at[axis], window.before[axis]), e.mul(taps[axis], window.dilations[axis])
-        )
-        position = e.floordiv(offset, stride)
-        checks = [
+        position = e.floordiv(_offset(window, axis, at[axis], taps[axis]), window.strides[axis])
+        checks = (
             scalar(e.Binary(e.BinaryOp.LE, e.index(0), position)),
             scalar(e.less(position, x.shape[2 + axis])),
-        ]
-        if stride > 1:
-            checks.append(scalar(e.Binary(e.BinaryOp.EQ, e.mod(offset, stride), e.index(0))))
+        )
         for check in checks:
             guard = check if guard is None else both(guard, check)
         indices.append(position)

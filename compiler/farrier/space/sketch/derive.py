@@ -1,8 +1,8 @@
 """Derive the sketches that the structure of a program permits.
 
-A sketch is the program after its rewrites (inline, fuse the consumer, split over threads), and one
-derivation for the nest with most work, whose knobs are the sketch's. All other nests run as the
-estimate ranks first: their seconds add up, so each is decided by itself.
+A sketch is the program after its rewrites (inline, fuse the consumer, phases, split over threads),
+and one derivation for the nest with most work, whose knobs are the sketch's. All other nests run as
+the estimate ranks first: their seconds add up, so each is decided by itself.
 """
 
 from __future__ import annotations
@@ -29,29 +29,68 @@ from farrier.space.sketch.fuse_consumer import fuse_consumers
 from farrier.space.sketch.inline import inline
 from farrier.space.sketch.lanes import Lanes
 from farrier.space.sketch.nest import Nest
+from farrier.space.sketch.phases import phases
 from farrier.space.sketch.split_lanes import SplitLanes
 from farrier.space.sketch.split_threads import split_threads
 from farrier.space.sketch.tile_registers import TileRegisters
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
 
 DERIVATIONS: tuple[type[Derivation], ...] = (TileRegisters, SplitLanes, Lanes)
-_IN_PARTS = RuleId("sketch/split-threads", version=1)
 SERIAL = RuleId("sketch/serial", version=1)
 
 Share = Callable[[Schedule, Sequence[str]], None]
 
 
-def _in_parts(rule: RuleId) -> RuleId:
-    """Return the rule of a sketch whose reduction is split over threads first. It has a version of
-    its own whenever either derivation gets another."""
-    return RuleId(
-        f"{_IN_PARTS.name}+{rule.name.rpartition('/')[2]}", _IN_PARTS.version * 1000 + rule.version
-    )
+@dataclasses.dataclass(frozen=True)
+class _Rewrite:
+    """A rewrite of the whole program, which the rules and the knobs of its sketches begin with."""
+
+    rule: RuleId
+    prefix: str
+
+
+_PHASES = _Rewrite(RuleId("sketch/phases", version=1), "phases.")
+_CHAINS = _Rewrite(RuleId("sketch/fuse-sums", version=1), "sums.")
+_IN_PARTS = _Rewrite(RuleId("sketch/split-threads", version=2), "threads.")
+_REWRITES: tuple[tuple[_Rewrite, ...], ...] = (
+    (),
+    (_CHAINS,),
+    (_IN_PARTS,),
+    (_PHASES,),
+    (_PHASES, _IN_PARTS),
+)
+
+
+def _after(rewrites: Sequence[_Rewrite], rule: RuleId) -> RuleId:
+    """Return the rule of a sketch of the program after `rewrites`. It has a version of its own
+    whenever a rewrite or the derivation gets another."""
+    for rewrite in reversed(rewrites):
+        first = rewrite.rule
+        name = f"{first.name}+{rule.name.rpartition('/')[2]}"
+        rule = RuleId(name, first.version * 1000 + rule.version)
+    return rule
 
 
 RULES = frozenset(
-    rule for each in DERIVATIONS for rule in (each.rule(), _in_parts(each.rule()))
+    _after(rewrites, each.rule()) for rewrites in _REWRITES for each in DERIVATIONS
 ) | {SERIAL}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Form:
+    """The program after some rewrites, with its nests."""
+
+    rewrites: tuple[_Rewrite, ...]
+    program: TensorProgram
+    nests: tuple[Nest, ...]
+
+    @classmethod
+    def of(cls, rewrites: tuple[_Rewrite, ...], program: TensorProgram) -> _Form:
+        return cls(rewrites, *fuse_consumers(program, chains=_CHAINS in rewrites))
+
+    @property
+    def prefix(self) -> str:
+        return "".join(rewrite.prefix for rewrite in self.rewrites)
 
 
 def sketches(program: TensorProgram, machine: Machine, share: Share) -> list[Space]:
@@ -60,25 +99,36 @@ def sketches(program: TensorProgram, machine: Machine, share: Share) -> list[Spa
     `share` runs loops that stand directly within one another, and whose iterations are independent,
     on the threads of the target.
     """
-    rewritten = inline(without_halos(program))
-    forms = [(rewritten, *fuse_consumers(rewritten))]
-    main = _heaviest(forms[0][2])
-    if main is not None:
-        parts = split_threads(forms[0][1], main, machine)
-        if parts is not None:
-            forms.append((parts, *fuse_consumers(parts)))
-    spaces = []
-    for number, (_, prepared, nests) in enumerate(forms):
-        spaces += _spaces(prepared, nests, machine, share, in_parts=number > 0)
+    forms = _forms(inline(without_halos(program)), machine)
+    choices = _Choices(machine)
+    spaces = [space for form in forms for space in _spaces(form, choices, share)]
     ranked = sorted(spaces, key=lambda space: space.seconds(space.default()))
     reasons: list[str] = []
     while ranked and not _applies(ranked[0], reasons):
         ranked.pop(0)
     if ranked:
         return ranked
-    serial = _serial(forms[0][1], forms[0][2], machine)
+    serial = _serial(forms[0], machine)
     serial.slow_reason = f"no sketch applies to it: {reasons[0]}" if reasons else None
     return [serial]
+
+
+def _forms(program: TensorProgram, machine: Machine) -> list[_Form]:
+    """Return the forms that the structure of a program permits, the program itself first."""
+    plain = _Form.of((), program)
+    forms = [plain]
+    if _heaviest(plain.nests) is None:
+        return forms
+    chained = _Form.of((_CHAINS,), program)
+    if len(chained.nests) < len(plain.nests):
+        forms.append(chained)
+    phased = phases(program)
+    apart = [] if phased is None else [_Form.of((_PHASES,), inline(phased))]
+    for form in (plain, *apart):
+        parts = split_threads(form.program, form.nests, machine)
+        if parts is not None:
+            forms.append(_Form.of((*form.rewrites, _IN_PARTS), parts))
+    return forms + apart
 
 
 def _applies(space: Space, reasons: list[str]) -> bool:
@@ -103,21 +153,17 @@ def _derivations(nest: Nest) -> list[type[Derivation]]:
     return [] if nest.is_empty else [each for each in DERIVATIONS if each.applies(nest)]
 
 
-def _spaces(
-    program: TensorProgram, nests: Sequence[Nest], machine: Machine, share: Share, *, in_parts: bool
-) -> list[Space]:
-    main = _heaviest(nests)
+def _spaces(form: _Form, choices: _Choices, share: Share) -> list[Space]:
+    main = _heaviest(form.nests)
     if main is None:
         return []
-    others = [_Choice.best(nest, machine) for nest in nests if nest is not main]
+    others = [choices.best(nest) for nest in form.nests if nest is not main]
     rest = [choice for choice in others if choice is not None]
     spaces = []
     for each in _derivations(main):
-        prefix = "threads." if in_parts else ""
-        derivation = each(main, machine.for_elements(main.widest), prefix)
-        sketch = Sketch(program, derivation, rest, share)
-        rule = _in_parts(each.rule()) if in_parts else each.rule()
-        spaces.append(Space.of(rule, sketch))
+        derivation = each(main, choices.machine.for_elements(main.widest), form.prefix)
+        sketch = Sketch(form.program, derivation, rest, share)
+        spaces.append(Space.of(_after(form.rewrites, each.rule()), sketch))
     return spaces
 
 
@@ -141,6 +187,21 @@ class _Choice:
             decisions = space.default()
             choices.append(cls(derivation, decisions, space.seconds(decisions)))
         return min(choices, key=lambda choice: choice.seconds, default=None)
+
+
+class _Choices:
+    """The choices for nests, of which the forms of a program have many in common."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self._known: dict[tuple[int, ...], tuple[Nest, _Choice | None]] = {}
+
+    def best(self, nest: Nest) -> _Choice | None:
+        # By identity: to compare stages costs more than a choice, and the nest keeps them alive.
+        key = tuple(map(id, (nest.stage, *nest.sums)))
+        if key not in self._known:
+            self._known[key] = nest, _Choice.best(nest, self.machine)
+        return self._known[key][1]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,10 +242,10 @@ class Sketch:
         return [(self.main, decisions), *others]
 
 
-def _serial(program: TensorProgram, nests: Sequence[Nest], machine: Machine) -> Space:
+def _serial(form: _Form, machine: Machine) -> Space:
     """Return the space of a program whose every nest is a single point or none: there is nothing to
     put on lanes or threads."""
-    work = max(sum(nest.work for nest in nests), 1.0)
+    work = max(sum(nest.work for nest in form.nests), 1.0)
 
     def estimate(columns: Columns) -> Estimate:
         seconds = np.full(len(columns["serial"]), work / machine.hertz)
@@ -195,5 +256,5 @@ def _serial(program: TensorProgram, nests: Sequence[Nest], machine: Machine) -> 
         (Knob("serial", (1,)),),
         lambda columns: columns["serial"] == 1,
         estimate,
-        lambda decisions: Schedule(to_loops(program)),
+        lambda decisions: Schedule(to_loops(form.program)),
     )

@@ -61,11 +61,15 @@ class NestCost:
         return Estimate(seconds, terms)
 
     @functools.cached_property
+    def _sums(self) -> frozenset[str]:
+        """The buffers of the sums, which are registers of a tile."""
+        return frozenset(total.buffer.name for total in self.nest.sums)
+
+    @functools.cached_property
     def _consumer(self) -> list[Access]:
         """The loads of the stage that are not of its sums, and its store."""
-        sums = frozenset(total.buffer.name for total in self.nest.sums)
         stage = self.nest.stage
-        return [*accesses(stage, stage.axes, sums), store(stage)]
+        return [*accesses(stage, stage.axes, self._sums), store(stage)]
 
     @functools.cached_property
     def _operands(self) -> list[tuple[Stage, list[Access], Floats]]:
@@ -74,7 +78,7 @@ class NestCost:
         for total in self.nest.sums:
             axes = total.all_axes
             extents = np.array([max(typical(axis.extent), 1) for axis in axes], np.float64)
-            operands.append((total, accesses(total, axes, frozenset()), extents))
+            operands.append((total, accesses(total, axes, self._sums), extents))
         return operands
 
     def _tiles(self, tiling: Tiling) -> Floats:

@@ -6,7 +6,19 @@ after:   for tile of y:
              sum[tile] = 0;  for k: sum[tile] += …
              for point of the tile:  y[point] = max(sum[point] + r[point], 0)
 
-A sum that is an output, or is read otherwise, is copied by a reader made for it.
+A sum that is an output, or is read otherwise, is copied by a reader made for it. Sums that read
+one another at their own points may share a tile: the extreme of a row and its position, say.
+
+before:  for i, k:  best[i] = max(best[i], x[i, k])
+         for i, k:  at[i] = min(at[i], k if x[i, k] == best[i] else 100)
+after:   for tile of at:
+             best[tile] = -inf;  for k: best[tile] = max(best[tile], …)
+             at[tile] = 100;  for k: at[tile] = min(at[tile], …)
+
+So a reduction that carries an index needs no form of its own. The extreme and the position are two
+reductions, and maxima and minima may be combined in any order: the position is the least (or the
+greatest) index of all that tie, and how NaN compares is part of the summands. Lanes and threads
+divide both as they divide a sum, and the tile reads its row again from the nearest cache.
 """
 
 from __future__ import annotations
@@ -20,15 +32,20 @@ from farrier.space.rewrites import accumulate
 from farrier.space.sketch.nest import Nest
 
 
-def fuse_consumers(program: TensorProgram) -> tuple[TensorProgram, tuple[Nest, ...]]:
-    """Return the program in which one stage without reduction reads each sum, and its nests."""
+def fuse_consumers(
+    program: TensorProgram, *, chains: bool = False
+) -> tuple[TensorProgram, tuple[Nest, ...]]:
+    """Return the program in which one stage without reduction reads each sum, and its nests; with
+    `chains`, a sum that another sum reads at its own point is in the nest of that one."""
     for stage in program.stages:
-        if isinstance(stage.body, Reduce) and _consumer(stage, program) is None:
+        if isinstance(stage.body, Reduce) and _consumer(stage, program, chains) is None:
             program = accumulate(program, program.stages.index(stage))
     sums: dict[str, list[Stage]] = {}
     for stage in program.stages:
         if isinstance(stage.body, Reduce):
-            consumer = _consumer(stage, program)
+            consumer: Stage | None = stage
+            while consumer is not None and isinstance(consumer.body, Reduce):
+                consumer = _consumer(consumer, program, chains)
             assert consumer is not None  # A copy reads each sum that has no other consumer.
             sums.setdefault(consumer.buffer.name, []).append(stage)
     nests = tuple(
@@ -45,7 +62,7 @@ def _beside_consumers(program: TensorProgram, nests: tuple[Nest, ...]) -> Tensor
     return dataclasses.replace(program, stages=stages)
 
 
-def _consumer(total: Stage, program: TensorProgram) -> Stage | None:
+def _consumer(total: Stage, program: TensorProgram, chains: bool) -> Stage | None:
     """Return the only stage that reads a sum, if it does so at its own point alone."""
     name = total.buffer.name
     readers = [s for s in program.stages if any(r.buffer.name == name for r in loads(s.body))]
@@ -54,6 +71,8 @@ def _consumer(total: Stage, program: TensorProgram) -> Stage | None:
     (reader,) = readers
     point = tuple(Var(axis.name) for axis in reader.axes)
     is_own = all(r.indices == point for r in loads(reader.body) if r.buffer.name == name)
-    if isinstance(reader.body, Reduce) or not is_own or reader.buffer.shape != total.buffer.shape:
+    if not is_own or reader.buffer.shape != total.buffer.shape:
+        return None
+    if isinstance(reader.body, Reduce) and not chains:
         return None
     return reader

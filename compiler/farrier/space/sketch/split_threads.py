@@ -11,6 +11,7 @@ last part ends early where none of the numbers of parts divides the reduction.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 from farrier.ir import expr as e
 from farrier.ir.dim import ceildiv, product, typical
@@ -26,22 +27,27 @@ _WORTH_SHARING = 1 << 16  # Operations of a sum before a second thread pays for 
 _PARTS = 4  # Parts a thread, so that a late one costs a quarter of its share.
 
 
-def split_threads(program: TensorProgram, nest: Nest, machine: Machine) -> TensorProgram | None:
-    """Return the program with a long reduction of a nest in parts; None where threads have
-    enough points without, or the extent is open."""
-    if machine.threads < 2 or len(nest.sums) != 1:
+def split_threads(
+    program: TensorProgram, nests: Sequence[Nest], machine: Machine
+) -> TensorProgram | None:
+    """Return the program with the long reductions of its nests in parts; None where threads have
+    enough points without, or the extents are open."""
+    if machine.threads < 2:
         return None
-    (total,) = nest.sums
+    wanted = _PARTS * machine.threads
+    changed = program
+    for total in (total for nest in nests for total in nest.sums):
+        axis = _axis(total.reduced_axes, wanted)
+        if isinstance(axis.extent, int) and _is_worth_it(total, machine):
+            changed = _in_parts(changed, total, axis, _parts(axis.extent, wanted))
+    return None if changed is program else changed
+
+
+def _is_worth_it(total: Stage, machine: Machine) -> bool:
     points = typical(total.buffer.type.size)
     summands = typical(product(axis.extent for axis in total.reduced_axes))
     work = points * summands * (operations([total]) + 1)
-    if points / machine.lanes >= _FEW * machine.threads or work < _WORTH_SHARING:
-        return None
-    wanted = _PARTS * machine.threads
-    axis = _axis(total.reduced_axes, wanted)
-    if not isinstance(axis.extent, int):
-        return None
-    return _in_parts(program, total, axis, _parts(axis.extent, wanted))
+    return points / machine.lanes < _FEW * machine.threads and work >= _WORTH_SHARING
 
 
 def _axis(reduced: tuple[Axis, ...], wanted: int) -> Axis:

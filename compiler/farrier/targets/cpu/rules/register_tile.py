@@ -32,6 +32,7 @@ from farrier.records import RuleId
 from farrier.schedule import Schedule
 from farrier.space.machine import Machine
 from farrier.space.operations import operations
+from farrier.space.phase_axes import INTERLEAVED, PhaseAxis, find_phase_axes, take_apart
 from farrier.space.rewrites import accumulate, without_halos
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
 from farrier.targets import Target
@@ -50,7 +51,6 @@ from farrier.targets.cpu.space.contraction import (
 )
 from farrier.targets.cpu.space.dot_products import Grouping, find_grouping
 from farrier.targets.cpu.space.epilogue import inline_once, keep_values
-from farrier.targets.cpu.space.interleave import INTERLEAVED, PhaseAxis, find_phase_axes, take_apart
 from farrier.targets.cpu.space.microkernel import LoopOrder
 from farrier.targets.cpu.space.nests import exact_extents, loop_extents, run_parallel
 from farrier.targets.cpu.space.operands import (

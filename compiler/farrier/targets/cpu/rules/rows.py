@@ -32,7 +32,7 @@ from farrier.records import RuleId
 from farrier.schedule import Schedule
 from farrier.space.machine import Machine
 from farrier.space.rewrites import accumulate, without_halos
-from farrier.space.sketch import is_wide_contraction
+from farrier.space.sketch import has_residues, is_wide_contraction
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
 from farrier.targets import Target
 from farrier.targets.cpu.space.row_kernel import RowKernel
@@ -54,8 +54,9 @@ _VECTORS = 4
 
 def space(program: TensorProgram, target: Target, threads: int) -> Space | None:
     """Return the space of a program with reductions and one output, whose type may differ; None for
-    any other program, for reductions of elements that vectors do not calculate with, and for
-    contractions that a tile of sums computes in a fraction of the time (`sketch`)."""
+    any other program, for reductions of elements that vectors do not calculate with, and for what a
+    sketch computes in a fraction of the time: contractions by tiles of sums, and sums under guards
+    by residue by the terms of one residue."""
     plain = with_joined_axes(without_halos(program))
     output = plain.stages[-1] if plain.stages else None
     if output is None or len(plain.outputs) != 1 or output.buffer.name != plain.outputs[0].name:
@@ -64,6 +65,8 @@ def space(program: TensorProgram, target: Target, threads: int) -> Space | None:
     if not reduced or any(stage.buffer.dtype not in _SUMS for stage in reduced):
         return None
     if is_wide_contraction(program, target.lanes):  # One vector of sums loads all for each product.
+        return None
+    if has_residues(program):
         return None
     widest = max((stage.buffer.dtype for stage in plain.stages), key=lambda dtype: dtype.bits)
     machine = Machine.of(target, threads).for_elements(widest)

@@ -34,7 +34,7 @@ from farrier.ir.expr import (
 from farrier.ir.substitute import loads, variables
 from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import DType, Layout
-from farrier.targets.cpu.space.interleave import INTERLEAVED
+from farrier.space.phase_axes import INTERLEAVED
 
 # The element types of accumulators.
 SUMS = (DType.F32, DType.I32, DType.F64, DType.I64, DType.U64)

@@ -1,0 +1,150 @@
+"""Programs whose points take turns by the remainder of an index: transposed convolutions.
+
+An output that reads `w[…, o % 2]` and `x[…, o // 2]` has a product of its own for each remainder.
+Taken apart, the remainders are separate products, and the quotients the points of a tile. The rule
+`register_tile` and the sketches take axes apart by the same rewrite.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+
+from farrier.ir import expr as e
+from farrier.ir.affine import Simplifier
+from farrier.ir.dim import Extent, ceildiv
+from farrier.ir.expr import Axis, Binary, BinaryOp, Const, Expr, Load, Reduce, Select, Var
+from farrier.ir.substitute import Substitution, variables
+from farrier.ir.tensor import Stage, TensorProgram
+from farrier.ir.types import Layout
+from farrier.ir.walk import rewrite, walk
+from farrier.space.rewrites import replaced
+
+INTERLEAVED = "interleaved"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PhaseAxis:
+    """An axis of the output, `step * stride + tap`, with the names of its two parts."""
+
+    axis: str
+    stride: int
+
+    @property
+    def step(self) -> str:
+        return f"{self.axis}_step"
+
+    @property
+    def tap(self) -> str:
+        return f"{self.axis}_tap"
+
+
+def find_phase_axes(stage: Stage) -> tuple[PhaseAxis, ...]:
+    """Return the axes that a stage reads as both quotient and remainder of one divisor, and not
+    else."""
+    uses: collections.Counter[str] = collections.Counter()
+    parts_of: dict[str, list[tuple[BinaryOp, int]]] = collections.defaultdict(list)
+    for node in walk(stage.body):
+        if isinstance(node, Var):
+            uses[node.name] += 1
+        elif isinstance(node, Binary) and isinstance(node.left, Var):
+            part = _part(node, node.left.name)
+            parts_of[node.left.name] += [part] if part else []
+    turns = []
+    for axis in stage.axes:
+        parts = parts_of[axis.name]
+        divisors = {divisor for _, divisor in parts}
+        if len(parts) == uses[axis.name] and len(set(parts)) == 2 and len(divisors) == 1:
+            (stride,) = divisors
+            if stride > 1 and axis.extent % stride == 0:
+                turns.append(PhaseAxis(axis.name, stride))
+    return tuple(turns)
+
+
+def take_apart(
+    program: TensorProgram, stage: Stage, turns: tuple[PhaseAxis, ...], whole: str = INTERLEAVED
+) -> TensorProgram:
+    """Return the program with axes for quotients and remainders in `stage`, and a stage that writes
+    the buffer `whole`, with the points together again, for the others.
+
+    before:  up[n, oc, o] = sum(x[n, ic, o // 2] * w[ic, oc, o % 2])
+             y[n, oc, o] = max(up[n, oc, o], 0)
+    after:   up[n, oc, o_tap, o_step] = sum(x[n, ic, o_step] * w[ic, oc, o_tap])
+             interleaved[n, oc, o] = up[n, oc, o % 2, o // 2]
+             y[n, oc, o] = max(interleaved[n, oc, o], 0)
+
+    The last phases of an extent that the stride does not divide have a point less, and compute the
+    reduction of nothing there.
+    """
+    by_axis = {turn.axis: turn for turn in turns}
+    extents = {axis.name: axis.extent for axis in stage.axes}
+    axes = [axis for axis in stage.axes if axis.name not in by_axis]
+    at: list[Expr] = [Var(axis.name) for axis in axes]
+    axes += [Axis(turn.tap, turn.stride) for turn in turns]
+    at += [e.mod(Var(turn.axis), turn.stride) for turn in turns]
+    axes += [Axis(turn.step, ceildiv(extents[turn.axis], turn.stride)) for turn in turns]
+    at += [e.floordiv(Var(turn.axis), turn.stride) for turn in turns]
+    old = stage.buffer
+    shape = tuple(axis.extent for axis in axes)
+    buffer = dataclasses.replace(old, shape=shape, layout=_with_axes(old.layout, stage, axes))
+    together = dataclasses.replace(old, name=whole)
+    apart = Stage(buffer, tuple(axes), _by_parts(stage, turns, extents))
+    change = Substitution(buffers={old.name: together})
+    stages = [
+        other if other is stage else dataclasses.replace(other, body=change.expr(other.body))
+        for other in program.stages
+    ]
+    changed = dataclasses.replace(program, stages=tuple(stages))
+    return replaced(changed, stage, apart, Stage(together, stage.axes, Load(buffer, tuple(at))))
+
+
+def _by_parts(stage: Stage, turns: tuple[PhaseAxis, ...], extents: dict[str, Extent]) -> Expr:
+    """Return the body of a stage with each axis of `turns` written as step and tap."""
+    points: dict[str, Expr] = {
+        turn.axis: e.add(e.mul(Var(turn.step), turn.stride), Var(turn.tap)) for turn in turns
+    }
+    ranges = {axis.name: axis.extent for axis in stage.all_axes}
+    for turn in turns:
+        ranges[turn.tap] = turn.stride
+        ranges[turn.step] = ceildiv(extents[turn.axis], turn.stride)
+    simplifier = Simplifier(ranges)
+    parts = {part for turn in turns for part in (turn.step, turn.tap)}
+
+    def separate(node: object) -> object:
+        if not isinstance(node, Binary) or node.op not in (BinaryOp.DIV, BinaryOp.MOD):
+            return node
+        return simplifier.simplify(node) if variables(node.left) & parts else node
+
+    body: Expr = rewrite(Substitution(points).expr(stage.body), separate)
+    for turn in turns:
+        if extents[turn.axis] % turn.stride != 0:
+            body = _guarded(body, e.less(points[turn.axis], extents[turn.axis]))
+    return body
+
+
+def _guarded(body: Expr, condition: Expr) -> Expr:
+    """Return the body with the reduction of nothing where the condition does not hold."""
+    assert isinstance(body, Reduce)
+    identity = body.op.identity(e.dtype_of(body.body))
+    return Reduce(body.op, body.axes, Select(condition, body.body, identity))
+
+
+def _part(node: object, axis: str) -> tuple[BinaryOp, int] | None:
+    """Return (DIV or MOD, divisor) where `node` is that part of the variable `axis`."""
+    if not isinstance(node, Binary) or node.op not in (BinaryOp.DIV, BinaryOp.MOD):
+        return None
+    if node.left != Var(axis) or not isinstance(node.right, Const):
+        return None
+    return node.op, int(node.right.value)
+
+
+def _with_axes(layout: Layout | None, stage: Stage, axes: list[Axis]) -> Layout | None:
+    """Return the blocked layout with the same innermost axis among `axes`; None for any other, and
+    where that axis is taken apart."""
+    if layout is None or not layout.dims[-1].mod:
+        return None
+    lane = layout.dims[-1]
+    inner = stage.axes[lane.axis]
+    if inner not in axes:
+        return None
+    return Layout.blocked(len(axes), axes.index(inner), lane.mod)
