@@ -139,15 +139,21 @@ def _reference(model: bytes, feed: Mapping[str, Any]) -> Arrays | None:
 # Operators that onnx's reference computes otherwise than the specification and ONNX Runtime do: LRN
 # leaves all channels but the first as they are, LpNormalization sums elements, not magnitudes,
 # GlobalMaxPool returns another rank for inputs that are not images, and LpPool scales its last
-# windows under `ceil_mode`.
+# windows under `ceil_mode`. MaxPool takes each pair of neighbours in `pads` as those of one axis.
 _UNTRUSTED = frozenset(("LRN", "LpNormalization", "GlobalMaxPool", "LpPool"))
+
+
+def _has_unequal_pads(node: onnx.NodeProto) -> bool:
+    """Return whether a node is a MaxPool whose pads are not all equal."""
+    pads = next((set(a.ints) for a in node.attribute if a.name == "pads"), set())
+    return node.op_type == "MaxPool" and len(pads) > 1
 
 
 def _by_reference(model: bytes, feed: Mapping[str, Any]) -> Arrays | None:
     from onnx.reference import ReferenceEvaluator
 
     proto = onnx.load_from_string(model)
-    if any(node.op_type in _UNTRUSTED for node in proto.graph.node):
+    if any(node.op_type in _UNTRUSTED or _has_unequal_pads(node) for node in proto.graph.node):
         return None
     names = [output.name for output in proto.graph.output]
     outputs = ReferenceEvaluator(proto).run(names, dict(feed))
