@@ -21,7 +21,7 @@ def double(x: f32[4096, 512], y: f32[4096, 512]):
 ALONE = """
 @function
 def double(x: f32[4096, 512], y: f32[4096, 512]):
-    for p in parallel(1):
+    for p in independent(1):
         for i in serial(4096):
             for j in serial(512):
                 y[p + i, j] = x[i, j] + x[i, j]
@@ -43,14 +43,14 @@ VECTORS = """
 @function
 def scatter(p: i64[65536], x: f32[65536, 64], y: f32[65536, 64]):
     for i in serial(65536):
-        for j in vectorized(64):
+        for j in serial(64):
             y[p[i], j] = x[i, j]
 """
 SHORT = """
 @function
-def double(x: f32[64], y: f32[64]):
+def gather(p: i64[64], x: f32[64], y: f32[64]):
     for i in serial(64):
-        y[i] = x[i] + x[i]
+        y[i] = x[p[i]]
 """
 
 
@@ -76,15 +76,16 @@ def test_iterations_that_are_proven_independent_are_shared(text):
 
 def test_of_two_loops_the_inner_is_shared_if_it_is_long_enough():
     wide = RUNNING.replace("512", "2097152").replace("4096", "4").replace("4097", "5")
-    assert kinds(wide)["j"] is LoopKind.PARALLEL
-    assert kinds(RUNNING)["j"] is LoopKind.SERIAL
+    assert kinds(wide)["j_o"] is LoopKind.PARALLEL
+    assert kinds(wide)["j_i_i"] is LoopKind.VECTORIZED
+    assert LoopKind.PARALLEL not in kinds(RUNNING).values()
 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
         (INDIRECT, "iterations of i conflict: one writes y, another writes y"),
-        (RUNNING, "iterations of i conflict"),
+        (RUNNING.replace("512", "1"), "iterations of i conflict"),
         (SHORT, "i is too short to be shared"),
     ],
 )

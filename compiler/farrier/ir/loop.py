@@ -11,9 +11,10 @@
              | Prefetch(buffer, [expr], level)       a hint: the cache line at that element
              | Intrinsic(name, [operand])            a declared tensor intrinsic, on tiles
     operand  = Tile(buffer, [expr] origin, [axis], [step])
-    kind     = serial | parallel | vectorized | unrolled | dot | group
+    kind     = serial | independent | parallel | vectorized | unrolled | dot | group
 
-Variables are unique within a function. A parallel loop's iterations run in any order on any thread.
+Variables are unique within a function. The iterations of an independent loop may run in any order,
+which nobody has decided yet; those of a parallel loop run in any order on any thread.
 A vectorized loop is innermost, or holds only straight-line stores, and its iterations run in
 lockstep; a store whose index does not depend on its variable, combined with its own old value by
 add, mul, min or max, is a horizontal reduction. A dot loop is innermost, within a vectorized one,
@@ -35,6 +36,7 @@ from farrier.ir.expr import Buffer, Expr
 
 class LoopKind(enum.StrEnum):
     SERIAL = "serial"
+    INDEPENDENT = "independent"
     PARALLEL = "parallel"
     VECTORIZED = "vectorized"
     UNROLLED = "unrolled"

@@ -207,7 +207,8 @@ class _Writer:
                 lines = [line for s in statements for line in self.stmt(s, indent)]
                 return lines or [f"{indent}pass"]
             case For(var, extent, kind, body):
-                order = "reversed" if kind is LoopKind.PARALLEL else ""
+                is_free = kind in (LoopKind.PARALLEL, LoopKind.INDEPENDENT)
+                order = "reversed" if is_free else ""
                 return [f"{indent}for {var} in {order}(range({extent})):", *self.stmt(body, deeper)]
             case Alloc(buffer, body):
                 size = len(_fresh(buffer))

@@ -47,7 +47,7 @@ from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import DType
 
 _ARGUMENTS = (MemoryScope.PARAM, MemoryScope.CONSTANT, MemoryScope.WORKSPACE)
-_OF_ANY_EXTENT = (LoopKind.SERIAL, LoopKind.PARALLEL)
+_OF_ANY_EXTENT = (LoopKind.SERIAL, LoopKind.INDEPENDENT, LoopKind.PARALLEL)
 _LOGICAL = (BinaryOp.AND, BinaryOp.OR)
 _BYTES = (DType.U8, DType.I8)
 _BITS = (BinaryOp.BIT_AND, BinaryOp.BIT_OR, BinaryOp.BIT_XOR, BinaryOp.SHL, BinaryOp.SHR)

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from farrier.errors import CompilerError
 from farrier.ir import dim
 from farrier.ir import expr as e
-from farrier.ir.dim import Extent, Symbol, ceildiv, maximum, product
+from farrier.ir.dim import Extent, Symbol, maximum, product
 from farrier.ir.expr import Buffer, Expr, Load, MemoryScope, Var
 from farrier.ir.graph import Node
 from farrier.ir.loop import Alloc, Block, For, Function, If, LoopKind, Prefetch, Stmt, Store, While
@@ -244,15 +244,8 @@ class LoopBuilder:
     def vector(self, extent: Extent, name: str = "lane") -> Iterator[Scalar]:
         """As `for_`, iterations in lockstep, as many at once as a vector of the target holds; an
         innermost block."""
-        if isinstance(extent, int):
-            with self._loop(extent, LoopKind.VECTORIZED, name) as var:
-                yield var
-            return
-        lanes = self.target.lanes
-        with self.for_(ceildiv(extent, lanes), name) as chunk, self.vector(lanes, name) as lane:
-            at = chunk * lanes + lane
-            with self.if_(at < extent):
-                yield at
+        with self._loop(extent, LoopKind.INDEPENDENT, name) as var:
+            yield var
 
     @contextlib.contextmanager
     def unrolled(self, extent: int, name: str = "u") -> Iterator[Scalar]:
@@ -263,7 +256,7 @@ class LoopBuilder:
     @contextlib.contextmanager
     def parallel(self, *extents: Extent, name: str = "p") -> Iterator[tuple[Scalar, ...]]:
         """The block once for each point of the extents, in any order on any thread."""
-        with self._loop(product(extents), LoopKind.PARALLEL, name) as var:
+        with self._loop(product(extents), LoopKind.INDEPENDENT, name) as var:
             yield tuple(map(scalar, _unravel(var.expr, extents)))
 
     @contextlib.contextmanager

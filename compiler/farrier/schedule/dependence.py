@@ -7,20 +7,23 @@ read off the indices: from
     32*o1 + i1 == 32*o2 + i2    with 0 <= i1, i2 < 32
 
 follows o1 == o2 and i1 == i2; from `f1 // 7 == f2 // 7` and `f1 % 7 == f2 % 7` follows f1 == f2.
-What cannot be shown so counts as a conflict.
+A scalar that an iteration computes once stands for its value; of an element that is loaded nothing
+is known but that two loads of one place, which no iteration writes, are equal. What cannot be shown
+so counts as a conflict.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import TypeAlias
 
 from farrier.ir.affine import Linear, Simplifier, combine, to_expr
 from farrier.ir.dim import Extent, bounds, is_less, maximum, minimum
 from farrier.ir.expr import Binary, BinaryOp, Expr, Var, extent_of
 from farrier.ir.loop import For, Stmt
-from farrier.ir.substitute import variables
+from farrier.ir.substitute import loads, variables
 from farrier.schedule.accesses import Access, accesses, private_buffers, writes
+from farrier.schedule.forwarding import forwarded_values, substitution
 
 Element: TypeAlias = tuple[Linear, ...]  # the indices of one access
 
@@ -33,15 +36,20 @@ def conflicts(
 
     `shared` are the variables that both have in common: those of the loops around the chain.
     """
-    written = writes(body) - private_buffers(body)
+    changed = writes(body)
+    written = changed - private_buffers(body)
     by_buffer: dict[str, list[Access]] = {}
     for access in accesses(body) if written else ():
         if access.buffer.name in written:
             by_buffer.setdefault(access.buffer.name, []).append(access)
     found = []
     wanted = frozenset(var for var in chain if bounds(simplifier.ranges[var])[1] > 1)
+    values = substitution(forwarded_values(body) if by_buffer else {})
     for group in by_buffer.values():
-        elements = [tuple(map(simplifier.linear, access.indices)) for access in group]
+        elements = [
+            tuple(simplifier.linear(values.expr(index)) for index in access.indices)
+            for access in group
+        ]
         kinds = [elements.index(element) for element in elements]  # the first that is the same
         free_of: dict[tuple[int, int], frozenset[str]] = {}
         for one, left in enumerate(group):
@@ -50,7 +58,7 @@ def conflicts(
                     pair = kinds[one], kinds[other]
                     if pair not in free_of:
                         free_of[pair] = wanted - agreed(
-                            simplifier, elements[one], elements[other], shared
+                            simplifier, elements[one], elements[other], shared, changed
                         )
                     if free_of[pair]:
                         found.append((left, right, free_of[pair]))
@@ -63,19 +71,25 @@ def loops_around(path: Sequence[Stmt]) -> frozenset[str]:
 
 
 def agreed(
-    simplifier: Simplifier, left: Element, right: Element, shared: frozenset[str]
+    simplifier: Simplifier,
+    left: Element,
+    right: Element,
+    shared: frozenset[str],
+    changed: Set[str] = frozenset(),
 ) -> frozenset[str]:
     """The variables that are the same in two iterations whenever the element that one touches at
-    `left` is the one that the other touches at `right`."""
-    return _Agreement(simplifier, shared).of(left, right)
+    `left` is the one that the other touches at `right`. Iterations may write the buffers
+    `changed`, so what they load of these differs."""
+    return _Agreement(simplifier, shared, changed).of(left, right)
 
 
 class _Agreement:
-    __slots__ = ("_known", "_pairs", "_resolved", "_shared", "_simplifier", "_work")
+    __slots__ = ("_changed", "_known", "_pairs", "_resolved", "_shared", "_simplifier", "_work")
 
-    def __init__(self, simplifier: Simplifier, shared: frozenset[str]) -> None:
+    def __init__(self, simplifier: Simplifier, shared: frozenset[str], changed: Set[str]) -> None:
         self._simplifier = simplifier
         self._shared = shared
+        self._changed = changed
         self._known: set[str] = set()
         self._work: list[tuple[Linear, Linear]] = []
         self._pairs: dict[tuple[Expr, Expr], None] = {}  # atoms of both sides that are equal
@@ -110,12 +124,18 @@ class _Agreement:
         common: dict[Expr, Extent] = {}
         own: list[tuple[Expr, Extent]] = []
         for atom, factor in form.terms.items():
-            if variables(atom) <= self._shared:
+            if self._is_common(atom):
                 common[atom] = factor
             else:
                 own.append((atom, factor))
         own.sort(key=lambda term: max(map(abs, bounds(term[1]))))
         return common, own
+
+    def _is_common(self, atom: Expr) -> bool:
+        """Check whether an atom has one value in both iterations."""
+        if not variables(atom) <= self._shared:
+            return False
+        return not any(load.buffer.name in self._changed for load in loads(atom))
 
     def _equal(self, left: Expr, right: Expr) -> None:
         """Two atoms are equal."""

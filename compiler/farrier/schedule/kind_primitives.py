@@ -7,7 +7,7 @@ from farrier.ir.affine import Simplifier
 from farrier.ir.expr import Expr, MemoryScope
 from farrier.ir.loop import Alloc, For, Function, If, LoopKind, Stmt, Store
 from farrier.ir.substitute import variables
-from farrier.schedule.accesses import Access, is_straight_line, touches
+from farrier.schedule.accesses import Access, is_straight_line, touches, writes
 from farrier.schedule.dependence import conflicts, loops_around
 from farrier.schedule.nest import NestView, Path, allocated, loops
 
@@ -35,7 +35,7 @@ def parallel(function: Function, loop: str) -> Function:
 
 def _check_parallel(nest: NestView, name: str) -> Path:
     path, loop = nest.path_to_loop(name), nest.loop(name)
-    _require_serial(nest, loop)
+    _require_undecided(nest, loop)
     for other in (*(s for s in path[:-1] if isinstance(s, For)), *loops(loop.body)):
         if other.kind is LoopKind.PARALLEL:
             nest.fail(f"{name} within or around {other.var}: parallel loops do not nest")
@@ -45,15 +45,39 @@ def _check_parallel(nest: NestView, name: str) -> Path:
     for stmt in path[:-1]:
         if not isinstance(stmt, Alloc) or stmt.buffer.scope is MemoryScope.WORKSPACE:
             continue
+        if stmt.buffer.scope is MemoryScope.REGISTER and stmt.buffer.name not in writes(loop):
+            continue  # Each thread has a copy of a value.
         if touches(loop, stmt.buffer.name):
             nest.fail(f"the threads of {name} would share {stmt.buffer.name}, which is local")
-    for left, right, _ in _conflicts(nest, path, loop):
-        nest.fail(f"iterations of {name} conflict: one {left}, another {right}")
+    _require_independent(nest, path, loop)
     return path
 
 
+def independent(function: Function, loop: str) -> Function:
+    """Mark a loop whose iterations may run in any order.
+
+    before:
+        @function
+        def copy(a: f32[8], b: f32[8]):
+            for i in serial(8):
+                b[i] = a[i]
+    after independent("i"):
+        @function
+        def copy(a: f32[8], b: f32[8]):
+            for i in independent(8):
+                b[i] = a[i]
+
+    Refused where iterations conflict. Later primitives trust the mark.
+    """
+    nest = NestView(function, "independent")
+    path = nest.path_to_loop(loop)
+    _require_serial(nest, nest.loop(loop))
+    _require_independent(nest, path, nest.loop(loop))
+    return _with_kind(function, path, LoopKind.INDEPENDENT)
+
+
 def serialize(function: Function, loop: str) -> Function:
-    """Run the iterations of a parallel loop in order on one thread.
+    """Run the iterations of a parallel or independent loop in order on one thread.
 
     before:
         @function
@@ -68,7 +92,7 @@ def serialize(function: Function, loop: str) -> Function:
     """
     nest = NestView(function, "serialize")
     path = nest.path_to_loop(loop)
-    if nest.loop(loop).kind is not LoopKind.PARALLEL:
+    if nest.loop(loop).kind not in (LoopKind.PARALLEL, LoopKind.INDEPENDENT):
         nest.fail(f"{loop} is {nest.loop(loop).kind}")
     return _with_kind(function, path, LoopKind.SERIAL)
 
@@ -96,10 +120,11 @@ def vectorize(function: Function, loop: str) -> Function:
 
 def _check_vectorize(nest: NestView, name: str) -> Path:
     path, loop = nest.path_to_loop(name), nest.loop(name)
-    _require_serial(nest, loop)
+    _require_undecided(nest, loop)
     if not is_straight_line(loop.body):
         nest.fail(f"{name} is not innermost")
-    for left, right, _ in _conflicts(nest, path, loop):
+    marked = loop.kind is LoopKind.INDEPENDENT
+    for left, right, _ in () if marked else _conflicts(nest, path, loop):
         if not _is_horizontal(left, right, name):
             nest.fail(f"lanes of {name} conflict: one {left}, another {right}")
     return path
@@ -128,7 +153,7 @@ def unroll(function: Function, loop: str) -> Function:
     """
     nest = NestView(function, "unroll")
     path = nest.path_to_loop(loop)
-    _require_serial(nest, nest.loop(loop))
+    _require_undecided(nest, nest.loop(loop))
     return _with_kind(function, path, LoopKind.UNROLLED)
 
 
@@ -222,6 +247,19 @@ def _with_kind(function: Function, path: Path, kind: LoopKind) -> Function:
     loop = path[-1]
     assert isinstance(loop, For)
     return NestView(function, "").replace(path, For(loop.var, loop.extent, kind, loop.body))
+
+
+def _require_undecided(nest: NestView, loop: For) -> None:
+    """Refuse a loop of which it is decided how its iterations run."""
+    if loop.kind not in (LoopKind.SERIAL, LoopKind.INDEPENDENT):
+        nest.fail(f"{loop.var} is {loop.kind} already")
+
+
+def _require_independent(nest: NestView, path: Path, loop: For) -> None:
+    """Refuse a loop whose iterations conflict, unless it is marked as independent."""
+    if loop.kind is not LoopKind.INDEPENDENT:
+        for left, right, _ in _conflicts(nest, path, loop):
+            nest.fail(f"iterations of {loop.var} conflict: one {left}, another {right}")
 
 
 def _require_serial(nest: NestView, loop: For) -> None:

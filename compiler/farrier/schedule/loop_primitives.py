@@ -43,7 +43,7 @@ def _check_split(nest: NestView, loop: str, factor: int, outer: str, inner: str)
     if factor < 1:
         nest.fail(f"a factor of {factor} for {loop}")
     if nest.loop(loop).kind is not LoopKind.VECTORIZED:
-        _require_serial(nest, nest.loop(loop))
+        _require_undecided(nest, nest.loop(loop))
     nest.require_new(outer, inner)
     return path
 
@@ -105,7 +105,8 @@ def _split(loop: Stmt, factor: Extent, outer: str, inner: str) -> Stmt:
     if loop.extent % factor != 0:
         body = guarded(body, e.less(index, loop.extent))
     count = ceildiv(loop.extent, factor)
-    return For(outer, count, LoopKind.SERIAL, For(inner, factor, loop.kind, body))
+    kind = loop.kind if loop.kind is LoopKind.INDEPENDENT else LoopKind.SERIAL
+    return For(outer, count, kind, For(inner, factor, loop.kind, body))
 
 
 def fuse(function: Function, outer: str, inner: str, name: str) -> Function:
@@ -132,8 +133,8 @@ def _check_fuse(nest: NestView, outer: str, inner: str, name: str) -> tuple[Path
     other = nest.loop(inner)
     if one.body is not other:
         nest.fail(f"{inner} does not stand directly within {outer}")
-    _require_serial(nest, one)
-    _require_serial(nest, other)
+    _require_undecided(nest, one)
+    _require_undecided(nest, other)
     nest.require_new(name)
     return path, one, other
 
@@ -146,7 +147,8 @@ def _fuse(outer: For, inner: For, name: str) -> Stmt:
     if outer.extent == 1:
         values = {outer.var: e.index(0), inner.var: Var(name)}
     body = Substitution(values).stmt(inner.body)
-    return For(name, outer.extent * inner.extent, LoopKind.SERIAL, body)
+    kind = outer.kind if outer.kind is inner.kind else LoopKind.SERIAL
+    return For(name, outer.extent * inner.extent, kind, body)
 
 
 def reorder(function: Function, order: Sequence[str]) -> Function:
@@ -221,10 +223,12 @@ def _reorder(chain: list[For], order: Sequence[str]) -> Stmt:
     body = chain[-1].body
     for name in reversed(_permuted(list(by_name), order)):
         loop = by_name[name]
-        body = For(name, loop.extent, loop.kind, body)
+        # Independence was of iterations within the same ones of the loops around.
+        kind = LoopKind.SERIAL if loop.kind is LoopKind.INDEPENDENT else loop.kind
+        body = For(name, loop.extent, kind, body)
     return body
 
 
-def _require_serial(nest: NestView, loop: For) -> None:
-    if loop.kind is not LoopKind.SERIAL:
+def _require_undecided(nest: NestView, loop: For) -> None:
+    if loop.kind not in (LoopKind.SERIAL, LoopKind.INDEPENDENT):
         nest.fail(f"{loop.var} is {loop.kind} already; rearrange loops before they get a kind")

@@ -18,7 +18,15 @@ from farrier.schedule.cache_write import cache_write
 from farrier.schedule.compute_at import compute_at, compute_whole_at
 from farrier.schedule.cut import cut
 from farrier.schedule.inline import inline
-from farrier.schedule.kind_primitives import dot, group, parallel, serialize, unroll, vectorize
+from farrier.schedule.kind_primitives import (
+    dot,
+    group,
+    independent,
+    parallel,
+    serialize,
+    unroll,
+    vectorize,
+)
 from farrier.schedule.loop_primitives import fuse, reorder, split, split_evenly
 from farrier.schedule.prefetch import prefetch
 from farrier.schedule.rfactor import rfactor
@@ -32,6 +40,7 @@ PRIMITIVES: dict[str, Primitive] = {
     "fuse": fuse,
     "cut": cut,
     "reorder": reorder,
+    "independent": independent,
     "parallel": parallel,
     "serialize": serialize,
     "vectorize": vectorize,

@@ -61,6 +61,9 @@ class Schedule:
     def reorder(self, *loops: str) -> None:
         self.apply("reorder", loops)
 
+    def independent(self, loop: str) -> None:
+        self.apply("independent", loop)
+
     def parallel(self, loop: str) -> None:
         self.apply("parallel", loop)
 

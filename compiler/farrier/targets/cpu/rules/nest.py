@@ -1,13 +1,21 @@
-"""Loop nests of operators: their vector loops in vectors of the target, their parallel loops shared
-by the threads if there is enough to do.
+"""Loop nests of operators: their independent loops shared by threads, if there is enough to do, and
+their innermost loops in vectors of the target.
 
-Operators declare such loops. A loop that none declares is shared too if the dependence analysis
-proves that its iterations are independent:
+An operator writes plain loops, and marks as independent those whose iterations it alone knows to
+be. The dependence analysis proves that others are. Threads share the outermost independent loops,
+joined with those directly within while there are too few iterations for all threads; a loop that
+becomes vectors is shared in chunks:
 
-    before:  for i in serial(4096):    y[i] = x[p[i]]
-    after:   for i in parallel(4096):  y[i] = x[p[i]]
+    before:  for i in serial(4):                  after:  for f in parallel(400):
+                 for j in serial(100):                        y[f // 100, f % 100] = x[p[f % 100]]
+                     y[i, j] = x[p[j]]
 
-Loops that remain serial and scalar have a reason: the conflict that the analysis names.
+    before:  for i in serial(1048576):            after:  for i_o in parallel(256):
+                 y[i] = x[i]                                  for i_i_o in serial(512):
+                                                                  for i_i_i in vectorized(8):
+                                                                      y[…] = x[…]
+
+A nest that remains serial and scalar has a reason: the conflict that the analysis names.
 """
 
 from __future__ import annotations
@@ -17,7 +25,7 @@ from typing import assert_never
 
 import numpy as np
 
-from farrier.ir.dim import bounds, typical
+from farrier.ir.dim import Extent, bounds, ceildiv, typical
 from farrier.ir.loop import (
     Alloc,
     Block,
@@ -36,27 +44,31 @@ from farrier.ir.work import USUAL_TRIPS, USUALLY_TAKEN, statements_run
 from farrier.records import RuleId
 from farrier.schedule import Schedule
 from farrier.schedule.errors import ScheduleError
-from farrier.schedule.kind_primitives import parallel, serialize
-from farrier.schedule.nest import loops
+from farrier.schedule.kind_primitives import parallel, vectorize
+from farrier.schedule.nest import NestView, loops
 from farrier.space.machine import Machine
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
 from farrier.targets import Target
+from farrier.targets.cpu.rules.nest_vectors import UNDECIDED, vector_loops
 
-RULE = RuleId("nest", version=8)
+RULE = RuleId("nest", version=9)
 # Cycles of a statement.
 _CYCLES = 2.0
 # The vectors of one loop up to which each has code of its own.
 _UNROLLED = 8
-# An undeclared loop is shared if it takes that many times the cost of sharing it: `_CYCLES` may be
-# wrong by that factor.
-_WORTH_SHARING = 8
-# The part of a nest's statements that is worth an analysis, and makes the nest slow if it stays
-# serial and scalar.
+# A loop is shared if it takes that many times the cost of sharing it, by two threads or more.
+_WORTH_SHARING = 2
+# Iterations for each thread from which on no more loops are joined: the last ones, which not all
+# threads have, are a small part of them.
+_SHARES = 8
+# Elements of vectors that a thread takes at once: 16 KiB of f32, a part of the nearest cache.
+_CHUNK = 4096
+# The part of a nest's statements that makes the nest slow if it stays serial and scalar.
 _HOT = 0.5
 
 
 def space(function: Function, target: Target, threads: int) -> Space:
-    """Return the space of a loop function: its parallel loops are shared, or are not."""
+    """Return the space of a loop function: its independent loops are shared, or are not."""
     machine = Machine.of(target, threads)
     plan = _Plan.of(function, machine)
     knob = Knob("parallel", (0, 1) if plan.regions and threads > 1 else (0,))
@@ -65,37 +77,65 @@ def space(function: Function, target: Target, threads: int) -> Space:
         shares = columns["parallel"] > 0
         workers = np.where(shares, machine.threads, 1)
         seconds = plan.serial_s + plan.shared_s / workers
-        seconds = np.maximum(seconds, 1e-9) + machine.fork_join * plan.regions * shares
+        seconds = np.maximum(seconds, 1e-9) + machine.fork_join * plan.forks * shares
         return Estimate(seconds, {"overhead": seconds})
 
     def schedule(decisions: Decisions) -> Schedule:
-        return _schedule(function, plan, shares=bool(decisions["parallel"]))
+        return plan.schedule(shares=bool(decisions["parallel"]))
 
     nest = Space(RULE, (knob,), lambda columns: columns["parallel"] >= 0, estimate, schedule)
     nest.slow_reason = plan.reason
     return nest
 
 
+@dataclasses.dataclass(frozen=True)
+class _Region:
+    """A part of a nest that threads share: `joined` loops, outermost first, and the chunks of the
+    loop of vectors directly within, if it has any."""
+
+    joined: tuple[str, ...]
+    vectors: str | None = None
+    chunk: int = _CHUNK
+
+    def share(self, schedule: Schedule) -> None:
+        names = list(self.joined)
+        if self.vectors is not None:
+            _mark(schedule, self.vectors)
+            names.append(schedule.split(self.vectors, self.chunk)[0])
+        for name in self.joined:
+            _mark(schedule, name)
+        outermost, *others = names
+        for name in others:
+            outermost = schedule.fuse(outermost, name, f"{outermost}_{name}")
+        schedule.parallel(outermost)
+
+
 @dataclasses.dataclass
 class _Plan:
-    """The loops of a nest that threads may share: the loops that the operator declares, and the
-    `proven` ones, which take the place of declared loops of one iteration, `alone`.
-    `regions` are the times that threads begin to share a loop; work is in statements."""
+    """The schedule of a nest. `vectors` are its vector loops, `regions` what threads share.
+    `forks` are the times that threads begin to share a region; work is in statements, of the
+    nest `with_vectors`."""
 
     function: Function
     machine: Machine
-    whole: float
-    regions: float = 0.0
+    vectors: list[str]
+    with_vectors: Function
+    whole: float = 0.0
+    forks: float = 0.0
     shared: float = 0.0
-    vectors: float = 0.0
-    proven: list[str] = dataclasses.field(default_factory=list)
-    alone: list[str] = dataclasses.field(default_factory=list)
+    in_vectors: float = 0.0
+    regions: list[_Region] = dataclasses.field(default_factory=list)
     refusals: list[str] = dataclasses.field(default_factory=list)
 
     @classmethod
     def of(cls, function: Function, machine: Machine) -> _Plan:
-        plan = cls(function, machine, statements_run(function.body, machine.lanes))
-        plan._visit(function.body, 1.0)
+        vectors = vector_loops(function, machine.lanes)
+        with_vectors = function
+        for var in vectors:
+            with_vectors = vectorize(with_vectors, var)
+        plan = cls(function, machine, vectors, with_vectors)
+        plan.whole = plan._work(with_vectors.body)
+        plan._visit(with_vectors.body, 1.0)
         return plan
 
     @property
@@ -109,23 +149,35 @@ class _Plan:
     @property
     def reason(self) -> str | None:
         """The reason why most of the nest stays serial and scalar; None if it does not."""
-        if self.whole - self.shared - self.vectors <= _HOT * self.whole:
+        if self.whole - self.shared - self.in_vectors <= _HOT * self.whole:
             return None
         reason = "its loops run in order on one thread"
         return f"{reason}: {self.refusals[0]}" if self.refusals else reason
 
+    def schedule(self, *, shares: bool) -> Schedule:
+        """Return the nest with its vectors and, if threads are to share it, its regions."""
+        schedule = Schedule(self.function)
+        chunked = set()
+        for region in self.regions if shares else ():
+            region.share(schedule)
+            chunked.add(region.vectors)
+        for var in self.vectors:
+            _vectorize(schedule, f"{var}_i" if var in chunked else var, self.machine.lanes)
+        for loop in loops(schedule.function.body):
+            if loop.kind is LoopKind.INDEPENDENT:
+                schedule.serialize(loop.var)
+        return schedule
+
     def _visit(self, stmt: Stmt, times: float) -> None:
         """Count the shared work and the vectors within a statement that runs `times` times."""
         match stmt:
-            case For(_, extent, LoopKind.PARALLEL, _) if typical(extent) > 1:
-                self.regions += 1
-                self.shared += times * statements_run(stmt, self.machine.lanes)
-            case For(var, _, LoopKind.PARALLEL, body):
-                self._visit_alone(var, body, times)
-            case For(_, _, LoopKind.VECTORIZED, _):
-                self.vectors += times * statements_run(stmt, self.machine.lanes)
-            case For(_, extent, _, body):
-                if not self._is_shared(stmt, times):
+            case For(_, extent, kind, body):
+                if self._is_shared(stmt, times):
+                    self.forks += times
+                    self.shared += times * self._work(stmt)
+                elif kind is LoopKind.VECTORIZED:
+                    self.in_vectors += times * self._work(stmt)
+                else:
                     self._visit(body, times * typical(extent))
             case If(_, then, otherwise):
                 self._visit(then, times * USUALLY_TAKEN)
@@ -141,25 +193,11 @@ class _Plan:
             case _:
                 assert_never(stmt)
 
-    def _visit_alone(self, var: str, body: Stmt, times: float) -> None:
-        """Visit the body of a declared loop of one iteration, which has nothing to share: if a loop
-        within is proven independent, that one takes its place."""
-        declared, proven = self.function, len(self.proven)
-        self.function = serialize(declared, var)
-        self._visit(body, times)
-        if len(self.proven) == proven:
-            self.function = declared
-        else:
-            self.alone.append(var)
-
     def _is_shared(self, loop: For, times: float) -> bool:
-        """Have threads share an undeclared loop if it is hot, long and proven independent."""
-        work = statements_run(loop, self.machine.lanes)
-        if work * times < _HOT * self.whole or loop.kind is not LoopKind.SERIAL:
+        """Add the region that begins with a loop, if threads gain by it and it is independent."""
+        if typical(loop.extent) <= 1:
             return False
-        if any(inner.kind is LoopKind.PARALLEL for inner in loops(loop.body)):
-            return False
-        if self._seconds(work) < _WORTH_SHARING * self.machine.fork_join:
+        if self._seconds(self._work(loop)) < _WORTH_SHARING * self.machine.fork_join:
             self.refusals.append(f"{loop.var} is too short to be shared")
             return False
         try:
@@ -167,28 +205,59 @@ class _Plan:
         except ScheduleError as refusal:
             self.refusals.append(refusal.reason)
             return False
-        self.proven.append(loop.var)
-        self.regions += times
-        self.shared += work * times
+        self.regions.append(self._region(loop))
         return True
+
+    def _region(self, loop: For) -> _Region:
+        joined, trips = list[str](), 1
+        enough = _SHARES * self.machine.threads
+        while loop.kind in UNDECIDED:
+            joined.append(loop.var)
+            trips *= bounds(loop.extent)[0]
+            inner = loop.body
+            if trips >= enough or not isinstance(inner, For) or not self._is_independent(inner):
+                return _Region(tuple(joined))
+            loop = inner
+        chunk = self._chunk(loop.extent, max(trips, 1))
+        if loop.kind is LoopKind.VECTORIZED and (not joined or bounds(loop.extent)[1] > chunk):
+            return _Region(tuple(joined), loop.var, chunk)
+        return _Region(tuple(joined))
+
+    def _chunk(self, extent: Extent, trips: int) -> int:
+        """Return the elements of a vector loop that a thread takes at once: whole vectors, and few
+        enough for every thread to have some in `trips` loops."""
+        lanes, parts = self.machine.lanes, ceildiv(self.machine.threads, trips)
+        share = typical(ceildiv(extent, parts))
+        return min(_CHUNK, typical(ceildiv(max(share, 1), lanes)) * lanes)
+
+    def _is_independent(self, loop: For) -> bool:
+        if loop.kind not in (*UNDECIDED, LoopKind.VECTORIZED):
+            return False
+        try:
+            _mark(Schedule(self.function), loop.var)
+        except ScheduleError:
+            return False
+        return True
+
+    def _work(self, stmt: Stmt) -> float:
+        return statements_run(stmt, self.machine.lanes)
 
     def _seconds(self, statements: float) -> float:
         return statements * _CYCLES / self.machine.hertz
 
 
-def _schedule(function: Function, plan: _Plan, *, shares: bool) -> Schedule:
-    lanes = plan.machine.lanes
-    schedule = Schedule(function)
-    for var in plan.alone if shares else ():
-        schedule.serialize(var)
-    for loop in loops(function.body):
-        if loop.kind is LoopKind.VECTORIZED and bounds(loop.extent)[1] > lanes:
-            chunks, _ = schedule.split(loop.var, lanes)
-            extent = loop.extent
-            if isinstance(extent, int) and extent <= _UNROLLED * lanes:
-                schedule.unroll(chunks)
-        elif loop.kind is LoopKind.PARALLEL and not shares:
-            schedule.serialize(loop.var)
-        elif loop.var in plan.proven and shares:
-            schedule.parallel(loop.var)
-    return schedule
+def _mark(schedule: Schedule, name: str) -> None:
+    """Mark a loop as independent, unless the operator has done so."""
+    loop = NestView(schedule.function, "independent").loop(name)
+    if loop.kind is not LoopKind.INDEPENDENT:
+        schedule.independent(name)
+
+
+def _vectorize(schedule: Schedule, name: str, lanes: int) -> None:
+    """Make a loop vectors of the target, those of a short loop one after another."""
+    extent = schedule.extent(name)
+    schedule.vectorize(name)
+    if bounds(extent)[1] > lanes:
+        chunks, _ = schedule.split(name, lanes)
+        if isinstance(extent, int) and extent <= _UNROLLED * lanes:
+            schedule.unroll(chunks)
