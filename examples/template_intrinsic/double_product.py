@@ -12,7 +12,7 @@ from farrier.templates import Decisions, Knob, Problem, Schedule, Template, knob
 
 
 def multiply_add(lanes: int, feature: str) -> TensorIntrinsic:
-    """c[l] = c[l] + a * b[l], rounded once: what it means as loops, and its code as LLVM text."""
+    """c[l] = c[l] + a * b[l], rounded once: what it means as loops, and its code."""
     shapes = {"c": (lanes,), "a": (), "b": (lanes,)}
     c, a, b = (Buffer(name, DType.F64, shape) for name, shape in shapes.items())
     lane = (Var("l"),)

@@ -24,7 +24,16 @@ def _commands(page):
 
 @pytest.mark.parametrize(
     "module",
-    ["ir/types", "ir/expr", "ir/graph", "ir/control", "ir/tensor", "ir/loop", "partition/program"],
+    [
+        "ir/types",
+        "ir/expr",
+        "ir/graph",
+        "ir/control",
+        "ir/tensor",
+        "ir/loop",
+        "ir/instr",
+        "partition/program",
+    ],
 )
 def test_the_page_on_the_grammars_shows_each_grammar_as_its_module_does(module):
     source = (ROOT / "compiler/farrier" / f"{module}.py").read_text()

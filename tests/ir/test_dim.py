@@ -34,6 +34,7 @@ from farrier.ir.dim import (
     typical,
     upper,
 )
+from farrier.ir.instr import index
 from farrier.ir.text.extents import parse_extent
 from farrier.targets.cpu.codegen.extents import emit_extent
 
@@ -332,7 +333,7 @@ def _calls(work: Callable[[], object]) -> int:
         lambda extent: substitute(extent, dict.fromkeys(symbols((extent,)), H)),
         lambda extent: list(symbols((extent,))),
         lambda extent: upper(extent, lambda symbol: False),
-        lambda extent: emit_extent(extent, lambda symbol: symbol.name, lambda text: "%v"),
+        lambda extent: emit_extent(extent, lambda symbol: index(1), lambda *parts: index(2)),
     ],
 )
 def test_what_an_extent_holds_twice_is_visited_once(work: Callable[[Extent], object]) -> None:

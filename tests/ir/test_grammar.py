@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from farrier.ir import control, expr, graph, loop, tensor
+from farrier.ir import control, expr, graph, instr, loop, tensor
 from farrier.ir import types as ir_types
 from farrier.ir.dim import Dim
 from farrier.partition import program
 
-MODULES = [expr, graph, tensor, loop, program]
+MODULES = [expr, graph, tensor, loop, instr, program]
 # The productions that enumerate a union or an enumeration, by module.
 ALTERNATIVES = [
     (ir_types, "dtype", ir_types.DType),
@@ -25,6 +25,8 @@ ALTERNATIVES = [
     (expr, "expr", expr.Expr),
     (loop, "kind", loop.LoopKind),
     (loop, "stmt", loop.Stmt),
+    (instr, "operand", instr.Operand),
+    (instr, "effect", instr.Effect),
     (graph, "attr", graph.Attribute),
     (program, "step", program.Step),
 ]
@@ -62,7 +64,7 @@ def declared(field):
     for pattern, notation in (
         (r"tuple\[tuple\[str, (\w+)\], \.\.\.\]|Mapping\[str, (\w+)\]", "{{{}}}"),
         (r"tuple\[(.+) \| None, \.\.\.\]", "[{}?]"),
-        (r"tuple\[(.+), \.\.\.\]", "[{}]"),
+        (r"tuple\[(.+), \.\.\.\]|Sequence\[(.+)\]", "[{}]"),
         (r"(.+) \| None", "{}?"),
     ):
         match = re.fullmatch(pattern, inner)
@@ -81,7 +83,9 @@ def test_the_grammar_has_every_class_with_its_fields_in_order(module):
     classes = {
         name: value
         for name, value in vars(module).items()
-        if dataclasses.is_dataclass(value) and value.__module__ == module.__name__
+        if isinstance(value, type)
+        and dataclasses.is_dataclass(value)
+        and value.__module__ == module.__name__
     }
     written = constructors(module)
     in_notation = {cls.__name__ for (owner, _), (cls, _) in IN_NOTATION.items() if owner is module}

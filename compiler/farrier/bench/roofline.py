@@ -13,10 +13,12 @@ import numpy as np
 
 from farrier.artifact.manifest import KernelReport
 from farrier.intrinsics import Dot, dots_of
+from farrier.ir.instr import I32, Variable
 from farrier.targets import Target
 from farrier.targets.cpu.codegen import compile_text, link, support_object
 from farrier.targets.cpu.codegen.builder import Builder
-from farrier.targets.cpu.codegen.text import type_of
+from farrier.targets.cpu.codegen.llvm_text import lines_of, operand_text, type_text
+from farrier.targets.cpu.codegen.values import type_of
 from farrier_device.memory import aligned_buffer, pointers
 from farrier_device.native import Library, Pool
 
@@ -105,15 +107,17 @@ def _dots(name: str, dot: Dot, target: Target) -> str:
     """sum = sum + dot product of operand and sum, likewise: a product of what does not change would
     leave the loop."""
     lanes = _lanes(dot, target)
-    kind, declared = type_of(dot.total, lanes), set[str]()
-    builder = Builder(declared)
+    type_, declared, builder = type_of(dot.total, lanes), set[str](), Builder()
+    kind, operand = type_text(type_), Variable(I32.of(lanes), "operand")
+    names = []
     for i in range(_SUMS):
-        factor = builder.pure(f"bitcast {kind} %sum{i} to <{lanes} x i32>")
-        total = dot.emit(builder, lanes, f"%sum{i}", "%operand", factor)
-        builder.put(f"%next{i} = bitcast {kind} {total} to {kind}")
+        sums = Variable(type_, f"sum{i}")
+        total = dot.emit(builder, lanes, sums, operand, builder.bitcast(sums, operand.type))
+        names.append(f"  %next{i} = bitcast {kind} {operand_text(total)} to {kind}")
+    step = [*lines_of(builder.body, declared), *names]
     before = [f"  %operand = load <{lanes} x i32>, ptr %stream"]
     adds = "fadd" if dot.total.is_float else "add"
-    kernel = _kernel(name, kind, _SUMS, _ROUNDS, before, [builder.text()], adds)
+    kernel = _kernel(name, kind, _SUMS, _ROUNDS, before, step, adds)
     return "\n".join([kernel, *sorted(declared), ""])
 
 

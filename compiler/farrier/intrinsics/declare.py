@@ -20,39 +20,90 @@ from farrier.ir.addresses import flatten
 from farrier.ir.affine import Linear, Simplifier
 from farrier.ir.dim import Extent, number
 from farrier.ir.expr import Buffer, Expr, Load, Var
+from farrier.ir.instr import Operand, Operation, Type
 from farrier.ir.loop import For, Function, Intrinsic, Stmt, Tile
 from farrier.ir.substitute import Indices, Substitution, variables
 from farrier.ir.types import Layout
 from farrier.ir.walk import walk
 
+# An operand, or (type, value) as LLVM writes the type; the value may then be an integer as text, or
+# "zeroinitializer".
+Argument: TypeAlias = Operand | tuple[str, Operand | str]
+
 
 class Writer(Protocol):
     """What an emitter writes to: the function that code generation is making."""
 
-    def call(self, name: str, result: str, *arguments: tuple[str, str], flags: str = "") -> str:
-        """Call the LLVM intrinsic `name` on arguments (type, value); give the result's value."""
+    def call(self, name: str, result: Type | str, *arguments: Argument, flags: str = "") -> Operand:
+        """Call the LLVM intrinsic `name` and return its result."""
         ...
 
-    def pure(self, instruction: str) -> str:
-        """The value of an LLVM instruction that depends on its operands alone."""
+    def effect(self, name: str, result: Type | str, *arguments: Argument) -> Operand:
+        """As `call`, for one that is not the same wherever it stands."""
         ...
 
-    def emit(self, instruction: str) -> str:
-        """As `pure`, for an instruction that reads memory: made wherever it is asked for."""
+    def assembly(self, text: str, constraints: str, result: Type) -> Operand:
+        """Write a line of assembly without operands, of which LLVM knows the constraints alone."""
         ...
 
-    def put(self, line: str) -> None:
-        """Write an instruction without a result."""
+    def op(self, operation: Operation, left: Operand, right: Operand) -> Operand:
+        """Return the arithmetic of two operands of one type."""
         ...
 
-    def effect(self, name: str, result: str, *arguments: tuple[str, str]) -> str:
-        """As `call`, for one that is not the same wherever it stands; "" where `result` is void."""
+    def icmp(self, order: str, left: Operand, right: Operand) -> Operand:
+        """Return the comparison of integers in an order such as "slt"."""
+        ...
+
+    def choose(self, condition: Operand, then: Operand, otherwise: Operand) -> Operand:
+        """Return `then` where the condition holds, lane by lane."""
+        ...
+
+    def convert(self, operation: Operation, x: Operand, to: Type) -> Operand:
+        """Return `x` as another type."""
+        ...
+
+    def bitcast(self, x: Operand, to: Type) -> Operand:
+        """Return the bits of `x` as another type."""
+        ...
+
+    def extract(self, x: Operand, lane: int) -> Operand:
+        """Return one lane."""
+        ...
+
+    def insert(self, x: Operand, element: Operand, lane: int) -> Operand:
+        """Return a vector with another lane."""
+        ...
+
+    def shuffle(self, x: Operand, other: Operand | None, order: Sequence[int]) -> Operand:
+        """Return lanes of two vectors, or of one, in an order."""
+        ...
+
+    def part(self, x: Operand, number: int) -> Operand:
+        """Return a part of an array."""
+        ...
+
+    def with_part(self, x: Operand, part: Operand, number: int) -> Operand:
+        """Return an array with another part."""
+        ...
+
+    def offset(self, pointer: Operand, nbytes: Operand | int) -> Operand:
+        """Return the address some bytes behind a pointer."""
+        ...
+
+    def load(
+        self, type_: Type, pointer: Operand, alignment: int, *, is_constant: bool = False
+    ) -> Operand:
+        """Return what lies at an address now, or always if it is a constant of the module."""
+        ...
+
+    def store(self, value: Operand, pointer: Operand, alignment: int | None) -> None:
+        """Write a value to memory."""
         ...
 
 
 # (writer, operand values) -> the output's new value. Operands stand in the order of the parameters,
-# as LLVM values; a scalar tile comes with its value in every lane of the widest vector.
-Emit: TypeAlias = Callable[[Writer, Sequence[str]], str]
+# as operands; a scalar tile comes with its value in every lane of the widest vector.
+Emit: TypeAlias = Callable[[Writer, Sequence[Operand]], Operand]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -60,9 +111,9 @@ class RowRegisters:
     """Registers that hold a tile of rows each. `load` and `store` take its count of rows, the bytes
     of one, the address of the first and the bytes from each to the next."""
 
-    type: str  # LLVM's
-    load: Callable[[Writer, int, int, str, str], str]
-    store: Callable[[Writer, int, int, str, str, str], None]  # the value last
+    type: Type
+    load: Callable[[Writer, int, int, Operand, Operand], Operand]
+    store: Callable[[Writer, int, int, Operand, Operand, Operand], None]  # the value last
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -15,11 +15,12 @@ from typing import TypeAlias
 
 from farrier.intrinsics.declare import Writer
 from farrier.ir.expr import Binary, BinaryOp, Cast, Expr, Load
+from farrier.ir.instr import Operand
 from farrier.ir.loop import Store
 from farrier.ir.types import DType
 
 # (writer, lanes, total, a, b) -> the new total. `a` and `b` hold one group a lane, as i32.
-EmitDot: TypeAlias = Callable[[Writer, int, str, str, str], str]
+EmitDot: TypeAlias = Callable[[Writer, int, Operand, Operand, Operand], Operand]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from farrier.intrinsics.declare import Writer
+from farrier.ir.instr import Operand
 
 # (writer, table, indices) -> the entries. `table` points to 256 bytes, aligned to 64; the indices
 # and the entries are vectors of `TableLookup.lanes` i8.
-EmitLookup: TypeAlias = Callable[[Writer, str, str], str]
+EmitLookup: TypeAlias = Callable[[Writer, Operand, Operand], Operand]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -16,13 +16,14 @@ from typing import TypeAlias
 from farrier.intrinsics.declare import Emit, RowRegisters, TensorIntrinsic, Writer
 from farrier.ir.dim import number
 from farrier.ir.expr import Binary, BinaryOp, Buffer, Cast, Const, Expr, Load, Var
+from farrier.ir.instr import Operand
 from farrier.ir.loop import For, Function, LoopKind, Stmt, Store
 from farrier.ir.types import DType, Layout, PhysicalDim
 
 # (writer, rows) -> a tile of zeros.
-EmitZero: TypeAlias = Callable[[Writer, int], str]
+EmitZero: TypeAlias = Callable[[Writer, int], Operand]
 # (writer, rows, depth, totals, a, b) -> the new totals.
-EmitProduct: TypeAlias = Callable[[Writer, int, int, str, str, str], str]
+EmitProduct: TypeAlias = Callable[[Writer, int, int, Operand, Operand, Operand], Operand]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ def _zero(product: TileProduct, rows: int) -> TensorIntrinsic:
     c = Buffer("c", product.total, (rows, product.lanes))
     zero = Const(0.0 if product.total.is_float else 0, product.total)
 
-    def emit(writer: Writer, operands: Sequence[str]) -> str:
+    def emit(writer: Writer, operands: Sequence[Operand]) -> Operand:
         return product.zero(writer, rows)
 
     return _intrinsic(product, product.zero_name(rows), (c,), zero, emit)
@@ -98,7 +99,7 @@ def _product(product: TileProduct, rows: int, depth: int) -> TensorIntrinsic:
     factors = (Cast(total, Load(a, (Var("m"), k))), Cast(total, Load(b, (k, Var("n")))))
     value = Binary(BinaryOp.ADD, Load(c, point), Binary(BinaryOp.MUL, *factors))
 
-    def emit(writer: Writer, operands: Sequence[str]) -> str:
+    def emit(writer: Writer, operands: Sequence[Operand]) -> Operand:
         totals, left, right = operands
         return product.product(writer, rows, depth, totals, left, right)
 

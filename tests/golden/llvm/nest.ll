@@ -3,13 +3,13 @@ entry:
   %v1 = load ptr, ptr %args, align 8
   %v2 = getelementptr i8, ptr %args, i64 8
   %v3 = load ptr, ptr %v2, align 8
-  %ctx4 = alloca [64 x i8], align 64
+  %v4 = alloca [64 x i8], align 64 ; nest.body0
   %v7 = load ptr, ptr %pool, align 8
-  %v5 = getelementptr i8, ptr %ctx4, i64 0
+  %v5 = getelementptr i8, ptr %v4, i64 0
   store ptr %v1, ptr %v5
-  %v6 = getelementptr i8, ptr %ctx4, i64 8
+  %v6 = getelementptr i8, ptr %v4, i64 8
   store ptr %v3, ptr %v6
-  call void %v7(ptr %pool, ptr @nest.body0, ptr %ctx4, i64 2)
+  call void %v7(ptr %pool, ptr @nest.body0, ptr %v4, i64 2)
   ret i32 0
 }
 define internal void @nest.body0(ptr %ctx, i64 %begin, i64 %end, i64 %worker) nounwind "min-legal-vector-width"="256" "no-builtins" {
@@ -21,7 +21,7 @@ entry:
   %v26 = load ptr, ptr %v25
   br label %loop1
 loop1:
-  %i.p.3 = phi i64 [ %begin, %entry ], [ %v80, %done13 ]
+  %i.p.3 = phi i64 [ %begin, %entry ], [ %v80, %done2 ]
   %v18 = mul i64 %i.p.3, 256
   %v19 = getelementptr i8, ptr %v17, i64 %v18
   %v27 = getelementptr i8, ptr %v26, i64 %v18
@@ -40,9 +40,9 @@ loop1:
   store <8 x float> splat (float 0x0000000000000000), ptr %v10, align 4
   %v11 = getelementptr i8, ptr %v4, i64 224
   store <8 x float> splat (float 0x0000000000000000), ptr %v11, align 4
-  br label %loop12
-loop12:
-  %i.i.14 = phi i64 [ 0, %loop1 ], [ %v78, %loop12 ]
+  br label %loop2
+loop2:
+  %i.i.14 = phi i64 [ 0, %loop1 ], [ %v78, %loop2 ]
   %v20 = mul i64 %i.i.14, 512
   %v21 = getelementptr i8, ptr %v19, i64 %v20
   %v28 = getelementptr i8, ptr %v27, i64 %v20
@@ -117,11 +117,11 @@ loop12:
   store <8 x float> %v76, ptr %v77, align 4
   %v78 = add nuw nsw i64 %i.i.14, 1
   %v79 = icmp slt i64 %v78, 3
-  br i1 %v79, label %loop12, label %done13
-done13:
+  br i1 %v79, label %loop2, label %done2
+done2:
   %v80 = add nuw nsw i64 %i.p.3, 1
   %v81 = icmp slt i64 %v80, %end
-  br i1 %v81, label %loop1, label %done2
-done2:
+  br i1 %v81, label %loop1, label %done1
+done1:
   ret void
 }

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from farrier.intrinsics.declare import RowRegisters, Writer
 from farrier.intrinsics.dot import Dot, EmitDot
 from farrier.intrinsics.tile_product import TileProduct, declared
+from farrier.ir import instr
+from farrier.ir.instr import BF16, F16, F32, I8, I32, I64, Operand, Type, array_of
 from farrier.ir.types import DType
 
 
@@ -15,26 +17,22 @@ def _bytes(instruction: str) -> EmitDot:
     takes one lane of a register for a factor that is the same in every lane: of USDOT the u8
     (SUDOT), of the others, whose factors may be exchanged, the second."""
 
-    def emit(writer: Writer, lanes: int, total: str, a: str, b: str) -> str:
-        sums, groups = f"<{lanes} x i32>", f"<{4 * lanes} x i8>"
-        left, right = (
-            writer.pure(f"bitcast <{lanes} x i32> {side} to {groups}") for side in (a, b)
-        )
+    def emit(writer: Writer, lanes: int, total: Operand, a: Operand, b: Operand) -> Operand:
+        left, right = (writer.bitcast(side, I8.of(4 * lanes)) for side in (a, b))
         factors = (left, right) if instruction == "usdot" else (right, left)
         name = f"llvm.aarch64.neon.{instruction}.v{lanes}i32.v{4 * lanes}i8"
-        return writer.call(name, sums, (sums, total), *((groups, factor) for factor in factors))
+        return writer.call(name, total.type, total, *factors)
 
     return emit
 
 
-def _pairs_of_bf16(writer: Writer, lanes: int, total: str, a: str, b: str) -> str:
+def _pairs_of_bf16(writer: Writer, lanes: int, total: Operand, a: Operand, b: Operand) -> Operand:
     """A BFDOT. Its sums are rounded to odd and its denormals are zeros, but on processors with
     FEAT_EBF16 that are told otherwise: a sum may differ from one of f32 by an f32's rounding for
     each pair, which is far below that of bf16 operands."""
-    sums, pairs = f"<{lanes} x float>", f"<{2 * lanes} x bfloat>"
-    left, right = (writer.pure(f"bitcast <{lanes} x i32> {side} to {pairs}") for side in (a, b))
+    left, right = (writer.bitcast(side, BF16.of(2 * lanes)) for side in (a, b))
     name = f"llvm.aarch64.neon.bfdot.v{lanes}f32.v{2 * lanes}bf16"
-    return writer.call(name, sums, (sums, total), (pairs, left), (pairs, right))
+    return writer.call(name, total.type, total, left, right)
 
 
 def _dot_of_bytes(left: DType, right: DType, feature: str, instruction: str) -> Dot:
@@ -68,75 +66,67 @@ DOTS = (
 
 
 ROW_BYTES = 8  # of a tile that one instruction multiplies
-_PAIR = "<2 x i64>"  # a register: two rows
-_PAIRS = "<4 x i64>"  # two registers, as long rows of points lie, or as two tiles of lanes do
+_PAIR = I64.of(2)  # A register: two rows. Two registers are four, as long rows of points lie.
 
 
-def _load_rows(writer: Writer, rows: int, row_bytes: int, pointer: str, pitch: str) -> str:
+def _load_rows(
+    writer: Writer, rows: int, row_bytes: int, pointer: Operand, pitch: Operand
+) -> Operand:
     """Two short rows are a register; rows of 16 bytes are one each."""
     at = [pointer]
     if rows > 1:
-        at.append(writer.pure(f"getelementptr i8, ptr {pointer}, i64 {pitch}"))
+        at.append(writer.offset(pointer, pitch))
     if row_bytes == ROW_BYTES:
-        return _joined(writer, [writer.emit(f"load i64, ptr {row}, align 1") for row in at])
-    first, *rest = (writer.emit(f"load {_PAIR}, ptr {row}, align 1") for row in at)
-    if not rest:
-        return first
-    return writer.pure(f"shufflevector {_PAIR} {first}, {_PAIR} {rest[0]}, {_lanes(0, 1, 2, 3)}")
+        return _joined(writer, [writer.load(I64, row, 1) for row in at])
+    first, *rest = (writer.load(_PAIR, row, 1) for row in at)
+    return writer.shuffle(first, rest[0], range(4)) if rest else first
 
 
-def _joined(writer: Writer, rows: Sequence[str]) -> str:
-    tile = "poison"
+def _joined(writer: Writer, rows: Sequence[Operand]) -> Operand:
+    tile: Operand = instr.poison(_PAIR)
     for place, row in enumerate(rows):
-        tile = writer.pure(f"insertelement {_PAIR} {tile}, i64 {row}, i64 {place}")
+        tile = writer.insert(tile, row, place)
     return tile
 
 
-def _lanes(*numbers: int) -> str:
-    return f"<{len(numbers)} x i32> <{', '.join(f'i32 {number}' for number in numbers)}>"
-
-
-def _taken(writer: Writer, pairs: str, *numbers: int) -> str:
-    """Two rows of two registers, as one."""
-    return writer.pure(f"shufflevector {_PAIRS} {pairs}, {_PAIRS} poison, {_lanes(*numbers)}")
-
-
 def _store_rows(
-    writer: Writer, rows: int, row_bytes: int, pointer: str, pitch: str, value: str
+    writer: Writer, rows: int, row_bytes: int, pointer: Operand, pitch: Operand, value: Operand
 ) -> None:
     at = pointer
     for row in range(rows):
         if row:
-            at = writer.pure(f"getelementptr i8, ptr {pointer}, i64 {pitch}")
-        part = writer.pure(f"extractelement {_PAIR} {value}, i64 {row}")
-        writer.put(f"store i64 {part}, ptr {at}, align 4")
+            at = writer.offset(pointer, pitch)
+        writer.store(writer.extract(value, row), at, 4)
 
 
 _MATRIX = RowRegisters(_PAIR, _load_rows, _store_rows)
 
 
 def _matrix_product(
-    left: DType, right: DType, total: DType, instruction: str, operands: str, feature: str
+    left: DType, right: DType, total: DType, instruction: str, operands: Type, feature: str
 ) -> TileProduct:
     """One instruction for 2 × 2 totals of 32 bits and rows of 8 bytes, whose LLVM type is
     `operands`, or two for rows of 16. Its sums are those of the dot product of such operands."""
-    totals = "<4 x float>" if total.is_float else "<4 x i32>"
+    totals = F32.of(4) if total.is_float else I32.of(4)
     name = f"llvm.aarch64.neon.{instruction}" + ("" if total.is_float else ".v4i32.v16i8")
     neighbours = ROW_BYTES // left.nbytes
 
-    def add(writer: Writer, *tiles: str) -> str:
+    def add(writer: Writer, *tiles: Operand) -> Operand:
         typed = [
-            (kind, writer.pure(f"bitcast {_PAIR} {tile} to {kind}"))
+            writer.bitcast(tile, kind)
             for kind, tile in zip((totals, operands, operands), tiles, strict=True)
         ]
-        return writer.pure(f"bitcast {totals} {writer.call(name, totals, *typed)} to {_PAIR}")
+        return writer.bitcast(writer.call(name, totals, *typed), _PAIR)
 
-    def emit(writer: Writer, rows: int, depth: int, total: str, a: str, b: str) -> str:
+    def emit(
+        writer: Writer, rows: int, depth: int, total: Operand, a: Operand, b: Operand
+    ) -> Operand:
         if depth == neighbours:
             return add(writer, total, a, b)
         for half in (0, 1):  # of each row of a, and the tiles of b one after the other
-            left = _taken(writer, a, half, half + 2)
-            total = add(writer, total, left, _taken(writer, b, 2 * half, 2 * half + 1))
+            left = writer.shuffle(a, None, (half, half + 2))
+            right = writer.shuffle(b, None, (2 * half, 2 * half + 1))
+            total = add(writer, total, left, right)
         return total
 
     return TileProduct(
@@ -151,89 +141,82 @@ def _matrix_product(
         group=neighbours,
         features=frozenset({feature}),
         registers=lambda rows: _MATRIX,
-        zero=lambda writer, rows: "zeroinitializer",
+        zero=lambda writer, rows: instr.zero(_PAIR),
         product=emit,
     )
 
 
 MATRIX_PRODUCTS = (
-    _matrix_product(DType.U8, DType.I8, DType.I32, "usmmla", "<16 x i8>", "i8mm"),
-    _matrix_product(DType.I8, DType.I8, DType.I32, "smmla", "<16 x i8>", "i8mm"),
-    _matrix_product(DType.BF16, DType.BF16, DType.F32, "bfmmla", "<8 x bfloat>", "bf16"),
+    _matrix_product(DType.U8, DType.I8, DType.I32, "usmmla", I8.of(16), "i8mm"),
+    _matrix_product(DType.I8, DType.I8, DType.I32, "smmla", I8.of(16), "i8mm"),
+    _matrix_product(DType.BF16, DType.BF16, DType.F32, "bfmmla", BF16.of(8), "bf16"),
 )
 
 
 REGISTER_BYTES = 16
-_HALVES = "<8 x half>"
+_HALVES = F16.of(8)
 
 
-def _pieces(count: int) -> str:
-    return f"[{count} x {_PAIR}]"
-
-
-def _load_pieces(writer: Writer, rows: int, row_bytes: int, pointer: str, pitch: str) -> str:
+def _load_pieces(
+    writer: Writer, rows: int, row_bytes: int, pointer: Operand, pitch: Operand
+) -> Operand:
     """Rows of whole registers, one after the other."""
-    count = rows * (row_bytes // REGISTER_BYTES)
-    tile, kind = "poison", _pieces(count)
+    tile: Operand = instr.poison(array_of(_PAIR, rows * (row_bytes // REGISTER_BYTES)))
     for place, at in enumerate(_places(writer, rows, row_bytes, pointer, pitch)):
-        loaded = writer.emit(f"load {_PAIR}, ptr {at}, align 2")
-        tile = writer.pure(f"insertvalue {kind} {tile}, {_PAIR} {loaded}, {place}")
+        tile = writer.with_part(tile, writer.load(_PAIR, at, 2), place)
     return tile
 
 
 def _store_pieces(
-    writer: Writer, rows: int, row_bytes: int, pointer: str, pitch: str, value: str
+    writer: Writer, rows: int, row_bytes: int, pointer: Operand, pitch: Operand, value: Operand
 ) -> None:
-    kind = _pieces(rows * (row_bytes // REGISTER_BYTES))
     for place, at in enumerate(_places(writer, rows, row_bytes, pointer, pitch)):
-        piece = writer.pure(f"extractvalue {kind} {value}, {place}")
-        writer.put(f"store {_PAIR} {piece}, ptr {at}, align 4")
+        writer.store(writer.part(value, place), at, 4)
 
 
-def _places(writer: Writer, rows: int, row_bytes: int, pointer: str, pitch: str) -> Iterator[str]:
+def _places(
+    writer: Writer, rows: int, row_bytes: int, pointer: Operand, pitch: Operand
+) -> Iterator[Operand]:
     """The address of each register of each row."""
     row = pointer
     for number in range(rows):
         if number:
-            row = writer.pure(f"getelementptr i8, ptr {row}, i64 {pitch}")
+            row = writer.offset(row, pitch)
         yield row
         for offset in range(REGISTER_BYTES, row_bytes, REGISTER_BYTES):
-            yield writer.pure(f"getelementptr i8, ptr {row}, i64 {offset}")
+            yield writer.offset(row, offset)
 
 
-def _add_halves(writer: Writer, rows: int, depth: int, total: str, a: str, b: str) -> str:
+def _add_halves(
+    writer: Writer, rows: int, depth: int, total: Operand, a: Operand, b: Operand
+) -> Operand:
     """Sums of `depth` products in half precision, added to totals of f32. The sums of all rows go
     side by side, as each waits for its last product."""
     lanes, registers = _HALF_LANES, depth // _HALF_LANES
 
-    def halves(tile: str, count: int, place: int) -> str:
-        piece = writer.pure(f"extractvalue {_pieces(count)} {tile}, {place}")
-        return writer.pure(f"bitcast {_PAIR} {piece} to {_HALVES}")
+    def halves(tile: Operand, place: int) -> Operand:
+        return writer.bitcast(writer.part(tile, place), _HALVES)
 
-    sums: list[str] = []
+    sums: list[Operand] = []
     for k in range(depth):
-        weights = halves(b, depth, k)
+        weights = halves(b, k)
         for row in range(rows):
-            points = halves(a, rows * registers, row * registers + k // lanes)
-            lane = _lanes(*(k % lanes,) * lanes)
-            point = writer.pure(f"shufflevector {_HALVES} {points}, {_HALVES} poison, {lane}")
+            points = halves(a, row * registers + k // lanes)
+            point = writer.shuffle(points, None, (k % lanes,) * lanes)
             if k == 0:
-                sums.append(writer.pure(f"fmul {_HALVES} {weights}, {point}"))
+                sums.append(writer.op(instr.FMUL, weights, point))
             else:
-                typed = [(_HALVES, factor) for factor in (weights, point, sums[row])]
-                sums[row] = writer.call("llvm.fma.v8f16", _HALVES, *typed)
-    made, kind = "poison", _pieces(2 * rows)
+                factors = weights, point, sums[row]
+                sums[row] = writer.call("llvm.fma.v8f16", _HALVES, *factors)
+    totals: Operand = instr.poison(total.type)
     for place in range(2 * rows):
         row, first = place // 2, place % 2 * 4
-        part = _lanes(*range(first, first + 4))
-        short = writer.pure(f"shufflevector {_HALVES} {sums[row]}, {_HALVES} poison, {part}")
-        wide = writer.pure(f"fpext <4 x half> {short} to <4 x float>")
-        piece = writer.pure(f"extractvalue {kind} {total}, {place}")
-        before = writer.pure(f"bitcast {_PAIR} {piece} to <4 x float>")
-        added = writer.pure(f"fadd <4 x float> {before}, {wide}")
-        after = writer.pure(f"bitcast <4 x float> {added} to {_PAIR}")
-        made = writer.pure(f"insertvalue {kind} {made}, {_PAIR} {after}, {place}")
-    return made
+        short = writer.shuffle(sums[row], None, range(first, first + 4))
+        wide = writer.convert(instr.FPEXT, short, F32.of(4))
+        before = writer.bitcast(writer.part(total, place), F32.of(4))
+        after = writer.bitcast(writer.op(instr.FADD, before, wide), _PAIR)
+        totals = writer.with_part(totals, after, place)
+    return totals
 
 
 _HALF_LANES = 8
@@ -248,8 +231,8 @@ HALF_PRODUCT = TileProduct(
     depths=(32, 16, 8),
     group=1,
     features=frozenset({"asimdhp"}),
-    registers=lambda rows: RowRegisters(_pieces(2 * rows), _load_pieces, _store_pieces),
-    zero=lambda writer, rows: "zeroinitializer",
+    registers=lambda rows: RowRegisters(array_of(_PAIR, 2 * rows), _load_pieces, _store_pieces),
+    zero=lambda writer, rows: instr.zero(array_of(_PAIR, 2 * rows)),
     product=_add_halves,
 )
 INTRINSICS = declared((*MATRIX_PRODUCTS, HALF_PRODUCT))

@@ -1,7 +1,8 @@
-"""One LLVM function as text under construction.
+"""One function of instructions under construction.
 
-Text is appended to a tree of lists, so that lines can still be placed earlier: each loop is a
-`LoopScope` whose `head`, right at the start of its body, takes what depends on nothing further in.
+Instructions are appended to a tree of lists, so that they can still be placed earlier: each loop is
+a `LoopScope` whose `head`, right at the start of its body, takes what depends on nothing further
+in.
 No pass will hoist anything later, so everything is put where it belongs when it is made.
 """
 
@@ -9,46 +10,59 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
-from typing import TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
 
+from farrier.intrinsics.declare import Argument
+from farrier.ir import instr
 from farrier.ir.dim import Extent
+from farrier.ir.instr import (
+    I1,
+    PTR,
+    Instruction,
+    Operand,
+    Operation,
+    Statement,
+    Type,
+    Variable,
+)
 from farrier.ir.types import DType
-from farrier.targets.cpu.codegen.text import Value, literal, suffix, type_of, vector
-from farrier.targets.cpu.codegen.vector_pairs import paired
-
-Lines: TypeAlias = list["str | Lines"]
+from farrier.targets.cpu.codegen.llvm_text import operand_of, type_named
+from farrier.targets.cpu.codegen.values import Value, literal
 
 HERE = 1 << 30  # a depth that no scope has: the current position
+
+# Equal instructions are one: operation, type, operands, attribute.
+_Key: TypeAlias = tuple[Operation, Type, tuple[Operand, ...], Any]
 
 
 class LoopScope:
     """The body of a loop, or of the whole function (depth 0).
 
-    `known` remembers what the head holds by instruction, `atoms` by index expression. `stepped`
-    are pointers that move on with each iteration of the loop over `variable` ("": there are none),
-    by where they begin and by how much they move.
+    `known` remembers what the head holds by its contents, `atoms` by index expression. `stepped`
+    are pointers that move on with each iteration of the loop over `variable` (None: there are
+    none), by where they begin and by how much they move.
     """
 
     __slots__ = ("atoms", "head", "known", "stepped", "variable")
 
-    def __init__(self, variable: str = "") -> None:
+    def __init__(self, variable: Variable | None = None) -> None:
         self.variable = variable
-        self.stepped: dict[tuple[str, Extent], str] = {}
-        self.head: Lines = []
-        self.known: dict[str, str] = {}
+        self.stepped: dict[tuple[Operand, Extent], Variable] = {}
+        self.head: list[Statement] = []
+        self.known: dict[_Key, Instruction] = {}
         self.atoms: dict[tuple[int, ...], Value] = {}
 
 
-Scale: TypeAlias = Callable[["Builder", str, str, str, int, str], str]
+Scale: TypeAlias = Callable[["Builder", Operand, Operand, Operand], Operand]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Instructions:
     """What a machine can do that LLVM does not find by itself, or not every machine can.
 
-    `scale(b, type, x, exponent, lanes, mask)` multiplies f32 vectors of `scale_bits` bits by powers
-    of two with one instruction, 0 where no bit of `mask`, an integer, is set. `fuses` says whether
+    `scale(b, x, exponent, mask)` multiplies f32 vectors of `scale_bits` bits by powers of two with
+    one instruction, 0 where no bit of `mask`, an i16, is set. `fuses` says whether
     one instruction multiplies and adds floats, rounding once, `rounds_bf16`
     whether one instruction rounds f32 to bf16, `converts_f16` whether there are instructions
     between f32 and f16, `keeps_nan` whether there are a minimum and a maximum that are NaN where an
@@ -72,58 +86,106 @@ class Instructions:
 class Builder:
     """Appends instructions; equal pure instructions of a basic block are one.
 
-    `in_memory` remembers what narrow floats are in memory, by their text and dtype.
+    `in_memory` remembers what narrow floats are in memory, by their value and dtype.
     """
 
-    def __init__(
-        self,
-        declarations: set[str],
-        instructions: Instructions = Instructions(),
-    ) -> None:
-        self.declarations = declarations
+    def __init__(self, instructions: Instructions = Instructions()) -> None:
         self.instructions = instructions
-        self.in_memory: dict[tuple[str, DType], str] = {}
+        self.in_memory: dict[tuple[Operand, DType], Operand] = {}
         self.scopes = [LoopScope()]
-        self.lines: Lines = []
-        self.root = self.lines
-        self.block = "entry"
-        self._known: dict[str, str] = {}
-        self._heads: dict[tuple[str, str], str] = {}  # of calls, by intrinsic and type
+        self.body: list[Statement] = [self.scopes[0].head]
+        self._known: dict[_Key, Instruction] = {}
         self._count = 0
 
-    def fresh(self, prefix: str = "v") -> str:
-        """A name that nothing has yet, without sigil."""
+    def fresh(self) -> int:
+        """Return a number that nothing has yet."""
         self._count += 1
-        return f"{prefix}{self._count}"
+        return self._count
 
-    def emit(self, instruction: str) -> str:
-        """Append an instruction that has a result; return the result's name."""
+    def variable(self, type_: Type, prefix: str) -> Variable:
+        """Return a variable with a name that nothing has yet."""
         self._count += 1
-        name = f"%v{self._count}"
-        self.lines.append(f"  {name} = {instruction}")
-        return name
+        return Variable(type_, f"{prefix}{self._count}")
 
-    def pure(self, instruction: str) -> str:
-        """As `emit`, for an instruction whose result depends on its text alone."""
-        name = self._known.get(instruction)
-        if name is None:
-            name = self._known[instruction] = self.emit(instruction)
-        return name
+    # -- instructions of any kind
 
-    def put(self, line: str) -> None:
+    def emit(
+        self,
+        operation: Operation,
+        type_: Type,
+        operands: tuple[Operand, ...],
+        attribute: Any = None,
+    ) -> Operand:
+        """Append an instruction."""
+        self._count += 1
+        instruction = Instruction(operation, type_, operands, attribute, self._count)
+        self.body.append(instruction)
+        return instruction
+
+    def pure(
+        self,
+        operation: Operation,
+        type_: Type,
+        operands: tuple[Operand, ...],
+        attribute: Any = None,
+    ) -> Operand:
+        """Return an instruction whose result depends on its operands alone: an equal one of this
+        basic block, or a new one."""
+        key = (operation, type_, operands, attribute)
+        equal = self._known.get(key)
+        if equal is None:
+            self._count += 1
+            equal = Instruction(operation, type_, operands, attribute, self._count)
+            self._known[key] = equal
+            self.body.append(equal)
+        return equal
+
+    def hoisted(
+        self,
+        depth: int,
+        operation: Operation,
+        type_: Type,
+        operands: tuple[Operand, ...],
+        attribute: Any = None,
+    ) -> Operand:
+        """Return a pure instruction in the head of the scope at `depth`."""
+        if depth == HERE:
+            return self.pure(operation, type_, operands, attribute)
+        scope = self.scopes[depth]
+        key = (operation, type_, operands, attribute)
+        equal = scope.known.get(key)
+        if equal is None:
+            self._count += 1
+            equal = Instruction(operation, type_, operands, attribute, self._count)
+            scope.known[key] = equal
+            scope.head.append(equal)
+        return equal
+
+    def put(
+        self, operation: Operation, operands: tuple[Operand, ...], attribute: Any = None
+    ) -> Operand:
         """Append an instruction without a result."""
-        self.lines.append(f"  {line}")
+        instruction = Instruction(operation, instr.VOID, operands, attribute, 0)
+        self.body.append(instruction)
+        return instruction
 
-    def start_block(self, label: str) -> None:
-        self.lines.append(f"{label}:")
-        self.block = label
-        self._known = {}
+    # -- bodies
 
-    def open_scope(self, variable: str = "") -> LoopScope:
-        """A scope whose head is here; of the loop over `variable`, whose pointers may be stepped,
-        or ""."""
+    @contextlib.contextmanager
+    def nested(self) -> Iterator[list[Statement]]:
+        """Within it, instructions go to a new body; each end of it is one of a basic block."""
+        outer = self.body
+        self.body, self._known = [], {}
+        try:
+            yield self.body
+        finally:
+            self.body, self._known = outer, {}
+
+    def open_scope(self, variable: Variable | None = None) -> LoopScope:
+        """Return a scope whose head is here: that of the loop over `variable`, whose pointers may
+        be stepped, where there is one."""
         scope = LoopScope(variable)
-        self.lines.append(scope.head)
+        self.body.append(scope.head)
         self.scopes.append(scope)
         return scope
 
@@ -133,52 +195,115 @@ class Builder:
     @contextlib.contextmanager
     def at_head(self, depth: int) -> Iterator[None]:
         """Within it, scalar instructions go to the head of the scope at `depth`."""
-        lines, known = self.lines, self._known
+        body, known = self.body, self._known
         scope = self.scopes[depth]
-        self.lines, self._known = scope.head, scope.known
+        self.body, self._known = scope.head, scope.known
         try:
             yield
         finally:
-            self.lines, self._known = lines, known
+            self.body, self._known = body, known
 
-    def hoisted(self, depth: int, instruction: str) -> str:
-        """The result of `instruction`, made once in the head of the scope at `depth`."""
-        if depth == HERE:
-            return self.pure(instruction)
-        scope = self.scopes[depth]
-        name = scope.known.get(instruction)
-        if name is None:
-            self._count += 1
-            name = scope.known[instruction] = f"%v{self._count}"
-            scope.head.append(f"  {name} = {instruction}")
-        return name
+    # -- constructors
 
-    def call(self, name: str, result: str, *arguments: tuple[str, str], flags: str = "") -> str:
-        """A pure call of an intrinsic by arguments (type, value), declared as it is used."""
-        types = ", ".join(type_name for type_name, _ in arguments)
-        self.declarations.add(f"declare {result} @{name}({types})")
-        values = ", ".join(f"{type_name} {value}" for type_name, value in arguments)
-        return self.pure(f"call {flags}{result} @{name}({values})")
+    def op(self, operation: Operation, left: Operand, right: Operand) -> Operand:
+        """Return the arithmetic of two operands of one type."""
+        return self.pure(operation, left.type, (left, right))
 
-    def effect(self, name: str, result: str, *arguments: tuple[str, str]) -> str:
-        """A call of an intrinsic, made wherever it is asked for; "" where `result` is void."""
-        types = ", ".join(type_name for type_name, _ in arguments)
-        self.declarations.add(f"declare {result} @{name}({types})")
-        values = ", ".join(f"{type_name} {value}" for type_name, value in arguments)
-        call = f"call {result} @{name}({values})"
-        if result != "void":
-            return self.emit(call)
-        self.put(call)
-        return ""
+    def icmp(self, order: str, left: Operand, right: Operand) -> Operand:
+        """Return the comparison of integers or pointers in an order such as "slt"."""
+        return self.pure(instr.ICMP, I1.of(left.type.lanes), (left, right), order)
 
-    def overloaded(self, name: str, type_name: str, *values: str) -> str:
-        """A pure call of an intrinsic whose arguments and result have one type."""
-        head = self._heads.get((name, type_name))
-        if head is None:
-            full = f"{type_name} @llvm.{name}.{suffix(type_name)}"
-            self.declarations.add(f"declare {full}({', '.join([type_name] * len(values))})")
-            head = self._heads[name, type_name] = f"call {full}({type_name} "
-        return self.pure(f"{head}{f', {type_name} '.join(values)})")
+    def fcmp(self, order: str, left: Operand, right: Operand) -> Operand:
+        """Return the comparison of floats in an order such as "olt"."""
+        return self.pure(instr.FCMP, I1.of(left.type.lanes), (left, right), order)
+
+    def choose(self, condition: Operand, then: Operand, otherwise: Operand) -> Operand:
+        """Return `then` where the condition holds, lane by lane."""
+        return self.pure(instr.SELECT, then.type, (condition, then, otherwise))
+
+    def convert(self, operation: Operation, x: Operand, to: Type) -> Operand:
+        """Return `x` as another type."""
+        return self.pure(operation, to, (x,))
+
+    def bitcast(self, x: Operand, to: Type) -> Operand:
+        """Return the bits of `x` as another type."""
+        return self.pure(instr.BITCAST, to, (x,))
+
+    def fneg(self, x: Operand) -> Operand:
+        return self.pure(instr.FNEG, x.type, (x,))
+
+    def math(self, name: str, *operands: Operand) -> Operand:
+        """Return a function of operands of one type, which is that of its result."""
+        return self.pure(instr.MATH, operands[0].type, operands, name)
+
+    def reduce(self, name: str, *operands: Operand, flags: str = "") -> Operand:
+        """Return all lanes of the last operand joined into one, from a first one where it stands
+        before."""
+        element = vector_element(operands[-1].type)
+        return self.pure(instr.REDUCE, element, operands, (name, flags))
+
+    def extract(self, x: Operand, lane: int) -> Operand:
+        return self.pure(instr.EXTRACT, vector_element(x.type), (x,), lane)
+
+    def insert(self, x: Operand, element: Operand, lane: int) -> Operand:
+        return self.pure(instr.INSERT, x.type, (x, element), lane)
+
+    def shuffle(self, x: Operand, other: Operand | None, order: Sequence[int]) -> Operand:
+        """Return lanes of two vectors (None: of one) in an order, where -1 is any value."""
+        if other is None:
+            other = instr.poison(x.type)
+        return self.pure(instr.SHUFFLE, x.type.of(len(order)), (x, other), tuple(order))
+
+    def single(self, x: Operand) -> Operand:
+        """Return a scalar as a vector of one lane."""
+        return self.insert(instr.poison(instr.single_of(x.type)), x, 0)
+
+    def splat(self, x: Operand, lanes: int) -> Operand:
+        """Return a scalar in every lane."""
+        first = self.insert(instr.poison(x.type.of(lanes)), x, 0)
+        return self.shuffle(first, None, (0,) * lanes)
+
+    def part(self, x: Operand, number: int) -> Operand:
+        """Return a part of a struct or an array."""
+        return self.pure(instr.EXTRACT_PART, x.type.parts[number], (x,), number)
+
+    def with_part(self, x: Operand, part: Operand, number: int) -> Operand:
+        """Return a struct or an array with another part."""
+        return self.pure(instr.INSERT_PART, x.type, (x, part), number)
+
+    def offset(self, pointer: Operand, nbytes: Operand | int) -> Operand:
+        """Return the address some bytes behind a pointer."""
+        if isinstance(nbytes, int):
+            nbytes = instr.index(nbytes)
+        return self.pure(instr.OFFSET, PTR, (pointer, nbytes))
+
+    def load(
+        self, type_: Type, pointer: Operand, alignment: int, *, is_constant: bool = False
+    ) -> Operand:
+        """Return what lies at an address now, or always if it is a constant of the module."""
+        make = self.pure if is_constant else self.emit
+        return make(instr.LOAD, type_, (pointer,), alignment)
+
+    def store(self, value: Operand, pointer: Operand, alignment: int | None) -> None:
+        self.put(instr.STORE, (value, pointer), alignment)
+
+    def call(self, name: str, result: Type | str, *arguments: Argument, flags: str = "") -> Operand:
+        """Return the result of a pure intrinsic of the target."""
+        operands = tuple(map(operand_of, arguments))
+        return self.pure(instr.INTRINSIC, type_named(result), operands, (name, flags))
+
+    def effect(self, name: str, result: Type | str, *arguments: Argument) -> Operand:
+        """Append a call of an intrinsic that is not the same wherever it stands."""
+        operands, type_ = tuple(map(operand_of, arguments)), type_named(result)
+        if type_ is instr.VOID:
+            return self.put(instr.INTRINSIC_EFFECT, operands, name)
+        return self.emit(instr.INTRINSIC_EFFECT, type_, operands, name)
+
+    def assembly(self, text: str, constraints: str, result: Type) -> Operand:
+        """Append a line of the target's assembly."""
+        return self.emit(instr.ASSEMBLY, result, (), (text, constraints))
+
+    # -- values
 
     def widen(self, value: Value, lanes: int) -> Value:
         """A scalar in every lane."""
@@ -186,11 +311,7 @@ class Builder:
             return value
         if value.const is not None:
             return literal(value.const, value.dtype, lanes)
-        wide = type_of(value.dtype, lanes)
-        first = self.pure(f"insertelement {wide} poison, {value.type} {value.text}, i64 0")
-        zeros = f"{vector('i32', lanes)} zeroinitializer"
-        splat = self.pure(f"shufflevector {wide} {first}, {wide} poison, {zeros}")
-        return Value(splat, value.dtype, lanes)
+        return Value(self.splat(value.operand, lanes), value.dtype, lanes)
 
     def widen_group(self, value: Value, lanes: int) -> Value:
         """A group of neighbours, an i32, in every lane, for a dot product.
@@ -201,12 +322,10 @@ class Builder:
         """
         if value.lanes == lanes or not self.instructions.takes_lanes or value.const is not None:
             return self.widen(value, lanes)
-        floats, words = vector("float", lanes), vector("i32", lanes)
-        group = self.pure(f"bitcast i32 {value.text} to float")
-        first = self.pure(f"insertelement {floats} poison, float {group}, i64 0")
-        first = self.pure(f"bitcast {floats} {first} to {words}")
-        splat = self.pure(f"shufflevector {words} {first}, {words} poison, {words} zeroinitializer")
-        return Value(splat, value.dtype, lanes)
+        group = self.bitcast(value.operand, instr.F32)
+        first = self.insert(instr.poison(instr.F32.of(lanes)), group, 0)
+        words = self.bitcast(first, instr.I32.of(lanes))
+        return Value(self.shuffle(words, None, (0,) * lanes), value.dtype, lanes)
 
     def both(self, left: Value | None, right: Value | None) -> Value | None:
         """The conjunction of two conditions, None being one that always holds."""
@@ -214,39 +333,23 @@ class Builder:
             return left or right
         lanes = max(left.lanes, right.lanes)
         left, right = self.widen(left, lanes), self.widen(right, lanes)
-        text = self.pure(f"and {left.type} {left.text}, {right.text}")
-        return Value(text, DType.BOOL, lanes)
+        return Value(self.op(instr.AND, left.operand, right.operand), DType.BOOL, lanes)
 
     def negate(self, condition: Value) -> Value:
         true = literal(True, DType.BOOL, condition.lanes)
-        text = self.pure(f"xor {condition.type} {condition.text}, {true.text}")
-        return Value(text, DType.BOOL, condition.lanes)
+        negated = self.op(instr.XOR, condition.operand, true.operand)
+        return Value(negated, DType.BOOL, condition.lanes)
 
     def select(self, condition: Value, then: Value, otherwise: Value) -> Value:
         """`then` where the condition holds, lane by lane."""
         lanes = max(condition.lanes, then.lanes, otherwise.lanes)
         then, otherwise = self.widen(then, lanes), self.widen(otherwise, lanes)
-        if then.text == otherwise.text:
+        if then.operand is otherwise.operand:
             return then
-        text = self.pure(
-            f"select {condition.type} {condition.text}, "
-            f"{then.type} {then.text}, {otherwise.type} {otherwise.text}"
-        )
-        return Value(text, then.dtype, lanes)
-
-    def text(self) -> str:
-        """All lines, the entry's head first."""
-        parts: list[str] = []
-        _flatten(self.scopes[0].head, parts)
-        _flatten(self.root, parts)
-        if self.instructions.pair_reach:
-            parts = paired(parts, self.instructions.pair_reach)
-        return "\n".join(parts)
+        chosen = self.choose(condition.operand, then.operand, otherwise.operand)
+        return Value(chosen, then.dtype, lanes)
 
 
-def _flatten(lines: Lines, into: list[str]) -> None:
-    for line in lines:
-        if isinstance(line, str):
-            into.append(line)
-        else:
-            _flatten(line, into)
+def vector_element(type_: Type) -> Type:
+    """Return the type of one lane."""
+    return type_.of(1)

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from farrier.ir import instr
+from farrier.ir.instr import I64, PTR, Operand, Variable
 from farrier.targets.cpu.codegen.builder import Builder
 from farrier.targets.cpu.codegen.indices import Bindings
 from farrier.targets.cpu.codegen.memory import Memory
 from farrier.targets.cpu.codegen.registers import Piece, Registers
-from farrier.targets.cpu.codegen.text import Value
+from farrier.targets.cpu.codegen.values import Value
 
+CONTEXT = Variable(PTR, "ctx")  # the body's first argument
 _SLOT_BYTES = 64  # a place holds anything up to a vector register
 
 
@@ -28,30 +31,27 @@ class Captures:
         self._memory = memory
         self._registers = registers
         self._inner = inner
-        self._places: dict[str, tuple[str, int]] = {}  # outer text -> (type, offset)
-        self._loaded: dict[str, str] = {}
+        self._places: dict[Operand, int] = {}  # offsets of what lies in the context
+        self._loaded: dict[Operand, Operand] = {}
         self._size = 0
 
     def attach(self, bindings: Bindings, memory: Memory, registers: Registers) -> None:
         """Let the body see the variables, buffers and registers around it."""
         bindings.constants.update(self._bindings.constants)
-        bindings.dynamic = _Lazy(
-            self._bindings.dynamic, lambda found: (0, self._take("i64", found[1]))
-        )
-        memory.bases = _Lazy(self._memory.bases, lambda found: self._take("ptr", found))
+        bindings.dynamic = _Lazy(self._bindings.dynamic, lambda found: (0, self._take(found[1])))
+        memory.bases = _Lazy(self._memory.bases, self._take)
         registers.tiles = _Lazy(self._registers.tiles, self._tile)
 
-    def store(self) -> str:
-        """Allocate and fill the context; return its pointer."""
+    def store(self, name: str) -> Operand:
+        """Allocate and fill the context of the body of that name; return its pointer."""
         if not self._places:
-            return "null"
+            return instr.zero(PTR)
         size = -(-self._size // _SLOT_BYTES) * _SLOT_BYTES
-        name = self.b.fresh("ctx")
-        self.b.scopes[0].head.append(f"  %{name} = alloca [{size} x i8], align 64")
-        for text, (kind, offset) in self._places.items():
-            at = self.b.emit(f"getelementptr i8, ptr %{name}, i64 {offset}")
-            self.b.put(f"store {kind} {text}, ptr {at}")
-        return f"%{name}"
+        context = self.b.hoisted(0, instr.STACK, PTR, (), (size, name))
+        for outer, offset in self._places.items():
+            at = self.b.emit(instr.OFFSET, PTR, (context, instr.index(offset)))
+            self.b.store(outer, at, None)
+        return context
 
     def _tile(self, tile: dict[int, Piece]) -> dict[int, Piece]:
         return {
@@ -61,26 +61,22 @@ class Captures:
     def _value(self, value: Value) -> Value:
         if value.const is not None:
             return value
-        return value.named(self._take(value.type, value.text))
+        return value.held_in(self._take(value.operand))
 
-    def _take(self, kind: str, text: str) -> str:
-        """The name in the body of what is `text` outside."""
-        if text in self._loaded:
-            return self._loaded[text]
-        scalar = kind in ("i64", "ptr")
+    def _take(self, outer: Operand) -> Operand:
+        """Return in the body what is `outer` outside."""
+        if outer in self._loaded:
+            return self._loaded[outer]
+        kind = outer.type
+        scalar = kind in (I64, PTR)
         step = 8 if scalar else _SLOT_BYTES
         offset = -(-self._size // step) * step
-        wide = 1 if scalar else _vector_slots(kind)
+        wide = 1 if scalar else -(-kind.lanes * 8 // _SLOT_BYTES)
         self._size = offset + step * wide
-        self._places[text] = (kind, offset)
-        at = self._inner.hoisted(0, f"getelementptr i8, ptr %ctx, i64 {offset}")
-        self._loaded[text] = self._inner.hoisted(0, f"load {kind}, ptr {at}")
-        return self._loaded[text]
-
-
-def _vector_slots(kind: str) -> int:
-    lanes = int(kind[1:].partition(" ")[0]) if kind.startswith("<") else 1
-    return -(-lanes * 8 // _SLOT_BYTES)
+        self._places[outer] = offset
+        at = self._inner.hoisted(0, instr.OFFSET, PTR, (CONTEXT, instr.index(offset)))
+        self._loaded[outer] = self._inner.hoisted(0, instr.LOAD, kind, (at,))
+        return self._loaded[outer]
 
 
 class _Lazy(dict[str, Any]):

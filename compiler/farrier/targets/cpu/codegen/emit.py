@@ -18,9 +18,22 @@ from typing import assert_never
 from farrier.errors import CompilerError
 from farrier.intrinsics import Dot, dot_of
 from farrier.intrinsics.dot import factors_of, held_as
+from farrier.ir import instr
 from farrier.ir.dim import as_extent, bounds
 from farrier.ir.dim import number as static
 from farrier.ir.expr import BinaryOp, Load, MemoryScope, less
+from farrier.ir.instr import (
+    I1,
+    I64,
+    PTR,
+    Branch,
+    Carried,
+    Joined,
+    Loop,
+    Operand,
+    Statement,
+    Variable,
+)
 from farrier.ir.loop import (
     Alloc,
     Block,
@@ -39,19 +52,22 @@ from farrier.targets import Target
 from farrier.targets.cpu.backend import cpu_backend_of
 from farrier.targets.cpu.codegen import workspace
 from farrier.targets.cpu.codegen.arithmetic import binary, cast, joined
-from farrier.targets.cpu.codegen.builder import Builder, Lines
-from farrier.targets.cpu.codegen.captures import Captures
+from farrier.targets.cpu.codegen.builder import Builder
+from farrier.targets.cpu.codegen.captures import CONTEXT, Captures
 from farrier.targets.cpu.codegen.expressions import Expressions
 from farrier.targets.cpu.codegen.indices import Bindings
+from farrier.targets.cpu.codegen.llvm_text import definition
 from farrier.targets.cpu.codegen.memory import tail_mask
 from farrier.targets.cpu.codegen.module import Module
 from farrier.targets.cpu.codegen.reductions import horizontal
 from farrier.targets.cpu.codegen.registers import Piece, Tiles
 from farrier.targets.cpu.codegen.short_loops import lengthen_iterations
-from farrier.targets.cpu.codegen.text import Value
 from farrier.targets.cpu.codegen.tiles import RowsCall, RowsOperand
+from farrier.targets.cpu.codegen.values import Value
 
 _SIZES = "sizes!"  # no buffer can have this name
+_WORD = 8  # bytes of a pointer or a size
+_ARGS, _POOL = Variable(PTR, "args"), Variable(PTR, "pool")
 
 
 def emit_function(function: Function, target: Target) -> str:
@@ -73,34 +89,36 @@ def emit_module(functions: Iterable[Function], target: Target) -> str:
         module = Module(function, target)
         kernel = _Emitter(module, None)
         kernel.emit(function.body)
-        kernel.b.put("ret i32 0")
-        signature = f"define i32 @{function.name}(ptr %args, ptr %pool)"
-        definitions += [_definition(signature, kernel.b.text(), target), *module.bodies]
+        outlined = instr.Function(
+            function.name, (_ARGS, _POOL), kernel.b.body, instr.number_of(instr.I32, 0), True
+        )
+        definitions += [_definition(outlined, module), *module.bodies]
         declarations |= dict.fromkeys(sorted(module.declarations))
         kernel.expressions.close()
     return "\n".join([*definitions, *declarations, ""])
 
 
-def _definition(signature: str, text: str, target: Target) -> str:
-    width = f'"min-legal-vector-width"="{target.vector_bits}"'
-    return f'{signature} nounwind {width} "no-builtins" {{\nentry:\n{text}\n}}'
+def _definition(function: instr.Function, module: Module) -> str:
+    width = f'"min-legal-vector-width"="{module.target.vector_bits}"'
+    reach = cpu_backend_of(module.target).instructions(module.target).pair_reach
+    return definition(function, f'{width} "no-builtins"', module.declarations, reach)
 
 
 class _Emitter:
-    """Emits the statements of one LLVM function: the kernel, or a parallel loop's body."""
+    """The emission of statements of one function: the kernel, or a parallel loop's body."""
 
     def __init__(self, module: Module, outer: _Emitter | None) -> None:
         self.module = module
         self.target = module.target
         instructions = cpu_backend_of(module.target).instructions(module.target)
-        self.b = Builder(module.declarations, instructions)
+        self.b = Builder(instructions)
         self.bindings = Bindings()
         self.expressions = Expressions(self.b, self.bindings, module.simplifier, module.target)
         self.memory = self.expressions.memory
         self.registers = self.expressions.registers
         self.outer = outer
-        self.pool = "%pool"
-        self.worker = "0"
+        self.pool: Operand = _POOL
+        self.worker: Operand = instr.index(0)
         self.not_empty: set[str] = (
             set() if outer is None else set(outer.not_empty)
         )  # loops, if ever
@@ -142,21 +160,22 @@ class _Emitter:
         if self.module.workspace.per_worker:
             names.append(workspace.SLICES)
         for number, name in enumerate(names):
-            pointer = self.b.hoisted(0, f"load ptr, ptr {self._word('%args', number)}, align 8")
+            pointer = self.b.hoisted(0, instr.LOAD, PTR, (self._word(_ARGS, number),), _WORD)
             self.memory.bind(name, pointer)
         for number, symbol in enumerate(sizes):
             at = self._word(self.memory.bases[_SIZES], number)
-            value = self.b.hoisted(0, f"load i64, ptr {at}, align 8")
+            value = self.b.hoisted(0, instr.LOAD, I64, (at,), _WORD)
             self.bindings.dynamic[symbol.name] = (0, value)
         for size in self.module.function.sizes:
-            value = self.expressions.indices.size(size.extent)
-            self.bindings.dynamic[size.name] = (0, value)
+            self.bindings.dynamic[size.name] = (0, self.expressions.indices.size(size.extent))
 
-    def _word(self, base: str, number: int) -> str:
+    def _word(self, base: Operand, number: int) -> Operand:
         """The address of the eight bytes `number` behind `base`."""
-        if not number:
-            return base
-        return self.b.hoisted(0, f"getelementptr i8, ptr {base}, i64 {8 * number}")
+        return self._behind(base, instr.index(_WORD * number)) if number else base
+
+    def _behind(self, base: Operand, offset: Operand) -> Operand:
+        """An address that is found where the function begins."""
+        return self.b.hoisted(0, instr.OFFSET, PTR, (base, offset))
 
     def _alloc(self, stmt: Alloc) -> None:
         buffer = stmt.buffer
@@ -169,23 +188,23 @@ class _Emitter:
         self.memory.bind(buffer.name, self._room(stmt))
         self.emit(stmt.body)
 
-    def _room(self, stmt: Alloc) -> str:
+    def _room(self, stmt: Alloc) -> Operand:
         """The pointer to an Alloc's memory: a part of the stack, or of the workspace."""
         buffer, plan = stmt.buffer, self.module.workspace
         if buffer.scope is MemoryScope.LOCAL and buffer.name not in plan.per_worker:
             size = plan.on_stack[buffer.name]
-            # The comment makes buffers of one size different instructions.
-            return self.b.hoisted(0, f"alloca [{size} x i8], align 64 ; {buffer.name}")
+            # The name makes buffers of one size different instructions.
+            return self.b.hoisted(0, instr.STACK, PTR, (), (size, buffer.name))
         if buffer.scope is MemoryScope.WORKSPACE:
             base = self.memory.base(dataclasses.replace(buffer, name=workspace.SHARED))
             offset = self.expressions.indices.size(plan.shared[buffer.name])
         else:
             slices = self.memory.base(dataclasses.replace(buffer, name=workspace.SLICES))
             step = self.expressions.indices.size(as_extent(workspace.SLICE_STEP))
-            slice_at = self.b.hoisted(0, f"mul i64 {self.worker}, {step}")
-            base = self.b.hoisted(0, f"getelementptr i8, ptr {slices}, i64 {slice_at}")
+            slice_at = self.b.hoisted(0, instr.MUL, I64, (self.worker, step))
+            base = self._behind(slices, slice_at)
             offset = self.expressions.indices.size(plan.per_worker[buffer.name])
-        return self.b.hoisted(0, f"getelementptr i8, ptr {base}, i64 {offset}")
+        return self._behind(base, offset)
 
     def _count_tiles(self) -> None:
         self.memory.tile_vectors = self.registers.vectors
@@ -220,7 +239,7 @@ class _Emitter:
             self.memory.store(stmt, value)
 
     def _is_invariant(self, stmt: Store) -> bool:
-        """Whether all lanes store to the same element."""
+        """Check whether all lanes store to the same element."""
         if stmt.buffer.scope is MemoryScope.REGISTER:
             return self.expressions.register_range(stmt)[1] == 0
         return self.memory.is_invariant(stmt)
@@ -281,7 +300,7 @@ class _Emitter:
             self._parallel(loop)
         else:
             # A parallel loop within a parallel loop: every thread is busy already.
-            self._serial(loop, "0", self.expressions.indices.size(loop.extent))
+            self._serial(loop, instr.index(0), self.expressions.indices.size(loop.extent))
 
     def _unless_empty(self, loop: For) -> None:
         """A loop whose test is at its end needs one before where it may have no iteration."""
@@ -307,7 +326,7 @@ class _Emitter:
         dot, left, right = groups
         lanes = self.bindings.lanes
         old = self.expressions.evaluate(self.module.old(store))
-        operands = (self.b.widen(value, lanes).text for value in (old, left, right))
+        operands = (self.b.widen(value, lanes).operand for value in (old, left, right))
         total = Value(dot.emit(self.b, lanes, *operands), dot.total, lanes)
         self._store_value(store, total)
 
@@ -377,65 +396,55 @@ class _Emitter:
         self.emit(loop.body)
         bindings.lane, bindings.active, bindings.lanes = None, 1, 1
 
-    def _serial(self, loop: For, first: str, end: str) -> None:
+    def _serial(self, loop: For, first: Operand, end: Operand) -> None:
         """A loop with its test at the end: its extent is at least one."""
-        b = self.b
-        before, carried = b.block, self._carried(loop.body)
-        label, done = b.fresh("loop"), b.fresh("done")
-        b.put(f"br label %{label}")
-        b.start_block(label)
+        b, carried = self.b, self._carried(loop.body)
+        b.fresh(), b.fresh()  # parity
+        variable, from_zero = b.variable(I64, f"i.{loop.var}."), first is instr.index(0)
         self.memory.forget()
-        variable = b.fresh(f"i.{loop.var}.")
-        phis: Lines = []
-        b.lines.append(phis)
-        scope_depth = len(b.scopes)
-        # What sums in registers reads two or three streams; the others would have more additions.
-        scope = b.open_scope(f"%{variable}" if carried and first == "0" else "")
-        self.bindings.dynamic[loop.var] = (scope_depth, f"%{variable}")
-        self.bindings.era += 1
-        results = self._renamed(carried)
-        self.emit(loop.body)
-        phis += self._phis(carried, results, before)
-        for (start, step), pointer in scope.stepped.items():
-            size = self.expressions.indices.size(step)
-            moved = b.emit(f"getelementptr i8, ptr {pointer}, i64 {size}")
-            phis.append(f"  {pointer} = phi ptr [ {start}, %{before} ], [ {moved}, %{b.block} ]")
-        following = b.emit(f"add nuw nsw i64 %{variable}, 1")
-        phis.append(f"  %{variable} = phi i64 [ {first}, %{before} ], [ {following}, %{b.block} ]")
-        if b.instructions.counts_loops and first == "0":
-            # Down to zero: the subtraction is the comparison.
-            left = f"%{b.fresh('left')}"
-            fewer = b.emit(f"add nsw i64 {left}, -1")
-            phis.append(f"  {left} = phi i64 [ {end}, %{before} ], [ {fewer}, %{b.block} ]")
-            more = b.emit(f"icmp ne i64 {fewer}, 0")
-        else:
-            more = b.emit(f"icmp slt i64 {following}, {end}")
-        b.put(f"br i1 {more}, label %{label}, label %{done}")
-        b.close_scope()
+        with b.nested() as body:
+            scope_depth = len(b.scopes)
+            # What sums in registers reads two or three streams; the others would have more
+            # additions.
+            scope = b.open_scope(variable if carried and from_zero else None)
+            self.bindings.dynamic[loop.var] = (scope_depth, variable)
+            self.bindings.era += 1
+            variables = self._renamed(carried)
+            self.emit(loop.body)
+            passed = self._passed(carried, variables)
+            for (start, step), pointer in scope.stepped.items():
+                size = self.expressions.indices.size(step)
+                passed.append(Carried(pointer, start, b.emit(instr.OFFSET, PTR, (pointer, size))))
+            following = b.emit(instr.ADD, I64, (variable, instr.index(1)), "nuw nsw")
+            passed.append(Carried(variable, first, following))
+            if b.instructions.counts_loops and from_zero:
+                # Down to zero: the subtraction is the comparison.
+                left = b.variable(I64, "left")
+                fewer = b.emit(instr.ADD, I64, (left, instr.index(-1)), "nsw")
+                passed.append(Carried(left, end, fewer))
+                again = b.emit(instr.ICMP, I1, (fewer, instr.index(0)), "ne")
+            else:
+                again = b.emit(instr.ICMP, I1, (following, end), "slt")
+            b.close_scope()
+        b.body.append(Loop(passed, body, again))
         del self.bindings.dynamic[loop.var]
         self.bindings.era += 1
-        b.start_block(done)
         self.memory.forget()
 
     def _while(self, stmt: While) -> None:
         """A loop with its test at the beginning."""
         b, registers = self.b, self.registers
-        before, carried = b.block, self._carried(stmt.body)
-        label, body, done = b.fresh("while"), b.fresh("body"), b.fresh("done")
-        b.put(f"br label %{label}")
-        b.start_block(label)
+        carried = self._carried(stmt.body)
+        b.fresh(), b.fresh(), b.fresh()  # parity
         self.memory.forget()
-        phis: Lines = []
-        b.lines.append(phis)
-        results = self._renamed(carried)
-        at_test = registers.snapshot(sorted(self.module.stored(stmt.body)))
-        condition = self.expressions.evaluate(stmt.condition)
-        b.put(f"br i1 {condition.text}, label %{body}, label %{done}")
-        b.start_block(body)
-        self.emit(stmt.body)
-        phis += self._phis(carried, results, before)
-        b.put(f"br label %{label}")
-        b.start_block(done)
+        with b.nested() as test:
+            variables = self._renamed(carried)
+            at_test = registers.snapshot(sorted(self.module.stored(stmt.body)))
+            condition = self.expressions.evaluate(stmt.condition)
+        with b.nested() as body:
+            self.emit(stmt.body)
+            passed = self._passed(carried, variables)
+        b.body.append(instr.While(passed, test, condition.operand, body))
         self.memory.forget()
         registers.tiles.update(at_test)
 
@@ -445,27 +454,27 @@ class _Emitter:
         tiles = self.registers.snapshot(names)
         return [(name, at, piece) for name, tile in tiles.items() for at, piece in tile.items()]
 
-    def _renamed(self, carried: list[tuple[str, int, Piece]]) -> list[str]:
-        """Give each carried piece the name that it has within the loop."""
-        results = []
+    def _renamed(self, carried: list[tuple[str, int, Piece]]) -> list[Variable]:
+        """Make each carried piece the variable that it is within the loop."""
+        variables = []
         for name, number, piece in carried:
-            result = f"%{self.b.fresh('acc')}"
-            results.append(result)
-            value = piece.value.named(result)
+            variable = self.b.variable(piece.value.type, "acc")
+            variables.append(variable)
+            value = piece.value.held_in(variable)
             self.registers.tiles[name][number] = piece._replace(value=value)
-        return results
+        return variables
 
-    def _phis(
-        self, carried: list[tuple[str, int, Piece]], results: list[str], before: str
-    ) -> list[str]:
-        """The phis of the carried pieces, where the current block ends the loop's body."""
-        phis = []
-        for result, (name, number, (value, width, stride)) in zip(results, carried, strict=True):
+    def _passed(
+        self, carried: list[tuple[str, int, Piece]], variables: list[Variable]
+    ) -> list[Carried]:
+        """Return what the loop carries, where the current position ends its body."""
+        passed = []
+        for variable, (name, number, piece) in zip(variables, carried, strict=True):
+            value, width, stride = piece
             last = self.registers.find(name, number, width, stride, value.lanes)
-            text = "poison" if last is None else last.text
-            incoming = f"[ {value.text}, %{before} ], [ {text}, %{self.b.block} ]"
-            phis.append(f"  {result} = phi {value.type} {incoming}")
-        return phis
+            following = instr.poison(value.type) if last is None else last.operand
+            passed.append(Carried(variable, value.operand, following))
+        return passed
 
     def _parallel(self, loop: For) -> None:
         """Outline the body; here, fill the context and hand both to the pool."""
@@ -477,17 +486,17 @@ class _Emitter:
         body = _Emitter(self.module, self)
         captures = Captures(self.b, self.bindings, self.memory, self.registers, body.b)
         captures.attach(body.bindings, body.memory, body.registers)
-        body.worker, body.pool = "%worker", "null"
-        body._serial(loop, "%begin", "%end")
-        body.b.put("ret void")
+        begin, end, worker = (Variable(I64, name) for name in ("begin", "end", "worker"))
+        body.worker, body.pool = worker, instr.zero(PTR)
+        body._serial(loop, begin, end)
         name = self.module.next_body()
-        signature = f"define internal void @{name}(ptr %ctx, i64 %begin, i64 %end, i64 %worker)"
-        self.module.bodies.append(_definition(signature, body.b.text(), self.target))
+        outlined = instr.Function(name, (CONTEXT, begin, end, worker), body.b.body, None)
+        self.module.bodies.append(_definition(outlined, self.module))
         body.expressions.close()
-        context = captures.store()
-        run = self.b.hoisted(0, f"load ptr, ptr {self.pool}, align 8")
+        context = captures.store(name)
+        run = self.b.hoisted(0, instr.LOAD, PTR, (self.pool,), _WORD)
         extent = self.expressions.indices.size(loop.extent)
-        self.b.put(f"call void {run}(ptr {self.pool}, ptr @{name}, ptr {context}, i64 {extent})")
+        self.b.put(instr.CALL, (run, self.pool, instr.symbol(name), context, extent))
         self.memory.forget()
 
     # -- conditions
@@ -519,42 +528,44 @@ class _Emitter:
     def _branch(self, condition: Value, stmt: If) -> None:
         b, registers = self.b, self.registers
         names = self.module.stored(stmt)
-        then, otherwise, after = b.fresh("then"), b.fresh("else"), b.fresh("after")
-        b.put(f"br i1 {condition.text}, label %{then}, label %{otherwise}")
+        b.fresh(), b.fresh(), b.fresh()  # parity
         before = registers.snapshot(names)
-        ends: list[tuple[str, Tiles]] = []
-        for label, body in ((then, stmt.then), (otherwise, stmt.otherwise)):
+        bodies: list[list[Statement]] = []
+        ends: list[Tiles] = []
+        for part in (stmt.then, stmt.otherwise):
             registers.tiles.update({name: dict(tile) for name, tile in before.items()})
-            b.start_block(label)
             self.memory.forget()
-            if body is not None:
-                self.emit(body)
-                registers.divide_like(before)
-            ends.append((b.block, registers.snapshot(names)))
-            b.put(f"br label %{after}")
-        b.start_block(after)
+            with b.nested() as body:
+                if part is not None:
+                    self.emit(part)
+                    registers.divide_like(before)
+            bodies.append(body)
+            ends.append(registers.snapshot(names))
         self.memory.forget()
-        self._meet(*ends)
+        joined = self._joined(*ends)
+        b.body.append(Branch(condition.operand, bodies[0], bodies[1], joined))
 
-    def _meet(self, one: tuple[str, Tiles], other: tuple[str, Tiles]) -> None:
-        """What registers hold after two blocks that end here; what one of them alone wrote is
+    def _joined(self, then: Tiles, otherwise: Tiles) -> list[Joined]:
+        """Merge what two bodies leave in registers; what one of them alone wrote is
         undefined after the other, as lanes are that a guard left out."""
-        (block_a, tiles_a), (block_b, tiles_b) = one, other
-        for name in tiles_a:
+        joined = []
+        for name in then:
             merged = {}
-            for number in sorted(tiles_a[name].keys() | tiles_b[name].keys()):
-                pieces = [tiles[name].get(number) for tiles in (tiles_a, tiles_b)]
-                known = [piece for piece in pieces if piece is not None]
-                if any(piece[1:] != known[0][1:] for piece in known):
+            for number in sorted(then[name].keys() | otherwise[name].keys()):
+                pieces = [tiles[name].get(number) for tiles in (then, otherwise)]
+                written = [piece for piece in pieces if piece is not None]
+                if any(piece[1:] != written[0][1:] for piece in written):
                     continue
-                value = known[0].value
-                texts = ["poison" if piece is None else piece.value.text for piece in pieces]
-                if texts[0] != texts[1]:
-                    a, b = texts
-                    text = self.b.emit(f"phi {value.type} [ {a}, %{block_a} ], [ {b}, %{block_b} ]")
-                    value = value.named(text)
-                merged[number] = known[0]._replace(value=value)
+                value = written[0].value
+                unset = instr.poison(value.type)
+                sides = [unset if piece is None else piece.value.operand for piece in pieces]
+                if sides[0] is not sides[1]:
+                    variable = self.b.variable(value.type, "v")
+                    joined.append(Joined(variable, *sides))
+                    value = value.held_in(variable)
+                merged[number] = written[0]._replace(value=value)
             self.registers.tiles[name] = merged
+        return joined
 
     # -- intrinsics
 
@@ -569,7 +580,7 @@ class _Emitter:
         bindings.lane, bindings.lanes, bindings.active = call.lane, lanes, lanes
         for load in call.loads:
             value = self.b.widen(self.expressions.evaluate(load), lanes)
-            operands.append(value.text)
+            operands.append(value.operand)
         text = call.intrinsic.emit(self.b, operands)
         value = Value(text, call.store.buffer.dtype, lanes)
         if call.store.buffer.scope is MemoryScope.REGISTER:
@@ -581,28 +592,33 @@ class _Emitter:
     def _rows_intrinsic(self, call: RowsCall) -> None:
         """As above, for tiles of rows."""
         intrinsic, output = call.intrinsic, call.operands[0]
-        first = [self._rows(output)] if intrinsic.reads_output else [""]
+        none = instr.poison(output.registers.type)  # Nothing reads it.
+        first = [self._rows(output)] if intrinsic.reads_output else [none]
         text = intrinsic.emit(self.b, [*first, *map(self._rows, call.operands[1:])])
         if output.buffer.scope is not MemoryScope.REGISTER:
             self.memory.store_rows(output, text)
             return
-        value = Value(text, output.buffer.dtype, register=output.registers.type)
+        value = Value(text, output.buffer.dtype)
         # A tile is one piece, by its first element: its numbers do not follow one another.
         self.registers.tiles[output.buffer.name][self._row_number(output)] = Piece(
             value, output.rows
         )
 
-    def _rows(self, operand: RowsOperand) -> str:
+    def _rows(self, operand: RowsOperand) -> Operand:
         """The value of a tile of rows."""
         if operand.buffer.scope is not MemoryScope.REGISTER:
-            return self.memory.load_rows(operand).text
+            return self.memory.load_rows(operand).operand
         number = self._row_number(operand)
         piece = self.registers.tiles[operand.buffer.name].get(number)
-        if piece is None or piece.width != operand.rows or not piece.value.register:
+        if (
+            piece is None
+            or piece.width != operand.rows
+            or piece.value.type is not operand.registers.type
+        ):
             raise CompilerError(
                 f"register {operand.buffer.name} holds no tile of {operand.rows} rows at {number}"
             )
-        return piece.value.text
+        return piece.value.operand
 
     def _row_number(self, operand: RowsOperand) -> int:
         """The number of the first element of a tile in registers."""

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
+from farrier.ir import instr
 from farrier.ir.control import Grown, symbol_of
 from farrier.ir.dim import Extent, Symbol, symbols, upper
 from farrier.ir.graph import Value
+from farrier.ir.instr import I64, Instruction, Operand, Operation, Type, Variable
 from farrier.ir.sizes import Demand
 from farrier.partition.program import (
     Bind,
@@ -31,7 +33,8 @@ from farrier.partition.program import (
     calls_in,
 )
 from farrier.passes.plan_memory import MemoryPlan, Place, Segment, buffers_of
-from farrier.targets.cpu.codegen.extents import emit_extent, emit_largest
+from farrier.targets.cpu.codegen.extents import Make, emit_extent, emit_largest
+from farrier.targets.cpu.codegen.llvm_text import expression, operand_text
 from farrier.targets.linked import Check
 
 ENTRY = "farrier_entry"
@@ -174,8 +177,10 @@ def emit_workspace_bytes(
             return values[symbol]
 
         for top, extents in memory.tops.items():
-            values[top] = emit_largest(extents, value_of, emit)
-        return emit_extent(memory.workspace_bytes, value_of, emit)
+            largest = emit_largest(extents, _operands(value_of), _making(emit))
+            values[top] = operand_text(largest)
+        needed = emit_extent(memory.workspace_bytes, _operands(value_of), _making(emit))
+        return operand_text(needed)
 
     total = needed_bytes(memory)
     for number, one in enumerate(hot):
@@ -192,6 +197,30 @@ def emit_workspace_bytes(
             "",
         ]
     )
+
+
+def _making(emit: Callable[[str], str]) -> Make:
+    """Make instructions by what appends their text and returns the name of the result."""
+
+    def make(
+        operation: Operation, type_: Type, operands: tuple[Operand, ...], attribute: Any = None
+    ) -> Operand:
+        name = emit(expression(Instruction(operation, type_, operands, attribute, 0)))
+        return Variable(type_, name.removeprefix("%"))
+
+    return make
+
+
+def _operands(value_of: Callable[[Symbol], str]) -> Callable[[Symbol], Operand]:
+    """Look up sizes, which are names or numbers, as operands."""
+
+    def operand(symbol: Symbol) -> Operand:
+        text = value_of(symbol)
+        if text.startswith("%"):
+            return Variable(I64, text.removeprefix("%"))
+        return instr.index(int(text))
+
+    return operand
 
 
 def position_of(place: Place, inputs: int, outputs: int) -> int:
@@ -264,7 +293,8 @@ class _Driver:
             at = self._hoisted(f"getelementptr i64, ptr {base}, i64 {number}")
             self._dims[symbol.name] = self._hoisted(f"load i64, ptr {at}, align 8")
         for top, extents in placement.tops.items():
-            self._dims[top.name] = emit_largest(extents, self._value_of, self._hoisted)
+            largest = emit_largest(extents, _operands(self._value_of), _making(self._hoisted))
+            self._dims[top.name] = operand_text(largest)
         self._given = frozenset(self._dims)
         self._told = frozenset(symbol.name for symbol in program.dims)
         self._bound = set(self._told)  # the program's symbols that are known at a step
@@ -539,7 +569,7 @@ class _Driver:
 
     def _extent(self, extent: Extent) -> str:
         emit = self._hoisted if self._is_given((extent,)) else self._new
-        return emit_extent(extent, self._value_of, emit)
+        return operand_text(emit_extent(extent, _operands(self._value_of), _making(emit)))
 
     def _value_of(self, symbol: Symbol) -> str:
         return self._dims[symbol.name]

@@ -39,7 +39,7 @@ from farrier.targets.cpu.codegen.indices import Bindings, Indices, Place
 from farrier.targets.cpu.codegen.memory import Memory
 from farrier.targets.cpu.codegen.registers import Registers
 from farrier.targets.cpu.codegen.tables import look_up
-from farrier.targets.cpu.codegen.text import Value, literal
+from farrier.targets.cpu.codegen.values import Value, literal
 
 _INDEX_OPS = frozenset(
     (
@@ -230,7 +230,7 @@ class Expressions:
     def _negated(self, x: Value) -> Value:
         if x.const is not None:
             return literal(-x.const, x.dtype, x.lanes)
-        return Value(self.b.pure(f"fneg {x.type} {x.text}"), x.dtype, x.lanes)
+        return Value(self.b.fneg(x.operand), x.dtype, x.lanes)
 
     def _select(self, expr: Select) -> Maker:
         condition = self._maker(expr.condition)

@@ -10,9 +10,11 @@ import math
 import struct
 from collections.abc import Sequence
 
+from farrier.ir import instr
+from farrier.ir.instr import Operand, Operation, vector
 from farrier.ir.types import DType
 from farrier.targets.cpu.codegen.builder import Builder
-from farrier.targets.cpu.codegen.text import literal, type_of, vector
+from farrier.targets.cpu.codegen.values import literal, type_of
 
 # The Chebyshev interpolant of (exp(r) - 1 - r) / r^2 on |r| <= ln(2) / 2; exp is good to 2^-27.
 _EXP = (0.50000000142862, 0.16666666682534687, 0.041666456809676435,
@@ -25,7 +27,7 @@ LN2_LOW = {True: 1.4286068203094172321e-6, False: math.log(2) - 0.693359375}
 
 
 class FloatCode:
-    """Instructions on values of one float type; operands are SSA names or Python numbers."""
+    """Instructions on values of one float type; operands are those of instructions or numbers."""
 
     def __init__(self, b: Builder, dtype: DType, lanes: int) -> None:
         self.b = b
@@ -45,52 +47,54 @@ class FloatCode:
     def as_double(self) -> FloatCode:
         return FloatCode(self.b, DType.F64, self.lanes)
 
-    def extended(self, x: str) -> str:
-        return self.b.pure(f"fpext {self.kind} {x} to {self.as_double().kind}")
+    def extended(self, x: Operand) -> Operand:
+        return self.b.convert(instr.FPEXT, x, self.as_double().kind)
 
-    def truncated(self, wide: FloatCode, x: str) -> str:
+    def truncated(self, wide: FloatCode, x: Operand) -> Operand:
         """Round a value of `wide` to this type."""
-        return self.b.pure(f"fptrunc {wide.kind} {x} to {self.kind}")
+        return self.b.convert(instr.FPTRUNC, x, self.kind)
 
-    def const(self, x: str | float) -> str:
-        return x if isinstance(x, str) else literal(float(x), self.dtype, self.lanes).text
+    def const(self, x: Operand | float) -> Operand:
+        if isinstance(x, float | int):
+            return literal(float(x), self.dtype, self.lanes).operand
+        return x
 
-    def integer(self, x: str | int) -> str:
-        return x if isinstance(x, str) else literal(x, self.int_dtype, self.lanes).text
+    def integer(self, x: Operand | int) -> Operand:
+        return literal(x, self.int_dtype, self.lanes).operand if isinstance(x, int) else x
 
     def of(self, single: float, double: float) -> float:
         """Choose the constant for this type: `single` for f32, `double` for f64."""
         return double if self.double else single
 
-    def op(self, name: str, x: str | float, y: str | float) -> str:
-        return self.b.pure(f"{name} {self.kind} {self.const(x)}, {self.const(y)}")
+    def op(self, operation: Operation, x: Operand | float, y: Operand | float) -> Operand:
+        return self.b.pure(operation, self.kind, (self.const(x), self.const(y)))
 
-    def add(self, x: str | float, y: str | float) -> str:
-        return self.op("fadd", x, y)
+    def add(self, x: Operand | float, y: Operand | float) -> Operand:
+        return self.op(instr.FADD, x, y)
 
-    def sub(self, x: str | float, y: str | float) -> str:
-        return self.op("fsub", x, y)
+    def sub(self, x: Operand | float, y: Operand | float) -> Operand:
+        return self.op(instr.FSUB, x, y)
 
-    def mul(self, x: str | float, y: str | float) -> str:
-        return self.op("fmul", x, y)
+    def mul(self, x: Operand | float, y: Operand | float) -> Operand:
+        return self.op(instr.FMUL, x, y)
 
-    def div(self, x: str | float, y: str | float) -> str:
-        return self.op("fdiv", x, y)
+    def div(self, x: Operand | float, y: Operand | float) -> Operand:
+        return self.op(instr.FDIV, x, y)
 
-    def neg(self, x: str) -> str:
-        return self.b.pure(f"fneg {self.kind} {x}")
+    def neg(self, x: Operand) -> Operand:
+        return self.b.fneg(x)
 
-    def abs(self, x: str) -> str:
+    def abs(self, x: Operand) -> Operand:
         return self.intrinsic("fabs", x)
 
-    def signed_as(self, x: str, sign: str) -> str:
+    def signed_as(self, x: Operand, sign: Operand) -> Operand:
         """Return `x` with the sign of `sign`."""
         return self.intrinsic("copysign", x, sign)
 
-    def fma(self, x: str | float, y: str | float, z: str | float) -> str:
-        return self.b.overloaded("fmuladd", self.kind, self.const(x), self.const(y), self.const(z))
+    def fma(self, x: Operand | float, y: Operand | float, z: Operand | float) -> Operand:
+        return self.b.math("fmuladd", self.const(x), self.const(y), self.const(z))
 
-    def product(self, x: str | float, y: str | float) -> tuple[str, str]:
+    def product(self, x: Operand | float, y: Operand | float) -> tuple[Operand, Operand]:
         """Return x · y rounded, and the rounding error. Without fused multiply-add that is computed
         from the products of both factors' halves, which are exact (T. J. Dekker, "A Floating-Point
         Technique for Extending the Available Precision", 1971)."""
@@ -103,7 +107,7 @@ class FloatCode:
         rest = self.add(rest, self.mul(low, other_high))
         return rounded, self.add(rest, self.mul(low, other_low))
 
-    def sum_of_product(self, x: str, y: str | float, z: float) -> tuple[str, str]:
+    def sum_of_product(self, x: Operand, y: Operand | float, z: float) -> tuple[Operand, Operand]:
         """Return x · y + z rounded, and the rounding error, for an x · y that is less than z."""
         if self.b.instructions.fuses:
             total = self.fma(x, y, z)
@@ -112,7 +116,7 @@ class FloatCode:
         total = self.add(product, z)
         return total, self.add(self.sub(product, self.sub(total, z)), rest)
 
-    def less_product(self, z: str, x: str, y: str) -> str:
+    def less_product(self, z: Operand, x: Operand, y: Operand) -> Operand:
         """Return z - x · y for an x · y that is close to z, so that the difference with the rounded
         product is exact."""
         if self.b.instructions.fuses:
@@ -120,21 +124,21 @@ class FloatCode:
         product, rest = self.product(x, y)
         return self.sub(self.sub(z, product), rest)
 
-    def _halves(self, x: str | float) -> tuple[str, str]:
+    def _halves(self, x: Operand | float) -> tuple[Operand, Operand]:
         """Return the upper half of a number's bits, rounded down, and the rest of it."""
         number = self.const(x)
         upper = -1 << self.mantissa_bits // 2 + 1
-        high = self.from_bits(self.int_op("and", self.to_bits(number), upper))
+        high = self.from_bits(self.int_op(instr.AND, self.to_bits(number), upper))
         return high, self.sub(number, high)
 
-    def polynomial(self, x: str, coefficients: Sequence[float]) -> str:
+    def polynomial(self, x: Operand, coefficients: Sequence[float]) -> Operand:
         """Evaluate a polynomial by Horner's rule; coefficients start with the constant one."""
         total = self.const(coefficients[-1])
         for coefficient in reversed(coefficients[:-1]):
             total = self.fma(total, x, coefficient)
         return total
 
-    def by_pairs(self, x: str, coefficients: Sequence[float]) -> str:
+    def by_pairs(self, x: Operand, coefficients: Sequence[float]) -> Operand:
         """Evaluate a polynomial of an even number of coefficients by pairs, combined by Horner's
         rule in x². The chain is half as long, and accumulates less rounding error."""
         pairs = [
@@ -147,60 +151,57 @@ class FloatCode:
             total = self.fma(total, square, pair)
         return total
 
-    def intrinsic(self, name: str, *values: str | float) -> str:
-        return self.b.overloaded(name, self.kind, *map(self.const, values))
+    def intrinsic(self, name: str, *values: Operand | float) -> Operand:
+        return self.b.math(name, *map(self.const, values))
 
-    def less(self, x: str | float, y: str | float) -> str:
-        return self.b.pure(f"fcmp olt {self.kind} {self.const(x)}, {self.const(y)}")
+    def less(self, x: Operand | float, y: Operand | float) -> Operand:
+        return self.b.fcmp("olt", self.const(x), self.const(y))
 
-    def equal(self, x: str | float, y: str | float) -> str:
-        return self.b.pure(f"fcmp oeq {self.kind} {self.const(x)}, {self.const(y)}")
+    def equal(self, x: Operand | float, y: Operand | float) -> Operand:
+        return self.b.fcmp("oeq", self.const(x), self.const(y))
 
-    def select(self, condition: str, x: str | float, y: str | float) -> str:
-        kind = self.kind
-        return self.b.pure(
-            f"select {self.mask} {condition}, {kind} {self.const(x)}, {kind} {self.const(y)}"
-        )
+    def select(self, condition: Operand, x: Operand | float, y: Operand | float) -> Operand:
+        return self.b.choose(condition, self.const(x), self.const(y))
 
-    def either(self, left: str, right: str) -> str:
-        return self.b.pure(f"or {self.mask} {left}, {right}")
+    def either(self, left: Operand, right: Operand) -> Operand:
+        return self.b.op(instr.OR, left, right)
 
-    def at_least(self, x: str, bound: float) -> str:
+    def at_least(self, x: Operand, bound: float) -> Operand:
         """Return the greater of `x` and `bound`; a NaN in `x` stays."""
         return self.select(self.less(x, bound), bound, x)
 
-    def at_most(self, x: str, bound: float) -> str:
+    def at_most(self, x: Operand, bound: float) -> Operand:
         """Return the smaller of `x` and `bound`; a NaN in `x` stays."""
         return self.select(self.less(bound, x), bound, x)
 
-    def int_op(self, name: str, x: str | int, y: str | int) -> str:
-        return self.b.pure(f"{name} {self.bits} {self.integer(x)}, {self.integer(y)}")
+    def int_op(self, operation: Operation, x: Operand | int, y: Operand | int) -> Operand:
+        return self.b.pure(operation, self.bits, (self.integer(x), self.integer(y)))
 
-    def to_bits(self, x: str) -> str:
-        return self.b.pure(f"bitcast {self.kind} {x} to {self.bits}")
+    def to_bits(self, x: Operand) -> Operand:
+        return self.b.bitcast(x, self.bits)
 
-    def from_bits(self, x: str) -> str:
-        return self.b.pure(f"bitcast {self.bits} {x} to {self.kind}")
+    def from_bits(self, x: Operand) -> Operand:
+        return self.b.bitcast(x, self.kind)
 
-    def bit(self, number: str, bit: int) -> str:
+    def bit(self, number: Operand, bit: int) -> Operand:
         """Test the bit of an integer whose value is `bit`."""
-        masked = self.int_op("and", number, bit)
-        return self.b.pure(f"icmp ne {self.bits} {masked}, {self.integer(0)}")
+        masked = self.int_op(instr.AND, number, bit)
+        return self.b.icmp("ne", masked, self.integer(0))
 
     def bits_of(self, value: float) -> int:
         """Return the bits of a constant of this type."""
         return int.from_bytes(struct.pack("<d" if self.double else "<f", value), "little")
 
-    def round(self, x: str) -> tuple[str, str]:
+    def round(self, x: Operand) -> tuple[Operand, Operand]:
         """Round a small number to an integer, returned as a float and in the low bits of an integer
         whose other bits are those of `magic`."""
         shifted = self.add(x, self.magic)
         return self.sub(shifted, self.magic), self.to_bits(shifted)
 
-    def power_of_two(self, exponent: str) -> str:
+    def power_of_two(self, exponent: Operand) -> Operand:
         """Return 2 ** exponent for an integer vector in the range of normal exponents."""
-        biased = self.int_op("add", exponent, self.bias)
-        return self.from_bits(self.int_op("shl", biased, self.mantissa_bits))
+        biased = self.int_op(instr.ADD, exponent, self.bias)
+        return self.from_bits(self.int_op(instr.SHL, biased, self.mantissa_bits))
 
     @property
     def scales(self) -> bool:
@@ -210,14 +211,14 @@ class FloatCode:
         has_vectors = not self.double and instructions.scale_bits == 32 * self.lanes
         return instructions.scale is not None and has_vectors
 
-    def scaled(self, x: str, exponent: str, mask: str = "-1") -> str:
+    def scaled(self, x: Operand, exponent: Operand, mask: Operand | None = None) -> Operand:
         """Compute x * 2 ** exponent by the target's instruction, rounded once. `exponent` is a
         float vector of integers; lanes whose bit in `mask`, an i16, is not set become 0."""
         scale = self.b.instructions.scale
         assert scale is not None  # Callers check `scales`.
-        return scale(self.b, self.kind, x, exponent, self.lanes, mask)
+        return scale(self.b, x, exponent, mask or instr.number_of(instr.I16, -1))
 
-    def reduced(self, x: str, rest: str | None = None) -> Reduced:
+    def reduced(self, x: Operand, rest: Operand | None = None) -> Reduced:
         """Return the parts of exp(x + rest), for |rest| far below 1 and a bounded x."""
         n, bits = self.round(self.mul(x, 1 / math.log(2)))
         r = self.fma(n, -LN2_HIGH[self.double], x)
@@ -232,22 +233,22 @@ class Reduced:
     """An exponential exp(n ln 2 + r) = 2 ** n * (1 + excess), |r| <= ln(2) / 2. The integer n is
     held as a float, `whole`, and in the low bits of an integer."""
 
-    def __init__(self, code: FloatCode, excess: str, whole: str, bits: str) -> None:
+    def __init__(self, code: FloatCode, excess: Operand, whole: Operand, bits: Operand) -> None:
         self.code, self.excess, self.whole, self._bits = code, excess, whole, bits
 
     @property
-    def mantissa(self) -> str:
+    def mantissa(self) -> Operand:
         return self.code.add(self.excess, 1.0)
 
-    def exponent(self, more: int = 0) -> str:
+    def exponent(self, more: int = 0) -> Operand:
         """Return n + more as an integer."""
-        return self.code.int_op("sub", self._bits, self.code.bits_of(self.code.magic) - more)
+        return self.code.int_op(instr.SUB, self._bits, self.code.bits_of(self.code.magic) - more)
 
-    def mantissa_times(self, x: str) -> str:
+    def mantissa_times(self, x: Operand) -> Operand:
         """Compute x * (1 + excess), rounded once."""
         return self.code.fma(x, self.excess, x)
 
-    def times(self, x: str, where: str | None = None) -> str:
+    def times(self, x: Operand, where: Operand | None = None) -> Operand:
         """Compute x * 2 ** n, or x in lanes where the condition `where` is false.
 
         Without an instruction for it the power is applied in two halves, so that results overflow
@@ -259,8 +260,8 @@ class Reduced:
             exponent = self.whole if where is None else c.select(where, self.whole, 0.0)
             return c.scaled(x, exponent)
         n = self.exponent()
-        half = c.int_op("ashr", n, 1)
-        for exponent in (half, c.int_op("sub", n, half)):
+        half = c.int_op(instr.ASHR, n, 1)
+        for exponent in (half, c.int_op(instr.SUB, n, half)):
             factor = c.power_of_two(exponent)
             x = c.mul(x, factor if where is None else c.select(where, factor, 1.0))
         return x

@@ -7,6 +7,7 @@ at -inf is 0 and the product NaN, as the formulas define it.
 
 from __future__ import annotations
 
+from farrier.ir.instr import Operand
 from farrier.targets.cpu.codegen.float_code import FloatCode
 
 # Gelu by tanh is x sigmoid(x (linear + cubic x^2)) with linear = 2 sqrt(2 / pi) and
@@ -20,7 +21,7 @@ _CUBIC[False], _CUBIC_REST[False] = 0.07135481387376785, 2.3988323959931355e-09
 _LIFT = 64
 
 
-def sigmoid(c: FloatCode, x: str) -> str:
+def sigmoid(c: FloatCode, x: Operand) -> Operand:
     """Compute 1 / (1 + exp(-|x|)), and for negative x exp(-|x|) times that.
 
     Without an instruction that scales, the exponential is kept 2^64 times as large until the end,
@@ -37,7 +38,7 @@ def sigmoid(c: FloatCode, x: str) -> str:
     return c.mul(c.div(over, c.fma(decay, 2.0**-_LIFT, 1.0)), 2.0**-_LIFT)
 
 
-def swish(c: FloatCode, x: str, alpha: str | float) -> str:
+def swish(c: FloatCode, x: Operand, alpha: Operand | float) -> Operand:
     """Compute x * sigmoid(alpha * x)."""
     if alpha == 1.0:
         return _gated(c, x, c.less(x, 0.0), c.neg(c.abs(x)), None)
@@ -46,7 +47,7 @@ def swish(c: FloatCode, x: str, alpha: str | float) -> str:
     return _gated(c, x, c.less(z, 0.0), c.neg(c.abs(z)), rest)
 
 
-def gelu_tanh(c: FloatCode, x: str) -> str:
+def gelu_tanh(c: FloatCode, x: Operand) -> Operand:
     """Compute x / 2 * (1 + tanh(u)), u = sqrt(2 / pi) * (x + 0.044715 * x^3), as x * sigmoid(2 u).
 
     The sigmoid's argument is a sum of two numbers: where the sigmoid is small, its relative error
@@ -62,7 +63,7 @@ def gelu_tanh(c: FloatCode, x: str) -> str:
     return _gated(c, x, c.less(x, 0.0), z, c.fma(near, rest, z_rest))
 
 
-def mish(c: FloatCode, x: str) -> str:
+def mish(c: FloatCode, x: Operand) -> Operand:
     """Compute x * tanh(log(1 + e^x)) = x * u / (u + 2) with u = e^x * (e^x + 2)."""
     # x * e^x is 0 below the first bounds; the quotient rounds to 1 above the second.
     end = c.of(-120.0, -760.0)
@@ -73,7 +74,9 @@ def mish(c: FloatCode, x: str) -> str:
     return parts.times(c.mul(x, c.select(c.less(x, end), 0.0, share)))
 
 
-def _gated(c: FloatCode, x: str, is_negative: str, z: str, rest: str | None) -> str:
+def _gated(
+    c: FloatCode, x: Operand, is_negative: Operand, z: Operand, rest: Operand | None
+) -> Operand:
     """Compute x * sigmoid(z + rest) where `is_negative`, else x * sigmoid(-z - rest), for z <= 0
     and |rest| far below |z|.
 

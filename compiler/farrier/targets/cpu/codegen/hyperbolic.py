@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from farrier.ir.instr import Operand
 from farrier.targets.cpu.codegen.exponentials import exp
 from farrier.targets.cpu.codegen.float_code import FloatCode
 from farrier.targets.cpu.codegen.logarithms import log1p
@@ -20,7 +21,7 @@ _SINH_F64 = (0.16666666666666669, 0.008333333333333148, 0.00019841269841431748,
              7.758739888362032e-13)  # fmt: skip
 
 
-def tanh(c: FloatCode, x: str) -> str:
+def tanh(c: FloatCode, x: Operand) -> Operand:
     """Compute tanh by an odd polynomial near zero, and as 1 - 2 / (exp(2 |x|) + 1) elsewhere."""
     size = c.abs(x)
     twice = c.add(size, size)
@@ -36,7 +37,7 @@ def tanh(c: FloatCode, x: str) -> str:
     return c.signed_as(c.select(is_near, near, far), x)
 
 
-def sinh(c: FloatCode, x: str) -> str:
+def sinh(c: FloatCode, x: Operand) -> Operand:
     """Compute sinh by an odd polynomial up to 1, and as a difference of exponentials beyond."""
     size = c.abs(x)
     square = c.mul(size, size)
@@ -47,14 +48,14 @@ def sinh(c: FloatCode, x: str) -> str:
     return c.signed_as(c.select(c.less(size, 1.0), near, c.add(far, far)), x)
 
 
-def cosh(c: FloatCode, x: str) -> str:
+def cosh(c: FloatCode, x: Operand) -> Operand:
     """Compute cosh as a sum of exponentials."""
     grown, decayed = _quarters(c, c.abs(x))
     total = c.add(grown, decayed)
     return c.add(total, total)
 
 
-def _quarters(c: FloatCode, size: str) -> tuple[str, str]:
+def _quarters(c: FloatCode, size: Operand) -> tuple[Operand, Operand]:
     """Return e^x / 4 and e^-x / 4: twice their sum is cosh(x) even where e^x itself overflows.
     Beyond the bound they are infinite and 0."""
     parts = c.reduced(c.at_most(size, c.of(90.0, 711.0)))
@@ -62,7 +63,7 @@ def _quarters(c: FloatCode, size: str) -> tuple[str, str]:
     return grown, c.div(0.0625, grown)
 
 
-def asinh(c: FloatCode, x: str) -> str:
+def asinh(c: FloatCode, x: Operand) -> Operand:
     """Compute log1p(|x| + x^2 / (1 + sqrt(1 + x^2))), and for large |x| log(|x|) + ln 2, which
     leaves out 1 / (4 x^2)."""
     size = c.abs(x)
@@ -72,15 +73,15 @@ def asinh(c: FloatCode, x: str) -> str:
     return c.signed_as(_log_of_sum(c, size, near), x)
 
 
-def acosh(c: FloatCode, x: str) -> str:
+def acosh(c: FloatCode, x: Operand) -> Operand:
     """Compute log1p(t + sqrt(t^2 + 2 t)) with t = x - 1, and for large x log(x) + ln 2."""
     above = c.sub(x, 1.0)
     near = c.add(above, c.intrinsic("sqrt", c.mul(above, c.add(above, 2.0))))
-    valid = c.b.pure(f"fcmp oge {c.kind} {x}, {c.const(1.0)}")
+    valid = c.b.fcmp("oge", x, c.const(1.0))
     return c.select(valid, _log_of_sum(c, x, near), math.nan)
 
 
-def _log_of_sum(c: FloatCode, size: str, near: str) -> str:
+def _log_of_sum(c: FloatCode, size: Operand, near: Operand) -> Operand:
     """Compute log1p(near), or log(2 size) beyond 2^13 (f32) and 2^28 (f64), where 1 is less than an
     ulp of the square of `size`."""
     is_large = c.less(c.of(2.0**13, 2.0**28), size)
@@ -88,7 +89,7 @@ def _log_of_sum(c: FloatCode, size: str, near: str) -> str:
     return c.add(value, c.select(is_large, math.log(2), 0.0))
 
 
-def atanh(c: FloatCode, x: str) -> str:
+def atanh(c: FloatCode, x: Operand) -> Operand:
     """Compute log1p(2 |x| / (1 - |x|)) / 2 with the sign of x."""
     size = c.abs(x)
     ratio = c.div(c.add(size, size), c.sub(1.0, size))

@@ -8,9 +8,11 @@ tile shares a pointer and differs by displacements.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
+from farrier.ir import instr
 from farrier.ir.affine import Linear, Simplifier
 from farrier.ir.dim import Extent, is_less
 from farrier.ir.expr import (
@@ -19,18 +21,19 @@ from farrier.ir.expr import (
     Expr,
     Var,
 )
+from farrier.ir.instr import I64, PTR, Operand
 from farrier.ir.substitute import loads, variables
 from farrier.ir.types import DType
 from farrier.targets.cpu.codegen.builder import HERE, Builder
 from farrier.targets.cpu.codegen.extents import emit_extent
-from farrier.targets.cpu.codegen.text import Value, literal, vector
+from farrier.targets.cpu.codegen.values import Value
 
 
 class Term(NamedTuple):
-    """`coefficient * text`, where `text` is an i64 defined in the scope at `depth`, or HERE."""
+    """`coefficient * factor`, where `factor` is an i64 defined in the scope at `depth`, or HERE."""
 
     depth: int
-    text: str
+    factor: Operand
     coefficient: Extent
 
 
@@ -44,7 +47,7 @@ class Offset(NamedTuple):
     terms: tuple[Term, ...]
     stride: int
     irregular: bool
-    pointers: dict[str, str]
+    pointers: dict[Operand, Operand]
 
 
 _Constants: TypeAlias = list[tuple[str, Extent]]  # variable, coefficient
@@ -95,7 +98,7 @@ class Bindings:
 
     def __init__(self) -> None:
         self.constants: dict[str, int] = {}
-        self.dynamic: dict[str, tuple[int, str]] = {}  # depth of its scope, SSA name
+        self.dynamic: dict[str, tuple[int, Operand]] = {}  # depth of its scope, and what it is
         self.lane: str | None = None
         self.lanes = 1  # physical lanes of the vectorized loop: a power of two
         self.active = 1  # its extent
@@ -117,7 +120,7 @@ class Indices:
         self.simplifier = simplifier
         self._evaluate = evaluate
         self._variables: dict[int, tuple[Expr, tuple[str, ...], bool]] = {}
-        self._sizes: dict[Extent, str] = {}  # operands of those that were computed
+        self._sizes: dict[Extent, Operand] = {}  # operands of those that were computed
 
     def place(self, form: Linear) -> Place:
         """A form, to be resolved again and again."""
@@ -140,8 +143,7 @@ class Indices:
                 elif name == bindings.lane:
                     irregular = True
                 else:
-                    depth, text = bindings.dynamic[name]
-                    terms.append(Term(depth, text, coefficient))
+                    terms.append(Term(*bindings.dynamic[name], coefficient))
                 continue
             depth, value = self._atom(atom)
             names = self._facts(atom)[0]
@@ -151,34 +153,34 @@ class Indices:
             elif value.const is not None:
                 const += coefficient * int(value.const)
             else:
-                terms.append(Term(depth, value.text, coefficient))
+                terms.append(Term(depth, value.operand, coefficient))
         if len(terms) > 1:
-            terms.sort(key=lambda term: (term.depth, term.text, str(term.coefficient)))
+            terms.sort(key=lambda term: (term.depth, str(term.factor), str(term.coefficient)))
         return Offset(tuple(terms), stride, irregular, {}), const, constants, fixed
 
-    def pointer(self, base: str, offset: Offset) -> str:
+    def pointer(self, base: Operand, offset: Offset) -> Operand:
         """`base` plus the terms, in bytes; prefixes are shared between accesses."""
         at = offset.pointers.get(base)
         if at is None:
             at, outer = base, -1
-            for depth, text, coefficient in offset.terms:
-                if outer < depth != HERE and text == self.b.scopes[depth].variable:
+            for depth, factor, coefficient in offset.terms:
+                if outer < depth != HERE and factor is self.b.scopes[depth].variable:
                     at = self._stepped(depth, at, coefficient)
                 else:
-                    scaled = self._scaled(depth, text, coefficient)
-                    at = self.b.hoisted(depth, f"getelementptr i8, ptr {at}, i64 {scaled}")
+                    scaled = self._scaled(depth, factor, coefficient)
+                    at = self.b.hoisted(depth, instr.OFFSET, PTR, (at, scaled))
                 outer = depth
             if not offset.terms or offset.terms[-1].depth != HERE:
                 offset.pointers[base] = at
         return at
 
-    def _stepped(self, depth: int, start: str, coefficient: Extent) -> str:
+    def _stepped(self, depth: int, start: Operand, coefficient: Extent) -> Operand:
         """A pointer that is `start` in the first iteration of the loop at `depth`, and moves on by
         so many bytes with each: an addition where an index would be multiplied, and be a part of
         each address."""
         pointers = self.b.scopes[depth].stepped
         if (start, coefficient) not in pointers:
-            pointers[start, coefficient] = f"%{self.b.fresh('at')}"
+            pointers[start, coefficient] = self.b.variable(PTR, "at")
         return pointers[start, coefficient]
 
     def value(self, expr: Expr) -> Value | None:
@@ -192,48 +194,45 @@ class Indices:
         return None if offset.irregular else self._sum(offset, const)
 
     def _sum(self, offset: Offset, const: Extent) -> Value:
-        total: str | None = None
-        for depth, text, coefficient in offset.terms:
-            scaled = self._scaled(depth, text, coefficient)
+        total: Operand | None = None
+        for depth, factor, coefficient in offset.terms:
+            scaled = self._scaled(depth, factor, coefficient)
             if total is None:
                 total = scaled
             else:
-                instruction = f"add i64 {total}, {scaled}"
-                total = self.b.hoisted(depth, instruction)
-        if total is None and isinstance(const, int):
-            scalar = literal(const, DType.I64)
-        elif total is None:
-            scalar = Value(self.size(const), DType.I64)
+                total = self.b.hoisted(depth, instr.ADD, I64, (total, scaled))
+        if total is None:
+            scalar = Value(
+                self.size(const), DType.I64, 1, const if isinstance(const, int) else None
+            )
         elif const != 0:
             depth = offset.terms[-1].depth
-            instruction = f"add i64 {total}, {self.size(const)}"
-            scalar = Value(self.b.hoisted(depth, instruction), DType.I64)
+            total = self.b.hoisted(depth, instr.ADD, I64, (total, self.size(const)))
+            scalar = Value(total, DType.I64)
         else:
             scalar = Value(total, DType.I64)
         if not offset.stride:
             return scalar
         lanes = self.bindings.lanes
-        steps = ", ".join(f"i64 {lane * offset.stride}" for lane in range(lanes))
-        wide = self.b.widen(scalar, lanes)
-        kind = vector("i64", lanes)
-        return Value(self.b.pure(f"add {kind} {wide.text}, <{steps}>"), DType.I64, lanes)
+        wide = self.b.widen(scalar, lanes).operand
+        steps = instr.lanes_of(wide.type, *(lane * offset.stride for lane in range(lanes)))
+        return Value(self.b.op(instr.ADD, wide, steps), DType.I64, lanes)
 
-    def _scaled(self, depth: int, text: str, coefficient: Extent) -> str:
+    def _scaled(self, depth: int, factor: Operand, coefficient: Extent) -> Operand:
         if coefficient == 1:
-            return text
-        instruction = f"mul i64 {text}, {self.size(coefficient)}"
-        return self.b.hoisted(depth, instruction)
+            return factor
+        return self.b.hoisted(depth, instr.MUL, I64, (factor, self.size(coefficient)))
 
-    def size(self, extent: Extent) -> str:
+    def size(self, extent: Extent) -> Operand:
         """An extent as an operand: a literal, or computed where the function begins."""
         if isinstance(extent, int):
-            return str(extent)
+            return instr.index(extent)
         known = self._sizes.get(extent)
         if known is None:
             known = self._sizes[extent] = emit_extent(
                 extent,
                 lambda symbol: self.bindings.dynamic[symbol.name][1],
-                lambda instruction: self.b.hoisted(0, instruction),
+                functools.partial(self.b.hoisted, 0),
             )
         return known
 
@@ -272,9 +271,8 @@ class Indices:
         left = self.value(atom.left)
         if left is None or left.const is not None:
             return None
-        name = "udiv" if atom.op is BinaryOp.DIV else "urem"
-        instruction = f"{name} i64 {left.text}, {self.size(divisor.const)}"
-        return Value(self.b.pure(instruction), DType.I64)
+        operation = instr.UDIV if atom.op is BinaryOp.DIV else instr.UREM
+        return Value(self.b.op(operation, left.operand, self.size(divisor.const)), DType.I64)
 
     def _facts(self, atom: Expr) -> tuple[tuple[str, ...], bool]:
         """The variables below an atom, and whether it loads from memory."""

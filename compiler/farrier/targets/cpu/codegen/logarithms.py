@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from farrier.ir import instr
+from farrier.ir.instr import Operand
 from farrier.targets.cpu.codegen.float_code import LN2_HIGH, LN2_LOW, FloatCode
 
 # The Chebyshev interpolant of (log(1 + f) - f + f^2 / 2) / f^3 on sqrt(1/2) <= 1 + f <= sqrt(2).
@@ -15,7 +17,7 @@ _LOG = (0.3333333118003176, -0.24999996957953924, 0.2000071574878935, -0.1666780
 _LOG_F64 = tuple(2 / (2 * k + 3) for k in range(11))
 
 
-def log(c: FloatCode, x: str) -> str:
+def log(c: FloatCode, x: Operand) -> Operand:
     """Compute the natural logarithm; the largest error is 1 ulp in f32 and 1.5 ulp in f64."""
     smallest = c.of(2.0**-126, 2.0**-1022)
     is_tiny = c.less(x, smallest)
@@ -26,11 +28,11 @@ def log(c: FloatCode, x: str) -> str:
     result = c.select(c.equal(x, math.inf), math.inf, result)
     result = c.select(c.equal(x, 0.0), -math.inf, result)
     # The logarithm of a negative number or a NaN is NaN.
-    valid = c.b.pure(f"fcmp oge {c.kind} {x}, {c.const(0.0)}")
+    valid = c.b.fcmp("oge", x, c.const(0.0))
     return c.select(valid, result, math.nan)
 
 
-def log1p(c: FloatCode, x: str) -> str:
+def log1p(c: FloatCode, x: Operand) -> Operand:
     """Compute log(1 + x) from the rounded sum 1 + x = 2^e m, where the rounding error is added back
     to m. If e is 0, m - 1 is then x itself."""
     total = c.add(x, 1.0)
@@ -38,30 +40,30 @@ def log1p(c: FloatCode, x: str) -> str:
     lost = c.sub(x, c.sub(total, 1.0))
     # This is 2^-e. For larger e the rounding error does not matter.
     last = (c.bias - 1) << c.mantissa_bits
-    bounded = c.b.overloaded("smin", c.bits, shifted, c.integer(last))
-    scale = c.from_bits(c.int_op("sub", c.bits_of(1.0), bounded))
+    bounded = c.b.math("smin", shifted, c.integer(last))
+    scale = c.from_bits(c.int_op(instr.SUB, c.bits_of(1.0), bounded))
     result = _joined(c, _number(c, exponent), c.fma(lost, scale, c.sub(m, 1.0)))
     result = c.select(c.equal(x, math.inf), math.inf, result)
     result = c.select(c.equal(x, -1.0), -math.inf, result)
-    valid = c.b.pure(f"fcmp oge {c.kind} {x}, {c.const(-1.0)}")
+    valid = c.b.fcmp("oge", x, c.const(-1.0))
     return c.signed_as(c.select(valid, result, math.nan), x)  # The result of -0 is -0.
 
 
-def split(c: FloatCode, x: str) -> tuple[str, str, str]:
+def split(c: FloatCode, x: Operand) -> tuple[Operand, Operand, Operand]:
     """Split a normal number into e as an integer, m, and e in the position of the exponent bits."""
     bits = c.to_bits(x)
     # Subtract the bits of sqrt(1/2) so that the exponent field counts from there.
-    offset = c.int_op("sub", bits, c.bits_of(math.sqrt(0.5)))
-    exponent = c.int_op("ashr", offset, c.mantissa_bits)
-    shifted = c.int_op("shl", exponent, c.mantissa_bits)
-    return exponent, c.from_bits(c.int_op("sub", bits, shifted)), shifted
+    offset = c.int_op(instr.SUB, bits, c.bits_of(math.sqrt(0.5)))
+    exponent = c.int_op(instr.ASHR, offset, c.mantissa_bits)
+    shifted = c.int_op(instr.SHL, exponent, c.mantissa_bits)
+    return exponent, c.from_bits(c.int_op(instr.SUB, bits, shifted)), shifted
 
 
-def _number(c: FloatCode, exponent: str) -> str:
-    return c.b.pure(f"sitofp {c.bits} {exponent} to {c.kind}")
+def _number(c: FloatCode, exponent: Operand) -> Operand:
+    return c.b.convert(instr.SITOFP, exponent, c.kind)
 
 
-def _joined(c: FloatCode, e: str, f: str) -> str:
+def _joined(c: FloatCode, e: Operand, f: Operand) -> Operand:
     """Compute e * ln 2 + log(1 + f)."""
     if c.double:
         s = c.div(f, c.add(f, 2.0))

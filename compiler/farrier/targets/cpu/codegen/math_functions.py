@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
+from farrier.ir.instr import Operand
 from farrier.targets.cpu.codegen import (
     exponentials,
     gates,
@@ -26,29 +27,29 @@ from farrier.targets.cpu.codegen import (
 )
 from farrier.targets.cpu.codegen.builder import Builder
 from farrier.targets.cpu.codegen.float_code import FloatCode
-from farrier.targets.cpu.codegen.text import Value
+from farrier.targets.cpu.codegen.values import Value
 
-Expansion: TypeAlias = Callable[[FloatCode, str], str]
+Expansion: TypeAlias = Callable[[FloatCode, Operand], Operand]
 
 
-def expand(b: Builder, name: str, x: Value) -> str:
+def expand(b: Builder, name: str, x: Value) -> Operand:
     """Return the SSA value of the function `name` of `x`, a unary operator of the expression
     grammar for which there is no instruction."""
-    return _EXPANSIONS[name](FloatCode(b, x.dtype, x.lanes), x.text)
+    return _EXPANSIONS[name](FloatCode(b, x.dtype, x.lanes), x.operand)
 
 
-def power(b: Builder, base: Value, exponent: Value) -> str:
+def power(b: Builder, base: Value, exponent: Value) -> Operand:
     """`base ** exponent` on floats with C's conventions for zeros, infinities and NaN."""
     code = FloatCode(b, base.dtype, base.lanes)
     if exponent.const is not None and exponent.const in powers.SIMPLE_POWERS:
-        return powers.SIMPLE_POWERS[exponent.const](code, base.text)
-    return powers.power(code, base.text, exponent.text)
+        return powers.SIMPLE_POWERS[exponent.const](code, base.operand)
+    return powers.power(code, base.operand, exponent.operand)
 
 
-def swish(b: Builder, x: Value, alpha: Value) -> str:
+def swish(b: Builder, x: Value, alpha: Value) -> Operand:
     """Compute `x * sigmoid(alpha * x)` on floats."""
-    factor = alpha.text if alpha.const is None else float(alpha.const)
-    return gates.swish(FloatCode(b, x.dtype, x.lanes), x.text, factor)
+    factor = alpha.operand if alpha.const is None else float(alpha.const)
+    return gates.swish(FloatCode(b, x.dtype, x.lanes), x.operand, factor)
 
 
 _EXPANSIONS: dict[str, Expansion] = {

@@ -11,10 +11,12 @@ import dataclasses
 from collections.abc import Callable
 
 from farrier.errors import CompilerError
+from farrier.ir import instr
 from farrier.ir.addresses import flatten
 from farrier.ir.affine import Linear
 from farrier.ir.dim import Dim, Extent
 from farrier.ir.expr import Buffer, Cast, Expr, Load
+from farrier.ir.instr import I1, Operand, vector
 from farrier.ir.loop import Prefetch, Store
 from farrier.ir.shared_bytes import shared_byte, shares_bytes
 from farrier.ir.substitute import loads
@@ -22,8 +24,8 @@ from farrier.ir.types import DType
 from farrier.targets.cpu.codegen.arithmetic import from_memory, to_memory
 from farrier.targets.cpu.codegen.builder import Builder
 from farrier.targets.cpu.codegen.indices import Bindings, Indices, Offset, Place
-from farrier.targets.cpu.codegen.text import Value, literal, memory_type, suffix, type_of, vector
 from farrier.targets.cpu.codegen.tiles import RowsOperand
+from farrier.targets.cpu.codegen.values import Value, literal, memory_type, type_of
 from farrier.targets.cpu.held_operands import FEWEST_HELD, SPARE_REGISTERS
 
 
@@ -41,18 +43,18 @@ class Memory:
         self._registers = registers
         self._places: dict[int, tuple[object, Place]] = {}
         self._equal: dict[tuple[Buffer, tuple[Expr, ...]], Place] = {}  # by what is accessed
-        self.bases: dict[str, str] = {}
+        self.bases: dict[str, Operand] = {}
         # Loads of this basic block, the least recently used first. No more are remembered than the
         # register tiles leave room for: a value that is kept is a register that is taken.
         self._recent: dict[tuple[object, ...], Value] = {}
         self._evicted: set[tuple[object, ...]] = set()  # since the last fence in this block
 
-    def bind(self, name: str, pointer: str) -> None:
+    def bind(self, name: str, pointer: Operand) -> None:
         """Say where a buffer begins."""
         self.bases[name] = pointer
         self.forget(name)
 
-    def base(self, buffer: Buffer) -> str:
+    def base(self, buffer: Buffer) -> Operand:
         try:
             return self.bases[buffer.name]
         except KeyError:
@@ -77,12 +79,12 @@ class Memory:
             if any(True for index in node.indices for _ in loads(index)):
                 return self._gather(node)  # what the indices read may change before the next time
             unrolled = tuple(self.bindings.constants.items())
-            key = (buffer.name, node.indices, unrolled, guard and guard.text)
+            key = (buffer.name, node.indices, unrolled, guard and guard.operand)
             return self._remembered(key, lambda: self._gather(node))
         pointer = self.indices.pointer(self.base(buffer), offset)
         # A tail's load leaves the lanes beyond it unset: it serves tails of the same width alone.
         width = self.bindings.active if self.bindings.lane is not None and offset.stride else 1
-        key = (buffer.name, pointer, const, offset.stride, width, guard and guard.text)
+        key = (buffer.name, pointer, const, offset.stride, width, guard and guard.operand)
         spread = self.bindings.lane is not None and offset.stride != 0
         return self._remembered(
             key, lambda: self._load(buffer, pointer, const, offset.stride), spread
@@ -98,7 +100,7 @@ class Memory:
         buffer = dataclasses.replace(node.buffer, dtype=DType.I32)
         pointer = self.indices.pointer(self.base(buffer), offset)
         width = self.bindings.active if stride else 1
-        guard = self.guard and self.guard.text
+        guard = self.guard and self.guard.operand
         key = (buffer.name, pointer, const, stride, width, guard, "group")
         value = self._remembered(
             key, lambda: self._load(buffer, pointer, const, stride), bool(stride)
@@ -115,12 +117,12 @@ class Memory:
         del self.bindings.constants[loop]
         if shift is None or shift.lanes > 1 or shift.const is None:
             return None
-        text, lanes = value.text, value.lanes
+        text, lanes = value.operand, value.lanes
         if shift.const:
-            by = literal(int(shift.const), DType.I32, lanes).text
-            text = self.b.pure(f"lshr {value.type} {text}, {by}")
-        mask = literal(int(place.mask.value) * 0x01010101, DType.I32, lanes).text
-        return Value(self.b.pure(f"and {value.type} {text}, {mask}"), DType.I32, lanes)
+            by = literal(int(shift.const), DType.I32, lanes).operand
+            text = self.b.op(instr.LSHR, text, by)
+        mask = literal(int(place.mask.value) * 0x01010101, DType.I32, lanes).operand
+        return Value(self.b.op(instr.AND, text, mask), DType.I32, lanes)
 
     def load_rows(self, operand: RowsOperand) -> Value:
         """A tile of rows, in the register that holds it whole."""
@@ -132,12 +134,11 @@ class Memory:
 
         def load() -> Value:
             at = self._displaced(pointer, const)
-            text = registers.load(self.b, *shape, at, pitch)
-            return Value(text, buffer.dtype, register=registers.type)
+            return Value(registers.load(self.b, *shape, at, pitch), buffer.dtype)
 
         return self._remembered((buffer.name, pointer, const, pitch, shape), load)
 
-    def store_rows(self, operand: RowsOperand, value: str) -> None:
+    def store_rows(self, operand: RowsOperand, value: Operand) -> None:
         """Store a whole register of rows."""
         at, pitch = self._at(operand.buffer, *self._first_row(operand)), operand.pitch
         shape = operand.rows, operand.row_bytes
@@ -210,7 +211,7 @@ class Memory:
             del self._recent[oldest]
             self._evicted.add(oldest)
         if fenced:
-            self.b.put('fence syncscope("singlethread") acq_rel')
+            self.b.put(instr.FENCE, ())
             self._evicted.clear()
 
     def store(self, node: Store, value: Value) -> None:
@@ -235,12 +236,11 @@ class Memory:
         """Stores neighbours, one a lane of the value."""
         pointer, size = self._at(buffer, offset, const), buffer.dtype.nbytes
         mask = self._mask(value.lanes)
-        text = to_memory(self.b, value)
-        kind = memory_type(value.dtype, value.lanes)
+        stored = to_memory(self.b, value)
         if mask is None:
-            self.b.put(f"store {kind} {text}, ptr {pointer}, align {size}")
+            self.b.store(stored, pointer, size)
         else:
-            self._masked_store(kind, text, pointer, size, f"{mask.type} {mask.text}")
+            self.b.put(instr.MASKED_STORE, (stored, pointer, mask.operand), size)
 
     def is_invariant(self, node: Store) -> bool:
         """Whether the address is the same in every lane."""
@@ -252,12 +252,11 @@ class Memory:
         offset, const = self._place(node).resolve()
         if offset.irregular:
             return
-        self.b.declarations.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
         locality = {1: 3, 2: 2, 3: 1}[node.level]
         # Its last byte: the first one's address may be where the loop's pointer moves on to, which
         # would be computed here, for both, and kept in a register until there.
         pointer = self._at(node.buffer, offset, const + node.buffer.dtype.nbytes - 1)
-        self.b.put(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 {locality}, i32 1)")
+        self.b.put(instr.PREFETCH, (pointer,), locality)
 
     def _place(self, node: Load | Store | Prefetch) -> Place:
         """Where a node's element lies, in bytes from the beginning of its buffer."""
@@ -286,18 +285,18 @@ class Memory:
             known = self._places[id(operand)] = (operand, self.indices.place(operand.place))
         return known[1]
 
-    def _at(self, buffer: Buffer, offset: Offset, const: Extent) -> str:
+    def _at(self, buffer: Buffer, offset: Offset, const: Extent) -> Operand:
         return self._displaced(self.indices.pointer(self.base(buffer), offset), const)
 
-    def _displaced(self, pointer: str, const: Extent) -> str:
+    def _displaced(self, pointer: Operand, const: Extent) -> Operand:
         """`pointer` plus bytes: a size in a register, and the number that an instruction holds."""
         if isinstance(const, Dim):
             fixed = dict(const.terms).get((), 0)
             size = self.indices.size(const - fixed)
-            pointer, const = self.b.pure(f"getelementptr i8, ptr {pointer}, i64 {size}"), fixed
-        return self.b.pure(f"getelementptr i8, ptr {pointer}, i64 {const}") if const else pointer
+            pointer, const = self.b.offset(pointer, size), fixed
+        return self.b.offset(pointer, const) if const else pointer
 
-    def _load(self, buffer: Buffer, pointer: str, const: Extent, stride: int) -> Value:
+    def _load(self, buffer: Buffer, pointer: Operand, const: Extent, stride: int) -> Value:
         """What lies `const` bytes behind the pointer, and `stride` from lane to lane."""
         size = buffer.dtype.nbytes
         lanes = self.bindings.lanes
@@ -314,19 +313,18 @@ class Memory:
             buffer, [self._displaced(pointer, const + lane * stride) for lane in active]
         )
 
-    def _scalar(self, buffer: Buffer, pointer: str, lane: int | None = None) -> Value:
+    def _scalar(self, buffer: Buffer, pointer: Operand, lane: int | None = None) -> Value:
         """One element; where the guard fails, the buffer's first instead."""
         guard = self.guard
         if guard is not None:
             if guard.lanes > 1 and lane is not None:
-                condition = self.b.pure(f"extractelement {guard.type} {guard.text}, i64 {lane}")
+                condition = self.b.extract(guard.operand, lane)
             else:
-                condition = self.in_any_lane(guard).text
+                condition = self.in_any_lane(guard).operand
             first = self.base(buffer)
-            pointer = self.b.pure(f"select i1 {condition}, ptr {pointer}, ptr {first}")
-        kind = memory_type(buffer.dtype)
-        text = self.b.emit(f"load {kind}, ptr {pointer}, align {buffer.dtype.nbytes}")
-        return from_memory(self.b, text, buffer.dtype, 1)
+            pointer = self.b.choose(condition, pointer, first)
+        loaded = self.b.load(memory_type(buffer.dtype), pointer, buffer.dtype.nbytes)
+        return from_memory(self.b, loaded, buffer.dtype, 1)
 
     def in_any_lane(self, condition: Value) -> Value:
         """Whether a condition holds in a lane that the loop has; those beyond hold anything."""
@@ -336,54 +334,43 @@ class Memory:
         if active < lanes:
             never = literal(False, DType.BOOL, lanes)
             condition = self.b.select(tail_mask(lanes, active), condition, never)
-        bits = self.b.pure(f"bitcast {condition.type} {condition.text} to i{lanes}")
-        return Value(self.b.pure(f"icmp ne i{lanes} {bits}, 0"), DType.BOOL)
+        bits = self.b.bitcast(condition.operand, vector(f"i{lanes}"))
+        return Value(self.b.icmp("ne", bits, instr.number_of(bits.type, 0)), DType.BOOL)
 
-    def _vector(self, buffer: Buffer, pointer: str, mask: Value | None) -> Value:
+    def _vector(self, buffer: Buffer, pointer: Operand, mask: Value | None) -> Value:
         lanes, size = self.bindings.lanes, buffer.dtype.nbytes
         kind = memory_type(buffer.dtype, lanes)
         if mask is None:
-            text = self.b.emit(f"load {kind}, ptr {pointer}, align {size}")
+            loaded = self.b.load(kind, pointer, size)
         else:
-            name = f"llvm.masked.load.{suffix(kind)}.p0"
-            self.b.declarations.add(f"declare {kind} @{name}(ptr, {mask.type}, {kind})")
-            text = self.b.emit(
-                f"call {kind} @{name}(ptr align {size} {pointer}, "
-                f"{mask.type} {mask.text}, {kind} zeroinitializer)"
-            )
-        return from_memory(self.b, text, buffer.dtype, lanes)
+            loaded = self.b.emit(instr.MASKED_LOAD, kind, (pointer, mask.operand), size)
+        return from_memory(self.b, loaded, buffer.dtype, lanes)
 
-    def _every_other(self, buffer: Buffer, pointer: str, lanes: int) -> Value:
+    def _every_other(self, buffer: Buffer, pointer: Operand, lanes: int) -> Value:
         """Elements 0, 2, 4, …: two vectors, the second ending at the last element that is wanted,
         and a shuffle; nothing beyond it is touched."""
         size = buffer.dtype.nbytes
         kind = memory_type(buffer.dtype, lanes)
-        low = self.b.emit(f"load {kind}, ptr {pointer}, align {size}")
+        low = self.b.load(kind, pointer, size)
         last = self._displaced(pointer, (lanes - 1) * size)
-        high = self.b.emit(f"load {kind}, ptr {last}, align {size}")
+        high = self.b.load(kind, last, size)
         chosen = [2 * n if 2 * n < lanes else 2 * n + 1 for n in range(lanes)]
-        order = ", ".join(f"i32 {n}" for n in chosen)
-        text = self.b.pure(
-            f"shufflevector {kind} {low}, {kind} {high}, {vector('i32', lanes)} <{order}>"
-        )
+        text = self.b.shuffle(low, high, chosen)
         return from_memory(self.b, text, buffer.dtype, lanes)
 
-    def _collect(self, buffer: Buffer, pointers: list[str]) -> Value:
+    def _collect(self, buffer: Buffer, pointers: list[Operand]) -> Value:
         """One element a lane, from its own address."""
         lanes = self.bindings.lanes
-        kind = type_of(buffer.dtype, lanes)
-        total = "poison"
+        total: Operand = instr.poison(type_of(buffer.dtype, lanes))
         for lane, pointer in enumerate(pointers):
             element = self._scalar(buffer, pointer, lane)
-            total = self.b.pure(
-                f"insertelement {kind} {total}, {element.type} {element.text}, i64 {lane}"
-            )
+            total = self.b.insert(total, element.operand, lane)
         return Value(total, buffer.dtype, lanes)
 
     def _gather(self, node: Load) -> Value:
         return self._collect(node.buffer, self._lane_pointers(node))
 
-    def _lane_pointers(self, node: Load | Store) -> list[str]:
+    def _lane_pointers(self, node: Load | Store) -> list[Operand]:
         """The address of each lane, found with the lane variable as a constant."""
         bindings = self.bindings
         lane = bindings.lane
@@ -401,26 +388,17 @@ class Memory:
 
     def _scatter(self, node: Store, value: Value) -> None:
         """Stores lane by lane, under a guard as masked vectors of one."""
-        buffer = node.buffer
-        kind, size = memory_type(buffer.dtype), buffer.dtype.nbytes
+        size = node.buffer.dtype.nbytes
         for lane, pointer in enumerate(self._lane_pointers(node)):
-            text = self.b.pure(f"extractelement {value.type} {value.text}, i64 {lane}")
+            text = self.b.extract(value.operand, lane)
             element = to_memory(self.b, Value(text, value.dtype))
             if self.guard is None:
-                self.b.put(f"store {kind} {element}, ptr {pointer}, align {size}")
+                self.b.store(element, pointer, size)
                 continue
             guard = self.b.widen(self.guard, self.bindings.lanes)
-            bit = self.b.pure(f"extractelement {guard.type} {guard.text}, i64 {lane}")
-            one = f"<1 x {kind}>"
-            single = self.b.pure(f"insertelement {one} poison, {kind} {element}, i64 0")
-            mask = self.b.pure(f"insertelement <1 x i1> poison, i1 {bit}, i64 0")
-            self._masked_store(one, single, pointer, size, f"<1 x i1> {mask}")
-
-    def _masked_store(self, kind: str, text: str, pointer: str, size: int, mask: str) -> None:
-        mask_type = mask[: mask.index(">") + 1]
-        name = f"llvm.masked.store.{suffix(kind)}.p0"
-        self.b.declarations.add(f"declare void @{name}({kind}, ptr, {mask_type})")
-        self.b.put(f"call void @{name}({kind} {text}, ptr align {size} {pointer}, {mask})")
+            bit = self.b.extract(guard.operand, lane)
+            single, mask = self.b.single(element), self.b.single(bit)
+            self.b.put(instr.MASKED_STORE, (single, pointer, mask), size)
 
     def _mask(self, lanes: int) -> Value | None:
         """Which lanes may touch memory: those within the loop's extent and the guard."""
@@ -434,5 +412,5 @@ class Memory:
 
 def tail_mask(lanes: int, active: int) -> Value:
     """The first `active` lanes."""
-    bits = ", ".join(f"i1 {'true' if lane < active else 'false'}" for lane in range(lanes))
-    return Value(f"<{bits}>", DType.BOOL, lanes)
+    bits = (lane < active for lane in range(lanes))
+    return Value(instr.lanes_of(I1.of(lanes), *bits), DType.BOOL, lanes)

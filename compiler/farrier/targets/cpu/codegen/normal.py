@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from farrier.ir.instr import Operand
 from farrier.targets.cpu.codegen.exponentials import exp
 from farrier.targets.cpu.codegen.float_code import FloatCode
 
@@ -45,7 +46,7 @@ _TAIL_UNDER_F64 = (
 )  # fmt: skip
 
 
-def erf(c: FloatCode, x: str) -> str:
+def erf(c: FloatCode, x: Operand) -> Operand:
     """Compute the error function.
 
     In f32 it is a quotient of polynomials, with an error of at most 4.4 ulp (more than 4 at five of
@@ -67,7 +68,7 @@ def erf(c: FloatCode, x: str) -> str:
     return c.signed_as(c.select(c.less(size, 1.0), near, c.fma(tail, -2.0, 1.0)), x)
 
 
-def gelu(c: FloatCode, x: str) -> str:
+def gelu(c: FloatCode, x: Operand) -> Operand:
     """Compute max(x, 0) - |x| * tail(|x|), with the upper tail of the normal distribution, so that
     no digits cancel.
 
@@ -84,6 +85,6 @@ def gelu(c: FloatCode, x: str) -> str:
     return c.select(c.equal(x, -math.inf), math.nan, value)  # The formula has infinity times 0.
 
 
-def _tail(c: FloatCode, size: str) -> str:
+def _tail(c: FloatCode, size: Operand) -> Operand:
     over, under = (_TAIL_OVER_F64, _TAIL_UNDER_F64) if c.double else (_TAIL_OVER, _TAIL_UNDER)
     return c.div(c.polynomial(size, over), c.polynomial(size, under))

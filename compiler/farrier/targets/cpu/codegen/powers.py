@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from farrier.ir import instr
+from farrier.ir.instr import Operand
 from farrier.targets.cpu.codegen.exponentials import exp
 from farrier.targets.cpu.codegen.float_code import LN2_HIGH, LN2_LOW, FloatCode
 from farrier.targets.cpu.codegen.logarithms import log, split
@@ -17,7 +19,7 @@ _TWO_THIRDS_LOW = 3.700743415417188e-17  # 2 / 3 minus the f64 nearest to it.
 _LN2_LAST = -2.3407938865678234e-23  # ln 2 minus LN2_HIGH and LN2_LOW of f64.
 
 
-def power(c: FloatCode, base: str, exponent: str) -> str:
+def power(c: FloatCode, base: Operand, exponent: Operand) -> Operand:
     """Compute `base ** exponent`; powers of f32 are computed in f64."""
     if c.double:
         return _power(c, base, exponent)
@@ -28,7 +30,7 @@ def power(c: FloatCode, base: str, exponent: str) -> str:
     return c.truncated(wide, _signed(wide, x, y, size))
 
 
-def _power(c: FloatCode, x: str, y: str) -> str:
+def _power(c: FloatCode, x: Operand, y: Operand) -> Operand:
     """Compute exp(y log |x|) in f64. The product is a sum of two numbers, as the relative error of
     the exponential is the absolute error of its argument."""
     high, low = _logarithm(c, c.abs(x))
@@ -39,13 +41,13 @@ def _power(c: FloatCode, x: str, y: str) -> str:
     return _signed(c, x, y, exp(c, product, c.select(is_bounded, rest, 0.0)))
 
 
-def _signed(c: FloatCode, x: str, y: str, result: str) -> str:
+def _signed(c: FloatCode, x: Operand, y: Operand, result: Operand) -> Operand:
     """Compute x ** y from |x| ** y by setting the sign and the special values."""
     size = c.abs(x)
     is_integer = c.equal(c.intrinsic("floor", y), y)
     half = c.mul(y, 0.5)
     even = c.equal(c.intrinsic("floor", half), half)
-    negative = c.b.pure(f"icmp slt {c.bits} {c.to_bits(x)}, {c.integer(0)}")
+    negative = c.b.icmp("slt", c.to_bits(x), c.integer(0))
     flipped = c.select(even, result, c.neg(result))
     # Zeros and infinities have powers for all exponents, other negative bases for integers only.
     ends = c.either(c.equal(size, math.inf), c.equal(x, 0.0))
@@ -54,16 +56,16 @@ def _signed(c: FloatCode, x: str, y: str, result: str) -> str:
     one_or_more = c.either(c.equal(x, 1.0), c.equal(y, 0.0))
     # For |x| = 1 and an infinite y the power is 1, though y log |x| = inf * 0 is NaN.
     is_one, is_infinite = c.equal(size, 1.0), c.equal(c.abs(y), math.inf)
-    ones = c.b.pure(f"and {c.mask} {is_one}, {is_infinite}")
+    ones = c.b.op(instr.AND, is_one, is_infinite)
     return c.select(c.either(one_or_more, ones), 1.0, result)
 
 
-def _logarithm(c: FloatCode, x: str) -> tuple[str, str]:
+def _logarithm(c: FloatCode, x: Operand) -> tuple[Operand, Operand]:
     """Return log(x) as a sum of two numbers, to 2^-63: the first two terms of log(m) =
     2 s + 2/3 s^3 + ... are computed as such sums."""
     tiny = c.less(x, 2.0**-1022)
     exponent, m, _ = split(c, c.select(tiny, c.mul(x, 2.0**52), x))
-    e = c.b.pure(f"sitofp {c.bits} {exponent} to {c.kind}")
+    e = c.b.convert(instr.SITOFP, exponent, c.kind)
     e = c.sub(e, c.select(tiny, 52.0, 0.0))
     f = c.sub(m, 1.0)
     under = c.add(m, 1.0)
@@ -94,25 +96,25 @@ def _logarithm(c: FloatCode, x: str) -> tuple[str, str]:
     return high, c.select(ends, 0.0, low)
 
 
-def _sum(c: FloatCode, large: str | float, small: str) -> tuple[str, str]:
+def _sum(c: FloatCode, large: Operand | float, small: Operand) -> tuple[Operand, Operand]:
     """Return a sum and its rounding error, for |large| >= |small|."""
     total = c.add(large, small)
     return total, c.sub(small, c.sub(total, large))
 
 
-def _three_quarters(c: FloatCode, x: str) -> str:
+def _three_quarters(c: FloatCode, x: Operand) -> Operand:
     """Compute x ** 0.75, the usual power of local response normalization."""
     root = c.intrinsic("sqrt", c.add(x, 0.0))
     product = c.mul(root, c.intrinsic("sqrt", root))
     return c.select(c.equal(x, -math.inf), math.inf, product)
 
 
-def _root(c: FloatCode, x: str) -> str:
+def _root(c: FloatCode, x: Operand) -> Operand:
     """Compute x ** 0.5, which is +0 for -0, unlike a square root."""
     return c.select(c.equal(x, -math.inf), math.inf, c.intrinsic("sqrt", c.add(x, 0.0)))
 
 
-SIMPLE_POWERS: dict[Any, Callable[[FloatCode, str], str]] = {
+SIMPLE_POWERS: dict[Any, Callable[[FloatCode, Operand], Operand]] = {
     0: lambda c, x: c.const(1.0),
     1: lambda c, x: x,
     2: lambda c, x: c.mul(x, x),

@@ -10,7 +10,7 @@ from farrier.ir.loop import Store
 from farrier.ir.types import DType
 from farrier.targets.cpu.codegen.arithmetic import extended
 from farrier.targets.cpu.codegen.builder import Builder
-from farrier.targets.cpu.codegen.text import Value, literal, suffix, type_of, vector
+from farrier.targets.cpu.codegen.values import Value, literal
 
 Reduction: TypeAlias = tuple[BinaryOp, Expr]
 
@@ -37,30 +37,21 @@ def horizontal(b: Builder, op: BinaryOp, x: Value, mask: Value | None) -> Value:
     if mask is not None:
         neutral = _REDUCTIONS[op].identity(dtype)
         x = b.select(b.widen(mask, x.lanes), x, literal(neutral.value, dtype, x.lanes))
-    kind = type_of(dtype)
     if dtype is DType.BOOL:
-        name = f"llvm.vector.reduce.{_BOOLEAN[op]}.{suffix(x.type)}"
-        return Value(b.call(name, kind, (x.type, x.text)), dtype)
+        return Value(b.reduce(_BOOLEAN[op], x.operand), dtype)
     if dtype.is_float and op in _FLOAT:
-        start = literal(-0.0 if op is BinaryOp.ADD else 1.0, dtype).text
-        name = f"llvm.vector.reduce.{_FLOAT[op]}.{suffix(x.type)}"
-        text = b.call(name, kind, (kind, start), (x.type, x.text), flags="reassoc ")
-        return Value(text, dtype)
+        start = literal(-0.0 if op is BinaryOp.ADD else 1.0, dtype).operand
+        return Value(b.reduce(_FLOAT[op], start, x.operand, flags="reassoc "), dtype)
     if dtype.is_float:
         return _float_extreme(b, op, x)
     sign = "s" if dtype.is_signed else "u"
-    name = f"llvm.vector.reduce.{_INTEGER.get(op, f'{sign}{op.value}')}.{suffix(x.type)}"
-    return Value(extended(b, b.call(name, kind, (x.type, x.text)), dtype, 1), dtype)
+    total = b.reduce(_INTEGER.get(op, f"{sign}{op.value}"), x.operand)
+    return Value(extended(b, total, dtype, 1), dtype)
 
 
 def _float_extreme(b: Builder, op: BinaryOp, x: Value) -> Value:
     """min or max by halves, NaN wherever a lane is NaN."""
-    kind = type_of(x.dtype)
-    nan = b.pure(f"fcmp uno {x.type} {x.text}, {x.text}")
-    mask = vector("i1", x.lanes)
-    any_nan = b.call(f"llvm.vector.reduce.or.{suffix(mask)}", "i1", (mask, nan))
-    name = f"llvm.vector.reduce.f{op.value}.{suffix(x.type)}"
-    extreme = b.call(name, kind, (x.type, x.text), flags="nnan ")
-    not_a_number = literal(math.nan, x.dtype).text
-    text = b.pure(f"select i1 {any_nan}, {kind} {not_a_number}, {kind} {extreme}")
-    return Value(text, x.dtype)
+    any_nan = b.reduce("or", b.fcmp("uno", x.operand, x.operand))
+    extreme = b.reduce(f"f{op.value}", x.operand, flags="nnan ")
+    not_a_number = literal(math.nan, x.dtype).operand
+    return Value(b.choose(any_nan, not_a_number, extreme), x.dtype)

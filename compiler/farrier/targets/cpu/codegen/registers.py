@@ -10,10 +10,12 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from farrier.errors import CompilerError
+from farrier.ir import instr
+from farrier.ir.instr import Operand, vector
 from farrier.ir.types import DType
 from farrier.targets.cpu.codegen.builder import Builder
-from farrier.targets.cpu.codegen.text import Value, type_of, vector
 from farrier.targets.cpu.codegen.transpose import column
+from farrier.targets.cpu.codegen.values import Value, type_of
 
 _FEWEST = 4  # rows and lanes of a square worth transposing
 
@@ -73,17 +75,17 @@ class Registers:
         rows = _rows(tile, first, width, stride)
         if rows is not None:
             return column(self.b, *rows, lanes)
-        total, dtype = "poison", None
+        total: Operand | None = None
+        dtype = None
         for lane in range(width):
             element = self._element(tile, first + lane * stride)
             if element is None:
                 continue
             dtype = element.dtype
-            total = self.b.pure(
-                f"insertelement {type_of(dtype, lanes)} {total}, "
-                f"{element.type} {element.text}, i64 {lane}"
-            )
-        return None if dtype is None else Value(total, dtype, lanes)
+            if total is None:
+                total = instr.poison(type_of(dtype, lanes))
+            total = self.b.insert(total, element.operand, lane)
+        return None if total is None or dtype is None else Value(total, dtype, lanes)
 
     def find_group(self, name: str, first: int, size: int, stride: int) -> Value | None:
         """`size` elements from `first` on, `stride` apart, 32 bits together, as one i32; None where
@@ -93,9 +95,9 @@ class Registers:
             inside = apart == 0 <= at <= width - size and at % size == 0
             if inside and step == stride and value.lanes % size == 0:
                 words = vector("i32", value.lanes // size)
-                text = self.b.pure(f"bitcast {value.type} {value.text} to {words}")
+                text = self.b.bitcast(value.operand, words)
                 if value.lanes > size:
-                    text = self.b.pure(f"extractelement {words} {text}, i64 {at // size}")
+                    text = self.b.extract(text, at // size)
                 return Value(text, DType.I32)
         return None
 
@@ -125,7 +127,7 @@ class Registers:
                 if piece.value.lanes == 1:
                     return piece.value
                 lane, value = elements.index(number), piece.value
-                text = self.b.pure(f"extractelement {value.type} {value.text}, i64 {lane}")
+                text = self.b.extract(value.operand, lane)
                 return Value(text, value.dtype)
         return None
 

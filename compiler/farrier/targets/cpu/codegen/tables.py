@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 
 from farrier.intrinsics import TableLookup
+from farrier.ir import instr
 from farrier.ir.expr import BYTES, ByteTable
+from farrier.ir.instr import PTR, Data, Operand, Symbol
 from farrier.targets.cpu.codegen.builder import Builder
-from farrier.targets.cpu.codegen.text import Value, literal
+from farrier.targets.cpu.codegen.values import Value, literal
 
 _ALIGNMENT = 64
 
@@ -17,64 +20,50 @@ def look_up(b: Builder, lookup: TableLookup | None, table: ByteTable, x: Value) 
     `x` is one byte."""
     if x.const is not None:
         return literal(table.values()[int(x.const) % BYTES], table.dtype, x.lanes)
-    pointer = _declared(b, table.entries)
+    pointer = _data(table.entries)
     if lookup is None or x.lanes == 1:
         return Value(_one_by_one(b, pointer, x), table.dtype, x.lanes)
     parts = [
-        _resized(b, x.text, x.lanes, lookup.lanes, first)
-        for first in range(0, x.lanes, lookup.lanes)
+        _resized(b, x.operand, lookup.lanes, first) for first in range(0, x.lanes, lookup.lanes)
     ]
-    found = [lookup.emit(b, pointer, part) for part in parts]
-    return Value(_joined(b, found, lookup.lanes, x.lanes), table.dtype, x.lanes)
+    entries = [lookup.emit(b, pointer, part) for part in parts]
+    return Value(_joined(b, entries, x.lanes), table.dtype, x.lanes)
 
 
-def _declared(b: Builder, entries: bytes) -> str:
-    """The name of the table, which all kernels of a module share that have the same."""
-    name = f"@bytes.{hashlib.sha256(entries).hexdigest()[:16]}"
-    content = "".join(f"\\{entry:02x}" for entry in entries)
-    b.declarations.add(
-        f'{name} = private unnamed_addr constant [{BYTES} x i8] c"{content}", align {_ALIGNMENT}'
-    )
-    return name
+@functools.cache
+def _data(entries: bytes) -> Symbol:
+    """The address of the table, which all kernels of a module share that have the same."""
+    name = f"bytes.{hashlib.sha256(entries).hexdigest()[:16]}"
+    return Symbol(PTR, name, Data(entries, _ALIGNMENT))
 
 
-def _one_by_one(b: Builder, pointer: str, x: Value) -> str:
+def _one_by_one(b: Builder, pointer: Operand, x: Value) -> Operand:
     if x.lanes == 1:
-        return _entry(b, pointer, x.text)
-    kind, made = f"<{x.lanes} x i8>", "poison"
+        return _entry(b, pointer, x.operand)
+    entries: Operand = instr.poison(x.type)
     for lane in range(x.lanes):
-        index = b.pure(f"extractelement {kind} {x.text}, i64 {lane}")
-        entry = _entry(b, pointer, index)
-        made = b.pure(f"insertelement {kind} {made}, i8 {entry}, i64 {lane}")
-    return made
+        index = b.extract(x.operand, lane)
+        entries = b.insert(entries, _entry(b, pointer, index), lane)
+    return entries
 
 
-def _entry(b: Builder, pointer: str, index: str) -> str:
-    wide = b.pure(f"zext i8 {index} to i64")
-    at = b.pure(f"getelementptr i8, ptr {pointer}, i64 {wide}")
-    return b.pure(f"load i8, ptr {at}, align 1")
+def _entry(b: Builder, pointer: Operand, index: Operand) -> Operand:
+    at = b.offset(pointer, b.convert(instr.ZEXT, index, instr.I64))
+    return b.load(instr.I8, at, 1, is_constant=True)
 
 
-def _resized(b: Builder, text: str, lanes: int, wanted: int, first: int = 0) -> str:
+def _resized(b: Builder, x: Operand, wanted: int, first: int = 0) -> Operand:
     """`wanted` lanes from the `first` on; what lies behind the last is anything."""
+    lanes = x.type.lanes
     if lanes == wanted:
-        return text
-    picks = ", ".join(
-        f"i32 {lane}" if lane < lanes else "i32 poison" for lane in range(first, first + wanted)
-    )
-    kind = f"<{lanes} x i8>"
-    mask = f"<{wanted} x i32> <{picks}>"
-    return b.pure(f"shufflevector {kind} {text}, {kind} poison, {mask}")
+        return x
+    places = range(first, first + wanted)
+    return b.shuffle(x, None, [lane if lane < lanes else -1 for lane in places])
 
 
-def _joined(b: Builder, parts: list[str], lanes: int, wanted: int) -> str:
-    """The first `wanted` lanes of vectors of `lanes`, one behind the other."""
+def _joined(b: Builder, parts: list[Operand], wanted: int) -> Operand:
+    """The first `wanted` lanes of vectors of one type, one behind the other."""
     while len(parts) > 1:
-        both = ", ".join(f"i32 {lane}" for lane in range(2 * lanes))
-        kind = f"<{lanes} x i8>"
-        parts = [
-            b.pure(f"shufflevector {kind} {a}, {kind} {c}, <{2 * lanes} x i32> <{both}>")
-            for a, c in zip(parts[::2], parts[1::2], strict=True)
-        ]
-        lanes *= 2
-    return _resized(b, parts[0], lanes, wanted)
+        both = range(2 * parts[0].type.lanes)
+        parts = [b.shuffle(a, c, both) for a, c in zip(parts[::2], parts[1::2], strict=True)]
+    return _resized(b, parts[0], wanted)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from farrier.ir import instr
+from farrier.ir.instr import Branch, Joined, Operand, vector
 from farrier.targets.cpu.codegen.builder import Builder
 from farrier.targets.cpu.codegen.far_angles import far_angles
 from farrier.targets.cpu.codegen.float_code import FloatCode
@@ -43,16 +45,16 @@ _RIGHT_ANGLE = {True: 1.5707963267948966, False: 1.57079637050628662}
 _RIGHT_ANGLE_REST = {True: 6.123233995736766e-17, False: -4.371139000186241e-08}
 
 
-def sine(quadrants: int) -> Callable[[FloatCode, str], str]:
+def sine(quadrants: int) -> Callable[[FloatCode, Operand], Operand]:
     """Return the expansion of sin(x + quadrants * pi / 2): the sine for 0, the cosine for 1."""
 
-    def expand(c: FloatCode, x: str) -> str:
+    def expand(c: FloatCode, x: Operand) -> Operand:
         if not c.double:
             wide = c.as_double()
             return c.truncated(wide, expand(wide, c.extended(x)))
         r, quadrant = _reduced(c, x)
         sine, cosine = _both(c, r)
-        number = c.int_op("add", quadrant, quadrants)
+        number = c.int_op(instr.ADD, quadrant, quadrants)
         value = c.select(c.bit(number, 1), cosine, sine)
         value = c.select(c.bit(number, 2), c.neg(value), value)
         # sin(-0) is -0.
@@ -61,7 +63,7 @@ def sine(quadrants: int) -> Callable[[FloatCode, str], str]:
     return expand
 
 
-def tan(c: FloatCode, x: str) -> str:
+def tan(c: FloatCode, x: Operand) -> Operand:
     """Compute tan as sine over cosine of the remainder, or -cosine over sine in odd quadrants."""
     if not c.double:
         wide = c.as_double()
@@ -74,13 +76,13 @@ def tan(c: FloatCode, x: str) -> str:
     return c.select(c.equal(x, 0.0), x, value)
 
 
-def _both(c: FloatCode, r: str) -> tuple[str, str]:
+def _both(c: FloatCode, r: Operand) -> tuple[Operand, Operand]:
     square = c.mul(r, r)
     sine = c.fma(c.mul(square, r), c.polynomial(square, _SIN), r)
     return sine, c.polynomial(square, _COS)
 
 
-def _reduced(c: FloatCode, x: str) -> tuple[str, str]:
+def _reduced(c: FloatCode, x: Operand) -> tuple[Operand, Operand]:
     """Return the remainder of an angle to the nearest multiple of pi / 2, and the number of that
     multiple in the low bits of an integer. The remainder of an infinite angle is NaN."""
     turns, bits = c.round(c.mul(x, 2 / math.pi))
@@ -88,28 +90,29 @@ def _reduced(c: FloatCode, x: str) -> tuple[str, str]:
     for part in _HALF_PI:
         r = c.fma(turns, -part, r)
     b = c.b
-    is_far = b.pure(f"fcmp oge {c.kind} {c.abs(x)}, {c.const(_NEAR)}")
+    is_far = b.fcmp("oge", c.abs(x), c.const(_NEAR))
     any_far = is_far if c.lanes == 1 else _any(b, is_far, c.lanes)
-    near, far, joined = b.block, b.fresh("far"), b.fresh("near")
-    b.put(f"br i1 {any_far}, label %{far}, label %{joined}")
-    b.start_block(far)
-    both = f"{{ {c.kind}, {c.bits} }}"
-    function = far_angles(b, c, _NEAR)
-    text = f"call {both} {function}({c.kind} {x}, {c.kind} {r}, {c.bits} {bits})"
-    angles = b.emit(text)
-    far_r, far_bits = (b.emit(f"extractvalue {both} {angles}, {at}") for at in (0, 1))
-    b.put(f"br label %{joined}")
-    b.start_block(joined)
-    r = b.emit(f"phi {c.kind} [ {r}, %{near} ], [ {far_r}, %{far} ]")
-    return r, b.emit(f"phi {c.bits} [ {bits}, %{near} ], [ {far_bits}, %{far} ]")
+    b.fresh(), b.fresh()  # parity
+    with b.nested() as far:
+        function = far_angles(c.kind, _NEAR)
+        both = instr.struct_of(c.kind, c.bits)
+        angles = b.emit(instr.CALL, both, (function, x, r, bits))
+        parts = b.part(angles, 0), b.part(angles, 1)
+    joined = [
+        Joined(b.variable(part.type, "v"), part, near)
+        for part, near in zip(parts, (r, bits), strict=True)
+    ]
+    b.body.append(Branch(any_far, far, [], joined))
+    remainder, quadrant = joined
+    return remainder.variable, quadrant.variable
 
 
-def _any(b: Builder, mask: str, lanes: int) -> str:
-    bits = b.pure(f"bitcast <{lanes} x i1> {mask} to i{lanes}")
-    return b.pure(f"icmp ne i{lanes} {bits}, 0")
+def _any(b: Builder, mask: Operand, lanes: int) -> Operand:
+    bits = b.bitcast(mask, vector(f"i{lanes}"))
+    return b.icmp("ne", bits, instr.number_of(bits.type, 0))
 
 
-def atan(c: FloatCode, x: str) -> str:
+def atan(c: FloatCode, x: Operand) -> Operand:
     """Compute atan: a polynomial up to tan(pi / 8), then pi / 4 plus a polynomial of
     (|x| - 1) / (|x| + 1), and from 1 / tan(pi / 8) on pi / 2 plus a polynomial of -1 / |x|."""
     size = c.abs(x)
@@ -124,7 +127,7 @@ def atan(c: FloatCode, x: str) -> str:
     return c.signed_as(c.add(base, c.add(angle, low)), x)
 
 
-def asin(c: FloatCode, x: str) -> str:
+def asin(c: FloatCode, x: Operand) -> Operand:
     """Compute asin: a polynomial up to 1/2, then pi / 2 - 2 asin(sqrt((1 - |x|) / 2))."""
     is_near, angle = _arc(c, x)
     right, rest = _RIGHT_ANGLE[c.double], _RIGHT_ANGLE_REST[c.double]
@@ -132,7 +135,7 @@ def asin(c: FloatCode, x: str) -> str:
     return c.signed_as(c.select(is_near, angle, far), x)
 
 
-def acos(c: FloatCode, x: str) -> str:
+def acos(c: FloatCode, x: Operand) -> Operand:
     """Compute acos as pi / 2 - asin(x) up to |x| = 1/2; beyond, as 2 asin(sqrt((1 - |x|) / 2)) for
     positive x, and pi minus that for negative x."""
     is_near, angle = _arc(c, x)
@@ -143,7 +146,7 @@ def acos(c: FloatCode, x: str) -> str:
     return c.select(is_near, near, c.select(c.less(x, 0.0), mirrored, twice))
 
 
-def _arc(c: FloatCode, x: str) -> tuple[str, str]:
+def _arc(c: FloatCode, x: Operand) -> tuple[Operand, Operand]:
     """Return (is_near, angle): is_near holds where |x| < 1/2, and angle is asin(|x|) there, and
     asin(sqrt((1 - |x|) / 2)) elsewhere."""
     size = c.abs(x)
@@ -153,6 +156,6 @@ def _arc(c: FloatCode, x: str) -> tuple[str, str]:
     return is_near, _odd(c, root, square, _ASIN_F64 if c.double else _ASIN)
 
 
-def _odd(c: FloatCode, t: str, square: str, series: tuple[float, ...]) -> str:
+def _odd(c: FloatCode, t: Operand, square: Operand, series: tuple[float, ...]) -> Operand:
     """Compute t + t^3 * series(t^2); `square` is t^2."""
     return c.fma(c.mul(t, square), c.polynomial(square, series), t)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from farrier.ir import instr
+from farrier.ir.instr import I64, PTR, Variable
 from farrier.ir.types import DType
 from farrier.targets.cpu.codegen.arithmetic import cast, from_memory
 from farrier.targets.cpu.codegen.builder import Builder
-from farrier.targets.cpu.codegen.text import memory_type
+from farrier.targets.cpu.codegen.llvm_text import lines_of, operand_text
+from farrier.targets.cpu.codegen.values import memory_type
 from farrier_device.native import DTYPE_CODES
 
 
@@ -54,9 +57,9 @@ def bits_function() -> str:
 
 def _read(dtype: DType) -> list[str]:
     """The block of one dtype; its names begin with that of the dtype."""
-    kind, b = memory_type(dtype), Builder(set())
-    at = b.emit(f"getelementptr {kind}, ptr %array, i64 %at")
-    loaded = b.emit(f"load {kind}, ptr {at}, align {dtype.nbytes}")
+    b, array, at = Builder(), Variable(PTR, "array"), Variable(I64, "at")
+    offset = b.op(instr.MUL, at, instr.index(dtype.nbytes))
+    loaded = b.load(memory_type(dtype), b.offset(array, offset), dtype.nbytes)
     value = cast(b, DType.F64, from_memory(b, loaded, dtype, 1))
-    b.put(f"ret double {value.text}")
-    return [line.replace("%v", f"%{dtype}.v") for line in b.text().splitlines()]
+    lines = [*lines_of(b.body), f"  ret double {operand_text(value.operand)}"]
+    return [line.replace("%v", f"%{dtype}.v") for line in lines]

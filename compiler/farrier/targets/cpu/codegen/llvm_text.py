@@ -1,0 +1,539 @@
+"""Instructions as LLVM text: a table of what each operation writes.
+
+    i32 @name(ptr %args, ptr %pool)        a kernel
+    void @name.body0(ptr %ctx, i64 %begin, i64 %end, i64 %worker)      a parallel loop's body
+
+Names and labels are given here, and what a module declares is what its instructions call.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+from farrier.intrinsics.declare import Argument
+from farrier.ir import instr
+from farrier.ir.instr import (
+    Branch,
+    Carried,
+    Constant,
+    Data,
+    Function,
+    Instruction,
+    Lanes,
+    Loop,
+    Operand,
+    Operation,
+    Poison,
+    Statement,
+    Symbol,
+    Text,
+    Type,
+    Variable,
+    While,
+    Zero,
+    vector,
+)
+from farrier.targets.cpu.codegen.vector_pairs import paired
+
+# -- types and constants
+
+_ELEMENTS = {"f16": "half", "bf16": "bfloat", "f32": "float", "f64": "double"}
+_NAMED = {name: element for element, name in _ELEMENTS.items()}
+
+
+class _Types(dict[Type, str]):
+    def __missing__(self, type_: Type) -> str:
+        text = self[type_] = _type_text(type_)
+        return text
+
+
+def _type_text(type_: Type) -> str:
+    if type_.element == "struct":
+        return f"{{ {', '.join(map(_type_text, type_.parts))} }}"
+    if type_.element == "single":
+        return f"<1 x {_type_text(type_.parts[0])}>"
+    if type_.element == "array":
+        return f"[{len(type_.parts)} x {_type_text(type_.parts[0])}]"
+    element = _ELEMENTS.get(type_.element, type_.element)
+    return element if type_.lanes == 1 else f"<{type_.lanes} x {element}>"
+
+
+_TYPES = _Types()
+
+
+def type_named(type_: Type | str) -> Type:
+    """Return the type that LLVM writes so: a scalar, a vector, or an array of these."""
+    return _type_named(type_) if isinstance(type_, str) else type_
+
+
+@functools.cache
+def _type_named(text: str) -> Type:
+    if match := re.fullmatch(r"<(\d+) x (\w+)>", text):
+        return vector(_NAMED.get(match[2], match[2]), int(match[1]))
+    if match := re.fullmatch(r"\[(\d+) x (.+)\]", text):
+        return instr.array_of(type_named(match[2]), int(match[1]))
+    return vector(_NAMED.get(text, text))
+
+
+def suffix(type_: Type) -> str:
+    """Return how the name of an intrinsic spells a type: `v16f32` for `<16 x float>`."""
+    if type_.element == "single":
+        return f"v1{suffix(type_.parts[0])}"
+    element = "p0" if type_.element == "ptr" else type_.element
+    return element if type_.lanes == 1 else f"v{type_.lanes}{element}"
+
+
+def operand_of(argument: Argument) -> Operand:
+    """Return an argument of an intrinsic, which may be an integer or zero as LLVM writes it."""
+    name, value = argument if isinstance(argument, tuple) else ("", argument)
+    if not isinstance(value, str):
+        return value
+    type_ = type_named(name)
+    return instr.zero(type_) if value == "zeroinitializer" else instr.number_of(type_, int(value))
+
+
+@functools.cache
+def _literal(x: Constant | Lanes | Zero | Poison) -> str:
+    match x:
+        case Constant(type_, number):
+            text = _number(number)
+            return text if type_.lanes == 1 else f"splat ({_TYPES[type_.of(1)]} {text})"
+        case Lanes(type_, numbers):
+            element = _TYPES[type_.of(1)]
+            return f"<{', '.join(f'{element} {_number(number)}' for number in numbers)}>"
+        case Zero(type_):
+            return "null" if type_ is instr.PTR else "zeroinitializer"
+        case Poison():
+            return "poison"
+
+
+def _number(number: int | float | bool) -> str:
+    if isinstance(number, bool):
+        return "true" if number else "false"
+    if isinstance(number, int):
+        return str(number)
+    # The hexadecimal bits of a double are what LLVM asks for.
+    return f"0x{struct.unpack('<Q', struct.pack('<d', number))[0]:016X}"
+
+
+class _Names(dict[Operand, str]):
+    """The names of operands in text. `declare` takes each symbol that is named."""
+
+    def __init__(self, declare: Callable[[Symbol], None]) -> None:
+        super().__init__()
+        self._declare = declare
+
+    def __missing__(self, x: Operand) -> str:
+        if isinstance(x, Instruction):
+            text = f"%v{x.number}"
+        elif isinstance(x, Variable):
+            text = f"%{x.name}"
+        elif isinstance(x, Symbol):
+            text = f"@{x.name}"
+            self._declare(x)
+        else:
+            text = _literal(x)
+        self[x] = text
+        return text
+
+
+# -- instructions
+
+
+class Declarations:
+    """The declarations of a module. Heads of calls are remembered by what they call."""
+
+    def __init__(self, lines: set[str]) -> None:
+        self.lines = lines
+        self._heads: dict[tuple[str, Type, int], str] = {}
+
+    def math(self, name: str, type_: Type, count: int) -> str:
+        """Declare an intrinsic whose arguments and result have one type; return its call."""
+        head = self._heads.get((name, type_, count))
+        if head is None:
+            text = _TYPES[type_]
+            full = f"{text} @llvm.{name}.{suffix(type_)}"
+            self.lines.add(f"declare {full}({', '.join([text] * count)})")
+            head = self._heads[name, type_, count] = f"call {full}({text} "
+        return head
+
+    def define(self, symbol: Symbol) -> None:
+        """Add what a symbol names, and what that names in turn."""
+        match symbol.definition:
+            case Function() as function:
+                self.lines.add(definition(function, "noinline", self.lines))
+            case Data(content, alignment):
+                kind = f"private unnamed_addr constant [{len(content)} x i8]"
+                text = "".join([rf"\{byte:02x}" for byte in content])
+                self.lines.add(f'@{symbol.name} = {kind} c"{text}", align {alignment}')
+            case None:
+                pass  # What another module, or the kernel itself, defines.
+            case Text(name):
+                self.lines.add((Path(__file__).parent / "support" / name).read_text())
+
+    def function(self, name: str, result: Type, arguments: Iterable[Type]) -> str:
+        """Declare a function; return what a call of it begins with."""
+        types = ", ".join(_TYPES[argument] for argument in arguments)
+        self.lines.add(f"declare {_TYPES[result]} @{name}({types})")
+        return f"{_TYPES[result]} @{name}"
+
+
+_Writer: TypeAlias = Callable[[Instruction, _Names, Declarations], str]
+
+
+def _binary(name: str) -> _Writer:
+    def write(x: Instruction, names: _Names, _: Declarations) -> str:
+        left, right = x.operands
+        return f"{name} {_TYPES[x.type]} {names[left]}, {names[right]}"
+
+    return write
+
+
+def _flagged(name: str) -> _Writer:
+    """A binary operation whose attribute may be flags."""
+
+    def write(x: Instruction, names: _Names, _: Declarations) -> str:
+        left, right = x.operands
+        flags = f"{x.attribute} " if x.attribute else ""
+        return f"{name} {flags}{_TYPES[x.type]} {names[left]}, {names[right]}"
+
+    return write
+
+
+def _conversion(name: str) -> _Writer:
+    def write(x: Instruction, names: _Names, _: Declarations) -> str:
+        (operand,) = x.operands
+        return f"{name} {_TYPES[operand.type]} {names[operand]} to {_TYPES[x.type]}"
+
+    return write
+
+
+def _comparison(name: str) -> _Writer:
+    def write(x: Instruction, names: _Names, _: Declarations) -> str:
+        left, right = x.operands
+        return f"{name} {x.attribute} {_TYPES[left.type]} {names[left]}, {names[right]}"
+
+    return write
+
+
+def _typed(operands: Iterable[Operand], names: _Names) -> str:
+    return ", ".join([f"{_TYPES[x.type]} {names[x]}" for x in operands])
+
+
+def _listed(name: str) -> _Writer:
+    """An instruction that takes each operand with its type."""
+
+    def write(x: Instruction, names: _Names, _: Declarations) -> str:
+        return f"{name} {_typed(x.operands, names)}"
+
+    return write
+
+
+def _at_lane(name: str) -> _Writer:
+    def write(x: Instruction, names: _Names, _: Declarations) -> str:
+        return f"{name} {_typed(x.operands, names)}, i64 {x.attribute}"
+
+    return write
+
+
+def _at_part(name: str) -> _Writer:
+    def write(x: Instruction, names: _Names, _: Declarations) -> str:
+        return f"{name} {_typed(x.operands, names)}, {x.attribute}"
+
+    return write
+
+
+def _shuffle(x: Instruction, names: _Names, _: Declarations) -> str:
+    order, count = x.attribute, len(x.attribute)
+    if not any(order) and not isinstance(x.operands[1], Instruction):
+        return f"shufflevector {_typed(x.operands, names)}, <{count} x i32> zeroinitializer"
+    lanes = ", ".join(["i32 poison" if n < 0 else f"i32 {n}" for n in order])
+    return f"shufflevector {_typed(x.operands, names)}, <{count} x i32> <{lanes}>"
+
+
+def _math(x: Instruction, names: _Names, declarations: Declarations) -> str:
+    head = declarations.math(x.attribute, x.type, len(x.operands))
+    return f"{head}{f', {_TYPES[x.type]} '.join([names[operand] for operand in x.operands])})"
+
+
+def _reduce(x: Instruction, names: _Names, declarations: Declarations) -> str:
+    name, flags = x.attribute
+    full = f"llvm.vector.reduce.{name}.{suffix(x.operands[-1].type)}"
+    called = declarations.function(full, x.type, (operand.type for operand in x.operands))
+    return f"call {flags}{called}({_typed(x.operands, names)})"
+
+
+def _saturate(x: Instruction, names: _Names, declarations: Declarations) -> str:
+    (operand,) = x.operands
+    sign = "s" if x.attribute else "u"
+    full = f"llvm.fpto{sign}i.sat.{suffix(x.type)}.{suffix(operand.type)}"
+    return (
+        f"call {declarations.function(full, x.type, (operand.type,))}({_typed(x.operands, names)})"
+    )
+
+
+def _intrinsic(x: Instruction, names: _Names, declarations: Declarations) -> str:
+    name, flags = x.attribute
+    called = declarations.function(name, x.type, (operand.type for operand in x.operands))
+    return f"call {flags}{called}({_typed(x.operands, names)})"
+
+
+def _intrinsic_effect(x: Instruction, names: _Names, declarations: Declarations) -> str:
+    called = declarations.function(x.attribute, x.type, (operand.type for operand in x.operands))
+    return f"call {called}({_typed(x.operands, names)})"
+
+
+def _assembly(x: Instruction, names: _Names, _: Declarations) -> str:
+    text, constraints = x.attribute
+    return f'call {_TYPES[x.type]} asm sideeffect "{text}", "{constraints}"()'
+
+
+def _opaque(x: Instruction, names: _Names, _: Declarations) -> str:
+    return f'call {_TYPES[x.type]} asm "", "=r,0"({_typed(x.operands, names)})'
+
+
+def _call(x: Instruction, names: _Names, _: Declarations) -> str:
+    function, *arguments = x.operands
+    return f"call {_TYPES[x.type]} {names[function]}({_typed(arguments, names)})"
+
+
+def _offset(x: Instruction, names: _Names, _: Declarations) -> str:
+    pointer, nbytes = x.operands
+    return f"getelementptr i8, ptr {names[pointer]}, i64 {names[nbytes]}"
+
+
+def _stack(x: Instruction, names: _Names, _: Declarations) -> str:
+    nbytes, name = x.attribute
+    return f"alloca [{nbytes} x i8], align 64" + (f" ; {name}" if name else "")
+
+
+def _aligned(x: Instruction) -> str:
+    return "" if x.attribute is None else f", align {x.attribute}"
+
+
+def _load(x: Instruction, names: _Names, _: Declarations) -> str:
+    return f"load {_TYPES[x.type]}, ptr {names[x.operands[0]]}{_aligned(x)}"
+
+
+def _store(x: Instruction, names: _Names, _: Declarations) -> str:
+    value, pointer = x.operands
+    return f"store {_TYPES[value.type]} {names[value]}, ptr {names[pointer]}{_aligned(x)}"
+
+
+def _masked_load(x: Instruction, names: _Names, declarations: Declarations) -> str:
+    pointer, mask = x.operands
+    kind, name = _TYPES[x.type], f"llvm.masked.load.{suffix(x.type)}.p0"
+    called = declarations.function(name, x.type, (instr.PTR, mask.type, x.type))
+    at = f"ptr align {x.attribute} {names[pointer]}"
+    return f"call {called}({at}, {_TYPES[mask.type]} {names[mask]}, {kind} zeroinitializer)"
+
+
+def _masked_store(x: Instruction, names: _Names, declarations: Declarations) -> str:
+    value, pointer, mask = x.operands
+    name = f"llvm.masked.store.{suffix(value.type)}.p0"
+    called = declarations.function(name, instr.VOID, (value.type, instr.PTR, mask.type))
+    at = f"ptr align {x.attribute} {names[pointer]}"
+    kind, mask_type = _TYPES[value.type], _TYPES[mask.type]
+    return f"call {called}({kind} {names[value]}, {at}, {mask_type} {names[mask]})"
+
+
+def _prefetch(x: Instruction, names: _Names, declarations: Declarations) -> str:
+    declarations.lines.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+    where = f"ptr {names[x.operands[0]]}"
+    return f"call void @llvm.prefetch.p0({where}, i32 0, i32 {x.attribute}, i32 1)"
+
+
+def _fence(x: Instruction, names: _Names, _: Declarations) -> str:
+    return 'fence syncscope("singlethread") acq_rel'
+
+
+_WRITERS: Mapping[Operation, _Writer] = {
+    **{
+        operation: _binary(operation.name)
+        for operation in (
+            instr.SUB, instr.MUL, instr.UDIV, instr.SDIV, instr.UREM, instr.AND, instr.OR,
+            instr.XOR, instr.SHL, instr.LSHR, instr.ASHR, instr.FDIV,
+        )
+    },
+    **{
+        operation: _flagged(operation.name)
+        for operation in (instr.ADD, instr.FADD, instr.FSUB, instr.FMUL)
+    },
+    **{
+        operation: _conversion(operation.name)
+        for operation in (
+            instr.TRUNC, instr.ZEXT, instr.SEXT, instr.BITCAST, instr.FPTRUNC, instr.FPEXT,
+            instr.FPTOSI, instr.SITOFP, instr.UITOFP,
+        )
+    },
+    instr.FNEG: _listed("fneg"),
+    instr.SELECT: _listed("select"),
+    instr.ICMP: _comparison("icmp"),
+    instr.FCMP: _comparison("fcmp"),
+    instr.SATURATE: _saturate,
+    instr.MATH: _math,
+    instr.REDUCE: _reduce,
+    instr.EXTRACT: _at_lane("extractelement"),
+    instr.INSERT: _at_lane("insertelement"),
+    instr.SHUFFLE: _shuffle,
+    instr.EXTRACT_PART: _at_part("extractvalue"),
+    instr.INSERT_PART: _at_part("insertvalue"),
+    instr.OFFSET: _offset,
+    instr.OPAQUE: _opaque,
+    instr.STACK: _stack,
+    instr.LOAD: _load,
+    instr.STORE: _store,
+    instr.MASKED_LOAD: _masked_load,
+    instr.MASKED_STORE: _masked_store,
+    instr.PREFETCH: _prefetch,
+    instr.FENCE: _fence,
+    instr.INTRINSIC: _intrinsic,
+    instr.INTRINSIC_EFFECT: _intrinsic_effect,
+    instr.ASSEMBLY: _assembly,
+    instr.CALL: _call,
+}  # fmt: skip
+
+
+def lines_of(statements: Sequence[Statement], declarations: set[str] | None = None) -> list[str]:
+    """Return the lines of a body; what it calls is added to the declarations."""
+    body = _Body(Declarations(set() if declarations is None else declarations))
+    body.write(statements)
+    return body.lines
+
+
+def type_text(type_: Type) -> str:
+    return _TYPES[type_]
+
+
+def expression(x: Instruction) -> str:
+    """Return the right side of an instruction that calls nothing."""
+    declarations = Declarations(set())
+    return _WRITERS[x.operation](x, _Names(declarations.define), declarations)
+
+
+def operand_text(x: Operand) -> str:
+    """Return the name of an operand that is not a symbol, or the number that it is."""
+    return _Names(lambda _: None)[x]
+
+
+# -- functions
+
+
+def definition(
+    function: Function, attributes: str, declarations: set[str], pair_reach: int = 0
+) -> str:
+    """Return the text of a function; what it calls is added to the declarations."""
+    arguments = ", ".join(f"{_TYPES[a.type]} %{a.name}" for a in function.arguments)
+    body = _Body(Declarations(declarations))
+    body.write(function.body)
+    kind, end = "void", "ret void"
+    if function.result is not None:
+        kind = _TYPES[function.result.type]
+        end = f"ret {kind} {body.names[function.result]}"
+    linkage = "" if function.is_exported else "internal "
+    signature = f"define {linkage}{kind} @{function.name}({arguments}) nounwind {attributes}"
+    if pair_reach:
+        body.lines = paired(body.lines, pair_reach)
+    lines = "\n".join(body.lines)
+    return f"{signature} {{\nentry:\n{lines}\n  {end}\n}}"
+
+
+class _Body:
+    """The lines of a function under construction."""
+
+    def __init__(self, declarations: Declarations) -> None:
+        self.lines: list[str] = []
+        self.names = _Names(declarations.define)
+        self._declarations = declarations
+        self._block = "entry"
+        self._labels = 0
+
+    def write(self, statements: Sequence[Statement]) -> None:
+        lines, names, declarations = self.lines, self.names, self._declarations
+        void, writers = instr.VOID, _WRITERS
+        for x in statements:
+            if type(x) is Instruction:
+                text = writers[x.operation](x, names, declarations)
+                if x.type is void:
+                    lines.append(f"  {text}")
+                else:
+                    name = names[x] = f"%v{x.number}"
+                    lines.append(f"  {name} = {text}")
+            elif isinstance(x, list):
+                self.write(x)
+            elif isinstance(x, Loop):
+                self._loop(x)
+            elif isinstance(x, While):
+                self._while(x)
+            else:
+                assert isinstance(x, Branch)
+                self._branch(x)
+
+    def _open(self, label: str) -> None:
+        self.lines.append(f"{label}:")
+        self._block = label
+
+    def _loop(self, x: Loop) -> None:
+        number, before = self._number(), self._block
+        label, done = f"loop{number}", f"done{number}"
+        self.lines.append(f"  br label %{label}")
+        self._open(label)
+        start = len(self.lines)
+        self.write(x.body)
+        self._carry(start, x.carried, before)
+        self.lines.append(f"  br i1 {self.names[x.again]}, label %{label}, label %{done}")
+        self._open(done)
+
+    def _while(self, x: While) -> None:
+        number, before = self._number(), self._block
+        label, body, done = f"while{number}", f"body{number}", f"done{number}"
+        self.lines.append(f"  br label %{label}")
+        self._open(label)
+        start = len(self.lines)
+        self.write(x.test)
+        self.lines.append(f"  br i1 {self.names[x.condition]}, label %{body}, label %{done}")
+        self._open(body)
+        self.write(x.body)
+        self._carry(start, x.carried, before)
+        self.lines.append(f"  br label %{label}")
+        self._open(done)
+
+    def _branch(self, x: Branch) -> None:
+        number, names = self._number(), self.names
+        then, after = f"then{number}", f"after{number}"
+        other = f"else{number}" if x.otherwise else after
+        self.lines.append(f"  br i1 {names[x.condition]}, label %{then}, label %{other}")
+        before = self._block
+        then_end = self._side(then, x.then, after)
+        other_end = self._side(other, x.otherwise, after) if x.otherwise else before
+        self._open(after)
+        for handed in x.joined:
+            ways = (handed.then, then_end), (handed.otherwise, other_end)
+            self.lines.append(self._phi(handed.variable, ways))
+
+    def _side(self, label: str, body: Sequence[Statement], after: str) -> str:
+        """Write one side of a branch; return the label of the block in which it ends."""
+        self._open(label)
+        self.write(body)
+        self.lines.append(f"  br label %{after}")
+        return self._block
+
+    def _carry(self, start: int, carried: Sequence[Carried], before: str) -> None:
+        """Write what a loop carries where it starts, once the end of its body is known."""
+        self.lines[start:start] = [
+            self._phi(handed.variable, ((handed.first, before), (handed.next, self._block)))
+            for handed in carried
+        ]
+
+    def _phi(self, variable: Variable, ways: Iterable[tuple[Operand, str]]) -> str:
+        texts = ", ".join(f"[ {self.names[x]}, %{block} ]" for x, block in ways)
+        return f"  %{variable.name} = phi {_TYPES[variable.type]} {texts}"
+
+    def _number(self) -> int:
+        self._labels += 1
+        return self._labels
