@@ -65,7 +65,7 @@ from farrier.ir.sizes import Demand, array_with_extents
 from farrier.ir.strings import codes_of
 from farrier.ir.types import DType, Shape, TensorType
 from farrier.model.file import Model, model_of
-from farrier.ops import Kind, Mismatch, NotStatic, NotSupported, Operator, lookup, names
+from farrier.ops import Kind, Mismatch, NotStatic, NotSupported, Operator, import_of, lookup, names
 from farrier.ops.operator import to_extents
 from farrier.ops.statics import shape_bounds
 from farrier.options.shapes import MAX_EXTENT, GivenShape, Hot, NamedDim, Precondition
@@ -813,7 +813,7 @@ class _Import:
         self._deferred = None
         try:
             moved = on_codes(original, self)
-            for node in upgrade(moved or original, opset, self):
+            for node in self._upgraded(moved or original, opset):
                 self._emit(node) if node.op in names() else self.expand(node, opset)
             if moved is not None:
                 for name, codes in zip(original.outputs, moved.outputs, strict=False):
@@ -839,6 +839,14 @@ class _Import:
             # Attributes of wrong types and lengths surface as these: the model is at fault.
             reason = f"{type(error).__name__}: {error}"
             raise MisfitError(f"{where} is malformed: {reason}") from error
+
+    def _upgraded(self, node: RawNode, opset: int) -> list[RawNode]:
+        """Return the node in the form of Farrier's operators, or of another package's."""
+        imported = import_of(node.op)
+        if imported is None:
+            return upgrade(node, opset, self)
+        attrs = dict(imported.attributes(node.attrs, self._version_of(node.op, opset)))
+        return [dataclasses.replace(node, op=imported.operator, attrs=attrs)]
 
     def _hint(self, question: Question) -> str:
         """The way out for a question that nothing settles."""

@@ -13,6 +13,7 @@ from farrier.importer.raw import RawNode, describe, qualified_name, schema_of
 from farrier.importer.rewrites import experimental
 from farrier.importer.tensors import code_of
 from farrier.ir.types import DType
+from farrier.ops import import_of
 
 # ONNX Runtime writes the first in ONNX's own domain, which does not declare it. The last two were
 # experiments before ONNX declared them.
@@ -32,6 +33,8 @@ def check_node(node: onnx.NodeProto, opset: int) -> None:
     So the operators' rules may take attributes to be of the declared types. Of other domains ONNX
     declares nothing: what is malformed there, their rewrites find.
     """
+    if import_of(qualified_name(node)) is not None:
+        return
     schema = schema_of(qualified_name(node), opset)
     if schema is None and (node.domain == MICROSOFT or node.op_type in _UNDECLARED):
         return

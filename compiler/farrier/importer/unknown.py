@@ -12,7 +12,7 @@ from farrier.importer.limits import DOMAINS
 from farrier.importer.raw import describe, graphs_of, nodes_in, qualified_name
 from farrier.importer.rewrites.microsoft import OUT_OF_SCOPE
 from farrier.importer.upgrade import READABLE
-from farrier.ops import names
+from farrier.ops import import_of, names
 
 
 def version_of(node: onnx.NodeProto, opsets: Mapping[str, int]) -> int:
@@ -37,7 +37,8 @@ def check_known(graph: onnx.GraphProto, opsets: Mapping[str, int]) -> None:
         f"{len(missing)} operators are not supported: {', '.join(lines)}",
         hint=next(
             (hint for op in missing if (hint := OUT_OF_SCOPE.get(op))),
-            "docs/operators.md lists what Farrier compiles; leave this part out of the model",
+            "docs/operators.md lists what Farrier compiles; leave this part out of the model, or "
+            "install a package with the operator (docs/custom_operators.md)",
         ),
     )
 
@@ -53,6 +54,6 @@ def _always_run(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 def is_unknown(node: onnx.NodeProto, opsets: Mapping[str, int]) -> bool:
     """Whether Farrier knows no operator of the node's name."""
     op = qualified_name(node)
-    if op in names() or op in READABLE:
+    if op in names() or op in READABLE or import_of(op) is not None:
         return False
     return not is_function(op, version_of(node, opsets))

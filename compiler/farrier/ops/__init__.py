@@ -5,8 +5,9 @@ node means, its `compute` says the same as tensor stages that can be scheduled.
 """
 
 from farrier.ops.builder import Builder, Operand
+from farrier.ops.extension import OperatorSet
 from farrier.ops.operator import Kind, Mismatch, NotStatic, NotSupported, Operator
-from farrier.ops.registry import lookup, names, product_of
+from farrier.ops.registry import import_of, lookup, names, product_of
 from farrier.ops.run import run_graph, run_node
 from farrier.ops.traits import Moves, Product, Trait
 
@@ -19,8 +20,10 @@ __all__ = [
     "NotSupported",
     "Operand",
     "Operator",
+    "OperatorSet",
     "Product",
     "Trait",
+    "import_of",
     "lookup",
     "names",
     "product_of",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from farrier.ir.graph import Node
 from farrier.ops import (
     activation,
@@ -47,6 +49,7 @@ from farrier.ops import (
     view,
     winograd,
 )
+from farrier.ops.extension import Imported, Installed, installed
 from farrier.ops.operator import Operator
 from farrier.ops.traits import Product
 
@@ -100,8 +103,10 @@ _BY_NAME: dict[str, Operator] = {
 
 
 def lookup(op: str) -> Operator:
-    """The operator named `op`; raises KeyError where Farrier knows none."""
-    return _BY_NAME[op]
+    """Return the operator named `op`; raises KeyError where Farrier and other packages have none,
+    and UsageError for a package that is broken."""
+    operator = _BY_NAME.get(op)
+    return _installed().operators[op] if operator is None else operator
 
 
 def product_of(node: Node) -> Product | None:
@@ -109,6 +114,18 @@ def product_of(node: Node) -> Product | None:
     return lookup(node.op).product
 
 
+@functools.cache
 def names() -> frozenset[str]:
-    """Every operator that can be looked up."""
-    return frozenset(_BY_NAME)
+    """Return the names of all operators that can be looked up."""
+    return frozenset((*_BY_NAME, *_installed().operators))
+
+
+def import_of(op: str) -> Imported | None:
+    """Return how another package reads the ONNX operator of a qualified name, or None."""
+    return _installed().imports.get(op)
+
+
+@functools.cache
+def _installed() -> Installed:
+    """The operators of other packages. To look for them reads every installed distribution."""
+    return installed(_BY_NAME.keys())

@@ -1,5 +1,13 @@
 """What other packages add to the compiler, found by the entry points that they declare."""
 
-from farrier.plugins.plugin import BACKENDS, INTRINSICS, TEMPLATES, Plugin, declared, plugins
+from farrier.plugins.plugin import (
+    BACKENDS,
+    INTRINSICS,
+    OPERATORS,
+    TEMPLATES,
+    Plugin,
+    declared,
+    plugins,
+)
 
-__all__ = ["BACKENDS", "INTRINSICS", "TEMPLATES", "Plugin", "declared", "plugins"]
+__all__ = ["BACKENDS", "INTRINSICS", "OPERATORS", "TEMPLATES", "Plugin", "declared", "plugins"]

@@ -13,9 +13,10 @@ from typing import Any, Generic, TypeVar
 
 from farrier.errors import UsageError
 
-BACKENDS, INTRINSICS, TEMPLATES = GROUPS = (
+BACKENDS, INTRINSICS, OPERATORS, TEMPLATES = GROUPS = (
     "farrier.backends",
     "farrier.intrinsics",
+    "farrier.operators",
     "farrier.templates",
 )
 T = TypeVar("T")
