@@ -51,7 +51,7 @@ PARTS = (
     Part("task data", ((batch, "make_task_data"),), whole=True),
     Part("propose", ((EvolutionarySearch, "propose"), (EvolutionarySearch, "update"))),
     Part("fit", ((CostModel, "fit"),)),
-    Part("schedule, lower", ((Space, "build"),)),
+    Part("schedule, lower", ((helpers, "lower"), (helper, "lower"))),
     Part("emit", ((emitting, "emit_module"),)),
     Part("LLVM", ((llvm, "object_of"),)),
     Part("packing", ((batch, "packing_function"), (batch, "packing_objects")), whole=True),

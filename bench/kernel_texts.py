@@ -101,7 +101,7 @@ def kernel_lines(case: Case, data: bytes, shapes: Mapping[str, GivenShape] | Sha
     target = case.target
     found = set()
     for choice in _choices(case, data, shapes):
-        objects = compile_functions([lower(BuildInput.of(choice))], target)
+        objects = compile_functions([lower(BuildInput.of(choice), target)], target)
         knobs = ",".join(f"{name}={value}" for name, value in sorted(choice.decisions.items()))
         code = hashlib.sha256(b"".join(map(code_of, objects))).hexdigest()[:16]
         rule = choice.space.rule.name.replace(" ", "_")

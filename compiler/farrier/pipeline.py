@@ -358,7 +358,7 @@ class _Compilation:
         if message := slower_than_floats(self.imported.graph, general.variant):
             self.listener(Warned(message))
         if hot and not self.tunes:  # nothing is measured meanwhile
-            self.helpers.begin(lowered(general.variant.choices, here=False))
+            self.helpers.begin(lowered(general.variant.choices, self.settings.target))
         forms = [general]
         for number, sizes in enumerate(hot):
             self.steps.part = f"-hot{number}"
@@ -545,7 +545,8 @@ class _Compilation:
 
         choices = {key: one for form in forms for key, one in form.variant.choices.items()}
         with self.steps("lower") as step:
-            build_inputs = step.done(lowered(choices, here=step.is_read))
+            note = step.note if step.is_read else None
+            build_inputs = step.done(lowered(choices, self.settings.target, note))
         with self.steps("codegen") as step:
             kernels = step.done(self.helpers.compile(build_inputs, plan))
         return kernels, next(iter(plans), None)

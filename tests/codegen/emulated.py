@@ -21,6 +21,7 @@ from farrier.targets.cpu.codegen.emit import emit_function
 from farrier.targets.cpu.codegen.workspace import plan
 from farrier.targets.cpu.rules import for_program
 from tests.codegen.differential import Memory
+from tests.lowering import final_loops
 
 QEMU = shutil.which("qemu-aarch64")
 needs_qemu = pytest.mark.skipif(QEMU is None, reason="qemu-aarch64 (qemu-user) is not installed")
@@ -84,7 +85,7 @@ def _run_kernel(node, given, constants, settings, cpu):
     }
     program = lower_region(region, "kernel", known, settings.target, settings.threads)
     space = for_program(program, settings.target, settings.threads)
-    function = space.build(space.default())
+    function = final_loops(space, space.default(), settings.target)
     names = [param.name for param in function.params][: len(given)]
     inputs = dict(zip(names, given, strict=True))
     return run_emulated(function, inputs, settings.target, cpu).values()

@@ -23,6 +23,7 @@ from farrier.targets.cpu.codegen.compile import assembly
 from farrier.targets.cpu.codegen.emit import emit_function
 from farrier.targets.cpu.rules import for_program, register_tile
 from tests.codegen.emulated import needs_qemu, run_emulated
+from tests.lowering import final_loops
 
 # The factors' dtypes, a target, the processor of qemu that has no more than it, the instruction.
 PRODUCTS = {
@@ -89,7 +90,7 @@ def test_matrices(left, right, target, cpu, instruction, shape):
     drawn = space.candidates()
     others = map(space.decisions, drawn[rng.choice(len(drawn), 3)])
     for decisions in (space.default(), *others):
-        function = space.build(decisions)
+        function = final_loops(space, decisions, parse_target(target))
         names = [param.name for param in function.params]
         inputs = dict(zip(names[:2], (x, w), strict=True))
         (found,) = run_emulated(function, inputs, parse_target(target), cpu).values()
@@ -104,7 +105,7 @@ def test_factors_that_all_lanes_share_are_lanes_of_a_register(
     takes the time of arithmetic."""
     space = space_of(left, right, 48, 64, 48, target, register_tile.space)
     code = parse_target(target)
-    text = assembly(emit_function(space.build(space.default()), code), code)
+    text = assembly(emit_function(final_loops(space, space.default(), code), code), code)
     assert len(re.findall(rf"\t{instruction}\t.*\.4b\[\d\]", text)) >= 8
     assert not re.search(r"\t(ld1r|dup)\t", text)
 
@@ -138,7 +139,7 @@ def test_tiles(instruction, left, right, shape):
     drawn = space.candidates()
     others = map(space.decisions, drawn[rng.choice(len(drawn), 3)])
     for decisions in (space.default(), *others):
-        function = space.build(decisions)
+        function = final_loops(space, decisions, code)
         assert f"\t{instruction}\t" in assembly(emit_function(function, code), code)
         names = [param.name for param in function.params]
         inputs = dict(zip(names[:2], (x, w), strict=True))
@@ -154,7 +155,7 @@ def test_sums_of_half_precision_are_short():
     space = space_of(DType.F16, DType.F16, 4, 4096, 8, "rpi5")
     x, w = np.ones((4, 4096), np.float16), np.ones((4096, 8), np.float16)
     w[1::2] = 2**-11  # half a step beside 1
-    function = space.build(space.default())
+    function = final_loops(space, space.default(), code)
     names = [param.name for param in function.params]
     (found,) = run_emulated(
         function, dict(zip(names[:2], (x, w), strict=True)), code, "neoverse-n1"

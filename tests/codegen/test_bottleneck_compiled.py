@@ -16,6 +16,7 @@ from farrier.targets.cpu.codegen.emit import emit_function
 from farrier.targets.cpu.rules import for_program
 from tests.codegen.differential import Compiled, run_compiled
 from tests.ir.bind import at_sizes
+from tests.lowering import final_loops
 
 F32, BF16 = DType.F32, DType.BF16
 
@@ -112,7 +113,7 @@ def test_random_blocks(
     chosen = (
         space.default() if pick is None else space.decisions(candidates[pick % len(candidates)])
     )
-    function = space.build(chosen)
+    function = final_loops(space, chosen)
     has_pairs = channels % 2 == 0 or projected > 0
     assert ("dpbf16ps" in emit_function(function, host())) == (images is BF16 and has_pairs)
     (found,) = run_compiled(function, arrays, threads=2).values()
@@ -150,7 +151,7 @@ def test_windows_of_a_plain_image_may_come_first(
     chosen = (
         space.default() if pick is None else space.decisions(candidates[pick % len(candidates)])
     )
-    (found,) = run_compiled(space.build(chosen), arrays, threads=2).values()
+    (found,) = run_compiled(final_loops(space, chosen), arrays, threads=2).values()
     expected = reference(graph, arrays)
     assert np.abs(found.astype(np.float64) - expected).max() < 1e-5 * max(np.abs(expected).max(), 1)
 
@@ -183,7 +184,7 @@ def test_one_kernel_for_every_size(
     )
     rng = np.random.default_rng(0)
     sizes = st.tuples(st.integers(1, 2), st.integers(1, 23), st.integers(1, 23))
-    with Compiled(space.build(chosen), threads=2) as kernel:
+    with Compiled(final_loops(space, chosen), threads=2) as kernel:
         for given_sizes in [(1, 1, 1), (2, 23, 1), *data.draw(st.lists(sizes, max_size=3))]:
             values = dict(zip("nhw", given_sizes, strict=True))
             fixed = at_sizes(graph, values)

@@ -10,11 +10,11 @@ import pytest
 from farrier.ir.expr import MemoryScope
 from farrier.ir.run_loops import run_loops
 from farrier.ir.types import Layout, PhysicalDim
-from farrier.lower.finalize import finalize
 from farrier.lower.loops import to_loops
 from farrier.schedule import Schedule
 from farrier.targets.cpu.codegen.emit import emit_function
 from tests.codegen.differential import run_compiled
+from tests.lowering import finalize
 from tests.schedule.programs import inputs_of, matmul
 
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from farrier.lower.finalize import finalize
 from farrier.schedule import Schedule, ScheduleError
 from tests.codegen.differential import run_compiled
+from tests.lowering import finalize
 from tests.schedule.test_random_schedules import NAMES, _case, _random_step
 
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from farrier.ir.run_loops import run_loops
-from farrier.lower.finalize import finalize
 from farrier.lower.loops import to_loops
 from farrier.targets.cpu.codegen.compile import assembly
 from farrier.targets.cpu.codegen.emit import emit_function
 from tests.codegen.differential import run_compiled
+from tests.lowering import finalize
 from tests.schedule.programs import conv_bias_relu, inputs_of
 from tests.schedule.recipes import conv_tiles
 from tests.schedule.test_recipes import CASES

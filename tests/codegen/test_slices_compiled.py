@@ -13,6 +13,7 @@ from farrier.ops import run_graph
 from farrier.targets import host
 from farrier.targets.cpu.rules import register_tile
 from tests.codegen.differential import run_compiled
+from tests.lowering import final_loops
 
 
 def convolution(inputs, height, width, outputs, kernel, stride):
@@ -56,7 +57,7 @@ def test_slices_of_a_convolution(inputs, height, width, outputs, kernel, stride,
     candidates = space.candidates()
     sliced = candidates[space.columns(candidates)["slices"] > 1]
     assume(len(sliced))
-    function = space.build(space.decisions(sliced[pick % len(sliced)]))
+    function = final_loops(space, space.decisions(sliced[pick % len(sliced)]))
     rng = np.random.default_rng(pick)
     arrays = {
         v.name: rng.standard_normal(v.type.static_shape).astype(np.float32) for v in graph.inputs

@@ -11,12 +11,12 @@ from farrier.ir.evaluate import evaluate
 from farrier.ir.parser import parse_ir
 from farrier.ir.run_loops import run_loops
 from farrier.ir.verify_kernel import verify_function
-from farrier.lower.finalize import finalize
 from farrier.lower.loops import to_loops
 from farrier.targets import host
 from farrier.targets.cpu.rules import for_program
 from tests.codegen.differential import Compiled
 from tests.ir.bind import bind
+from tests.lowering import final_loops, finalize
 from tests.schedule.programs import inputs_of
 
 MATMUL = """@program(m=dim(1, 300, 128))
@@ -168,7 +168,7 @@ def test_every_size_in_range(name):
     program = parse_ir(PROGRAMS[name])
     space = for_program(program, host(), 2)
     assert not space.rule.name.startswith("sketch/")
-    function = space.build(space.default())
+    function = final_loops(space, space.default())
     verify_function(function)
     with Compiled(function, threads=2) as kernel:
         for sizes in _cases(program):
@@ -187,7 +187,7 @@ def test_random_decisions(name):
     space = for_program(program, host(), 2)
     rows = space.candidates(64, seed=3)
     for row in rows[:: max(len(rows) // 6, 1)]:
-        function = space.build(space.decisions(row))
+        function = final_loops(space, space.decisions(row))
         with Compiled(function, threads=2) as kernel:
             for sizes in _cases(program, 4):
                 bound = bind(program, sizes)

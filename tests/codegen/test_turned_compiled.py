@@ -13,6 +13,7 @@ from farrier.targets.cpu.codegen.compile import assembly
 from farrier.targets.cpu.codegen.emit import emit_function
 from farrier.targets.cpu.rules import elementwise
 from tests.codegen.differential import run_compiled
+from tests.lowering import final_loops
 
 SHAPES = [(1, 16, 4, 16), (2, 37, 3, 21), (1, 24, 2, 80), (1, 5, 7, 6), (1, 40, 9, 4)]
 
@@ -31,7 +32,7 @@ def space_of(*nodes):
 
 
 def run(space, **inputs):
-    (result,) = run_compiled(space.build(space.default()), inputs, threads=2).values()
+    (result,) = run_compiled(final_loops(space, space.default()), inputs, threads=2).values()
     return result
 
 
@@ -82,6 +83,6 @@ def test_no_element_moves_by_itself():
     shape = (1, 2 * target.lanes, 2, 2 * target.lanes)
     node = Node("Relayout", (value("x", shape, blocked),), (value("y", shape),))
     space = space_of(node)
-    text = assembly(emit_function(space.build(space.default()), target), target)
+    text = assembly(emit_function(final_loops(space, space.default()), target), target)
     assert "insertps" not in text
     assert "movss" not in text

@@ -16,6 +16,7 @@ from farrier.targets.cpu.codegen import assembly, emit_function
 from farrier.targets.cpu.codegen.vector_pairs import paired
 from farrier.targets.cpu.rules import for_program
 from tests.codegen.emulated import needs_qemu, run_emulated
+from tests.lowering import final_loops
 from tests.space.space_programs import Region, nchwc, tensor
 
 REACH = 1008
@@ -127,7 +128,7 @@ def conv_space(channels, size, outputs):
 
 
 def built(space):
-    return space.build(space.default())
+    return final_loops(space, space.default(), RPI5)
 
 
 def test_the_hot_loop_loads_pairs_and_counts_down():

@@ -19,6 +19,7 @@ from farrier.targets.cpu.codegen.emit import emit_function
 from farrier.targets.cpu.rules import for_program
 from tests.codegen.differential import Compiled, run_compiled
 from tests.ir.bind import at_sizes
+from tests.lowering import final_loops
 
 EXACT = [one for one in FILTERINGS if ERRORS[one.tile] <= 3e-6]
 F32, BF16 = DType.F32, DType.BF16
@@ -88,7 +89,7 @@ def run_against_direct(graph, filtering, pads, pick, seed=0):
     chosen = (
         space.default() if pick is None else space.decisions(candidates[pick % len(candidates)])
     )
-    (found,) = run_compiled(space.build(chosen), arrays, threads=2).values()
+    (found,) = run_compiled(final_loops(space, chosen), arrays, threads=2).values()
     return float(np.abs(found - expected).max() / np.abs(expected).max())
 
 
@@ -132,7 +133,7 @@ def test_one_kernel_for_every_size(filtering, step, typical, residual, pick, dat
     rng = np.random.default_rng(0)
     w = rng.standard_normal((24, 20, 3, 3)).astype(np.float32)
     sizes = st.tuples(st.integers(1, 3), st.integers(1, high), st.integers(1, high))
-    with Compiled(space.build(chosen), threads=2) as kernel:
+    with Compiled(final_loops(space, chosen), threads=2) as kernel:
         for given_sizes in [(1, 1, 1), (1, high, high), *data.draw(st.lists(sizes, max_size=3))]:
             values = dict(zip("nhw", given_sizes, strict=True))
             arrays = {
@@ -178,7 +179,7 @@ def test_bf16(factors, channels, outputs, extents, residual, at, pick):
     chosen = (
         space.default() if pick is None else space.decisions(candidates[pick % len(candidates)])
     )
-    function = space.build(chosen)
+    function = final_loops(space, chosen)
     is_dot = weights is BF16 and channels % 2 == 0
     assert ("dpbf16ps" in emit_function(function, host())) is is_dot
     (found,) = run_compiled(function, arrays, threads=2).values()

@@ -68,7 +68,7 @@ def compiled(target):
         verify(optimized)
         tasks, program = extract_tasks(optimized)
         choices = choose_defaults(tasks, program.calls, target, threads, ignore)
-        functions = {key: lower(BuildInput.of(choice)) for key, choice in choices.items()}
+        functions = {key: lower(BuildInput.of(choice), target) for key, choice in choices.items()}
         kernels = {key: interface(function) for key, function in functions.items()}
         planned = plan(program, kernels, target, threads)
         linked = assemble(planned, compile_functions(list(functions.values()), target), target)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import ml_dtypes
 import numpy as np
 import onnx
@@ -86,6 +88,13 @@ def test_open_dims_and_hot_sizes(tmp_path):
     nests = [name for name in texts if name.startswith("7-lower/")]
     assert len(kernels) >= 6
     assert {name.partition("/")[2] for name in kernels} <= {n.partition("/")[2] for n in nests}
+    for name in nests:
+        passes = f"7-lower-passes/{name.partition('/')[2].removesuffix('.ir')}/"
+        steps = sorted(step for step in texts if step.startswith(passes))
+        assert steps[0] == f"{passes}0-schedule.ir"
+        assert all(texts[step] != texts[later] for step, later in itertools.pairwise(steps))
+        assert texts[steps[-1]] == texts[name]
+    assert any(step.endswith("1-partition-loops.ir") for step in texts)
 
 
 BUILT = {

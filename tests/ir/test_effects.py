@@ -28,8 +28,9 @@ from farrier.ir.run_loops import run_loops
 from farrier.ir.types import DType
 from farrier.ir.verify_kernel import verify_function
 from farrier.ir.work import arithmetic, statements_run
+from farrier.lower.eliminate_dead_stores import eliminate_dead_stores
 from farrier.lower.guards import Guards
-from farrier.lower.halos import merge_halos
+from farrier.lower.merge_halos import merge_halos
 from farrier.lower.narrow_tiles import is_idle, narrow
 from farrier.lower.partition_loops import partition_loops
 from farrier.lower.pruning import pruned
@@ -100,11 +101,12 @@ READERS = {
     "accesses": lambda function: accesses(function.body),
     "straight": lambda function: is_straight_line(function.body.body.statements[1]),
     "guarded": lambda function: guarded(function.body, TRUE),
-    "halos": lambda function: merge_halos(function.body.body),
+    "halos": lambda function: merge_halos(dataclasses.replace(function, body=function.body.body)),
     "idle": lambda function: is_idle(function.body.body.statements[1], NO_CONTEXT),
     "narrow": lambda function: narrow(function.body, NO_CONTEXT, Guards()),
     "pruned": lambda function: pruned(function.body, NO_CONTEXT),
-    "partition": lambda function: partition_loops(function.body, False),
+    "partition": partition_loops,
+    "dead stores": eliminate_dead_stores,
     "emit": lambda function: emit_function(function, parse_target("x86-64-v3")),
 }
 

@@ -61,5 +61,5 @@ def choices(target):
 
 
 @pytest.fixture(scope="module")
-def build_inputs(choices):
-    return lowered(choices, here=False)
+def build_inputs(choices, target):
+    return lowered(choices, target)

@@ -41,11 +41,11 @@ def test_loops_that_are_there_are_those_compiled(choices, build_inputs, target, 
     """What was lowered to be read is not lowered once more, and is the same code."""
     with Helpers(0, target, THREADS) as nobody:
         wanted = nobody.compile(build_inputs)
-    here = lowered(choices, here=True)
+    here = lowered(choices, target, lambda folder, name, ir: None)
     assert [one.loops.name for one in here.values()] == [one.name for one in build_inputs.values()]
     with Helpers(1, target, THREADS) as helpers:
         _wait_until_ready(helpers)
-        monkeypatch.setattr(Space, "build", _refuse)
+        monkeypatch.setattr(Space, "schedule", _refuse)
         assert helpers.compile(here) == wanted
 
 
@@ -193,11 +193,11 @@ def test_what_lowering_meets_is_an_error_that_names_the_node(
     def refuse(*_):
         raise error()
 
-    monkeypatch.setattr(Space, "build", refuse)
+    monkeypatch.setattr(Space, "schedule", refuse)
     key, one = next(iter(build_inputs.items()))
     assert one.origin
     told = re.escape(f"kernel {one.name} of node {one.origin!r}: {error()}")
     with Helpers(0, target, THREADS) as nobody, pytest.raises(CompilerError, match=told):
         nobody.compile({key: one})
     with pytest.raises(CompilerError, match=told):
-        lowered(choices, here=True)
+        lowered(choices, target, lambda folder, name, ir: None)

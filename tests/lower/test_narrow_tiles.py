@@ -12,12 +12,12 @@ from farrier.ir.loop import For, LoopKind, Store
 from farrier.ir.parser import parse_ir
 from farrier.ir.run_loops import run_loops
 from farrier.ir.statements import walk_stmts
-from farrier.lower.finalize import finalize
 from farrier.lower.narrow_tiles import shortened
 from farrier.ops.verify import verify_function
 from farrier.targets import Target
 from farrier.targets.cpu.rules import register_tile
 from tests.ir.bind import bind
+from tests.lowering import final_loops, finalize
 from tests.schedule.programs import inputs_of
 
 # 32 registers of 16 lanes, whichever machine runs the tests.
@@ -84,7 +84,7 @@ def built(program, pick, **knobs):
     for name, value in knobs.items():
         rows = rows[columns[name] == value]
         columns = space.columns(rows)
-    function = space.build(space.decisions(rows[pick % len(rows)]))
+    function = final_loops(space, space.decisions(rows[pick % len(rows)]))
     verify_function(function)
     return function
 

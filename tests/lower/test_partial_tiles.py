@@ -11,8 +11,8 @@ from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir
 from farrier.ir.run_loops import run_loops
 from farrier.ir.statements import walk_stmts
-from farrier.lower.finalize import finalize
 from farrier.ops.verify import verify_function
+from tests.lowering import finalize
 
 ROWS = """
 @function

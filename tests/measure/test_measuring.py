@@ -13,13 +13,14 @@ import pytest
 from farrier.errors import CompilerError
 from farrier.ir.expr import Binary, BinaryOp, Buffer, Const, Load, MemoryScope, Var
 from farrier.ir.graph import Graph, Node, Value, attributes
-from farrier.ir.loop import Alloc, For, Function, LoopKind, Store
+from farrier.ir.loop import Alloc, Block, For, Function, LoopKind, Store
 from farrier.ir.types import DType, Layout, TensorType
 from farrier.lower.program import to_program
 from farrier.measure import BatchBuilder, TaskMeasurer
 from farrier.partition.task import Task
 from farrier.progress import TrialsMeasured
 from farrier.records import MemoryRecords, RuleId
+from farrier.schedule import Schedule
 from farrier.schedule_search import TuningTask, tune
 from farrier.schedule_search.trial import DeviceFaultError
 from farrier.space import Estimate, Knob, Space
@@ -27,6 +28,7 @@ from farrier.targets import host
 from farrier.targets.cpu.codegen.batch import compile_functions
 from farrier.targets.cpu.rules import for_program
 from farrier_device.measurement import DeviceFault, MeasureResult, Role, Status, TimingPolicy
+from tests.lowering import final_loops
 
 POLICY = TimingPolicy(threads=2, min_time_s=0.001, max_repeats=10, timeout_s=5, max_drift=1e9)
 
@@ -100,11 +102,11 @@ class Sabotage:
             lambda columns: Estimate(1e-6 + 0.0 * columns["kind"], {}),
             lambda decisions: decisions,
         )
-        made.build = lambda decisions: self.function(self.kinds[decisions["kind"]])
+        made.schedule = lambda decisions: Schedule(self.function(self.kinds[decisions["kind"]]))
         return made
 
     def function(self, kind):
-        right = self.subject.space.build(self.subject.space.default())
+        right = final_loops(self.subject.space, self.subject.space.default())
         out = right.params[-1]
         zero = Const(0.0, DType.F32)
         first = tuple(Const(0, DType.I64) for _ in out.shape)
@@ -124,8 +126,9 @@ class Sabotage:
                 raise CompilerError("refused, for the test")
             case _:  # a register whose number is known only when the code runs
                 tile = Buffer("tile", DType.F32, (8,), None, MemoryScope.REGISTER)
-                loop = For("i", 8, LoopKind.SERIAL, Store(tile, (Var("i"),), zero))
-                body = Alloc(tile, loop)
+                filled = Store(tile, (Var("i"),), zero)
+                read = Store(out, first, Load(tile, (Var("i"),)))
+                body = Alloc(tile, For("i", 8, LoopKind.SERIAL, Block((filled, read))))
         return Function(right.name, right.params, body)
 
 

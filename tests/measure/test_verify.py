@@ -89,7 +89,7 @@ def verify(model, build):
         verifier = Verifier(engine, source, imported, *specs(imported), local.blobs)
         variant = make_variant(prepare(import_model(build).graph, settings), settings)
         with Helpers(0, TARGET, 1) as nobody:
-            kernels = nobody.compile(lowered(variant.choices, here=False))
+            kernels = nobody.compile(lowered(variant.choices, TARGET))
         planned = plan(variant.program, kernels.interfaces, TARGET, 1)
         linked = assemble(planned, kernels.objects, TARGET)
         return verifier.verify(linked, local.runner, 1)

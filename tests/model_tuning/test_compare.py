@@ -188,7 +188,7 @@ class Trapping(Helpers):
     def build(self, build_inputs):
         made = {}
         for key, one in build_inputs.items():
-            (compiled,) = codegen([lower(one)], TARGET)
+            (compiled,) = codegen([lower(one, TARGET)], TARGET)
             if one.space is self.space:
                 trap = compile_text(TRAP.format(name=one.name), TARGET)
                 compiled = dataclasses.replace(compiled, content=trap)

@@ -25,6 +25,7 @@ from farrier.ops import run_graph
 from farrier.targets import host
 from farrier.targets.cpu.rules import for_program
 from tests.codegen.differential import run_compiled
+from tests.lowering import final_loops
 
 Array = np.ndarray[Any, Any]
 
@@ -80,7 +81,7 @@ def run_nest(function: Function, graph: Graph, inputs: Mapping[str, Array]) -> l
     }
     expected = run_loops(function, feeds)
     for row in space.candidates():
-        built = space.build(space.decisions(row))
+        built = final_loops(space, space.decisions(row))
         verify_function(built)
         for name, array in run_compiled(built, feeds, threads=2).items():
             assert_close(array, expected[name], 2e-5, f"compiled {name}")

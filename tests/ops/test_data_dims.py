@@ -16,6 +16,7 @@ from farrier.ops import NotStatic, lookup, run_node
 from farrier.targets import host
 from farrier.targets.cpu.rules import for_program
 from tests.codegen.differential import run_compiled
+from tests.lowering import final_loops
 from tests.ops.conftest import one_node_model
 
 
@@ -39,7 +40,7 @@ def check(op, arrays, expected, **attrs):
     feeds = {p.name: a.reshape(p.shape) for p, a in zip(function.params, given, strict=False)}
     runs = [run_loops(function, feeds)]
     for row in space.candidates():
-        built = space.build(space.decisions(row))
+        built = final_loops(space, space.decisions(row))
         verify_function(built)
         runs.append(run_compiled(built, feeds, threads=2))
     count = references[-1]

@@ -13,6 +13,7 @@ from farrier.targets import host
 from farrier.targets.cpu.rules import for_program
 from tests.codegen.differential import Compiled
 from tests.ir.bind import at_sizes, bind
+from tests.lowering import final_loops
 
 GRAPHS = {
     "top_k": """@graph(n=dim(1, 9, 9), m=dim(5, 300, 300))
@@ -108,7 +109,7 @@ def test_every_size_in_range(rng, name):
     verify_function(function)
     space = for_program(function, host(), 2)
     for row in space.candidates():
-        built = space.build(space.decisions(row))
+        built = final_loops(space, space.decisions(row))
         verify_function(built)
         with Compiled(built, threads=2) as kernel:
             for case in range(7):

@@ -121,10 +121,16 @@ def test_opt_prints_after_each_pass():
     assert "two" not in second
 
 
-def test_passes_run_on_graphs_alone():
-    kernel = "@function\ndef f(x: f32[1]):\n    x[0] = 1.0\n"
+def test_no_pass_runs_on_a_tensor_program():
+    kernel = """@program
+def f(x: f32[2]):
+    y: f32[2]
+    for i in axes(2):
+        y[i] = x[i] + 1.0
+    return y
+"""
     assert opt(kernel, [], settings=SETTINGS) == kernel
-    with pytest.raises(UsageError, match="the text is a kernel"):
+    with pytest.raises(UsageError, match="the text is a @program"):
         opt(kernel, ["fuse"], settings=SETTINGS)
     with pytest.raises(ParseError, match="line 1"):
         opt("no graph", [], settings=SETTINGS)

@@ -20,6 +20,7 @@ from farrier.targets import host, parse_target
 from farrier.targets.cpu.codegen.emit import emit_function
 from farrier.targets.cpu.rules import for_program
 from tests.codegen.differential import run_compiled
+from tests.lowering import final_loops
 
 BF16 = DType.BF16
 LANES = 16
@@ -106,7 +107,7 @@ def check(graph, constants, seed, dots=True, target=None):
     space = for_program(program, host(), 2).built_in
     candidates = space.candidates()
     row = candidates[seed % len(candidates)]
-    function = space.build(space.decisions(row))
+    function = final_loops(space, space.decisions(row))
     assert is_dot(function) is dots
     inputs = some(graph, seed)
     (found,) = run_compiled(function, inputs, threads=2, target=target).values()
@@ -207,7 +208,8 @@ def test_bf16_runs_without_dot_products(target):
     machine = parse_target(target)
     graph = matmul(9, 12, 37, rounded=True)
     program = to_program(graph, "kernel", {"w"})
-    function = for_program(program, machine, 1).build(for_program(program, machine, 1).default())
+    space = for_program(program, machine, 1)
+    function = final_loops(space, space.default())
     inputs = some(graph, 1)
     (found,) = run_compiled(function, inputs, target=machine).values()
     (expected,) = run_graph(graph, inputs).values()
@@ -223,7 +225,7 @@ def test_a_target_without_the_instruction_takes_products_one_by_one():
         host(), features=tuple(f for f in host().features if not f.startswith("amx"))
     )
     space = for_program(to_program(graph, "kernel", {"w"}), with_dot, 1)
-    function = space.build(space.default())
+    function = final_loops(space, space.default())
     assert "dpbf16ps" in emit_function(function, with_dot)
     plain = parse_target("x86-64-v4")
     assert "dpbf16ps" not in emit_function(function, plain)

@@ -26,6 +26,7 @@ from farrier.targets.cpu.codegen.emit import emit_function
 from farrier.targets.cpu.rules import for_program
 from tests.codegen.differential import run_compiled
 from tests.codegen.emulated import needs_qemu, run_graph_emulated
+from tests.lowering import final_loops
 
 RNG = np.random.default_rng(21)
 AVX_VNNI = "i7-12700"
@@ -144,7 +145,7 @@ def g(x: {left}[48, 64], w: {right}[64, 48]):
 """)
     program = lower_region(graph, "kernel", frozenset({"w"}), target, 1)
     space = for_program(program, target, 1)
-    return assembly(emit_function(space.build(space.default()), target), target)
+    return assembly(emit_function(final_loops(space, space.default()), target), target)
 
 
 @pytest.mark.parametrize("level", ["x86-64-v3", "x86-64-v4"])

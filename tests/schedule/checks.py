@@ -19,13 +19,13 @@ from farrier.ir.printer import print_ir
 from farrier.ir.run_loops import run_loops
 from farrier.ir.statements import map_children
 from farrier.ir.tensor import TensorProgram
-from farrier.lower.finalize import finalize
 from farrier.lower.loops import to_loops
 from farrier.ops.verify import verify_function
 from farrier.schedule import Schedule, ScheduleError, Trace, replay
 from farrier.schedule.trace import Argument
 from tests.intrinsics.written_out import written_out
 from tests.ir.bind import bind
+from tests.lowering import finalize
 from tests.schedule.dice import Dice
 from tests.schedule.random_nests import functions
 

@@ -10,8 +10,8 @@ from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir
 from farrier.ir.run_loops import run_loops
 from farrier.ir.statements import walk_stmts
-from farrier.lower.finalize import finalize
 from farrier.schedule import Schedule
+from tests.lowering import finalize
 from tests.schedule.checks import assert_keeps_results, assert_refused, body, scheduled, text
 from tests.schedule.programs import conv_bias_relu, softmax
 

@@ -9,8 +9,8 @@ from farrier.ir.loop import Alloc, For, If
 from farrier.ir.parser import parse_ir
 from farrier.ir.run_loops import run_loops
 from farrier.ir.statements import walk_stmts
-from farrier.lower.finalize import finalize
 from farrier.schedule import Schedule, Trace, replay
+from tests.lowering import finalize
 from tests.schedule.checks import assert_keeps_results, assert_refused
 from tests.schedule.programs import conv_bias_relu, softmax
 

@@ -1,4 +1,4 @@
-"""Any sequence of primitives that is accepted keeps the result, before and after `finalize`."""
+"""Any sequence of primitives that is accepted keeps the result, and so does every loop pass."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from farrier.ir.expr import MemoryScope
 from farrier.ir.run_loops import run_loops
-from farrier.lower.finalize import finalize
 from farrier.lower.loops import to_loops
+from farrier.lower.runner import run_loop_passes
 from farrier.ops.verify import verify_function
 from farrier.schedule import Schedule, ScheduleError, Trace, replay
+from farrier.targets.cpu.lowering import ORDER
 from tests.schedule.dice import Dice
 from tests.schedule.programs import (
     conv_bias_relu,
@@ -110,9 +111,12 @@ def test_accepted_primitives_keep_the_result(name, data):
         except ScheduleError:
             assert schedule.function is before
     verify_function(schedule.function)
-    final = finalize(schedule.function)
-    verify_function(final)
-    for form in (schedule.function, final):
+    forms = [schedule.function]
+    run_loop_passes(
+        schedule.function, ORDER, lambda run: forms.append(run.after) if run.changed else None
+    )
+    for form in forms:
+        verify_function(form)
         for output, array in run_loops(form, inputs).items():
             np.testing.assert_allclose(array, expected[output], rtol=1e-5, atol=1e-5)
     trace = Trace.parse(str(schedule.trace))

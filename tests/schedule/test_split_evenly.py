@@ -10,10 +10,10 @@ from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir
 from farrier.ir.run_loops import run_loops
 from farrier.ir.statements import walk_stmts
-from farrier.lower.finalize import finalize
 from farrier.ops.verify import verify_function
 from farrier.schedule import Schedule, Trace, replay
 from tests.ir.bind import bind
+from tests.lowering import finalize
 from tests.schedule.checks import assert_keeps_results, assert_refused, body, scheduled, text
 
 _COPY = """

@@ -31,6 +31,7 @@ from farrier.ops.winograd import filtering_of, transformed
 from farrier.space.space import Space
 from farrier.targets import Target
 from farrier.targets.cpu.rules import for_program
+from tests.lowering import final_loops
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 PATHS = sorted((GOLDEN / "loops").glob("*.txt"))
@@ -104,7 +105,7 @@ class GoldenKernel:
     @functools.cached_property
     def function(self) -> Function:
         """Scheduled and finalized."""
-        return self.space.build(self.decisions)
+        return final_loops(self.space, self.decisions)
 
     @property
     def within(self) -> float:

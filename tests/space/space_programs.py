@@ -10,6 +10,7 @@ from farrier.ir.types import DType, Layout, PhysicalDim, TensorType
 from farrier.lower.program import to_program
 from farrier.ops.registry import lookup
 from farrier.targets import Target
+from tests.lowering import final_loops
 
 # Small vectors make small programs interesting: 4 lanes, 16 registers.
 TARGET = Target("x86_64-unknown-linux-gnu", "x86-64-v2", (), 128, 16, 2, 32768, 1 << 20, 1 << 24)
@@ -118,7 +119,7 @@ def check(region, space, decisions, seed=0):
         v.name: rng.standard_normal(v.type.static_shape).astype(np.float32) for v in graph.inputs
     }
     expected = list(reference(graph, inputs).values())
-    function = space.build(decisions)
+    function = final_loops(space, decisions)
     assert [p.name for p in function.params] == [
         b.name for b in (*program.inputs, *program.outputs)
     ]

@@ -9,7 +9,6 @@ import pytest
 
 from farrier.ir.parser import parse_ir
 from farrier.ir.run_loops import run_loops
-from farrier.lower.finalize import finalize
 from farrier.lower.region import lower_region
 from farrier.ops import run_graph
 from farrier.ops.verify import verify_function
@@ -17,6 +16,7 @@ from farrier.targets import host, parse_target
 from farrier.targets.cpu.rules import attention_tile, for_program
 from tests.codegen.differential import run_compiled
 from tests.intrinsics.written_out import written_out
+from tests.lowering import final_loops
 
 EXTENSIONS = ("amx_bf16", "amx_int8", "amx_tile", "avx512_bf16", "avx512_vnni")
 AMX = dataclasses.replace(parse_target("x86-64-v4"), features=EXTENSIONS)
@@ -93,7 +93,7 @@ def test_schedules_mean_attention(shape, masked):
     graph = attention(*shape, masked)
     space, inputs = space_of(graph), inputs_of(graph)
     (decisions,) = spread(space, 1)
-    function = finalize(space.build(decisions))
+    function = final_loops(space, decisions)
     verify_function(function)
     (found,) = run_loops(written_out(function), inputs).values()
     check(found, graph, inputs)
@@ -107,7 +107,7 @@ def test_compiled(shape, masked, threads):
     graph = attention(*shape, masked)
     space, inputs = space_of(graph, host(), threads), inputs_of(graph, 1)
     for decisions in spread(space, 3):
-        (found,) = run_compiled(finalize(space.build(decisions)), inputs, threads).values()
+        (found,) = run_compiled(final_loops(space, decisions), inputs, threads).values()
         check(found, graph, inputs)
 
 

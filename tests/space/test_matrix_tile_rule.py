@@ -11,7 +11,6 @@ import pytest
 from farrier.ir.parser import parse_ir
 from farrier.ir.run_loops import run_loops
 from farrier.ir.types import DType
-from farrier.lower.finalize import finalize
 from farrier.lower.loops import to_loops
 from farrier.lower.region import lower_region
 from farrier.ops import run_graph
@@ -22,6 +21,7 @@ from farrier.targets.cpu.codegen.emit import emit_function
 from farrier.targets.cpu.rules import for_program, matrix_tile
 from tests.codegen.differential import run_compiled
 from tests.intrinsics.written_out import written_out
+from tests.lowering import final_loops
 from tests.schedule.programs import (
     BF16,
     U8_I8,
@@ -104,7 +104,7 @@ def test_schedules_mean_the_product_of_bytes(machine, shape, follow):
 def _assert_right(program, machine):
     space = matrix_tile.space(program, machine, 2)
     for decisions in candidates(space):
-        function = finalize(space.build(decisions))
+        function = final_loops(space, decisions)
         verify_function(function)
         assert_same_result(written_out(function), program)
 
@@ -115,7 +115,7 @@ def test_schedules_mean_the_convolution(machine, name, operands):
     program = conv_bias_relu(**CONVOLUTIONS[name], operands=operands)
     space = matrix_tile.space(program, machine, 2)
     (decisions,) = candidates(space, 1)
-    function = finalize(space.build(decisions))
+    function = final_loops(space, decisions)
     verify_function(function)
     assert_same_result(written_out(function), program)
 
@@ -146,7 +146,7 @@ def test_a_quantized_layer_is_one_kernel():
         "s": np.float32(0.125),
         "z": np.uint8(100),
     }
-    function = finalize(space.build(space.default()))
+    function = final_loops(space, space.default())
     (found,) = run_loops(written_out(function), inputs).values()
     (expected,) = run_graph(graph, inputs).values()
     assert len(np.unique(expected)) > 50
@@ -162,7 +162,7 @@ def test_totals_stay_in_tiles(operands, follow, instruction):
     program = narrow_matmul(64, 64, 256, follow, operands=operands)
     space = matrix_tile.space(program, AMX, 1)
     decisions = {"rows": 16, "high": 2, "wide": 2, "lines": 1, "order": 0, "prefetch": 0}
-    text = assembly(emit_function(finalize(space.build(decisions)), AMX), AMX)
+    text = assembly(emit_function(final_loops(space, decisions), AMX), AMX)
     loops = [part for part in re.split(r"^\.LBB", text, flags=re.MULTILINE) if instruction in part]
     (loop,) = (part.partition("\tj")[0] for part in loops)
     counts = [loop.count(name) for name in ("tileloadd", instruction, "tilestored", "tilezero")]
@@ -261,6 +261,6 @@ def test_compiled_convolution(name, operands):
 def _check(program, inputs, expected, threads):
     space = matrix_tile.space(program, host(), threads)
     for decisions in candidates(space):
-        function = finalize(space.build(decisions))
+        function = final_loops(space, decisions)
         found = run_compiled(function, inputs, threads)["y"]
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-4)

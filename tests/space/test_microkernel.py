@@ -18,6 +18,7 @@ from farrier.targets.cpu.codegen.compile import assembly
 from farrier.targets.cpu.codegen.emit import emit_function
 from farrier.targets.cpu.rules import for_program
 from farrier.targets.cpu.space.microkernel import LoopOrder, Problem, window_reads
+from tests.lowering import final_loops
 
 AVX2 = Target("x86_64-unknown-linux-gnu", "x86-64-v3", (), 256, 16, 2, 48 << 10, 1 << 20, 1 << 25)
 SSE = dataclasses.replace(AVX2, cpu="x86-64-v2", vector_bits=128)
@@ -63,7 +64,7 @@ def window_space(channels, size, kernel, target):
 
 def hot_block(space, target, **decisions):
     """The basic block that multiplies most, of the default but for these decisions, as assembly."""
-    function = space.build({**space.default(), **decisions})
+    function = final_loops(space, {**space.default(), **decisions})
     text = assembly(emit_function(function, target), target)
     return max(re.split(r"\n\.LBB\w+:", text), key=lambda block: block.count("vfmadd"))
 
@@ -159,7 +160,7 @@ def test_few_instructions_a_cycle_ask_for_tiles_of_few_loads():
 def test_what_is_fetched_ahead_is_the_next_block_of_the_tiles_points(size):
     space = conv_space(64, size, 64, 1, target=XEON)
     tile = {"vectors": 4, "rows": 2, "columns": 3, "order": LoopOrder.PANELS, "prefetch": 0}
-    function = space.build({**space.default(), **tile, "ahead": 1})
+    function = final_loops(space, {**space.default(), **tile, "ahead": 1})
     text = assembly(emit_function(function, XEON), XEON)
     # Blocks of 16 channels of f32: a point is 64 bytes, and the next block an image further.
     # The hint names the last byte of the first one.

@@ -10,6 +10,7 @@ from farrier.ir.parser import parse_ir
 from farrier.schedule.nest import loops
 from farrier.space import Space
 from farrier.targets.cpu.rules import nest
+from tests.lowering import final_loops
 
 INDEPENDENT = """
 @function
@@ -63,7 +64,7 @@ def space(text: str, threads: int = 2) -> Space:
 def kinds(text: str, threads: int = 2) -> dict[str, LoopKind]:
     """The kind of each loop in the default schedule."""
     schedules = space(text, threads)
-    function = schedules.build(schedules.default())
+    function = final_loops(schedules, schedules.default())
     return {loop.var: loop.kind for loop in loops(function.body)}
 
 

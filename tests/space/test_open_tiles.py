@@ -10,6 +10,7 @@ from farrier.targets import host, parse_target
 from farrier.targets.cpu.rules import register_tile
 from tests.codegen.differential import Compiled
 from tests.ir.bind import bind
+from tests.lowering import final_loops
 from tests.schedule.programs import inputs_of
 
 CONV = """@program(h=dim(1, 4096, {size}), w=dim(1, 4096, {size}))
@@ -46,7 +47,7 @@ def test_a_long_sum_is_sliced_in_any_batch():
     space = register_tile.space(program, host(), 2)
     rows = space.candidates()
     sliced = rows[space.columns(rows)["slices"] > 1]
-    function = space.build(space.decisions(sliced[len(sliced) // 2]))
+    function = final_loops(space, space.decisions(sliced[len(sliced) // 2]))
     with Compiled(function, threads=2) as kernel:
         for batch in (1, 2, 5):
             sizes = dict.fromkeys(program.dims, batch)

@@ -21,6 +21,7 @@ from farrier.schedule.errors import ScheduleError
 from farrier.space.sketch.derive import DERIVATIONS
 from farrier.targets.cpu.rules import for_program, sketch
 from tests.ir.bind import bind
+from tests.lowering import final_loops
 from tests.space.random_programs import programs
 
 EACH = 5  # The candidates that are run of each program, the default among them.
@@ -53,7 +54,7 @@ def check_program(program, seed):
     for row, decisions in zip(candidates[picked], chosen[1:], strict=True):
         assert (space.row(decisions) == row).all()
     for decisions in chosen:
-        function = space.build(decisions)
+        function = final_loops(space, decisions)
         verify_function(function)
         for name, array in run_loops(function, inputs).items():
             np.testing.assert_allclose(
@@ -126,7 +127,7 @@ def test_sketches_run_what_was_scalar_as_vectors_on_threads(name):
     space = sketch.space(program, TARGET, 2)
     assert space.slow_reason is None
     naive = statements_run(to_loops(program).body, lanes=4)
-    function = space.build(space.default())
+    function = final_loops(space, space.default())
     # With four lanes, a quarter of the statements and what begins and ends tiles.
     assert statements_run(function.body, lanes=4) < naive / 2.5
     assert kinds_of(function)[LoopKind.VECTORIZED] == 4
@@ -150,7 +151,7 @@ def p(x: f32[6, 9]):
 """)
     check_program(program, 0)
     space = sketch.space(program, TARGET, 2)
-    assert len(print_ir(space.build(space.default()))) < 100_000
+    assert len(print_ir(final_loops(space, space.default()))) < 100_000
 
 
 OPEN = """@program(n=dim(0, 40, 12), m=dim(0, 30, 9))
@@ -169,7 +170,7 @@ def test_programs_whose_dims_are_all_open_run_at_every_size():
     program = parse_ir(OPEN)
     space = sketch.space(program, TARGET, 2)
     assert space.slow_reason is None
-    functions = [space.build(each) for each in space.defaults()]
+    functions = [final_loops(space, each) for each in space.defaults()]
     for sizes in ((0, 0), (0, 3), (5, 0), (1, 1), (7, 30), (40, 9), (12, 8)):
         numbers = dict(zip(program.dims, sizes, strict=True))
         inputs = small_integers(bind(program, numbers), 0)
@@ -184,7 +185,7 @@ def test_a_maximum_with_nan_is_nan():
     x = np.zeros((400, 1000), np.float32)
     x[250, 333] = np.nan
     space = sketch.space(program, TARGET, 2)
-    assert np.isnan(run_loops(space.build(space.default()), {"x": x})["y"])
+    assert np.isnan(run_loops(final_loops(space, space.default()), {"x": x})["y"])
 
 
 def test_a_program_that_no_schedule_applies_to_names_the_reason(monkeypatch):
@@ -204,7 +205,7 @@ def test_defaults_derive_no_sketch_and_a_search_has_them(monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(sketch, "spaces", None)
         assert space.rule_of(space.default()).name == "register_tile"
-        space.build(space.default())
+        final_loops(space, space.default())
         assert space.seconds(space.default()) > 0
         assert space.derived_size == space.built_in.size
     defaults = space.defaults()

@@ -14,6 +14,7 @@ from space_programs import Region, check, conv, tensor
 
 from farrier.targets import parse_target
 from farrier.targets.cpu.rules import for_program
+from tests.lowering import final_loops
 
 QUIET = settings(max_examples=40, deadline=None, derandomize=True)
 SIZE = st.integers(1, 9)
@@ -79,4 +80,4 @@ def test_two_blocks_may_be_one_iteration():
     assert len(whole)
     _, each = np.unique(space.columns(whole)["ahead"], return_index=True)
     for row in whole[each]:
-        space.build(space.decisions(row))
+        final_loops(space, space.decisions(row))

@@ -10,6 +10,7 @@ from farrier.ir.run_loops import run_loops
 from farrier.ops.filtering import Filtering
 from farrier.ops.winograd import filtering_of, transformed
 from farrier.targets.cpu.rules import for_program, winograd
+from tests.lowering import final_loops
 
 EACH = 6  # candidates of a space that are run
 
@@ -84,7 +85,7 @@ def test_candidates_compute_the_convolution(name):
     picked = np.random.default_rng(0).permutation(len(candidates))[:EACH]
     chosen = [space.decisions(row) for row in candidates[picked]]
     for decisions in (*chosen, space.default()):
-        check_winograd(region, space.build(decisions))
+        check_winograd(region, final_loops(space, decisions))
 
 
 def test_both_forms_are_candidates():

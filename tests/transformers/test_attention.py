@@ -21,6 +21,7 @@ from farrier.targets import host
 from farrier.targets.cpu.codegen.emit import emit_function
 from farrier.targets.cpu.rules import attention as attention_rule
 from tests.codegen.differential import run_compiled
+from tests.lowering import final_loops
 
 EXAMPLES = settings(
     max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -170,7 +171,7 @@ def test_blocks_of_keys(precision, heads, queries, keys, depth, width, pick):
     space = attention_rule.space(program, host(), 2)
     candidates = space.candidates()
     blocked = candidates[space.columns(candidates)["keys"] < keys]
-    function = space.build(space.decisions(blocked[pick % len(blocked)]))
+    function = final_loops(space, space.decisions(blocked[pick % len(blocked)]))
     arrays = {
         v.name: mask.reshape(v.type.static_shape)
         if v.type.static_shape[-2:] == mask.shape
@@ -193,7 +194,7 @@ def test_groups_of_keys_and_values_are_stored_together():
     (task,) = (t for t in extract_tasks(graph)[0].values() if "softmax" in t.name)
     program = to_program(task.region, "kernel", task.constant_inputs)
     space = attention_rule.space(program, target, 2)
-    text = emit_function(space.build(space.default()), target)
+    text = emit_function(final_loops(space, space.default()), target)
     assert "dpbf16ps" in text
     assert "store i16" not in text
     assert "load i16" not in text

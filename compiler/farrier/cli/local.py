@@ -303,12 +303,12 @@ def bench(
 
 
 def opt(
-    file: Annotated[Path, typer.Argument(help="A graph as text (see --dump).")],
+    file: Annotated[Path, typer.Argument(help="A graph or loop function as text (see --dump).")],
     passes: Annotated[
         str, typer.Option("-p", "--passes", help="By comma: fold-constants,fuse.")
     ] = "",
     print_after_all: Annotated[
-        bool, typer.Option("--print-after-all", help="Print the graph after each pass.")
+        bool, typer.Option("--print-after-all", help="Print the IR after each pass.")
     ] = False,
     constants: Annotated[
         Path | None, typer.Option(help="The folder of large constants [the one beside FILE].")
@@ -316,7 +316,7 @@ def opt(
     target: TargetOption = "host",
     precision: PrecisionOption = "f32",
 ) -> None:
-    """Run passes on a graph in text form and print the result."""
+    """Run passes on a graph, or on the loops of a kernel, in text form and print the result."""
     from farrier import passes as pipeline_passes
     from farrier.ir import constants as large
     from farrier.options.precision import parse_precision

@@ -1,4 +1,4 @@
-"""The way of a kernel: its schedule → scheduled loops (`lower`) → machine code (`codegen`).
+"""The way of a kernel: its schedule → scheduled loops → final loops (`lower`) → code (`codegen`).
 
 Every kernel goes it, be its schedule a default, tuned, for a hot size or a candidate of a search,
 and whichever process it is in.
@@ -7,15 +7,20 @@ and whichever process it is in.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 from farrier.errors import CompilerError
 from farrier.ir.dim import Undecided
 from farrier.ir.loop import Function
 from farrier.kernels.choose import ScheduledTask, of_kernel
+from farrier.lower.runner import LoopPassRun, run_loop_passes
 from farrier.space import Decisions, Space
 from farrier.targets import Target, backend_of
 from farrier.targets.interface import Interface
+
+# Takes the loops of a kernel on their way, by the kernel's name and that of the pass.
+Note: TypeAlias = Callable[[str, str, Function], None]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -43,15 +48,27 @@ class Compiled:
     content: bytes
 
 
-def lower(build_input: BuildInput) -> Function:
-    """The scheduled loops of a kernel, ready for code generation. Raises CompilerError."""
+def lower(
+    build_input: BuildInput, target: Target, note: Note = lambda folder, name, ir: None
+) -> Function:
+    """Return the final loops of a kernel: its scheduled loops after the loop passes of the target's
+    backend. `note` takes the scheduled loops, and those after each pass that changed them. Raises
+    CompilerError."""
     if build_input.loops is not None:
         return build_input.loops
+    name = build_input.name
+
+    def noted(run: LoopPassRun) -> None:
+        if run.changed:
+            note(name, run.name, run.after)
+
     try:
-        loops = build_input.space.build(build_input.decisions)
+        schedule = build_input.space.schedule(build_input.decisions)
+        loops = dataclasses.replace(schedule.function, name=name)
+        note(name, "schedule", loops)
+        return run_loop_passes(loops, backend_of(target).loop_passes(target), noted)
     except (CompilerError, Undecided) as error:
-        raise of_kernel(error, build_input.name, build_input.origin) from error
-    return dataclasses.replace(loops, name=build_input.name)
+        raise of_kernel(error, name, build_input.origin) from error
 
 
 def codegen(functions: Sequence[Function], target: Target) -> list[Compiled]:
@@ -61,11 +78,16 @@ def codegen(functions: Sequence[Function], target: Target) -> list[Compiled]:
     return [Compiled(backend.interface(function), content) for function in functions]
 
 
-def lowered(choices: Mapping[str, ScheduledTask], *, here: bool) -> dict[str, BuildInput]:
-    """The kernel of every choice, lowered `here`, one after the other. Otherwise the process that
-    compiles a kernel lowers it first: to hand loops from process to process, or to wait until all
-    are made, takes longer. Raises CompilerError."""
+def lowered(
+    choices: Mapping[str, ScheduledTask], target: Target, note: Note | None = None
+) -> dict[str, BuildInput]:
+    """Return the kernel of every choice. If there is a `note`, they are lowered here, one after the
+    other; otherwise the process that compiles a kernel lowers it first, because to hand loops from
+    process to process, or to wait until all are made, takes longer. Raises CompilerError."""
     build_inputs = {key: BuildInput.of(choice) for key, choice in choices.items()}
-    if not here:
+    if note is None:
         return build_inputs
-    return {key: dataclasses.replace(one, loops=lower(one)) for key, one in build_inputs.items()}
+    return {
+        key: dataclasses.replace(each, loops=lower(each, target, note))
+        for key, each in build_inputs.items()
+    }

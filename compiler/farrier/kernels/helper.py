@@ -70,7 +70,7 @@ def _answer(wanted: Sequence[Mapping[str, Any]], target: Target, threads: int) -
             BuildInput(_space(one["program"], target, threads), one["decisions"], one["name"])
             for one in wanted
         ]
-        compiled = codegen([lower(build_input) for build_input in build_inputs], target)
+        compiled = codegen([lower(each, target) for each in build_inputs], target)
     except Exception as error:  # the parent does it once more, and raises what is to be raised
         return {"failed": str(error)}
     return {

@@ -174,7 +174,7 @@ def _compiled(module: Module, target: Target) -> Made:
     functions: dict[str, Function] = {}
     for key, build_input in module.items():
         try:
-            functions[key] = lower(build_input)
+            functions[key] = lower(build_input, target)
         except CompilerError as error:
             made[key] = error
     try:

@@ -79,7 +79,7 @@ def _choices(variants: Sequence[Variant]) -> dict[str, ScheduledTask]:
 
 
 def _texts(choice: ScheduledTask, target: Target) -> dict[str, str]:
-    function = lower(BuildInput.of(choice))
+    function = lower(BuildInput.of(choice), target)
     code = backend_of(target).texts(function, target)
     return {
         "schedule": choice.space.trace(choice.decisions),

@@ -78,7 +78,7 @@ def rebuild(
             )
             variants.append(with_own_kernels(variant, general, sizes, given.decisions.keys()))
         choices = {key: one for each in variants for key, one in each.choices.items()}
-        build_inputs = lowered(choices, here=False)
+        build_inputs = lowered(choices, settings.target)
         # Which kernels share an object goes by which were begun together (`pipeline`).
         early = general.choices.keys() if hot and not options.tunes else frozenset[str]()
         helpers.begin({key: one for key, one in build_inputs.items() if key in early})

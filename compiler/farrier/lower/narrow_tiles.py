@@ -1,16 +1,61 @@
 """Narrower register tiles for tails of unknown length.
 
-before:  if m % 16 rows are left:  for i in unrolled(16): if o*16 + i < m: …
-after:   if m % 16 < 5:            for i in unrolled(4): if o*16 + i < m: …
-         else if m % 16 < 9:       for i in unrolled(8): if o*16 + i < m: …
-         else:                     for i in unrolled(15): if o*16 + i < m: …
+before:
+    @function(m=dim(1, 40, 20))
+    def rows(a: f32[m, 3], y: f32[m]):
+        for o in parallel((m + 3) // 4):
+            with alloc(f32[4] in register) as t:
+                for z in unrolled(4):
+                    if o * 4 + z < m:
+                        t[z] = 0.0
+                for k in serial(3):
+                    for i in unrolled(4):
+                        if o * 4 + i < m:
+                            t[i] = t[i] + a[o * 4 + i, k]
+                for r in unrolled(4):
+                    if o * 4 + r < m:
+                        y[o * 4 + r] = t[r]
+after:
+    @function(m=dim(1, 40, 20))
+    def rows(a: f32[m, 3], y: f32[m]):
+        for o in parallel((m + 3) // 4):
+            if o < m // 4:
+                with alloc(f32[4] in register) as t:
+                    for z in unrolled(4):
+                        t[z] = 0.0
+                    for k in serial(3):
+                        for i in unrolled(4):
+                            t[i] = t[i] + a[o * 4 + i, k]
+                    for r in unrolled(4):
+                        y[o * 4 + r] = t[r]
+            else:
+                if ((m + 1) // 4) - 1 < o:
+                    with alloc(f32[4] in register) as t:
+                        for z_tail2 in unrolled(2):
+                            t[z_tail2] = 0.0
+                        for k_tail2 in serial(3):
+                            for i_tail2 in unrolled(2):
+                                t[i_tail2] = t[i_tail2] + a[min(o * 4 + i_tail2, m - 1), k_tail2]
+                        for r_tail2 in unrolled(2):
+                            if o * 4 + r_tail2 < m:
+                                y[o * 4 + r_tail2] = t[r_tail2]
+                else:
+                    with alloc(f32[4] in register) as t:
+                        for z_tail in unrolled(3):
+                            t[z_tail] = 0.0
+                        for k_tail in serial(3):
+                            for i_tail in unrolled(3):
+                                t[i_tail] = t[i_tail] + a[min(o * 4 + i_tail, m - 1), k_tail]
+                        for r_tail in unrolled(3):
+                            if o * 4 + r_tail < m:
+                                y[o * 4 + r_tail] = t[r_tail]
 
-Where few are left, a whole tile takes many times as long as they need: a decoder's step has one
-row. The narrowest tile has as many sums as it takes to hide the latency of one, for fewer take as
-long; from there on widths double up to half of the tile. Each is a copy of the tile's code, so the
-loops over what is added up are not unrolled in them, and a guard that other work stands beside is
-decided further in, where the tile is made. What the guards in a tail let through is worked out
-once, for its widest tile; narrower ones are that with shorter loops.
+A decoder's step has one row, and a whole tile would take many times as long as that needs. The
+narrowest tile has as many sums as it takes to hide the latency of one, because fewer take as long;
+from there on widths double up to half of the tile. Each is a copy of the tile's code, so the loops
+over what is added up are not unrolled in them, and a guard that other work stands next to is
+decided further in, where the tile is allocated. Partitioning decides the guards in a tail once, for
+its widest tile; narrower tiles are that with shorter loops.
 """
 
 from __future__ import annotations

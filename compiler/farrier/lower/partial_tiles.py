@@ -1,16 +1,38 @@
-"""Register tiles that one iteration of the loops around uses in part.
+"""Register tiles of which one iteration of the loops around uses a part.
 
-before:  for n in parallel(2):
-             …much work…
-             for o in serial(2):
-                 tile: for i in unrolled(13): if n*26 + o*13 + i < 49: …
-after:   for n in parallel(2):
-             …much work…
-             for o in serial(2):
-                 if n*26 + o*13 < 37: tile: for i in unrolled(13): …
-                 else:                tile: for i in unrolled(10): …
+before:
+    @function
+    def rows(a: f32[7], w: f32[64], y: f32[7], z: f32[2, 64]):
+        for n in serial(2):
+            for j in unrolled(64):
+                z[n, j] = w[j]
+            for o in serial(2):
+                with alloc(f32[2] in register) as t:
+                    for i in unrolled(2):
+                        if n * 4 + (o * 2 + i) < 7:
+                            t[i] = a[n * 4 + (o * 2 + i)]
+                    for r in unrolled(2):
+                        if n * 4 + (o * 2 + r) < 7:
+                            y[n * 4 + (o * 2 + r)] = t[r] + t[r]
+after:
+    @function
+    def rows(a: f32[7], w: f32[64], y: f32[7], z: f32[2, 64]):
+        for n in serial(2):
+            for j in unrolled(64):
+                z[n, j] = w[j]
+            for o in serial(2):
+                if n * 2 + o < 3:
+                    with alloc(f32[2] in register) as t:
+                        for i in unrolled(2):
+                            t[i] = a[n * 4 + o * 2 + i]
+                        for r in unrolled(2):
+                            y[n * 4 + o * 2 + r] = t[r] + t[r]
+                else:
+                    with alloc(f32[2] in register) as t:
+                        t[0] = a[6]
+                        y[6] = t[0] + t[0]
 
-Decided in the outer loop, the guard would cost a copy of all that stands beside the tile.
+Decided in the outer loop, the guard would cost a copy of all the code next to the tile.
 """
 
 from __future__ import annotations

@@ -1,20 +1,4 @@
-"""Take guards out of hot loops: copies of the nest where a guard always holds, and tails.
-
-before:  for o in 3:
-             for i in 4:
-                 if o*4 + i < 10: b[o*4 + i] = a[o*4 + i]
-after:   for o in 2:
-             for i in 4: b[o*4 + i] = a[o*4 + i]
-         for i_tail in 2: b[i_tail + 8] = a[i_tail + 8]
-
-A guard is a lower bound on a linear form, of an If or of a Select. Seen from the loop of a variable
-`v`, its terms are outer (bound here) or inner (of loops below). Where a bound on `v` alone makes it
-hold for all inner iterations, the loop is cut in two; where that takes another outer form (a digit
-of a fused loop), or the loop is parallel, the body gets an If. Cutting at every level from the
-outside in leaves tails whose guards have shortened the inner loops to constants. Where a loop of
-work further in decides a guard by itself, it stays there: a symbolic one, which shortens nothing,
-and any that would cost a copy of much code. Of a tile in such a loop, `partial_tiles` does.
-"""
+"""Copies of loop nests in which guards are decided: where one always holds, and tails."""
 
 from __future__ import annotations
 
@@ -26,18 +10,16 @@ from farrier.ir import expr as e
 from farrier.ir.affine import Linear, Simplifier, to_expr
 from farrier.ir.dim import Dim, Extent, is_less
 from farrier.ir.expr import (
-    Binary,
     Const,
     Expr,
-    Load,
     MemoryScope,
-    ReduceOp,
     Var,
 )
 from farrier.ir.loop import (
     Alloc,
     Block,
     For,
+    Function,
     If,
     Intrinsic,
     LoopKind,
@@ -49,6 +31,7 @@ from farrier.ir.loop import (
 from farrier.ir.statements import block, walk_stmts
 from farrier.ir.substitute import Substitution, variables
 from farrier.lower.code_size import WORK, unrolled_size
+from farrier.lower.eliminate_dead_stores import EMPTY, either, loop_over
 from farrier.lower.guards import Guard, Guards
 from farrier.lower.narrow_tiles import (
     Tiles,
@@ -59,33 +42,53 @@ from farrier.lower.narrow_tiles import (
     shortened,
 )
 from farrier.lower.partial_tiles import is_left_to_tile, part_of_tile
-from farrier.lower.pruning import (
-    EMPTY,
-    allocated,
-    either,
-    loop_over,
-    pruned,
-    short_fill,
-)
+from farrier.lower.pruning import pruned, short_fill
 from farrier.lower.whole_tiles import whole_tile
 
-_IDENTITIES = {op.binary: op for op in ReduceOp}
 _NOTHING: Mapping[str, Expr] = {}
 _SOFT_COPIES = 256  # stores, unrolled, that may be copied to free others from a Select
 _MUCH = 64  # stores, unrolled, that are not copied for a guard which a loop further in decides
 _TAIL_COPIES = 2048  # stores, unrolled, that tails of unknown length may have in narrower tiles
 
 
-def partition_loops(body: Stmt, symbolic: bool = False) -> Stmt:
-    """The nest with simplified indices, no loop of one iteration, and guards outside hot loops;
-    `symbolic` says that it has dims."""
-    return _Specializer(body, symbolic).stmt(body, Simplifier({}))
+def partition_loops(function: Function) -> Function:
+    """Bring indices into canonical form, drop loops of one iteration, and take guards out of hot
+    loops: a loop is cut where a guard begins or ceases to hold, and its tail is a copy.
+
+    before:
+        @function
+        def rows(a: f32[1, 10], b: f32[1, 10]):
+            for n in serial(1):
+                for o in serial(3):
+                    for i in vectorized(4):
+                        if o * 4 + i < 10:
+                            b[n, o * 4 + i] = a[n, o * 4 + i]
+    after:
+        @function
+        def rows(a: f32[1, 10], b: f32[1, 10]):
+            for o in serial(2):
+                for i in vectorized(4):
+                    b[0, o * 4 + i] = a[0, o * 4 + i]
+            for i_tail in vectorized(2):
+                b[0, i_tail + 8] = a[0, i_tail + 8]
+
+    A guard is a lower bound on a linear form, of an If or of a Select. Seen from the loop of a
+    variable `v`, its terms are outer (bound here) or inner (of loops below). If a bound on `v`
+    alone makes it hold for all inner iterations, the loop is cut in two; if that takes another
+    outer form (a digit of a fused loop), or the loop is parallel, the body gets an If. Cutting at
+    every level from the outside in leaves tails whose guards have shortened the inner loops to
+    constants. A loop of work further in that decides a guard by itself keeps it: a symbolic one,
+    which shortens nothing, and any that would cost a copy of much code. `partial_tiles` decides
+    about a tile in such a loop.
+    """
+    body = _Specializer(function).stmt(function.body, Simplifier({}))
+    return dataclasses.replace(function, body=body)
 
 
 class _Specializer:
-    def __init__(self, body: Stmt, symbolic: bool) -> None:
-        self._symbolic = symbolic
-        self._taken = {s.var for s in walk_stmts(body) if isinstance(s, For)}
+    def __init__(self, function: Function) -> None:
+        self._symbolic = bool(function.dims)
+        self._taken = {s.var for s in walk_stmts(function.body) if isinstance(s, For)}
         self._guards = Guards()
         self._tiles = Tiles()
         self._copies: dict[str, int] = {}  # of each loop, so far
@@ -108,16 +111,13 @@ class _Specializer:
             case Alloc(buffer, body):
                 self._around[buffer.name] = frozenset(self._loops)
                 decided = self._tile(stmt, context)
-                if decided is not None:
-                    return decided
-                return allocated(buffer, self.stmt(body, context))
+                return Alloc(buffer, self.stmt(body, context)) if decided is None else decided
             case If():
                 return self._if(stmt, context)
             case While(condition, body):
                 return While(simplify(condition), self.stmt(body, context))
             case Store(buffer, indices, value):
-                store = Store(buffer, tuple(map(simplify, indices)), simplify(value))
-                return EMPTY if _changes_nothing(store) else store
+                return Store(buffer, tuple(map(simplify, indices)), simplify(value))
             case Prefetch(buffer, indices, level):
                 return Prefetch(buffer, tuple(map(simplify, indices)), level)
             case Intrinsic(name, operands):
@@ -161,8 +161,6 @@ class _Specializer:
             return EMPTY if taken is None else self.stmt(taken, context)
         then = self.stmt(stmt.then, context)
         otherwise = None if stmt.otherwise is None else self.stmt(stmt.otherwise, context)
-        if then == EMPTY and otherwise in (None, EMPTY):
-            return EMPTY
         if isinstance(then, If) and (condition, otherwise) == (then.condition, then.otherwise):
             return then  # asked twice
         return If(condition, then, otherwise)
@@ -462,13 +460,3 @@ def _serial_loops(stmt: Stmt) -> Iterator[For]:
     for loop in walk_stmts(stmt):
         if isinstance(loop, For) and loop.kind is LoopKind.SERIAL and loop.extent != 1:
             yield loop
-
-
-def _changes_nothing(store: Store) -> bool:
-    """Whether the store joins its element with the identity of a reduction."""
-    match store.value:
-        case Binary(op, Load(buffer, indices), Const() as term) if op in _IDENTITIES:
-            same = buffer.name == store.buffer.name and indices == store.indices
-            return same and term == _IDENTITIES[op].identity(term.dtype)
-        case _:
-            return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from farrier.ir.affine import Simplifier
-from farrier.ir.expr import Buffer, Const, Expr, Load
+from farrier.ir.expr import Const
 from farrier.ir.loop import (
     Alloc,
     Block,
@@ -18,23 +18,8 @@ from farrier.ir.loop import (
     Store,
     While,
 )
-from farrier.ir.operands import operands
 from farrier.ir.statements import block, walk_stmts
-from farrier.ir.substitute import loads
-
-EMPTY = Block(())
-
-
-def loop_over(loop: For, body: Stmt) -> Stmt:
-    """The loop with another body."""
-    return EMPTY if body == EMPTY else For(loop.var, loop.extent, loop.kind, body)
-
-
-def either(condition: Expr, then: Stmt, otherwise: Stmt) -> Stmt:
-    """The one or the other; nothing where both are."""
-    if then == otherwise == EMPTY:
-        return EMPTY
-    return If(condition, then, None if otherwise == EMPTY else otherwise)
+from farrier.lower.eliminate_dead_stores import EMPTY, allocated, loop_over
 
 
 def pruned(stmt: Stmt, context: Simplifier) -> Stmt:
@@ -58,51 +43,6 @@ def pruned(stmt: Stmt, context: Simplifier) -> Stmt:
         case Store(buffer, indices, value):
             return Store(buffer, indices, context.simplify(value))
         case While() | Prefetch() | Intrinsic():
-            return stmt
-        case _:
-            assert_never(stmt)
-
-
-def allocated(buffer: Buffer, body: Stmt) -> Stmt:
-    """The body with memory for a buffer; without what fills it where nothing reads it."""
-    return Alloc(buffer, body) if _is_read(body, buffer) else _without_stores(body, buffer)
-
-
-def _is_read(stmt: Stmt, buffer: Buffer) -> bool:
-    """Whether a statement does more with a buffer than fill it; sums that add to their own element
-    fill it."""
-    return any(_reads(s, buffer) for s in walk_stmts(stmt))
-
-
-def _reads(stmt: Stmt, buffer: Buffer) -> bool:
-    own = None
-    if isinstance(stmt, Store) and stmt.buffer.name == buffer.name:
-        own = Load(buffer, stmt.indices)
-    loaded = (load for part in operands(stmt) for load in loads(part))
-    return any(load.buffer.name == buffer.name and load != own for load in loaded) or any(
-        read.name == buffer.name for read in stmt.reads
-    )
-
-
-def _without_stores(stmt: Stmt, buffer: Buffer) -> Stmt:
-    """The statement without what fills a buffer that nothing reads."""
-    match stmt:
-        case For(_, _, _, body):
-            return loop_over(stmt, _without_stores(body, buffer))
-        case Block(statements):
-            return block([_without_stores(s, buffer) for s in statements])
-        case Alloc(other, body):
-            inside = _without_stores(body, buffer)
-            return inside if inside == EMPTY else Alloc(other, inside)
-        case If(condition, then, otherwise):
-            then = _without_stores(then, buffer)
-            otherwise = EMPTY if otherwise is None else _without_stores(otherwise, buffer)
-            return either(condition, then, otherwise)
-        case While(condition, body):
-            return While(condition, _without_stores(body, buffer))
-        case Store(touched, _, _) | Prefetch(touched, _, _) if touched.name == buffer.name:
-            return EMPTY
-        case Store() | Prefetch() | Intrinsic():
             return stmt
         case _:
             assert_never(stmt)

@@ -1,14 +1,35 @@
 """Take guards of unknown outcome from register tiles: the tail computes a whole tile as well.
 
-before:  for i in unrolled(8):
-             if o*8 + i < m: t[i] = t[i] + a[o*8 + i, k]
-after:   for i in unrolled(8):
-             t[i] = t[i] + a[min(o*8 + i, m - 1), k]
+before:
+    @function(m=dim(1, 20, 9))
+    def rows(a: f32[m, 3], y: f32[m]):
+        with alloc(f32[4] in register) as t:
+            for z in unrolled(4):
+                t[z] = 0.0
+            for k in serial(3):
+                for i in unrolled(4):
+                    if i < m:
+                        t[i] = t[i] + a[i, k]
+            for r in unrolled(4):
+                if r < m:
+                    y[r] = t[r]
+after:
+    @function(m=dim(1, 20, 9))
+    def rows(a: f32[m, 3], y: f32[m]):
+        with alloc(f32[4] in register) as t:
+            for z in unrolled(4):
+                t[z] = 0.0
+            for k in serial(3):
+                for i in unrolled(4):
+                    t[i] = t[i] + a[min(i, m - 1), k]
+            for r in unrolled(4):
+                if r < m:
+                    y[r] = t[r]
 
-Where a guard decides by itself whether an element of a tile is used at all, that element may hold
-any number where it fails: whoever reads it stands under the same guard. So the sum of a tail runs
-at the speed of a whole tile, on addresses that are kept within memory; only what leaves the tile
-is guarded. Numbers of known extent are better served by tails of their own size.
+An element of a tile may hold any number where the guard that decides about the use of that element
+fails, because whoever reads it stands under the same guard. So the sum of a tail runs at the speed
+of a whole tile, on addresses that are kept within memory; only results that leave the tile are
+guarded. Numbers of known extent are better served by tails of their own size.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from farrier.ir.blocks import block_of
 from farrier.ir.expr import Buffer, Load, MemoryScope, Var
 from farrier.ir.loop import Block, For, Function, LoopKind, Stmt, Store
-from farrier.lower.finalize import finalize
+from farrier.lower.runner import run_loop_passes
 from farrier.schedule import Schedule
 from farrier.targets import Target, backend_of
 
@@ -35,12 +35,14 @@ def packing_function(
             block = block_of(packed.layout, axis)
             if 1 < block < extent:
                 schedule.split(f"c{number}_{axis}", block)
-    return finalize(schedule.function)
+    return schedule.function
 
 
 def packing_objects(functions: Sequence[Function], target: Target) -> list[bytes]:
-    """Objects that define the functions."""
-    return backend_of(target).compile(functions, target)
+    """Lower the functions, and return objects that define them."""
+    backend = backend_of(target)
+    passes = backend.loop_passes(target)
+    return backend.compile([run_loop_passes(each, passes) for each in functions], target)
 
 
 def as_argument(buffer: Buffer, name: str = "") -> Buffer:

@@ -14,9 +14,12 @@ from farrier.errors import CompilerError, UsageError
 from farrier.ir.constants import FOLDER, ConstantFiles
 from farrier.ir.control import map_regions
 from farrier.ir.graph import Constant, Graph
+from farrier.ir.loop import Function
 from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir
+from farrier.ir.tensor import TensorProgram
 from farrier.ir.walk import walk
+from farrier.lower.runner import LoopPassRun, run_loop_passes
 from farrier.ops.verify import verify
 from farrier.passes.passes import PASSES, Pass
 from farrier.passes.settings import Settings
@@ -145,13 +148,9 @@ def _failure(name: str, graph: Graph, settings: Settings, error: Exception) -> C
 
 
 def write_reproducer(name: str, graph: Graph) -> Path:
-    """Leave `graph` as text, its large constants beside it, and give the text's path."""
-    directory = debug.crash_directory()
-    directory.mkdir(parents=True, exist_ok=True)
-    path = directory / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}.ir"
-    written = ConstantFiles(directory / FOLDER).store(graph)
-    path.write_text(print_ir(written), encoding="utf-8")
-    return path
+    """Leave `graph` as text, its large constants next to it, and return the text's path."""
+    written = ConstantFiles(debug.crash_directory() / FOLDER).store(graph)
+    return debug.leave_reproducer(name, print_ir(written))
 
 
 def opt(
@@ -162,18 +161,21 @@ def opt(
     *,
     settings: Settings,
 ) -> str:
-    """What `farrier opt` prints: the IR text of a graph after `passes`, or after each of them; with
-    no pass, that of a kernel too."""
-    graph = parse_ir(text, constants)
-    verify(graph)
-    if not isinstance(graph, Graph):
-        if passes:
-            raise UsageError("passes run on a @graph, and the text is a kernel")
-        return print_ir(graph)
+    """Return the output of `farrier opt`: the IR text of a graph or loop function after `passes`,
+    or after each of them. A tensor program goes through no pass."""
+    ir = parse_ir(text, constants)
+    verify(ir)
     shown: list[str] = []
 
-    def keep(run: PassRun) -> None:
+    def keep(run: PassRun | LoopPassRun) -> None:
         shown.append(f"# after {run.name}\n{print_ir(run.after)}")
 
-    result = run_passes(graph, passes, settings, keep if print_after_all else None)
-    return "\n".join(shown) if print_after_all else print_ir(result)
+    listener = keep if print_after_all else None
+    match ir:
+        case Graph():
+            ir = run_passes(ir, passes, settings, listener)
+        case Function():
+            ir = run_loop_passes(ir, passes, listener)
+        case TensorProgram() if passes:
+            raise UsageError("passes run on a @graph or a @function, and the text is a @program")
+    return "\n".join(shown) if print_after_all else print_ir(ir)

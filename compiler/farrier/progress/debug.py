@@ -1,8 +1,10 @@
 """What the environment says about watching and checking the compiler; read nowhere else.
 
 FARRIER_DEBUG    0 silent (default) · 1 time of each stage · 2 what each pass changed · 3 the graph
-                 after each pass · 4 tensor programs and schedules · 5 loop nests · 6 LLVM text
-FARRIER_CHECK    0 nothing · 1 verify after each pass (default) · 2 also read the printed IR back
+                 after each pass · 4 tensor programs and schedules · 5 every kernel's loops after
+                 each loop pass that changed them · 6 LLVM text
+FARRIER_CHECK    0 nothing · 1 verify after each pass on graphs (default) · 2 also after each pass
+                 on loops, and read the printed IR back
 FARRIER_CRASHES  where a failing pass leaves its reproducer (default: farrier-crashes in the
                  directory for temporary files)
 """
@@ -12,12 +14,14 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 from farrier.errors import UsageError
 
 TIMES, CHANGES, GRAPHS, PROGRAMS, LOOPS, CODE = range(1, 7)
+READ_BACK = 2  # of FARRIER_CHECK
 
 
 def debug_level() -> int:
@@ -34,6 +38,15 @@ def crash_directory() -> Path:
     """Where reproducers go; it may not exist yet."""
     chosen = os.environ.get("FARRIER_CRASHES")
     return Path(chosen) if chosen else Path(tempfile.gettempdir()) / "farrier-crashes"
+
+
+def leave_reproducer(name: str, text: str) -> Path:
+    """Write IR on which the pass `name` failed, and return the path."""
+    directory = crash_directory()
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}.ir"
+    path.write_text(text, encoding="utf-8")
+    return path
 
 
 def show(level: int, title: str, text: Callable[[], str] = str) -> None:

@@ -71,11 +71,17 @@ class StoppedError(Exception):
 
 
 class Step:
-    """What a step's own code says of it. `is_read`: its result is to be shown, or is the last."""
+    """The result of a step, as its own code states it. `is_read`: the result is to be shown, or is
+    the last."""
 
     def __init__(self, is_read: bool) -> None:
         self.is_read = is_read
         self.result: object = None
+        self.notes: dict[str, list[tuple[str, Function]]] = {}
+
+    def note(self, folder: str, name: str, ir: Function) -> None:
+        """Keep a piece of IR on its way to the result; a dump numbers those of each folder."""
+        self.notes.setdefault(folder, []).append((name, ir))
 
     def done(self, result: T) -> T:
         """The same, which is what is dumped."""
@@ -112,6 +118,10 @@ class Steps:
         if self._dump.directory is not None and self._constants is not None:
             name = f"{STAGES.index(stage)}-{stage}{self.part}"
             _write(self._dump.directory, name, step.result, self._constants)
+            for folder, notes in step.notes.items():
+                for number, (note, ir) in enumerate(notes):
+                    path = f"{name}-passes/{folder}/{number}-{note}"
+                    _write(self._dump.directory, path, ir, self._constants)
         if stage == self._dump.until:
             raise StoppedError(stage)
 
@@ -124,7 +134,7 @@ def _write(directory: Path, name: str, result: object, constants: ConstantFiles)
         directory.mkdir(parents=True, exist_ok=True)
         for piece, node in pieces.items():
             path = directory / name / f"{piece}.ir" if len(pieces) > 1 else directory / f"{name}.ir"
-            path.parent.mkdir(exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             written = constants.store(node) if isinstance(node, Graph) else node
             path.write_text(print_ir(written), encoding="utf-8")
     except OSError as error:

@@ -29,8 +29,8 @@ def cut(function: Function, loop: str, at: int, rest: str) -> Function:
             for i_rest in serial(9):
                 b[i_rest + 1] = a[i_rest]
 
-    What is known of a choice in either part is left out there; guards are left to `finalize`. The
-    loops below are named anew in the second part: `<rest>_<loop>`.
+    What is known of a choice in either part is left out there; guards are left to
+    `partition-loops`. The loops below are named anew in the second part: `<rest>_<loop>`.
     """
     nest = NestView(function, "cut")
     path, place = _check(nest, loop, at, rest)

@@ -31,8 +31,8 @@ def split(function: Function, loop: str, factor: int, outer: str, inner: str) ->
                     if i_o * 4 + i_i < 10:
                         b[i_o * 4 + i_i] = a[i_o * 4 + i_i]
 
-    The guard is left out where the factor divides the extent; `finalize` takes it out of the hot
-    loop. The inner loop of a vectorized one is vectorized.
+    The guard is left out where the factor divides the extent; `partition-loops` takes it out of the
+    hot loop. The inner loop of a vectorized one is vectorized.
     """
     path = _check_split(NestView(function, "split"), loop, factor, outer, inner)
     return NestView(function, "split").replace(path, _split(path[-1], factor, outer, inner))

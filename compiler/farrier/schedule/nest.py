@@ -160,8 +160,8 @@ def nested(loop_list: Sequence[tuple[str, Extent]], body: Stmt) -> Stmt:
 
 
 def guarded(stmt: Stmt, condition: Expr) -> Stmt:
-    """`stmt` with `condition` before each statement that has an effect. Until `finalize` guards
-    live at the leaves, so that loops stay perfectly nested."""
+    """Return `stmt` with `condition` before each statement that has an effect. Until
+    `partition-loops` guards live at the leaves, so that loops stay perfectly nested."""
     match stmt:
         case For() | Alloc() | Block():
             return map_children(stmt, lambda s: guarded(s, condition))

@@ -29,7 +29,6 @@ from farrier.space.space import (
 )
 
 if TYPE_CHECKING:
-    from farrier.ir.loop import Function
     from farrier.schedule import Schedule
 
 ABSENT = int(np.iinfo(np.int64).min)  # This is the value of a knob of another rule.
@@ -164,9 +163,6 @@ class JoinedSpace(Space):
 
     def defaults(self) -> list[dict[str, int]]:
         return [space.default() for space in self.spaces]
-
-    def build(self, decisions: Decisions) -> Function:
-        return self._of(decisions).build(decisions)
 
     def schedule(self, decisions: Decisions) -> Schedule:
         return self._of(decisions).schedule(decisions)

@@ -311,13 +311,6 @@ class Space:
         first = int(np.argmin(costs))
         return self.decisions(rows[first]), float(costs[first])
 
-    def build(self, decisions: Decisions) -> loop.Function:
-        """The scheduled and finalized function, ready for code generation. Raises CompilerError for
-        decisions that are not allowed."""
-        from farrier.lower.finalize import finalize
-
-        return finalize(self.schedule(decisions).function)
-
     def try_default(self) -> None:
         """Make the schedule of the default, which `schedule` returns once; raise as that does."""
         decisions = self.default()

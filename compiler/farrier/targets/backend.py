@@ -223,6 +223,11 @@ class Backend(Protocol):
         """The names of the passes that a graph goes through (`passes.PASSES`), in order."""
         ...
 
+    def loop_passes(self, target: Target) -> tuple[str, ...]:
+        """The names of the passes that the scheduled loops of a kernel go through
+        (`lower.passes.PASSES`), in order."""
+        return ("partition-loops", "eliminate-dead-stores")
+
     @property
     def rules(self) -> frozenset[RuleId]:
         """The rules whose spaces `space` gives, in the versions that it has of them."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +18,6 @@ from farrier.templates.asked import Asked, described
 from farrier.templates.errors import TemplateError
 from farrier.templates.problem import Problem
 from farrier.templates.template import Template, rule_of
-
-if TYPE_CHECKING:
-    from farrier.ir.loop import Function
 
 _ABOVE_BOUND = 4.0  # what an unknown schedule takes, over what none can beat
 _SHUFFLED = 0  # seed of the order in which candidates without estimates are measured
@@ -61,9 +57,9 @@ class TemplateSpace(Space):
             return rows
         return np.concatenate([first[None], rows[(rows != first).any(axis=1)]])
 
-    def build(self, decisions: Decisions) -> Function:
+    def schedule(self, decisions: Decisions) -> Schedule:
         try:
-            return super().build(decisions)
+            return super().schedule(decisions)
         except TemplateError:
             raise
         except CompilerError as error:

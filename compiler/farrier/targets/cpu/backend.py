@@ -110,6 +110,11 @@ class CpuBackend(Backend):
 
         return ORDER
 
+    def loop_passes(self, target: Target) -> tuple[str, ...]:
+        from farrier.targets.cpu.lowering import loop_passes
+
+        return loop_passes(counts_loops=self.instructions(target).counts_loops)
+
     @property
     def rules(self) -> frozenset[RuleId]:
         from farrier.targets.cpu.rules import IDS

@@ -61,7 +61,6 @@ from farrier.targets.cpu.codegen.memory import tail_mask
 from farrier.targets.cpu.codegen.module import Module
 from farrier.targets.cpu.codegen.reductions import horizontal
 from farrier.targets.cpu.codegen.registers import Piece, Tiles
-from farrier.targets.cpu.codegen.short_loops import lengthen_iterations
 from farrier.targets.cpu.codegen.tiles import RowsCall, RowsOperand
 from farrier.targets.cpu.codegen.values import Value
 
@@ -84,8 +83,6 @@ def emit_module(functions: Iterable[Function], target: Target) -> str:
     definitions: list[str] = []
     declarations: dict[str, None] = {}  # what more than one declares is declared once
     for function in functions:
-        if cpu_backend_of(target).instructions(target).counts_loops:
-            function = lengthen_iterations(function)
         module = Module(function, target)
         kernel = _Emitter(module, None)
         kernel.emit(function.body)

@@ -1,16 +1,4 @@
-"""Loops that do little, several iterations at a time, so that these share what going round takes.
-
-before:  for i in serial(96):
-             for lane in vectorized(4):
-                 a[i, lane] = 0.0
-after:   for i in serial(12):
-             for i_step in unrolled(8):
-                 for lane in vectorized(4):
-                     a[i * 8 + i_step, lane] = 0.0
-
-Zeros around an image, copies and sums of pools are such loops. The others are tiles, which the
-schedules have given enough to do.
-"""
+"""Loops that do little, several iterations at a time, so that these share the cost of a branch."""
 
 from __future__ import annotations
 
@@ -40,11 +28,30 @@ _STEPS = 8  # in one iteration, at most
 _ACCESSES = 32  # of memory and registers, in one iteration, at most
 
 
-def lengthen_iterations(function: Function) -> Function:
-    """The function, whose innermost loops of few accesses hold several of their steps, as many as
-    divide their extent."""
+def lengthen_short_loops(function: Function) -> Function:
+    """Unroll innermost loops of few accesses by the largest number of steps that divides their
+    extent, up to 8.
+
+    before:
+        @function
+        def zeros(a: f32[96, 4]):
+            for i in serial(96):
+                for lane in vectorized(4):
+                    a[i, lane] = 0.0
+    after:
+        @function
+        def zeros(a: f32[96, 4]):
+            for i in serial(12):
+                for i_step in unrolled(8):
+                    for lane in vectorized(4):
+                        a[i * 8 + i_step, lane] = 0.0
+
+    Zeros around an image, copies and sums of pools are such loops. The others are tiles, to which
+    the schedules have given enough to do.
+    """
     taken = {stmt.var for stmt in walk_stmts(function.body) if isinstance(stmt, For)}
-    return dataclasses.replace(function, body=_lengthened(function.body, taken))
+    body = _lengthened(function.body, taken)
+    return function if body is function.body else dataclasses.replace(function, body=body)
 
 
 def _lengthened(stmt: Stmt, taken: set[str]) -> Stmt:
@@ -54,10 +61,10 @@ def _lengthened(stmt: Stmt, taken: set[str]) -> Stmt:
     return map_children(stmt, lambda part: _lengthened(part, taken))
 
 
-def _loop(loop: For, taken: set[str]) -> For:
+def _loop(loop: For, taken: set[str]) -> Stmt:
     accesses = _accesses(loop.body)
     if accesses is None:
-        return dataclasses.replace(loop, body=_lengthened(loop.body, taken))
+        return map_children(loop, lambda part: _lengthened(part, taken))
     name = f"{loop.var}_step"
     if loop.kind is not LoopKind.SERIAL or not isinstance(loop.extent, int) or name in taken:
         return loop

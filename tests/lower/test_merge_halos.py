@@ -12,11 +12,11 @@ from farrier.ir.parser import parse_ir
 from farrier.ir.run_loops import run_loops
 from farrier.ir.statements import walk_stmts
 from farrier.ir.types import Layout
-from farrier.lower.finalize import finalize
 from farrier.lower.loops import to_loops
 from farrier.ops.verify import verify_function
 from farrier.schedule import Schedule
 from tests.ir.bind import bind
+from tests.lowering import finalize
 
 RELAYOUT = """@program{dims}
 def relayout(x: f32[{shape}]):

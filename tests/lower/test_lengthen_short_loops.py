@@ -7,13 +7,13 @@ import pytest
 
 from farrier.ir.loop import For
 from farrier.ir.parser import parse_ir
-from farrier.ir.printer import print_ir
 from farrier.ir.run_loops import run_loops
 from farrier.ir.statements import walk_stmts
+from farrier.lower.lengthen_short_loops import lengthen_short_loops
 from farrier.targets import parse_target
 from farrier.targets.cpu.codegen import assembly, emit_function
-from farrier.targets.cpu.codegen.short_loops import lengthen_iterations
 from tests.intrinsics.written_out import written_out
+from tests.lowering import finalize
 from tests.space.golden_kernels import PATHS, GoldenKernel
 
 OF_TILES = ("attention_tile", "matrix_tile")
@@ -42,22 +42,9 @@ def pool(x: f32[3, 96, 4], y: f32[4]):
 
 def steps(function):
     """What each loop of steps has."""
-    lengthened = lengthen_iterations(function)
+    lengthened = lengthen_short_loops(function)
     found = [stmt for stmt in walk_stmts(lengthened.body) if isinstance(stmt, For)]
     return [loop.extent for loop in found if loop.var.endswith("_step")]
-
-
-def test_the_text_says_so():
-    assert (
-        print_ir(lengthen_iterations(parse_ir(ZEROS.format(extent=96))))
-        == """@function
-def zeros(a: f32[96, 4]):
-    for i in serial(12):
-        for i_step in unrolled(8):
-            for lane in vectorized(4):
-                a[i * 8 + i_step, lane] = 0.0
-"""
-    )
 
 
 @pytest.mark.parametrize(("extent", "wanted"), [(7, [7]), (10, [5]), (26, [2]), (13, [])])
@@ -76,7 +63,7 @@ def test_kernels_compute_the_same(path):
     shapes = {param.name: param.type.static_shape for param in kernel.function.params}
     inputs = {name: array.reshape(shapes[name]) for name, array in kernel.inputs().items()}
     function = written_out(kernel.function)
-    before, after = (run_loops(one, inputs) for one in (function, lengthen_iterations(function)))
+    before, after = (run_loops(one, inputs) for one in (function, lengthen_short_loops(function)))
     for name, array in before.items():
         np.testing.assert_array_equal(after[name], array)
 
@@ -84,8 +71,8 @@ def test_kernels_compute_the_same(path):
 def test_code_for_arm_goes_round_once_in_eight_steps():
     pool = parse_ir(SUM)
     made = {
-        name: assembly(emit_function(pool, parse_target(name)), parse_target(name))
-        for name in ("rpi5", "x86-64-v2")
+        name: assembly(emit_function(finalize(pool, target), target), target)
+        for name, target in ((n, parse_target(n)) for n in ("rpi5", "x86-64-v2"))
     }
     assert made["rpi5"].count("fadd") == 8
     assert made["x86-64-v2"].count("addps") == 1

@@ -1,0 +1,24 @@
+"""The loop passes, by name. A backend says which of them a kernel goes through, and in which order.
+
+Each is a pure function in a file of its name, and returns its argument where it changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from farrier.ir.loop import Function
+from farrier.lower.eliminate_dead_stores import eliminate_dead_stores
+from farrier.lower.lengthen_short_loops import lengthen_short_loops
+from farrier.lower.merge_halos import merge_halos
+from farrier.lower.partition_loops import partition_loops
+
+LoopPass: TypeAlias = Callable[[Function], Function]
+
+PASSES: Mapping[str, LoopPass] = {
+    "eliminate-dead-stores": eliminate_dead_stores,
+    "lengthen-short-loops": lengthen_short_loops,
+    "merge-halos": merge_halos,
+    "partition-loops": partition_loops,
+}
