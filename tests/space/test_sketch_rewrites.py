@@ -14,14 +14,18 @@ from onnx import TensorProto, helper
 
 import farrier
 from farrier.ir.evaluate import evaluate
-from farrier.ir.expr import Binary, BinaryOp
+from farrier.ir.expr import Binary, BinaryOp, Select
 from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir
+from farrier.ir.substitute import loads
 from farrier.ir.walk import walk
 from farrier.space.sketch import phases as phases_module
+from farrier.space.sketch import stage_operand
 from farrier.space.sketch.phases import has_residues, phases
+from farrier.targets.cpu.rules import sketch
+from tests.space.golden_kernels import TARGETS
 
-REWRITES = {phases_module: phases}
+REWRITES = {phases_module: phases, stage_operand: stage_operand.stage_operands}
 
 
 @pytest.mark.parametrize("module", REWRITES, ids=lambda module: module.__name__)
@@ -79,6 +83,65 @@ def p(x: f32[{points + 20}], w: f32[2, {taps}]):
         assert not any(
             isinstance(node, Binary) and node.op is BinaryOp.EQ for node in walk(total.body)
         )
+
+
+WINDOW = """@program
+def p(x: f64[4, 20], w: f64[6, 4, 3], s: f64[4]):
+    y: f64[6, 20]
+    for c, i in axes(6, 20):
+        y[c, i] = sum(
+            (x[d, i + k - 1] if 0 <= i + k - 1 and i + k - 1 < 20 else PAD) * w[c, d, k] + s[d]
+            for d, k in axes(4, 3)
+        )
+    return y
+"""
+
+
+@pytest.mark.parametrize("padding", ["0.0", "2.0"])
+def test_padding_is_written_into_the_copy(padding):
+    program = parse_ir(WINDOW.replace("PAD", padding))
+    changed = stage_operand.stage_operands(program)
+    assert_equal(program, changed)
+    copy, total = changed.stages
+    assert copy.buffer.shape == (4, 22)
+    assert not any(isinstance(node, Select) for node in walk(total.body))
+    # Lanes have the weights and the offsets in common.
+    names = {load.buffer.name for load in loads(total.body)}
+    assert names == {"y_x_staged", "w", "s"}
+
+
+@pytest.mark.parametrize(
+    ("summand", "reason"),
+    [
+        ("a[i, k] * b[k, j]", "the lanes lie together"),
+        ("a[i, k] * b[2 * j, k]", "each lane is two elements from the next"),
+        ("a[i, k] * b[n[j], k]", "an index is an element"),
+        ("a[i, k] * c[i, j, k]", "no point reads an element again"),
+        ("a[i, k] * (b[j, k - i] if i < k else 0.0)", "the guard is less than the whole buffer"),
+    ],
+)
+def test_what_a_copy_does_not_improve_is_read_where_it_lies(summand, reason):
+    program = parse_ir(f"""@program
+def p(a: f32[8, 8], b: f32[16, 8], c: f32[8, 8, 8], n: i64[8]):
+    y: f32[8, 8]
+    for i, j in axes(8, 8):
+        y[i, j] = sum({summand} for k in axes(8))
+    return y
+""")
+    assert stage_operand.stage_operands(program) is None, reason
+
+
+def test_a_transposed_operand_is_staged_where_many_rows_read_it():
+    for rows, is_staged in ((64, True), (4, False)):
+        program = parse_ir(f"""@program
+def p(a: f32[{rows}, 64], b: f32[64, 64], c: f32[64]):
+    y: f32[{rows}, 64]
+    for i, j in axes({rows}, 64):
+        y[i, j] = sum(a[i, k] * b[j, k] * c[k] for k in axes(64))
+    return y
+""")
+        space = sketch.spaces(program, TARGETS["x86-64-v3"], 1)[0]
+        assert ("stage-operands" in space.rule.name) is is_staged
 
 
 def test_a_transposed_convolution_by_computed_weights_runs_in_phases():

@@ -18,7 +18,7 @@ from farrier.ir.substitute import Substitution, variables
 from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import Layout
 from farrier.ir.walk import rewrite, walk
-from farrier.space.rewrites import replaced
+from farrier.space.rewrites import replaced, stays_within
 
 INTERLEAVED = "interleaved"
 
@@ -73,8 +73,8 @@ def take_apart(
              interleaved[n, oc, o] = up[n, oc, o % 2, o // 2]
              y[n, oc, o] = max(interleaved[n, oc, o], 0)
 
-    The last phases of an extent that the stride does not divide have a point less, and compute the
-    reduction of nothing there.
+    The last phases of an extent that the stride does not divide have a point less. There, they
+    compute what nobody reads, or the reduction of nothing where the operands do not reach as far.
     """
     by_axis = {turn.axis: turn for turn in turns}
     extents = {axis.name: axis.extent for axis in stage.axes}
@@ -116,6 +116,10 @@ def _by_parts(stage: Stage, turns: tuple[PhaseAxis, ...], extents: dict[str, Ext
         return simplifier.simplify(node) if variables(node.left) & parts else node
 
     body: Expr = rewrite(Substitution(points).expr(stage.body), separate)
+    if isinstance(body, Reduce):
+        inner = simplifier.over({axis.name: axis.extent for axis in body.axes})
+        if stays_within(body.body, inner):
+            return body
     for turn in turns:
         if extents[turn.axis] % turn.stride != 0:
             body = _guarded(body, e.less(points[turn.axis], extents[turn.axis]))

@@ -4,8 +4,12 @@ inside a kernel."""
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 
-from farrier.ir.expr import Buffer, Expr, Load, MemoryScope, Reduce, Var
+from farrier.ir.affine import Linear, Simplifier
+from farrier.ir.dim import is_less, maximum
+from farrier.ir.expr import Binary, BinaryOp, Buffer, Expr, Load, MemoryScope, Reduce, Select, Var
+from farrier.ir.operands import operands
 from farrier.ir.substitute import Indices, Substitution
 from farrier.ir.tensor import Stage, TensorProgram
 
@@ -78,3 +82,32 @@ def replaced(program: TensorProgram, old: Stage, *new: Stage) -> TensorProgram:
     return dataclasses.replace(
         program, stages=(*program.stages[:at], *new, *program.stages[at + 1 :])
     )
+
+
+def conjuncts(condition: Expr) -> Iterator[Expr]:
+    """Yield the conditions that must all hold for `condition` to hold."""
+    if isinstance(condition, Binary) and condition.op is BinaryOp.AND:
+        yield from conjuncts(condition.left)
+        yield from conjuncts(condition.right)
+    else:
+        yield condition
+
+
+def stays_within(expr: Expr, simplifier: Simplifier) -> bool:
+    """Check whether all that an expression reads lies within the buffers, for variables in the
+    ranges of `simplifier` and under the conditions of its Selects."""
+    if isinstance(expr, Select):
+        inside = simplifier
+        for condition in conjuncts(expr.condition):
+            slack = inside.slack(condition)
+            if slack is not None:
+                low, high = inside.bounds_of(Linear(slack.terms, 0))
+                inside = inside.knowing(slack.terms, maximum(low, -slack.const), high)
+        return stays_within(expr.then, inside) and stays_within(expr.otherwise, simplifier)
+    if isinstance(expr, Load):
+        bounds = (simplifier.bounds(index) for index in expr.indices)
+        return all(
+            is_less(-1, low) and is_less(high, extent)
+            for (low, high), extent in zip(bounds, expr.buffer.shape, strict=True)
+        )
+    return all(stays_within(operand, simplifier) for operand in operands(expr))

@@ -1,8 +1,8 @@
 """Derive the sketches that the structure of a program permits.
 
-A sketch is the program after its rewrites (inline, fuse the consumer, phases, split over threads),
-and one derivation for the nest with most work, whose knobs are the sketch's. All other nests run as
-the estimate ranks first: their seconds add up, so each is decided by itself.
+A sketch is the program after its rewrites (inline, fuse the consumer, phases, stage an operand,
+split over threads), and one derivation for the nest with most work, whose knobs are the sketch's.
+All other nests run as the estimate ranks first: their seconds add up, so each is decided by itself.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from farrier.space.sketch.nest import Nest
 from farrier.space.sketch.phases import phases
 from farrier.space.sketch.split_lanes import SplitLanes
 from farrier.space.sketch.split_threads import split_threads
+from farrier.space.sketch.stage_operand import stage_operands
 from farrier.space.sketch.tile_registers import TileRegisters
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
 
@@ -51,13 +52,16 @@ class _Rewrite:
 
 _PHASES = _Rewrite(RuleId("sketch/phases", version=1), "phases.")
 _CHAINS = _Rewrite(RuleId("sketch/fuse-sums", version=1), "sums.")
+_STAGED = _Rewrite(RuleId("sketch/stage-operands", version=1), "staged.")
 _IN_PARTS = _Rewrite(RuleId("sketch/split-threads", version=2), "threads.")
 _REWRITES: tuple[tuple[_Rewrite, ...], ...] = (
     (),
     (_CHAINS,),
     (_IN_PARTS,),
+    (_STAGED,),
     (_PHASES,),
     (_PHASES, _IN_PARTS),
+    (_PHASES, _STAGED),
 )
 
 
@@ -71,8 +75,13 @@ def _after(rewrites: Sequence[_Rewrite], rule: RuleId) -> RuleId:
     return rule
 
 
+def _derivations_after(rewrites: tuple[_Rewrite, ...]) -> tuple[type[Derivation], ...]:
+    """Return the derivations of a program after `rewrites`: copies serve lanes along points."""
+    return (TileRegisters,) if _STAGED in rewrites else DERIVATIONS
+
+
 RULES = frozenset(
-    _after(rewrites, each.rule()) for rewrites in _REWRITES for each in DERIVATIONS
+    _after(rewrites, each.rule()) for rewrites in _REWRITES for each in _derivations_after(rewrites)
 ) | {SERIAL}
 
 
@@ -128,6 +137,9 @@ def _forms(program: TensorProgram, machine: Machine) -> list[_Form]:
         parts = split_threads(form.program, form.nests, machine)
         if parts is not None:
             forms.append(_Form.of((*form.rewrites, _IN_PARTS), parts))
+        staged = stage_operands(form.program)
+        if staged is not None:
+            forms.append(_Form.of((*form.rewrites, _STAGED), staged))
     return forms + apart
 
 
@@ -160,7 +172,9 @@ def _spaces(form: _Form, choices: _Choices, share: Share) -> list[Space]:
     others = [choices.best(nest) for nest in form.nests if nest is not main]
     rest = [choice for choice in others if choice is not None]
     spaces = []
-    for each in _derivations(main):
+    for each in _derivations_after(form.rewrites):
+        if not each.applies(main):
+            continue
         derivation = each(main, choices.machine.for_elements(main.widest), form.prefix)
         sketch = Sketch(form.program, derivation, rest, share)
         spaces.append(Space.of(_after(form.rewrites, each.rule()), sketch))

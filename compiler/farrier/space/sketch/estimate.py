@@ -17,16 +17,24 @@ from collections.abc import Sequence
 import numpy as np
 
 from farrier.ir.dim import typical
+from farrier.ir.expr import Select
+from farrier.ir.substitute import variables
 from farrier.ir.tensor import Stage
+from farrier.ir.walk import walk
 from farrier.space.machine import Machine
 from farrier.space.operations import JOIN_CYCLES, operations
-from farrier.space.sketch.access import Access, accesses, lane_costs, moves_with, store
+from farrier.space.rewrites import conjuncts
+from farrier.space.sketch.access import Access, lane_costs, moves_with
 from farrier.space.sketch.nest import Nest
 from farrier.space.sketch.tiling import Tiling
 from farrier.space.space import Estimate, Floats
 
 _TILE = 12.0  # Cycles to begin and end the loops of one tile, by the assembly of small tiles.
 _STEP = 2.0  # Instructions of a loop: its counter, its jump.
+# Operations that a guard adds to each multiply-add, in loops of tiles at the edge: the other
+# branch, and the choice between both.
+_GUARD = 2.0
+_EDGES = 2  # Tiles of a line that reach beyond an end of it, where loops are taken apart.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,24 +69,13 @@ class NestCost:
         return Estimate(seconds, terms)
 
     @functools.cached_property
-    def _sums(self) -> frozenset[str]:
-        """The buffers of the sums, which are registers of a tile."""
-        return frozenset(total.buffer.name for total in self.nest.sums)
-
-    @functools.cached_property
-    def _consumer(self) -> list[Access]:
-        """The loads of the stage that are not of its sums, and its store."""
-        stage = self.nest.stage
-        return [*accesses(stage, stage.axes, self._sums), store(stage)]
-
-    @functools.cached_property
     def _operands(self) -> list[tuple[Stage, list[Access], Floats]]:
         """Each sum with its loads, and the extents of its axes [axes]."""
         operands = []
         for total in self.nest.sums:
             axes = total.all_axes
             extents = np.array([max(typical(axis.extent), 1) for axis in axes], np.float64)
-            operands.append((total, accesses(total, axes, self._sums), extents))
+            operands.append((total, self.nest.operands[total.buffer.name], extents))
         return operands
 
     def _tiles(self, tiling: Tiling) -> Floats:
@@ -93,7 +90,7 @@ class NestCost:
         is_vector = (tiling.lanes >= 0) & (tiling.lanes < len(self.nest.extents))
         points = np.where(is_vector, points, tiling.rows)
         loads = sum(
-            (lane_costs(access, tiling.lanes, tiling.width) for access in self._consumer),
+            (lane_costs(access, tiling.lanes, tiling.width) for access in self.nest.consumed),
             np.zeros(len(points)),
         )
         arithmetic = operations([self.nest.stage]) / machine.fma_ports
@@ -116,6 +113,7 @@ class NestCost:
         points = vectors * tiling.rows
         # A multiply-add is one operation, and its operands were counted as loads.
         work = max(operations([total]) - len(operands), 1.0) * points
+        work = work + _GUARD * points * self._guarded(total, tiling)
         step = np.maximum(work / machine.fma_ports, loads / machine.load_ports)
         step = np.maximum(step, machine.fma_latency)
         step = np.maximum(step, (work + loads + _STEP) / machine.issue)
@@ -124,6 +122,43 @@ class NestCost:
         )
         cycles: Floats = tiles * (steps * step + joins)
         return cycles
+
+    @functools.cached_property
+    def _guards(self) -> dict[str, list[list[int]]]:
+        """The axes that each condition of a sum's Selects depends on, by the buffer of the sum."""
+        guards = {}
+        for total in self.nest.sums:
+            places = {axis.name: at for at, axis in enumerate(total.all_axes)}
+            conditions = dict.fromkeys(
+                condition
+                for node in walk(total.body)
+                if isinstance(node, Select)
+                for condition in conjuncts(node.condition)
+            )
+            axes = [
+                [places[name] for name in variables(each) if name in places] for each in conditions
+            ]
+            guards[total.buffer.name] = axes
+        return guards
+
+    def _guarded(self, total: Stage, tiling: Tiling) -> Floats:
+        """Return the share of a sum's steps that have a guard along lanes or rows. Tiles away from
+        the ends have none, if it depends on no other axis of the points."""
+        extents = np.array([*self.nest.extents, 1.0])
+        spatial = len(self.nest.extents)
+        share = np.zeros(len(tiling.lanes))
+        for axes in self._guards[total.buffer.name]:
+            points = [axis for axis in axes if axis < spatial]
+            for axis, size in (
+                (tiling.lanes, tiling.vectors * tiling.width),
+                (tiling.row, tiling.rows),
+            ):
+                edge = np.minimum(
+                    _EDGES * size / np.maximum(extents[np.minimum(axis, spatial)], 1), 1
+                )
+                own = edge if len(points) == 1 else 1.0
+                share = np.maximum(share, np.where(np.isin(axis, points), own, 0.0))
+        return share
 
     def _traffic(self, tiling: Tiling) -> Floats:
         """Return the cycles that data takes to come from beyond the first-level cache."""
@@ -156,7 +191,7 @@ class NestCost:
         ]
 
     def _touched(self, block: Floats) -> Floats:
-        touched = sum((a.footprint(block) for a in self._consumer), np.zeros(block.shape[1]))
+        touched = sum((a.footprint(block) for a in self.nest.consumed), np.zeros(block.shape[1]))
         for total, operands, extents in self._operands:
             reduced = extents[len(total.axes) :, None]
             inner = np.repeat(reduced, block.shape[1], axis=1)

@@ -9,6 +9,7 @@ from farrier.ir.dim import typical
 from farrier.ir.tensor import Stage
 from farrier.ir.types import DType
 from farrier.space.operations import count_points, operations
+from farrier.space.sketch.access import Access, accesses, store
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +53,25 @@ class Nest:
         return sum(
             count_points(s.all_axes) * (operations([s]) + 1.0) for s in (self.stage, *self.sums)
         )
+
+    @functools.cached_property
+    def _sum_names(self) -> frozenset[str]:
+        """The buffers of the sums, which are registers of a tile."""
+        return frozenset(total.buffer.name for total in self.sums)
+
+    @functools.cached_property
+    def consumed(self) -> list[Access]:
+        """The loads of the stage, but for those of its sums, and its store."""
+        stage = self.stage
+        return [*accesses(stage, stage.axes, self._sum_names), store(stage)]
+
+    @functools.cached_property
+    def operands(self) -> dict[str, list[Access]]:
+        """The loads of each sum, but for those of other sums, by the buffer of the sum."""
+        return {
+            total.buffer.name: accesses(total, total.all_axes, self._sum_names)
+            for total in self.sums
+        }
 
     def loops(self) -> list[str]:
         """Return the loops over the stage's axes, outermost first."""

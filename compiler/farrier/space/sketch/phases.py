@@ -41,7 +41,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator
 from math import gcd
 
 from farrier.ir import expr as e
@@ -52,7 +51,7 @@ from farrier.ir.substitute import Substitution, variables
 from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.walk import rewrite, walk
 from farrier.space.phase_axes import PhaseAxis, take_apart
-from farrier.space.rewrites import accumulate, replaced
+from farrier.space.rewrites import accumulate, conjuncts, replaced
 
 _MOST = 8  # Residues: the strides of decoders are 2 to 8, and rows of fewer points fill no lanes.
 
@@ -109,7 +108,7 @@ def _without_residue(stage: Stage) -> Stage | None:
     if guarded.otherwise != body.op.identity(e.dtype_of(guarded)):
         return None
     simplifier = Simplifier({axis.name: axis.extent for axis in stage.all_axes})
-    conditions = list(_conjuncts(guarded.condition))
+    conditions = list(conjuncts(guarded.condition))
     for condition in conditions:
         residue = _residue(condition, body.axes, simplifier)
         if residue is not None:
@@ -118,14 +117,6 @@ def _without_residue(stage: Stage) -> Stage | None:
                 kept.append(residue.left)
             return _thinned(stage, residue, kept, guarded)
     return None
-
-
-def _conjuncts(condition: Expr) -> Iterator[Expr]:
-    if isinstance(condition, Binary) and condition.op is BinaryOp.AND:
-        yield from _conjuncts(condition.left)
-        yield from _conjuncts(condition.right)
-    else:
-        yield condition
 
 
 def _residue(condition: Expr, reduced: tuple[Axis, ...], simplifier: Simplifier) -> _Residue | None:
