@@ -3,7 +3,7 @@
 A filter sees the number of a call, its architecture and its arguments' words, and answers what is
 to become of it. What an instruction is: code, steps to skip if its test is true, if false, operand.
 
-Source: Linux `include/uapi/linux/{seccomp,filter,audit}.h`.
+Source: Linux `include/uapi/linux/{seccomp,filter}.h`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import itertools
 import struct
 from collections.abc import Iterable, Iterator
 
-AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+from farrier_device.arch import SystemCalls
 
 # Load a word of `struct seccomp_data`; keep some bits; jump if equal, not less, any bit set;
 # return.
@@ -27,25 +27,25 @@ RET_KILL = 0x80000000
 
 _PR_SET_SECCOMP = 22
 _MODE_FILTER = 2
-_X32_BIT = 0x40000000  # x86-64's second, 32-bit call table
 
 Instruction = tuple[int, int, int, int]
 
 
-def native_calls(machine: str, deny: Instruction) -> Iterator[Instruction]:
-    """The beginning of a filter: only calls by the machine's own table go on, their number loaded.
-    A process that makes others is killed, or denied."""
+def native_calls(calls: SystemCalls, deny: Instruction) -> Iterator[Instruction]:
+    """Begin a filter: calls by the table `calls` alone go on, with their number loaded. A process
+    that makes others is killed, or denied."""
     yield LOAD, 0, 0, _ARCH_AT
-    yield IF_EQUAL, 1, 0, AUDIT_ARCH[machine]
+    yield IF_EQUAL, 1, 0, calls.audit_arch
     yield RETURN, 0, 0, RET_KILL
     yield LOAD, 0, 0, NUMBER_AT
-    if machine == "x86_64":
-        yield IF_AT_LEAST, 0, 1, _X32_BIT
+    if calls.second_table_at is not None:
+        yield IF_AT_LEAST, 0, 1, calls.second_table_at
         yield deny
 
 
 def install(libc: ctypes.CDLL, steps: Iterable[Instruction]) -> bool:
-    """Install a filter on this thread and those it will start; False where it cannot."""
+    """Install a filter on this thread and those it will start; return False if the kernel refuses
+    it."""
     program = list(steps)
     code = struct.pack("=" + "HBBI" * len(program), *itertools.chain.from_iterable(program))
     text = ctypes.create_string_buffer(code, len(code))

@@ -1,4 +1,4 @@
-"""What this machine is: instruction set, cores, caches, memory, as Linux tells it."""
+"""A description of this machine: instruction set, cores, caches, memory, as Linux presents it."""
 
 from __future__ import annotations
 
@@ -8,28 +8,15 @@ import platform
 import re
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 
-from farrier_device import arm
+from farrier_device import arch as architectures
 
 _CPUINFO = Path("/proc/cpuinfo")
 _CPUS = Path("/sys/devices/system/cpu")
 
-# 32-bit systems, as `uname -m` names them, and the 64-bit ones that their processors may run.
-IN_64_BITS = {
-    "armv6l": "aarch64",
-    "armv7l": "aarch64",
-    "armv8l": "aarch64",
-    "i386": "x86_64",
-    "i486": "x86_64",
-    "i586": "x86_64",
-    "i686": "x86_64",
-}
-# e_machine in the head of an ELF file
-_ELF_MACHINES = {"x86_64": 62, "aarch64": 183}
-# What a 32-bit program is that runs on a 64-bit kernel.
-_IN_32_BITS = {"aarch64": "armv8l", "x86_64": "i686"}
+_BIG_SHARE = 2 / 3  # of the largest core's capacity, which a big core has at least
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -41,7 +28,7 @@ class MachineDescription:
     the features of the machine that it stands for, and not its times.
     """
 
-    arch: str  # of this program, as `uname -m`: x86_64, aarch64, armv7l
+    arch: str  # of this program, as `uname -m` prints it
     cpu: str
     features: tuple[str, ...]
     cores: int  # that this process may run on
@@ -53,14 +40,14 @@ class MachineDescription:
 
 
 def describe() -> MachineDescription:
-    """This machine."""
+    """Describe this machine."""
     processors = parse_cpuinfo(_read(_CPUINFO))
     cpus = _best_first(_allowed(processors))
     fields = processors.get(cpus[0]) or next(iter(processors.values()), {})
     return MachineDescription(
         arch=arch(),
-        cpu=_cpu_name(fields),
-        features=tuple(sorted(set(_features(fields)))),
+        cpu=architectures.here().processor(fields) or platform.machine(),
+        features=tuple(sorted(set(architectures.here().features(fields)))),
         cores=len(cpus),
         l1_bytes=_cache_bytes(cpus[0], level=1),
         l2_bytes=_cache_bytes(cpus[0], level=2),
@@ -71,34 +58,52 @@ def describe() -> MachineDescription:
 
 
 def arch() -> str:
-    """The architecture of this program, which on a 64-bit kernel may be a 32-bit one."""
+    """Return the architecture of this program, which on a 64-bit kernel may be a 32-bit one."""
     machine = platform.machine()
-    return machine if sys.maxsize > 1 << 32 else _IN_32_BITS.get(machine, machine)
+    in_32_bits = architectures.of(machine).program_in_32_bits
+    if sys.maxsize > 1 << 32 or architectures.in_64_bits(machine):
+        return machine
+    return in_32_bits or machine
 
 
 def cores() -> int:
-    """How many threads a model runs with where nobody says: one a big core."""
+    """Return the number of threads of a model that states none: one for each big core."""
     return len(_allowed(_processors()))
 
 
 def available_cpus() -> tuple[int, ...]:
-    """The logical CPUs that this process may run on, but for little ones beside big ones: one of
-    each physical core first, then their siblings, so that the first n are the best places for n
-    threads."""
+    """Return the logical CPUs that this process may run on, without little cores beside big ones:
+    one of each physical core first, then their siblings, so that the first n are the best places
+    for n threads."""
     return _best_first(_allowed(_processors()))
 
 
 def _processors() -> dict[int, dict[str, str]]:
-    return parse_cpuinfo(_read(_CPUINFO)) if _is_arm() else {}
+    """Return the fields of each processor, as far as which cores are big depends on them."""
+    return parse_cpuinfo(_read(_CPUINFO)) if architectures.here().little_cores is not None else {}
 
 
 def _allowed(processors: Mapping[int, Mapping[str, str]]) -> list[int]:
     cpus = sorted(os.sched_getaffinity(0))
-    if not _is_arm():
+    here = architectures.here()
+    if here.little_cores is None:
         return cpus
     said = {cpu: _read(_CPUS / f"cpu{cpu}/cpu_capacity") for cpu in cpus}
     capacity = {cpu: int(text) for cpu, text in said.items() if text.isdigit()}
-    return arm.big(cpus, capacity, {cpu: arm.core(of) for cpu, of in processors.items()})
+    little = {cpu for cpu, of in processors.items() if here.processor(of) in here.little_cores}
+    return _big(cpus, capacity, little)
+
+
+def _big(cpus: Sequence[int], capacity: Mapping[int, int], little: Set[int]) -> list[int]:
+    """Return those of `cpus` that are big cores, in their order: all if every core is alike.
+
+    `capacity` is the speed that the kernel states of each; if one is missing, the cores that are
+    `little` by their names decide.
+    """
+    if all(cpu in capacity for cpu in cpus):
+        least = _BIG_SHARE * max(capacity[cpu] for cpu in cpus)
+        return [cpu for cpu in cpus if capacity[cpu] >= least]
+    return [cpu for cpu in cpus if cpu not in little] or list(cpus)
 
 
 def _best_first(cpus: Sequence[int]) -> tuple[int, ...]:
@@ -113,18 +118,18 @@ def _best_first(cpus: Sequence[int]) -> tuple[int, ...]:
 
 
 def parse_cpuinfo(text: str) -> dict[int, dict[str, str]]:
-    """The fields of each processor in the text of /proc/cpuinfo, by its number."""
-    found: dict[int, dict[str, str]] = {}
+    """Return the fields of each processor in the text of /proc/cpuinfo, by its number."""
+    processors: dict[int, dict[str, str]] = {}
     for block in text.split("\n\n"):
         pairs = (line.partition(":") for line in block.splitlines())
         fields = {name.strip(): value.strip() for name, colon, value in pairs if colon}
         if fields.get("processor", "").isdigit():  # the last block may tell of the board
-            found[int(fields["processor"])] = fields
-    return found
+            processors[int(fields["processor"])] = fields
+    return processors
 
 
 def parse_size(text: str) -> int:
-    """Bytes of a size in sysfs: `48K`, `2M`, `512`; 0 where it is none."""
+    """Return the bytes of a size in sysfs (`48K`, `2M`, `512`), 0 for any other text."""
     match = re.fullmatch(r"(\d+)([KMG]?)", text)
     if match is None:
         return 0
@@ -132,7 +137,8 @@ def parse_size(text: str) -> int:
 
 
 def is_emulated() -> bool:
-    """Whether the program that the kernel runs is for another machine than this code: qemu-user."""
+    """Return whether the program that the kernel runs is for another machine than this code, as
+    qemu-user is."""
     try:
         # Of a task, and not of /proc/self: there qemu shows its guest.
         with open(f"/proc/self/task/{threading.get_native_id()}/exe", "rb") as program:
@@ -140,23 +146,8 @@ def is_emulated() -> bool:
     except OSError:
         return False
     machine = int.from_bytes(head[18:20], "little")
-    return head[:4] == b"\x7fELF" and machine != _ELF_MACHINES.get(arch(), machine)
-
-
-def _is_arm() -> bool:
-    return platform.machine().startswith(("aarch64", "arm"))
-
-
-def _features(fields: Mapping[str, str]) -> list[str]:
-    if arch() == "aarch64" and any(bits := arm.hwcaps()):
-        return arm.features(*bits)
-    return (fields.get("Features") or fields.get("flags", "")).split()
-
-
-def _cpu_name(fields: Mapping[str, str]) -> str:
-    if _is_arm():  # whose "model name", where there is one, is the version of the architecture
-        return arm.core(fields) or platform.machine()
-    return fields.get("model name", platform.machine())
+    expected = architectures.of(arch()).elf_machine if sys.maxsize > 1 << 32 else None
+    return head[:4] == b"\x7fELF" and expected not in (None, machine)
 
 
 def _cache_bytes(cpu: int, level: int) -> int:

@@ -12,11 +12,10 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from farrier_device import describe
+from farrier_device import arch, describe
 
 SYS = Path("/sys")
-# Where the kernel states no trip point: a Raspberry Pi slows down from 80 °C, others later.
-LIMIT_CELSIUS = 80.0 if describe.arch().startswith(("aarch64", "arm")) else 95.0
+LIMIT_CELSIUS = arch.here().limit_celsius  # It holds where the kernel states no trip point.
 
 _PROCESSORS = re.compile(r"cpu|soc|core|pkg|package")  # in the name of a zone
 _CHIPS = ("coretemp", "cpu_thermal", "k10temp", "zenpower")  # of hwmon, that measure processors

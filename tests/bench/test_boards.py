@@ -13,7 +13,8 @@ from bench.boards import __main__ as command
 from bench.boards import artifacts, board, cpio, root
 from farrier.errors import UsageError
 from farrier.targets import backend_of, known_machines, parse_target
-from farrier_device import arm, describe
+from farrier_device import describe
+from farrier_device.arch import arm
 
 BOARDS = [name for name in known_machines() if parse_target(name).arch == "aarch64"]
 

@@ -1,4 +1,4 @@
-"""Boards with ARM processors, as their kernels tell of them."""
+"""Boards, as their kernels describe them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from farrier_device import arm, describe
+from farrier_device import describe
+from farrier_device.arch import arm, riscv
 
 _PROCESSOR = """processor\t: {number}
 BogoMIPS\t: 108.00
@@ -21,6 +22,14 @@ CPU architecture: 8
 CPU variant\t: 0x0
 CPU part\t: {part:#05x}
 CPU revision\t: 3
+
+"""
+_RISCV_PROCESSOR = """processor\t: {number}
+hart\t\t: {number}
+isa\t\t: {features}
+mmu\t\t: sv39
+uarch\t\t: sifive,u74-mc
+mvendorid\t: 0x489
 
 """
 
@@ -45,6 +54,7 @@ class Board:
     hwcaps: tuple[int, int]
     machine: str = "aarch64"
     end: str = ""
+    processor: str = _PROCESSOR
 
 
 def _caches(data: str, instructions: str, l2: str, l3: str = "") -> list[tuple[str, str, str]]:
@@ -93,6 +103,15 @@ RPI4_IN_32_BITS = Board(
     end=RPI4.end,
 )
 
+# A StarFive VisionFive 2: the fifth core, which runs no Linux, is not there.
+VISIONFIVE2 = Board(
+    [Cluster(0, 4, _caches("32K", "32K", "2048K"), capacity=None)],
+    "rv64imafdc_zicntr_zicsr_zifencei_zihpm_zca_zcd_zba_zbb",
+    (1, 0b11011),
+    machine="riscv64",
+    processor=_RISCV_PROCESSOR,
+)
+
 
 class Pretended:
     """This machine as a board: what `farrier_device.describe` reads lies in a folder."""
@@ -107,7 +126,7 @@ class Pretended:
         cores = [cluster for cluster in board.clusters for _ in range(cluster.cores)]
         self.write_cpuinfo(
             "".join(
-                _PROCESSOR.format(
+                board.processor.format(
                     number=number,
                     features=board.features,
                     part=core.part,
@@ -120,6 +139,7 @@ class Pretended:
         for number, core in enumerate(cores):
             self._describe(number, core)
         self._patch.setattr(arm, "hwcaps", lambda: board.hwcaps)
+        self._patch.setattr(riscv, "probed", lambda: board.hwcaps)
         self._patch.setattr(platform, "machine", lambda: board.machine)
         self._patch.setattr(sys, "maxsize", (1 << bits - 1) - 1)
         self.allow(range(len(cores) or 1))

@@ -4,16 +4,11 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
-import pytest
-
-from farrier_device import denials
-from farrier_device.describe import arch
+from farrier_device import arch, describe
 
 TRIES = """
 import ctypes, os, resource, socket, subprocess, sys, threading
@@ -92,7 +87,7 @@ libc.abort()
 
 
 def test_a_process_that_is_to_be_alone_starts_threads_and_no_process() -> None:
-    number = dict(zip(("x86_64", "aarch64"), denials._TGKILL, strict=True))[arch()]
+    number = arch.calls_of(describe.arch()).numbers["tgkill"]
     done = subprocess.run(
         [sys.executable, "-c", ALONE.replace("NUMBER", str(number))],
         capture_output=True,
@@ -101,26 +96,3 @@ def test_a_process_that_is_to_be_alone_starts_threads_and_no_process() -> None:
     )
     if done.stdout.strip() != "no seccomp":
         assert (done.stdout.strip(), done.returncode) == ("denied", -signal.SIGABRT), done.stderr
-
-
-# arm64's calls have the numbers of the kernel's generic table.
-HEADERS = ("x86_64-linux-gnu/asm/unistd_64.h", "asm-generic/unistd.h")
-
-
-@pytest.mark.parametrize("column", [0, 1], ids=["x86_64", "aarch64"])
-def test_numbers_of_system_calls(column: int) -> None:
-    """Against the kernel's own headers."""
-    header = Path("/usr/include") / HEADERS[column]
-    if not header.exists():
-        pytest.skip("no kernel headers here")
-    known = dict(re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", header.read_text()))
-    where = {name: numbers for name, (numbers, _, _) in denials._DENIED_WHERE.items()}
-    others = {
-        "clone3": denials._CLONE3,
-        "clone": denials._CLONE,
-        "tgkill": denials._TGKILL,
-        "fcntl": denials._FCNTL,
-    }
-    for name, numbers in (denials._DENIED | denials._DENIED_ALONE | where | others).items():
-        if name in known and column < len(numbers):  # headers may be older
-            assert known[name] == str(numbers[column]), name

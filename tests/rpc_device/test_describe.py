@@ -65,6 +65,22 @@ class TestBoards:
         this.be(Board([qualcomm], "fp asimd", (3, 0)))
         assert describe.describe().cpu == "implementer 0x51 part 0xd0b"
 
+    def test_one_of_riscv(self, this):
+        this.be(boards.VISIONFIVE2)
+        machine = describe.describe()
+        assert (machine.arch, machine.cpu, machine.cores) == ("riscv64", "sifive-u74", 4)
+        assert {"i", "m", "a", "f", "d", "c", "zba", "zbb", "zicsr"} <= set(machine.features)
+        assert "v" not in machine.features
+        assert (machine.l1_bytes, machine.l2_bytes) == (32 << 10, 2048 << 10)
+
+    def test_one_of_riscv_whose_file_is_another_machines(self, this):
+        """As under an old qemu-user: the kernel's call describes the emulated processor."""
+        this.be(boards.VISIONFIVE2)
+        this.write_cpuinfo("processor\t: 0\nmodel name\t: AMD EPYC\nflags\t\t: sse avx2\n\n")
+        machine = describe.describe()
+        assert (machine.arch, machine.cpu) == ("riscv64", "riscv64")
+        assert machine.features == ("a", "c", "d", "f", "i", "m", "zba", "zbb")
+
     def test_a_32_bit_system_is_one(self, this):
         this.be(boards.RPI4_IN_32_BITS, bits=32)
         machine = describe.describe()

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from farrier.errors import UsageError
 from farrier.plugins import BACKENDS, plugins
-from farrier_device.describe import IN_64_BITS, MachineDescription
+from farrier_device.arch import in_64_bits
+from farrier_device.describe import MachineDescription
 
 if TYPE_CHECKING:
     from farrier.artifact.calls import CallRecord
@@ -299,7 +300,7 @@ def backend_for(arch: str) -> Backend:
     for backend in _others():
         if arch in backend.archs:
             return backend
-    if wide := IN_64_BITS.get(arch):
+    if wide := in_64_bits(arch):
         raise UsageError(
             f"no code generator for {arch}, a 32-bit system: 64-bit Linux ({wide}) and a 64-bit "
             "Python are needed",

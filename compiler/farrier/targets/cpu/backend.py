@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from farrier.errors import CompilerError
 from farrier.targets.backend import Backend, CodeTexts, backend_of
+from farrier_device import arch as arch_names
 from farrier_device import describe
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class CpuBackend(Backend):
 
     def why_not_here(self, arch: str, cpu: str, features: Sequence[str]) -> str:
         machine = describe.describe()
-        if machine.arch in describe.IN_64_BITS:
+        if arch_names.in_64_bits(machine.arch):
             return (
                 f"this is a 32-bit system ({machine.arch}), and it needs 64-bit Linux and a 64-bit "
                 "Python"

@@ -1,14 +1,18 @@
-"""ARM processors, as Linux tells of them: names of cores, ISA extensions, which cores are big.
+"""ARM, as Linux presents it: the names of its cores, its ISA extensions and little cores.
 
 Sources: Linux `arch/arm64/include/asm/cputype.h`, `arch/arm64/include/uapi/asm/hwcap.h`,
-`arch/arm64/kernel/cpuinfo.c`; LLVM `llvm/lib/TargetParser/Host.cpp`.
+`arch/arm64/kernel/cpuinfo.c`, `include/uapi/linux/audit.h`; LLVM
+`llvm/lib/TargetParser/Host.cpp`; of a Raspberry Pi's limit, its firmware's documentation.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+import sys
 from typing import Any
+
+from farrier_device.arch import generic_calls
+from farrier_device.arch.architecture import Architecture, Fields, SystemCalls
 
 _AT_HWCAP, _AT_HWCAP2 = 16, 26
 
@@ -54,14 +58,13 @@ _CORES = {
     (_AMPERE, 0xAC3): "ampere1",
     (_AMPERE, 0xAC4): "ampere1a",
 }
-# Those that are made to stand beside larger ones.
+# Cores that are made to accompany larger ones.
 _LITTLE = frozenset(
     {
         *("cortex-a7", "cortex-a32", "cortex-a34", "cortex-a35", "cortex-a53", "cortex-a55"),
         *("cortex-a510", "cortex-a520"),
     }
 )
-_BIG_SHARE = 2 / 3  # of the largest core's capacity, which a big one has at least
 
 # The kernel's names of ISA extensions, in the order of their bits in AT_HWCAP and AT_HWCAP2.
 _HWCAP = (
@@ -76,9 +79,9 @@ _HWCAP2 = (
 )
 
 
-def core(fields: Mapping[str, str]) -> str:
-    """LLVM's name of the core that a processor's fields in /proc/cpuinfo describe; where it has
-    none, implementer and part as numbers; "" where the fields say neither."""
+def core(fields: Fields) -> str:
+    """Return LLVM's name of the core that a processor's fields in /proc/cpuinfo describe;
+    implementer and part as numbers if it has none; "" if the fields state neither."""
     try:
         implementer, part = (int(fields[f"CPU {name}"], 0) for name in ("implementer", "part"))
     except (KeyError, ValueError):
@@ -87,9 +90,10 @@ def core(fields: Mapping[str, str]) -> str:
 
 
 def hwcaps() -> tuple[int, int]:
-    """AT_HWCAP and AT_HWCAP2 of this process, whose bits are extensions; 0 where libc cannot ask.
+    """Return AT_HWCAP and AT_HWCAP2 of this process, whose bits are extensions; 0 where libc cannot
+    ask.
 
-    They tell of the processor that executes: also under qemu-user, where /proc/cpuinfo may be that
+    They describe the processor that executes: also under qemu-user, where /proc/cpuinfo may be that
     of another.
     """
     try:
@@ -100,22 +104,31 @@ def hwcaps() -> tuple[int, int]:
     return ask(_AT_HWCAP), ask(_AT_HWCAP2)
 
 
-def features(hwcap: int, hwcap2: int) -> list[str]:
-    """The kernel's names of the extensions of an aarch64 process, by the bits of its `hwcaps`."""
-    pairs = ((_HWCAP, hwcap), (_HWCAP2, hwcap2))
-    return [
-        name for names, bits in pairs for bit, name in enumerate(names.split()) if bits >> bit & 1
-    ]
+def _features(fields: Fields) -> list[str]:
+    """Return the extensions by the bits of `hwcaps`; by the file for a 32-bit program, whose bits
+    have other meanings, and for a process without these bits."""
+    if sys.maxsize > 1 << 32 and any(bits := hwcaps()):
+        pairs = zip((_HWCAP, _HWCAP2), bits, strict=True)
+        return [name for names, word in pairs for name in _set_in(names, word)]
+    return fields.get("Features", "").split()
 
 
-def big(cpus: Sequence[int], capacity: Mapping[int, int], cores: Mapping[int, str]) -> list[int]:
-    """Those of `cpus` that are big cores, in their order: all where none is little.
+def _set_in(names: str, word: int) -> list[str]:
+    return [name for bit, name in enumerate(names.split()) if word >> bit & 1]
 
-    `capacity` is what the kernel says of each one's speed, `cores` their names; where a capacity is
-    missing, the names decide.
-    """
-    if all(cpu in capacity for cpu in cpus):
-        least = _BIG_SHARE * max(capacity[cpu] for cpu in cpus)
-        return [cpu for cpu in cpus if capacity[cpu] >= least]
-    large = [cpu for cpu in cpus if cores.get(cpu) not in _LITTLE]
-    return large or list(cpus)
+
+ARM = Architecture(
+    name="aarch64",
+    names_in_32_bits=("armv6l", "armv7l", "armv8l"),
+    program_in_32_bits="armv8l",
+    elf_machine=183,
+    calls=SystemCalls(
+        audit_arch=0xC00000B7,
+        numbers=generic_calls.NUMBERS,
+        absent=generic_calls.ABSENT,
+    ),
+    processor=core,  # A "model name", where there is one, is the version of the architecture.
+    features=_features,
+    little_cores=_LITTLE,
+    limit_celsius=80.0,  # A Raspberry Pi slows down from there, others later.
+)

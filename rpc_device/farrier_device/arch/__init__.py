@@ -1,0 +1,55 @@
+"""The architectures that the device layer supports: one file for each, and this list of them.
+
+A machine of another architecture describes itself with the facts that all kernels report alike; it
+has no filter of system calls.
+"""
+
+from __future__ import annotations
+
+import platform
+
+from farrier_device.arch.architecture import Architecture, ArgumentRule, SystemCalls
+from farrier_device.arch.arm import ARM
+from farrier_device.arch.riscv import RISCV
+from farrier_device.arch.x86 import X86
+
+__all__ = [
+    "ALL",
+    "ARM",
+    "RISCV",
+    "X86",
+    "Architecture",
+    "ArgumentRule",
+    "SystemCalls",
+    "calls_of",
+    "here",
+    "in_64_bits",
+    "of",
+]
+
+ALL = (X86, ARM, RISCV)
+_BY_NAME = {name: its for its in ALL for name in (its.name, *its.names_in_32_bits)}
+_IN_64_BITS = {name: its.name for its in ALL for name in its.names_in_32_bits}
+_CALLS = {its.name: its.calls for its in ALL if its.calls is not None}
+
+
+def of(machine: str) -> Architecture:
+    """Return the architecture of a system that `uname -m` names so."""
+    return _BY_NAME.get(machine) or Architecture(machine)
+
+
+def here() -> Architecture:
+    """Return the architecture of the system that runs this program."""
+    return of(platform.machine())
+
+
+def in_64_bits(machine: str) -> str:
+    """Return the name of the 64-bit system that the processors of a 32-bit one may run; "" for the
+    name of any other system."""
+    return _IN_64_BITS.get(machine, "")
+
+
+def calls_of(machine: str) -> SystemCalls | None:
+    """Return the system calls of 64-bit programs on a machine; None for another architecture, and
+    for the name of a 32-bit system."""
+    return _CALLS.get(machine)
