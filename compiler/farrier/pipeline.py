@@ -18,7 +18,8 @@ from typing import Any
 
 from farrier.cost_model import CostModel, pretrained
 from farrier.errors import ArtifactError, UnresolvedShapeError, UnverifiableError, UsageError
-from farrier.importer import ImportedModel, import_model, placed, with_states
+from farrier.frontends.builder import ImportedModel, placed, with_states
+from farrier.importer import import_model
 from farrier.ir.collection import no_collection
 from farrier.ir.control import failures
 from farrier.ir.dim import Undecided

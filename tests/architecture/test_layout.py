@@ -10,6 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 ROLES = {"compiler", "farm", "rpc_device", "server", "worker"}
 AROUND = {".ci", "bench", "docs", "examples", "tests"}
+PARTED = ("frontends", "targets")  # Their parts are rooms of their own.
 FILES = {
     ".dockerignore",
     ".gitignore",
@@ -38,11 +39,13 @@ def test_every_room_of_the_compiler_has_its_place_in_the_layers():
     )
     listed = {name for layer in layers for name in re.split(r" [|:] ", layer)}
     compiler = ROOT / "compiler/farrier"
-    rooms = {path.parent.name for path in compiler.glob("*/__init__.py")} - {"targets"}
+    rooms = {path.parent.name for path in compiler.glob("*/__init__.py")} - set(PARTED)
     rooms |= {path.stem for path in compiler.glob("*.py")} - {"__init__"}
-    rooms |= {f"targets.{path.parent.name}" for path in compiler.glob("targets/*/__init__.py")}
-    rooms |= {f"targets.{path.stem}" for path in compiler.glob("targets/*.py")}
-    assert listed == {f"farrier.{room}" for room in rooms - {"targets.__init__"}}
+    for room in PARTED:
+        rooms |= {f"{room}.{path.parent.name}" for path in compiler.glob(f"{room}/*/__init__.py")}
+        rooms |= {f"{room}.{path.stem}" for path in compiler.glob(f"{room}/*.py")}
+        rooms.discard(f"{room}.__init__")
+    assert listed == {f"farrier.{room}" for room in rooms}
 
 
 def test_the_loose_files_of_the_compiler_are_its_face():

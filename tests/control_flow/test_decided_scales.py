@@ -12,7 +12,7 @@ from onnx import TensorProto
 
 import farrier
 from farrier.errors import InputMismatchError
-from farrier.importer.symbolic import as_array, fold
+from farrier.frontends.builder.symbolic import as_array, fold
 from farrier.ir.dim import dim, evaluate
 from farrier.ir.types import DType, TensorType
 from farrier.ops import lookup

@@ -18,9 +18,9 @@ from farrier.errors import (
     UnresolvedShapeError,
     UsageError,
 )
+from farrier.frontends.builder.preconditions import narrowed
+from farrier.frontends.builder.signature import Declared, resolve
 from farrier.importer import import_model
-from farrier.importer.preconditions import narrowed
-from farrier.importer.signature import Declared, resolve
 from farrier.ir.dim import Undecided, evaluate, maximum, minimum
 from farrier.ir.types import DType
 

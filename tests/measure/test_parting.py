@@ -14,8 +14,8 @@ import farrier
 from farrier import progress
 from farrier.cli.show import ProgressView
 from farrier.errors import VerificationWarning
+from farrier.frontends.builder.node import RawNode
 from farrier.importer import import_model, upgrade
-from farrier.importer.raw import RawNode
 from farrier.model.file import Model
 from farrier.options import CompileOptions
 from farrier.pipeline import compile_model

@@ -4,15 +4,13 @@ The bytes come from strangers: files that a model names are opened in its own fo
 nothing is allocated that is much larger than the model itself before its size was checked.
 """
 
-from farrier.importer.build import ImportedModel, import_model
+from farrier.importer.build import import_model
 from farrier.importer.document import Inspection, inspection
 from farrier.importer.external import exposed, relocated
 from farrier.importer.inspect import ModelSummary, inspect
 from farrier.importer.reading import makers
-from farrier.importer.states import placed, suggestions, with_states
 
 __all__ = [
-    "ImportedModel",
     "Inspection",
     "ModelSummary",
     "exposed",
@@ -20,8 +18,5 @@ __all__ = [
     "inspect",
     "inspection",
     "makers",
-    "placed",
     "relocated",
-    "suggestions",
-    "with_states",
 ]

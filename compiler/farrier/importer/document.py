@@ -19,8 +19,12 @@ import onnx
 
 from farrier.artifact.declaration import DeclaredValue
 from farrier.errors import FarrierError, InvalidModelError
-from farrier.importer.build import ImportedModel, import_model
+from farrier.frontends.builder.model import ImportedModel
+from farrier.frontends.builder.signature import resolve
+from farrier.frontends.builder.states import suggestions
+from farrier.importer.build import import_model
 from farrier.importer.declared import declaration
+from farrier.importer.inputs import declared_inputs
 from farrier.importer.limits import DOMAINS
 from farrier.importer.parse import opset
 from farrier.importer.raw import (
@@ -32,8 +36,6 @@ from farrier.importer.raw import (
     qualified_name,
 )
 from farrier.importer.reading import reading_of
-from farrier.importer.signature import declared_inputs, resolve
-from farrier.importer.states import suggestions
 from farrier.importer.tensors import dtype_of
 from farrier.importer.unknown import is_unknown
 from farrier.ir.control import failures

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import onnx
 
-from farrier.importer.raw import RawNode, schema_of, to_proto
+from farrier.frontends.builder.node import RawNode
+from farrier.importer.raw import schema_of, to_proto
 from farrier.importer.tensors import code_of
 from farrier.ir.types import TensorType
 

@@ -12,8 +12,9 @@ from typing import TypeAlias
 import onnx
 
 from farrier.errors import InvalidModelError
+from farrier.frontends.builder.limits import MAX_NODES
 from farrier.importer.functions import Renaming, instance
-from farrier.importer.limits import DOMAINS, MAX_GRAPH_DEPTH, MAX_INLINED_BYTES, MAX_NODES
+from farrier.importer.limits import DOMAINS, MAX_GRAPH_DEPTH, MAX_INLINED_BYTES
 from farrier.importer.raw import (
     describe,
     graphs_in,

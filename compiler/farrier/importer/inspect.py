@@ -5,9 +5,10 @@ from __future__ import annotations
 import collections
 import dataclasses
 
+from farrier.frontends.builder.signature import Declared
+from farrier.importer.inputs import declared_inputs
 from farrier.importer.parse import opset, parse
 from farrier.importer.raw import qualified_name
-from farrier.importer.signature import Declared, declared_inputs
 from farrier.model.file import Model
 
 

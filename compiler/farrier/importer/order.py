@@ -6,7 +6,8 @@ import collections
 from collections.abc import Iterable, Sequence
 
 from farrier.errors import InvalidModelError
-from farrier.importer.raw import RawNode
+from farrier.frontends.builder.node import RawNode
+from farrier.importer.raw import reads_of
 
 
 def in_order(nodes: Sequence[RawNode], defined: Iterable[str]) -> list[RawNode]:
@@ -28,7 +29,7 @@ def in_order(nodes: Sequence[RawNode], defined: Iterable[str]) -> list[RawNode]:
     readers: dict[int, list[int]] = collections.defaultdict(list)
     for position, node in enumerate(nodes):
         sources = set()
-        for name in node.reads:
+        for name in reads_of(node):
             if name in producers:
                 sources.add(producers[name])
             elif name not in known:

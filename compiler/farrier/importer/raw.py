@@ -1,8 +1,8 @@
-"""ONNX nodes as plain Python data, which the upgrades rewrite."""
+"""ONNX nodes ↔ nodes by names (`builder.node`), which the upgrades rewrite: an attribute that is a
+tensor is an array, and a graph its message."""
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
 from collections.abc import Iterable, Iterator
@@ -12,33 +12,18 @@ import numpy as np
 import onnx
 
 from farrier.errors import InvalidModelError
+from farrier.frontends.builder.node import RawNode
 from farrier.importer.limits import DOMAINS
 from farrier.importer.tensors import dense_array, to_array
 from farrier.model.file import Model
 
 
-@dataclasses.dataclass
-class RawNode:
-    """A node as the model has it: omitted inputs are named "", attributes are Python values.
-
-    An attribute that is a tensor is an array, one that is a graph its message."""
-
-    op: str
-    inputs: list[str]
-    outputs: list[str]
-    attrs: dict[str, Any]
-    origin: str
-
-    @property
-    def reads(self) -> list[str]:
-        """What must be known before the node: its inputs, and what graphs in it read."""
-        graphs = (a for a in self.attrs.values() if isinstance(a, onnx.GraphProto))
-        inner = set().union(*map(free_names, graphs))
-        return [name for name in (*self.inputs, *sorted(inner)) if name]
-
-    def input(self, position: int) -> str:
-        """The name of an input, "" where it is omitted."""
-        return self.inputs[position] if position < len(self.inputs) else ""
+def reads_of(node: RawNode) -> list[str]:
+    """Return the names that must be defined before a node: its operands, and what graphs in it
+    read."""
+    graphs = (a for a in node.attrs.values() if isinstance(a, onnx.GraphProto))
+    inner = set().union(*map(free_names, graphs))
+    return [name for name in (*node.inputs, *sorted(inner)) if name]
 
 
 def graphs_of(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:

@@ -15,8 +15,9 @@ from typing import Any
 import numpy.typing as npt
 import onnx
 
+from farrier.frontends.builder.node import RawNode
 from farrier.importer.parse import Parsed, opsets, parse
-from farrier.importer.raw import RawNode, describe, names_read, qualified_name, to_raw
+from farrier.importer.raw import describe, names_read, qualified_name, to_raw
 from farrier.importer.schema import check_node
 from farrier.importer.tensors import dense_array, to_array
 from farrier.importer.unknown import check_known, version_of

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import onnx
 
 from farrier.errors import InvalidModelError
+from farrier.frontends.builder.node import RawNode
 from farrier.importer.limits import MICROSOFT
-from farrier.importer.raw import RawNode, describe, qualified_name, schema_of
+from farrier.importer.raw import describe, qualified_name, schema_of
 from farrier.importer.rewrites import experimental
 from farrier.importer.tensors import code_of
 from farrier.ir.types import DType

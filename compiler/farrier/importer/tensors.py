@@ -10,9 +10,9 @@ import numpy.typing as npt
 import onnx
 
 from farrier.errors import InvalidModelError
+from farrier.frontends.builder.limits import MAX_TENSOR_BYTES, check_size
 from farrier.importer.external import external_elements, is_external
-from farrier.importer.limits import MAX_MADE_BYTES, MAX_RANK, MAX_TENSOR_BYTES
-from farrier.ir.dim import typical
+from farrier.importer.limits import MAX_MADE_BYTES
 from farrier.ir.strings import codes_of, strings_of
 from farrier.ir.types import DType, TensorType
 from farrier.model.file import Model
@@ -71,27 +71,6 @@ def dtype_of(code: int, what: str) -> DType:
 def code_of(dtype: DType) -> int:
     """ONNX's number of an element type."""
     return _CODES[dtype]
-
-
-class MisfitError(InvalidModelError):
-    """A node that its operands do not fit, or a tensor that is too large: an error where a run
-    comes to it."""
-
-
-def check_size(kind: TensorType, what: str, most: int = MAX_TENSOR_BYTES) -> None:
-    """Raises MisfitError for too many axes, more than `most` bytes, and for an extent below 0."""
-    if kind.rank > MAX_RANK:
-        raise MisfitError(f"{what} has {kind.rank} axes, and Farrier reads {MAX_RANK} at most")
-    extents = [typical(extent) for extent in kind.shape]
-    if min(extents, default=0) < 0:
-        raise MisfitError(f"{what} has the shape {kind.shape}")
-    # An extent beside one of 0 counts as well: numpy refuses what it could not address.
-    nbytes = math.prod(max(extent, 1) for extent in extents) * kind.dtype.nbytes
-    if nbytes > most:
-        raise MisfitError(
-            f"{what} of {kind.dtype} has the shape {kind.shape}, which takes {nbytes} bytes, more "
-            f"than {most / (1 << 30):.3g} GiB"
-        )
 
 
 def to_array(

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import onnx
 
-from farrier.importer.raw import RawNode
+from farrier.frontends.builder.node import RawNode
+from farrier.frontends.builder.symbolic import has_dims, ints
 from farrier.importer.rewrites import (
     axes,
     before_seven,
@@ -41,12 +42,11 @@ from farrier.importer.rewrites import (
     training,
     trees,
 )
-from farrier.importer.scope import ImportScope, Regions, Upgrade, ints
+from farrier.importer.scope import ImportScope, Upgrade
 from farrier.importer.strings import operators as strings
 from farrier.importer.strings.codes import is_strings, words
 from farrier.importer.strings.decimals import from_strings, to_strings
 from farrier.importer.strings.tables import category_mapper, label_encoder
-from farrier.importer.symbolic import has_dims
 from farrier.importer.tensors import dtype_of
 from farrier.ir.dim import product
 from farrier.ir.types import DType
@@ -55,7 +55,7 @@ from farrier.ops.conversion import saturates
 from farrier.ops.operator import Mismatch, extents_array, normal_axis
 
 
-def upgrade(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
+def upgrade(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """The node in the newest opset's form; raises Mismatch or NotSupported."""
     for name in _IRRELEVANT:
         node.attrs.pop(name, None)
@@ -223,7 +223,7 @@ def _group_normalization(node: RawNode, opset: int, scope: ImportScope) -> list[
     return [node]
 
 
-def _cast(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
+def _cast(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """The element type is a number in ONNX and a name in Farrier."""
     if node.attrs["to"] == onnx.TensorProto.STRING:
         if is_strings(scope, node.inputs[0]):

@@ -12,8 +12,8 @@ from typing import TypeVar
 
 from farrier.artifact import container
 from farrier.errors import ArtifactError
-from farrier.importer import import_model, placed, with_states
-from farrier.importer.build import ImportedModel
+from farrier.frontends.builder import ImportedModel, placed, with_states
+from farrier.importer import import_model
 from farrier.kernels import Helpers, helpers_for, lowered
 from farrier.model.file import Model
 from farrier.model_tuning.hot import (

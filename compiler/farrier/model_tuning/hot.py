@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 
 from farrier.errors import UsageError
-from farrier.importer import ImportedModel
+from farrier.frontends.builder import ImportedModel
 from farrier.ir.dim import Atom, Extent, evaluate, symbols
 from farrier.ir.sizes import substituted
 from farrier.ir.tensor import TensorProgram

@@ -29,7 +29,7 @@ from farrier.artifact.manifest import (
     TensorSpec,
 )
 from farrier.artifact.schedules import Schedules
-from farrier.importer import ImportedModel
+from farrier.frontends.builder import ImportedModel
 from farrier.ir.control import graphs_in
 from farrier.ir.dim import Extent, typical
 from farrier.ir.graph import Constant, Graph, Value
@@ -177,9 +177,12 @@ def _manifest(
 
 def _declaration(
     imported: ImportedModel, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
-) -> Declaration:
-    """What the file declares, with the sizes that compilation has found out or fixed."""
+) -> Declaration | None:
+    """Return what the file declares, with the sizes that compilation has found out or fixed, or
+    None if the model comes from no file that declares anything."""
     told = imported.declaration
+    if told is None:
+        return None
     names = {size for value in told.inputs for size in value.dims if isinstance(size, str)}
     symbols = {dim.symbol: dim.name for dim in imported.dims if dim.name in names and dim.step == 1}
     return dataclasses.replace(

@@ -17,7 +17,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from farrier.importer import ImportedModel, makers
+from farrier.frontends.builder import ImportedModel
+from farrier.importer import makers
 from farrier.ir.dim import typical
 from farrier.ir.graph import Node, Value
 from farrier.ir.special import convert

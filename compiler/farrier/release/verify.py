@@ -19,7 +19,7 @@ from farrier.errors import (
     UnverifiableError,
     VerificationError,
 )
-from farrier.importer import ImportedModel
+from farrier.frontends.builder import ImportedModel
 from farrier.ir.control import failures
 from farrier.ir.dim import evaluate, typical, upper
 from farrier.ir.graph import Value
@@ -392,7 +392,7 @@ class Verifier:
             verdicts.append(f"{one.max_error:.1e} from {reference}")
         outputs = dict(zip(self._imported.output_names, expected, strict=True))
         strings = bool(self._imported.strings)
-        sequences = any(value.is_sequence for value in self._imported.declaration.outputs)
+        sequences = any(value.is_sequence for value in _declared(self._imported))
         measured = Measured(request, self._case.arrays, outputs, strings, sequences)
         return verdicts, reference, measured, result
 
@@ -547,11 +547,16 @@ def _answer(
         return None
 
 
+def _declared(imported: ImportedModel) -> tuple[DeclaredValue, ...]:
+    """The outputs as a file of the model declares them; none if there is no file."""
+    return () if imported.declaration is None else imported.declaration.outputs
+
+
 def _held(imported: ImportedModel) -> list[DeclaredValue]:
     """The outputs of the file, with the tensors of the graph that hold them; an optional that is
     absent has none, and is left out."""
     names = imported.output_names
-    pairs = ((value, value.members_in(names)) for value in imported.declaration.outputs)
+    pairs = ((value, value.members_in(names)) for value in _declared(imported))
     return [dataclasses.replace(value, members=members) for value, members in pairs if members]
 
 

@@ -7,15 +7,16 @@ from collections.abc import Sequence
 import onnx
 from onnx import helper, numpy_helper
 
-from farrier.importer.raw import RawNode
+from farrier.frontends.builder.node import RawNode
+from farrier.frontends.builder.symbolic import ints
 from farrier.importer.rewrites.branches import rewrite_if
 from farrier.importer.rewrites.slices import along
-from farrier.importer.scope import Regions, ints
+from farrier.importer.scope import ImportScope
 from farrier.ir.dim import number, product
 from farrier.ir.sizes import Demand
 
 
-def running(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
+def running(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     x, axis = node.inputs
     rank = len(scope.shape(x))
     if scope.data(axis) is not None or rank < 1:

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from farrier.importer.raw import RawNode
-from farrier.importer.scope import ImportScope, ints
+from farrier.frontends.builder.node import RawNode
+from farrier.frontends.builder.symbolic import ints
+from farrier.importer.scope import ImportScope
 from farrier.ops import Mismatch, NotSupported
 
 _BROADCASTING = frozenset(

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from farrier.importer.raw import RawNode
+from farrier.frontends.builder.node import RawNode
+from farrier.frontends.builder.symbolic import ints
 from farrier.importer.rewrites.scores import (
     above,
     bind_labels,
@@ -18,7 +19,7 @@ from farrier.importer.rewrites.scores import (
     transformed,
     two_columns,
 )
-from farrier.importer.scope import ImportScope, Regions, ints
+from farrier.importer.scope import ImportScope
 from farrier.importer.strings.codes import bind_strings, codes, is_strings, words
 from farrier.importer.strings.tables import find
 from farrier.ir.dim import Extent
@@ -27,7 +28,7 @@ from farrier.ops import Mismatch, NotSupported
 from farrier.ops.operator import differ
 
 
-def array_feature_extractor(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
+def array_feature_extractor(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """Elements of the last axis; a vector gives a matrix of one row."""
     x, places = node.inputs
     flat = scope.add("Reshape", places, scope.constant(ints([-1])))
@@ -120,7 +121,7 @@ def _of_width(part: str, length: Extent, scope: ImportScope) -> str:
     return scope.add("Pad", part, scope.constant(ints([0, length - width])), "", last)
 
 
-def one_hot_encoder(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
+def one_hot_encoder(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """Rewrite OneHotEncoder: a new last axis with 1 at the element's category, and zeros only for a
     category that is not listed."""
     x = node.inputs[0]
@@ -159,7 +160,7 @@ def linear_regressor(node: RawNode, opset: int, scope: ImportScope) -> list[RawN
     return finished(node, scores, node.attrs.get("post_transform", "NONE"), scope)
 
 
-def linear_classifier(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
+def linear_classifier(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """Rewrite LinearClassifier: the label of the highest score, or for two labels with a single
     score, the label by the sign of that score."""
     attrs = node.attrs

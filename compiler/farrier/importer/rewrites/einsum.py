@@ -13,8 +13,9 @@ import string
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-from farrier.importer.raw import RawNode
-from farrier.importer.scope import ImportScope, ints
+from farrier.frontends.builder.node import RawNode
+from farrier.frontends.builder.symbolic import ints
+from farrier.importer.scope import ImportScope
 from farrier.ir.dim import Extent, typical
 from farrier.ir.types import Shape
 from farrier.ops import Mismatch

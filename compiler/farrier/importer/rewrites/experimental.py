@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from farrier.importer.raw import RawNode
-from farrier.importer.scope import ImportScope, Upgrade, ints
+from farrier.frontends.builder.node import RawNode
+from farrier.frontends.builder.symbolic import ints
+from farrier.importer.scope import ImportScope, Upgrade
 from farrier.importer.tensors import dtype_of
 from farrier.ir.dim import Extent
 from farrier.ops import Mismatch

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from farrier.importer.raw import RawNode
+from farrier.frontends.builder.node import RawNode
+from farrier.frontends.builder.symbolic import ints
 from farrier.importer.rewrites.scores import (
     above,
     bind_labels,
@@ -15,11 +16,11 @@ from farrier.importer.rewrites.scores import (
     two_columns,
 )
 from farrier.importer.rewrites.trees import Forest, base_values
-from farrier.importer.scope import Regions, ints
+from farrier.importer.scope import ImportScope
 from farrier.ops import Mismatch
 
 
-def tree_ensemble_classifier(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
+def tree_ensemble_classifier(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """Rewrite TreeEnsembleClassifier: the label of the highest score.
 
     If there are two classes and all votes are for one of them, the label depends on whether that
@@ -59,7 +60,7 @@ def tree_ensemble_classifier(node: RawNode, opset: int, scope: Regions) -> list[
     return []
 
 
-def _binary(node: RawNode, forest: Forest, scores: str, voted: int, scope: Regions) -> None:
+def _binary(node: RawNode, forest: Forest, scores: str, voted: int, scope: ImportScope) -> None:
     """Bind the outputs of a forest that only votes for class `voted` of two. Its votes are the
     score of the second class even if `voted` is the first, whose score is then the opposite."""
     transform = node.attrs.get("post_transform", "NONE")

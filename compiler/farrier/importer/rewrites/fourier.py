@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from farrier.frontends.builder.symbolic import ints
 from farrier.importer.rewrites.known import check_made
 from farrier.importer.rewrites.sizes import places
-from farrier.importer.scope import ImportScope, ints
+from farrier.importer.scope import ImportScope
 from farrier.ir.dim import Extent
 from farrier.ir.types import DType
 

@@ -13,8 +13,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from farrier.importer.raw import RawNode
-from farrier.importer.scope import Regions, ints
+from farrier.frontends.builder.node import RawNode
+from farrier.frontends.builder.symbolic import ints
+from farrier.importer.scope import ImportScope
 from farrier.ir.dim import Extent, product
 from farrier.ir.graph import Node, Value
 from farrier.ir.types import Shape
@@ -25,7 +26,7 @@ Gradients: TypeAlias = Sequence[str | None]  # of a node's operands, in order; N
 Rule: TypeAlias = Callable[["_Step"], Gradients]
 
 
-def gradient(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
+def gradient(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """Raises NotSupported for an operator without a rule, and for operands that are other tensors
     than the attributes name."""
     xs, zs = node.attrs["xs"], node.attrs.get("zs", ())
@@ -43,19 +44,19 @@ def gradient(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
     return []
 
 
-def _value(scope: Regions, name: str) -> Value:
+def _value(scope: ImportScope, name: str) -> Value:
     entry = scope.entry(name)
     if not isinstance(entry, Value) or not entry.type.dtype.is_float:
         raise Mismatch(f"{name!r} is no tensor of floats")
     return entry
 
 
-def _filled(scope: Regions, like: Value, number: float) -> str:
+def _filled(scope: ImportScope, like: Value, number: float) -> str:
     one = scope.constant(np.array(number, like.type.dtype.numpy))
     return scope.add("Expand", one, scope.constant(ints(like.type.shape)))
 
 
-def _differentiated(scope: Regions, sources: Sequence[Value], target: Value) -> dict[str, str]:
+def _differentiated(scope: ImportScope, sources: Sequence[Value], target: Value) -> dict[str, str]:
     """The gradient of `target` by each value between it and the sources, by the value's name."""
     depends = {value.name for value in sources}
     path = []
@@ -85,7 +86,7 @@ def _differentiated(scope: Regions, sources: Sequence[Value], target: Value) -> 
 class _Step:
     """A node whose result has the gradient `by`; arithmetic on names."""
 
-    def __init__(self, scope: Regions, node: Node, by: str) -> None:
+    def __init__(self, scope: ImportScope, node: Node, by: str) -> None:
         self._scope = scope
         self.node, self.by = node, by
         self.dtype = node.outputs[0].type.dtype

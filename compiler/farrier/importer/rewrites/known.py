@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy.typing as npt
 
+from farrier.frontends.builder.symbolic import has_dims
 from farrier.importer.limits import MAX_MADE_BYTES
 from farrier.importer.scope import ImportScope
-from farrier.importer.symbolic import has_dims
 from farrier.ops import NotStatic, NotSupported
 
 

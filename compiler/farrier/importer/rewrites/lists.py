@@ -1,4 +1,4 @@
-"""Sequences whose length values decide, as tensors (`importer.names.Listed`).
+"""Sequences whose length values decide, as tensors (`frontends.builder.names.Listed`).
 
 items of one shape               ->  one tensor, of which they are the slices of axis 0
 items of different lengths       ->  one tensor, in which they lie one behind the other, and
@@ -7,74 +7,28 @@ items of different lengths       ->  one tensor, in which they lie one behind th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-
 import numpy as np
 
-from farrier.importer.names import Entry, Listed
-from farrier.importer.raw import RawNode
+from farrier.frontends.builder.names import Entry, Listed
+from farrier.frontends.builder.node import RawNode
+from farrier.frontends.builder.symbolic import ints
 from farrier.importer.rewrites import slices
 from farrier.importer.rewrites.numbers import Number, Numbers
 from farrier.importer.rewrites.sizes import places
-from farrier.importer.scope import Regions, ints
-from farrier.ir.dim import Extent, ceildiv, product, symbols
+from farrier.importer.scope import ImportScope
+from farrier.ir.dim import Extent, ceildiv, product
 from farrier.ir.graph import Value
 from farrier.ir.sizes import Demand
-from farrier.ir.types import DType, Shape, TensorType
 from farrier.ops import Mismatch, NotSupported
 
 _END = np.iinfo(np.int64).max
-
-
-def listed(
-    items: Sequence[Entry], kinds: Sequence[TensorType], own: Collection[str], scope: Regions
-) -> Listed:
-    """The items as one tensor, to which items of some more types may be added, whose shapes may
-    have symbols of their `own` each."""
-    tensors = [item for item in items if isinstance(item, Value)]
-    every = [*(value.type for value in tensors), *kinds]
-    if len(tensors) < len(items) or not every:
-        raise NotSupported("a sequence, of no known length, of what are no tensors")
-    first = every[0]
-    if any((kind.dtype, kind.rank) != (first.dtype, first.rank) for kind in every):
-        raise NotSupported("a sequence, of no known length, of tensors of several types or ranks")
-    varying = [a for a in range(first.rank) if _varies([kind.shape[a] for kind in every], own)]
-    if len(varying) > 1:
-        raise NotSupported(
-            f"a sequence, of no known length, of tensors that differ along the axes {varying}"
-        )
-    names = [scope.bind("", value) for value in tensors]
-    if varying:
-        (axis,) = varying
-        whole = _joined(names, first.dtype, _with(first.shape, axis, 0), axis, scope)
-        lengths = scope.constant(ints([value.type.shape[axis] for value in tensors]))
-        return Listed(_value(whole, scope), _value(lengths, scope), axis)
-    front = scope.constant(ints([0]))
-    rows = [scope.add("Unsqueeze", name, front) for name in names]
-    return Listed(_value(_joined(rows, first.dtype, (0, *first.shape), 0, scope), scope))
-
-
-def _varies(extents: Sequence[Extent], own: Collection[str]) -> bool:
-    return len(set(extents)) > 1 or any(symbol.name in own for symbol in symbols(extents))
-
-
-def _with(shape: Shape, axis: int, extent: Extent) -> Shape:
-    return (*shape[:axis], extent, *shape[axis + 1 :])
-
-
-def _joined(names: Sequence[str], dtype: DType, empty: Shape, axis: int, scope: Regions) -> str:
-    """The tensors one behind the other; one of the shape `empty` where there are none."""
-    if names:
-        return scope.add("Concat", *names, axis=axis)
-    zero = scope.constant(np.zeros((), dtype.numpy))
-    return scope.add("Expand", zero, scope.constant(ints(list(empty))))
 
 
 def length(of: Listed) -> Extent:
     return (of.whole if of.lengths is None else of.lengths).type.shape[0]
 
 
-def at(of: Listed, place: str, scope: Regions) -> Entry:
+def at(of: Listed, place: str, scope: ImportScope) -> Entry:
     """The item at a place, counted from the end where it is negative."""
     _check_place(place, length(of), scope)
     whole = scope.bind("", of.whole)
@@ -86,12 +40,12 @@ def at(of: Listed, place: str, scope: Regions) -> Entry:
     return _value(_part(whole, scope.add("Sub", end, extent), end, of.axis, scope), scope)
 
 
-def _check_place(place: str, count: Extent, scope: Regions) -> None:
+def _check_place(place: str, count: Extent, scope: ImportScope) -> None:
     for demands, limit in ((Demand.LEAST, -count), (Demand.MOST, count - 1)):
         scope.require(scope.unknown(place), [limit], demands, "it is a place in a sequence")
 
 
-def insert(of: Listed, item: Value, place: str, scope: Regions) -> Entry:
+def insert(of: Listed, item: Value, place: str, scope: ImportScope) -> Entry:
     """The sequence with an item before a place, "" for the end."""
     whole, name = scope.bind("", of.whole), scope.bind("", item)
     if of.lengths is None:
@@ -115,7 +69,7 @@ def insert(of: Listed, item: Value, place: str, scope: Regions) -> Entry:
     return Listed(_value(joined, scope), _value(counted, scope), of.axis)
 
 
-def erase(of: Listed, place: str, scope: Regions) -> Entry:
+def erase(of: Listed, place: str, scope: ImportScope) -> Entry:
     """The sequence without the item at a place, "" for the last."""
     if of.lengths is not None:
         raise NotSupported("a removal from tensors of different lengths")
@@ -129,7 +83,7 @@ def erase(of: Listed, place: str, scope: Regions) -> Entry:
     return Listed(_value(scope.add("Concat", *parts, axis=0), scope))
 
 
-def concatenate(of: Listed, axis: int, is_new: bool, scope: Regions) -> Entry:
+def concatenate(of: Listed, axis: int, is_new: bool, scope: ImportScope) -> Entry:
     """The items along an axis of theirs, or a new one."""
     if of.lengths is not None:
         axis = axis % of.whole.type.rank
@@ -153,7 +107,7 @@ def concatenate(of: Listed, axis: int, is_new: bool, scope: Regions) -> Entry:
     )
 
 
-def split(x: str, axis: int, step: Number, keeps_axis: bool, scope: Regions) -> Listed:
+def split(x: str, axis: int, step: Number, keeps_axis: bool, scope: ImportScope) -> Listed:
     """The parts of an axis, all of one length but for the last, which may be shorter."""
     shape = scope.shape(x)
     extent = shape[axis]
@@ -186,7 +140,7 @@ def split(x: str, axis: int, step: Number, keeps_axis: bool, scope: Regions) -> 
     return Listed(_value(x, scope), _value(lengths, scope), axis)
 
 
-def split_by(x: str, axis: int, lengths: str, scope: Regions) -> Listed:
+def split_by(x: str, axis: int, lengths: str, scope: ImportScope) -> Listed:
     """The parts of an axis that have these lengths, which must fill it."""
     extent, (count,) = scope.shape(x)[axis], scope.shape(lengths)
     step = scope.filled(lengths)
@@ -200,7 +154,7 @@ def split_by(x: str, axis: int, lengths: str, scope: Regions) -> Listed:
     return Listed(_value(x, scope), _value(lengths, scope), axis)
 
 
-def _part(whole: str, start: Number, end: Number, axis: int, scope: Regions) -> str:
+def _part(whole: str, start: Number, end: Number, axis: int, scope: ImportScope) -> str:
     """The part of a tensor from `start` to `end` along an axis."""
     numbers, one = Numbers(scope), scope.constant(ints([1]))
     bounds = [scope.add("Reshape", numbers.name(value), one) for value in (start, end)]
@@ -209,7 +163,7 @@ def _part(whole: str, start: Number, end: Number, axis: int, scope: Regions) -> 
     return scope.add(taken.op, *taken.inputs, **taken.attrs)
 
 
-def _value(name: str, scope: Regions) -> Value:
+def _value(name: str, scope: ImportScope) -> Value:
     entry = scope.entry(name)
     assert isinstance(entry, Value)
     return entry

@@ -6,15 +6,16 @@ import functools
 
 import numpy as np
 
-from farrier.importer.raw import RawNode
+from farrier.frontends.builder.node import RawNode
+from farrier.frontends.builder.symbolic import ints
 from farrier.importer.rewrites.known import check_made
-from farrier.importer.scope import ImportScope, Regions, ints
+from farrier.importer.scope import ImportScope
 from farrier.importer.strings.codes import codes, words
 from farrier.importer.strings.tables import find
 from farrier.ir.dim import number
 
 
-def tf_idf_vectorizer(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
+def tf_idf_vectorizer(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """Every window of a row is held against every n-gram; matches are counted, and the counts of
     the pool are brought to their places by a matrix of weights. Words are the numbers under which
     the pool has them."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TypeAlias
 
-from farrier.importer.scope import ImportScope, ints
+from farrier.frontends.builder.symbolic import ints
+from farrier.importer.scope import ImportScope
 from farrier.ir.dim import Extent, Undecided
 from farrier.ops.operator import to_extents
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from farrier.importer.raw import RawNode
+from farrier.frontends.builder.node import RawNode
 from farrier.importer.scope import ImportScope
 
 

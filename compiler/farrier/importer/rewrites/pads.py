@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from farrier.importer.raw import RawNode
+from farrier.frontends.builder.node import RawNode
+from farrier.frontends.builder.symbolic import ints
 from farrier.importer.rewrites.numbers import Number, Numbers
 from farrier.importer.rewrites.slices import along, spread
-from farrier.importer.scope import ImportScope, ints
+from farrier.importer.scope import ImportScope
 from farrier.ir.dim import Extent, bounds, typical
 from farrier.ops.operator import Mismatch, normal_axis
 

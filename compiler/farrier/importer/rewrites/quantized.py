@@ -15,9 +15,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from farrier.frontends.builder.node import RawNode
+from farrier.frontends.builder.symbolic import ints
 from farrier.importer.limits import MICROSOFT
-from farrier.importer.raw import RawNode
-from farrier.importer.scope import ImportScope, Upgrade, ints
+from farrier.importer.scope import ImportScope, Upgrade
 from farrier.importer.tensors import dtype_of
 from farrier.ir.dim import ceildiv, number, product
 from farrier.ir.types import DType

@@ -7,8 +7,9 @@ import zlib
 
 import numpy as np
 
-from farrier.importer.raw import RawNode
-from farrier.importer.scope import ImportScope, ints
+from farrier.frontends.builder.node import RawNode
+from farrier.frontends.builder.symbolic import ints
+from farrier.importer.scope import ImportScope
 from farrier.importer.tensors import dtype_of
 from farrier.ir.types import DType
 

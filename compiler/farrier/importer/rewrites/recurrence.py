@@ -10,8 +10,9 @@ import itertools
 
 import numpy as np
 
-from farrier.importer.raw import RawNode
-from farrier.importer.scope import ImportScope, ints
+from farrier.frontends.builder.node import RawNode
+from farrier.frontends.builder.symbolic import ints
+from farrier.importer.scope import ImportScope
 from farrier.ir.dim import number
 from farrier.ops.operator import Mismatch
 from farrier.ops.recurrent import ACTIVATIONS, GATES, LANES

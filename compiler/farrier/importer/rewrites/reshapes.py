@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from farrier.importer.raw import RawNode
+from farrier.frontends.builder.data_sizes import first_room
+from farrier.frontends.builder.node import RawNode
+from farrier.frontends.builder.symbolic import ints
 from farrier.importer.rewrites.numbers import Number, Numbers
-from farrier.importer.scope import ImportScope, first_room, ints
+from farrier.importer.scope import ImportScope
 from farrier.ir.dim import Extent, Undecided, product, reduced, typical
 from farrier.ops.operator import Mismatch
 

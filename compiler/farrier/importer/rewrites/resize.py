@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from farrier.importer.raw import RawNode
+from farrier.frontends.builder.node import RawNode
+from farrier.frontends.builder.symbolic import ints
 from farrier.importer.rewrites.known import check_made, constant
-from farrier.importer.scope import ImportScope, ints
+from farrier.importer.scope import ImportScope
 from farrier.ir.dim import number
 from farrier.ir.types import DType
 from farrier.ops import NotStatic, NotSupported

@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from farrier.importer.raw import RawNode
+from farrier.frontends.builder.node import RawNode
+from farrier.frontends.builder.symbolic import Share, ints
 from farrier.importer.rewrites.numbers import Numbers
 from farrier.importer.rewrites.sizes import places
-from farrier.importer.scope import ImportScope, ints
-from farrier.importer.symbolic import Share
+from farrier.importer.scope import ImportScope
 from farrier.ir.dim import Dim, Extent, typical
 from farrier.ops import NotSupported
 from farrier.ops.operator import Mismatch, normal_axis

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from farrier.importer.raw import RawNode
-from farrier.importer.scope import ImportScope, Regions, ints
+from farrier.frontends.builder.node import RawNode
+from farrier.frontends.builder.symbolic import ints
+from farrier.importer.scope import ImportScope
 from farrier.importer.strings.codes import bind_strings, codes, words
 from farrier.ops import Mismatch, NotSupported
 
@@ -77,7 +78,9 @@ def labels_of(attrs: dict[str, Any], integers: str) -> npt.NDArray[Any]:
     return words(texts) if texts else np.array(numbers, np.int64)
 
 
-def bind_labels(node: RawNode, positions: str, labels: npt.NDArray[Any], scope: Regions) -> None:
+def bind_labels(
+    node: RawNode, positions: str, labels: npt.NDArray[Any], scope: ImportScope
+) -> None:
     """Bind the node's first output to the labels at `positions`."""
     if not node.outputs[0]:
         return
@@ -90,7 +93,7 @@ def bind_labels(node: RawNode, positions: str, labels: npt.NDArray[Any], scope: 
         scope.bind(node.outputs[0], scope.entry(taken))
 
 
-def bind_scores(node: RawNode, scores: str, scope: Regions) -> None:
+def bind_scores(node: RawNode, scores: str, scope: ImportScope) -> None:
     """Bind the node's second output, if it has one, to the scores as f32."""
     if len(node.outputs) > 1 and node.outputs[1]:
         scope.bind(node.outputs[1], scope.entry(scope.add("Cast", scores, to="f32")))

@@ -9,34 +9,36 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from farrier.importer.limits import MAX_NODES
-from farrier.importer.names import Absent, Entry, Listed
-from farrier.importer.names import Sequence as Tensors
-from farrier.importer.raw import RawNode
+from farrier.frontends.builder.limits import MAX_NODES
+from farrier.frontends.builder.listed import listed
+from farrier.frontends.builder.names import Absent, Entry, Listed
+from farrier.frontends.builder.names import Sequence as Tensors
+from farrier.frontends.builder.node import RawNode
+from farrier.frontends.builder.symbolic import ints
 from farrier.importer.rewrites import lists, slices
-from farrier.importer.scope import Regions, ints
+from farrier.importer.scope import ImportScope
 from farrier.ir.dim import Extent
 from farrier.ir.graph import Value
 from farrier.ops import Mismatch, NotSupported
 from farrier.ops.operator import normal_axis
 
 
-def empty(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
+def empty(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     return _gives(node, Tensors(()), scope)
 
 
-def construct(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
+def construct(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     return _gives(node, Tensors(tuple(map(scope.entry, node.inputs))), scope)
 
 
-def at(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
+def at(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     entry, place = _sequence(node, 1, scope)
     if isinstance(entry, Listed):
         return _gives(node, lists.at(entry, place, scope), scope)
     return _gives(node, entry.items[_position(node, 1, len(entry.items), scope)], scope)
 
 
-def insert(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
+def insert(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     entry, place = _sequence(node, 2, scope)
     item = scope.entry(node.inputs[1])
     if isinstance(entry, Listed):
@@ -48,7 +50,7 @@ def insert(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
     return _gives(node, Tensors((*items[:where], item, *items[where:])), scope)
 
 
-def erase(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
+def erase(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     entry, place = _sequence(node, 1, scope)
     if isinstance(entry, Listed):
         return _gives(node, lists.erase(entry, place, scope), scope)
@@ -57,13 +59,13 @@ def erase(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
     return _gives(node, Tensors((*items[:where], *items[where + 1 :])), scope)
 
 
-def length(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
+def length(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     entry = _entry(node.inputs[0], scope)
     count = lists.length(entry) if isinstance(entry, Listed) else len(entry.items)
     return _gives(node, scope.entry(scope.constant(ints(count))), scope)
 
 
-def _sequence(node: RawNode, operand: int, scope: Regions) -> tuple[Tensors | Listed, str]:
+def _sequence(node: RawNode, operand: int, scope: ImportScope) -> tuple[Tensors | Listed, str]:
     """Return the node's sequence, and the position in it, a scalar of i64, or "" if omitted. If
     the position is computed at run time, the items are one tensor."""
     entry, name = _entry(node.inputs[0], scope), node.input(operand)
@@ -78,11 +80,11 @@ def _sequence(node: RawNode, operand: int, scope: Regions) -> tuple[Tensors | Li
             for item in map(scope.entry, node.inputs[1:operand])
             if isinstance(item, Value)
         ]
-        entry = lists.listed(entry.items, more, (), scope)
+        entry = listed(entry.items, more, (), scope)
     return entry, place
 
 
-def split(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
+def split(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """Parts of given lengths, or of one length but for the last; without any, single slices, which
     lose their axis where keepdims is 0."""
     name, split_name = node.inputs[0], node.input(1)
@@ -113,14 +115,16 @@ def split(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
     return _gives(node, Tensors(tuple(parts)), scope)
 
 
-def _open_split(name: str, axis: int, split_name: str, keeps_axis: bool, scope: Regions) -> Listed:
+def _open_split(
+    name: str, axis: int, split_name: str, keeps_axis: bool, scope: ImportScope
+) -> Listed:
     if split_name and scope.shape(split_name) != ():
         return lists.split_by(name, axis, split_name, scope)
     step = scope.elements(split_name)[0] if split_name else 1
     return lists.split(name, axis, step, keeps_axis, scope)
 
 
-def _lengths(name: str, extent: int, scope: Regions) -> Sequence[Extent] | None:
+def _lengths(name: str, extent: int, scope: ImportScope) -> Sequence[Extent] | None:
     """Return the lengths of parts: the elements of `name`, or for a scalar parts of that length, of
     which the last may be shorter. None if their number is known only at run time."""
     data = scope.data(name)
@@ -136,7 +140,7 @@ def _lengths(name: str, extent: int, scope: Regions) -> Sequence[Extent] | None:
     return [min(step, extent - start) for start in range(0, extent, step)]
 
 
-def concatenate(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
+def concatenate(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     entry, axis = _entry(node.inputs[0], scope), int(node.attrs["axis"])
     is_new = bool(node.attrs.get("new_axis", 0))
     if isinstance(entry, Listed):
@@ -148,7 +152,7 @@ def concatenate(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
     return _gives(node, scope.entry(scope.add("Concat", *names, axis=axis)), scope)
 
 
-def map_body(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
+def map_body(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """SequenceMap: the body for each item of the first input; of other sequences it gets the item
     at the same place, tensors as they are."""
     graph = node.attrs["body"]
@@ -163,43 +167,43 @@ def map_body(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
     return []
 
 
-def optional(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
+def optional(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     return _gives(node, scope.entry(node.inputs[0]) if node.input(0) else Absent(), scope)
 
 
-def get_element(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
+def get_element(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     entry = scope.entry(node.inputs[0])
     if isinstance(entry, Absent):
         raise Mismatch("the optional holds nothing")
     return _gives(node, entry, scope)
 
 
-def has_element(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
+def has_element(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     holds = bool(node.input(0)) and not isinstance(scope.entry(node.inputs[0]), Absent)
     return _gives(node, scope.entry(scope.constant(np.array(holds))), scope)
 
 
-def _gives(node: RawNode, entry: Entry, scope: Regions) -> list[RawNode]:
+def _gives(node: RawNode, entry: Entry, scope: ImportScope) -> list[RawNode]:
     """The node's output is `entry`, and nothing is left to compute."""
     scope.bind(node.outputs[0], entry)
     return []
 
 
-def _entry(name: str, scope: Regions) -> Tensors | Listed:
+def _entry(name: str, scope: ImportScope) -> Tensors | Listed:
     entry = scope.entry(name)
     if not isinstance(entry, Tensors | Listed):
         raise Mismatch(f"{name!r} is no sequence")
     return entry
 
 
-def _items(name: str, scope: Regions) -> Sequence[Entry]:
+def _items(name: str, scope: ImportScope) -> Sequence[Entry]:
     entry = _entry(name, scope)
     if isinstance(entry, Listed):
         raise NotSupported("a SequenceMap over a sequence of unknown length")
     return entry.items
 
 
-def _position(node: RawNode, operand: int, count: int, scope: Regions, spare: int = 0) -> int:
+def _position(node: RawNode, operand: int, count: int, scope: ImportScope, spare: int = 0) -> int:
     """A place in a sequence of `count`, or `spare` behind it, counted from the front."""
     data = scope.data(node.inputs[operand])
     assert data is not None

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from farrier.importer.raw import RawNode
+from farrier.frontends.builder.node import RawNode
+from farrier.frontends.builder.symbolic import has_dims, ints
 from farrier.importer.rewrites.numbers import Numbers
-from farrier.importer.scope import ImportScope, ints
-from farrier.importer.symbolic import has_dims
+from farrier.importer.scope import ImportScope
 from farrier.ir.dim import Extent, product
 from farrier.ops.operator import Mismatch
 

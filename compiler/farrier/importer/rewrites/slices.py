@@ -10,10 +10,11 @@ import dataclasses
 
 import numpy as np
 
-from farrier.importer.raw import RawNode
+from farrier.frontends.builder.node import RawNode
+from farrier.frontends.builder.symbolic import ints
 from farrier.importer.rewrites.numbers import Number, Numbers
 from farrier.importer.rewrites.sizes import places
-from farrier.importer.scope import ImportScope, ints
+from farrier.importer.scope import ImportScope
 from farrier.ir.dim import Dim, Extent, Undecided, number, typical
 from farrier.ir.types import Shape
 from farrier.ops.operator import Mismatch, normal_axis

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from farrier.importer.raw import RawNode
+from farrier.frontends.builder.node import RawNode
+from farrier.frontends.builder.symbolic import has_dims, ints
 from farrier.importer.rewrites.fourier import LONGEST_PLAIN, Fourier, Signal
 from farrier.importer.rewrites.known import check_made, constant
 from farrier.importer.rewrites.numbers import Numbers
 from farrier.importer.rewrites.sizes import places
-from farrier.importer.scope import ImportScope, ints
-from farrier.importer.symbolic import has_dims
+from farrier.importer.scope import ImportScope
 from farrier.importer.tensors import dtype_of
 from farrier.ir.dim import Extent, number
 from farrier.ir.dim import product as product_of

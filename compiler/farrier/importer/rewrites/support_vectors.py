@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
+from farrier.frontends.builder.node import RawNode
+from farrier.frontends.builder.symbolic import ints
 from farrier.importer.limits import NEWEST_OPSET
-from farrier.importer.raw import RawNode
 from farrier.importer.rewrites.scores import (
     bind_labels,
     bind_scores,
@@ -19,7 +20,7 @@ from farrier.importer.rewrites.scores import (
     rows_of,
     transformed,
 )
-from farrier.importer.scope import ImportScope, Regions, ints
+from farrier.importer.scope import ImportScope
 from farrier.ops import Mismatch, NotSupported
 from farrier.ops.operator import differ
 
@@ -43,7 +44,7 @@ def svm_regressor(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode
     return finished(node, score, attrs.get("post_transform", "NONE"), scope)
 
 
-def svm_classifier(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
+def svm_classifier(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """Rewrite SVMClassifier: a decision for each pair of classes, and the label that wins most of
     them. The scores are probabilities if the node has `prob_a`, else decisions. A node without
     support vectors is a linear model."""
@@ -176,7 +177,7 @@ def _both(decision: str, transform: str, scope: ImportScope) -> str:
     return scope.add("Sigmoid", both) if transform == "LOGISTIC" else both
 
 
-def _probabilities(node: RawNode, decisions: str, count: int, scope: Regions) -> str:
+def _probabilities(node: RawNode, decisions: str, count: int, scope: ImportScope) -> str:
     """Return the probabilities of the classes: Platt's sigmoids of the decisions, coupled."""
     pairs = list(itertools.combinations(range(count), 2))
     a, b = (np.array(node.attrs.get(name, ()), np.float32) for name in ("prob_a", "prob_b"))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from farrier.importer.raw import RawNode
+from farrier.frontends.builder.node import RawNode
+from farrier.frontends.builder.symbolic import ints
 from farrier.importer.rewrites.random import seed_of
-from farrier.importer.scope import ImportScope, ints
+from farrier.importer.scope import ImportScope
 from farrier.ir.types import DType
 from farrier.ops import NotStatic
 

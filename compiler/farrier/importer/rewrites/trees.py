@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from farrier.importer.raw import RawNode
+from farrier.frontends.builder.node import RawNode
 from farrier.importer.rewrites.forest_layout import LEAF, MEMBER, MODES, Nodes, Votes, pack
 from farrier.importer.rewrites.scores import finished, rows_of
 from farrier.importer.scope import ImportScope

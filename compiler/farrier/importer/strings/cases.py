@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from farrier.importer.scope import Regions
+from farrier.importer.scope import ImportScope
 from farrier.ops.strings import CASED, ELEMENTS, IGNORABLE, LONGER, PAGE
 
 # Planes in which characters have cases, or are marks beside such.
@@ -22,7 +22,7 @@ _PLANES = (range(0x20000), range(0xE0000, 0xE0200))
 Array = npt.NDArray[Any]
 
 
-def change_case(scope: Regions, codes: str, to: str) -> str:
+def change_case(scope: ImportScope, codes: str, to: str) -> str:
     """Code points of strings, in the case `to`: "lower" or "upper"."""
     tables = map(scope.constant, _tables(to))
     return scope.add("ChangeCase", codes, *tables, to=to)

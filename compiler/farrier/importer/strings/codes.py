@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from farrier.importer.names import Strings
-from farrier.importer.scope import Regions, ints
+from farrier.frontends.builder.names import Strings
+from farrier.frontends.builder.symbolic import ints
+from farrier.importer.scope import ImportScope
 from farrier.ir.dim import maximum
 from farrier.ir.graph import Value
 from farrier.ir.strings import codes_of, strings_of
@@ -19,11 +20,11 @@ from farrier.ops import Mismatch
 Array = npt.NDArray[Any]
 
 
-def is_strings(scope: Regions, name: str) -> bool:
+def is_strings(scope: ImportScope, name: str) -> bool:
     return bool(name) and isinstance(scope.entry(name), Strings)
 
 
-def codes(scope: Regions, name: str) -> str:
+def codes(scope: ImportScope, name: str) -> str:
     """The name of the code points of strings; Mismatch where `name` is no tensor of strings."""
     entry = scope.entry(name)
     if not isinstance(entry, Strings):
@@ -31,7 +32,7 @@ def codes(scope: Regions, name: str) -> str:
     return scope.bind("", entry.codes)
 
 
-def bind_strings(scope: Regions, name: str, codes: str) -> None:
+def bind_strings(scope: ImportScope, name: str, codes: str) -> None:
     """Make `name` the strings of these code points."""
     entry = scope.entry(codes)
     assert isinstance(entry, Value)
@@ -43,7 +44,7 @@ def words(values: Any) -> Array:
     return strings_of(codes_of(np.array(values, object)))
 
 
-def of_one_width(scope: Regions, names: Sequence[str]) -> list[str]:
+def of_one_width(scope: ImportScope, names: Sequence[str]) -> list[str]:
     """Code points, all as wide as the widest."""
     widths = [scope.shape(name)[-1] for name in names]
     widest = functools.reduce(maximum, widths)

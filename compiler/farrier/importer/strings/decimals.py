@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from farrier.importer.raw import RawNode
-from farrier.importer.scope import Regions, ints
+from farrier.frontends.builder.node import RawNode
+from farrier.frontends.builder.symbolic import ints
+from farrier.importer.scope import ImportScope
 from farrier.importer.strings.codes import bind_strings, codes
 from farrier.ir.types import DType
 from farrier.ops import NotSupported
@@ -28,7 +29,7 @@ _POWERS = np.array([10**e for e in range(20)], np.uint64)
 _ZERO, _MINUS = ord("0"), ord("-")
 
 
-def to_strings(node: RawNode, scope: Regions) -> list[RawNode]:
+def to_strings(node: RawNode, scope: ImportScope) -> list[RawNode]:
     """The digits of integers, 1 and 0 for true and false."""
     x = node.inputs[0]
     dtype = scope.dtype(x)
@@ -64,7 +65,7 @@ def to_strings(node: RawNode, scope: Regions) -> list[RawNode]:
     return []
 
 
-def from_strings(node: RawNode, to: DType, scope: Regions) -> list[RawNode]:
+def from_strings(node: RawNode, to: DType, scope: ImportScope) -> list[RawNode]:
     """The integers that strings of decimal digits, with a sign or without, stand for."""
     if to not in _WIDTHS or to is DType.BOOL:
         raise NotSupported(f"a Cast of strings to {to}")
@@ -95,6 +96,6 @@ def from_strings(node: RawNode, to: DType, scope: Regions) -> list[RawNode]:
     return [RawNode("Cast", [value], node.outputs, {"to": str(to)}, node.origin)]
 
 
-def _within(exponent: str, scope: Regions, most: int = 19) -> str:
+def _within(exponent: str, scope: ImportScope, most: int = 19) -> str:
     low, high = (scope.constant(ints(value)) for value in (0, most))
     return scope.add("Min", scope.add("Max", exponent, low), high)

@@ -10,19 +10,20 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from farrier.importer.raw import RawNode
+from farrier.frontends.builder.node import RawNode
+from farrier.frontends.builder.symbolic import ints
 from farrier.importer.rewrites.known import constant
 from farrier.importer.rewrites.numbers import Numbers
-from farrier.importer.scope import Regions, ints
+from farrier.importer.scope import ImportScope
 from farrier.importer.strings.codes import codes, is_strings, of_one_width
 from farrier.ir.dim import Extent, product
 from farrier.ops import NotStatic
 from farrier.ops.operator import normal_axis, to_extents
 
-Rule: TypeAlias = Callable[[RawNode, Regions], None]
+Rule: TypeAlias = Callable[[RawNode, ImportScope], None]
 
 
-def on_codes(node: RawNode, scope: Regions) -> RawNode | None:
+def on_codes(node: RawNode, scope: ImportScope) -> RawNode | None:
     """The node on code points; None where it takes no strings, or returns none. Its outputs that
     are strings have new names."""
     rule = _RULES.get(node.op)
@@ -49,27 +50,27 @@ _OPERANDS = {  # which operands are strings; of others the first
 }
 
 
-def _rank(node: RawNode, scope: Regions) -> int:
+def _rank(node: RawNode, scope: ImportScope) -> int:
     """The rank of the first operand as strings."""
     return len(scope.shape(node.inputs[0])) - 1
 
 
-def _width(node: RawNode, scope: Regions) -> Extent:
+def _width(node: RawNode, scope: ImportScope) -> Extent:
     return scope.shape(node.inputs[0])[-1]
 
 
-def _along(node: RawNode, scope: Regions) -> None:
+def _along(node: RawNode, scope: ImportScope) -> None:
     """The attribute `axis`, counted from the front."""
     if "axis" in node.attrs:
         node.attrs["axis"] = normal_axis(node.attrs["axis"], _rank(node, scope))
 
 
-def _set_ints(node: RawNode, scope: Regions, position: int, values: Sequence[Extent]) -> None:
+def _set_ints(node: RawNode, scope: ImportScope, position: int, values: Sequence[Extent]) -> None:
     node.inputs += [""] * (position + 1 - len(node.inputs))
     node.inputs[position] = scope.constant(ints(values))
 
 
-def _axes(node: RawNode, scope: Regions, position: int) -> list[int] | None:
+def _axes(node: RawNode, scope: ImportScope, position: int) -> list[int] | None:
     """The axes that the attribute or the operand at `position` gives, from the front; None where
     there are none. The attribute goes."""
     given = node.attrs.pop("axes", None)
@@ -81,7 +82,7 @@ def _axes(node: RawNode, scope: Regions, position: int) -> list[int] | None:
     return [normal_axis(axis, rank) for axis in given]
 
 
-def _squeeze(node: RawNode, scope: Regions) -> None:
+def _squeeze(node: RawNode, scope: ImportScope) -> None:
     axes = _axes(node, scope, 1)
     if axes is None:
         shape = scope.shape(node.inputs[0])[:-1]
@@ -89,11 +90,11 @@ def _squeeze(node: RawNode, scope: Regions) -> None:
     _set_ints(node, scope, 1, axes)
 
 
-def _unsqueeze(node: RawNode, scope: Regions) -> None:
+def _unsqueeze(node: RawNode, scope: ImportScope) -> None:
     _set_ints(node, scope, 1, _axes(node, scope, 1) or [])
 
 
-def _slice(node: RawNode, scope: Regions) -> None:
+def _slice(node: RawNode, scope: ImportScope) -> None:
     axes = _axes(node, scope, 3)
     if axes is not None and "starts" in node.attrs:
         node.attrs["axes"] = tuple(axes)
@@ -101,7 +102,7 @@ def _slice(node: RawNode, scope: Regions) -> None:
         _set_ints(node, scope, 3, axes)
 
 
-def _with_width(node: RawNode, scope: Regions) -> None:
+def _with_width(node: RawNode, scope: ImportScope) -> None:
     """The target of Reshape and Expand."""
     if "shape" in node.attrs:
         node.attrs["shape"] = (*node.attrs["shape"], _width(node, scope))
@@ -112,7 +113,7 @@ def _with_width(node: RawNode, scope: Regions) -> None:
     _set_ints(node, scope, 1, [*to_extents(given), _width(node, scope)])
 
 
-def _flatten(node: RawNode, scope: Regions) -> None:
+def _flatten(node: RawNode, scope: ImportScope) -> None:
     *shape, width = scope.shape(node.inputs[0])
     axis = node.attrs.pop("axis", 1)
     axis = axis if axis == len(shape) else normal_axis(axis, len(shape))
@@ -120,24 +121,24 @@ def _flatten(node: RawNode, scope: Regions) -> None:
     _set_ints(node, scope, 1, [product(shape[:axis]), product(shape[axis:]), width])
 
 
-def _transpose(node: RawNode, scope: Regions) -> None:
+def _transpose(node: RawNode, scope: ImportScope) -> None:
     rank = _rank(node, scope)
     node.attrs["perm"] = (*node.attrs.get("perm", reversed(range(rank))), rank)
 
 
-def _tile(node: RawNode, scope: Regions) -> None:
+def _tile(node: RawNode, scope: ImportScope) -> None:
     repeats = constant(scope, node.inputs[1], "repeats")
     _set_ints(node, scope, 1, [*repeats.reshape(-1).tolist(), 1])
 
 
-def _gather_elements(node: RawNode, scope: Regions) -> None:
+def _gather_elements(node: RawNode, scope: ImportScope) -> None:
     _along(node, scope)
     shape = (*scope.shape(node.inputs[1]), _width(node, scope))
     rows = scope.add("Unsqueeze", node.inputs[1], scope.constant(ints([-1])))
     node.inputs[1] = scope.add("Expand", rows, scope.constant(ints(shape)))
 
 
-def _list(node: RawNode, scope: Regions) -> None:
+def _list(node: RawNode, scope: ImportScope) -> None:
     """Compress and Unique take the strings as a list where they have no axis."""
     _along(node, scope)
     if "axis" not in node.attrs:
@@ -146,21 +147,21 @@ def _list(node: RawNode, scope: Regions) -> None:
         node.attrs["axis"] = 0
 
 
-def _where(node: RawNode, scope: Regions) -> None:
+def _where(node: RawNode, scope: ImportScope) -> None:
     node.inputs[0] = scope.add("Unsqueeze", node.inputs[0], scope.constant(ints([-1])))
     node.inputs[1:] = of_one_width(scope, node.inputs[1:])
 
 
-def _concat(node: RawNode, scope: Regions) -> None:
+def _concat(node: RawNode, scope: ImportScope) -> None:
     _along(node, scope)
     node.inputs = of_one_width(scope, node.inputs)
 
 
-def _string_concat(node: RawNode, scope: Regions) -> None:
+def _string_concat(node: RawNode, scope: ImportScope) -> None:
     pass
 
 
-def _string_split(node: RawNode, scope: Regions) -> None:
+def _string_split(node: RawNode, scope: ImportScope) -> None:
     """The pieces are counted first: the most of them is an extent."""
     node.attrs["delimiter"] = tuple(map(ord, node.attrs.get("delimiter", "")))
     node.attrs["maxsplit"] = node.attrs.get("maxsplit", -1)

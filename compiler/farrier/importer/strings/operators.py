@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from farrier.importer.raw import RawNode
-from farrier.importer.scope import Regions, ints
+from farrier.frontends.builder.node import RawNode
+from farrier.frontends.builder.symbolic import ints
+from farrier.importer.scope import ImportScope
 from farrier.importer.strings.automaton import automaton
 from farrier.importer.strings.cases import change_case
 from farrier.importer.strings.codes import bind_strings, codes, is_strings, of_one_width, words
@@ -18,7 +19,7 @@ from farrier.ops.statics import shape_bounds
 _OWN_CASES = ("az", "lt", "tr")  # languages whose casing is not everyone's
 
 
-def shape(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
+def shape(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """Without the width."""
     if not is_strings(scope, node.inputs[0]):
         return [node]
@@ -27,14 +28,14 @@ def shape(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
     return [RawNode("Identity", [scope.constant(ints(found))], node.outputs, {}, node.origin)]
 
 
-def size(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
+def size(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     if not is_strings(scope, node.inputs[0]):
         return [node]
     count = product(scope.shape(codes(scope, node.inputs[0]))[:-1])
     return [RawNode("Identity", [scope.constant(ints(count))], node.outputs, {}, node.origin)]
 
 
-def equal(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
+def equal(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """Strings are equal where all of their characters are."""
     if not any(is_strings(scope, name) for name in node.inputs):
         return [node]
@@ -45,13 +46,13 @@ def equal(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
     return [RawNode("Cast", [all_same], node.outputs, attrs, node.origin)]
 
 
-def full_match(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
+def full_match(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     tables = map(scope.constant, automaton(node.attrs["pattern"]))
     operands = [codes(scope, node.inputs[0]), *tables]
     return [RawNode("MatchAutomaton", operands, node.outputs, {}, node.origin)]
 
 
-def normalize(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
+def normalize(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """StringNormalizer: the strings that are no stop words, in another case. Where none is left, it
     is one empty string."""
     attrs, x = node.attrs, codes(scope, node.inputs[0])
@@ -78,7 +79,7 @@ def normalize(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
     return []
 
 
-def _kept(scope: Regions, strings: str, compared: str, stops: np.ndarray) -> str:
+def _kept(scope: ImportScope, strings: str, compared: str, stops: np.ndarray) -> str:
     """Those strings of [C, width] of which what is `compared` is no stop word."""
     empty = scope.constant(np.zeros((1, 1), np.uint32))
     if scope.shape(strings)[0] == 0:

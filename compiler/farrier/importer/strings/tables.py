@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from farrier.importer.raw import RawNode
-from farrier.importer.scope import Regions, ints
+from farrier.frontends.builder.node import RawNode
+from farrier.frontends.builder.symbolic import ints
+from farrier.importer.scope import ImportScope
 from farrier.importer.strings.codes import bind_strings, codes, is_strings, words
 from farrier.ir.strings import codes_of
 from farrier.ops import Mismatch
@@ -18,7 +19,7 @@ from farrier.ops import Mismatch
 Array = npt.NDArray[Any]
 
 
-def find(scope: Regions, rows: str, keys: Array) -> tuple[str, Array]:
+def find(scope: ImportScope, rows: str, keys: Array) -> tuple[str, Array]:
     """For each row of a tensor where in a table it is, or how many `keys` there are; and which of
     the keys the table holds. Of equal keys that is the last. Strings are rows of code points."""
     if keys.dtype.kind == "U":
@@ -27,7 +28,7 @@ def find(scope: Regions, rows: str, keys: Array) -> tuple[str, Array]:
     return scope.add("FindRow", rows, scope.constant(table)), len(keys) - 1 - last
 
 
-def label_encoder(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
+def label_encoder(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """The value of the key that an element equals, NaN being equal to NaN, or the default."""
     x = node.inputs[0]
     keys, values, default = _mapping(node, is_strings(scope, x))
@@ -49,7 +50,7 @@ def label_encoder(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
     return []
 
 
-def _bits(scope: Regions, x: str, keys: Array) -> tuple[str, Array]:
+def _bits(scope: ImportScope, x: str, keys: Array) -> tuple[str, Array]:
     """Floats and the keys for them as integers, which are equal where the floats are, or both are
     NaN: zeros, and NaNs, have several patterns of bits, of which one stands for all."""
     zero, nan = np.zeros((), keys.dtype), np.full((), np.nan, keys.dtype)
@@ -63,7 +64,7 @@ def _bits(scope: Regions, x: str, keys: Array) -> tuple[str, Array]:
     return bits, keys.view(f"i{keys.itemsize}")
 
 
-def category_mapper(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
+def category_mapper(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """A LabelEncoder of both ways: from strings to integers, or back."""
     x, attrs = node.inputs[0], node.attrs
     keys, values = ("strings", "int64s") if is_strings(scope, x) else ("int64s", "strings")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 
-from farrier.importer.raw import RawNode
+from farrier.frontends.builder.node import RawNode
 from farrier.importer.rewrites.microsoft.heads import (
     causal,
     context,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from farrier.importer.raw import RawNode
+from farrier.frontends.builder.node import RawNode
 from farrier.importer.rewrites.microsoft.parts import Parts
 from farrier.importer.scope import ImportScope, Upgrade
 from farrier.ir.dim import number

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from farrier.importer.raw import RawNode
+from farrier.frontends.builder.node import RawNode
 from farrier.importer.rewrites.microsoft.products import fused_conv
-from farrier.importer.scope import Regions, Upgrade
+from farrier.importer.scope import ImportScope, Upgrade
 
 
 def _channels_last(op: str, images: tuple[int, ...], rewrite: Upgrade | None = None) -> Upgrade:
     """Return the rewrite of the operator `op` for images whose channels come last, which are the
     inputs at the positions `images` and the output."""
 
-    def rule(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
+    def rule(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
         rank, inputs = len(scope.shape(node.inputs[0])), list(node.inputs)
         for position in images:
             if node.input(position):

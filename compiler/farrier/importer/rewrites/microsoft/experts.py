@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from farrier.importer.raw import RawNode
+from farrier.frontends.builder.node import RawNode
 from farrier.importer.rewrites.microsoft.activations import swish
 from farrier.importer.rewrites.microsoft.parts import Parts
 from farrier.importer.rewrites.sizes import places

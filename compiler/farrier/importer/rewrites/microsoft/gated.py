@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farrier.importer.raw import RawNode
+from farrier.frontends.builder.node import RawNode
 from farrier.importer.rewrites.microsoft.activations import swish
 from farrier.importer.rewrites.microsoft.parts import Parts
 from farrier.importer.scope import ImportScope, Upgrade

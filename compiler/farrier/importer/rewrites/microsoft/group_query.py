@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from farrier.importer.raw import RawNode
+from farrier.frontends.builder.node import RawNode
 from farrier.importer.rewrites.microsoft.heads import context, join_heads, lowest, split_heads
 from farrier.importer.rewrites.microsoft.parts import Parts
 from farrier.importer.rewrites.microsoft.rotary import each_position

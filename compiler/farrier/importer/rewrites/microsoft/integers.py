@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from farrier.importer.raw import RawNode
+from farrier.frontends.builder.node import RawNode
+from farrier.frontends.builder.symbolic import ints
 from farrier.importer.rewrites import recurrence
 from farrier.importer.rewrites.quantized import (
     as_float,
@@ -11,7 +12,7 @@ from farrier.importer.rewrites.quantized import (
     is_zero,
     shaped,
 )
-from farrier.importer.scope import ImportScope, Upgrade, ints
+from farrier.importer.scope import ImportScope, Upgrade
 from farrier.ir.dim import number
 from farrier.ir.types import DType
 

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from farrier.importer.raw import RawNode
+from farrier.frontends.builder.node import RawNode
+from farrier.frontends.builder.symbolic import ints
 from farrier.importer.rewrites.quantized import (
     as_float,
     centred,
@@ -23,7 +24,7 @@ from farrier.importer.rewrites.quantized import (
     shaped,
     sums,
 )
-from farrier.importer.scope import ImportScope, Upgrade, ints
+from farrier.importer.scope import ImportScope, Upgrade
 from farrier.ir.dim import product
 from farrier.ir.types import DType
 from farrier.ops import Mismatch

@@ -10,32 +10,37 @@ is read at the position of the other's element, or at its only position:
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
-from farrier.importer.local_sizes import ImpliedSizes
-from farrier.importer.raw import RawNode
-from farrier.importer.scope import Regions, ints
-from farrier.importer.signature import Signature
+from farrier.frontends.builder.local_sizes import ImpliedSizes
+from farrier.frontends.builder.node import RawNode
+from farrier.frontends.builder.signature import Signature
+from farrier.frontends.builder.symbolic import ints
 from farrier.ir.dim import Dim, Extent, Symbol, maximum, minimum, typical
 from farrier.ir.graph import Value
 
+if TYPE_CHECKING:
+    from farrier.frontends.builder.builder import Builder
 
-def stretch(node: RawNode, scope: Regions, signature: Signature) -> None:
+
+def stretch(node: RawNode, builder: Builder) -> None:
     """Replace operands of a node by stretched ones, so that each axis has one name. Raises
     ImpliedSizes if typical sizes are neither equal nor 1 and the user has not chosen them."""
+    signature = builder.signature
     named = {dim.symbol for dim in signature.dims}
     if len(named) < 2:
         return
-    entries = [(name, scope.entry(name)) for name in node.inputs if name]
+    entries = [(name, builder.entry(name)) for name in node.inputs if name]
     operands = [name for name, entry in entries if isinstance(entry, Value)]
     shapes = {entry.type.shape for _, entry in entries if isinstance(entry, Value)}
     met = {one for shape in shapes for one in shape if isinstance(one, Dim)}
     if len(shapes) < 2 or sum(_is_name(one, named) for one in met) < 2:
         return
-    rank = max((len(scope.shape(name)) for name in operands), default=0)
-    operands.sort(key=lambda name: -_elements(scope.shape(name)))
+    rank = max((len(builder.shape(name)) for name in operands), default=0)
+    operands.sort(key=lambda name: -_elements(builder.shape(name)))
     for axis in range(-rank, 0):
-        along = [name for name in operands if len(scope.shape(name)) >= -axis]
-        extents = [scope.shape(name)[axis] for name in along]
+        along = [name for name in operands if len(builder.shape(name)) >= -axis]
+        extents = [builder.shape(name)[axis] for name in along]
         if not all(extent == 1 or _is_name(extent, named) for extent in extents):
             continue
         longest = next((extent for extent in extents if extent != 1), 1)
@@ -43,7 +48,7 @@ def stretch(node: RawNode, scope: Regions, signature: Signature) -> None:
             if extent not in (1, longest):
                 _settle_typical(extent, longest, signature)
                 needs = signature.text(f"{extent} must be {longest} or 1")
-                longer = _stretched(name, axis, longest, needs, scope)
+                longer = _stretched(name, axis, longest, needs, builder)
                 node.inputs[:] = [longer if own == name else own for own in node.inputs]
                 operands[:] = [longer if own == name else own for own in operands]
 
@@ -74,13 +79,13 @@ def _settle_typical(own: Extent, length: Extent, signature: Signature) -> None:
             raise ImpliedSizes({dim.name: size * dim.step})
 
 
-def _stretched(name: str, axis: int, length: Extent, needs: str, scope: Regions) -> str:
+def _stretched(name: str, axis: int, length: Extent, needs: str, builder: Builder) -> str:
     """Return the operand with `length` elements along an axis where it has that many or one."""
-    own = scope.shape(name)[axis]
+    own = builder.shape(name)[axis]
     apart, more = maximum(own - length, length - own), maximum(own - 1, 1 - own)
-    check = scope.constant(ints([minimum(apart, more)]))
-    scope.require(scope.unknown(check), [0], needs=needs)
-    count = [scope.constant(ints(value)) for value in (0, length, 1)]
-    last = scope.constant(ints(own - 1))
-    at = scope.add("Min", scope.add("Range", *count), last)
-    return scope.add("Gather", name, at, axis=len(scope.shape(name)) + axis)
+    check = builder.constant(ints([minimum(apart, more)]))
+    builder.require(builder.unknown(check), [0], needs=needs)
+    count = [builder.constant(ints(value)) for value in (0, length, 1)]
+    last = builder.constant(ints(own - 1))
+    at = builder.add("Min", builder.add("Range", *count), last)
+    return builder.add("Gather", name, at, axis=len(builder.shape(name)) + axis)

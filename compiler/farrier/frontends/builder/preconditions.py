@@ -21,10 +21,10 @@ from types import MappingProxyType
 from typing import Protocol, TypeVar
 
 from farrier.errors import InvalidModelError, UnresolvedShapeError
-from farrier.importer.data_dims import DataDim, Defined, Key, adopted, in_order, is_causal
-from farrier.importer.local_sizes import ImpliedSizes
-from farrier.importer.narrowing import Narrowing, divisors, narrowings
-from farrier.importer.signature import LENGTH, Signature
+from farrier.frontends.builder.data_dims import DataDim, Defined, Key, adopted, in_order, is_causal
+from farrier.frontends.builder.local_sizes import ImpliedSizes
+from farrier.frontends.builder.narrowing import Narrowing, divisors, narrowings
+from farrier.frontends.builder.signature import LENGTH, Signature
 from farrier.ir.dim import Question, Relation, Undecided, evaluate, symbols, typical
 from farrier.options.shapes import NamedDim, Precondition
 

@@ -62,6 +62,11 @@ def as_array(values: Any, dtype: DType) -> Array:
     return array.astype(dtype.numpy)
 
 
+def ints(values: Any) -> Array:
+    """Return integers and dims as the operators take them."""
+    return as_array(values, DType.I64)
+
+
 def fold(
     op: Operator,
     arrays: Sequence[Array | None],

@@ -1,7 +1,7 @@
 """Sizes that values decide, and what operators ask of them.
 
-A question about such a size is answered as one about an input's dim is (`importer.preconditions`):
-the import begins again, and where the size is defined, a check ends a run that computes another.
+A question about such a size is answered as one about an input's dim is (`preconditions.py`): the
+import begins again, and where the size is defined, a check ends a run that computes another.
 
     s: f32[1, 4, k0], k0 in 0..9       and a convolution asks whether 3 > k0
     ->  d0 in 3..9, and a run whose s is shorter ends with the names of both nodes
@@ -16,7 +16,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
 
-from farrier.importer.narrowing import Narrowing
+from farrier.frontends.builder.narrowing import Narrowing
 from farrier.ir.dim import (
     Atom,
     Dim,

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from farrier.errors import UsageError
-from farrier.importer.build import ImportedModel
+from farrier.frontends.builder.model import ImportedModel
 from farrier.ir.dim import symbols
 from farrier.ir.graph import Graph, Node, Value, attributes
 from farrier.ir.types import TensorType

@@ -13,8 +13,8 @@ import dataclasses
 import re
 from collections.abc import Mapping
 
-from farrier.importer.data_dims import Defined
-from farrier.importer.signature import Signature
+from farrier.frontends.builder.data_dims import Defined
+from farrier.frontends.builder.signature import Signature
 from farrier.ir.dim import (
     Atom,
     Extent,

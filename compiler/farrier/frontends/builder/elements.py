@@ -1,0 +1,110 @@
+"""The elements of small integer tensors: sizes, positions and whatever decides shapes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from farrier.frontends.builder.symbolic import as_array, has_dims
+from farrier.frontends.builder.values import Values
+from farrier.ir.dim import Extent, number
+from farrier.ir.graph import Node, Value
+from farrier.ir.types import DType
+from farrier.ops.operator import to_extents
+
+if TYPE_CHECKING:
+    from farrier.frontends.builder.builder import Builder
+
+_SIZES = (DType.I64, DType.I32)
+_BY_ELEMENT = frozenset(("Add", "Sub", "Mul", "Div", "Cast"))
+_SAME_ELEMENTS = frozenset(("Cast", "Reshape", "Squeeze", "Unsqueeze", "Identity", "Flatten"))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Element:
+    """An element of a flattened value that is computed at run time."""
+
+    value: Value
+    index: int
+
+
+def elements_of(values: Values, value: Value) -> list[Extent | Element]:
+    """Return each element of an integer tensor, as an extent if it is known."""
+    data, node = values.known.get(value.name), values.made.get(value.name)
+    if data is not None:
+        return list(to_extents(data))
+    if node is not None:
+        parts = [part for part in node.inputs if part is not None]
+        if node.op == "Concat" and value.type.rank == 1:
+            return [one for part in parts for one in elements_of(values, values.source(part))]
+        if node.op in _SAME_ELEMENTS and parts[0].type.dtype in _SIZES:
+            return elements_of(values, parts[0])
+    return [Element(value, at) for at in range(number(value.type.size))]
+
+
+def filled(values: Values, value: Value) -> int | None:
+    """Return the number that all elements of an integer tensor equal, or None if unknown."""
+    node = values.made.get(value.name)
+    if node is not None and node.op == "Expand" and node.inputs[0] is not None:
+        value = node.inputs[0]
+    data = values.known.get(values.source(value).name)
+    if data is None or has_dims(data) or not data.size or (data != data.flat[0]).any():
+        return None
+    return int(data.flat[0])
+
+
+def named_elements(builder: Builder, name: str) -> list[Extent | str]:
+    """Return the elements of an integer tensor: extents if they are known, and otherwise names of
+    i64 scalars."""
+    names: list[Extent | str] = []
+    for element in elements_of(builder.values, builder.values.names[name]):
+        if isinstance(element, Element):
+            whole = builder.add("Cast", builder.bind("", element.value), to="i64")
+            flat = builder.add("Reshape", whole, builder.constant(np.array([-1])))
+            place = builder.constant(np.array(element.index))
+            names.append(builder.add("Gather", flat, place, axis=0))
+        else:
+            names.append(element)
+    return names
+
+
+def scalars(builder: Builder, name: str) -> list[Any]:
+    """Return the elements of a tensor: numbers, dims and shares if they are known, and otherwise
+    names of scalars of its type."""
+    values = builder.values
+    value = values.names[name]
+    data, node = values.known.get(values.source(value).name), values.made.get(value.name)
+    if data is not None:
+        return list(data.reshape(-1).tolist())
+    if node is not None and value.type.rank < 2:
+        operands = [builder.bind("", part) for part in node.inputs if part is not None]
+        if node.op == "Concat":
+            return [one for part in operands for one in scalars(builder, part)]
+        if node.op in _SAME_ELEMENTS - {"Cast"}:
+            return scalars(builder, operands[0])
+        if node.op in _BY_ELEMENT:
+            parts = [scalars(builder, part) for part in operands]
+            count = max(map(len, parts))
+            rows = (part * count if len(part) == 1 else part for part in parts)
+            return [_scalar(builder, node, row) for row in zip(*rows, strict=True)]
+    flat = builder.add("Reshape", name, builder.constant(np.array([-1])))
+    places = map(np.array, range(number(value.type.size)))
+    return [builder.add("Gather", flat, builder.constant(at), axis=0) for at in places]
+
+
+def _scalar(builder: Builder, node: Node, operands: Sequence[Any]) -> Any:
+    """Return an element of an elementwise node's result, computed from elements of its operands."""
+    names = []
+    for operand, value in zip(operands, node.inputs, strict=True):
+        name = operand
+        if not isinstance(operand, str):
+            assert value is not None
+            dtype = value.type.dtype
+            name = builder.constant(as_array(operand, dtype), dtype)
+        names.append(name)
+    result = builder.add(node.op, *names, **dict(node.attrs))
+    data = builder.data(result)
+    return result if data is None else data.reshape(-1).tolist()[0]

@@ -1,0 +1,59 @@
+"""Nodes whose results are known before the model runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from farrier.frontends.builder.limits import MAX_FOLDED_BYTES
+from farrier.frontends.builder.symbolic import as_array, fold, has_dims
+from farrier.ir.dim import number
+from farrier.ir.graph import Attribute, Value
+from farrier.ir.types import DType, TensorType
+from farrier.ops import Kind, Operator
+from farrier.ops.statics import shape_bounds
+
+_STAY_QUANTIZED = frozenset(("DequantizeLinear", "UnpackBits"))
+
+
+def folded(
+    operator: Operator,
+    inputs: Sequence[Value | None],
+    data: Sequence[npt.NDArray[Any] | None],
+    kinds: Sequence[TensorType],
+    attrs: Mapping[str, Attribute],
+) -> Sequence[npt.NDArray[Any]] | None:
+    """Return the results of a node if they are known now, or None if it must stay a node.
+
+    Views and fills take no memory of their own, so they fold at any size. Quantized tensors stay
+    what they are: passes may multiply them as integers. Raises Undecided if a result depends on
+    which of its values a symbol has.
+    """
+    if all(kind.is_static and not kind.size for kind in kinds):
+        return [np.empty(kind.static_shape, kind.dtype.numpy) for kind in kinds]
+    x = inputs[0] if inputs else None
+    if operator.name == "Shape" and x is not None:
+        return [as_array(x.type.shape[shape_bounds(attrs, x.type.rank)], DType.I64)]
+    if operator.name == "Size" and x is not None:
+        return [as_array(x.type.size, DType.I64)]
+    if operator.name == "EyeLike" and x is not None and x.type.is_static:
+        data = [np.broadcast_to(np.zeros((), x.type.dtype.numpy), x.type.static_shape)]
+    elif any(
+        value is not None and array is None for value, array in zip(inputs, data, strict=True)
+    ):
+        return None
+    if not all(kind.is_static for kind in kinds):
+        return None
+    if operator.name in _STAY_QUANTIZED and kinds[0].rank:
+        return None
+    if any(map(has_dims, data)):
+        return fold(operator, data, attrs, kinds)
+    free = operator.kind is Kind.VIEW or operator.name in ("ConstantOfShape", "Expand")
+    small = sum(number(kind.nbytes) for kind in kinds) <= MAX_FOLDED_BYTES
+    if not free and (not small or operator.kind is Kind.CONTRACTION):
+        return None
+    with np.errstate(all="ignore"):
+        return operator.evaluate(data, attrs, tuple(kinds))

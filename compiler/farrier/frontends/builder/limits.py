@@ -1,0 +1,39 @@
+"""How large the models may be that a frontend builds."""
+
+from __future__ import annotations
+
+import math
+
+from farrier.errors import InvalidModelError
+from farrier.ir.dim import typical
+from farrier.ir.types import TensorType
+
+# One value, computed or constant, or as much as the model's own files have. What lies in a file of
+# its own is as large as that file.
+MAX_TENSOR_BYTES = 1 << 31
+MAX_CONSTANT_BYTES = 1 << 31  # all constants together that are made, and lie in no file
+MAX_FOLDED_BYTES = 1 << 20  # computed while importing; beyond that it is left to the passes
+MAX_RANK = 64  # numpy's own
+MAX_NODES = 200_000  # in all graphs, loops unrolled and functions inlined
+MAX_UNROLLED = 1024  # iterations of a loop whose shapes change
+
+
+class MisfitError(InvalidModelError):
+    """A node that its operands do not fit, or a tensor that is too large: an error where a run
+    comes to it."""
+
+
+def check_size(kind: TensorType, what: str, most: int = MAX_TENSOR_BYTES) -> None:
+    """Raises MisfitError for too many axes, more than `most` bytes, and for an extent below 0."""
+    if kind.rank > MAX_RANK:
+        raise MisfitError(f"{what} has {kind.rank} axes, and Farrier reads {MAX_RANK} at most")
+    extents = [typical(extent) for extent in kind.shape]
+    if min(extents, default=0) < 0:
+        raise MisfitError(f"{what} has the shape {kind.shape}")
+    # An extent beside one of 0 counts as well: numpy refuses what it could not address.
+    nbytes = math.prod(max(extent, 1) for extent in extents) * kind.dtype.nbytes
+    if nbytes > most:
+        raise MisfitError(
+            f"{what} of {kind.dtype} has the shape {kind.shape}, which takes {nbytes} bytes, more "
+            f"than {most / (1 << 30):.3g} GiB"
+        )

@@ -1,0 +1,68 @@
+"""Sequences whose length values decide, as tensors (`builder.names.Listed`).
+
+items of one shape               ->  one tensor, of which they are the slices of axis 0
+items of different lengths       ->  one tensor, in which they lie one behind the other, and
+                                     their lengths
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from farrier.frontends.builder.names import Entry, Listed
+from farrier.frontends.builder.symbolic import ints
+from farrier.ir.dim import Extent, symbols
+from farrier.ir.graph import Value
+from farrier.ir.types import DType, Shape, TensorType
+from farrier.ops import NotSupported
+
+if TYPE_CHECKING:
+    from farrier.frontends.builder.builder import Builder
+
+
+def listed(
+    items: Sequence[Entry], kinds: Sequence[TensorType], own: Collection[str], builder: Builder
+) -> Listed:
+    """Return the items as one tensor, to which items of some more types may be added, whose shapes
+    may have symbols of their `own` each."""
+    tensors = [item for item in items if isinstance(item, Value)]
+    every = [*(value.type for value in tensors), *kinds]
+    if len(tensors) < len(items) or not every:
+        raise NotSupported("a sequence, of no known length, of what are no tensors")
+    first = every[0]
+    if any((kind.dtype, kind.rank) != (first.dtype, first.rank) for kind in every):
+        raise NotSupported("a sequence, of no known length, of tensors of several types or ranks")
+    varying = [a for a in range(first.rank) if _varies([kind.shape[a] for kind in every], own)]
+    if len(varying) > 1:
+        raise NotSupported(
+            f"a sequence, of no known length, of tensors that differ along the axes {varying}"
+        )
+    names = [builder.bind("", value) for value in tensors]
+    if varying:
+        (axis,) = varying
+        whole = _joined(names, first.dtype, _with(first.shape, axis, 0), axis, builder)
+        lengths = builder.constant(ints([value.type.shape[axis] for value in tensors]))
+        return Listed(builder.values.names[whole], builder.values.names[lengths], axis)
+    front = builder.constant(ints([0]))
+    rows = [builder.add("Unsqueeze", name, front) for name in names]
+    whole = _joined(rows, first.dtype, (0, *first.shape), 0, builder)
+    return Listed(builder.values.names[whole])
+
+
+def _varies(extents: Sequence[Extent], own: Collection[str]) -> bool:
+    return len(set(extents)) > 1 or any(symbol.name in own for symbol in symbols(extents))
+
+
+def _with(shape: Shape, axis: int, extent: Extent) -> Shape:
+    return (*shape[:axis], extent, *shape[axis + 1 :])
+
+
+def _joined(names: Sequence[str], dtype: DType, empty: Shape, axis: int, builder: Builder) -> str:
+    """Return the tensors one behind the other, or one of the shape `empty` if there are none."""
+    if names:
+        return builder.add("Concat", *names, axis=axis)
+    zero = builder.constant(np.zeros((), dtype.numpy))
+    return builder.add("Expand", zero, builder.constant(ints(list(empty))))

@@ -1,0 +1,410 @@
+"""Loops: a node with a region, or where shapes need it, the nodes of their iterations.
+
+A loop with a known trip count is unrolled if it is small, or carries values that are not tensors of
+one shape. A sequence that grows in another loop becomes a tensor that grows (`listed.py`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from farrier.errors import UnresolvedShapeError
+from farrier.frontends.builder.blame import inputs_behind
+from farrier.frontends.builder.limits import MAX_UNROLLED
+from farrier.frontends.builder.listed import listed
+from farrier.frontends.builder.names import Entry, Listed, entry_of, form_of, tensors_of
+from farrier.frontends.builder.names import Sequence as Tensors
+from farrier.frontends.builder.regions import (
+    UNFIT,
+    Region,
+    append,
+    captures_of,
+    closed,
+    defined_in,
+    region,
+)
+from farrier.frontends.builder.symbolic import ints
+from farrier.ir import control
+from farrier.ir.dim import Dim, Extent, Undecided, symbols
+from farrier.ir.graph import Node, Value
+from farrier.ir.types import DType, TensorType
+from farrier.ops import Mismatch, NotStatic, NotSupported
+from farrier.ops.operator import to_extents
+
+if TYPE_CHECKING:
+    from farrier.frontends.builder.builder import Builder
+
+_SMALL = 64  # The most nodes of a loop that is unrolled by choice.
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Given:
+    """The arguments of one iteration of a loop: its number, a condition that holds (None if the
+    loop tests none), and the carried values followed by slices of the scanned ones."""
+
+    number: Entry
+    goes_on: Entry | None
+    items: tuple[Entry, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Iteration:
+    """The results of one iteration of a loop, by name: the values that it carries into the next,
+    those that are stacked along a new first axis, and a condition for going on ("": always)."""
+
+    carried: Sequence[str]
+    stacked: Sequence[str] = ()
+    again: str = ""
+
+
+_SCALAR = TensorType(DType.I64, ())
+
+
+def _undeclared() -> Sequence[TensorType]:
+    raise NotStatic("it never runs, and the types of what it stacks are unknown", ())
+
+
+@dataclasses.dataclass(frozen=True)
+class Loop:
+    """A loop of a model, `build` being what adds the nodes of one iteration.
+
+    An iteration returns a condition for going on if the loop `tests` one, then the carried values,
+    then those to stack. `number` is the type of the iteration's number. `declared` returns the
+    types of the stacked values for a loop that never runs. `trips` or `condition` is None if there
+    is none."""
+
+    builder: Builder
+    build: Callable[[Given], Sequence[Entry]]
+    trips: Value | None
+    condition: Value | None
+    carried: tuple[Entry, ...]
+    scanned: tuple[Value, ...] = ()
+    tests: bool = True
+    number: TensorType = _SCALAR
+    declared: Callable[[], Sequence[TensorType]] = _undeclared
+
+    def outputs(self) -> list[Entry]:
+        """Add the loop and return the carried values at its end, then the stacked ones."""
+        trips = self._known(self.trips)
+        starts = None if self.condition is None else self._known(self.condition)
+        if self.condition is not None and starts == 0:
+            trips = 0
+        reason, asked = "what it carries changes its type", None
+        loop = self._with_lists(trips)
+        if loop is not None:
+            try:
+                made = loop._as_node(trips)
+            except UNFIT as error:
+                if trips == 0:
+                    return self._never()
+                if not isinstance(error, UnresolvedShapeError):
+                    raise
+                reason, asked = error.message, error
+            else:
+                if made is not None:
+                    return made
+        waits = self.trips is not None or (self.condition is not None and not starts)
+        if isinstance(trips, Dim) or (trips is None and waits):
+            if asked is not None and _settles(self.builder, asked):
+                raise self._with_deciding(asked) from asked.__cause__
+            raise NotStatic(f"{reason}, and its trip count is known only at run time")
+        return self._unrolled(trips)
+
+    def _as_node(self, trips: Extent | None) -> list[Entry] | None:
+        types = [value.type for entry in self.carried for value in tensors_of(entry)]
+        return self._from_region(self._region(types), types, trips)
+
+    def _with_deciding(self, error: UnresolvedShapeError) -> UnresolvedShapeError:
+        """Return the error, whose way out is also to make known how often the loop runs."""
+        values = [value.name for value in (self.trips, self.condition) if value is not None]
+        deciding = (*error.deciding, *inputs_behind(self.builder, values))
+        return UnresolvedShapeError(
+            error.message, hint=error.hint, deciding=tuple(dict.fromkeys(deciding))
+        )
+
+    def _with_lists(self, trips: Extent | None) -> Loop | None:
+        """Return the loop with one tensor for each sequence to which the body adds items, or None
+        if it is unrolled instead, because its trips are known and the items are of one length."""
+        if all(isinstance(entry, Value) for entry in self.carried):
+            return self
+        try:
+            loop = self._listing()
+        except UNFIT:
+            if isinstance(trips, int):
+                return None
+            raise
+        except (Mismatch, NotSupported) as error:
+            if isinstance(trips, int):
+                return None
+            raise NotStatic(f"{error}, and its trip count is known only at run time") from error
+        lists = [entry for entry in loop.carried if isinstance(entry, Listed)]
+        if isinstance(trips, int) and all(one.lengths is None for one in lists):
+            return None
+        return loop
+
+    def _listing(self) -> Loop:
+        types = [value.type for entry in self.carried for value in tensors_of(entry)]
+        body = self._region(types)
+        own = defined_in(self.builder, body)
+        carried = []
+        for entry, after in zip(self.carried, body.outputs[self.tests :], strict=False):
+            if isinstance(entry, Tensors) and isinstance(after, Tensors):
+                kinds = [item.type for item in after.items if isinstance(item, Value)]
+                if len(after.items) != len(entry.items):
+                    entry = listed(entry.items, kinds, own, self.builder)
+            carried.append(entry)
+        return dataclasses.replace(self, carried=tuple(carried))
+
+    def _region(self, types: Sequence[TensorType]) -> Region:
+        """Return the body, the carried tensors being of these types."""
+        slices = [TensorType(v.type.dtype, v.type.shape[1:]) for v in self.scanned]
+
+        def build(inputs: Sequence[Value]) -> Sequence[Entry]:
+            rest = iter(inputs[1:])
+            carried = [entry_of(form_of(entry), rest) for entry in self.carried]
+            goes_on = self.builder.values.constant(np.array(True)) if self.tests else None
+            return self.build(Given(inputs[0], goes_on, (*carried, *rest)))
+
+        return region(self.builder, [self.number, *types, *slices], build)
+
+    def _from_region(
+        self, body: Region, types: Sequence[TensorType], trips: Extent | None
+    ) -> list[Entry] | None:
+        """Return the outputs of a node with the region, in which carried tensors are of these
+        types, or None if the loop must be unrolled, or better is."""
+        builder, forms = self.builder, [form_of(entry) for entry in self.carried]
+        outputs = list(body.outputs)
+        again = outputs.pop(0) if self.tests and outputs else None
+        stacked = outputs[len(forms) :]
+        is_typed = [form_of(entry) for entry in outputs[: len(forms)]] == forms
+        if not is_typed or not all(isinstance(entry, Value | None) for entry in (again, *stacked)):
+            return None
+        returned = [value for entry in outputs for value in tensors_of(entry)]
+        carried = [value for entry in self.carried for value in tensors_of(entry)]
+        count = len(carried)
+        known = True if again is None else self._known(again)
+        after = [value.type for value in returned[:count]]
+        grown = _grown([value.type for value in carried], types, after, builder)
+        size = _size(body.body.nodes)
+        if grown is None:
+            return None
+        if grown != list(types):
+            if isinstance(trips, int) and known and trips * size <= MAX_UNROLLED:
+                return None
+            return self._from_region(self._region(grown), grown, trips)
+        parts = returned[count:]
+        if trips == 0:
+            return [*self.carried, *(self._empty(part.type) for part in parts)]
+        small = isinstance(trips, int) and trips * size <= _SMALL
+        if known == 0 or (known and small):
+            return None
+        self._check_stacks(body, types, carried, parts)
+        always = known and (self.condition is None or self._known(self.condition))
+        ran, trips_value = self._ran(trips, bool(always)) if parts else (trips, self.trips)
+        extent = str(ran) if parts and trips_value is self.trips and ran != trips else ""
+        first = None if known or again is None else tensors_of(again)[0]
+        made = self._made(body, types, first, returned, trips_value, ran, extent)
+        append(control.make_loop(made, builder.at_hand.origin), builder)
+        results = iter(made.results)
+        return [*(entry_of(form, results) for form in forms), *made.stacks]
+
+    def _check_stacks(
+        self,
+        body: Region,
+        types: Sequence[TensorType],
+        carried: Sequence[Value],
+        parts: Sequence[Value],
+    ) -> None:
+        """Raises NotStatic if a stacked value differs in shape from one iteration to another."""
+        own = defined_in(self.builder, body) | _symbols_of(types)
+        own -= _symbols_of([value.type for value in carried])
+        for part in parts:
+            if not own.isdisjoint(_symbols_of([part.type])):
+                raise NotStatic(f"it stacks {part.type.shape}, which differs in each iteration", ())
+
+    def _made(
+        self,
+        of: Region,
+        types: Sequence[TensorType],
+        again: Value | None,
+        returned: Sequence[Value],
+        trips: Value | None,
+        ran: Extent | None,
+        extent: str,
+    ) -> control.Loop:
+        """Return the node's parts; `returned` are the carried values, then those that are stacked
+        `ran` times."""
+        builder = self.builder
+        carried = [value for entry in self.carried for value in tensors_of(entry)]
+        count, both = len(carried), len(carried) + len(self.scanned)
+        captured = captures_of([of], builder)
+        first = [] if again is None else [again]
+        body = closed(builder, of, "body", captured, [*first, *returned])
+        inside, parts = body.inputs[1:], returned[count:]
+        return control.Loop(
+            trips=None if trips is None else builder.computed(trips),
+            condition=None if self._known(self.condition) else self.condition,
+            carried=tuple(map(builder.computed, carried)),
+            scanned=self.scanned,
+            captured=captured,
+            results=_results([value.type for value in carried], types, builder),
+            stacks=tuple(
+                builder.values.define(TensorType(part.type.dtype, (ran, *part.type.shape)))
+                for part in parts
+                if ran is not None
+            ),
+            body=body,
+            iteration=body.inputs[0],
+            current=inside[:count],
+            slices=inside[count:both],
+            seen=inside[both:],
+            again=again,
+            next=tuple(returned[:count]),
+            parts=tuple(parts),
+            extent=extent,
+        )
+
+    def _never(self) -> list[Entry]:
+        """Return the outputs of a loop that runs no iteration, and whose body cannot be typed."""
+        return [*self.carried, *map(self._empty, self.declared())]
+
+    def _ran(self, trips: Extent | None, always: bool) -> tuple[Extent | None, Value | None]:
+        """Return how many iterations a loop runs that stacks, and the value that says how many it
+        may; `always` says that no condition ends it."""
+        if not always:
+            return self.builder.counted(trips), self.trips
+        if trips is not None:
+            return trips, self.trips
+        if self.trips is None:
+            raise NotStatic("it never ends", ())
+        # As often as the value says: that is an extent.
+        builder = self.builder
+        name = builder.add("Max", builder.bind("", self.trips), builder.constant(ints(0)))
+        trips_value = builder.values.names[builder.constant(builder.sizes(name))]
+        (ran,) = to_extents(builder.sizes(name))
+        return ran, trips_value
+
+    def _unrolled(self, trips: int | None) -> list[Entry]:
+        """Build the body as often as it runs."""
+        builder, carried = self.builder, list(self.carried)
+        rows: list[list[str]] = []
+        goes: Extent | None = 1
+        number = 0
+        while goes and (trips is None or number < trips):
+            if number == MAX_UNROLLED:
+                raise NotStatic(f"it has no fixed shapes, and runs more than {number} times")
+            given = self._given(number, carried)
+            outputs = builder.inlined(functools.partial(self.build, given))
+            if self.tests:
+                goes = self._known(outputs.pop(0))
+                if goes is None:
+                    raise NotStatic("it has no fixed shapes, and when it ends is unknown")
+            carried, parts = outputs[: len(carried)], outputs[len(carried) :]
+            rows.append([builder.bind("", part) for part in parts])
+            number += 1
+        if not rows:
+            raise NotStatic("it never runs, and the types that it would return are unknown")
+        stacks = [stacked(parts, builder) for parts in zip(*rows, strict=True)]
+        return [*carried, *map(builder.entry, stacks)]
+
+    def _given(self, number: int, carried: Sequence[Entry]) -> Given:
+        """Return what the iteration of a number takes."""
+        builder = self.builder
+        index = builder.constant(np.full(self.number.static_shape, number, np.int64))
+        goes_on = builder.entry(builder.constant(np.array(True))) if self.tests else None
+        parts = [
+            builder.entry(builder.add("Gather", builder.bind("", whole), index, axis=0))
+            for whole in self.scanned
+        ]
+        return Given(builder.entry(index), goes_on, (*carried, *parts))
+
+    def _known(self, entry: Entry | None) -> Extent | None:
+        """Return a scalar if it is known."""
+        data = self.builder.values.known.get(entry.name) if isinstance(entry, Value) else None
+        if data is None:
+            return None
+        (scalar,) = data.reshape(-1)
+        return scalar if isinstance(scalar, Dim) else int(scalar)
+
+    def _empty(self, part: TensorType) -> Entry:
+        shape = (0, *part.static_shape)
+        return self.builder.entry(self.builder.constant(np.empty(shape, part.dtype.numpy)))
+
+
+def _settles(builder: Builder, error: UnresolvedShapeError) -> bool:
+    """Return whether the error is a question about the model's dims, which begins the import
+    again."""
+    asked = error.__cause__
+    return isinstance(asked, Undecided) and builder.signature.settles(
+        asked.question, builder.data_sizes.defined
+    )
+
+
+def _symbols_of(types: Iterable[TensorType]) -> set[str]:
+    return {symbol.name for kind in types for symbol in symbols(kind.shape)}
+
+
+def _size(nodes: Sequence[Node]) -> int:
+    """The number of nodes, with those of the regions in them."""
+    return sum(1 + sum(_size(region.nodes) for region in node.regions) for node in nodes)
+
+
+def _grown(
+    initial: Sequence[TensorType],
+    current: Sequence[TensorType],
+    after: Sequence[TensorType],
+    builder: Builder,
+) -> list[TensorType] | None:
+    """Return types of the carried values that hold in every iteration, or None if there are none.
+    An extent that changes is a symbol, the same for extents that are equal before and after."""
+    extents: dict[tuple[Extent, Extent, Extent], Extent] = {}
+    types = []
+    for first, now, then in zip(initial, current, after, strict=True):
+        if first.dtype is not then.dtype or first.rank != then.rank:
+            return None
+        shape = []
+        for key in zip(first.shape, now.shape, then.shape, strict=True):
+            start, present, end = key
+            if present != start:
+                # It is a symbol by now, the same for all extents that were equal until now.
+                is_shared = any(other[:2] == key[:2] for other in extents)
+                extents.setdefault(key, builder.counted(None) if is_shared else present)
+            elif end != present and key not in extents:
+                extents[key] = builder.counted(None)
+            shape.append(extents.get(key, present))
+        types.append(TensorType(first.dtype, tuple(shape)))
+    return types
+
+
+def _results(
+    initial: Sequence[TensorType], current: Sequence[TensorType], builder: Builder
+) -> tuple[Value, ...]:
+    """Return the results for the carried values: extents that change are symbols of their own."""
+    extents: dict[Extent, Extent] = {}
+    results = []
+    for first, now in zip(initial, current, strict=True):
+        shape = list(first.shape)
+        for axis, (start, present) in enumerate(zip(first.shape, now.shape, strict=True)):
+            if present != start:
+                (symbol,) = symbols((present,))
+                if present not in extents:
+                    extents[present] = builder.counted(symbol.high)
+                shape[axis] = extents[present]
+        results.append(builder.values.define(TensorType(first.dtype, tuple(shape))))
+    return tuple(results)
+
+
+def scalar(builder: Builder, name: str) -> Value | None:
+    """Return the tensor of that name, None for ""."""
+    return builder.values.names[name] if name else None
+
+
+def stacked(names: Sequence[str], builder: Builder) -> str:
+    """Return tensors of one shape along a new first axis."""
+    axis = builder.constant(ints([0]))
+    return builder.add("Concat", *(builder.add("Unsqueeze", n, axis) for n in names), axis=0)

@@ -1,0 +1,165 @@
+"""A node in Farrier's form: typed, folded where it can be, and appended otherwise."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from farrier.frontends.builder.emptiness import shortfall
+from farrier.frontends.builder.folding import folded
+from farrier.frontends.builder.limits import check_size
+from farrier.frontends.builder.node import RawNode
+from farrier.frontends.builder.stretching import stretch
+from farrier.frontends.builder.symbolic import ints
+from farrier.ir.dim import Extent, Question, Undecided, as_extent, minimum, symbols
+from farrier.ir.graph import Attribute, Node, Value
+from farrier.ir.types import DType, TensorType
+from farrier.ops import Kind, Mismatch, NotSupported, Operator, lookup
+
+if TYPE_CHECKING:
+    from farrier.frontends.builder.builder import Builder
+
+_COUNTING = (DType.I64, DType.I32, DType.BOOL)
+_IDLE = frozenset(("Cast", "Expand", "Reshape"))  # They copy a value if types are equal.
+_FEW = 64  # The most elements of constants that are compared.
+
+
+def emit(builder: Builder, node: RawNode) -> None:
+    """Type a node and define its outputs: as constants if they are known now. An output without
+    elements is known before it is computed."""
+    operator, values = lookup(node.op), builder.values
+    if node.op == "Identity":
+        values.names[node.outputs[0]] = values.names.entry(node.inputs[0])
+        return
+    if operator.kind is Kind.ELEMENTWISE and len(node.inputs) > 1:
+        stretch(node, builder)
+    inputs = [values.names[name] if name else None for name in node.inputs]
+    while inputs and inputs[-1] is None:
+        inputs.pop()
+    data = [values.known.get(value.name) if value else None for value in inputs]
+    kinds, attrs = _inferred(builder, node, operator, inputs)
+    try:
+        results = folded(operator, inputs, data, kinds, attrs)
+    except Undecided as asked:
+        if not _is_tested_at_run_time(builder, node, asked.question):
+            raise
+        results = None
+    if results is not None:
+        for name, result, kind in zip(node.outputs, results, kinds, strict=False):
+            values.constant(result, kind.dtype, name or values.fresh())
+        return
+    _append(builder, node, operator, inputs, kinds, attrs)
+
+
+def _inferred(
+    builder: Builder, node: RawNode, operator: Operator, inputs: Sequence[Value | None]
+) -> tuple[tuple[TensorType, ...], Mapping[str, Attribute]]:
+    """Return the types of the outputs, checked, and all attributes."""
+    types = [value.type if value else None for value in inputs]
+    arrays = (builder.values.known.get(value.name) if value else None for value in inputs)
+    constants = {place: array for place, array in enumerate(arrays) if array is not None}
+    attrs: Mapping[str, Attribute] = node.attrs
+    if operator.explicit is not None:
+        attrs = operator.explicit(types, attrs)
+    if operator.counts:
+        attrs = {**attrs, "extent": builder.data_sizes.symbol()}
+    kinds = operator.infer(types, constants, attrs)
+    if operator.counts:
+        counted = (s for kind in kinds for s in symbols(kind.shape))
+        symbol = next((s for s in counted if s.name == attrs["extent"]), None)
+        builder.data_sizes.note(0 if symbol is None else as_extent(symbol))
+    _check_outputs(builder, node, kinds)
+    for extent, enough in shortfall(node.op, types, kinds, attrs):
+        _check_elements(builder, extent, enough)
+    return tuple(kinds), attrs
+
+
+def _append(
+    builder: Builder,
+    node: RawNode,
+    operator: Operator,
+    inputs: list[Value | None],
+    kinds: Sequence[TensorType],
+    attrs: Mapping[str, Attribute],
+) -> None:
+    """Append the node, or bind its outputs to those of a node that computes the same sizes."""
+    values = builder.values
+    pairs = tuple(sorted(attrs.items()))
+    # The symbol of an operator that counts is new each time.
+    same = tuple(pair for pair in pairs if not (operator.counts and pair[0] == "extent"))
+    key = (node.op, tuple(_identity(builder, value) for value in inputs), same)
+    for position, value in enumerate(inputs):
+        if value is not None:
+            is_static = position in operator.static
+            inputs[position] = _constant(builder, value) if is_static else builder.computed(value)
+    names = itertools.chain(node.outputs, itertools.repeat(""))
+    twin = values.body.computed.get(key)
+    are_sizes = all(kind.dtype in _COUNTING and kind.rank < 2 for kind in kinds)
+    if twin is not None and (are_sizes or operator.counts):
+        # Sizes that are computed alike are equal.
+        for name, value in zip(names, twin.outputs, strict=False):
+            builder.bind(name, value)
+        return
+    outputs = tuple(values.define(kind, name) for name, kind in zip(names, kinds, strict=False))
+    values.append(Node(node.op, tuple(inputs), outputs, pairs, (), node.origin))
+    if node.op in _IDLE and inputs[0] is not None and kinds[0] == inputs[0].type:
+        values.alike[outputs[0].name] = values.alike.get(inputs[0].name, inputs[0])
+    elif twin is None:
+        values.body.computed[key] = values.body.nodes[-1]
+    else:
+        firsts = zip(outputs, twin.outputs, strict=False)
+        values.alike |= {value.name: first for value, first in firsts}
+    for name, value in zip(node.outputs, outputs, strict=False):
+        if name:
+            builder.bind(name, value)
+
+
+def _is_tested_at_run_time(builder: Builder, node: RawNode, question: Question) -> bool:
+    """Return whether a question is about sizes that values decide, and its answer selects a
+    branch: both branches are compiled instead of the one for the typical sizes."""
+    asked, defined = symbols((question.extent,)), builder.data_sizes.defined
+    return node.outputs[0] in builder.conditions and all(s.name in defined for s in asked)
+
+
+def _check_outputs(builder: Builder, node: RawNode, kinds: Sequence[TensorType]) -> None:
+    surplus = [name for name in node.outputs[len(kinds) :] if name and builder.is_read(name)]
+    if surplus:
+        raise NotSupported(f"the further output {surplus[0]!r}")
+    for kind in kinds:
+        check_size(kind, f"an output of {node.where}", builder.most_bytes)
+
+
+def _check_elements(builder: Builder, extent: Extent, enough: Extent) -> None:
+    """Check that there is an element of an axis from which one is taken. Raises Undecided
+    where fewer sizes of one dim answer that; otherwise `enough` is checked when the model
+    runs."""
+    if enough == 0:
+        raise Mismatch("an element is taken from an axis of 0")
+    if enough == minimum(extent, 1) and len(set(symbols((extent,)))) == 1:
+        try:
+            if extent > 0:
+                return
+        except Undecided as asked:
+            if builder.signature.settles(asked.question):
+                raise
+    builder.require(builder.unknown(builder.constant(ints([enough]))), [1])
+
+
+def _identity(builder: Builder, value: Value | None) -> Hashable:
+    """Return what two values share that are certainly equal."""
+    if value is None:
+        return None
+    values = builder.values
+    data = values.known.get(value.name)
+    if data is None or data.size > _FEW or value.name in values.bound:
+        return values.alike.get(value.name, value)
+    return (value.type, tuple(data.reshape(-1).tolist()))
+
+
+def _constant(builder: Builder, value: Value) -> Value:
+    """Return the value, or the constant that it equals if it is computed although it is known."""
+    values = builder.values
+    if value.name not in values.bound:
+        return value
+    return values.names[builder.constant(values.known[value.name])]

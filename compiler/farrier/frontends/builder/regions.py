@@ -1,0 +1,184 @@
+"""Graphs in a graph: bodies of loops, and branches for the sizes at which they can be built."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+from farrier.errors import UnresolvedShapeError, UnsupportedOperatorError
+from farrier.frontends.builder.data_dims import Defined
+from farrier.frontends.builder.limits import MisfitError
+from farrier.frontends.builder.local_sizes import SIZES, ImpliedSizes, LocalSizes, sizes_alone
+from farrier.frontends.builder.names import Body, Entry, with_tensors
+from farrier.frontends.builder.preconditions import settled
+from farrier.frontends.builder.signature import Signature
+from farrier.frontends.builder.symbolic import ints
+from farrier.ir.dim import Atom, Extent, Symbol, Undecided, substitute, symbols
+from farrier.ir.graph import Graph, Node, Value
+from farrier.ir.liveness import defined
+from farrier.ir.types import Shape, TensorType
+from farrier.ops.control import check_control
+from farrier.ops.operator import to_extents
+
+if TYPE_CHECKING:
+    from farrier.frontends.builder.builder import Builder
+
+# The errors of a part of a model that need not be errors of the whole.
+UNFIT = (MisfitError, UnresolvedShapeError, UnsupportedOperatorError)
+# Adds the nodes of a region to the builder, and returns the outputs.
+Build: TypeAlias = Callable[[], Sequence[Entry]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Region:
+    """A nested graph as it was built, before it is part of a node."""
+
+    body: Body
+    inputs: tuple[Value, ...]
+    outputs: tuple[Entry, ...]
+
+    def in_shape(self, shape: Shape) -> Shape:
+        """Return a shape of the graph around it in the sizes with which a run enters the region."""
+        return tuple(substitute(extent, self.body.sizes) for extent in shape)
+
+
+def region(
+    builder: Builder,
+    inputs: Sequence[TensorType],
+    build: Callable[[Sequence[Value]], Sequence[Entry]],
+) -> Region:
+    """Build a nested graph by itself. `build` takes its inputs, which have these types but for what
+    operators leave of their sizes."""
+    values = builder.values
+    with values.names.nested(Body(values.body)) as body, builder.returning():
+        own = tuple(values.define(kind) for kind in inputs)
+        outputs = build([builder.data_sizes.held_tensor(value) for value in own])
+        return Region(body, own, tuple(map(_all_computed(builder), outputs)))
+
+
+def branch(builder: Builder, build: Build) -> Region:
+    """Build a nested graph without inputs, for the sizes at which its questions have the typical
+    answer: other sizes end the run that enters it."""
+    before = sizes_alone(builder.signature, builder.data_sizes.defined)
+    begin = functools.partial(_Branch, builder, build, before, builder.data_sizes.places)
+    return settled(before, begin, is_branch=True)
+
+
+def closed(
+    builder: Builder, region: Region, name: str, captured: Sequence[Value], outputs: Sequence[Value]
+) -> Graph:
+    """Return the region as a closed graph with these outputs, which takes `captured` last."""
+    known = {outside.name: inside for outside, inside in region.body.captured.values()}
+    seen = [known.get(v.name) or builder.values.define(v.type) for v in captured]
+    return builder.values.closed(region.body, name, (*region.inputs, *seen), outputs)
+
+
+def defined_in(builder: Builder, region: Region) -> frozenset[str]:
+    """Return the names of the symbols that nodes of the region define."""
+    nodes, known = region.body.nodes, builder.values.known
+    return frozenset(name for node in nodes for name in defined(node, known.get))
+
+
+def captures_of(regions: Sequence[Region], builder: Builder) -> tuple[Value, ...]:
+    """Return what regions use of the graph around them, without constants: those are their own."""
+    captured = {
+        outside.name: outside
+        for region in regions
+        for outside, inside in region.body.captured.values()
+        if inside.name not in builder.values.known
+    }
+    return tuple(captured.values())
+
+
+def append(node: Node, builder: Builder) -> None:
+    """Append a node with regions. Raises Mismatch if the node and its regions are typed apart."""
+    check_control(node)
+    builder.values.append(node)
+
+
+class _Branch:
+    """One attempt at a branch, with certain sizes (`preconditions.Importing`)."""
+
+    def __init__(
+        self,
+        builder: Builder,
+        build: Build,
+        before: Signature,
+        started: Mapping[str, int],
+        signature: Signature,
+    ) -> None:
+        self._builder, self._build = builder, build
+        self._sizes = LocalSizes(before, signature)
+        self._started = started
+        self._around = frozenset(symbol.name for symbol in symbols(before.types[SIZES].shape))
+        self.where = ""
+
+    def run(self) -> Region:
+        try:
+            self._builder.data_sizes.restart(self._started)
+            return _branch_at(self._builder, self._build, self._sizes)
+        finally:
+            self.where = self._builder.where
+
+    @property
+    def defined(self) -> Mapping[str, Defined]:
+        """The sizes of the branch alone: what is defined around it is a dim of the branch."""
+        defined = self._builder.data_sizes.defined
+        return {name: one for name, one in defined.items() if name not in self._around}
+
+
+def _branch_at(builder: Builder, build: Build, sizes: LocalSizes) -> Region:
+    """Build the branch for the sizes that are left. Raises ImpliedSizes where other typical sizes
+    than those at hand are better for all of the model."""
+    implied, whole = sizes.implied(), builder.whole
+    mine = {one.name for one in whole.dims} - whole.pinned - whole.implied
+    if implied and implied.keys() <= mine:
+        raise ImpliedSizes(implied)
+    around = builder.signature
+    if not sizes.is_narrower:
+        builder.signature = sizes.with_data(around)
+        try:
+            return region(builder, [], lambda _: build())
+        finally:
+            builder.signature = around
+    values = builder.values
+    with values.names.nested(Body(values.body)) as body, builder.returning():
+        own = _own_sizes(builder, sizes)
+        body.sizes = sizes.given(own)
+        builder.signature = sizes.within(own)
+        try:
+            outputs = [_resized(builder, entry, sizes.around(own)) for entry in build()]
+        except UnresolvedShapeError as error:
+            if isinstance(error.__cause__, Undecided):
+                asked = sizes.asked(error.__cause__.question, own)
+                if asked is not None:
+                    raise error from asked
+            raise
+        finally:
+            builder.signature = around
+        return Region(body, (), tuple(map(_all_computed(builder), outputs)))
+
+
+def _own_sizes(builder: Builder, sizes: LocalSizes) -> dict[Symbol, Extent]:
+    """Return the symbols of a branch, which is entered with sizes that it is for, or not at all."""
+    own: dict[Symbol, Extent] = {}
+    with builder.data_sizes.because(sizes.reason):
+        for one in sorted(sizes.locals, key=lambda one: not isinstance(one.most, int)):
+            name = builder.unknown(builder.constant(ints([one.value])))
+            most = substitute(one.most, sizes.narrowed(own))
+            (own[one.narrowed],) = to_extents(builder.sizes(name, (most,), one.usual))
+        for outside, inside in sizes.checks(own):
+            builder.require(builder.unknown(builder.constant(ints([outside]))), [inside])
+    return own
+
+
+def _resized(builder: Builder, entry: Entry, sizes: Mapping[Atom, Extent]) -> Entry:
+    """Return what a branch returns, in the sizes of the graph around it."""
+    values, body = builder.values, builder.values.body
+    return with_tensors(entry, lambda value: values.view(builder.computed(value), sizes, body))
+
+
+def _all_computed(builder: Builder) -> Callable[[Entry], Entry]:
+    return lambda entry: with_tensors(entry, builder.computed)

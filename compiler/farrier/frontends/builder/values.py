@@ -1,0 +1,161 @@
+"""The values of a graph under construction: constants, what computes the others, captures."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy.typing as npt
+
+from farrier.errors import InvalidModelError
+from farrier.files.mapped import pages_of
+from farrier.frontends.builder.limits import MAX_CONSTANT_BYTES, MAX_NODES
+from farrier.frontends.builder.names import Body, Names, Strings
+from farrier.frontends.builder.symbolic import as_array, has_dims, ints
+from farrier.ir.dim import Atom, Extent, substitute
+from farrier.ir.graph import Constant, Graph, Node, Value
+from farrier.ir.liveness import Liveness
+from farrier.ir.sizes import array_with_extents
+from farrier.ir.strings import codes_of
+from farrier.ir.types import DType, Shape, TensorType
+from farrier.ops import NotSupported
+
+
+class Values:
+    """The values and nodes of a model, in all of its regions.
+
+    `known` has the elements of constants, and of values that are computed at run time but also
+    known as sizes (`bound`), by the value's name. `made` has the nodes that compute values, and
+    `alike` what was computed alike before, by the value's name. `origin` is that of nodes that are
+    appended by the way."""
+
+    def __init__(self) -> None:
+        self.names = Names(self._hand_in)
+        self.known: dict[str, npt.NDArray[Any]] = {}
+        self.made: dict[str, Node] = {}
+        self.alike: dict[str, Value] = {}
+        self.bound: set[str] = set()
+        self.origin = ""
+        self._counter = itertools.count()
+        self._constant_bytes = 0
+        self._node_count = 0
+
+    @property
+    def body(self) -> Body:
+        """The graph or region to which nodes are appended."""
+        return self.names.body
+
+    def fresh(self) -> str:
+        """Return a name that no model has, because it is not text."""
+        return f"\0{next(self._counter)}"
+
+    def define(self, kind: TensorType, name: str = "") -> Value:
+        """Return a new value, which `name` denotes from now on unless it is ""."""
+        value = Value(f"v{next(self._counter)}", kind)
+        if name:
+            self.names[name] = value
+        return value
+
+    def constant(self, data: npt.NDArray[Any], dtype: DType | None = None, name: str = "") -> Value:
+        """Return a new constant, which `name` denotes unless it is "". `dtype` is that of the value
+        where `data` holds dims; strings become their code points. Raises InvalidModelError if all
+        constants together take too much memory."""
+        is_strings = data.dtype.kind == "U"
+        if is_strings:
+            data = codes_of(data)
+        if pages_of(data) is None:  # Files take memory only while they are read.
+            self._constant_bytes += data.nbytes
+        if self._constant_bytes > MAX_CONSTANT_BYTES:
+            raise InvalidModelError(
+                f"the constants that are made take more than {MAX_CONSTANT_BYTES >> 30} GiB, "
+                f"reached at {name!r} of shape {data.shape}"
+            )
+        data = data.view()
+        data.flags.writeable = False
+        if dtype is None:
+            dtype = DType.I64 if has_dims(data) else DType.from_numpy(data.dtype)
+        value = self.define(TensorType(dtype, data.shape), name)
+        self.known[value.name] = data
+        self.body.constants[value.name] = value
+        if is_strings and name:
+            self.names[name] = Strings(value)
+        return value
+
+    def append(self, node: Node) -> None:
+        """Append a node whose values are defined. Raises NotSupported for one too many."""
+        self._node_count += 1
+        if self._node_count > MAX_NODES:
+            raise NotSupported(f"a model that unrolls to more than {MAX_NODES} nodes")
+        self.body.nodes.append(node)
+        self.made |= {value.name: node for value in node.outputs}
+
+    def note(self, value: Value, extents: Sequence[Extent]) -> None:
+        """Note the elements of a value that is computed at run time nevertheless."""
+        array = as_array(list(extents), value.type.dtype)
+        self.known[value.name] = array.reshape(value.type.static_shape)
+        self.bound.add(value.name)
+
+    def source(self, value: Value) -> Value:
+        """Return the constant that depends on sizes for what computes it, and another value as it
+        is."""
+        node = self.made.get(value.name)
+        if node is not None and node.op == "Extents" and node.inputs[0] is not None:
+            return node.inputs[0]
+        return value
+
+    def view(self, value: Value, sizes: Mapping[Atom, Extent], body: Body) -> Value:
+        """Return a value in other symbols of the same sizes."""
+        shape = tuple(substitute(extent, sizes) for extent in value.type.shape)
+        return self.shaped(value, shape, body)
+
+    def shaped(self, value: Value, shape: Shape, body: Body) -> Value:
+        """Return a value in another shape of the same sizes, or itself if that is its own."""
+        if shape == value.type.shape:
+            return value
+        key = ("View", value, shape)
+        if key in body.computed:
+            return body.computed[key].outputs[0]
+        target = self.define(TensorType(DType.I64, (len(shape),)))
+        self.known[target.name] = ints(list(shape))
+        body.constants[target.name] = target
+        out = self.define(dataclasses.replace(value.type, shape=shape))
+        node = Node("View", (value, target), (out,), (), (), self.origin)
+        body.nodes.append(node)
+        body.computed[key] = node
+        return out
+
+    def closed(
+        self, body: Body, name: str, inputs: Sequence[Value], outputs: Sequence[Value]
+    ) -> Graph:
+        """Return the graph without nodes and constants that no output depends on."""
+        live = Liveness(outputs, self.known.get)
+        kept: list[Node] = []
+        for node in reversed(body.nodes):
+            if live.needs(node):
+                kept.append(node)
+                live.add(node)
+        constants = tuple(
+            Constant(value, self.known[value.name])
+            for value in body.constants.values()
+            if value.name in live.values
+        )
+        return Graph(name, tuple(inputs), constants, tuple(reversed(kept)), tuple(outputs))
+
+    def _hand_in(self, value: Value, body: Body) -> Value:
+        """Return what stands in a region for a value of the body around it. A constant is the
+        region's as well."""
+        if value.name not in body.captured:
+            inside = self.define(value.type)
+            data = self.known.get(value.name)
+            if data is not None:
+                change = functools.partial(substitute, values=body.sizes)
+                if has_dims(data) and body.sizes:
+                    data = array_with_extents(data, value.type.dtype, change)
+                self.known[inside.name] = data
+                body.constants[inside.name] = inside
+            body.captured[value.name] = (value, inside)
+            body.viewed[value.name] = self.view(inside, body.sizes, body)
+        return body.viewed[value.name]
