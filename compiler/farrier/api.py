@@ -9,7 +9,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from farrier.errors import InvalidModelError, SizeWarning, VerificationWarning, not_installed
+from farrier.errors import (
+    InvalidModelError,
+    SizeWarning,
+    UsageError,
+    VerificationWarning,
+    not_installed,
+)
 from farrier.options import MAX_LAYER_ERROR, TYPICAL_ALONE, CompileOptions
 from farrier.options.shapes import GivenShape, Hot
 from farrier.runtime.artifact import Artifact
@@ -19,12 +25,13 @@ if TYPE_CHECKING:
 
     import onnx
 
+    from farrier.frontends.builder import Source
     from farrier.model.file import Model
     from farrier.progress import Event, Listener
 
 
 def compile(
-    model: str | os.PathLike[str] | bytes | onnx.ModelProto | Model,
+    model: str | os.PathLike[str] | bytes | onnx.ModelProto | Model | Source,
     target: str = "host",
     shapes: Mapping[str, GivenShape] | None = None,
     hot: Sequence[Hot] = TYPICAL_ALONE,
@@ -42,7 +49,8 @@ def compile(
     folder: str | os.PathLike[str] | None = None,
     background: bool = False,
 ) -> Artifact:
-    """Compile an ONNX model (a path, its bytes, or a ModelProto) for this machine.
+    """Compile an ONNX model (a path, its bytes, or a ModelProto) for this machine, or a model that
+    another frontend describes (`farrier.frontends.builder.Source`).
 
     Weights that the model keeps in files of their own lie in the folder of its path; of bytes and
     of a ModelProto, `folder` says where.
@@ -93,7 +101,13 @@ def compile(
     heard = listener or _warn
     if background:
         from farrier.background import begin
+        from farrier.frontends.builder import Source
 
+        if isinstance(given, Source):
+            raise UsageError(
+                "background tuning needs an ONNX model: another process imports it again",
+                hint="compile it with trials or budget_s, which tune before the call returns",
+            )
         return begin(given, options, heard)
     return pipeline.compile_model(given, options, listener=heard)
 
@@ -108,12 +122,13 @@ def _warn(event: Event) -> None:
 
 
 def _given(
-    model: str | os.PathLike[str] | bytes | onnx.ModelProto | Model, folder: Path | None
-) -> Model:
-    """What the caller hands in, as a model. Raises UsageError, InvalidModelError."""
+    model: str | os.PathLike[str] | bytes | onnx.ModelProto | Model | Source, folder: Path | None
+) -> Model | Source:
+    """Return the model that the caller hands in. Raises UsageError, InvalidModelError."""
+    from farrier.frontends.builder import Source
     from farrier.model.file import Model
 
-    if isinstance(model, Model):
+    if isinstance(model, Model | Source):
         return model
     if isinstance(model, str | os.PathLike):
         return Model.of_path(model)

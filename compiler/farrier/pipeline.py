@@ -1,4 +1,5 @@
-"""The way of a model: ONNX bytes → Artifact. Each named step is a block, in the order of the text:
+"""The way of a model: ONNX bytes, or another frontend's source → Artifact. Each named step is a
+block, in the order of the text:
 
 import → prepare → optimize → partition → space → schedule → compare → lower → codegen → reference
 → link → verify
@@ -18,8 +19,7 @@ from typing import Any
 
 from farrier.cost_model import CostModel, pretrained
 from farrier.errors import ArtifactError, UnresolvedShapeError, UnverifiableError, UsageError
-from farrier.frontends.builder import ImportedModel, placed, with_states
-from farrier.importer import import_model
+from farrier.frontends.builder import ImportedModel, Source, placed, with_states
 from farrier.ir.collection import no_collection
 from farrier.ir.control import failures
 from farrier.ir.dim import Undecided
@@ -56,6 +56,7 @@ from farrier.model_tuning.tune_model import known_variant, tune_model
 from farrier.model_tuning.variant import Variant
 from farrier.options import CompileOptions
 from farrier.options.precision import Precision, parse_precision
+from farrier.options.shapes import GivenShape, Hot
 from farrier.partition import Task, extract_tasks
 from farrier.passes import Settings, finish, prepare
 from farrier.passes.float_form import float_form, has_pairs
@@ -95,7 +96,7 @@ _NOWHERE = Dump()
 
 
 def compile_model(
-    model: Model | bytes,
+    model: Model | Source | bytes,
     options: CompileOptions,
     *,
     name: str = "",
@@ -110,7 +111,9 @@ def compile_model(
     base: CostModel | None = None,
     reference_s: float | None = None,
 ) -> Artifact:
-    """Compile one ONNX model, called `name` where it has a better one than its own.
+    """Compile one model, called `name` where it has a better one than its own. It is verified by
+    ONNX Runtime and the operators in float64 if it is an ONNX model, and by these alone if another
+    frontend describes it.
 
     `runner` measures on the device that the target names (None: in a child process here); `records`
     are read for schedules that are known and extended with what is measured. Once it is verified,
@@ -127,7 +130,7 @@ def compile_model(
     with (
         collection,
         _compilation(
-            model_of(model),
+            model if isinstance(model, Source) else model_of(model),
             options,
             name=name,
             runner=runner,
@@ -199,7 +202,7 @@ def settled(options: CompileOptions) -> CompileOptions:
 
 @contextlib.contextmanager
 def _compilation(
-    model: Model,
+    model: Model | Source,
     options: CompileOptions,
     *,
     name: str = "",
@@ -218,7 +221,7 @@ def _compilation(
     measured, at once or later."""
     settings, measured = _settings(options, is_here=runner is None)
     steps = Steps(listener, dump)
-    with reading(model):
+    with contextlib.nullcontext() if isinstance(model, Source) else reading(model):
         imported = _imported(model, options, steps, listener)
         if as_floats:
             imported = _as_floats(imported)
@@ -256,19 +259,33 @@ def has_float_form(model: Model, options: CompileOptions) -> bool:
     """Whether tensors between the model's operators are quantized. Raises FarrierError for a model
     that cannot be imported."""
     with reading(model):
-        return has_pairs(import_model(model, options.shapes, options.hot, options.typical).graph)
+        return has_pairs(_typed(model, options.shapes, options.hot, options.typical).graph)
 
 
 def _as_floats(imported: ImportedModel) -> ImportedModel:
     return dataclasses.replace(imported, graph=float_form(imported.graph))
 
 
+def _typed(
+    model: Model | Source,
+    shapes: Mapping[str, GivenShape],
+    hot: Sequence[Hot] = (),
+    typical: Hot = MappingProxyType({}),
+) -> ImportedModel:
+    """Return the graph that a frontend builds of the model."""
+    if isinstance(model, Source):
+        return model.imported(shapes, hot, typical)
+    from farrier.importer import import_model  # It imports onnx, which other models do not need.
+
+    return import_model(model, shapes, hot, typical)
+
+
 def _imported(
-    model: Model, options: CompileOptions, steps: Steps, listener: Listener
+    model: Model | Source, options: CompileOptions, steps: Steps, listener: Listener
 ) -> ImportedModel:
     """The model as a graph, its sizes settled."""
     with steps("import") as step:
-        imported = import_model(model, options.shapes, options.hot, options.typical)
+        imported = _typed(model, options.shapes, options.hot, options.typical)
         imported = step.done(with_states(imported, options.states))
     if imported.dims:
         listener(_settled(imported))
@@ -327,7 +344,7 @@ class _Compilation:
     """The steps from an imported model to native code that is verified. A model with hot sizes has
     several forms, and each goes the same way as one without."""
 
-    model: Model
+    model: Model | Source
     name: str
     imported: ImportedModel
     hot: Sequence[Mapping[str, int]]
@@ -364,7 +381,7 @@ class _Compilation:
         for number, sizes in enumerate(hot):
             self.steps.part = f"-hot{number}"
             with self.steps("import") as step:
-                one = import_model(self.model, shapes_at(self.imported, sizes))
+                one = _typed(self.model, shapes_at(self.imported, sizes))
                 one = step.done(_as_floats(one) if self.as_floats else one)
             said = _warn(one.graph, said, self.listener)
             remake = remakes[1 + number]
@@ -553,10 +570,10 @@ class _Compilation:
         return kernels, next(iter(plans), None)
 
     def engine(self) -> contextlib.AbstractContextManager[OnnxRuntime | None]:
-        """Return a context that holds ONNX Runtime's process, or None if it is not installed or
-        nothing is to be verified."""
+        """Return a context that holds ONNX Runtime's process, or None if it is not installed, the
+        model is not an ONNX model, or nothing is to be verified."""
         engine = None
-        if self.options.verify:
+        if self.options.verify and not isinstance(self.model, Source):
             engine = OnnxRuntime.of(
                 self.model,
                 lambda message: self.listener(Warned(message, VERIFICATION)),
@@ -578,7 +595,7 @@ class _Compilation:
                 return step.done(
                     Verifier(
                         engine,
-                        self.model,
+                        None if isinstance(self.model, Source) else self.model,
                         self.imported,
                         inputs,
                         outputs,
@@ -641,8 +658,12 @@ class _Compilation:
         """How other engines do on the device, if there are any to race with."""
         if not engines:
             return ()
+        names = " and ".join(engines)
+        if isinstance(self.model, Source):
+            message = f"the model is not raced with {names}: it is not an ONNX model"
+            self.listener(Warned(message))
+            return ()
         if self.device.is_emulated:
-            names = " and ".join(engines)
             message = f"the model is not raced with {names}: the device is emulated"
             self.listener(Warned(message))
             return ()

@@ -20,7 +20,6 @@ from typing import Any, TypeAlias
 import numpy.typing as npt
 
 from farrier.errors import FarrierError
-from farrier.importer import relocated
 from farrier.model.file import Model
 from farrier.release.onnxruntime_child import read_arrays, send_arrays, serve, write_all
 from farrier_device import wire
@@ -183,6 +182,8 @@ class OnnxRuntime(Closing):
         message: bytes | memoryview = model.message
         folder: Path | None = None
         if model.locations:
+            from farrier.importer import relocated  # It imports onnx, which is slow.
+
             message, folder = relocated(model)
         file = os.memfd_create("farrier-model", os.MFD_CLOEXEC)
         try:

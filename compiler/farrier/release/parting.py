@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 
 from farrier.frontends.builder import ImportedModel
-from farrier.importer import makers
 from farrier.ir.dim import typical
 from farrier.ir.graph import Node, Value
 from farrier.ir.special import convert
@@ -81,6 +80,8 @@ def parting(
     off = search.unexplained(outputs, answer)
     if not off:
         return None
+    from farrier.importer import makers  # It imports onnx, which other models do not need.
+
     texts = makers(model)
     values = {name: imported.values[name] for name in texts if name in imported.values}
     at = search.first(values)

@@ -154,7 +154,7 @@ class Verifier:
     def __init__(
         self,
         engine: OnnxRuntime | None,
-        model: Model,
+        model: Model | None,
         imported: ImportedModel,
         inputs: Sequence[TensorSpec],
         outputs: Sequence[TensorSpec],
@@ -162,7 +162,7 @@ class Verifier:
         precision: Precision = Precision.F32,
         reference_s: float = REFERENCE_S,
     ) -> None:
-        """Draw inputs and compute their reference outputs. `engine` runs the `model`; if it is
+        """Draw inputs and compute their reference outputs. `engine` runs the ONNX `model`; if it is
         None, float64 alone decides, in a time that `reference_s` sets (`ReferenceTime`). Raises
         UnverifiableError if no drawn inputs have a result, and TimeLimitError if none had one in
         time."""
@@ -308,7 +308,7 @@ class Verifier:
     def _parting(self) -> Parting | None:
         """Return how ONNX Runtime differs, by more than rounding, from the reference with which a
         build agrees."""
-        if self._engine is None or self._imported.strings:
+        if self._engine is None or self._model is None or self._imported.strings:
             return None
         arrays = self._case.arrays
         plain = _answer(self._engine, self._imported, arrays, is_plain=True)

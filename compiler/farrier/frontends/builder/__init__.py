@@ -9,6 +9,7 @@ from farrier.frontends.builder.loops import Iteration
 from farrier.frontends.builder.model import ImportedModel
 from farrier.frontends.builder.settle import built, built_by
 from farrier.frontends.builder.signature import Declared, resolve
+from farrier.frontends.builder.source import Source
 from farrier.frontends.builder.states import placed, suggestions, with_states
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Declared",
     "ImportedModel",
     "Iteration",
+    "Source",
     "built",
     "built_by",
     "placed",
