@@ -148,7 +148,7 @@ class _Import(ImportScope):
             for node in self._upgraded(moved or original, opset):
                 at_hand.form = node
                 if node.op in names():
-                    self.emit(node)
+                    super().emit(node)
                 else:
                     self.expand(node, opset)
             if moved is not None:

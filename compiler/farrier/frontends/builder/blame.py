@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from farrier.errors import UnresolvedShapeError, UnsupportedOperatorError
+from farrier.errors import FarrierError, UnresolvedShapeError, UnsupportedOperatorError
 from farrier.frontends.builder.limits import MisfitError
 from farrier.frontends.builder.names import Body
 from farrier.frontends.builder.node import RawNode
@@ -19,40 +18,51 @@ if TYPE_CHECKING:
 
 
 class AtHand:
-    """The node of the model that is being built, and `form`, which is that of its nodes in
-    Farrier's form whose operands an error is about."""
+    """The context in which a node of the model is built, and errors name it.
 
-    def __init__(self, node: RawNode) -> None:
+    `form` is the node in Farrier's form to whose operands an error refers."""
+
+    def __init__(self, builder: Builder, node: RawNode) -> None:
+        self._builder, self._node = builder, node
         self.form = node
 
+    def __enter__(self) -> AtHand:
+        return self
 
-@contextlib.contextmanager
-def blamed(builder: Builder, node: RawNode) -> Iterator[AtHand]:
-    """Within it, raise what goes wrong as a FarrierError that names the node."""
-    at_hand = AtHand(node)
-    where = node.where
-    try:
-        yield at_hand
-    except NotSupported as error:
-        raise UnsupportedOperatorError(f"{where}: {error} is not supported") from error
-    except NotStatic as error:
-        raise UnresolvedShapeError(
-            f"{where}: {_text(builder, str(error))}",
-            hint="make it a constant: values may decide how long an axis is, not what is done",
-            deciding=_deciding(builder, at_hand.form, error),
-        ) from error
-    except Undecided as error:
-        raise UnresolvedShapeError(
-            f"{where}: {_text(builder, str(error))}",
-            hint=_hint(builder, error.question),
-            deciding=inputs_behind(builder, builder.values.bound),
-        ) from error
-    except Mismatch as error:
-        raise MisfitError(f"{where}: {_text(builder, str(error))}") from error
-    except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
-        # Attributes of wrong types and lengths surface as these: the model is at fault.
-        reason = f"{type(error).__name__}: {error}"
-        raise MisfitError(f"{where} is malformed: {reason}") from error
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> None:
+        if error is not None:
+            named = _named(self._builder, self._node.where, self.form, error)
+            if named is not None:
+                raise named from error
+
+
+def _named(
+    builder: Builder, where: str, form: RawNode, error: BaseException
+) -> FarrierError | None:
+    """Return the error under the node's name, or None if it is to be raised as it is."""
+    match error:
+        case NotSupported():
+            return UnsupportedOperatorError(f"{where}: {error} is not supported")
+        case NotStatic():
+            return UnresolvedShapeError(
+                f"{where}: {_text(builder, str(error))}",
+                hint="make it a constant: values may decide how long an axis is, not what is done",
+                deciding=_deciding(builder, form, error),
+            )
+        case Undecided():
+            return UnresolvedShapeError(
+                f"{where}: {_text(builder, str(error))}",
+                hint=_hint(builder, error.question),
+                deciding=inputs_behind(builder, builder.values.bound),
+            )
+        case Mismatch():
+            return MisfitError(f"{where}: {_text(builder, str(error))}")
+        case ArithmeticError() | AssertionError() | LookupError() | TypeError() | ValueError():
+            # Attributes of wrong types and lengths surface as these: the model is at fault.
+            return MisfitError(f"{where} is malformed: {type(error).__name__}: {error}")
+    return None
 
 
 def inputs_behind(builder: Builder, names: Iterable[str]) -> tuple[str, ...]:

@@ -43,7 +43,6 @@ from farrier.ir.dim import Extent, Question
 from farrier.ir.graph import Node, Value
 from farrier.ir.sizes import Demand
 from farrier.ir.types import DType, Shape
-from farrier.ops import NotSupported, names
 
 
 class Builder:
@@ -214,14 +213,12 @@ class Builder:
         """The sizes that values decide, in the order of their definition, by symbol."""
         return self.data_sizes.defined
 
-    @contextlib.contextmanager
-    def at(self, node: RawNode) -> Iterator[blame.AtHand]:
-        """Within it nodes are added for this one of the model, and errors name it."""
+    def at(self, node: RawNode) -> blame.AtHand:
+        """Add nodes for this one of the model; errors within the context name it."""
         self._begun = node
         self._set_at_hand(node)
         self.data_sizes.deferred = None
-        with blame.blamed(self, node) as at_hand:
-            yield at_hand
+        return blame.AtHand(self, node)
 
     def add(self, op: str, *inputs: str, **attrs: Any) -> str:
         """Add a node for the one at hand and return the name of its output."""
@@ -231,8 +228,6 @@ class Builder:
 
     def emit(self, node: RawNode) -> None:
         """Type a node in Farrier's form, and fold it if it can be; its outputs may have names."""
-        if node.op not in names():
-            raise NotSupported(f"the operator {node.op}")
         nodes.emit(self, node)
 
     def is_read(self, name: str) -> bool:

@@ -28,7 +28,7 @@ _FEW = 64  # The most elements of constants that are compared.
 def emit(builder: Builder, node: RawNode) -> None:
     """Type a node and define its outputs: as constants if they are known now. An output without
     elements is known before it is computed."""
-    operator, values = lookup(node.op), builder.values
+    operator, values = _operator(node), builder.values
     if node.op == "Identity":
         values.names[node.outputs[0]] = values.names.entry(node.inputs[0])
         return
@@ -50,6 +50,13 @@ def emit(builder: Builder, node: RawNode) -> None:
             values.constant(result, kind.dtype, name or values.fresh())
         return
     _append(builder, node, operator, inputs, kinds, attrs)
+
+
+def _operator(node: RawNode) -> Operator:
+    try:
+        return lookup(node.op)
+    except KeyError as error:
+        raise NotSupported(f"the operator {node.op}") from error
 
 
 def _inferred(
