@@ -548,7 +548,7 @@ def _answer(
 
 
 def _declared(imported: ImportedModel) -> tuple[DeclaredValue, ...]:
-    """The outputs as a file of the model declares them; none if there is no file."""
+    """The outputs that the file of a model declares, () without a file."""
     return () if imported.declaration is None else imported.declaration.outputs
 
 
