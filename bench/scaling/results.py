@@ -11,7 +11,7 @@ from typing import Any
 
 from bench.scaling import quality
 from bench.scaling.measured import Figures, Run, Setting
-from farrier_device import plain
+from farrier_device import codec
 
 _EQUAL = 0.9  # of what one device gained: the last of it is noise of the measurement
 
@@ -77,7 +77,7 @@ class Measurement:
     @classmethod
     def load(cls, path: Path) -> Measurement:
         """Raises OSError, and ValueError on a file that is none."""
-        return plain.read(cls, json.loads(path.read_text()))
+        return codec.loads(cls, path.read_text())
 
 
 def summarized(setting: Setting, runs: Sequence[Run], made: str) -> Measurement:

@@ -13,7 +13,7 @@ from typing import Any
 
 from farrier.errors import UsageError
 from farrier.targets import Target, backend_for, parse_machine, to_text
-from farrier_device import plain
+from farrier_device import codec
 from farrier_device.describe import MachineDescription
 
 _PLAIN = re.compile(r"[^a-z0-9]+")
@@ -94,9 +94,8 @@ def class_of_device(device: str, said: Mapping[str, Any]) -> DeviceClass:
     Raises UsageError for a machine that no code can be made for, and for one that is not what the
     operator states.
     """
-    fields = {field.name for field in dataclasses.fields(MachineDescription)}
     try:
-        here = plain.read(MachineDescription, {name: said[name] for name in fields if name in said})
+        here = codec.decode(MachineDescription, said)
     except ValueError as error:
         raise UsageError(f"what the device {device} says of itself is malformed: {error}") from None
     stated = str(said.get("machine", ""))

@@ -25,7 +25,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from farrier_device import plain
+from farrier_device import codec
 
 
 class Role(enum.StrEnum):
@@ -318,18 +318,19 @@ def implausible(result: MeasureResult, floors_ns: Sequence[Sequence[int]]) -> st
 
 def to_json(value: MeasureRequest | MeasureResult) -> str:
     """The canonical JSON text of a request or result: what a manifest's signature covers."""
-    return json.dumps(dataclasses.asdict(value), sort_keys=True, separators=(",", ":"))
+    return json.dumps(codec.encode(value), sort_keys=True, separators=(",", ":"))
 
 
 def request_from_json(text: str, *, whole: bool = False) -> MeasureRequest:
-    """The inverse of `to_json`. Raises ValueError on any other text, and for who asks for the
-    `whole` of it, as one does who runs it, where it asks for more than this version knows of."""
-    return plain.read(MeasureRequest, json.loads(text), whole=whole)
+    """Return the inverse of `to_json`. Raises ValueError on any other text, and for a caller that
+    wants the `whole` of it, as one that runs it, if it asks for more than this version knows."""
+    unknown = codec.Unknown.REFUSED_UNLESS_EMPTY if whole else codec.Unknown.IGNORED
+    return codec.loads(MeasureRequest, text, unknown=unknown)
 
 
 def result_from_json(text: str) -> MeasureResult:
-    """The inverse of `to_json`; raises ValueError on any other text."""
-    result = plain.read(MeasureResult, json.loads(text))
+    """Return the inverse of `to_json`; raises ValueError on any other text."""
+    result = codec.loads(MeasureResult, text)
     for candidate in result.results:
         _check_parts(candidate)
     return result
@@ -337,7 +338,7 @@ def result_from_json(text: str) -> MeasureResult:
 
 def candidate_result(raw: dict[str, Any]) -> CandidateResult:
     """A result from its decoded JSON object; raises ValueError on any other."""
-    result = plain.read(CandidateResult, raw)
+    result = codec.decode(CandidateResult, raw)
     _check_parts(result)
     return result
 

@@ -9,7 +9,7 @@ import logging
 import os
 from pathlib import Path
 
-from farrier_device import plain
+from farrier_device import codec
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class Outbox:
 
 def _read(path: Path) -> PendingResult | None:
     try:
-        return plain.read(PendingResult, json.loads(path.read_text()))
+        return codec.loads(PendingResult, path.read_text())
     except ValueError:
         log.warning("%s is no result: removed", path)
         path.unlink()

@@ -9,7 +9,7 @@ import os
 import secrets
 from pathlib import Path
 
-from farrier_device import plain
+from farrier_device import codec
 
 FILE = "identity.json"
 
@@ -29,7 +29,7 @@ class SecretFile:
     def read(cls, path: Path) -> SecretFile:
         """An empty one where there is no file. Raises OSError, and ValueError for what is none."""
         try:
-            kept: SecretFile = plain.read(cls, json.loads(path.read_text()))
+            kept: SecretFile = codec.loads(cls, path.read_text())
         except FileNotFoundError:
             return cls()
         bytes.fromhex(kept.nonce)

@@ -33,7 +33,7 @@ from farrier.records import Context, TaskDefinition, TuningRecord
 from farrier.records.outcome import Figures, Outcome, SetAside
 from farrier.targets import parse_machine, to_text
 from farrier.targets.target import Target
-from farrier_device import plain
+from farrier_device import codec
 from farrier_device.describe import MachineDescription
 from farrier_device.measurement import (
     Argument,
@@ -303,7 +303,6 @@ FORMS: dict[str, Form] = {
             (event,),
             lambda value: json.dumps(progress.to_dict(value)),
             lambda text: progress.from_dict(json.loads(text)),
-            _ANY_DAMAGE,
         )
         for event in EVENTS
     },
@@ -315,7 +314,7 @@ FORMS: dict[str, Form] = {
     "pending-result": Form(
         (PendingResult("lease", 3, "{}"),),
         _dumped,
-        lambda text: plain.read(PendingResult, json.loads(text)),
+        lambda text: codec.loads(PendingResult, text),
     ),
     "model-of-files": Form(
         (models.Manifest("a" * 64, {"m.data": models.DataFile("b" * 64, 5000)}),),
@@ -326,6 +325,6 @@ FORMS: dict[str, Form] = {
     "device-secret": Form(
         (SecretFile("d", "g", "s", "t", "00ff", "n"),),
         _dumped,
-        lambda text: plain.read(SecretFile, json.loads(text)),
+        lambda text: codec.loads(SecretFile, text),
     ),
 }

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, TypeAlias
 
-from farrier_device import plain
+from farrier_device import codec
+
+# A farm's JSON has null for infinity.
+_Unbounded: TypeAlias = Annotated[float, codec.Null(math.inf)]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -93,7 +96,7 @@ class TrialsMeasured:
 
     trials: int
     planned: int | None  # None under a time budget
-    best_ms: float
+    best_ms: _Unbounded
     seconds_left: float | None
     task: str  # the task's printable name
     failed: int = 0  # candidates of this batch that were wrong, crashed or timed out
@@ -128,7 +131,7 @@ class Verified:
     `confirmed_by` names another device that verified it as well; it is `untrusted` where a single
     device did, for which nobody vouches."""
 
-    max_error: float
+    max_error: _Unbounded
     latency_ms: float
     untuned_ms: float | None
     device: str
@@ -220,22 +223,18 @@ _KINDS: dict[str, type[Any]] = {
     "warned": Warned,
 }
 _NAMES = {kind: name for name, kind in _KINDS.items()}
+_ANY: Any = Annotated[Any, codec.Tagged("kind", _KINDS)]
 
 
 def to_dict(event: Event) -> dict[str, Any]:
     """The event as a flat JSON object; `kind` names its class."""
-    return {"kind": _NAMES[type(event)], **dataclasses.asdict(event)}
+    return {"kind": _NAMES[type(event)], **codec.encode(event)}
 
 
-def from_dict(raw: dict[str, Any]) -> Event:
-    """The inverse of `to_dict`, also of what a farm says, whose JSON has null for infinity. Raises
-    ValueError on anything else, as a kind of event that only a newer Farrier knows."""
-    kind = _KINDS.get(raw.get("kind", ""))
-    if kind is None:
-        raise ValueError(f"{raw.get('kind')!r} is no kind of event")
-    figures = ("max_error",) if kind is Verified else ("best_ms",)
-    infinite = {name: math.inf for name in figures if raw.get(name, 0) is None}
-    event: Event = plain.read(kind, {**raw, **infinite})
+def from_dict(raw: Mapping[str, Any]) -> Event:
+    """Return the inverse of `to_dict`, also of what a farm says, whose JSON has null for infinity.
+    Raises ValueError on anything else, as a kind of event that only a newer Farrier knows."""
+    event: Event = codec.decode(_ANY, raw, name="event")
     return event
 
 

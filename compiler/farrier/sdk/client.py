@@ -69,7 +69,7 @@ from farrier.sdk.uploads import Listener as UploadListener
 from farrier.sdk.uploads import Sending, Uploads
 from farrier.sdk.users import FarmUsers, User
 from farrier.targets import to_text
-from farrier_device import plain
+from farrier_device import codec
 from farrier_device.closing import Closing
 from farrier_device.describe import describe
 from farrier_device.engines import NAMES
@@ -1015,7 +1015,7 @@ def _update(data: Mapping[str, Any]) -> Update | None:
     """None for a kind of event that only a newer SDK knows."""
     try:
         if data.get("kind") == "state":
-            return plain.read(StateChanged, data)
+            return codec.decode(StateChanged, data)
         return progress.from_dict(dict(data))
     except ValueError:
         return None

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from farrier import progress
 from farrier.errors import CancelledError, ServiceError, error_from_problem
-from farrier_device import plain
+from farrier_device import codec
 
 FINAL_STATES = frozenset({"succeeded", "failed", "cancelled", "dead"})
 
@@ -330,6 +330,6 @@ def from_json(kind: type[Any], raw: Mapping[str, Any]) -> Any:
     Raises ServiceError when a field is missing or malformed.
     """
     try:
-        return plain.read(kind, raw)
+        return codec.decode(kind, raw)
     except ValueError as error:
         raise ServiceError(f"the server's answer cannot be read: {error}") from None

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from farrier_device import plain
+from farrier_device import codec
 from farrier_device.measurement import (
     Argument,
     Candidate,
@@ -138,8 +138,8 @@ def test_maps_and_integers_for_floats():
 
     # annotations of a local class cannot be looked up by name: those of the module are
     Works.__annotations__ = {"seconds": dict[str, float], "about": Mapping[str, Any] | None}
-    assert plain.read(Works, {"seconds": {"run": 2}}) == Works({"run": 2.0})
-    assert plain.read(Works, {"seconds": {}, "about": {"x": [1]}}) == Works({}, {"x": [1]})
+    assert codec.decode(Works, {"seconds": {"run": 2}}) == Works({"run": 2.0})
+    assert codec.decode(Works, {"seconds": {}, "about": {"x": [1]}}) == Works({}, {"x": [1]})
     for wrong in ({"seconds": {"run": "2"}}, {"seconds": []}, {"seconds": {}, "about": 3}):
         with pytest.raises(ValueError, match=r"Works\."):
-            plain.read(Works, wrong)
+            codec.decode(Works, wrong)

@@ -1,0 +1,316 @@
+"""Dataclasses as JSON, and from JSON that a peer of another version may have written.
+
+While a farm is updated its agents, brokers, workers, servers and clients are of two versions.
+Fields are only ever added, so a missing field has its default after `decode`. `Unknown` lists what
+may become of a field that the class lacks: a reader that would do something else than was asked if
+it left the field out refuses it. New fields of a request have an empty default, which asks for
+nothing.
+
+A value of another type than its field's is malformed, and so is a word that its enumeration lacks.
+An annotation may say more: `Annotated[int, Range(1, 8)]` bounds a value, `Tagged` chooses the class
+of an object by one of its fields, and any function checks or converts what was read.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+import json
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, TypeAlias, TypeVar
+
+T = TypeVar("T")
+
+
+class Unknown(enum.Enum):
+    """The fate of a field that a class lacks. The class variable `unknown_fields` of a dataclass
+    overrides what the caller of `decode` wants for the whole."""
+
+    IGNORED = enum.auto()
+    REFUSED_UNLESS_EMPTY = enum.auto()  # Null, false, 0, "", [] and {} ask for nothing.
+    REFUSED = enum.auto()
+
+
+_Reader: TypeAlias = Callable[[Any, Unknown], Any]
+OMIT_EMPTY: Mapping[str, Any] = {"omit empty": True}  # It is metadata of a field: see `encode`.
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Range:
+    """A bound of numbers, both ends included; NaN lies in none."""
+
+    least: float
+    most: float
+
+    def __call__(self, value: float) -> float:
+        if not self.least <= value <= self.most:
+            raise ValueError(f"{_shown(value)} is not in the range {self.least} to {self.most}")
+        return value
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Longest:
+    """A bound of the length of texts, lists and tables."""
+
+    count: int
+
+    def __call__(self, value: Any) -> Any:
+        if len(value) > self.count:
+            raise ValueError(f"it is longer than {self.count}: {_shown(value)}")
+        return value
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Null:
+    """The value that null stands for: JSON has no infinity."""
+
+    value: Any
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Tagged:
+    """The classes of a union, by the word that the field `tag` of their objects holds."""
+
+    tag: str
+    classes: Mapping[str, Any]
+
+
+def encodable(text: str) -> str:
+    """Return the text. Raises ValueError for half of a pair of surrogates, which UTF-8 lacks."""
+    text.encode()
+    return text
+
+
+Natural: TypeAlias = Annotated[int, Range(0, float("inf"))]
+
+
+def encode(value: Any) -> Any:
+    """Return the JSON value of a dataclass and all that it holds. A field with the metadata
+    `OMIT_EMPTY` is left out if it is empty: peers of older versions do not know it."""
+    if dataclasses.is_dataclass(value):
+        return {
+            field.name: encode(item)
+            for field in dataclasses.fields(value)
+            if (item := getattr(value, field.name)) or not field.metadata.get("omit empty")
+        }
+    if isinstance(value, Mapping):
+        return {name: encode(item) for name, item in value.items()}
+    return [encode(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def decode(kind: type[T], raw: object, *, unknown: Unknown = Unknown.IGNORED, name: str = "") -> T:
+    """Return the dataclass `kind`, or the value of another annotation, from a decoded JSON value.
+    Raises ValueError with the path to the value at fault, which begins with `name`."""
+    try:
+        value: T = _reader(typing.cast(Any, kind))(raw, unknown)
+    except ValueError as error:
+        path, reason = _located(error)
+        raise ValueError(f"{name or _name(kind)}{path}: {reason}") from None
+    return value
+
+
+def loads(
+    kind: type[T], text: str | bytes, *, unknown: Unknown = Unknown.IGNORED, name: str = ""
+) -> T:
+    """Return `decode` of a JSON text, with its errors."""
+    try:
+        raw = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{name or _name(kind)} is not JSON: {error}") from None
+    return decode(kind, raw, unknown=unknown, name=name)
+
+
+class _Misfit(ValueError):
+    """A value within another that is malformed."""
+
+    def __init__(self, step: str, error: ValueError) -> None:
+        path, self.reason = _located(error)
+        self.path = step + path
+        super().__init__(f"{self.path}: {self.reason}")
+
+
+def _located(error: ValueError) -> tuple[str, str]:
+    """Return the path to the malformed value, and the reason."""
+    return (error.path, error.reason) if isinstance(error, _Misfit) else ("", str(error))
+
+
+@functools.cache
+def _reader(kind: Any) -> _Reader:
+    """Return the function that turns JSON values into values of the annotation `kind`."""
+    outer, inner = typing.get_origin(kind), typing.get_args(kind)
+    if outer is Annotated:
+        return _annotated(inner[0], kind.__metadata__)
+    if dataclasses.is_dataclass(kind):
+        return _of_fields(kind)
+    if outer in (list, Sequence) or (outer is tuple and inner[-1] is Ellipsis):
+        return _of_items(_reader(inner[0]), list if outer is list else tuple)
+    if outer is tuple:
+        return _of_row([_reader(item) for item in inner], tuple)
+    if outer in (types.UnionType, typing.Union):
+        return _of_union(inner)
+    if outer in (dict, Mapping):
+        return _of_table(_reader(inner[0]), _reader(inner[1]))
+    if kind is Any:
+        return lambda raw, unknown: raw
+    if issubclass(kind, tuple):  # It is a NamedTuple.
+        hints: Any = typing.get_type_hints(kind, include_extras=True)
+        return _of_row([_reader(hint) for hint in hints.values()], kind._make)
+    return _of_words(kind) if issubclass(kind, enum.Enum) else _of_type(kind)
+
+
+def _annotated(kind: Any, notes: Sequence[Any]) -> _Reader:
+    for note in notes:
+        if isinstance(note, Tagged):
+            return _of_tagged(note)
+    reader = _reader(kind)
+    nulls = [note.value for note in notes if isinstance(note, Null)]
+    checks = [note for note in notes if callable(note)]
+
+    def read_checked(raw: Any, unknown: Unknown) -> Any:
+        if raw is None and nulls:
+            return nulls[0]
+        value = reader(raw, unknown)
+        for check in checks:
+            value = check(value)
+        return value
+
+    return read_checked
+
+
+def _of_tagged(tagged: Tagged) -> _Reader:
+    readers = {word: _reader(kind) for word, kind in tagged.classes.items()}
+
+    def read_tagged(raw: Any, unknown: Unknown) -> Any:
+        word = _fields(raw).get(tagged.tag)
+        if not isinstance(word, str) or word not in readers:
+            raise ValueError(f"{_shown(word)} is not a {tagged.tag} that this version knows")
+        rest = {name: value for name, value in raw.items() if name != tagged.tag}
+        return readers[word](rest, unknown)
+
+    return read_tagged
+
+
+def _of_fields(kind: Any) -> _Reader:
+    hints = typing.get_type_hints(kind, include_extras=True)
+    readers = {field.name: _reader(hints[field.name]) for field in dataclasses.fields(kind)}
+    needed = {
+        field.name
+        for field in dataclasses.fields(kind)
+        if field.default is field.default_factory is dataclasses.MISSING
+    }
+    declared: Unknown | None = getattr(kind, "unknown_fields", None)
+
+    def read_fields(raw: Any, unknown: Unknown) -> Any:
+        if missing := needed - _fields(raw).keys():
+            raise ValueError(f"it has no field {min(missing)!r}")
+        fate = declared or unknown
+        if fate is not Unknown.IGNORED:
+            for name in sorted(raw.keys() - readers.keys()):
+                if raw[name] or fate is Unknown.REFUSED:
+                    raise ValueError(f"it has an unknown field {name!r}")
+        values = {}
+        for name, reader in readers.items():
+            if name in raw:
+                try:
+                    values[name] = reader(raw[name], unknown)
+                except ValueError as error:
+                    raise _Misfit(f".{name}", error) from None
+        return kind(**values)
+
+    return read_fields
+
+
+def _of_items(item: _Reader, collect: Callable[[list[Any]], Any]) -> _Reader:
+    def read_items(raw: Any, unknown: Unknown) -> Any:
+        values: list[Any] = []
+        try:
+            for each in _items(raw):
+                values.append(item(each, unknown))
+        except ValueError as error:
+            if not isinstance(raw, list | tuple):
+                raise
+            raise _Misfit(f"[{len(values)}]", error) from None
+        return collect(values)
+
+    return read_items
+
+
+def _of_row(items: list[_Reader], collect: Callable[[list[Any]], Any]) -> _Reader:
+    def read_row(raw: Any, unknown: Unknown) -> Any:
+        if len(_items(raw)) != len(items):
+            raise ValueError(f"{_shown(raw)} has not {len(items)} items")
+        return collect([item(each, unknown) for item, each in zip(items, raw, strict=True)])
+
+    return read_row
+
+
+def _of_table(key: _Reader, value: _Reader) -> _Reader:
+    def read_table(raw: Any, unknown: Unknown) -> Any:
+        values = {}
+        for name, item in _fields(raw).items():
+            try:
+                values[key(name, unknown)] = value(item, unknown)
+            except ValueError as error:
+                raise _Misfit(f"[{_shown(name)}]", error) from None
+        return values
+
+    return read_table
+
+
+def _of_union(kinds: Sequence[Any]) -> _Reader:
+    """Return a reader of one of several types, of which at most one is not a scalar or null."""
+    scalars = tuple(kind for kind in kinds if kind in (bool, int, str))
+    others = [_reader(kind) for kind in kinds if kind not in (*scalars, types.NoneType)]
+    has_null = types.NoneType in kinds
+
+    def read_union(raw: Any, unknown: Unknown) -> Any:
+        if type(raw) in scalars or (raw is None and has_null):
+            return raw
+        if others:
+            return others[0](raw, unknown)
+        names = " or ".join(kind.__name__ for kind in scalars)
+        raise ValueError(f"{_shown(raw)} is not of type {names}")
+
+    return read_union
+
+
+def _of_words(kind: type[enum.Enum]) -> _Reader:
+    return lambda raw, unknown: kind(raw)
+
+
+def _of_type(kind: type) -> _Reader:
+    def read_value(raw: Any, unknown: Unknown) -> Any:
+        if type(raw) is kind:
+            return raw
+        if kind is float and type(raw) is int:
+            try:
+                return float(raw)
+            except OverflowError:
+                pass
+        raise ValueError(f"{_shown(raw)} is not of type {kind.__name__}")
+
+    return read_value
+
+
+def _fields(raw: Any) -> Mapping[str, Any]:
+    if not isinstance(raw, Mapping):
+        raise ValueError(f"{_shown(raw)} is not an object")
+    return raw
+
+
+def _items(raw: Any) -> Sequence[Any]:
+    if not isinstance(raw, list | tuple):
+        raise ValueError(f"{_shown(raw)} is not a list")
+    return raw
+
+
+def _name(kind: Any) -> str:
+    return getattr(kind, "__name__", str(kind))
+
+
+def _shown(raw: object) -> str:
+    text = repr(raw)
+    return text if len(text) <= 60 else f"{text[:57]}..."
