@@ -17,6 +17,7 @@ import dataclasses
 import enum
 import functools
 import json
+import math
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -84,6 +85,13 @@ def encodable(text: str) -> str:
     return text
 
 
+def finite(value: float) -> float:
+    """Return the value. Raises ValueError for infinities and NaN, which JSON proper lacks."""
+    if not math.isfinite(value):
+        raise ValueError(f"{value} is not a finite number")
+    return value
+
+
 Natural: TypeAlias = Annotated[int, Range(0, float("inf"))]
 
 
@@ -107,8 +115,11 @@ def decode(kind: type[T], raw: object, *, unknown: Unknown = Unknown.IGNORED, na
     try:
         value: T = _reader(typing.cast(Any, kind))(raw, unknown)
     except ValueError as error:
-        path, reason = _located(error)
-        raise ValueError(f"{name or _name(kind)}{path}: {reason}") from None
+        path, cause = _located(error)
+        text = f"{name or _name(kind)}{path}: {cause}"
+        if isinstance(cause, UnknownFieldError):
+            raise UnknownFieldError(text, cause.field) from None
+        raise ValueError(text) from None
     return value
 
 
@@ -123,18 +134,25 @@ def loads(
     return decode(kind, raw, unknown=unknown, name=name)
 
 
+class UnknownFieldError(ValueError):
+    """A field that a class lacks, and whose value asks for something."""
+
+    def __init__(self, text: str, field: str) -> None:
+        super().__init__(text)
+        self.field = field
+
+
 class _Misfit(ValueError):
-    """A value within another that is malformed."""
+    """A malformed value within another: the path to it, and the innermost error."""
 
     def __init__(self, step: str, error: ValueError) -> None:
-        path, self.reason = _located(error)
+        path, self.cause = _located(error)
         self.path = step + path
-        super().__init__(f"{self.path}: {self.reason}")
+        super().__init__(f"{self.path}: {self.cause}")
 
 
-def _located(error: ValueError) -> tuple[str, str]:
-    """Return the path to the malformed value, and the reason."""
-    return (error.path, error.reason) if isinstance(error, _Misfit) else ("", str(error))
+def _located(error: ValueError) -> tuple[str, ValueError]:
+    return (error.path, error.cause) if isinstance(error, _Misfit) else ("", error)
 
 
 @functools.cache
@@ -204,13 +222,12 @@ def _of_fields(kind: Any) -> _Reader:
     declared: Unknown | None = getattr(kind, "unknown_fields", None)
 
     def read_fields(raw: Any, unknown: Unknown) -> Any:
-        if missing := needed - _fields(raw).keys():
-            raise ValueError(f"it has no field {min(missing)!r}")
         fate = declared or unknown
-        if fate is not Unknown.IGNORED:
-            for name in sorted(raw.keys() - readers.keys()):
-                if raw[name] or fate is Unknown.REFUSED:
-                    raise ValueError(f"it has an unknown field {name!r}")
+        for name in sorted(_fields(raw).keys() - readers.keys()):
+            if fate is Unknown.REFUSED or (raw[name] and fate is Unknown.REFUSED_UNLESS_EMPTY):
+                raise UnknownFieldError(f"it has an unknown field {name!r}", name)
+        if missing := needed - raw.keys():
+            raise ValueError(f"it has no field {min(missing)!r}")
         values = {}
         for name, reader in readers.items():
             if name in raw:

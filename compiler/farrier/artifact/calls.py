@@ -8,13 +8,13 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterable
-from typing import Any
+from typing import NamedTuple
 
 from farrier.errors import ArtifactError
+from farrier_device import codec
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class CallArgument:
+class CallArgument(NamedTuple):
     """Where an argument of a kernel lies: `offset` bytes into argument `position` of the entry.
 
     `nbytes` is what the kernel may read or write of it, 0 for scratch memory of the kernel's own.
@@ -45,33 +45,13 @@ class CallRecord:
 
 def to_json(calls: Iterable[CallRecord]) -> str:
     """One call a line."""
-    lines = (json.dumps(_flat(call)) for call in calls)
+    lines = (json.dumps(codec.encode(call)) for call in calls)
     return "[\n" + ",\n".join(lines) + "\n]\n"
 
 
 def from_json(text: str) -> tuple[CallRecord, ...]:
     """Raises ArtifactError where the text is no table of calls."""
     try:
-        return tuple(
-            CallRecord(
-                function=str(raw["function"]),
-                task=str(raw["task"]),
-                origin=str(raw["origin"]),
-                arguments=tuple(CallArgument(*map(int, one)) for one in raw["arguments"]),
-                runs=int(raw.get("runs", 1)),
-            )
-            for raw in json.loads(text)
-        )
-    except (ValueError, TypeError, KeyError) as error:
+        return codec.loads(tuple[CallRecord, ...], text, name="calls")
+    except ValueError as error:
         raise ArtifactError(f"the artifact's table of calls is damaged: {error}") from error
-
-
-def _flat(call: CallRecord) -> dict[str, Any]:
-    arguments = [(one.position, one.offset, one.nbytes) for one in call.arguments]
-    return {
-        "function": call.function,
-        "task": call.task,
-        "origin": call.origin,
-        "arguments": arguments,
-        "runs": call.runs,
-    }

@@ -9,7 +9,9 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+from farrier_device import codec
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -32,6 +34,8 @@ class DeclaredValue:
     slices, or by one in which they lie one behind the other along `axis`, and their lengths. `keys`
     are those of each map in a sequence of maps, which is one tensor with a row for each map and a
     column for each key."""
+
+    unknown_fields: ClassVar[codec.Unknown] = codec.Unknown.IGNORED  # No code depends on them.
 
     name: str
     type: str
@@ -89,6 +93,8 @@ class Declaration:
     """`defaults` names the inputs that have a value in the file, which the code has as
     constants."""
 
+    unknown_fields: ClassVar[codec.Unknown] = codec.Unknown.IGNORED  # No code depends on them.
+
     inputs: tuple[DeclaredValue, ...]
     outputs: tuple[DeclaredValue, ...]
     defaults: tuple[str, ...] = ()
@@ -99,33 +105,6 @@ class Declaration:
     description: str = ""
     version: int = 0
     metadata: dict[str, str] = dataclasses.field(default_factory=dict)
-
-    @classmethod
-    def of(cls, raw: dict[str, Any]) -> Declaration:
-        """The declaration from JSON's types. Raises ValueError, TypeError, KeyError or
-        AttributeError for anything else."""
-        inputs, outputs = (tuple(map(_value, raw.pop(key))) for key in ("inputs", "outputs"))
-        defaults = tuple(map(_text, raw.pop("defaults")))
-        metadata = {_text(key): _text(text) for key, text in raw.pop("metadata").items()}
-        version = int(raw.pop("version"))
-        texts = {key: _text(text) for key, text in raw.items() if key in cls.__dataclass_fields__}
-        return cls(inputs, outputs, defaults, **texts, version=version, metadata=metadata)
-
-
-def _value(raw: dict[str, Any]) -> DeclaredValue:
-    dims = tuple(
-        size if size is None or isinstance(size, int) else _text(size) for size in raw["dims"]
-    )
-    keys = tuple(key if isinstance(key, int) else _text(key) for key in raw.get("keys", ()))
-    members = tuple(map(_text, raw["members"]))
-    axis = int(raw.get("axis", 0))
-    return DeclaredValue(_text(raw["name"]), _text(raw["type"]), dims, members, keys, axis)
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"{value!r} is no text")
-    return value
 
 
 def tensor_type(dtype: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, ClassVar
 
 from farrier.artifact.declaration import Declaration
 from farrier.errors import ArtifactError
@@ -14,15 +14,14 @@ from farrier.ir.text.extents import parse_extent
 from farrier.ir.types import DType
 from farrier.options.shapes import MAX_EXTENT, NamedDim, Precondition
 from farrier.options.states import HeldState
+from farrier_device import codec
+from farrier_device.codec import Natural
 
 # Rises where a reader of this one would run what a new artifact holds wrongly: another entry point,
 # another meaning of a field. A field that is added has an empty default, which says what artifacts
 # said without it: older artifacts load, and older readers refuse what they do not know.
 FORMAT = 1
-_EMPTY: tuple[Any, ...] = (None, False, 0, "", [], {})
 STRING = "string"  # the element type of strings
-
-T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -34,8 +33,8 @@ class TensorSpec:
 
     name: str
     dtype: str  # a name of `farrier.ir.types.DType`, or STRING
-    shape: tuple[int | str, ...]  # numbers, and extents in the manifest's dims
-    typical: tuple[int, ...] = ()  # the shape at the typical sizes, where it is not fixed
+    shape: tuple[Natural | str, ...]  # numbers, and extents in the manifest's dims
+    typical: tuple[Natural, ...] = ()  # the shape at the typical sizes, where it is not fixed
     axes: tuple[str, ...] = ()  # of inputs: how the model calls each axis, "" where by a number
     told: tuple[int, ...] = ()
 
@@ -67,7 +66,7 @@ class Capacity:
     gives, `first` at first, and raises where a check says that it does not do."""
 
     symbol: str
-    first: int
+    first: Natural
 
     @property
     def extent(self) -> Extent:
@@ -98,6 +97,8 @@ class KernelReport:
     of an earlier run) or `default` (ranked first by the analytic model).
     """
 
+    unknown_fields: ClassVar[codec.Unknown] = codec.Unknown.IGNORED  # Nothing depends on reports.
+
     name: str
     task: str  # structural hash of the task
     calls: int
@@ -121,10 +122,10 @@ class Manifest:
     triple: str
     cpu: str
     features: tuple[str, ...]
-    threads: int  # what it was tuned for
-    max_threads: int  # what the workspace has room for
-    params_bytes: int
-    workspace_bytes: int
+    threads: Natural  # what it was tuned for
+    max_threads: Natural  # what the workspace has room for
+    params_bytes: Natural
+    workspace_bytes: Natural
     hashes: dict[str, str]
     tools: dict[str, str]
     kernels: tuple[KernelReport, ...]
@@ -137,69 +138,37 @@ class Manifest:
     workspace: int | str = 0  # its bytes at most, an extent in the dims and capacities
     # Typical values of the dims, capacities and counted ones, a place for the size that fails a
     # check, then those that single calls take.
-    sizes: tuple[int, ...] = ()
+    sizes: tuple[Natural, ...] = ()
     declaration: Declaration | None = None  # what the ONNX file says; older artifacts lack it
     state: tuple[HeldState, ...] = ()  # The order is that of `inputs`.
     format: int = FORMAT
 
     def to_json(self) -> str:
-        return json.dumps(dataclasses.asdict(self), indent=1)
+        return json.dumps(codec.encode(self), indent=1)
 
     @classmethod
     def from_json(cls, text: str) -> Manifest:
         """Raises ArtifactError where the text is not a manifest of this format, or says what this
         version does not know."""
         try:
-            raw: dict[str, Any] = json.loads(text)
+            raw: dict[str, Any] = codec.loads(dict[str, Any], text, name="it")
             if raw.get("format") != FORMAT:
                 raise _of_another_version(raw, f"has format {raw.get('format')}", f"reads {FORMAT}")
-            if unknown := _unknown(raw):
-                says = f"does not know {unknown!r}"
-                raise _of_another_version(raw, f"says {unknown!r} in its manifest", says)
-            told = raw.pop("declaration", None)
-            manifest = cls(
-                declaration=None if told is None else Declaration.of(told),
-                inputs=_specs(raw.pop("inputs")),
-                outputs=_specs(raw.pop("outputs")),
-                kernels=tuple(_known(KernelReport, one) for one in raw.pop("kernels")),
-                features=tuple(raw.pop("features")),
-                dims=tuple(_known(NamedDim, one) for one in raw.pop("dims", ())),
-                capacities=tuple(_known(Capacity, one) for one in raw.pop("capacities", ())),
-                checks=tuple(_known(SizeCheck, one) for one in raw.pop("checks", ())),
-                preconditions=tuple(map(_precondition, raw.pop("preconditions", ()))),
-                counted=tuple(_known(CountedDim, one) for one in raw.pop("counted", ())),
-                sizes=tuple(raw.pop("sizes", ())),
-                state=tuple(_known(HeldState, state) for state in raw.pop("state", ())),
-                **{name: value for name, value in raw.items() if name in _names(cls)},
+            manifest = codec.decode(
+                cls, raw, unknown=codec.Unknown.REFUSED_UNLESS_EMPTY, name="manifest"
             )
             manifest._check()
             return manifest
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except codec.UnknownFieldError as error:
+            has, knows = f"says {error.field!r} in its manifest", f"does not know {error.field!r}"
+            raise _of_another_version(raw, has, knows) from None
+        except ValueError as error:
             raise ArtifactError(f"the artifact's manifest is damaged: {error}") from error
 
     def _check(self) -> None:
         """Raises ValueError for a field that code would trip over. Whoever can change the hash of
         the code can change all of it; this is about files that are damaged."""
-        specs = (*self.inputs, *self.outputs)
-        texts = (self.name, self.entry, self.triple, self.cpu, self.precision, *self.features)
-        texts += tuple(text for spec in specs for text in (spec.name, spec.dtype))
-        texts += tuple(text for dim in self.dims for text in (dim.name, dim.symbol))
-        texts += tuple(one.symbol for one in self.capacities)
-        texts += tuple(
-            text for check in self.checks for text in (check.node, check.reason, check.needs)
-        )
-        sizes = [self.threads, self.max_threads, self.params_bytes, self.workspace_bytes]
-        sizes += [extent for spec in specs for extent in spec.typical_shape]
-        sizes += [n for dim in self.dims for n in (dim.low, dim.high, dim.typical, dim.step)]
-        sizes += [one.first for one in self.capacities]
-        sizes += self.sizes
-        if not all(isinstance(text, str) for text in texts):
-            raise ValueError("a name is no text")
-        if not all(isinstance(size, int) and size >= 0 for size in sizes):
-            raise ValueError("a size is no natural number")
-        if not isinstance(self.hashes, dict):
-            raise ValueError("the hashes are no table")
-        for spec in specs:
+        for spec in (*self.inputs, *self.outputs):
             if spec.is_strings and not spec.shape:
                 raise ValueError("strings without a width")
             _ = spec.element
@@ -220,8 +189,6 @@ class Manifest:
                 raise ValueError(f"a state {state.input!r} that is not an input and an output")
             if state.axis is not None and not 0 <= state.axis < len(past.shape):
                 raise ValueError(f"a state {state.input!r} with no axis {state.axis}")
-            if not isinstance(state.capacity, int) or not isinstance(state.initial, int | float):
-                raise ValueError(f"a state {state.input!r} whose capacity is not a number")
 
     def has_interface_of(self, other: Manifest) -> bool:
         """Whether both are called in the same way, with sizes in the same ranges."""
@@ -272,36 +239,6 @@ class Manifest:
         return {one.symbol: one.extent for one in self.given}
 
 
-_PARTS: dict[str, type] = {
-    "inputs": TensorSpec,
-    "outputs": TensorSpec,
-    "dims": NamedDim,
-    "capacities": Capacity,
-    "preconditions": Precondition,
-    "counted": CountedDim,
-    "checks": SizeCheck,
-    "state": HeldState,
-}
-
-
-def _names(kind: type) -> frozenset[str]:
-    """The fields of a dataclass."""
-    return frozenset(field.name for field in dataclasses.fields(kind))
-
-
-def _unknown(raw: Mapping[str, Any]) -> str:
-    """A field that a manifest has and this version lacks, "" for none. What is empty asks for
-    nothing, and of kernels and the declaration nothing depends on what they say."""
-    said: list[tuple[type, Mapping[str, Any]]] = [(Manifest, raw)]
-    said += [(kind, one) for name, kind in _PARTS.items() for one in raw.get(name, ())]
-    for kind, fields in said:
-        known = _names(kind)
-        for name, value in fields.items():
-            if name not in known and value not in _EMPTY:
-                return name
-    return ""
-
-
 def _of_another_version(raw: Mapping[str, Any], has: str, reads: str) -> ArtifactError:
     """The refusal of an artifact that `has` what this version, which `reads` something else, would
     run wrongly."""
@@ -314,27 +251,4 @@ def _of_another_version(raw: Mapping[str, Any], has: str, reads: str) -> Artifac
     return ArtifactError(
         f"the artifact{whose} {has}; this Farrier, {farrier.__version__}, {reads}",
         hint=f"compile the model again with this one, or run the artifact with {by}",
-    )
-
-
-def _known(kind: type[T], raw: Mapping[str, Any]) -> T:
-    """A dataclass from the fields that it knows."""
-    return kind(**{name: value for name, value in raw.items() if name in _names(kind)})
-
-
-def _precondition(raw: dict[str, Any]) -> Precondition:
-    return _known(Precondition, {**raw, "dims": tuple(raw["dims"])})
-
-
-def _specs(raw: list[dict[str, Any]]) -> tuple[TensorSpec, ...]:
-    return tuple(
-        TensorSpec(
-            spec["name"],
-            spec["dtype"],
-            tuple(spec["shape"]),
-            tuple(spec.get("typical", ())),
-            tuple(spec.get("axes", ())),
-            tuple(map(int, spec.get("told", ()))),
-        )
-        for spec in raw
     )

@@ -8,9 +8,9 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from farrier.errors import ArtifactError
+from farrier_device import codec
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -25,23 +25,13 @@ class Schedules:
 
 def to_json(variants: Iterable[Schedules]) -> str:
     """One variant of the model a line, that for all sizes first."""
-    lines = (json.dumps(dataclasses.asdict(one)) for one in variants)
+    lines = (json.dumps(codec.encode(variant)) for variant in variants)
     return "[\n" + ",\n".join(lines) + "\n]\n"
 
 
 def from_json(text: str) -> tuple[Schedules, ...]:
     """Raises ArtifactError where the text is no table of schedules."""
     try:
-        return tuple(
-            Schedules(
-                algorithms={str(key): str(way) for key, way in raw["algorithms"].items()},
-                decisions={str(key): _decisions(one) for key, one in raw["decisions"].items()},
-            )
-            for raw in json.loads(text)
-        )
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        return codec.loads(tuple[Schedules, ...], text, name="schedules")
+    except ValueError as error:
         raise ArtifactError(f"the artifact's table of schedules is damaged: {error}") from error
-
-
-def _decisions(raw: Mapping[str, Any]) -> dict[str, int]:
-    return {str(knob): int(value) for knob, value in raw.items()}

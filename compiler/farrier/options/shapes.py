@@ -21,6 +21,7 @@ from typing import TypeAlias
 
 from farrier.errors import UsageError
 from farrier.ir.dim import Extent, dim
+from farrier_device.codec import Natural
 
 GivenShape: TypeAlias = tuple[int | str, ...]  # a number, or the text of an open dim
 Hot: TypeAlias = Mapping[str, int]  # sizes of open dims, by name
@@ -79,10 +80,10 @@ class NamedDim:
 
     name: str
     symbol: str
-    low: int
-    high: int
-    typical: int
-    step: int = 1
+    low: Natural
+    high: Natural
+    typical: Natural
+    step: Natural = 1
 
     @property
     def extent(self) -> Extent:
