@@ -23,12 +23,12 @@ def test_a_line_reads_back(one):
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"threads": True}, "threads is True"),
-        ({"threads": 0}, "threads is 0"),
-        ({"program": None}, "program is None"),
-        ({"task": ["t"] * 1000}, "task is "),
-        ({"more": 1}, "has the fields task, fingerprint, threads, program, target"),
-        ({"program": "x" * (MOST_CHARACTERS + 1)}, "program has more than"),
+        ({"threads": True}, "threads: True is not of type int"),
+        ({"threads": 0}, "threads: 0 is not in the range 1 to"),
+        ({"program": None}, "program: None"),
+        ({"task": ["t"] * 1000}, "task: "),
+        ({"more": 1}, "an unknown field 'more'"),
+        ({"program": "x" * (MOST_CHARACTERS + 1)}, "program: it is longer than"),
     ],
 )
 def test_what_is_no_definition_is_refused(changes, complaint):

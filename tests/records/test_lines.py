@@ -29,11 +29,11 @@ def test_a_file_that_is_not_there_is_a_storage_error(tmp_path):
 @pytest.mark.parametrize(
     ("field", "value", "reason"),
     [
-        ("created", "Infinity", "not a time"),
-        ("created", "NaN", "not a time"),
-        ("created", "-1.0", "not a time"),
-        ("created", "9" * 400, "not a float"),
-        ("samples_ns", f"[{10**30}]", "not a list of counts"),
+        ("created", "Infinity", "not a finite number"),
+        ("created", "NaN", "not a finite number"),
+        ("created", "-1.0", "not in the range 0 to inf"),
+        ("created", "9" * 400, "not of type float"),
+        ("samples_ns", f"[{10**30}]", r"samples_ns\[0\]: .* is not in the range"),
         ("task", '"\\ud800"', "surrogates"),
         ("decisions", "[" * 100_000, "not JSON"),
     ],

@@ -5,9 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Annotated, Protocol, TypeAlias
+
+from farrier_device import codec
 
 MOST_CHARACTERS = 1 << 17  # of a program; a usual one has 200 to 10,000
+_Text: TypeAlias = Annotated[str, codec.Longest(MOST_CHARACTERS)]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -18,36 +21,21 @@ class TaskDefinition:
     whose schedules they are, as IR in text, and `target` the fields of the `Target`, as JSON.
     """
 
-    task: str
-    fingerprint: str
-    threads: int
-    program: str
-    target: str
+    task: _Text
+    fingerprint: _Text
+    threads: Annotated[int, codec.Range(1, float("inf"))]
+    program: _Text
+    target: _Text
 
     def to_line(self) -> str:
         """One JSON object without a newline."""
-        return json.dumps(dataclasses.asdict(self), sort_keys=True, separators=(",", ":"))
+        return json.dumps(codec.encode(self), sort_keys=True, separators=(",", ":"))
 
     @classmethod
     def from_line(cls, line: str) -> TaskDefinition:
         """The inverse of `to_line`. Raises ValueError that names the field at fault; whether the
         program can be read is not looked at."""
-        try:
-            raw = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"not JSON: {error}") from None
-        kinds: dict[str, type] = {"threads": int}
-        names = [field.name for field in dataclasses.fields(cls)]
-        if not isinstance(raw, dict) or sorted(raw) != sorted(names):
-            raise ValueError(f"a definition has the fields {', '.join(names)}")
-        for name in names:
-            if type(raw[name]) is not kinds.get(name, str):
-                raise ValueError(f"{name} is {_short(raw[name])}")
-            if len(str(raw[name])) > MOST_CHARACTERS:
-                raise ValueError(f"{name} has more than {MOST_CHARACTERS} characters")
-        if raw["threads"] < 1:
-            raise ValueError(f"threads is {_short(raw['threads'])}")
-        return cls(**raw)
+        return codec.loads(cls, line, unknown=codec.Unknown.REFUSED, name="definition")
 
 
 class TaskStore(Protocol):
@@ -61,8 +49,3 @@ class TaskStore(Protocol):
         """To be called before the first record of each. Raises StorageError where there is no room,
         ServiceError where the store is out of reach."""
         ...
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 100 else f"{text[:100]}…"

@@ -7,11 +7,23 @@ import enum
 import json
 import time
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Annotated, TypeAlias
 
+from farrier_device import codec
 from farrier_device.measurement import CandidateResult, Status, undisturbed
 
 Pairs: TypeAlias = tuple[tuple[str, int], ...]  # decisions, sorted by knob
+
+
+def pairs(decisions: Mapping[str, int]) -> Pairs:
+    """Decisions in the canonical form of `TuningRecord.decisions`."""
+    return tuple(sorted((name, int(value)) for name, value in decisions.items()))
+
+
+# Texts, times and counts that every store can keep.
+_Text: TypeAlias = Annotated[str, codec.encodable]
+_Time: TypeAlias = Annotated[float, codec.finite, codec.Range(0, float("inf"))]
+_Nanoseconds: TypeAlias = Annotated[int, codec.Range(0, (1 << 63) - 1)]
 
 
 class Context(enum.StrEnum):
@@ -49,20 +61,20 @@ class TuningRecord:
     names of several devices have commas between.
     """
 
-    task: str
-    fingerprint: str
+    task: _Text
+    fingerprint: _Text
     threads: int
-    rule: str
+    rule: _Text
     version: int  # of the rule
-    decisions: tuple[tuple[str, int], ...]  # sorted by knob
-    trace: str
+    decisions: Annotated[Pairs, dict, pairs]  # sorted by knob
+    trace: _Text
     status: Status
-    samples_ns: tuple[int, ...] = ()
+    samples_ns: tuple[_Nanoseconds, ...] = ()
     seed: int = 0  # of the search that proposed it
-    created: float = 0.0  # seconds since 1970, UTC
+    created: _Time = 0.0  # seconds since 1970, UTC
     context: Context = Context.ALONE
-    device_class: str = ""
-    device: str = ""
+    device_class: _Text = dataclasses.field(default="", metadata=codec.OMIT_EMPTY)
+    device: _Text = dataclasses.field(default="", metadata=codec.OMIT_EMPTY)
 
     @classmethod
     def of(
@@ -118,95 +130,13 @@ class TuningRecord:
     def to_line(self) -> str:
         """One JSON object without a newline, the same text for equal records, of every version that
         could write them."""
-        raw = dataclasses.asdict(self)
-        for name in ("device_class", "device"):
-            if not raw[name]:
-                del raw[name]
-        return json.dumps(raw, sort_keys=True, separators=(",", ":"))
+        return json.dumps(codec.encode(self), sort_keys=True, separators=(",", ":"))
 
     @classmethod
     def from_line(cls, line: str) -> TuningRecord:
-        """The inverse of `to_line`. Raises ValueError that names the field at fault.
+        """Return the inverse of `to_line`. Raises ValueError that names the field at fault.
 
         Lines written when one version stood for all rules read as records of every rule in that
         version, from which each rule has counted on.
         """
-        try:
-            raw = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"not JSON: {error}") from None
-        if not isinstance(raw, dict):
-            raise ValueError(f"a record is a JSON object, this is a {type(raw).__name__}")
-        for name, usual in _ADDED.items():
-            raw.setdefault(name, usual)
-        fields = {f.name: f for f in dataclasses.fields(cls)}
-        if unknown := sorted(set(raw) - set(fields)):
-            raise ValueError(f"unknown field {unknown[0]!r}")
-        if missing := sorted(set(fields) - set(raw)):
-            raise ValueError(f"missing field {missing[0]!r}")
-        return cls(**{name: _READERS[str(f.type)](name, raw) for name, f in fields.items()})
-
-
-_LONGEST_NS = (1 << 63) - 1
-# What records did not always say, and what it was then.
-_ADDED = {"context": Context.ALONE.value, "device_class": "", "device": ""}
-
-
-def pairs(decisions: Mapping[str, int]) -> Pairs:
-    """Decisions in the canonical form of `TuningRecord.decisions`."""
-    return tuple(sorted((name, int(value)) for name, value in decisions.items()))
-
-
-def _scalar(kind: type) -> Any:
-    def read(name: str, raw: Mapping[str, Any]) -> Any:
-        value = raw[name]
-        if kind is float and type(value) is int and abs(value) < 1 << 53:
-            value = float(value)
-        if type(value) is not kind:
-            raise ValueError(f"{name} is {value!r}, not a {kind.__name__}")
-        if isinstance(value, float) and not 0 <= value < float("inf"):
-            raise ValueError(f"{name} is {value!r}, not a time")
-        if isinstance(value, str):
-            value.encode()  # half of a pair of surrogates is no text
-        return value
-
-    return read
-
-
-def _status(name: str, raw: Mapping[str, Any]) -> Status:
-    return Status(raw[name])
-
-
-def _context(name: str, raw: Mapping[str, Any]) -> Any:
-    return Context(raw[name])
-
-
-def _integers(name: str, raw: Mapping[str, Any]) -> tuple[int, ...]:
-    values = raw[name]
-    if not isinstance(values, list) or any(
-        type(v) is not int or not 0 <= v <= _LONGEST_NS for v in values
-    ):
-        raise ValueError(f"{name} is {values!r}, not a list of counts")
-    return tuple(values)
-
-
-def _decisions(name: str, raw: Mapping[str, Any]) -> Pairs:
-    values = raw[name]
-    try:
-        found = dict(values)
-    except (TypeError, ValueError):
-        raise ValueError(f"{name} is {values!r}, not a list of pairs") from None
-    if any(type(k) is not str or type(v) is not int for k, v in found.items()):
-        raise ValueError(f"{name} is {values!r}, not pairs of knob and integer")
-    return pairs(found)
-
-
-_READERS = {
-    "str": _scalar(str),
-    "int": _scalar(int),
-    "float": _scalar(float),
-    "Status": _status,
-    "Context": _context,
-    "tuple[int, ...]": _integers,
-    "tuple[tuple[str, int], ...]": _decisions,
-}
+        return codec.loads(cls, line, unknown=codec.Unknown.REFUSED, name="record")
