@@ -16,10 +16,10 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from farrier.errors import ConflictError, InvalidModelError, NotFoundError
 from farrier.model.file import check_location, quoted
+from farrier_device import codec
 from farrier_farm.blobs import BlobStore
 from farrier_farm.connection import Client
 from farrier_farm.references import REFERENCES
@@ -83,9 +83,8 @@ class Manifest:
 
     @classmethod
     def from_json(cls, text: str) -> Manifest:
-        raw: dict[str, Any] = json.loads(text)
-        files = raw["files"].items()
-        return cls(raw["message"], {name: DataFile(f["sha256"], f["size"]) for name, f in files})
+        """Raises ValueError for anything but the text of a model."""
+        return codec.loads(cls, text, name="model")
 
 
 class Models:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 
 from farrier_device import arch as architectures
+from farrier_device import codec
 
 _CPUINFO = Path("/proc/cpuinfo")
 _CPUS = Path("/sys/devices/system/cpu")
@@ -36,7 +37,8 @@ class MachineDescription:
     l2_bytes: int
     l3_bytes: int
     memory_bytes: int
-    emulated: bool = False  # by software, as qemu is
+    # By software, as qemu is; versions before it do not know the field.
+    emulated: bool = dataclasses.field(default=False, metadata=codec.OMIT_EMPTY)
 
 
 def describe() -> MachineDescription:

@@ -74,11 +74,11 @@ def test_a_machine_of_ones_own(farrier, mlp, tmp_path):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"cores": None}, "the description of the target lacks 'cores'"),
-        ({"l1_bytes": None}, "the description of the target lacks 'l1_bytes'"),
-        ({"cores": 100000}, "cores is 100000, not a whole number of 1 to 4096"),
-        ({"l2_bytes": "1 MB"}, "l2_bytes is '1 MB', not a whole number"),
-        ({"clock": 3}, "a description of a target has no field 'clock'"),
+        ({"cores": None}, "target: it has no field 'cores'"),
+        ({"l1_bytes": None}, "target: it has no field 'l1_bytes'"),
+        ({"cores": 100000}, "target.cores: 100000 is not in the range 1 to 4096"),
+        ({"l2_bytes": "1 MB"}, "target.l2_bytes: '1 MB' is not of type int"),
+        ({"clock": 3}, "target: it has an unknown field 'clock'"),
         ({"features": ["fp"]}, "the machine cortex-a72 lacks asimd"),
         ({"arch": "armv7l"}, "no code generator for armv7l"),
     ],

@@ -24,7 +24,6 @@ from farrier.artifact.manifest import (
 )
 from farrier.artifact.schedules import Schedules
 from farrier.artifact.signature import PublicKey, Signature
-from farrier.errors import FarrierError
 from farrier.options import CompileOptions
 from farrier.options.shapes import NamedDim, Precondition
 from farrier.options.states import HeldState
@@ -61,16 +60,12 @@ from farrier_farm import models
 
 @dataclasses.dataclass(frozen=True)
 class Form:
-    """Values of one type, the functions that write them as text and read them back, and the errors
-    with which the reader may refuse other texts."""
+    """Values of one type, the functions that write them as text and read them back.
+    The reader refuses other texts with ValueError or FarrierError."""
 
     values: tuple[Any, ...]
     write: Callable[[Any], str]
     read: Callable[[str], Any]
-    errors: tuple[type[Exception], ...] = (ValueError, FarrierError)
-
-
-_ANY_DAMAGE = (ValueError, TypeError, KeyError, AttributeError)
 
 
 def _dumped(value: Any) -> str:
@@ -267,7 +262,6 @@ FORMS: dict[str, Form] = {
         (TARGET,),
         lambda value: json.dumps(value.to_dict()),
         lambda text: Target.from_dict(json.loads(text)),
-        _ANY_DAMAGE,
     ),
     "machine": Form((MACHINE,), to_text, lambda text: parse_machine(text).description),
     "manifest": Form((MANIFEST,), Manifest.to_json, Manifest.from_json),
@@ -296,7 +290,6 @@ FORMS: dict[str, Form] = {
         (OUTCOME,),
         lambda value: json.dumps(value.to_dict()),
         lambda text: Outcome.from_dict(json.loads(text)),
-        _ANY_DAMAGE,
     ),
     **{
         f"event-{progress.to_dict(event)['kind']}": Form(
@@ -320,7 +313,6 @@ FORMS: dict[str, Form] = {
         (models.Manifest("a" * 64, {"m.data": models.DataFile("b" * 64, 5000)}),),
         models.Manifest.to_json,
         models.Manifest.from_json,
-        _ANY_DAMAGE,
     ),
     "device-secret": Form(
         (SecretFile("d", "g", "s", "t", "00ff", "n"),),

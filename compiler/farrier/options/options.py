@@ -11,6 +11,7 @@ from farrier.errors import UsageError
 from farrier.options.precision import parse_precision
 from farrier.options.shapes import GivenShape, Hot, parse_dim
 from farrier.options.states import parse_state
+from farrier_device import codec
 
 MAX_THREADS = 1024
 MAX_CORES = 1024
@@ -46,8 +47,9 @@ class CompileOptions:
     max_layer_error: float = MAX_LAYER_ERROR
     verify: bool = True
     precision: str = "f32"  # or "bf16", "f16": what contractions multiply in
-    cores: int = 0  # of the machine that compiles, which this may use; 0: all. The code is the same
-    states: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    # Those of the machine that compiles, which it may use; 0: all. The code is the same.
+    cores: int = dataclasses.field(default=0, metadata=codec.OMIT_EMPTY)
+    states: Mapping[str, str] = dataclasses.field(default_factory=dict, metadata=codec.OMIT_EMPTY)
 
     def __post_init__(self) -> None:
         """Raises UsageError. Numbers of numpy's become Python's, which JSON can hold."""
@@ -108,18 +110,9 @@ class CompileOptions:
         return self.tunes or self.verify
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON object; `from_dict` reads it back. `cores` and `states` are left out where nothing
-        is said of them: roles and clients of older versions do not know them."""
-        written = {
-            **dataclasses.asdict(self),
-            "shapes": {name: list(shape) for name, shape in self.shapes.items()},
-            "hot": [dict(sizes) for sizes in self.hot],
-            "typical": dict(self.typical),
-        }
-        for name in ("cores", "states"):
-            if not written[name]:
-                del written[name]
-        return written
+        """Return a JSON object, which `from_dict` reads back."""
+        fields: dict[str, Any] = codec.encode(self)
+        return fields
 
     def shared(self, count: int) -> CompileOptions:
         """The same for one of `count` models that share what there is to tune."""
@@ -137,13 +130,8 @@ class CompileOptions:
                 f"unknown option {', '.join(unknown)}",
                 hint=f"options: {', '.join(sorted(known))}; others may need a newer Farrier",
             )
-        fields = dict(raw)
         try:
-            shapes = {str(n): tuple(s) for n, s in fields.pop("shapes", {}).items()}
-            hot = tuple(map(_sizes, fields.pop("hot", TYPICAL_ALONE)))
-            typical = _sizes(fields.pop("typical", {}))
-            states = {str(name): declared for name, declared in fields.pop("states", {}).items()}
-            return cls(shapes=shapes, hot=hot, typical=typical, states=states, **fields)
+            return cls(**raw)
         except (TypeError, ValueError, AttributeError) as error:
             raise UsageError(f"malformed options: {error}") from error
 

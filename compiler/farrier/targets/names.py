@@ -12,7 +12,7 @@ from typing import Any
 from farrier.errors import UsageError
 from farrier.targets.backend import KnownMachine, backend_for, backends, own_backends
 from farrier.targets.target import Target
-from farrier_device import describe
+from farrier_device import codec, describe
 from farrier_device.describe import MachineDescription
 
 # Of a description: cores and sizes that no machine has.
@@ -24,7 +24,10 @@ _MOST = {
     "memory_bytes": 1 << 50,
 }
 _OPTIONAL = {"features": (), "l3_bytes": 0, "memory_bytes": 0, "emulated": False}
-_EXAMPLE = "`farrier targets NAME` prints the description of a known machine; sizes are bytes"
+_HINT = (
+    f"fields: {', '.join(sorted(MachineDescription.__dataclass_fields__))}; sizes are bytes, and a "
+    "name that begins with # is a comment; `farrier targets NAME` prints a known machine's"
+)
 _NEAREST = 3  # names that an error offers
 
 
@@ -68,10 +71,7 @@ def canonical(text: str) -> str:
 
 def to_text(description: MachineDescription) -> str:
     """The JSON text, on one line, that `parse_target` reads."""
-    fields = dataclasses.asdict(description)
-    if not description.emulated:  # which versions before it do not know
-        del fields["emulated"]
-    return json.dumps(fields, separators=(",", ":"))
+    return json.dumps(codec.encode(description), separators=(",", ":"))
 
 
 def called(text: str) -> str:
@@ -119,44 +119,16 @@ def _is_description(text: str) -> bool:
 def _described(text: str) -> MachineDescription:
     """A description from JSON text. Raises UsageError that names the field at fault."""
     try:
-        raw = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"the description of the target is not JSON: {error}") from None
-    if not isinstance(raw, dict):
-        raise UsageError(f"a description of a target is an object, not a {type(raw).__name__}")
-    fields = {field.name for field in dataclasses.fields(MachineDescription)}
-    raw = {name: value for name, value in raw.items() if not name.startswith("#")}
-    if unknown := sorted(set(raw) - fields):
-        raise UsageError(
-            f"a description of a target has no field {unknown[0]!r}",
-            hint=f"fields: {', '.join(sorted(fields))}; what begins with # is a comment",
+        raw = codec.loads(dict[str, Any], text, name="target")
+        raw = {name: value for name, value in raw.items() if not name.startswith("#")}
+        whole = {**_OPTIONAL, **raw}
+        description = codec.decode(
+            MachineDescription, whole, unknown=codec.Unknown.REFUSED, name="target"
         )
-    whole = {**_OPTIONAL, **raw}
-    if missing := sorted(fields - set(whole)):
-        raise UsageError(
-            f"the description of the target lacks {missing[0]!r}",
-            hint=_EXAMPLE,
-        )
-    return MachineDescription(**{name: _field(name, whole[name]) for name in fields})
-
-
-def _field(name: str, value: Any) -> Any:
-    """A field of a description. Raises UsageError for a value that it cannot have."""
-    if name == "features":
-        if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
-            return tuple(sorted(set(value)))
-        what = f"features is {value!r}, not a list of the kernel's names of extensions"
-    elif name == "emulated":
-        if isinstance(value, bool):
-            return value
-        what = f"{name} is {value!r}, not true or false"
-    elif name in _MOST:
-        least = 0 if name in _OPTIONAL else 1
-        if type(value) is int and least <= value <= _MOST[name]:
-            return value
-        what = f"{name} is {value!r}, not a whole number of {least} to {_MOST[name]}"
-    else:
-        if isinstance(value, str):
-            return value
-        what = f"{name} is {value!r}, not a text"
-    raise UsageError(f"in the description of the target {what}", hint=_EXAMPLE)
+        for name, most in _MOST.items():
+            least, value = 0 if name in _OPTIONAL else 1, getattr(description, name)
+            if not least <= value <= most:
+                raise ValueError(f"target.{name}: {value} is not in the range {least} to {most}")
+    except ValueError as error:
+        raise UsageError(f"cannot read the description of a machine: {error}", hint=_HINT) from None
+    return dataclasses.replace(description, features=tuple(sorted(set(description.features))))

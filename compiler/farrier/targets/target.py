@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
 from typing import Any
+
+from farrier_device import codec
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -51,8 +52,10 @@ class Target:
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON object; `from_dict` reads it back."""
-        return dataclasses.asdict(self)
+        fields: dict[str, Any] = codec.encode(self)
+        return fields
 
     @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> Target:
-        return cls(**{**raw, "features": tuple(raw["features"])})
+    def from_dict(cls, raw: object) -> Target:
+        """Raises ValueError for anything but the fields of a target."""
+        return codec.decode(cls, raw, unknown=codec.Unknown.REFUSED, name="target")
