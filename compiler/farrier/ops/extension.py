@@ -14,7 +14,8 @@ from typing import Any, TypeAlias, TypeVar
 from farrier.errors import FarrierError, UsageError
 from farrier.ir.dim import Undecided
 from farrier.ops.operator import Attrs, Kind, Mismatch, NotStatic, NotSupported, Operator
-from farrier.plugins import OPERATORS, Plugin, plugins
+from farrier.plugins import OPERATORS as GROUP
+from farrier.plugins import Plugin, plugins
 
 # The attributes of an operator's nodes, from those of an ONNX node and the version of its domain
 # that the model uses.
@@ -68,7 +69,7 @@ def installed(own: Collection[str]) -> Installed:
     operators: dict[str, Operator] = {}
     imports: dict[str, Imported] = {}
     takers: dict[str, str] = dict.fromkeys(own, "an operator of Farrier")
-    for plugin in plugins(OPERATORS, "operator set", OperatorSet, "OperatorSet"):
+    for plugin in plugins(GROUP, "operator set", OperatorSet, "OperatorSet"):
         _check(plugin)
         for operator in plugin.made.operators:
             if operator.name in takers:

@@ -1,111 +1,27 @@
-"""Find an operator by its name."""
+"""Find an operator by its name.
+
+Each module of this package declares operators in a tuple `OPERATORS`; other packages add theirs by
+an entry point.
+"""
 
 from __future__ import annotations
 
 import functools
+import importlib
+import pkgutil
+from collections.abc import Mapping
 
+from farrier import ops
 from farrier.ir.graph import Node
-from farrier.ops import (
-    activation,
-    arg,
-    bitwise,
-    blocks,
-    broadcast,
-    control,
-    conv,
-    conv_transpose,
-    conversion,
-    det,
-    einsum,
-    elementwise,
-    gather,
-    logical,
-    matmul,
-    normalize,
-    own,
-    pad,
-    phases,
-    pool,
-    quantize,
-    random,
-    recurrent,
-    reduce,
-    regions,
-    resize,
-    response,
-    running,
-    sampling,
-    scatter,
-    select,
-    shape,
-    slicing,
-    softmax,
-    statics,
-    strings,
-    suppress,
-    top_k,
-    trees,
-    unpool,
-    view,
-    winograd,
-)
 from farrier.ops.extension import Imported, Installed, installed
 from farrier.ops.operator import Operator
 from farrier.ops.traits import Product
-
-_FAMILIES = (
-    activation,
-    arg,
-    bitwise,
-    blocks,
-    broadcast,
-    control,
-    conv,
-    conv_transpose,
-    conversion,
-    det,
-    einsum,
-    elementwise,
-    gather,
-    logical,
-    matmul,
-    normalize,
-    own,
-    pad,
-    phases,
-    pool,
-    quantize,
-    recurrent,
-    random,
-    reduce,
-    regions,
-    resize,
-    response,
-    running,
-    sampling,
-    scatter,
-    select,
-    shape,
-    slicing,
-    softmax,
-    statics,
-    strings,
-    suppress,
-    top_k,
-    trees,
-    unpool,
-    view,
-    winograd,
-)
-_BY_NAME: dict[str, Operator] = {
-    operator.name: operator for family in _FAMILIES for operator in family.OPERATORS
-}
 
 
 def lookup(op: str) -> Operator:
     """Return the operator named `op`; raises KeyError where Farrier and other packages have none,
     and UsageError for a package that is broken."""
-    operator = _BY_NAME.get(op)
+    operator = _own().get(op)
     return _installed().operators[op] if operator is None else operator
 
 
@@ -117,7 +33,7 @@ def product_of(node: Node) -> Product | None:
 @functools.cache
 def names() -> frozenset[str]:
     """Return the names of all operators that can be looked up."""
-    return frozenset((*_BY_NAME, *_installed().operators))
+    return frozenset((*_own(), *_installed().operators))
 
 
 def import_of(op: str) -> Imported | None:
@@ -126,6 +42,17 @@ def import_of(op: str) -> Imported | None:
 
 
 @functools.cache
+def _own() -> Mapping[str, Operator]:
+    """Return the operators that the modules of this package declare, by name."""
+    modules = pkgutil.iter_modules(ops.__path__, f"{ops.__name__}.")
+    return {
+        operator.name: operator
+        for module in modules
+        for operator in getattr(importlib.import_module(module.name), "OPERATORS", ())
+    }
+
+
+@functools.cache
 def _installed() -> Installed:
     """The operators of other packages. To look for them reads every installed distribution."""
-    return installed(_BY_NAME.keys())
+    return installed(_own().keys())
