@@ -10,7 +10,7 @@ class Trait(enum.Flag):
 
     NONE = 0
     COMMUTATIVE = enum.auto()  # Its two operands may change places.
-    LINEAR = enum.auto()  # It is linear in each of its operands.
+    AFFINE = enum.auto()  # It is an affine function of each of its operands.
     TOTAL = enum.auto()  # It calculates with integers of any value: none is an index or a size.
     DIVIDES = enum.auto()  # An integer zero as its second operand has no result.
     # Arithmetic in the type of its operands is exact. Narrow floats need no wider ones.
@@ -39,7 +39,8 @@ class Moves(enum.Enum):
 
 class Product(enum.Enum):
     """The products that a contraction sums. Inputs 0 and 1 are the factors; weights are the second
-    one. Input 2, which may be omitted, is added to the sums."""
+    one. Input 2, which may be omitted, is added to the sums. The attributes are those of ONNX's
+    operators: passes rewrite a node by them."""
 
     MATRIX = enum.auto()  # Rows [.., m, k] times columns [.., k, n].
     CONVOLUTION = enum.auto()  # An image [n, c, ..] times windows [oc, c / group, ..].

@@ -87,7 +87,7 @@ def linear_literals(region: Graph) -> dict[str, Constant]:
         if constant.value.type.dtype.is_float
         and constant.value.type.size == 1
         and constant.value.name not in returned
-        and all(lookup(node.op).has(Trait.LINEAR) for node in readers.get(constant.value.name, ()))
+        and all(lookup(node.op).has(Trait.AFFINE) for node in readers.get(constant.value.name, ()))
     }
 
 
