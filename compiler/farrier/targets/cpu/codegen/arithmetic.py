@@ -47,8 +47,10 @@ def binary(b: Builder, op: BinaryOp, left: Value, right: Value) -> Value:
     """`left op right`; scalars join every lane of the other side."""
     if op is BinaryOp.AND or op is BinaryOp.OR:
         return _logical(b, op, left, right)
-    lanes = max(left.lanes, right.lanes)
-    left, right = b.widen(left, lanes), b.widen(right, lanes)
+    lanes = left.lanes
+    if lanes != right.lanes:
+        lanes = max(lanes, right.lanes)
+        left, right = b.widen(left, lanes), b.widen(right, lanes)
     dtype = left.dtype
     if op.is_comparison:
         return _compare(b, op, left, right)
@@ -65,8 +67,10 @@ def binary(b: Builder, op: BinaryOp, left: Value, right: Value) -> Value:
 
 def multiply_add(b: Builder, left: Value, right: Value, addend: Value) -> Value:
     """`left * right + addend` on floats, rounded once where the machine can."""
-    lanes = max(left.lanes, right.lanes, addend.lanes)
-    left, right, addend = b.widen(left, lanes), b.widen(right, lanes), b.widen(addend, lanes)
+    lanes = left.lanes
+    if not lanes == right.lanes == addend.lanes:
+        lanes = max(lanes, right.lanes, addend.lanes)
+        left, right, addend = b.widen(left, lanes), b.widen(right, lanes), b.widen(addend, lanes)
     total = b.math("fmuladd", left.operand, right.operand, addend.operand)
     return Value(total, left.dtype, lanes)
 

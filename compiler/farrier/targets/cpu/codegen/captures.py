@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from farrier.ir import instr
-from farrier.ir.instr import I64, PTR, Operand, Variable
+from farrier.ir.instr import I64, PTR, Operand, Type, Variable
 from farrier.targets.cpu.codegen.builder import Builder
 from farrier.targets.cpu.codegen.indices import Bindings
 from farrier.targets.cpu.codegen.memory import Memory
@@ -17,6 +17,7 @@ from farrier.targets.cpu.codegen.registers import Piece, Registers
 from farrier.targets.cpu.codegen.values import Value
 
 CONTEXT = Variable(PTR, "ctx")  # the body's first argument
+_WORD = 8  # Bytes of a pointer or a size.
 _SLOT_BYTES = 64  # a place holds anything up to a vector register
 
 
@@ -50,7 +51,7 @@ class Captures:
         context = self.b.hoisted(0, instr.STACK, PTR, (), (size, name))
         for outer, offset in self._places.items():
             at = self.b.emit(instr.OFFSET, PTR, (context, instr.index(offset)))
-            self.b.store(outer, at, None)
+            self.b.store(outer, at, _alignment(outer.type))
         return context
 
     def _tile(self, tile: dict[int, Piece]) -> dict[int, Piece]:
@@ -68,15 +69,18 @@ class Captures:
         if outer in self._loaded:
             return self._loaded[outer]
         kind = outer.type
-        scalar = kind in (I64, PTR)
-        step = 8 if scalar else _SLOT_BYTES
+        step = _alignment(kind)
         offset = -(-self._size // step) * step
-        wide = 1 if scalar else -(-kind.lanes * 8 // _SLOT_BYTES)
+        wide = 1 if step == _WORD else -(-kind.lanes * 8 // _SLOT_BYTES)
         self._size = offset + step * wide
         self._places[outer] = offset
         at = self._inner.hoisted(0, instr.OFFSET, PTR, (CONTEXT, instr.index(offset)))
-        self._loaded[outer] = self._inner.hoisted(0, instr.LOAD, kind, (at,))
+        self._loaded[outer] = self._inner.hoisted(0, instr.LOAD, kind, (at,), _alignment(kind))
         return self._loaded[outer]
+
+
+def _alignment(type_: Type) -> int:
+    return _WORD if type_ in (I64, PTR) else _SLOT_BYTES
 
 
 class _Lazy(dict[str, Any]):

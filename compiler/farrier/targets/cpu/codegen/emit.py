@@ -283,7 +283,8 @@ class _Emitter:
         kind = loop.kind
         if loop.extent == 0:
             return
-        if bounds(loop.extent)[0] < 1 and loop.var not in self.not_empty:
+        is_fixed = type(loop.extent) is int
+        if not is_fixed and bounds(loop.extent)[0] < 1 and loop.var not in self.not_empty:
             self._unless_empty(loop)
         elif kind is LoopKind.VECTORIZED and loop.extent != 1 and self.module.is_lockstep(loop):
             self._vectorized(loop)

@@ -168,7 +168,7 @@ class Expressions:
                 f"an index of register buffer {node.buffer.name} is not constant",
                 hint="unroll or vectorize the loops that index it",
             )
-        return number(const), offset.stride
+        return const if type(const) is int else number(const), offset.stride
 
     def _register(self, node: Load) -> Maker:
         bindings, registers, name = self.bindings, self.registers, node.buffer.name

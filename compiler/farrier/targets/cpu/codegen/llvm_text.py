@@ -129,7 +129,9 @@ class _Names(dict[Operand, str]):
         self._declare = declare
 
     def __missing__(self, x: Operand) -> str:
-        if isinstance(x, Instruction):
+        if type(x) is Constant:
+            text = _literal(x)
+        elif isinstance(x, Instruction):
             text = f"%v{x.number}"
         elif isinstance(x, Variable):
             text = f"%{x.name}"
@@ -150,16 +152,17 @@ class Declarations:
 
     def __init__(self, lines: set[str]) -> None:
         self.lines = lines
-        self._heads: dict[tuple[str, Type, int], str] = {}
+        self._heads: dict[tuple[str, Type], tuple[str, str]] = {}
 
-    def math(self, name: str, type_: Type, count: int) -> str:
-        """Declare an intrinsic whose arguments and result have one type; return its call."""
-        head = self._heads.get((name, type_, count))
+    def math(self, name: str, type_: Type, count: int) -> tuple[str, str]:
+        """Declare an intrinsic whose arguments and result have one type. Return the start of its
+        call, and the text between two arguments."""
+        head = self._heads.get((name, type_))
         if head is None:
             text = _TYPES[type_]
             full = f"{text} @llvm.{name}.{suffix(type_)}"
             self.lines.add(f"declare {full}({', '.join([text] * count)})")
-            head = self._heads[name, type_, count] = f"call {full}({text} "
+            head = self._heads[name, type_] = f"call {full}({text} ", f", {text} "
         return head
 
     def define(self, symbol: Symbol) -> None:
@@ -257,8 +260,8 @@ def _shuffle(x: Instruction, names: _Names, _: Declarations) -> str:
 
 
 def _math(x: Instruction, names: _Names, declarations: Declarations) -> str:
-    head = declarations.math(x.attribute, x.type, len(x.operands))
-    return f"{head}{f', {_TYPES[x.type]} '.join([names[operand] for operand in x.operands])})"
+    head, between = declarations.math(x.attribute, x.type, len(x.operands))
+    return f"{head}{between.join([names[operand] for operand in x.operands])})"
 
 
 def _reduce(x: Instruction, names: _Names, declarations: Declarations) -> str:
@@ -304,7 +307,8 @@ def _call(x: Instruction, names: _Names, _: Declarations) -> str:
 
 def _offset(x: Instruction, names: _Names, _: Declarations) -> str:
     pointer, nbytes = x.operands
-    return f"getelementptr i8, ptr {names[pointer]}, i64 {names[nbytes]}"
+    text = nbytes.number if type(nbytes) is Constant else names[nbytes]
+    return f"getelementptr i8, ptr {names[pointer]}, i64 {text}"
 
 
 def _stack(x: Instruction, names: _Names, _: Declarations) -> str:
@@ -312,17 +316,13 @@ def _stack(x: Instruction, names: _Names, _: Declarations) -> str:
     return f"alloca [{nbytes} x i8], align 64" + (f" ; {name}" if name else "")
 
 
-def _aligned(x: Instruction) -> str:
-    return "" if x.attribute is None else f", align {x.attribute}"
-
-
 def _load(x: Instruction, names: _Names, _: Declarations) -> str:
-    return f"load {_TYPES[x.type]}, ptr {names[x.operands[0]]}{_aligned(x)}"
+    return f"load {_TYPES[x.type]}, ptr {names[x.operands[0]]}, align {x.attribute}"
 
 
 def _store(x: Instruction, names: _Names, _: Declarations) -> str:
     value, pointer = x.operands
-    return f"store {_TYPES[value.type]} {names[value]}, ptr {names[pointer]}{_aligned(x)}"
+    return f"store {_TYPES[value.type]} {names[value]}, ptr {names[pointer]}, align {x.attribute}"
 
 
 def _masked_load(x: Instruction, names: _Names, declarations: Declarations) -> str:

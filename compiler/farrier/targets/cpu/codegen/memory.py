@@ -48,6 +48,7 @@ class Memory:
         # register tiles leave room for: a value that is kept is a register that is taken.
         self._recent: dict[tuple[object, ...], Value] = {}
         self._evicted: set[tuple[object, ...]] = set()  # since the last fence in this block
+        self._loaded: set[object] = set()  # The buffers of loads that may be remembered.
 
     def bind(self, name: str, pointer: Operand) -> None:
         """Say where a buffer begins."""
@@ -65,7 +66,9 @@ class Memory:
         if name is None:
             self._recent.clear()
             self._evicted.clear()
-        elif self._recent:
+            self._loaded.clear()
+        elif name in self._loaded:
+            self._loaded.remove(name)
             for key in [key for key in self._recent if key[0] == name]:
                 del self._recent[key]
 
@@ -193,6 +196,7 @@ class Memory:
         if value is None:
             self._make_room(key, spread)
             value = load()
+            self._loaded.add(key[0])
         self._recent[key] = value
         return value
 
