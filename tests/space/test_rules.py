@@ -232,7 +232,7 @@ CASES = [
     *((region, "inner_product") for region in NARROW.items()),
     *((region, "rows") for region in REDUCTIONS.items()),
     *((region, "elementwise") for region in ELEMENTWISE.items()),
-    *((region, "sketch/tile-registers") for region in TILED_SKETCHES.items()),
+    *((region, "sketch/stage-operands+tile-registers") for region in TILED_SKETCHES.items()),
 ]
 
 

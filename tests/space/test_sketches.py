@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from space_programs import TARGET, matmul
+from space_programs import TARGET, Region, matmul, tensor
 
 from farrier.ir.evaluate import evaluate
 from farrier.ir.loop import For, LoopKind
@@ -17,6 +17,7 @@ from farrier.ir.statements import walk_stmts
 from farrier.ir.verify_kernel import verify_function
 from farrier.ir.work import statements_run
 from farrier.lower.loops import to_loops
+from farrier.ops.registry import lookup
 from farrier.schedule.errors import ScheduleError
 from farrier.space.sketch.derive import DERIVATIONS
 from farrier.targets.cpu.rules import for_program, sketch
@@ -186,6 +187,43 @@ def test_a_maximum_with_nan_is_nan():
     x[250, 333] = np.nan
     space = sketch.space(program, TARGET, 2)
     assert np.isnan(run_loops(final_loops(space, space.default()), {"x": x})["y"])
+
+
+@pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
+@pytest.mark.parametrize("last", [0, 1])
+def test_every_sketch_finds_the_first_or_the_last_extreme_and_a_leading_nan(op, last):
+    region = Region(tensor("x", 5, 36)).then(
+        op, shape=(5,), axis=1, keepdims=0, select_last_index=last
+    )
+    x = np.random.default_rng(0).integers(-3, 4, (5, 36)).astype(np.float32)  # Many are equal.
+    x[1, 0] = x[2, 7] = np.nan
+    x[3] = np.nan
+    x[4] = np.where(x[4] == 0, np.nan, x[4])
+    attrs = {"axis": 1, "keepdims": 0, "select_last_index": last}
+    (expected,) = lookup(op).reference((x,), attrs)
+    names = set()
+    for space in sketch.spaces(region.program, TARGET, 1):
+        names.add(space.rule.name)
+        for row in space.candidates()[:EACH]:
+            (result,) = run_loops(final_loops(space, space.decisions(row)), {"x": x}).values()
+            np.testing.assert_array_equal(result, expected, err_msg=space.rule.name)
+    assert {"sketch/split-lanes", "sketch/fuse-sums+tile-registers"} <= names
+
+
+def test_threads_divide_the_extremes_of_a_long_row_and_their_positions():
+    region = Region(tensor("x", 40_000)).then("ArgMax", shape=(), axis=0, keepdims=0)
+    x = np.zeros(40_000, np.float32)
+    x[[31_000, 39_999]] = 1.0
+    x[20_000] = np.nan
+    space = sketch.space(region.program, TARGET, 2)
+    assert "split-threads" in space.rule.name
+    function = final_loops(space, space.default())
+    shared = [
+        s for s in walk_stmts(function.body) if isinstance(s, For) and s.kind is LoopKind.PARALLEL
+    ]
+    assert len(shared) >= 2
+    (result,) = run_loops(function, {"x": x}).values()
+    assert result == 31_000
 
 
 def test_a_program_that_no_schedule_applies_to_names_the_reason(monkeypatch):
