@@ -30,13 +30,13 @@ from bench.candidate_parts import OTHER, PARTS, Others, process_ns, serve, watch
 from bench.workloads import NAMES, workload
 from farrier.cost_model import pretrained
 from farrier.errors import FarrierError
-from farrier.importer import import_model
+from farrier.frontends.onnx.importer import import_model
+from farrier.frontends.onnx.model.file import model_of
 from farrier.kernels import Helpers, helpers
 from farrier.kernels.helpers import helpers_for
 from farrier.measure import TaskMeasurer
 from farrier.measure.local import LocalDevice
 from farrier.measure.runner import Blobs
-from farrier.model.file import model_of
 from farrier.model_tuning.variant import make_variant
 from farrier.passes import Settings, prepare
 from farrier.records import FileRecords

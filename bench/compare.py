@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from farrier.importer import import_model
-from farrier.model.file import Model
+from farrier.frontends.onnx.importer import import_model
+from farrier.frontends.onnx.model.file import Model
 from farrier.ops.run import run_graph
 
 Array = npt.NDArray[Any]

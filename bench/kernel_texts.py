@@ -24,10 +24,10 @@ from pathlib import Path
 
 from bench.workloads import NAMES, Shapes, workload
 from farrier.errors import FarrierError, UsageError
-from farrier.importer import import_model
+from farrier.frontends.onnx.importer import import_model
+from farrier.frontends.onnx.model.file import model_of
 from farrier.kernels import BuildInput, lower
 from farrier.kernels.choose import ScheduledTask
-from farrier.model.file import model_of
 from farrier.model_tuning.hot import (
     for_any_size,
     hot_sizes,

@@ -35,7 +35,7 @@ from bench.calls import Arrays, Call, Input, arrays, calls, show
 from bench.compare import difference, in_float64
 from bench.models import TRAINED, trained
 from farrier.errors import FarrierError, UsageError
-from farrier.model.file import Model
+from farrier.frontends.onnx.model.file import Model
 from farrier.runtime.artifact import Artifact, load
 
 TOLERANCE = 1e-4

@@ -43,7 +43,7 @@ from bench.workloads import NAMES, Workload, workload
 from farrier.bench.race import Entrant, race
 from farrier.errors import FarrierError, UsageError
 from farrier.frontends.builder import ImportedModel
-from farrier.importer import import_model, inspect
+from farrier.frontends.onnx.importer import import_model, inspect
 from farrier.ir.special import convert
 from farrier.model_tuning.hot import hot_sizes, shapes_at
 from farrier.options import CompileOptions

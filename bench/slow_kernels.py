@@ -23,9 +23,9 @@ from onnx.backend.test.case import node as node_suite
 
 from bench.public import models
 from farrier.errors import FarrierError
-from farrier.importer import import_model
+from farrier.frontends.onnx.importer import import_model
+from farrier.frontends.onnx.model.file import Model, model_of
 from farrier.kernels.slow import SlowKernel, slow_of_forms
-from farrier.model.file import Model, model_of
 from farrier.model_tuning.hot import for_any_size, hot_sizes, shapes_at
 from farrier.model_tuning.variant import make_variant
 from farrier.options import TYPICAL_ALONE

@@ -8,7 +8,7 @@ from typing import Any
 
 from bench import models
 from farrier.errors import UsageError
-from farrier.importer import import_model
+from farrier.frontends.onnx.importer import import_model
 from farrier.options.shapes import GivenShape, Hot, parse_hot, parse_shapes
 from farrier.release.draws import random_inputs
 from farrier.release.package import specs

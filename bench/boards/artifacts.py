@@ -18,7 +18,7 @@ from bench.compare import difference, in_float64
 from bench.real import open_shapes
 from bench.workloads import workload
 from farrier.errors import FarrierError, UsageError
-from farrier.model.file import Model
+from farrier.frontends.onnx.model.file import Model
 from farrier.options import CompileOptions
 from farrier.options.precision import Precision
 from farrier.options.shapes import GivenShape

@@ -27,7 +27,7 @@ from bench.compare import difference
 from bench.demo import Service
 from bench.ports import free_port
 from farrier.errors import ServiceError
-from farrier.model.file import Model
+from farrier.frontends.onnx.model.file import Model
 from farrier.release.draws import random_inputs
 from farrier.runtime.artifact import RECORDS
 from farrier.sdk.client import Client, Device, Job

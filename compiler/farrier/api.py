@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import onnx
 
     from farrier.frontends.builder import Source
-    from farrier.model.file import Model
+    from farrier.frontends.onnx.model.file import Model
     from farrier.progress import Event, Listener
 
 
@@ -126,7 +126,7 @@ def _given(
 ) -> Model | Source:
     """Return the model that the caller hands in. Raises UsageError, InvalidModelError."""
     from farrier.frontends.builder import Source
-    from farrier.model.file import Model
+    from farrier.frontends.onnx.model.file import Model
 
     if isinstance(model, Model | Source):
         return model

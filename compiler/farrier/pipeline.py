@@ -20,6 +20,8 @@ from typing import Any
 from farrier.cost_model import CostModel, pretrained
 from farrier.errors import ArtifactError, UnresolvedShapeError, UnverifiableError, UsageError
 from farrier.frontends.builder import ImportedModel, Source, placed, with_states
+from farrier.frontends.onnx.model.bus_errors import reading
+from farrier.frontends.onnx.model.file import Model, model_of
 from farrier.ir.collection import no_collection
 from farrier.ir.control import failures
 from farrier.ir.dim import Undecided
@@ -36,8 +38,6 @@ from farrier.measure import (
     floor_ns,
     floor_of_run,
 )
-from farrier.model.bus_errors import reading
-from farrier.model.file import Model, model_of
 from farrier.model_tuning.against_floats import slower_than_floats
 from farrier.model_tuning.algorithms import algorithms_report
 from farrier.model_tuning.compare import Comparison, Race, compared
@@ -275,7 +275,9 @@ def _typed(
     """Return the graph that a frontend builds of the model."""
     if isinstance(model, Source):
         return model.imported(shapes, hot, typical)
-    from farrier.importer import import_model  # It imports onnx, which other models do not need.
+    from farrier.frontends.onnx.importer import (
+        import_model,  # It imports onnx, which other models do not need.
+    )
 
     return import_model(model, shapes, hot, typical)
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from farrier.errors import ConflictError, InvalidModelError, NotFoundError
-from farrier.model.file import check_location, quoted
+from farrier.frontends.onnx.model.file import check_location, quoted
 from farrier_device import codec
 from farrier_farm.blobs import BlobStore
 from farrier_farm.connection import Client

@@ -4,7 +4,8 @@ A *test of a name* is a string that names an operator, where code decides by it:
 `!=` or `in`, a case of a match, a key of a dictionary, or an element of a set, tuple or list, which
 stands for such a table; also a comparison with a constant that holds a name, as `FAIL`. What
 constructs a node (`Node("Mul", …)`, `scope.add("Mul", …)`) is not a test, nor is what stands in a
-docstring, in `ops/`, which declares the operators, or in `importer/`, which translates ONNX's.
+docstring, in `ops/`, which declares the operators, or in `frontends/`, which translates models into
+them.
 
 A *pattern* is a test by the operator itself (`CONV.matches(node)`), which a rewrite of this
 operator needs. Code that asks what holds for an operator asks for a trait or a rule instead.
@@ -17,7 +18,7 @@ from pathlib import Path
 from farrier.ops import names
 
 COMPILER = Path(__file__).parents[2] / "compiler/farrier"
-_APART = ("ops", "importer")
+_APART = ("ops", "frontends")
 # They may only fall: lower them with what you remove.
 _MOST_NAMES = 11
 _MOST_PATTERNS = 84

@@ -18,7 +18,7 @@ from bench import models
 from farrier.background import State
 from farrier.background.process import TuningProcess
 from farrier.errors import StorageError, UsageError
-from farrier.model.file import Model
+from farrier.frontends.onnx.model.file import Model
 from farrier.options import CompileOptions
 from farrier.progress import TimeSpent, Warned
 from farrier.release.draws import random_inputs

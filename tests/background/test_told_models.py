@@ -9,7 +9,7 @@ import pytest
 
 from bench import models
 from farrier.errors import InvalidModelError
-from farrier.model.file import Model
+from farrier.frontends.onnx.model.file import Model
 
 MODEL = models.build("mobilenet_v2", size=32, stages=1)
 

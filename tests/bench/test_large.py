@@ -13,8 +13,8 @@ import pytest
 
 from bench.large import write_model
 from farrier.artifact.params import ParamArena
-from farrier.importer import import_model
-from farrier.model.file import Model
+from farrier.frontends.onnx.importer import import_model
+from farrier.frontends.onnx.model.file import Model
 
 ROOT = Path(__file__).parents[2]
 

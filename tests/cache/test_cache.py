@@ -27,7 +27,7 @@ from farrier.cache import files, key
 from farrier.cache.settings import DEFAULT_BYTES, CacheSettings
 from farrier.cache.store import Store
 from farrier.errors import ArtifactError, InvalidModelError, StorageError, UsageError
-from farrier.model.file import Model
+from farrier.frontends.onnx.model.file import Model
 from farrier.options import CompileOptions
 
 X = np.ones((2, 600), np.float32)

@@ -20,7 +20,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from farrier.errors import InvalidModelError, NotFoundError, UsageError
-from farrier.model.file import Model
+from farrier.frontends.onnx.model.file import Model
 from farrier.sdk.client import Client, Sending
 from farrier_farm.farm import Farm
 

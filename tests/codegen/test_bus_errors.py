@@ -7,8 +7,8 @@ import pytest
 
 _SCRIPT = """
 import contextlib, os, sys
-from farrier.model.bus_errors import reading
-from farrier.model.file import Model
+from farrier.frontends.onnx.model.bus_errors import reading
+from farrier.frontends.onnx.model.file import Model
 
 own, other = (Model.of_path(path) for path in sys.argv[1:3])
 what = sys.argv[3]

@@ -16,7 +16,7 @@ from farrier.errors import (
     UnsupportedOperatorError,
     VerificationWarning,
 )
-from farrier.importer import import_model
+from farrier.frontends.onnx.importer import import_model
 from farrier.ir.constants import ConstantFiles, StoredConstants
 from farrier.ir.control import failures
 from farrier.ir.parser import parse_ir

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import farrier
 from farrier.errors import InvalidModelError
-from farrier.importer import import_model
+from farrier.frontends.onnx.importer import import_model
 from farrier.onnx_backend import backend as onnx_backend
 
 node = helper.make_node

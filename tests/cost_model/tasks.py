@@ -10,7 +10,7 @@ import numpy as np
 from onnx import helper, numpy_helper
 
 from farrier.cost_model.samples import space_of
-from farrier.importer import import_model
+from farrier.frontends.onnx.importer import import_model
 from farrier.kernels.choose import choose_defaults
 from farrier.partition import extract_tasks
 from farrier.passes import Settings, optimize

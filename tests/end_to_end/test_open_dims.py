@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import farrier
 from farrier.errors import InputMismatchError
-from farrier.importer import import_model
+from farrier.frontends.onnx.importer import import_model
 from farrier.ops import run_graph
 
 node = helper.make_node

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from farrier.errors import ConflictError, InvalidModelError
-from farrier.model.file import Model
+from farrier.frontends.onnx.model.file import Model
 from farrier_farm.farm import Farm
 from farrier_farm.models import DataFile, Manifest
 

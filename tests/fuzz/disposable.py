@@ -83,7 +83,7 @@ class Nursery:
 
 def _import(model: bytes, opens: bool) -> None:
     from farrier.errors import UnresolvedShapeError
-    from farrier.importer import import_model
+    from farrier.frontends.onnx.importer import import_model
 
     try:
         import_model(model)
@@ -94,7 +94,7 @@ def _import(model: bytes, opens: bool) -> None:
 
 
 def _compile(model: bytes, opens: bool) -> None:
-    from farrier.importer import import_model
+    from farrier.frontends.onnx.importer import import_model
     from farrier.options import CompileOptions
     from farrier.pipeline import compile_model
 
@@ -108,7 +108,7 @@ def _compile(model: bytes, opens: bool) -> None:
 
 def _shapes(model: bytes, opens: bool) -> Mapping[str, tuple[Any, ...]]:
     """A shape for each input that leaves dims open."""
-    from farrier.importer import inspect
+    from farrier.frontends.onnx.importer import inspect
 
     found = {}
     for declared in inspect(model).inputs:

@@ -11,7 +11,7 @@ from onnx import helper, numpy_helper
 from outside import onnxruntime_outputs
 
 import farrier
-from farrier.importer import import_model
+from farrier.frontends.onnx.importer import import_model
 from farrier.ops import run_graph
 from farrier.options import MAX_LAYER_ERROR
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from random_models import random_feeds, random_model
 
 from farrier.errors import InvalidModelError, UnresolvedShapeError
-from farrier.importer import import_model
+from farrier.frontends.onnx.importer import import_model
 from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir
 from farrier.ops import run_graph

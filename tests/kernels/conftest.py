@@ -8,7 +8,7 @@ import pytest
 from onnx import helper as make
 from onnx import numpy_helper
 
-from farrier.importer import import_model
+from farrier.frontends.onnx.importer import import_model
 from farrier.kernels import lowered
 from farrier.kernels.choose import choose_defaults
 from farrier.partition import extract_tasks

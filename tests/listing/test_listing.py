@@ -12,11 +12,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 from farrier.artifact.schedules import Schedules, to_json
 from farrier.errors import ArtifactError
+from farrier.frontends.onnx.model.file import Model
 from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir
 from farrier.listing import archive
 from farrier.listing.listing import Listing, list_kernels
-from farrier.model.file import Model
 from farrier.options import CompileOptions
 from farrier.pipeline import compile_model
 from farrier.runtime.artifact import SCHEDULES, load

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 import farrier
 from farrier import progress
 from farrier.errors import VerificationWarning
-from farrier.importer import import_model
+from farrier.frontends.onnx.importer import import_model
 from farrier.options import CompileOptions
 from farrier.pipeline import compile_model
 from farrier.release.draws import draws, numbers_of

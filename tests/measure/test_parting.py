@@ -15,8 +15,8 @@ from farrier import progress
 from farrier.cli.show import ProgressView
 from farrier.errors import VerificationWarning
 from farrier.frontends.builder.node import RawNode
-from farrier.importer import import_model, upgrade
-from farrier.model.file import Model
+from farrier.frontends.onnx.importer import import_model, upgrade
+from farrier.frontends.onnx.model.file import Model
 from farrier.options import CompileOptions
 from farrier.pipeline import compile_model
 from farrier.release.onnxruntime import OnnxRuntime

@@ -7,8 +7,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from farrier.errors import TimeLimitError, UsageError
-from farrier.importer import import_model
-from farrier.model.file import Model
+from farrier.frontends.onnx.importer import import_model
+from farrier.frontends.onnx.model.file import Model
 from farrier.ops.run import run_graph
 from farrier.ops.time_limit import OutOfTimeError, time_limit
 from farrier.options import CompileOptions

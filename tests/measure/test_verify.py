@@ -9,10 +9,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 import farrier
 from farrier.errors import InputMismatchError, VerificationError, VerificationWarning
-from farrier.importer import import_model
+from farrier.frontends.onnx.importer import import_model
+from farrier.frontends.onnx.model.file import model_of as model_from
 from farrier.kernels import Helpers, lowered
 from farrier.measure import LocalDevice
-from farrier.model.file import model_of as model_from
 from farrier.model_tuning.variant import make_variant
 from farrier.passes import Settings, prepare
 from farrier.release.draws import random_inputs

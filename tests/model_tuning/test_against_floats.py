@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from farrier.importer import import_model
+from farrier.frontends.onnx.importer import import_model
 from farrier.ops import run_graph
 from farrier.options import CompileOptions
 from farrier.passes.float_form import float_form, has_pairs, products_of_bytes

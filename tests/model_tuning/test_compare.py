@@ -10,7 +10,7 @@ from onnx import TensorProto
 from bench import models
 from farrier import pipeline
 from farrier.artifact.calls import CallRecord
-from farrier.importer import import_model
+from farrier.frontends.onnx.importer import import_model
 from farrier.kernels import Helpers
 from farrier.kernels.compile import codegen, lower
 from farrier.measure import LocalDevice

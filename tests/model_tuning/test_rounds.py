@@ -11,7 +11,7 @@ import pytest
 import farrier
 from bench import models
 from farrier import pipeline
-from farrier.model.file import model_of
+from farrier.frontends.onnx.model.file import model_of
 from farrier.model_tuning.compare import Race
 from farrier.options import CompileOptions
 from farrier.release.draws import random_inputs

@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from farrier.artifact.calls import CallRecord
-from farrier.importer import import_model
+from farrier.frontends.onnx.importer import import_model
 from farrier.ir.parser import parse_ir
 from farrier.model_tuning.algorithms import algorithms_report
 from farrier.model_tuning.compare import CallTimes, ComparisonError, FailedVariant

@@ -12,7 +12,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import farrier
-from farrier.importer import import_model
+from farrier.frontends.onnx.importer import import_model
 from farrier.ir.evaluate import evaluate
 from farrier.ir.graph import Graph
 from farrier.ir.loop import Function

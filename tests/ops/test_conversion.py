@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from farrier.importer import import_model
+from farrier.frontends.onnx.importer import import_model
 from farrier.ir.types import DType
 from farrier.ops import run_graph
 from tests.ops.conftest import run_kernel

@@ -6,7 +6,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from farrier.importer import import_model
+from farrier.frontends.onnx.importer import import_model
 from farrier.ir.graph import Graph, Node, Value, attributes
 from farrier.ir.run_loops import run_loops
 from farrier.ir.types import DType, TensorType

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from farrier.importer import import_model
+from farrier.frontends.onnx.importer import import_model
 from farrier.ops import run_graph
 from tests.ops.conftest import one_node_model, run_kernel
 

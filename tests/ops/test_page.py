@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from farrier.importer.limits import NEWEST_OPSET, OLDEST_OPSET
-from farrier.importer.upgrade import READABLE
+from farrier.frontends.onnx.importer.limits import NEWEST_OPSET, OLDEST_OPSET
+from farrier.frontends.onnx.importer.upgrade import READABLE
 from farrier.ops import lookup, names
 
 PAGE = (Path(__file__).parents[2] / "docs/operators.md").read_text()

@@ -8,7 +8,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import farrier
-from farrier.importer import import_model
+from farrier.frontends.onnx.importer import import_model
 from farrier.ops import run_graph
 
 SHAPE = (3, 41, 163)

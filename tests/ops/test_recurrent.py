@@ -7,7 +7,7 @@ import onnxruntime
 import pytest
 
 import farrier
-from farrier.importer import import_model
+from farrier.frontends.onnx.importer import import_model
 from farrier.ops import run_graph
 from tests.ops.conftest import one_node_model
 

@@ -5,7 +5,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from farrier.importer import import_model
+from farrier.frontends.onnx.importer import import_model
 from farrier.ops import matmul, run_graph
 from tests.ops.conftest import one_node_model
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from farrier.importer import import_model
+from farrier.frontends.onnx.importer import import_model
 from farrier.ir.dim import evaluate, substitute, symbols
 from farrier.ir.graph import Constant
 from farrier.ir.parser import parse_ir

@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from farrier.importer import import_model
+from farrier.frontends.onnx.importer import import_model
 from farrier.ir.types import DType
 from farrier.ops import run_graph
 from farrier.ops.verify import verify

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from farrier.importer import import_model
+from farrier.frontends.onnx.importer import import_model
 from farrier.ops import run_graph
 from farrier.partition import extract_tasks
 from farrier.passes import Settings, optimize

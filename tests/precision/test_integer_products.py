@@ -13,7 +13,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import farrier
-from farrier.importer import import_model
+from farrier.frontends.onnx.importer import import_model
 from farrier.ir.expr import Binary, BinaryOp, Buffer, Cast, Const, Load, Var
 from farrier.ir.loop import Block, For, Function, LoopKind, Store
 from farrier.ir.parser import parse_ir

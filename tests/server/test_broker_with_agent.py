@@ -15,7 +15,7 @@ import time
 import pytest
 from onnx import TensorProto, helper
 
-from farrier.model.file import Model
+from farrier.frontends.onnx.model.file import Model
 from farrier.options import CompileOptions
 from farrier.pipeline import compile_model
 from farrier.targets import host, to_text

@@ -11,7 +11,7 @@ from onnx import helper
 
 from bench.models import build
 from farrier.errors import CompilerError
-from farrier.importer import inspection
+from farrier.frontends.onnx.importer import inspection
 from farrier_farm.kinds import Kind
 from farrier_farm.states import State
 from farrier_server.api.inspections import InspectionDocument

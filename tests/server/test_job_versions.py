@@ -7,7 +7,7 @@ import hashlib
 import pytest
 
 from farrier.errors import NotFoundError, UsageError
-from farrier.model.file import Model
+from farrier.frontends.onnx.model.file import Model
 from tests.here import TARGET
 
 CONTENTS = [b"the untuned one", b"a better one", b"the best"]

@@ -7,7 +7,7 @@ import pytest
 
 import farrier
 from bench import models
-from farrier.importer import import_model
+from farrier.frontends.onnx.importer import import_model
 from farrier.ops import run_graph
 from farrier.targets import host
 

@@ -8,7 +8,7 @@ from farrier import pipeline
 from farrier.background.process import TuningProcess
 from farrier.background.tuning import Tuning
 from farrier.errors import UsageError
-from farrier.model.file import Model
+from farrier.frontends.onnx.model.file import Model
 from farrier.options import CompileOptions
 from farrier.progress import Listener
 from farrier.runtime.artifact import Artifact

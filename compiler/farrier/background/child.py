@@ -17,7 +17,7 @@ from typing import Any
 
 from farrier import pipeline, progress
 from farrier.errors import CompilerError, FarrierError, problem_of
-from farrier.model.file import Model
+from farrier.frontends.onnx.model.file import Model
 from farrier.options import CompileOptions
 from farrier_device import wire
 from farrier_device.interrupts import guarded

@@ -22,7 +22,7 @@ from typing import Any
 from farrier.background.child import serve
 from farrier.background.rounds import rounds_of
 from farrier.errors import StorageError
-from farrier.model.file import Model
+from farrier.frontends.onnx.model.file import Model
 from farrier.options import CompileOptions
 from farrier.progress.debug import crash_directory
 from farrier_device import wire

@@ -21,7 +21,7 @@ from farrier.bench import engines
 from farrier.bench.lane import Lane, Round
 from farrier.errors import FarrierError, UsageError
 from farrier.files.arrays import load_arrays, save_arrays
-from farrier.model.file import Model
+from farrier.frontends.onnx.model.file import Model
 from farrier.options.precision import Precision
 from farrier_device import engines as device_engines
 

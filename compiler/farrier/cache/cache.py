@@ -12,7 +12,7 @@ from farrier.cache.key import entry_key
 from farrier.cache.settings import CacheSettings
 from farrier.cache.store import Store
 from farrier.errors import ArtifactError, StorageError
-from farrier.model.file import Model
+from farrier.frontends.onnx.model.file import Model
 from farrier.options import CompileOptions
 from farrier.runtime.artifact import Artifact
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from farrier.files.atomic import write_text_atomically
 from farrier.files.mapped import MappedFile
-from farrier.model.file import Model
+from farrier.frontends.onnx.model.file import Model
 
 GRANULE_NS = 2_000_000_000  # of FAT, the coarsest
 _PIECE = 1 << 20  # bytes that are read before they are hashed

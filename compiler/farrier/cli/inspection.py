@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from farrier.files.mapped import check_is_file
-from farrier.model.file import Model
+from farrier.frontends.onnx.model.file import Model
 
 if TYPE_CHECKING:
     from farrier.artifact.manifest import TensorSpec
-    from farrier.importer import Inspection
-    from farrier.importer.document import Tensor
+    from farrier.frontends.onnx.importer import Inspection
+    from farrier.frontends.onnx.importer.document import Tensor
     from farrier.runtime.artifact import Artifact
 
 
@@ -29,7 +29,7 @@ def inspect(
 
     if is_artifact(model):
         return _inspect_artifact(model, as_json)
-    from farrier.importer import inspection
+    from farrier.frontends.onnx.importer import inspection
 
     check_is_file(model)
     found = inspection(Model.of_path(model))

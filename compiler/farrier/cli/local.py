@@ -23,7 +23,7 @@ from farrier.cli.signatures import read_key, verify_signature
 from farrier.cli.targets import TargetOption, read_target
 from farrier.errors import InputMismatchError, UsageError
 from farrier.files.mapped import check_is_file
-from farrier.model.file import Model
+from farrier.frontends.onnx.model.file import Model
 from farrier.options import MAX_LAYER_ERROR, TYPICAL_ALONE, CompileOptions, parse_budget
 from farrier.options.shapes import parse_hot, parse_shapes, parse_sizes
 from farrier.options.states import parse_states

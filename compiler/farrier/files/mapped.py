@@ -63,8 +63,8 @@ class MappedFile:
 
     The file is held open, so that whatever happens to its name, the bytes are of one file. Who
     shortens it in the very moment in which `view` is read ends this process (SIGBUS), but within
-    `farrier.model.bus_errors`: readers call `check_unchanged` before each larger piece, and once
-    more before they rely on what they made. `read` and `Pieces` are safe anywhere.
+    `farrier.frontends.onnx.model.bus_errors`: readers call `check_unchanged` before each larger
+    piece, and once more before they rely on what they made. `read` and `Pieces` are safe anywhere.
     """
 
     def __init__(

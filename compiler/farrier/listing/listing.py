@@ -7,7 +7,8 @@ import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, Any
 
-from farrier.importer.document import names_of, shown_extent
+from farrier.frontends.onnx.importer.document import names_of, shown_extent
+from farrier.frontends.onnx.model.file import Model
 from farrier.ir.dim import typical
 from farrier.ir.graph import Value
 from farrier.ir.printer import print_ir
@@ -15,7 +16,6 @@ from farrier.kernels import BuildInput, lower
 from farrier.kernels.choose import ScheduledTask
 from farrier.listing import archive
 from farrier.listing.rebuild import Rebuilt, rebuild
-from farrier.model.file import Model
 from farrier.model_tuning.compare import total
 from farrier.model_tuning.variant import Variant
 from farrier.options import CompileOptions

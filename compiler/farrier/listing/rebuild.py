@@ -13,9 +13,9 @@ from typing import TypeVar
 from farrier.artifact import container
 from farrier.errors import ArtifactError
 from farrier.frontends.builder import ImportedModel, placed, with_states
-from farrier.importer import import_model
+from farrier.frontends.onnx.importer import import_model
+from farrier.frontends.onnx.model.file import Model
 from farrier.kernels import Helpers, helpers_for, lowered
-from farrier.model.file import Model
 from farrier.model_tuning.hot import (
     for_any_size,
     hot_asked,

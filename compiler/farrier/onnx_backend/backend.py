@@ -19,7 +19,7 @@ from onnx import helper, numpy_helper
 from onnx.backend.base import Backend, BackendRep, Device, DeviceType, namedtupledict
 
 from farrier.errors import InputMismatchError, UnresolvedShapeError, UsageError
-from farrier.importer import inspect
+from farrier.frontends.onnx.importer import inspect
 from farrier.ir.strings import codes_of, strings_of
 from farrier.options import CompileOptions
 from farrier.options.shapes import GivenShape

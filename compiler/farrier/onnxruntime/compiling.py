@@ -16,7 +16,7 @@ from farrier.options.shapes import GivenShape
 from farrier.runtime.artifact import Artifact, load
 
 if TYPE_CHECKING:
-    from farrier.model.file import Model
+    from farrier.frontends.onnx.model.file import Model
 
 ARTIFACT = ".farrier"  # the suffix of files that are compiled already
 
@@ -66,7 +66,7 @@ def _shapes(
     model: Model, sizes: Mapping[str, int], warn: Callable[[str], None]
 ) -> dict[str, GivenShape]:
     """The shapes of inputs that have dims of these names; what else is open stays open."""
-    from farrier.importer.inspect import inspect
+    from farrier.frontends.onnx.importer.inspect import inspect
 
     inputs = inspect(model).inputs
     names = {dim for value in inputs for dim in value.dims or ()}

@@ -29,7 +29,7 @@ from farrier.errors import (
     UnsupportedOperatorError,
 )
 from farrier.files.mapped import MappedFile
-from farrier.model.wire import MalformedError, fields
+from farrier.frontends.onnx.model.wire import MalformedError, fields
 
 _STATE = "onnxruntime.capi.onnxruntime_pybind11_state"
 

@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from farrier.errors import FarrierError, NoDeviceError, StorageError, UsageError
+from farrier.frontends.onnx.model.file import Model
 from farrier.ir.types import DType
 from farrier.measure import Blobs, Runner
-from farrier.model.file import Model
 from farrier.progress import Listener, Raced, Warned
 from farrier.release.verify import Measured, Verification
 from farrier_device.measurement import MeasureRequest, MeasureResult, Rival, Tensor

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 import numpy.typing as npt
 
 from farrier.errors import FarrierError
-from farrier.model.file import Model
+from farrier.frontends.onnx.model.file import Model
 from farrier.release.onnxruntime_child import read_arrays, send_arrays, serve, write_all
 from farrier_device import wire
 from farrier_device.closing import Closing
@@ -182,7 +182,7 @@ class OnnxRuntime(Closing):
         message: bytes | memoryview = model.message
         folder: Path | None = None
         if model.locations:
-            from farrier.importer import relocated  # It imports onnx, which is slow.
+            from farrier.frontends.onnx.importer import relocated  # It imports onnx, which is slow.
 
             message, folder = relocated(model)
         file = os.memfd_create("farrier-model", os.MFD_CLOEXEC)

@@ -126,7 +126,7 @@ def _source(order: Mapping[str, Any], files: Sequence[int]) -> str | bytes:
     of its own, or the model is to return more than it does."""
     path: str = order["path"] or f"/proc/self/fd/{files[0]}"
     if order["extra"]:
-        from farrier.importer import exposed
+        from farrier.frontends.onnx.importer import exposed
 
         return exposed(Path(path).read_bytes(), order["extra"])
     return path if order["folder"] is None else Path(path).read_bytes()

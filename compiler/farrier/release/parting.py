@@ -18,11 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from farrier.frontends.builder import ImportedModel
+from farrier.frontends.onnx.model.file import Model
 from farrier.ir.dim import typical
 from farrier.ir.graph import Node, Value
 from farrier.ir.special import convert
 from farrier.ir.types import DType
-from farrier.model.file import Model
 from farrier.ops import Trait, lookup
 from farrier.ops.run import Seen, run_graph
 from farrier.options.precision import rounding_of
@@ -80,7 +80,9 @@ def parting(
     off = search.unexplained(outputs, answer)
     if not off:
         return None
-    from farrier.importer import makers  # It imports onnx, which other models do not need.
+    from farrier.frontends.onnx.importer import (
+        makers,  # It imports onnx, which other models do not need.
+    )
 
     texts = makers(model)
     values = {name: imported.values[name] for name in texts if name in imported.values}

@@ -20,13 +20,13 @@ from farrier.errors import (
     VerificationError,
 )
 from farrier.frontends.builder import ImportedModel
+from farrier.frontends.onnx.model.file import Model
 from farrier.ir.control import failures
 from farrier.ir.dim import evaluate, typical, upper
 from farrier.ir.graph import Value
 from farrier.ir.strings import codes_of, fitted, strings_of
 from farrier.ir.types import DType
 from farrier.measure import Blobs, Runner, sizes_argument
-from farrier.model.file import Model
 from farrier.ops.run import run_graph
 from farrier.ops.time_limit import OutOfTimeError
 from farrier.options.precision import Precision, rounding

@@ -39,7 +39,7 @@ from farrier.errors import (
     error_from_problem,
 )
 from farrier.files.atomic import check_writable, is_special
-from farrier.model.file import Model
+from farrier.frontends.onnx.model.file import Model
 from farrier.options import MAX_LAYER_ERROR, TYPICAL_ALONE, CompileOptions
 from farrier.options.shapes import GivenShape, Hot
 from farrier.records import KnownSchedule, RuleSummary, numbered_lines

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from farrier.errors import ConflictError, InvalidModelError, NotFoundError, ServiceError, UsageError
 from farrier.files.mapped import MappedFile
-from farrier.model.file import Model
+from farrier.frontends.onnx.model.file import Model
 from farrier.sdk.patience import Patience
 
 _MODELS = "/v1/models"  # which the answer of a server without this route names

@@ -10,7 +10,7 @@ from farrier_worker.work.product import Product, model_of
 
 def work(line: Line) -> None:
     """What is no model has a document, too, which says so."""
-    from farrier.importer import inspection
+    from farrier.frontends.onnx.importer import inspection
 
     text = inspection(model_of(line.order)).to_json()
 

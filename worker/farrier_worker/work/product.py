@@ -14,7 +14,7 @@ from farrier_worker.line import Line
 from farrier_worker.room import once_there_is_room
 
 if TYPE_CHECKING:
-    from farrier.model.file import Model
+    from farrier.frontends.onnx.model.file import Model
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Product:
 
 def model_of(order: Mapping[str, Any]) -> Model:
     """The model that a job is about."""
-    from farrier.model.file import Model
+    from farrier.frontends.onnx.model.file import Model
 
     data = {location: Path(path) for location, path in order["data"].items()}
     return Model.of_files(Path(order["message"]), data, order["name"])

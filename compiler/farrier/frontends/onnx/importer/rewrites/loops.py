@@ -1,0 +1,140 @@
+"""Loop and Scan → the builder's loops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import onnx
+
+from farrier.frontends.builder.loops import Given, Loop, scalar, stacked
+from farrier.frontends.builder.names import Entry
+from farrier.frontends.builder.node import RawNode
+from farrier.frontends.builder.symbolic import ints
+from farrier.frontends.onnx.importer.rewrites.regions import bind
+from farrier.frontends.onnx.importer.scope import ImportScope
+from farrier.frontends.onnx.importer.tensors import dtype_of
+from farrier.ir.dim import number
+from farrier.ir.types import DType, TensorType
+from farrier.ops import Mismatch, NotStatic, NotSupported
+
+
+def rewrite_loop(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
+    graph = node.attrs["body"]
+    initial = tuple(map(scope.entry, node.inputs[2:]))
+    count = len(graph.input) - 2
+    if len(initial) != count:
+        raise Mismatch(f"its body carries {count} values, and it is given {len(initial)}")
+
+    def build(given: Given) -> list[Entry]:
+        arguments = (given.number, given.goes_on, *given.items)
+        return scope.nested(graph, _named(graph, arguments), opset)
+
+    rank = len(graph.input[0].type.tensor_type.shape.dim)
+    loop = Loop(
+        scope,
+        build,
+        trips=scalar(scope, node.input(0)),
+        condition=scalar(scope, node.input(1)),
+        carried=initial,
+        number=TensorType(DType.I64, (1,) * rank),
+        declared=_declared(graph, 1 + count),
+    )
+    bind(node.outputs, loop.outputs(), scope)
+    return []
+
+
+def rewrite_scan(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
+    if opset < 9:
+        return _scan_of_batch(node, opset, scope)
+    graph, count = node.attrs["body"], int(node.attrs["num_scan_inputs"])
+    states = len(node.inputs) - count
+    axes = node.attrs.get("scan_input_axes", (0,) * count)
+    backwards = node.attrs.get("scan_input_directions", (0,) * count)
+    scanned = [
+        _turned(_moved(name, axis, 0, scope), back, scope)
+        for name, axis, back in zip(node.inputs[states:], axes, backwards, strict=True)
+    ]
+
+    def build(given: Given) -> list[Entry]:
+        return scope.nested(graph, _named(graph, given.items), opset)
+
+    loop = Loop(
+        scope,
+        build,
+        trips=scalar(scope, scope.constant(ints(scope.shape(scanned[0])[0]))),
+        condition=None,
+        carried=tuple(map(scope.entry, node.inputs[:states])),
+        scanned=tuple(scope.values.names[name] for name in scanned),
+        tests=False,
+        declared=_declared(graph, states),
+    )
+    results = loop.outputs()
+    stacks = len(results) - states
+    axes = node.attrs.get("scan_output_axes", (0,) * stacks)
+    backwards = node.attrs.get("scan_output_directions", (0,) * stacks)
+    for position, (axis, back) in enumerate(zip(axes, backwards, strict=True), states):
+        whole = _turned(scope.bind("", results[position]), back, scope)
+        results[position] = scope.entry(_moved(whole, 0, axis, scope))
+    bind(node.outputs, results, scope)
+    return []
+
+
+def _scan_of_batch(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
+    """Scan as it was before 9: axis 0 was a batch, whose items were scanned one by one."""
+    lengths, *inputs = node.inputs
+    if lengths:
+        raise NotSupported("sequence_lens")
+    results: list[list[str]] = []
+    for item in range(number(scope.shape(inputs[0])[0])):
+        index = scope.constant(ints(item))
+        given = [scope.add("Gather", name, index, axis=0) for name in inputs]
+        made = [scope.fresh() for _ in node.outputs]
+        attrs = dict(node.attrs)
+        attrs["scan_input_directions"] = attrs.pop("directions", (0,) * attrs["num_scan_inputs"])
+        rewrite_scan(RawNode("Scan", given, made, attrs, node.origin), 9, scope)
+        results.append(made)
+    for name, items in zip(node.outputs, zip(*results, strict=True), strict=True):
+        scope.bind(name, scope.entry(stacked(items, scope)))
+    return []
+
+
+def _named(graph: onnx.GraphProto, entries: Sequence[Entry | None]) -> dict[str, Entry]:
+    """Return what the inputs of a graph stand for, by their names."""
+    pairs = zip(graph.input, entries, strict=True)
+    return {info.name: entry for info, entry in pairs if entry is not None and info.name}
+
+
+def _declared(graph: onnx.GraphProto, first: int) -> Callable[[], list[TensorType]]:
+    """Return the types that a body declares for its outputs from the `first` one on, which are
+    stacked. The function raises NotStatic if it declares none."""
+
+    def types() -> list[TensorType]:
+        found = []
+        for info in graph.output[first:]:
+            declared = info.type.tensor_type
+            dims = [dim.dim_value for dim in declared.shape.dim if dim.HasField("dim_value")]
+            if not declared.HasField("shape") or len(dims) < len(declared.shape.dim):
+                raise NotStatic(f"it never runs, and its body does not declare {info.name!r}", ())
+            found.append(TensorType(dtype_of(declared.elem_type, f"{info.name!r}"), tuple(dims)))
+        return found
+
+    return types
+
+
+def _moved(name: str, axis: int, to: int, scope: ImportScope) -> str:
+    """Return the tensor with one axis moved."""
+    rank = len(scope.shape(name))
+    axis, to = axis % rank, to % rank
+    order = [other for other in range(rank) if other != axis]
+    order.insert(to, axis)
+    return name if axis == to else scope.add("Transpose", name, perm=tuple(order))
+
+
+def _turned(name: str, backwards: int, scope: ImportScope) -> str:
+    """Return the tensor, its first axis backwards if that is wanted."""
+    if not backwards:
+        return name
+    start, end, axis, step = ([-1], [np.iinfo(np.int64).min], [0], [-1])
+    operands = (scope.constant(ints(each)) for each in (start, end, axis, step))
+    return scope.add("Slice", name, *operands)

@@ -1,0 +1,132 @@
+"""LSTM, GRU and RNN → the inputs of all steps projected by one product, and a Recurrence.
+
+The weights of the recurrence are packed as its kernel reads them: for each block of units, input by
+input, one vector a gate. Of constants all of that is folded.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+
+from farrier.frontends.builder.node import RawNode
+from farrier.frontends.builder.symbolic import ints
+from farrier.frontends.onnx.importer.scope import ImportScope
+from farrier.ir.dim import number
+from farrier.ops.operator import Mismatch
+from farrier.ops.recurrent import ACTIVATIONS, GATES, LANES
+
+_DEFAULTS = {"lstm": ("sigmoid", "tanh", "tanh"), "gru": ("sigmoid", "tanh"), "rnn": ("tanh",)}
+_REVERSED = {"forward": (0,), "reverse": (1,), "bidirectional": (0, 1)}
+
+
+def expand(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
+    """The nodes that compute an LSTM, GRU or RNN. Raises Mismatch for an unknown activation."""
+    cell = node.op.lower()
+    reverses = _REVERSED.get(str(node.attrs.get("direction", "forward")))
+    if reverses is None:
+        raise Mismatch(f"direction is {node.attrs['direction']!r}, not one of {list(_REVERSED)}")
+    writer = _Writer(node, scope, cell)
+    inputs = [writer.projected(), writer.packed(), node.input(4), node.input(5)]
+    inputs += [node.input(6), node.input(7)] if cell == "lstm" else ["", ""]
+    inputs.append(writer.recurrent_bias)
+    names, alphas, betas = _activations(node, cell, len(reverses))
+    attrs = {
+        "cell": cell,
+        "hidden": writer.hidden,
+        "reversed": reverses,
+        "activations": names,
+        "alphas": alphas,
+        "betas": betas,
+        "clip": float(node.attrs.get("clip", 0.0)),
+        "layout": int(node.attrs.get("layout", 0)),
+        "linear_before_reset": int(node.attrs.get("linear_before_reset", 0)),
+        "input_forget": int(node.attrs.get("input_forget", 0)),
+    }
+    return [RawNode("Recurrence", inputs, node.outputs, attrs, node.origin)]
+
+
+class _Writer:
+    """Imports the nodes before the Recurrence; strings are names of values."""
+
+    def __init__(self, node: RawNode, scope: ImportScope, cell: str) -> None:
+        self.recurrent_bias = ""
+        self._node, self._scope = node, scope
+        self._gates = GATES[cell]
+        self._keeps_bias = bool(node.attrs.get("linear_before_reset", 0))
+        weights, recurrent = (tuple(map(number, scope.shape(node.inputs[n]))) for n in (1, 2))
+        self.hidden, self._directions = recurrent[-1], weights[0]
+        rows = self._gates * self.hidden
+        if weights[:2] != recurrent[:2] or recurrent[1:] != (rows, self.hidden):
+            raise Mismatch(f"weights {weights} and {recurrent} for {self._gates} gates")
+        self._width = weights[2]
+
+    def _reshape(self, name: str, *shape: int) -> str:
+        return self._scope.add("Reshape", name, self._scope.constant(ints(shape)))
+
+    def _part(self, name: str, axis: int, start: int, end: int) -> str:
+        """The elements [start, end) along an axis."""
+        bounds = (self._scope.constant(ints([value])) for value in (start, end, axis))
+        return self._scope.add("Slice", name, *bounds)
+
+    def projected(self) -> str:
+        """The inputs of all steps times the weights, plus both biases: the last axis is direction,
+        gate, unit."""
+        turned = self._scope.add("Transpose", self._node.inputs[1], perm=(2, 0, 1))
+        units = self._directions * self._gates * self.hidden
+        matrix = self._reshape(turned, self._width, units)
+        product = self._scope.add("MatMul", self._node.inputs[0], matrix)
+        bias = self._node.input(3)
+        if not bias:
+            return product
+        return self._scope.add("Add", product, self._reshape(self._bias(bias), units))
+
+    def _bias(self, name: str) -> str:
+        """Both biases as one, but for that of the recurrence in the last gate where a GRU keeps it
+        apart."""
+        both = self._reshape(name, self._directions, 2, self._gates, self.hidden)
+        ours, theirs = self._part(both, 1, 0, 1), self._part(both, 1, 1, 2)
+        if not self._keeps_bias:
+            return self._scope.add("Add", ours, theirs)
+        last = self._gates - 1
+        kept = self._part(theirs, 2, last, self._gates)
+        self.recurrent_bias = self._reshape(kept, self._directions, self.hidden)
+        added = self._scope.add("Add", *(self._part(bias, 2, 0, last) for bias in (ours, theirs)))
+        return self._scope.add("Concat", added, self._part(ours, 2, last, self._gates), axis=2)
+
+    def packed(self) -> str:
+        """The weights of the recurrence, [direction, block, input, gate, lane]."""
+        hidden, blocks = self.hidden, -(-self.hidden // LANES)
+        made = self._reshape(self._node.inputs[2], self._directions, self._gates, hidden, hidden)
+        if hidden % LANES:
+            missing = blocks * LANES - hidden
+            dtype = self._scope.dtype(self._node.inputs[2]).numpy
+            zero = self._scope.constant(np.zeros((), dtype))
+            pads = self._scope.constant(ints([0, 0, 0, 0, 0, 0, missing, 0]))
+            made = self._scope.add("Pad", made, pads, zero)
+        split = self._reshape(made, self._directions, self._gates, blocks, LANES, hidden)
+        return self._scope.add("Transpose", split, perm=(0, 2, 4, 1, 3))
+
+
+def _activations(
+    node: RawNode, cell: str, directions: int
+) -> tuple[tuple[str, ...], tuple[float, ...], tuple[float, ...]]:
+    """The functions of each direction with their parameters, which the functions that take any take
+    from the model's lists in order."""
+    given = node.attrs.get("activations") or _DEFAULTS[cell] * directions
+    names = tuple(str(name).lower() for name in given)
+    if len(names) != len(_DEFAULTS[cell]) * directions:
+        raise Mismatch(f"{len(names)} activations for {directions} directions")
+    unknown = [name for name in names if name not in ACTIVATIONS]
+    if unknown:
+        raise Mismatch(f"activation {unknown[0]!r} is not one of {', '.join(ACTIVATIONS)}")
+    alphas, betas = (
+        itertools.chain(node.attrs.get(f"activation_{which}") or ()) for which in ("alpha", "beta")
+    )
+    functions = [ACTIVATIONS[name] for name in names]
+    return (
+        names,
+        tuple(0.0 if f.alpha is None else float(next(alphas, f.alpha)) for f in functions),
+        tuple(0.0 if f.beta is None else float(next(betas, f.beta)) for f in functions),
+    )

@@ -1,0 +1,17 @@
+"""Names for what nested graphs return."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from farrier.frontends.builder.names import Entry
+from farrier.frontends.onnx.importer.scope import ImportScope
+from farrier.ops import Mismatch
+
+
+def bind(names: Sequence[str], entries: Sequence[Entry], scope: ImportScope) -> None:
+    """Name what is returned; a node may leave out the last outputs."""
+    if len(entries) < len(names):
+        raise Mismatch(f"it has {len(names)} outputs, and its graph returns {len(entries)}")
+    for name, entry in zip(names, entries, strict=False):
+        scope.bind(name, entry)

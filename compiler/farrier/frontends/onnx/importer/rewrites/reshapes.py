@@ -1,0 +1,91 @@
+"""Reshape to a shape that is known only when the model runs."""
+
+from __future__ import annotations
+
+from farrier.frontends.builder.data_sizes import first_room
+from farrier.frontends.builder.node import RawNode
+from farrier.frontends.builder.symbolic import ints
+from farrier.frontends.onnx.importer.rewrites.numbers import Number, Numbers
+from farrier.frontends.onnx.importer.scope import ImportScope
+from farrier.ir.dim import Extent, Undecided, product, reduced, typical
+from farrier.ops.operator import Mismatch
+
+
+def reshape(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
+    """0 and -1 are replaced by what they stand for. The extents become sizes, and their product
+    must be the input's; one that all others settle is known."""
+    x, wanted = node.inputs
+    if scope.data(wanted) is not None:
+        return [node]
+    shape, numbers = scope.shape(x), Numbers(scope)
+    size = product(shape)
+    extents = scope.elements(wanted)
+    if not node.attrs.get("allowzero", 0):
+        extents = [_copied(extent, axis, shape, numbers) for axis, extent in enumerate(extents)]
+    extents = _filled(extents, size, numbers)
+    unknown = [axis for axis, extent in enumerate(extents) if isinstance(extent, str)]
+    known = product(extent for extent in extents if not isinstance(extent, str))
+    if len(unknown) == 1:
+        (axis,) = unknown
+        rest = _quotient(size, known)
+        if rest is not None:
+            numbers.require(extents[axis], rest)
+            extents[axis] = rest
+    elements: Number = 1
+    for extent in extents:
+        elements = numbers("Mul", elements, extent)
+    beside = sum(isinstance(extent, str) for extent in extents)
+    room = min(first_room(beside), max(typical(size), 1))
+    sizes = [numbers.size(extent, None, room) for extent in extents]
+    if product(sizes) != size:
+        numbers.require(elements, size)
+    target = scope.constant(ints(sizes))
+    return [RawNode("View", [x, target], node.outputs, {}, node.origin)]
+
+
+def _copied(extent: Number, axis: int, shape: tuple[Extent, ...], numbers: Numbers) -> Number:
+    """The extent, or where it is 0 the input's."""
+    if extent == 0 and axis >= len(shape):
+        raise Mismatch(f"the shape copies axis {axis} of an input {shape}")
+    if not isinstance(extent, str):
+        return shape[axis] if extent == 0 else extent
+    if axis >= len(shape):
+        return extent
+    return numbers("Where", numbers("Equal", extent, 0), shape[axis], extent)
+
+
+def _filled(extents: list[Number], size: Extent, numbers: Numbers) -> list[Number]:
+    """The extents, -1 being what remains of `size`."""
+    open_axes = [a for a, extent in enumerate(extents) if extent == -1]
+    if len(open_axes) > 1:
+        raise Mismatch("the shape leaves more than one extent open")
+    if open_axes:
+        others = [extent for extent in extents if extent != -1]
+    else:
+        others = [
+            numbers("Where", numbers("Equal", extent, -1), 1, extent)
+            if isinstance(extent, str)
+            else extent
+            for extent in extents
+        ]
+    taken: Number = 1
+    for other in others:
+        taken = numbers("Mul", taken, other)
+    rest = numbers("Div", size, taken)
+    if open_axes:
+        return [rest if extent == -1 else extent for extent in extents]
+    return [
+        numbers("Where", numbers("Equal", extent, -1), rest, extent)
+        if isinstance(extent, str)
+        else extent
+        for extent in extents
+    ]
+
+
+def _quotient(size: Extent, known: Extent) -> Extent | None:
+    """`size / known` where that is a whole number for certain."""
+    size, known = reduced(size, known)
+    try:
+        return None if known == 0 or size % known != 0 else size // known
+    except Undecided:
+        return None

@@ -1,0 +1,175 @@
+"""Regular expressions → the tables of a deterministic automaton (`ops/strings.py`).
+
+The tree becomes a nondeterministic automaton (Thompson, "Regular expression search algorithm",
+1968), and its sets of states the states of the deterministic one.
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from farrier.frontends.onnx.importer.strings.pattern import (
+    WORD,
+    Characters,
+    Choice,
+    Edge,
+    Range,
+    Repeat,
+    Sequence,
+    Tree,
+    parse_pattern,
+)
+from farrier.ops import NotSupported
+
+Array = npt.NDArray[Any]
+
+_MOST_STATES = 2000
+_MOST_WORK = 2_000_000  # states looked at while sets of them are made
+
+
+def automaton(pattern: str) -> tuple[Array, Array, Array]:
+    """`starts`, `next` and `accepts` of the operator MatchAutomaton, for a match of the whole text.
+
+    Raises Mismatch for what is no pattern, NotSupported for one beyond the subset, or too large.
+    """
+    states = _States()
+    first, last = states.new(), states.new()
+    states.add(parse_pattern(pattern), first, last)
+    ranges = [each for found in states.moves for chosen, _ in found for each in chosen]
+    if states.sees_words:
+        ranges += WORD
+    starts = sorted({0, *(low for low, _ in ranges), *(high + 1 for _, high in ranges)})
+    in_word = [states.sees_words and any(low <= at <= high for low, high in WORD) for at in starts]
+    by_place = states.by_place(starts)
+    queue, table, accepts = [_Set(True, False, frozenset([first]))], list[list[int]](), list[bool]()
+    numbers = {queue[0]: 0}
+    for chosen in queue:  # which grows on the way
+        row, known = [-1] * len(starts), dict[tuple[bool, frozenset[int]], int]()
+        for is_word in (False, True):
+            after: dict[int, set[int]] = {}
+            for state in states.closure(chosen.states, chosen.edges(is_word)):
+                for place, target in by_place[state]:
+                    if in_word[place] == is_word:
+                        after.setdefault(place, set()).add(target)
+            states.works(sum(map(len, after.values())))
+            for place, targets in after.items():
+                key = is_word, frozenset(targets)
+                if key not in known:
+                    reached = _Set(False, is_word, key[1])
+                    known[key] = numbers.setdefault(reached, len(queue))
+                    if known[key] == len(queue):
+                        queue.append(reached)
+                row[place] = known[key]
+        table.append(row)
+        accepts.append(last in states.closure(chosen.states, ("$", *chosen.edges(False))))
+        if len(queue) > _MOST_STATES:
+            raise _too_large()
+    return np.array(starts, np.uint32), np.array(table, np.int32), np.array(accepts, np.bool_)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Set:
+    """Some states, before what they reach without a character; whether it is where the text begins,
+    and whether behind a character of a word."""
+
+    begins: bool
+    behind_word: bool
+    states: frozenset[int]
+
+    def edges(self, before_word: bool) -> tuple[str, ...]:
+        """The kinds of edges there are, the next character being one of a word or not."""
+        kind = r"\b" if self.behind_word != before_word else r"\B"
+        return ("^", kind) if self.begins else (kind,)
+
+
+@dataclasses.dataclass(slots=True)
+class _States:
+    """A nondeterministic automaton: for each state where it goes with a character of some ranges,
+    and without one, at edges of a kind or ("") anywhere."""
+
+    moves: list[list[tuple[tuple[Range, ...], int]]] = dataclasses.field(default_factory=list)
+    jumps: list[list[tuple[str, int]]] = dataclasses.field(default_factory=list)
+    sees_words: bool = False
+    work: int = 0
+
+    def new(self) -> int:
+        if len(self.moves) == _MOST_STATES:
+            raise _too_large()
+        self.moves.append([])
+        self.jumps.append([])
+        return len(self.moves) - 1
+
+    def add(self, tree: Tree, start: int, end: int) -> None:
+        """Ways from one state to another that the tree matches."""
+        match tree:
+            case Characters(ranges):
+                self.moves[start].append((ranges, end))
+            case Edge(kind):
+                self.jumps[start].append((kind, end))
+                self.sees_words |= kind in (r"\b", r"\B")
+            case Choice(options):
+                for option in options:
+                    self.add(option, start, end)
+            case Sequence(parts):
+                for part in parts:
+                    after = self.new()
+                    self.add(part, start, after)
+                    start = after
+                self.jumps[start].append(("", end))
+            case Repeat(body, low, high):
+                for _ in range(low):
+                    after = self.new()
+                    self.add(body, start, after)
+                    start = after
+                if high is None:
+                    again = self.new()
+                    self.jumps[start].append(("", again))
+                    self.add(body, again, again)
+                    start = again
+                for _ in range((high or low) - low):
+                    self.jumps[start].append(("", end))
+                    after = self.new()
+                    self.add(body, start, after)
+                    start = after
+                self.jumps[start].append(("", end))
+
+    def by_place(self, starts: list[int]) -> list[list[tuple[int, int]]]:
+        """The moves of each state, by the numbers of the ranges that begin at `starts`."""
+        found: list[list[tuple[int, int]]] = []
+        for moves in self.moves:
+            places: set[tuple[int, int]] = set()
+            for ranges, target in moves:
+                for low, high in ranges:
+                    first, behind = (bisect.bisect_left(starts, at) for at in (low, high + 1))
+                    places.update((place, target) for place in range(first, behind))
+            self.works(len(places))
+            found.append(sorted(places))
+        return found
+
+    def closure(self, chosen: Iterable[int], edges: Collection[str]) -> frozenset[int]:
+        """The states and those that they reach without a character, at edges of these kinds."""
+        seen = set(chosen)
+        left = list(seen)
+        while left:
+            state = left.pop()
+            self.works(1 + len(self.jumps[state]))
+            for kind, target in self.jumps[state]:
+                if (not kind or kind in edges) and target not in seen:
+                    seen.add(target)
+                    left.append(target)
+        return frozenset(seen)
+
+    def works(self, amount: int) -> None:
+        self.work += amount
+        if self.work > _MOST_WORK:
+            raise _too_large()
+
+
+def _too_large() -> NotSupported:
+    return NotSupported(f"a pattern whose automaton has more than {_MOST_STATES} states")

@@ -1,0 +1,57 @@
+"""The code points of strings, as what rewrites use."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from farrier.frontends.builder.names import Strings
+from farrier.frontends.builder.symbolic import ints
+from farrier.frontends.onnx.importer.scope import ImportScope
+from farrier.ir.dim import maximum
+from farrier.ir.graph import Value
+from farrier.ir.strings import codes_of, strings_of
+from farrier.ops import Mismatch
+
+Array = npt.NDArray[Any]
+
+
+def is_strings(scope: ImportScope, name: str) -> bool:
+    return bool(name) and isinstance(scope.entry(name), Strings)
+
+
+def codes(scope: ImportScope, name: str) -> str:
+    """The name of the code points of strings; Mismatch where `name` is no tensor of strings."""
+    entry = scope.entry(name)
+    if not isinstance(entry, Strings):
+        raise Mismatch(f"{name!r} is no tensor of strings")
+    return scope.bind("", entry.codes)
+
+
+def bind_strings(scope: ImportScope, name: str, codes: str) -> None:
+    """Make `name` the strings of these code points."""
+    entry = scope.entry(codes)
+    assert isinstance(entry, Value)
+    scope.bind(name, Strings(entry))
+
+
+def words(values: Any) -> Array:
+    """Strings of an attribute, as numpy's dtype `U`; ValueError for one that contains NUL."""
+    return strings_of(codes_of(np.array(values, object)))
+
+
+def of_one_width(scope: ImportScope, names: Sequence[str]) -> list[str]:
+    """Code points, all as wide as the widest."""
+    widths = [scope.shape(name)[-1] for name in names]
+    widest = functools.reduce(maximum, widths)
+    last = scope.constant(ints([-1]))
+    return [
+        name
+        if width == widest
+        else scope.add("Pad", name, scope.constant(ints([0, widest - width])), "", last)
+        for name, width in zip(names, widths, strict=True)
+    ]

@@ -1,0 +1,58 @@
+"""Take the elements of large tensors out of a model's bytes, before protobuf makes a copy of
+them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import onnx
+
+from farrier.frontends.onnx.model.wire import BYTES, Field, MalformedError, fields, header, text
+
+_LARGE = 4096  # bytes of a tensor; what has fewer stays in the message
+
+
+def split(data: bytes | memoryview) -> tuple[bytes, dict[str, memoryview]]:
+    """The model's message without the elements of the graph's large initializers that are stored
+    raw; and those, views of `data`, by the initializer's name. What is no model stays as it is, for
+    protobuf to refuse."""
+    try:
+        return _split(memoryview(data))
+    except MalformedError:
+        return bytes(data), {}
+
+
+def _split(view: memoryview) -> tuple[bytes, dict[str, memoryview]]:
+    graph = _only(fields(view, 0, len(view)), onnx.ModelProto.GRAPH_FIELD_NUMBER)
+    if graph is None:
+        return bytes(view), {}
+    elements: dict[str, memoryview] = {}
+    parts: list[bytes | memoryview] = []
+    kept = graph.value  # what of the graph is not in `parts` begins here
+    for field in fields(view, graph.value, graph.end):
+        if field.number != onnx.GraphProto.INITIALIZER_FIELD_NUMBER or field.kind != BYTES:
+            continue
+        inner = list(fields(view, field.value, field.end))
+        raw = _only(inner, onnx.TensorProto.RAW_DATA_FIELD_NUMBER)
+        name = _only(inner, onnx.TensorProto.NAME_FIELD_NUMBER)
+        if raw is None or name is None or raw.end - raw.value < _LARGE:
+            continue
+        known = text(view[name.value : name.end])
+        if known in elements:
+            raise MalformedError
+        elements[known] = view[raw.value : raw.end]
+        rest = (view[field.value : raw.start], view[raw.end : field.end])
+        parts += (view[kept : field.start], header(field.number, sum(map(len, rest))), *rest)
+        kept = field.end
+    parts.append(view[kept : graph.end])
+    head = header(graph.number, sum(map(len, parts)))
+    return b"".join((view[: graph.start], head, *parts, view[graph.end :])), elements
+
+
+def _only(found: Iterable[Field], number: int) -> Field | None:
+    """The field of bytes of that number, None where there is none; of several, which protobuf
+    merges, none can be taken apart."""
+    same = [field for field in found if field.number == number]
+    if len(same) > 1 or any(field.kind != BYTES for field in same):
+        raise MalformedError
+    return same[0] if same else None

@@ -1,0 +1,174 @@
+"""Keep a process going whose mapped files become shorter while they are read.
+
+A page of a mapping beyond the end of its file is a bus error, which ends the process, wherever it
+is read: in numpy, or in ONNX Runtime. Here such a page becomes one of zeros, so that who reads it
+comes to the next check of the file, which says what has happened. The handler is native code: it
+may run in any thread, with or without Python's lock. It notes each page that it replaces, so that a
+compilation fails for those of its own model only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import mmap
+import platform
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from farrier.errors import StorageError
+from farrier.frontends.onnx.model.file import Model
+from farrier.llvm import initialized
+
+# `struct sigaction` of 64-bit Linux, in glibc and in musl: the handler, a mask of 128 bytes, flags,
+# and a word of libc's own.
+_MASK_BYTES, _SA_SIGINFO = 128, 4
+_MACHINES = ("x86_64", "aarch64")
+_NOTED = 4096  # the latest pages, a power of two
+
+# The siginfo's code and address lie at 8 and 16 (Linux, include/uapi/asm-generic/siginfo.h). What
+# is no bad address in a file keeps its meaning: the default action, once the read is tried again.
+_TEXT = f"""
+declare ptr @mmap(ptr, i64, i32, i32, i32, i64)
+declare ptr @signal(i32, ptr)
+
+@seen = global i64 0
+@pages = global [{_NOTED} x i64] zeroinitializer
+
+define void @on_bus_error(i32 %number, ptr %info, ptr %context) {{
+entry:
+  %code_at = getelementptr i8, ptr %info, i64 8
+  %code = load i32, ptr %code_at
+  %address_at = getelementptr i8, ptr %info, i64 16
+  %address = load i64, ptr %address_at
+  %start = and i64 %address, -{mmap.PAGESIZE}
+  %page = inttoptr i64 %start to ptr
+  %in_file = icmp eq i32 %code, 2
+  br i1 %in_file, label %replace, label %leave
+replace:
+  %made = call ptr @mmap(ptr %page, i64 {mmap.PAGESIZE}, i32 3, i32 50, i32 -1, i64 0)
+  %is_there = icmp eq ptr %made, %page
+  %count = atomicrmw add ptr @seen, i64 1 monotonic
+  %slot = and i64 %count, {_NOTED - 1}
+  %note = getelementptr [{_NOTED} x i64], ptr @pages, i64 0, i64 %slot
+  store atomic i64 %start, ptr %note monotonic, align 8
+  br i1 %is_there, label %done, label %leave
+leave:
+  %before = call ptr @signal(i32 %number, ptr null)
+  br label %done
+done:
+  ret void
+}}
+"""
+
+
+class _Action(ctypes.Structure):
+    _fields_ = (
+        ("handler", ctypes.c_void_p),
+        ("mask", ctypes.c_char * _MASK_BYTES),
+        ("flags", ctypes.c_int),
+        ("restorer", ctypes.c_void_p),
+    )
+
+
+_Pages = ctypes.c_uint64 * _NOTED
+
+_lock = threading.Lock()
+_inside = 0  # how many compilations are guarded now
+_before = _Action()  # what a bus error did before the first of them
+
+
+@contextlib.contextmanager
+def reading(model: Model) -> Iterator[None]:
+    """Within, a file that is cut short ends no process; at the end, the model's files are what they
+    were. Raises InvalidModelError where one has changed, whatever else that led to, and
+    StorageError where a disk could not be read."""
+    if model.path is None and not model.locations:
+        yield
+        return
+    with _zeros_beyond_the_end() as replaced:
+        first = replaced.count
+        try:
+            yield
+        except Exception:
+            _check(model, replaced, first)  # what the zeros led to says less
+            raise
+        _check(model, replaced, first)
+
+
+def _check(model: Model, replaced: _Replaced, first: int) -> None:
+    """Raises InvalidModelError where a file has changed, and StorageError where none has, and yet a
+    page of one was replaced since the count was `first`."""
+    model.check_unchanged()
+    if replaced.any_of(model, first):
+        raise StorageError("a page of a file could not be read", hint="look at the disk")
+
+
+class _Replaced:
+    """The pages that the handler has replaced since this process began."""
+
+    def __init__(self, count: ctypes.c_int64, pages: ctypes.Array[ctypes.c_uint64]) -> None:
+        self._count, self._pages = count, pages
+
+    @property
+    def count(self) -> int:
+        return self._count.value
+
+    def any_of(self, model: Model, first: int) -> bool:
+        """Whether one since the count was `first` is of a file of the model. So many that not all
+        are noted may be of any."""
+        last = self.count
+        if last - first > _NOTED:
+            return True
+        pages = [self._pages[number % _NOTED] for number in range(first, last)]
+        return any(_covers(view, page) for page in pages for view in model.mapped)
+
+
+def _covers(view: memoryview, page: int) -> bool:
+    """Whether a page is of a mapping, which begins with a page, and ends within one."""
+    start = int(np.frombuffer(view, np.uint8).__array_interface__["data"][0])
+    return start <= page < start + view.nbytes
+
+
+@contextlib.contextmanager
+def _zeros_beyond_the_end() -> Iterator[_Replaced]:
+    """Within, the handler is installed; gives the pages that it has replaced."""
+    global _inside
+    if sys.platform != "linux" or platform.machine() not in _MACHINES:
+        yield _Replaced(ctypes.c_int64(), _Pages())
+        return
+    engine = _engine()
+    with _lock:
+        if not _inside:
+            ours = _Action(engine.get_function_address("on_bus_error"), b"", _SA_SIGINFO)
+            _sigaction(ours, _before)
+        _inside += 1
+    try:
+        address = engine.get_global_value_address
+        seen = ctypes.c_int64.from_address(address("seen"))
+        yield _Replaced(seen, _Pages.from_address(address("pages")))
+    finally:
+        with _lock:
+            _inside -= 1
+            if not _inside:
+                _sigaction(_before, _Action())
+
+
+def _sigaction(action: _Action, before: _Action) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.sigaction(signal.SIGBUS, ctypes.byref(action), ctypes.byref(before))
+
+
+@functools.cache
+def _engine() -> Any:
+    llvm = initialized()
+    machine = llvm.Target.from_default_triple().create_target_machine()
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(_TEXT), machine)
+    engine.finalize_object()
+    return engine

@@ -1,0 +1,365 @@
+"""A model as its user has it: the ONNX message, and the data files that the message names.
+
+    Model.of_path(Path("m.onnx"))                    data lies beside it, where the message says
+    Model.of_bytes(data)                             a message in memory, of a self-contained model
+    Model.of_bytes(data, folder=Path("models"))      one whose data lies in a folder
+    Model.of_files(blob, {"m.onnx.data": other})     files in a store that names them by content
+
+Nothing is read but what is asked for: a message is mapped, and so is each data file, when a tensor
+in it is first asked for. ONNX is not imported.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from types import MappingProxyType
+from typing import Any
+
+from farrier.errors import InvalidModelError, UsageError
+from farrier.files.atomic import write_atomically
+from farrier.files.mapped import MappedFile, Pieces
+from farrier.frontends.onnx.model.wire import (
+    BYTES,
+    VARINT,
+    MalformedError,
+    Readable,
+    fields,
+    text,
+    varint,
+)
+
+__all__ = ["MAX_BYTES", "Model", "check_location", "check_size", "model_of", "quoted"]
+
+MAX_BYTES = (2 << 30) - 1  # protobuf's own limit on one message
+
+# Where messages hold tensors, by the messages' kinds and the numbers of their fields (onnx.proto3).
+_ATTRIBUTE = {5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse", 23: "sparse"}
+_MESSAGES = {
+    "model": {7: "graph", 25: "function"},
+    "graph": {1: "node", 5: "tensor", 15: "sparse"},
+    "function": {7: "node", 11: "attribute"},
+    "node": {5: "attribute"},
+    "attribute": _ATTRIBUTE,
+    "sparse": {1: "tensor", 2: "tensor"},
+}
+_EXTERNAL_DATA, _DATA_LOCATION, _EXTERNAL = 13, 14, 1  # of TensorProto
+_KEY, _VALUE = 1, 2  # of StringStringEntryProto
+_NUMBER = re.compile(r"[0-9]{1,19}")  # what else an offset may be, the importer refuses
+_FEW = 1 << 16  # bytes of a message in which the word is looked for first
+_LONGEST_NAME, _LONGEST = 255, 4095  # bytes in a name of Linux, and in a path
+_MOST_SHOWN = 200  # characters of a location in a message
+_MOST_LEVELS = 500  # of messages in messages; protobuf itself reads 100
+
+
+class Model:
+    """One model. `message` are the bytes of its ModelProto, read-only; `path` is where they lie,
+    None where they came as bytes; `name` is for people.
+
+    `files` and `external` find what the message names by one scan of it, without ONNX.
+    """
+
+    def __init__(
+        self,
+        message: bytes | memoryview,
+        name: str,
+        *,
+        file: MappedFile | None = None,
+        folder: Path | None = None,
+        data: Mapping[str, Path] | None = None,
+    ) -> None:
+        """Use one of the constructors below. Data is found in a `folder`, or by name in `data`."""
+        self.message = memoryview(message).toreadonly()
+        self.name = name
+        self._file = file
+        self._folder = folder
+        self._data = data
+        self._opened: dict[str, MappedFile] = {}
+
+    @classmethod
+    def of_path(cls, path: str | os.PathLike[str], name: str = "") -> Model:
+        """The model in a file, and its data in that file's folder. Raises UsageError where it
+        cannot be read, InvalidModelError where it is too large for an ONNX message."""
+        place = Path(path)
+        file = _message(place)
+        return cls(file.view, name or place.stem, file=file, folder=place.parent)
+
+    @classmethod
+    def of_bytes(
+        cls, message: bytes | memoryview, name: str = "model", folder: Path | None = None
+    ) -> Model:
+        """A model in memory; its data, where it has any, lies in `folder`."""
+        return cls(message, name, folder=folder)
+
+    @classmethod
+    def of_files(cls, message: Path, data: Mapping[str, Path], name: str = "model") -> Model:
+        """A model whose files lie in a store that names them by their content, and so never changes
+        them: `data` leads from the locations that the message names to files. Raises as
+        `of_path`."""
+        file = _message(message, fixed=True)
+        return cls(file.view, name, file=file, data=MappingProxyType(dict(data)))
+
+    @classmethod
+    def of_told(cls, told: Mapping[str, Any]) -> Model:
+        """The model of which another process `tells`. Raises as `of_path`, and InvalidModelError
+        where a file of it has changed since."""
+        file = _message(Path(told["message"]), fixed=told["data"] is not None)
+        folder = None if told["folder"] is None else Path(told["folder"])
+        data = told["data"]
+        if data is not None:
+            data = MappingProxyType({name: Path(path) for name, path in data.items()})
+        model = cls(file.view, told["name"], file=file, folder=folder, data=data)
+        for location, stamp in told["stamps"].items():
+            found = model.data(location) if location else file
+            if list(found.stamp) != stamp:
+                raise InvalidModelError(
+                    f"{found.shown} has changed since {model.name} was compiled",
+                    hint="compile the model again when nobody writes to its files",
+                )
+        return model
+
+    def tells(self, copy: Path) -> dict[str, Any]:
+        """What another process of this machine is told of the model, as JSON types. A message that
+        is in no file is written to `copy`. Raises StorageError."""
+        opened = dict(self._opened)
+        if self._file is None:
+            write_atomically(copy, lambda file: file.writelines([self.message]))
+        else:
+            copy = self._file.path
+            opened[""] = self._file
+        stamps = {location: list(file.stamp) for location, file in opened.items()}
+        folder, data = self._folder, self._data
+        return {
+            "name": self.name,
+            "message": str(copy.absolute()),
+            "folder": None if folder is None else str(folder.absolute()),
+            "data": None if data is None else {key: str(p.absolute()) for key, p in data.items()},
+            "stamps": stamps if data is None else {},
+        }
+
+    @property
+    def path(self) -> Path | None:
+        return None if self._file is None else self._file.path
+
+    @property
+    def file(self) -> MappedFile | None:
+        """Where the message lies, None where it came as bytes."""
+        return self._file
+
+    @property
+    def has_folder(self) -> bool:
+        """Whether who is given `path` finds the data where the message says."""
+        return self._file is not None and self._data is None
+
+    @property
+    def locations(self) -> tuple[str, ...]:
+        """The data files that the message names, each once, in the order of the message. Of a
+        message that is malformed: what was found up to there. Raises InvalidModelError where its
+        file has changed, UsageError where it cannot be read."""
+        return tuple(self._needs)
+
+    @cached_property
+    def _needs(self) -> Mapping[str, int]:
+        """The bytes that each data file has at least, as far as the message says, by location."""
+        found: dict[str, int] = {}
+        read = self.message if self._file is None else Pieces(self._file)
+        try:
+            for location, end in _locations(read, 0, len(self.message), "model", 0):
+                found[location] = max(end, found.get(location, 0))
+        except MalformedError:
+            pass  # who parses the message says so
+        return found
+
+    @property
+    def external(self) -> Mapping[str, MappedFile]:
+        """The data files by location, all of them opened. Raises as `data`."""
+        return {location: self.data(location) for location in self.locations}
+
+    @property
+    def files(self) -> tuple[tuple[str, Path], ...]:
+        """All files that the model consists of, as (location, path): the message's own location is
+        "" (and where it came as bytes, it is in no file). Raises as `data`."""
+        own = () if self._file is None else (("", self._file.path),)
+        return (*own, *((location, file.path) for location, file in self.external.items()))
+
+    def data(self, location: str, what: str = "") -> MappedFile:
+        """The data file of that location, opened once; `what` names the tensor that is in it.
+
+        Raises InvalidModelError where the model may not name it, or it is not there: locations are
+        relative paths in the folder of the model's file, of regular files. Links are followed, but
+        not out of that folder (or of the one where a model that is a link itself really lies).
+        """
+        if location not in self._opened:
+            self._opened[location] = self._open(location, what)
+        return self._opened[location]
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the message and of the data files that were opened."""
+        return len(self.message) + sum(file.size for file in self._opened.values())
+
+    @property
+    def mapped(self) -> list[memoryview]:
+        """What is mapped of the model's files by now."""
+        files = [file for file in (self._file, *self._opened.values()) if file is not None]
+        return [file.view for file in files if file.is_mapped]
+
+    def check_complete(self) -> None:
+        """Raises InvalidModelError where a data file is shorter than what the message says is in
+        it, and as `data`."""
+        for location, least in self._needs.items():
+            file = self.data(location)
+            if file.size < least:
+                raise InvalidModelError(
+                    f"{self.name} needs {least} bytes of the data file {location!r}, and "
+                    f"{file.shown} has {file.size}",
+                    hint="the file is incomplete, or of another model: copy or download it again",
+                )
+
+    def check_unchanged(self) -> None:
+        """Raises InvalidModelError where a file has changed since it was opened."""
+        for file in (self._file, *self._opened.values()):
+            if file is not None:
+                file.check_unchanged()
+
+    def _open(self, location: str, what: str) -> MappedFile:
+        of = f"{what or self.name} is in the data file {quoted(location)}"
+        check_location(location, of)
+        if self._data is not None:
+            if location not in self._data:
+                raise InvalidModelError(f"{of}, which was not given", hint=_known(self._data))
+            # Who reads the error knows the location; where a store keeps it is the store's affair.
+            return _existing(self._data[location], of, Path(location), fixed=True)
+        if self._folder is None:
+            raise InvalidModelError(
+                f"{of}, and bytes have no folder",
+                hint="pass the path of the .onnx file instead of its bytes, or the folder of its "
+                "data (folder=…)",
+            )
+        path = self._folder / location
+        file = _existing(path, of)
+        allowed = {Path(os.path.realpath(self._folder))}
+        if self._file is not None:
+            allowed.add(self._file.place.parent)
+        if not any(file.place.is_relative_to(folder) for folder in allowed):
+            raise InvalidModelError(
+                f"{of}, a link to {file.place}, which is not in the model's folder",
+                hint=f"put a copy of the file there: cp --remove-destination $(realpath {path}) "
+                f"{path}",
+            )
+        own = None if self._file is None else self._file.stat.st_uid
+        if own is not None and file.stat.st_nlink > 1 and file.stat.st_uid != own:
+            raise InvalidModelError(
+                f"{of}, which is a hard link to a file of another user",
+                hint="put a copy of the file in its place",
+            )
+        return file
+
+
+def model_of(model: Model | bytes | memoryview) -> Model:
+    """A model, or the one whose message these bytes are."""
+    return model if isinstance(model, Model) else Model.of_bytes(model)
+
+
+def check_size(path: Path, size: int) -> None:
+    """Raises InvalidModelError for more bytes than an ONNX message can have, before any is read."""
+    if size > MAX_BYTES:
+        raise InvalidModelError(
+            f"{path} has more than 2 GiB, which no ONNX message can",
+            hint="keep its weights as external data: onnx.save(model, path, "
+            "save_as_external_data=True), as torch.onnx.export(…, dynamo=True) does",
+        )
+
+
+def _message(path: Path, *, fixed: bool = False) -> MappedFile:
+    file = MappedFile(path, fixed=fixed)
+    check_size(path, file.size)
+    return file
+
+
+def quoted(location: str) -> str:
+    """A location as messages show it: escaped, and without the middle of a long one."""
+    half = _MOST_SHOWN // 2
+    if len(location) > _MOST_SHOWN:
+        return f"{location[:half]!r} … {location[-half:]!r}"
+    return repr(location)
+
+
+def check_location(location: str, of: str) -> None:
+    """Raises InvalidModelError for what is no relative path that stays below where it starts."""
+    path = PurePosixPath(location)
+    if not location or "\0" in location or "\\" in location or location.endswith("/"):
+        reason = "which is no path of a file"
+    elif path.is_absolute() or location[1:2] == ":":
+        reason = "which is an absolute path"
+    elif ".." in path.parts:
+        reason = "which leads out of the model's folder"
+    elif _nbytes(location) > _LONGEST or max(map(_nbytes, path.parts), default=0) > _LONGEST_NAME:
+        reason = f"which is too long for a file: it has {len(location)} characters"
+    else:
+        return
+    raise InvalidModelError(
+        f"{of}, {reason}",
+        hint="data lies in the model's folder: save the model again with "
+        "onnx.save(model, path, save_as_external_data=True, location='weights.data')",
+    )
+
+
+def _nbytes(name: str) -> int:
+    return len(name.encode(errors="surrogatepass"))
+
+
+def _existing(path: Path, of: str, shown: Path | None = None, *, fixed: bool = False) -> MappedFile:
+    try:
+        return MappedFile(path, of, shown=shown, fixed=fixed)
+    except UsageError as error:
+        raise InvalidModelError(
+            f"{of}: {error.message}",
+            hint=error.hint or "keep the model's files together: copy all of them",
+        ) from error
+
+
+def _known(data: Mapping[str, Path]) -> str:
+    names = ", ".join(map(repr, list(data)[:5]))
+    return f"given are {names}" if data else "no data files were given"
+
+
+def _locations(
+    view: Readable, start: int, end: int, kind: str, level: int
+) -> Iterator[tuple[str, int]]:
+    """The locations in a message of that kind, and in those in it, each with the end of what a
+    tensor has there."""
+    if kind == "tensor":
+        yield from _location(view, start, end)
+        return
+    if level > _MOST_LEVELS:
+        raise MalformedError
+    inner = _MESSAGES[kind]
+    for field in fields(view, start, end):
+        if field.kind == BYTES and field.number in inner:
+            if field.end - field.value < _FEW and b"location" not in bytes(
+                view[field.value : field.end]
+            ):
+                continue
+            yield from _locations(view, field.value, field.end, inner[field.number], level + 1)
+
+
+def _location(view: Readable, start: int, end: int) -> Iterator[tuple[str, int]]:
+    """Where a tensor's elements are, and the byte that follows them, if that is a file."""
+    entries, is_external = {}, False
+    for field in fields(view, start, end):
+        if field.number == _DATA_LOCATION and field.kind == VARINT:
+            is_external = varint(view, field.value, field.end)[0] == _EXTERNAL
+        elif field.number == _EXTERNAL_DATA and field.kind == BYTES:
+            entry = {f.number: f for f in fields(view, field.value, field.end) if f.kind == BYTES}
+            key, value = (
+                "" if f is None else text(view[f.value : f.end])
+                for f in (entry.get(_KEY), entry.get(_VALUE))
+            )
+            entries[key] = value
+    if is_external:
+        sizes = [entries.get(key, "") for key in ("offset", "length")]
+        yield entries.get("location", ""), sum(int(n) for n in sizes if _NUMBER.fullmatch(n))
