@@ -85,6 +85,19 @@ def p(x: f32[{points + 20}], w: f32[2, {taps}]):
         )
 
 
+def test_points_that_the_last_phase_lacks_read_nothing_beyond_a_buffer():
+    program = parse_ir("""@program
+def p(x: f32[3], w: f32[4]):
+    y: f32[3]
+    for o in axes(3):
+        y[o] = min(
+            (1.0 if x[o] == w[k] else 2.0) if (o - k) % 2 == 0 else inf for k in axes(4)
+        )
+    return y
+""")
+    assert_equal(program, phases(program))
+
+
 WINDOW = """@program
 def p(x: f64[4, 20], w: f64[6, 4, 3], s: f64[4]):
     y: f64[6, 20]

@@ -97,6 +97,8 @@ def stays_within(expr: Expr, simplifier: Simplifier) -> bool:
     """Check whether all that an expression reads lies within the buffers, for variables in the
     ranges of `simplifier` and under the conditions of its Selects."""
     if isinstance(expr, Select):
+        if not stays_within(expr.condition, simplifier):
+            return False
         inside = simplifier
         for condition in conjuncts(expr.condition):
             slack = inside.slack(condition)
