@@ -1,7 +1,10 @@
 """A frontend of its own, which knows no ONNX, stands on the builder."""
 
+import itertools
 import subprocess
 import sys
+import textwrap
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -114,6 +117,21 @@ def test_sizes_and_constants_are_folded():
     assert model.graph.outputs[0].type.shape == (2 * n.extent, 4)
 
 
+@pytest.mark.parametrize("selects", [True, False])
+def test_sizes_that_values_decide_select_a_branch_at_run_time(selects):
+    def build(b: Builder) -> None:
+        (places,) = b.node("NonZero", ["x"], origin="places")
+        count = b.add("Gather", b.add("Shape", places), b.constant(np.array(1)), axis=0)
+        operands = [count, b.constant(np.array(2))]
+        (is_many,) = b.node("Greater", operands, origin="many", selects=selects)
+        doubled = b.if_(is_many, lambda: [b.add("Add", "x", "x")], lambda: ["x"], origin="either")
+        b.output("y", *doubled)
+
+    model = _built(build, 6)
+    ops = [node.op for node in model.graph.nodes]
+    assert ("If" in ops) == selects, "otherwise other sizes end the run"
+
+
 @pytest.mark.parametrize(
     ("build", "error", "message"),
     [
@@ -150,3 +168,13 @@ def test_background_tuning_asks_for_a_file():
     source = Source([Declared("x", DType.F32, (4,))], lambda b: b.output("y", b.add("Neg", "x")))
     with pytest.raises(UsageError, match="needs an ONNX model"):
         farrier.compile(source, background=True)
+
+
+def test_the_example_of_the_page_runs():
+    page = (Path(__file__).parents[2] / "docs/architecture.md").read_text()
+    code = page.partition("### Frontends")[2].partition("    import farrier\n")[2]
+    lines = itertools.takewhile(lambda line: not line or line[0] == " ", code.splitlines())
+    names = {}
+    exec(textwrap.dedent("\n".join(["    import farrier", *lines])), names)
+    x = np.float32([[-1, 2] * 32] * 3)
+    np.testing.assert_array_equal(names["artifact"].session().run({"x": x})["y"], np.maximum(x, 0))

@@ -98,10 +98,15 @@ class Builder:
         *,
         origin: str,
         outputs: int = 1,
+        selects: bool = False,
     ) -> tuple[str, ...]:
         """Add a node of the model and return the names of its outputs. An omitted operand is "".
-        Raises a FarrierError that names the operator and `origin`."""
+        A node that `selects` is the condition of `if_`: if it depends on sizes that values decide,
+        it is computed at run time, and both branches are built. Raises a FarrierError that names
+        the operator and `origin`."""
         results = [self.fresh() for _ in range(outputs)]
+        if selects:
+            self.conditions |= frozenset(results)
         node = RawNode(op, list(inputs), results, dict(attrs or {}), origin)
         with self.at(node):
             self.emit(node)

@@ -129,14 +129,16 @@ class _Import(ImportScope):
         read = self._reading.names_read(graph, opset)
         before = [name for name in read if name in known and name not in made]
         before += [*(info.name for info in graph.input), *initialized(graph)]
-        outer = self.conditions
+        around = self.conditions
         self.conditions = frozenset(node.inputs[0] for node in nodes if node.op == "If")
-        for node in in_order(nodes, before):
-            entries = [known.entry(name) if name else None for name in node.inputs]
-            dtypes = [e.type.dtype if isinstance(e, Value) else None for e in entries]
-            check_types(node, self._version_of(node.op, opset), dtypes)
-            self._import_node(node, opset)
-        self.conditions = outer
+        try:
+            for node in in_order(nodes, before):
+                entries = [known.entry(name) if name else None for name in node.inputs]
+                dtypes = [e.type.dtype if isinstance(e, Value) else None for e in entries]
+                check_types(node, self._version_of(node.op, opset), dtypes)
+                self._import_node(node, opset)
+        finally:  # A branch that cannot be imported does not end the import of the graph around it.
+            self.conditions = around
         for output in graph.output:
             if output.name not in known:
                 raise InvalidModelError(f"nothing defines the output {output.name!r}")
