@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
 from typing import assert_never
 
 from farrier.ir import expr as e
@@ -11,7 +10,6 @@ from farrier.ir.affine import Linear, Simplifier, to_expr
 from farrier.ir.dim import Dim, Extent, is_less
 from farrier.ir.expr import (
     Const,
-    Expr,
     MemoryScope,
     Var,
 )
@@ -28,11 +26,12 @@ from farrier.ir.loop import (
     Store,
     While,
 )
-from farrier.ir.statements import block, walk_stmts
-from farrier.ir.substitute import Substitution, variables
-from farrier.lower.code_size import WORK, unrolled_size
+from farrier.ir.operands import map_operands
+from farrier.ir.statements import block
+from farrier.lower.copies import Copies
 from farrier.lower.eliminate_dead_stores import EMPTY, either, loop_over
 from farrier.lower.guards import Guard, Guards
+from farrier.lower.inner_loops import MUCH, is_decided_within
 from farrier.lower.narrow_tiles import (
     Tiles,
     is_idle,
@@ -44,11 +43,6 @@ from farrier.lower.narrow_tiles import (
 from farrier.lower.partial_tiles import is_left_to_tile, part_of_tile
 from farrier.lower.pruning import pruned, short_fill
 from farrier.lower.whole_tiles import whole_tile
-
-_NOTHING: Mapping[str, Expr] = {}
-_SOFT_COPIES = 256  # stores, unrolled, that may be copied to free others from a Select
-_MUCH = 64  # stores, unrolled, that are not copied for a guard which a loop further in decides
-_TAIL_COPIES = 2048  # stores, unrolled, that tails of unknown length may have in narrower tiles
 
 
 def partition_loops(function: Function) -> Function:
@@ -81,28 +75,30 @@ def partition_loops(function: Function) -> Function:
     which shortens nothing, and any that would cost a copy of much code. `partial_tiles` decides
     about a tile in such a loop.
     """
-    body = _Specializer(function).stmt(function.body, Simplifier({}))
+    body = _Partitioner(function).stmt(function.body, Simplifier({}))
     return dataclasses.replace(function, body=body)
 
 
-class _Specializer:
+class _Partitioner:
+    """Walks down a nest, with all that is known at each place.
+
+    `_loops` are the loops around a place. Of the guards of `_sunk` ones (symbolic), and of `_left`
+    ones (of known numbers), the place where a tile is allocated decides. `_settled` are the tests
+    that were made around it, and `_around` the loops around the last Alloc of each buffer.
+    """
+
     def __init__(self, function: Function) -> None:
         self._symbolic = bool(function.dims)
-        self._taken = {s.var for s in walk_stmts(function.body) if isinstance(s, For)}
+        self._copies = Copies(function.body)
         self._guards = Guards()
         self._tiles = Tiles()
-        self._copies: dict[str, int] = {}  # of each loop, so far
-        self._origins: dict[str, str] = {}  # what a copied loop was before any copy, by name
-        self._spent = 0  # stores copied for the sake of Selects
-        self._tails = 0  # stores in tails of narrower tiles
-        self._loops: list[str] = []  # around what is looked at
-        self._sunk: list[str] = []  # loops around whose guards are decided where a tile is made
-        self._left: list[str] = []  # loops around of known extent, of which the same holds
-        self._settled: tuple[Linear, ...] = ()  # what was tested around
-        self._around: dict[str, frozenset[str]] = {}  # loops around the last Alloc of each name
+        self._loops: list[str] = []
+        self._sunk: list[str] = []
+        self._left: list[str] = []
+        self._settled: tuple[Linear, ...] = ()
+        self._around: dict[str, frozenset[str]] = {}
 
     def stmt(self, stmt: Stmt, context: Simplifier) -> Stmt:
-        simplify = context.simplify
         match stmt:
             case For():
                 return self._loop(stmt, context)
@@ -115,16 +111,9 @@ class _Specializer:
             case If():
                 return self._if(stmt, context)
             case While(condition, body):
-                return While(simplify(condition), self.stmt(body, context))
-            case Store(buffer, indices, value):
-                return Store(buffer, tuple(map(simplify, indices)), simplify(value))
-            case Prefetch(buffer, indices, level):
-                return Prefetch(buffer, tuple(map(simplify, indices)), level)
-            case Intrinsic(name, operands):
-                tiles = (
-                    dataclasses.replace(t, origin=tuple(map(simplify, t.origin))) for t in operands
-                )
-                return Intrinsic(name, tuple(tiles))
+                return While(context.simplify(condition), self.stmt(body, context))
+            case Store() | Prefetch() | Intrinsic():
+                return map_operands(stmt, context.simplify)
         assert_never(stmt)
 
     def _tile(self, stmt: Alloc, context: Simplifier) -> Stmt | None:
@@ -139,8 +128,8 @@ class _Specializer:
                 if part is None:
                     continue
                 outer = to_expr(Linear(guard.outer, 0))
-                copy = self._copy(stmt, {name: e.index(value) for name, value in part.at.items()})
-                rest = self.stmt(copy, context)
+                at = {name: e.index(value) for name, value in part.at.items()}
+                rest = self.stmt(self._copies.of(stmt, at), context)
                 if part.least is not None:
                     rest = If(context.simplify(e.less(part.least - 1, outer)), rest)
                 _, most = context.bounds_of(Linear(guard.outer, 0))
@@ -162,7 +151,7 @@ class _Specializer:
         then = self.stmt(stmt.then, context)
         otherwise = None if stmt.otherwise is None else self.stmt(stmt.otherwise, context)
         if isinstance(then, If) and (condition, otherwise) == (then.condition, then.otherwise):
-            return then  # asked twice
+            return then
         return If(condition, then, otherwise)
 
     def _loop(self, loop: For, context: Simplifier) -> Stmt:
@@ -177,38 +166,37 @@ class _Specializer:
             if whole is not None:
                 loop = dataclasses.replace(loop, body=whole)
         if loop.kind is not LoopKind.PARALLEL:
-            found = self._found(loop.body, loop.var, inside)
-            cut = self._cut(loop, found, inside)
+            guards = self._open_guards(loop.body, loop.var, inside)
+            cut = self._cut(loop, guards, inside)
             if cut is not None:
-                first = For(loop.var, cut, loop.kind, loop.body)
-                return block(
-                    [self._loop(first, context), self.stmt(self._rest(loop, cut), context)]
-                )
-            return loop_over(loop, self._branch(loop.var, loop.kind, loop.body, inside, found))
+                first = self._loop(For(loop.var, cut, loop.kind, loop.body), context)
+                return block([first, self.stmt(self._copies.rest(loop, cut), context)])
+            return loop_over(loop, self._branch(loop.var, loop.kind, loop.body, inside, guards))
         # Nothing is gained by one condition for statements that have nothing in common.
         parts = loop.body.statements if isinstance(loop.body, Block) else (loop.body,)
         branches = [
-            self._branch(loop.var, loop.kind, p, inside, self._found(p, loop.var, inside))
+            self._branch(loop.var, loop.kind, p, inside, self._open_guards(p, loop.var, inside))
             for p in parts
         ]
         return loop_over(loop, block(branches))
 
-    def _found(self, body: Stmt, var: str, context: Simplifier) -> list[Guard]:
-        """The guards to decide in the body of `var`'s loop: those that mention it, and those of
-        loops around that make a tile in it narrower."""
-        found = list(self._guards.of(body, var, context))
+    def _open_guards(self, body: Stmt, var: str, context: Simplifier) -> list[Guard]:
+        """The guards to decide in the body of `var`'s loop: all that mention it, and the sunk ones
+        of loops around that make a tile in it narrower."""
+        guards = list(self._guards.of(body, var, context))
         for outer in self._sunk:
             if outer != var:
                 for guard in self._guards.of(body, outer, context):
                     is_settled = any(guard.outer == test.terms for test in self._settled)
                     if not is_settled and any(self._tiles.narrower(body, guard)):
-                        found.append(guard)
-        return found
+                        guards.append(guard)
+        return guards
 
-    def _cut(self, loop: For, found: list[Guard], context: Simplifier) -> Extent | None:
-        """Where to cut the loop so that a guard holds throughout one of the parts."""
+    def _cut(self, loop: For, guards: list[Guard], context: Simplifier) -> Extent | None:
+        """Return the iteration at which to cut the loop so that a guard holds throughout one of the
+        parts, or None if no guard is worth that."""
         at = Var(loop.var)
-        for guard in found:
+        for guard in guards:
             if len(guard.outer) != 1:
                 continue
             factor = guard.outer.get(at)
@@ -224,39 +212,20 @@ class _Specializer:
                 if not _is_cut(cut, loop.extent):
                     continue
                 if isinstance(cut, int) and (
-                    _is_decided_within(guard, loop.body, False)
+                    is_decided_within(guard, loop.body, False)
                     or self._is_left_to_tile(guard, loop.var, loop.body, context)
                 ):
                     continue
-                if self._may_copy(guard, loop.body):
+                if self._copies.may_free(guard, loop.body):
                     return cut
         return None
 
     def _is_left_to_tile(self, guard: Guard, var: str, body: Stmt, context: Simplifier) -> bool:
-        """Whether a guard of known numbers is decided where a tile is made, not in `var`'s loop."""
-        is_left = any(Var(outer) in guard.outer for outer in self._left)  # by a loop further out
-        beside = 0 if is_left else _MUCH
-        return is_left_to_tile(guard, var, body, context, self._guards, beside)
-
-    def _may_copy(self, guard: Guard, body: Stmt) -> bool:
-        """Whether to make another copy of `body` for a guard's sake."""
-        if not guard.soft:
-            return True
-        size = unrolled_size(body)
-        if self._spent + size > _SOFT_COPIES:
-            return False
-        self._spent += size
-        return True
-
-    def _rest(self, loop: For, cut: Extent) -> Stmt:
-        """The loop from `cut` on, counted from zero, its names and those below made new."""
-        extent = loop.extent - cut
-        if extent == 1:
-            return self._copy(loop.body, {loop.var: e.index(cut)})
-        (name,) = self._new_names([loop.var])
-        return For(
-            name, extent, loop.kind, self._copy(loop.body, {loop.var: e.add(Var(name), cut)})
-        )
+        """Check whether a guard of known numbers is decided where a tile is allocated, and not in
+        `var`'s loop. If a loop further out left it to the tile, all loops do."""
+        is_left = any(Var(outer) in guard.outer for outer in self._left)
+        least = 0 if is_left else MUCH
+        return is_left_to_tile(guard, var, body, context, self._guards, least)
 
     def _branch(
         self,
@@ -264,19 +233,19 @@ class _Specializer:
         kind: LoopKind,
         body: Stmt,
         context: Simplifier,
-        found: list[Guard],
+        guards: list[Guard],
         tested: tuple[Linear, ...] = (),
         is_edge: bool = False,
     ) -> Stmt:
-        """The body of `var`'s loop, an If around it for each guard that outer terms decide, and
-        that is none of those already `tested` around it. Where `is_edge`, a symbolic guard does not
-        hold, and there is no further copy but for narrower tiles."""
+        """The body of `var`'s loop, an If around it for each guard that outer terms decide and that
+        was not `tested` around it already. If `is_edge`, a symbolic guard does not hold, and
+        further copies are made for narrower tiles only."""
         sunk = left = False
-        for guard in found:
+        for guard in guards:
             test = Linear(guard.outer, guard.low)
             low, high = context.bounds_of(Linear(guard.outer, 0))
             if is_less(high, low):
-                return EMPTY  # no size brings anyone here
+                return EMPTY  # No size leads here.
             is_symbolic = any(isinstance(end, Dim) for end in (low, high, guard.low, guard.high))
             if is_symbolic and self._tiles.is_beside_work(body, guard):
                 sunk = True
@@ -290,34 +259,35 @@ class _Specializer:
                     return narrowed
             if test in tested:
                 continue
-            border = -guard.low  # where outer terms reach this, it holds for all inner iterations
+            # From here on, outer terms make the guard hold for all inner iterations.
+            border = -guard.low
             if is_less(border - 1, low) or is_less(high, border):
                 continue
             if guard.soft and (not guard.is_uniform or is_symbolic):
                 continue
             if kind in (LoopKind.VECTORIZED, LoopKind.UNROLLED) and is_symbolic:
-                continue  # lanes are masked, and registers written in one branch alone are not set
-            if _is_decided_within(guard, body, is_symbolic):
+                continue  # Lanes are masked, and a register must be written in both branches.
+            if is_decided_within(guard, body, is_symbolic):
                 continue
             cold = context.knowing(guard.outer, low, border - 1)
             is_all = is_symbolic and is_idle(body, cold)
             is_last = is_edge and is_symbolic and not is_all
             if is_last and not any(self._tiles.narrower(body, guard)):
                 continue
-            if not self._may_copy(guard, body):
+            if not self._copies.may_free(guard, body):
                 continue
             condition = context.simplify(e.less(border - 1, to_expr(Linear(guard.outer, 0))))
             hot = context.knowing(guard.outer, border, high)
-            known = (*tested, test)
+            settled = (*tested, test)
             otherwise: Stmt = EMPTY
             if not is_all:
-                copy = self._copy(body)
+                copy = self._copies.of(body)
                 if is_symbolic:
                     copy = short_fill(pruned(copy, cold))
-                inside = self._found(copy, var, cold)
-                otherwise = self._branch(var, kind, copy, cold, inside, known, is_symbolic)
-            inside = self._found(body, var, hot)
-            then = self._branch(var, kind, body, hot, inside, known, is_edge)
+                inside = self._open_guards(copy, var, cold)
+                otherwise = self._branch(var, kind, copy, cold, inside, settled, is_symbolic)
+            inside = self._open_guards(body, var, hot)
+            then = self._branch(var, kind, body, hot, inside, settled, is_edge)
             return either(condition, then, otherwise)
         return self._body(var, body, context, tested, sunk=sunk, left=left)
 
@@ -354,7 +324,8 @@ class _Specializer:
         guard: Guard,
         tested: tuple[Linear, ...],
     ) -> Stmt | None:
-        """A tail as narrower tiles for the sizes at which those do; None where it has none."""
+        """The body of `var`'s loop in a tail: a chain of conditions, with the narrowest tile that
+        holds all used elements for each. None if the tail has no tiles to make narrower."""
         test = Linear(guard.outer, guard.high)
         if not self._symbolic or test in tested:
             return None
@@ -368,24 +339,22 @@ class _Specializer:
         if ends and ends[0] == -1 - guard.high:
             branches.append((ends.pop(0), EMPTY))
             low = branches[0][0] + 1
-        known = context.knowing(guard.outer, low, high)
-        whole = rolled(narrow(body, known, self._guards))
-        stmt = self._tail(var, kind, whole, known, guard, tested)
+        within = context.knowing(guard.outer, low, high)
+        whole = rolled(narrow(body, within, self._guards))
+        stmt = self._tail(var, kind, whole, within, guard, tested)
         for end in ends:
-            known = context.knowing(guard.outer, low, end)
-            tile = rolled(narrow(body, known, self._guards))
+            within = context.knowing(guard.outer, low, end)
+            tile = rolled(narrow(body, within, self._guards))
             if tile == whole:
                 continue
-            size = unrolled_size(tile)
-            if self._tails + size > _TAIL_COPIES:
+            if not self._copies.may_narrow(tile):
                 break
-            self._tails += size
-            part = shortened(stmt, whole, tile, self._origins)
+            part = shortened(stmt, whole, tile, self._copies.origins)
             if part is not None:
-                branches.append((end, self._copy(part)))
+                branches.append((end, self._copies.of(part)))
             else:
-                part = self._copy(tile)
-                branches.append((end, self._tail(var, kind, part, known, guard, tested)))
+                part = self._copies.of(tile)
+                branches.append((end, self._tail(var, kind, part, within, guard, tested)))
             low = end + 1
         for end, part in reversed(branches):
             condition = context.simplify(e.less(to_expr(Linear(guard.outer, 0)), end + 1))
@@ -403,60 +372,14 @@ class _Specializer:
     ) -> Stmt:
         """The body of `var`'s loop where a guard does not hold for all of a tile: no other of the
         same outer terms is decided around it."""
-        found = self._found(body, var, context)
-        same = (Linear(g.outer, g.low) for g in found if g.outer == guard.outer)
-        return self._branch(var, kind, body, context, found, (*tested, *same))
-
-    def _copy(self, stmt: Stmt, variables: Mapping[str, Expr] = _NOTHING) -> Stmt:
-        """The statement with some variables replaced and new names for its loops."""
-        old = [s.var for s in walk_stmts(stmt) if isinstance(s, For)]
-        loops = dict(zip(old, self._new_names(old), strict=True))
-        renamed = {name: Var(new) for name, new in loops.items()}
-        return Substitution({**variables, **renamed}, loops=loops).stmt(stmt)
-
-    def _new_names(self, names: list[str]) -> list[str]:
-        """A name for the copy of each loop: `<loop>_tail`, numbered from the second on."""
-        new = []
-        for name in names:
-            base, made = name.partition("_tail")[0], name
-            count = self._copies.get(base, 0)
-            while made in self._taken:
-                count += 1
-                made = f"{base}_tail{count if count > 1 else ''}"
-            self._copies[base] = count
-            self._taken.add(made)
-            self._origins[made] = self._origins.get(name, name)
-            new.append(made)
-        return new
+        guards = self._open_guards(body, var, context)
+        same = (Linear(g.outer, g.low) for g in guards if g.outer == guard.outer)
+        return self._branch(var, kind, body, context, guards, (*tested, *same))
 
 
 def _is_cut(cut: Extent, extent: Extent) -> bool:
-    """Whether to cut a loop at `cut`: within it, or, where symbols leave that open, not outside of
-    it; one of the two parts may then be empty."""
+    """Check whether a loop is cut at `cut`: within it, or, if symbols leave that open, not outside
+    of it; one of the two parts may then be empty."""
     if isinstance(cut, int) and isinstance(extent, int):
         return 0 < cut < extent
     return cut not in (0, extent) and is_less(-1, cut) and is_less(cut, extent + 1)
-
-
-def _is_decided_within(guard: Guard, body: Stmt, is_symbolic: bool) -> bool:
-    """Whether a serial loop in `body` is to decide a guard: once for a loop or a tile of work the
-    test costs nothing, and here it costs a copy of all that stands beside that loop. A symbolic
-    one may be decided for all of a tile there; another is left to the loop that it speaks of."""
-    names = {name for atom in guard.inner for name in variables(atom)}
-    loops = [loop for loop in _serial_loops(body) if loop.var in names]
-    if not loops or (len(loops) > 1 and not is_symbolic):
-        return False
-    loop = loops[0]  # the outermost; what it leaves open goes on to the others
-    copied = unrolled_size(body)
-    if not is_symbolic and (guard.soft or names != {loop.var} or copied < _MUCH):
-        return False
-    size = unrolled_size(loop.body)
-    is_least = 2 * size < copied
-    return is_least or size >= WORK or any(_serial_loops(loop.body))
-
-
-def _serial_loops(stmt: Stmt) -> Iterator[For]:
-    """Those of more than one iteration."""
-    for loop in walk_stmts(stmt):
-        if isinstance(loop, For) and loop.kind is LoopKind.SERIAL and loop.extent != 1:
-            yield loop

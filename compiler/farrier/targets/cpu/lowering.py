@@ -8,13 +8,14 @@ takes it from there, and no longer changes loops.
     eliminate-dead-stores   sums of nothing and fills that nothing reads are gone
     lengthen-short-loops    loops that do little take several steps an iteration
 
-Partitioning simplifies, because every branch that it makes knows more than the loops say; the ideas
-in it have files of their own: guards (`guards`), cold copies without what they do not run
-(`pruning`), tails of unknown length in narrower tiles (`narrow_tiles`), tiles that one iteration
-uses in part (`partial_tiles`), and tiles that are computed whole (`whole_tiles`).
+Partitioning simplifies, because every branch that it makes knows more than the loops say. The ideas
+in it have files of their own: guards (`guards`), guards that a loop further in decides
+(`inner_loops`), copies and their bounds (`copies`), cold copies without the code that they do not
+run (`pruning`), tails of unknown length in narrower tiles (`narrow_tiles`), tiles that one
+iteration uses in part (`partial_tiles`), and tiles that are computed whole (`whole_tiles`).
 
 A pass asks first, at little cost, for what it changes: halos among statements that are not loops,
-symbols among the sizes. Where it changes nothing it returns the function that it got.
+symbols among the sizes. If nothing changes, it returns its argument.
 """
 
 from __future__ import annotations
