@@ -59,6 +59,7 @@ from farrier.targets.cpu.codegen.indices import Bindings
 from farrier.targets.cpu.codegen.llvm_text import definition
 from farrier.targets.cpu.codegen.memory import tail_mask
 from farrier.targets.cpu.codegen.module import Module
+from farrier.targets.cpu.codegen.pair_vectors import pair_vectors
 from farrier.targets.cpu.codegen.reductions import horizontal
 from farrier.targets.cpu.codegen.registers import Piece, Tiles
 from farrier.targets.cpu.codegen.tiles import RowsCall, RowsOperand
@@ -98,7 +99,9 @@ def emit_module(functions: Iterable[Function], target: Target) -> str:
 def _definition(function: instr.Function, module: Module) -> str:
     width = f'"min-legal-vector-width"="{module.target.vector_bits}"'
     reach = cpu_backend_of(module.target).instructions(module.target).pair_reach
-    return definition(function, f'{width} "no-builtins"', module.declarations, reach)
+    if reach:
+        function = pair_vectors(function, reach)
+    return definition(function, f'{width} "no-builtins"', module.declarations)
 
 
 class _Emitter:

@@ -38,7 +38,6 @@ from farrier.ir.instr import (
     Zero,
     vector,
 )
-from farrier.targets.cpu.codegen.vector_pairs import paired
 
 # -- types and constants
 
@@ -424,9 +423,7 @@ def operand_text(x: Operand) -> str:
 # -- functions
 
 
-def definition(
-    function: Function, attributes: str, declarations: set[str], pair_reach: int = 0
-) -> str:
+def definition(function: Function, attributes: str, declarations: set[str]) -> str:
     """Return the text of a function; what it calls is added to the declarations."""
     arguments = ", ".join(f"{_TYPES[a.type]} %{a.name}" for a in function.arguments)
     body = _Body(Declarations(declarations))
@@ -437,8 +434,6 @@ def definition(
         end = f"ret {kind} {body.names[function.result]}"
     linkage = "" if function.is_exported else "internal "
     signature = f"define {linkage}{kind} @{function.name}({arguments}) nounwind {attributes}"
-    if pair_reach:
-        body.lines = paired(body.lines, pair_reach)
     lines = "\n".join(body.lines)
     return f"{signature} {{\nentry:\n{lines}\n  {end}\n}}"
 

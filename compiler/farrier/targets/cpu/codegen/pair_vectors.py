@@ -1,0 +1,203 @@
+"""The pass `pair-vectors`: bring accesses of neighbouring vectors together, where one instruction
+loads or stores two of them.
+
+LLVM joins two that it finds close together, if one such instruction reaches them from the pointer
+that they share. Within each block of a function this brings together what it can.
+
+**Near**: an instruction for two reaches less far than one for one does. The next line of an image,
+or the next block of its channels, lies beyond; it gets a pointer of its own.
+
+before:  %v8 = getelementptr i8, ptr %at3, i64 3136   ; and so on: four loads
+         %v9 = getelementptr i8, ptr %at3, i64 3152
+after:   %v20 = …                                     ; one addition, and two loads of pairs
+         %v8 = getelementptr i8, ptr %v20, i64 0
+         %v9 = getelementptr i8, ptr %v20, i64 16
+
+**Together**: a load moves up to that of its neighbour, if it comes soon after it.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from farrier.ir import instr
+from farrier.ir.instr import (
+    PTR,
+    Branch,
+    Constant,
+    Effect,
+    Function,
+    Instruction,
+    Loop,
+    Operand,
+    Statement,
+    Symbol,
+    While,
+)
+
+_VECTOR_BYTES = 16
+_FEWEST = 4  # Two pairs of vectors and the addition are one instruction less.
+_SOON = 40  # The instructions that use one vector are fewer.
+
+
+class _Address(NamedTuple):
+    displacement: int  # In bytes.
+    line: int
+    result: Operand
+    pointer: Operand
+
+
+class _Block(NamedTuple):
+    """The addresses in a block by their results, the results that are accessed, and the loads that
+    move, each with the place that it moves behind."""
+
+    addresses: dict[Operand, _Address]
+    accessed: set[Operand]
+    moves: dict[int, int]
+
+
+def pair_vectors(function: Function, reach: int) -> Function:
+    """Return the function with its accesses brought together. `reach` is how many bytes from its
+    pointer the first of two vectors may lie. Addresses are changed in their places."""
+    numbers = itertools.count(_largest(function.body) + 1)
+    return dataclasses.replace(function, body=_paired(function.body, reach, numbers))
+
+
+def _paired(body: Sequence[Statement], reach: int, numbers: Iterator[int]) -> list[Statement]:
+    result: list[Statement] = []
+    block: list[Instruction] = []
+
+    def end_block() -> None:
+        result.extend(_written(block, _read(block), reach, numbers))
+        block.clear()
+
+    for x in _flat(body):
+        if isinstance(x, Instruction):
+            block.append(x)
+            continue
+        end_block()
+        match x:
+            case Loop():
+                x = dataclasses.replace(x, body=_paired(x.body, reach, numbers))
+            case While():
+                test, inside = (_paired(part, reach, numbers) for part in (x.test, x.body))
+                x = dataclasses.replace(x, test=test, body=inside)
+            case Branch():
+                then, other = (_paired(part, reach, numbers) for part in (x.then, x.otherwise))
+                x = dataclasses.replace(x, then=then, otherwise=other)
+        result.append(x)
+    end_block()
+    return result
+
+
+def _flat(body: Sequence[Statement]) -> Iterator[Instruction | Loop | While | Branch]:
+    """Iterate over the statements of a body, those of heads in their places."""
+    for x in body:
+        if isinstance(x, list):
+            yield from _flat(x)
+        else:
+            yield x
+
+
+def _largest(body: Sequence[Statement]) -> int:
+    """Return the largest number of an instruction."""
+    largest = 0
+    for x in _flat(body):
+        match x:
+            case Instruction():
+                largest = max(largest, x.number)
+            case Loop():
+                largest = max(largest, _largest(x.body))
+            case While():
+                largest = max(largest, _largest(x.test), _largest(x.body))
+            case Branch():
+                largest = max(largest, _largest(x.then), _largest(x.otherwise))
+    return largest
+
+
+def _read(block: Sequence[Instruction]) -> _Block:
+    addresses: dict[Operand, _Address] = {}
+    accessed: set[Operand] = set()
+    moves: dict[int, int] = {}
+    alone: dict[Operand, tuple[int, int]] = {}  # Displacement and line of a load, by its pointer.
+    for line, x in enumerate(block):
+        if x.operation is instr.OFFSET:
+            pointer, nbytes = x.operands
+            if isinstance(nbytes, Constant) and not isinstance(pointer, Symbol):
+                addresses[x] = _Address(int(nbytes.number), line, x, pointer)
+        elif x.operation is instr.LOAD:
+            (at,) = x.operands
+            accessed.add(at)
+            if x.type.lanes > 1:
+                _follow(line, addresses.get(at, _Address(0, -1, at, at)), alone, moves)
+        elif _is_passed_by_no_load(x):
+            if x.operation is instr.STORE:
+                accessed.add(x.operands[1])
+            alone.clear()
+    return _Block(addresses, accessed, moves)
+
+
+def _is_passed_by_no_load(x: Instruction) -> bool:
+    """Check whether an instruction may write, or is a hint that stands in its place. A fence is
+    neither: it orders nothing here, but keeps LLVM from moving loads much further than this does
+    (`Memory`)."""
+    effect = x.operation.effect
+    return effect is Effect.WRITE or effect is Effect.ANY or x.operation is instr.PREFETCH
+
+
+def _follow(
+    line: int, address: _Address, alone: dict[Operand, tuple[int, int]], moves: dict[int, int]
+) -> None:
+    """Have a load move behind that of the vector before it, where that is near and alone."""
+    before, place = alone.pop(address.pointer, (None, 0))
+    if before is None or address.displacement - before != _VECTOR_BYTES or line > place + _SOON:
+        alone[address.pointer] = address.displacement, line
+    elif address.line == line - 1:
+        moves |= {address.line: place, line: place}
+
+
+def _written(
+    instructions: Sequence[Instruction], block: _Block, reach: int, numbers: Iterator[int]
+) -> Iterator[Instruction]:
+    """Iterate over the block with its loads moved, and with a pointer for each group of addresses
+    that lie out of reach."""
+    behind: dict[int, list[int]] = collections.defaultdict(list)
+    for line, place in block.moves.items():
+        behind[place].append(line)
+    before: dict[int, list[Instruction]] = collections.defaultdict(list)
+    for group in _groups(block, reach):
+        start, pointer = group[0].displacement, group[0].pointer
+        total = Instruction(instr.OFFSET, PTR, (pointer, instr.index(start)), None, next(numbers))
+        # LLVM would add the displacement to each address again, but for what it cannot look
+        # through.
+        far = Instruction(instr.OPAQUE, PTR, (total,), None, next(numbers))
+        before[min(block.moves.get(address.line, address.line) for address in group)] += total, far
+        for address in group:
+            rest = instr.index(address.displacement - start)
+            instructions[address.line].operands = far, rest
+    for line, x in enumerate(instructions):
+        yield from before.get(line, ())
+        if line not in block.moves:
+            yield x
+        yield from (instructions[other] for other in behind.get(line, ()))
+
+
+def _groups(block: _Block, reach: int) -> Iterator[list[_Address]]:
+    """Addresses of one pointer that lie out of reach, but within reach of the first of them, where
+    these are vectors enough."""
+    by_pointer: dict[Operand, list[_Address]] = collections.defaultdict(list)
+    for result, address in block.addresses.items():
+        if result in block.accessed and not 0 <= address.displacement <= reach:
+            by_pointer[address.pointer].append(address)
+    for addresses in by_pointer.values():
+        rest = sorted(addresses)
+        while rest:
+            last = rest[0].displacement + reach
+            group = [address for address in rest if address.displacement <= last]
+            rest = rest[len(group) :]
+            if len({address.displacement // _VECTOR_BYTES for address in group}) >= _FEWEST:
+                yield group
