@@ -77,12 +77,6 @@ def g(x: f32[t, 1, 96], w: f32[1, 2, 32, 3, 16]):
         activations=('sigmoid', 'tanh'), alphas=(0.0, 0.0), betas=(0.0, 0.0))
     return y, h1
 """,
-    "maxima": """@graph(h=dim(1, 30, 30), w=dim(2, 30, 30))
-def g(x: f32[1, 3, h, w]):
-    i: i64[1, 3, (h + 1) // 2, w // 2] = MaxPoolIndices(x,
-        kernel_shape=(3, 2), pads=(1, 0, 1, 0), strides=(2, 2))
-    return i
-""",
     "determinants": """@graph(b=dim(1, 30, 30))
 def g(x: f32[b, 3, 3]):
     y: f32[b] = Det(x)

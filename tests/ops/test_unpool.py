@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
+
+import farrier
+from farrier.ops.registry import lookup
 
 
 def f32(rng, *shape):
@@ -28,6 +32,30 @@ def test_indices_of_equal_maxima_and_column_order(check_model, rng):
     x = rng.integers(0, 3, (2, 2, 6, 5)).astype(np.float32)
     check_model("MaxPool", [x], outputs=2, kernel_shape=[2, 3])
     check_model("MaxPool", [x], outputs=2, kernel_shape=[2, 3], storage_order=1)
+
+
+def test_indices_of_maxima_at_every_size_pass_over_nan(rng):
+    attrs = {"kernel_shape": [3, 2], "pads": [1, 0, 1, 0], "strides": [2, 2]}
+    graph = helper.make_graph(
+        [helper.make_node("MaxPool", ["x"], ["y", "i"], **attrs)],
+        "maxima",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, "h", "w"])],
+        [helper.make_tensor_value_info("i", TensorProto.INT64, None)],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 12)], ir_version=9)
+    artifact = farrier.compile(model, threads=2, verify=False)
+    reference = lookup("MaxPoolIndices").reference
+    for height, width in ((1, 2), (3, 9), (16, 17), (31, 64)):
+        x = rng.integers(-2, 2, (1, 3, height, width)).astype(np.float32)
+        x[x == -2] = np.nan
+        (expected,) = reference((x,), attrs)
+        np.testing.assert_array_equal(artifact.run({"x": x})["i"], expected)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.float64])
+def test_indices_of_maxima_of_other_types(check_model, rng, dtype):
+    x = rng.integers(0, 4, (2, 2, 6, 5)).astype(dtype)
+    check_model("MaxPool", [x], outputs=2, kernel_shape=[3, 2], pads=[1, 0, 1, 1])
 
 
 @pytest.mark.parametrize("wanted", [None, (2, 3, 8, 7)])

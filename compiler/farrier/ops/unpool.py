@@ -6,21 +6,25 @@ A maximum's index counts the elements of the whole input [n, c, spatial...], row
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
 import numpy as np
 
+from farrier.ir import expr as e
 from farrier.ir.dim import Extent, product
 from farrier.ir.dim import number as number_of
+from farrier.ir.expr import Buffer, Expr, Reduce, ReduceOp
 from farrier.ir.graph import Node
 from farrier.ir.types import DType, TensorType
-from farrier.ops.builder import attributes_of
+from farrier.ops.builder import Builder, attributes_of, reduce
 from farrier.ops.nest import LoopBuilder
 from farrier.ops.operator import (
     Array,
     Arrays,
     Attrs,
+    Buffers,
     Constants,
     Kind,
     Mismatch,
@@ -34,8 +38,16 @@ from farrier.ops.operator import (
     required,
     static_extents,
 )
-from farrier.ops.scalar import Scalar, both, either, number
-from farrier.ops.window import Window, window_of
+from farrier.ops.scalar import Scalar, both, cast, equal, number, scalar, where
+from farrier.ops.window import (
+    Window,
+    all_of,
+    bounds_checks,
+    positions,
+    read,
+    tap_names,
+    window_of,
+)
 
 
 def _geometry(shape: tuple[Extent, ...], attrs: Attrs) -> tuple[Window, tuple[Extent, ...]]:
@@ -65,7 +77,8 @@ def _indices_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     window, extents = _geometry(x.shape, attrs)
     spatial, strides = x.shape[2:], list(map(number_of, _strides(x.shape[2:], attrs)))
     shape = (*x.shape[:2], *map(number_of, extents))
-    out, best = np.zeros(shape, np.int64), np.full(shape, np.nan)
+    out, best = np.zeros(shape, np.int64), np.zeros(shape, x.dtype)
+    is_placed = np.zeros(shape, bool)
     for tap in np.ndindex(*window.kernel):
         at: list[Any] = []
         valid: Any = True
@@ -77,33 +90,72 @@ def _indices_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
             at.append(np.clip(position, 0, spatial[axis] - 1))
             flat = flat + position * strides[axis]
         value = x[(slice(None), slice(None), *at)]
-        wins = valid & (np.isnan(best) | (value > best))
+        if x.dtype.kind not in "iu":  # NaN counts as less than all numbers.
+            value = np.where(value == value, value, -np.inf).astype(x.dtype)
+        wins = valid & (~is_placed | (value > best))
         best, out = np.where(wins, value, best), np.where(wins, flat, out)
+        is_placed |= valid
     planes = np.arange(math.prod(shape[:2])).reshape(*shape[:2], *(1 for _ in spatial))
     return (out + planes * math.prod(spatial),)
 
 
-def _indices_nest(nest: LoopBuilder, node: Node) -> None:
-    """One window after another, in parallel over planes and lines."""
-    attrs, shape = attributes_of(node), nest.shape(0)
-    window, extents = _geometry(shape, attrs)
-    spatial, strides, planes = shape[2:], _strides(shape[2:], attrs), product(shape[:2])
-    x, out = nest.input(0, (planes, *spatial)), nest.output(0, (planes, *extents))
-    with nest.parallel(planes, extents[0]) as (plane, line), nest.points(extents[1:]) as rest:
-        at = (line, *rest)
-        best = nest.variable(number(0, x.dtype), "best")
-        place = nest.variable(number(-1, DType.I64), "place")
-        with nest.points(window.kernel) as taps:
-            position = [
-                nest.let(o * window.strides[a] + k * window.dilations[a] - window.before[a])
-                for a, (o, k) in enumerate(zip(at, taps, strict=True))
-            ]
-            with nest.if_(_inside(position, spatial)):
-                value = nest.let(x[(plane, *position)])
-                with nest.if_(either(place.value < 0, value > best.value)):
-                    best.value = value
-                    place.value = _dot(position, strides)
-        out[(plane, *at)] = place.value + plane * product(spatial)
+def _indices_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
+    """The maximum of each window, then the first of its taps that holds it. NaN counts as less than
+    all numbers, as in ONNX Runtime."""
+    x, attrs = builder.operand(node, inputs, 0), attributes_of(node)
+    window, extents = _geometry(x.shape, attrs)
+    spatial, kernel = (
+        x.shape[2:],
+        dict(zip(tap_names(window.rank, "k"), window.kernel, strict=True)),
+    )
+    is_narrow = x.dtype.is_integer and x.dtype.bits < DType.I32.bits
+    dtype = DType.I32 if is_narrow else x.dtype  # Schedules count on lanes of 32 bits or more.
+    lowest = ReduceOp.MAX.identity(x.dtype).value
+    axes, shape = ("n", "c", *tap_names(window.rank, "o")), node.outputs[0].type.shape
+
+    def element(lead: tuple[Expr, ...], at: tuple[Expr, ...], taps: tuple[Expr, ...]) -> Scalar:
+        value = read(x, window, lead, at, taps, extents, lowest)
+        counts = where(equal(value, value), value, lowest) if x.dtype.is_float else value
+        return cast(counts, dtype)
+
+    def largest(n: Expr, c: Expr, *at: Expr) -> Reduce:
+        return reduce(ReduceOp.MAX, kernel, lambda *taps: element((n, c), at, taps))
+
+    best = builder.local("max_pool", shape, dtype, largest, axes=axes)
+
+    def first(n: Expr, c: Expr, *at: Expr) -> Reduce:
+        def number_of_tap(*taps: Expr) -> Scalar:
+            is_best = equal(element((n, c), at, taps), best(n, c, *at))
+            halos = [(0, 0)] * window.rank
+            position = positions(window, at, taps)
+            checks = bounds_checks(window, position, spatial, extents, halos)
+            if checks:
+                is_best = both(scalar(all_of(checks)), is_best)
+            place = functools.reduce(
+                lambda outer, tap: e.add(e.mul(outer, tap[1]), tap[0]),
+                zip(taps, window.kernel, strict=True),
+                e.index(0),
+            )
+            return where(is_best, cast(scalar(place), DType.I32), math.prod(window.kernel))
+
+        return reduce(ReduceOp.MIN, kernel, number_of_tap)
+
+    tap = builder.local("tap", shape, DType.I32, first, axes=axes)
+
+    def index(n: Expr, c: Expr, *at: Expr) -> Scalar:
+        """Return the place of tap `tap` of a window, as an index of the whole input."""
+        rest, place = tap(n, c, *at), number(0, DType.I64)
+        for axis in reversed(range(window.rank)):
+            extent = window.kernel[axis]
+            inner = rest / extent if axis else number(0, DType.I32)
+            along = rest - inner * extent
+            steps = cast(along, DType.I64) * window.dilations[axis] - window.before[axis]
+            line = steps + scalar(e.mul(at[axis], window.strides[axis]))
+            place, rest = place + line * _strides(spatial, attrs)[axis], inner
+        plane = e.add(e.mul(n, x.shape[1]), c)
+        return place + scalar(e.mul(plane, product(spatial)))
+
+    return (builder.output(node, index, hint="indices", axes=axes),)
 
 
 def _inside(position: list[Scalar], extents: tuple[Extent, ...]) -> Scalar:
@@ -184,7 +236,7 @@ def _unpool_nest(nest: LoopBuilder, node: Node) -> None:
 
 OPERATORS: tuple[Operator, ...] = (
     Operator(
-        "MaxPoolIndices", Kind.NEST, _indices_infer, _indices_reference, None, nest=_indices_nest
+        "MaxPoolIndices", Kind.REDUCTION, _indices_infer, _indices_reference, _indices_compute
     ),
     Operator(
         "MaxUnpool",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import overload
 
 import numpy as np
@@ -169,25 +169,39 @@ def read(
     `extents` are the output's. A check that can never fail, or that the input's zero halo makes
     unnecessary, is left out.
     """
-    indices: list[int | Expr] = list(lead)
-    checks: list[Expr] = []
-    for axis in range(window.rank):
-        stride, dilation = window.strides[axis], window.dilations[axis]
-        extent = x.shape[len(lead) + axis]
-        position = e.sub(
-            e.add(e.mul(at[axis], stride), e.mul(taps[axis], dilation)), window.before[axis]
-        )
-        indices.append(position)
-        halo_before, halo_after = x.halo(len(lead) + axis) if fill == 0 else (0, 0)
-        last = (extents[axis] - 1) * stride + window.reach(axis) - 1 - window.before[axis]
-        if not is_less(window.before[axis], halo_before + 1):
-            checks.append(e.Binary(e.BinaryOp.LE, e.index(0), position))
-        if not is_less(last, extent + halo_after):
-            checks.append(e.less(position, extent))
+    position = positions(window, at, taps)
+    halos = [x.halo(len(lead) + axis) if fill == 0 else (0, 0) for axis in range(window.rank)]
+    checks = bounds_checks(window, position, x.shape[len(lead) :], extents, halos)
+    indices = (*lead, *position)
     element = x(*indices)
     if not checks:
         return element
-    return where(scalar(_all(checks)), element, fill)
+    return where(scalar(all_of(checks)), element, fill)
+
+
+def positions(window: Window, at: tuple[Expr, ...], taps: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """The input positions that tap `taps` of the window at output `at` reads, padding included."""
+    lines = zip(at, taps, window.strides, window.dilations, window.before, strict=True)
+    return tuple(e.sub(e.add(e.mul(o, s), e.mul(k, d)), before) for o, k, s, d, before in lines)
+
+
+def bounds_checks(
+    window: Window,
+    position: tuple[Expr, ...],
+    spatial: Shape,
+    extents: Shape,
+    halos: Sequence[tuple[Extent, Extent]],
+) -> list[Expr]:
+    """The conditions under which positions lie within an input with halos. A condition that can
+    never fail is left out."""
+    checks: list[Expr] = []
+    for axis, (at, extent, halo) in enumerate(zip(position, spatial, halos, strict=True)):
+        last = (extents[axis] - 1) * window.strides[axis] + window.reach(axis) - 1
+        if not is_less(window.before[axis], halo[0] + 1):
+            checks.append(e.Binary(e.BinaryOp.LE, e.index(0), at))
+        if not is_less(last - window.before[axis], extent + halo[1]):
+            checks.append(e.less(at, extent))
+    return checks
 
 
 def valid_taps(window: Window, axis: int, at: Expr, low: Extent, high: Extent) -> Expr:
@@ -202,7 +216,8 @@ def valid_taps(window: Window, axis: int, at: Expr, low: Extent, high: Extent) -
     )
 
 
-def _all(checks: list[Expr]) -> Expr:
+def all_of(checks: list[Expr]) -> Expr:
+    """The condition that all of one or more conditions hold."""
     result = checks[0]
     for check in checks[1:]:
         result = e.both(result, check)
