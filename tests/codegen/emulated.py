@@ -83,7 +83,7 @@ def _run_kernel(node, given, constants, settings, cpu):
         for inner, value in zip(region.inputs, node.inputs, strict=True)
         if value.name in constants
     }
-    program = lower_region(region, "kernel", known, settings.target, settings.threads)
+    program = lower_region(region, "kernel", known)
     space = for_program(program, settings.target, settings.threads)
     function = final_loops(space, space.default(), settings.target)
     names = [param.name for param in function.params][: len(given)]

@@ -54,7 +54,7 @@ def g(x: {left}[{m}, {k}], w: {right}[{k}, {n}]):
     return y
 """)
     code = parse_target(target)
-    return rule(lower_region(graph, "kernel", frozenset({"w"}), code, 1), code, 1)
+    return rule(lower_region(graph, "kernel", frozenset({"w"})), code, 1)
 
 
 @needs_qemu

@@ -63,7 +63,7 @@ def one_node_model(
 
 def run_kernel(graph: Graph, inputs: Mapping[str, Array]) -> list[Array]:
     """The graph as one kernel: a tensor program evaluated, a loop nest compiled and interpreted."""
-    kernel = lower_region(graph, "kernel", (), host(), threads=2)
+    kernel = lower_region(graph, "kernel", ())
     if isinstance(kernel, Function):
         return run_nest(kernel, graph, inputs)
     pairs = zip(kernel.inputs, graph.inputs, strict=True)

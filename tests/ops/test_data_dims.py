@@ -33,7 +33,7 @@ def check(op, arrays, expected, **attrs):
     node = Node(op, tuple(values), outputs, attributes(**attrs))
     graph = Graph("g", tuple(v for v in values if v), (), (node,), outputs)
     references = run_node(node, arrays)
-    function = lower_region(graph, "kernel", (), host(), threads=2)
+    function = lower_region(graph, "kernel", ())
     verify_function(function)
     space = for_program(function, host(), 2)
     given = [a for a in arrays if a is not None]

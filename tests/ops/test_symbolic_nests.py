@@ -99,7 +99,7 @@ def arrays(graph, rng):
 @pytest.mark.parametrize("name", GRAPHS)
 def test_every_size_in_range(rng, name):
     graph = parse_ir(GRAPHS[name])
-    function = lower_region(graph, "kernel", (), host(), threads=2)
+    function = lower_region(graph, "kernel", ())
     verify_function(function)
     space = for_program(function, host(), 2)
     for row in space.candidates():

@@ -143,7 +143,7 @@ def g(x: {left}[48, 64], w: {right}[64, 48]):
     y: i32[48, 48] = MatMul(x, w, accumulator='i32')
     return y
 """)
-    program = lower_region(graph, "kernel", frozenset({"w"}), target, 1)
+    program = lower_region(graph, "kernel", frozenset({"w"}))
     space = for_program(program, target, 1)
     return assembly(emit_function(final_loops(space, space.default()), target), target)
 

@@ -91,7 +91,7 @@ class GoldenKernel:
     @functools.cached_property
     def program(self) -> TensorProgram | Function:
         constants = [name for name in self._line("constant").split(", ") if name]
-        return lower_region(self.graph, self.name, constants, self.target, THREADS)
+        return lower_region(self.graph, self.name, constants)
 
     @functools.cached_property
     def space(self) -> Space:

@@ -57,9 +57,7 @@ def region(q: {kind}[2, {queries}, {depth}], k: {kind}[2, {depth}, {keys}]{given
 
 
 def space_of(graph, target=AMX, threads=2):
-    return attention_tile.space(
-        lower_region(graph, "region", set(), target, threads), target, threads
-    )
+    return attention_tile.space(lower_region(graph, "region", set()), target, threads)
 
 
 def inputs_of(graph, seed=0):
@@ -121,7 +119,7 @@ def test_scores_of_a_block_stay_near(keys):
 
 
 def test_the_rule_comes_before_vectors():
-    program = lower_region(attention(32, 32, 32, 16), "region", set(), AMX, 2)
+    program = lower_region(attention(32, 32, 32, 16), "region", set())
     assert for_program(program, AMX, 2).rule == attention_tile.RULE
 
 
@@ -133,7 +131,7 @@ def test_the_rule_comes_before_vectors():
 def test_other_extents_are_left_to_vectors(shape):
     graph = attention(*shape)
     assert space_of(graph) is None
-    program = lower_region(graph, "region", set(), AMX, 2)
+    program = lower_region(graph, "region", set())
     assert for_program(program, AMX, 2).rule.name == "attention"
 
 

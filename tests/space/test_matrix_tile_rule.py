@@ -134,7 +134,7 @@ def layer(x: u8[19, 64], w: i8[64, 32], b: i32[32], f: f32[1, 32], s: f32[()], z
 def test_a_quantized_layer_is_one_kernel():
     """What follows the product, up to the next layer's bytes, is computed from its totals."""
     graph = parse_ir(_LAYER)
-    program = lower_region(graph, "layer", {"w", "b", "f", "s", "z"}, AMX, 2)
+    program = lower_region(graph, "layer", {"w", "b", "f", "s", "z"})
     space = for_program(program, AMX, 2)
     assert space.rule.name == "matrix_tile"
     rng = np.random.default_rng(2)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from space_programs import TARGET
 
 from farrier.ir.loop import Function, LoopKind
 from farrier.ir.parser import parse_ir
+from farrier.ir.printer import print_ir
+from farrier.ir.run_loops import run_loops
 from farrier.schedule.nest import loops
 from farrier.space import Space
+from farrier.space.machine import Machine
 from farrier.targets.cpu.rules import nest
 from tests.lowering import final_loops
 
@@ -97,3 +101,52 @@ def test_what_stays_serial_and_scalar_has_a_reason(text, reason):
 
 def test_vectors_within_a_serial_loop_are_no_scalar_code():
     assert space(VECTORS).slow_reason is None
+
+
+CHOICES = """
+@function(width=choice(1, 8, 2), parts=choice(1, 64, 2))
+def sums(x: f32[60, 64], y: f32[60]):
+    for part in independent(parts):
+        for block in serial(-((-(-((-60) // width))) // parts)):
+            with alloc(i64[()] in register) as row:
+                row[()] = (part * (-((-(-((-60) // width))) // parts)) + block) * width
+                with alloc(f32[width, 16] in register) as sum:
+                    for u in unrolled(width):
+                        for lane in serial(16):
+                            sum[u, lane] = 0.0
+                    for k in serial(4):
+                        for v in unrolled(width):
+                            for lane_1 in serial(16):
+                                sum[v, lane_1] = sum[v, lane_1] + x[\
+                                    min(row[()] + v, 59), k * 16 + lane_1]
+                    for w in unrolled(width):
+                        if row[()] + w < 60:
+                            y[row[()] + w] = sum[w, 0]
+"""
+
+
+def test_choices_fill_the_registers_evenly_and_give_every_thread_a_part():
+    function = parse_ir(CHOICES)
+    assert parse_ir(print_ir(function)) == function
+    choices = nest.Choices(function, Machine.of(TARGET, 4))
+    assert choices.shared == ("parts",)
+    assert choices.parts(4) == {"parts": 4}
+    groups = (TARGET.registers - 8) * TARGET.lanes // 16
+    most = min(groups, 8)
+    fewest = -(-60 // most)
+    assert choices.held == {"width": min(w for w in range(1, most + 1) if -(-60 // w) == fewest)}
+
+
+def test_a_nest_computes_the_same_with_all_its_choices(monkeypatch):
+    monkeypatch.setattr(Machine, "fork_join", 0.0)  # Threads pay for so little work, too.
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((60, 64), np.float32)
+    schedules = space(CHOICES, threads=2)
+    expected = run_loops(parse_ir(CHOICES), {"x": x})["y"]
+    decided = [schedules.decisions(row) for row in schedules.candidates()]
+    assert {d["parallel"] for d in decided} == {0, 1}
+    assert schedules.default()["width"] == max(d["width"] for d in decided) > 1
+    for decisions in decided:
+        scheduled = schedules.schedule(decisions).function
+        assert not scheduled.choices
+        np.testing.assert_array_equal(run_loops(scheduled, {"x": x})["y"], expected)

@@ -1,6 +1,7 @@
 """The loop grammar: how a kernel computes.
 
-    function = Function(name, [buffer] params, stmt, [symbol] dims, [size] sizes)
+    function = Function(name, [buffer] params, stmt, [symbol] dims, [size] sizes,
+                        [symbol] choices)
     size     = NamedSize(name, extent)               what a kernel computes from its dims
     stmt     = Block([stmt])
              | For(var, extent, kind, stmt)          var runs over [0, extent)
@@ -210,13 +211,15 @@ class NamedSize:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Function:
     """One kernel. `params` are its arguments in the order of the C ABI, outputs last; one more,
-    where there are `dims`, holds the values of these as i64."""
+    where there are `dims`, holds the values of these as i64. `choices` are sizes that a schedule
+    sets: the result is the same for all their values."""
 
     name: str
     params: tuple[Buffer, ...]
     body: Stmt
     dims: tuple[Symbol, ...] = ()
     sizes: tuple[NamedSize, ...] = ()
+    choices: tuple[Symbol, ...] = ()
 
     def over_dims(self, extent: Extent) -> Extent:
         """An extent of the body with what named sizes stand for."""

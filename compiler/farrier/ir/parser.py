@@ -49,10 +49,10 @@ def parse_ir(
         definition = _only_definition(ast.parse(text))
         (decorator,) = definition.decorator_list
         kind = ast.unparse(decorator.func if isinstance(decorator, ast.Call) else decorator)
-        dims, sizes = read_dims(decorator)
+        dims, sizes, choices = read_dims(decorator)
         if kind == "function":
-            return FunctionReader(dims, sizes).function(definition)
-        if sizes:
+            return FunctionReader(dims, sizes, choices).function(definition)
+        if sizes or choices:
             raise Malformed(decorator, "expected dim(least, greatest, typical)")
         if kind == "graph":
             return GraphReader(constants or {}, dims).graph(definition, {})

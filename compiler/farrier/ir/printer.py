@@ -94,7 +94,7 @@ def print_ir(
         case TensorProgram():
             lines = (f"@program{_dims(node.dims)}", *_program(node))
         case Function():
-            lines = (f"@function{_dims(node.dims, node.sizes)}", *_function(node))
+            lines = (f"@function{_dims(node.dims, node.sizes, node.choices)}", *_function(node))
         case Node():
             lines = _node(node, "", named)
         case Block() | For() | Alloc() | Store() | If() | While() | Prefetch() | Intrinsic():
@@ -130,10 +130,15 @@ def print_layout(layout: Layout) -> str:
     return f"layout({', '.join(parts)})"
 
 
-def _dims(symbols: Iterable[Symbol], sizes: Iterable[NamedSize] = ()) -> str:
-    """`(n=dim(1, 8, 4), chunk=(n + 1) // 2)`; nothing for none."""
+def _dims(
+    symbols: Iterable[Symbol],
+    sizes: Iterable[NamedSize] = (),
+    choices: Iterable[Symbol] = (),
+) -> str:
+    """`(n=dim(1, 8, 4), chunk=(n + 1) // 2, parts=choice(1, 8, 1))`; nothing for none."""
     declared = [f"{s.name}=dim({s.low}, {s.high}, {s.typical})" for s in symbols]
     declared += [f"{size.name}={size.extent}" for size in sizes]
+    declared += [f"{s.name}=choice({s.low}, {s.high}, {s.typical})" for s in choices]
     return f"({', '.join(declared)})" if declared else ""
 
 

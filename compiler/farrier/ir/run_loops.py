@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from farrier.errors import CompilerError
 from farrier.ir import expr as e
+from farrier.ir.choices import with_usual_choices
 from farrier.ir.expr import (
     Binary,
     BinaryOp,
@@ -64,6 +65,7 @@ def run_loops(
 
     Raises CompilerError where the function reads or writes outside a buffer.
     """
+    function = with_usual_choices(function)
     memory: dict[str, list[Any]] = {}
     given = {**inputs, **(initial or {})}
     for buffer in function.params:

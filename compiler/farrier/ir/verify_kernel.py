@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import assert_never
 
 from farrier.errors import CompilerError
-from farrier.ir.dim import Extent, is_less, symbols
+from farrier.ir.dim import Extent, Symbol, is_less, symbols
 from farrier.ir.expr import (
     BYTES,
     Binary,
@@ -37,6 +37,7 @@ from farrier.ir.loop import (
     If,
     Intrinsic,
     LoopKind,
+    NamedSize,
     Prefetch,
     Stmt,
     Store,
@@ -102,8 +103,12 @@ class _Checker:
 
     def __init__(self, root: TensorProgram | Function) -> None:
         self._root = root
-        sizes = root.sizes if isinstance(root, Function) else ()
-        self._symbols = frozenset((*root.dims, *(size.symbol for size in sizes)))
+        self._choices: tuple[Symbol, ...] = ()
+        sizes: tuple[NamedSize, ...] = ()
+        if isinstance(root, Function):
+            self._choices, sizes = root.choices, root.sizes
+        own = (size.symbol for size in sizes)
+        self._symbols = frozenset((*root.dims, *own, *self._choices))
         self._buffers: dict[str, Buffer] = {}
         self._bound: set[str] = set()
         self._lanes = 0  # vectorized loops around
@@ -152,7 +157,8 @@ class _Checker:
                     self.statement(item)
             case For(var, extent, kind, body):
                 self._size(extent, var)
-                if not isinstance(extent, int) and kind not in _OF_ANY_EXTENT:
+                is_open = any(symbol not in self._choices for symbol in symbols((extent,)))
+                if is_open and kind not in _OF_ANY_EXTENT:
                     raise self.error(f"the {kind} loop {var} runs over {extent}", node)
                 if var in self._used:
                     raise self.error(f"two loops run over {var}")

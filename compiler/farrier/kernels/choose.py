@@ -116,7 +116,7 @@ def choose_defaults(
             )
             continue
         try:
-            program = lower_region(task.region, task.symbol, task.constant_inputs, target, threads)
+            program = lower_region(task.region, task.symbol, task.constant_inputs)
             if check_level() > 0:
                 verify(program)
             space = backend_of(target).space(program, target, threads)

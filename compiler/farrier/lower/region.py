@@ -13,14 +13,13 @@ from farrier.ir.tensor import TensorProgram
 from farrier.lower.program import to_program
 from farrier.ops.nest import LoopBuilder
 from farrier.ops.registry import lookup
-from farrier.targets import Target
 
 
 def lower_region(
-    region: Graph, name: str, constant_inputs: Collection[str], target: Target, threads: int
+    region: Graph, name: str, constant_inputs: Collection[str]
 ) -> TensorProgram | Function:
-    """The kernel `name` of a region, for that many threads of the target. Raises CompilerError as
-    `to_program` does, and where an operator that gives loops does not stand alone."""
+    """Return the kernel `name` of a region. Raises CompilerError as `to_program` does, and where an
+    operator that gives loops does not stand alone."""
     rules = [lookup(node.op).nest for node in region.nodes]
     if not any(rules):
         return to_program(region, name, constant_inputs)
@@ -32,6 +31,6 @@ def lower_region(
         kind = value.type
         scope = MemoryScope.CONSTANT if value.name in constant_inputs else MemoryScope.PARAM
         buffers[value.name] = Buffer(value.name, kind.dtype, kind.shape, kind.layout, scope)
-    nest = LoopBuilder(node, buffers, region.constant_data(), target, threads)
+    nest = LoopBuilder(node, buffers, region.constant_data())
     rule(nest, node)
     return nest.function(name, region.given_dims)

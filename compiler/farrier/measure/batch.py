@@ -154,9 +154,7 @@ class BatchBuilder:
         """The nanoseconds that no call of a candidate can beat."""
         if self._floor_ns is None:
             task, threads = self._task, self._policy.threads
-            program = lower_region(
-                task.region, task.symbol, task.constant_inputs, self._target, threads
-            )
+            program = lower_region(task.region, task.symbol, task.constant_inputs)
             self._floor_ns = floor_ns(program, self._target, threads)
         return self._floor_ns
 

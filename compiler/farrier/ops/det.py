@@ -57,13 +57,13 @@ def _exchange(nest: LoopBuilder, rows: Tensor, width: int, first: Scalar, second
 
 
 def _det(nest: LoopBuilder, node: Node) -> None:
-    """Gaussian elimination with the largest pivot of each column, one matrix a thread."""
+    """Gaussian elimination with the largest pivot of each column, matrix by matrix."""
     shape = nest.shape(0)
     size, count = number_of(shape[-1]), product(shape[:-2])
     x, out = nest.input(0, (count, size, size)), nest.output(0, (count,))
-    with nest.parallel(count) as (matrix,):
+    with nest.for_(count, "matrix") as matrix:
         rows = nest.local("rows", (size, size), x.dtype)
-        with nest.for_(size) as i, nest.vector(size) as j:
+        with nest.for_(size) as i, nest.for_(size, "j") as j:
             rows[i, j] = x[matrix, i, j]
         result = nest.variable(number(1, x.dtype), "result")
         with nest.for_(size) as column:
@@ -75,7 +75,7 @@ def _det(nest: LoopBuilder, node: Node) -> None:
             result.value = result.value * pivot
             with nest.if_(unequal(pivot, 0)), nest.for_(size) as i, nest.if_(column < i):
                 factor = nest.let(rows[i, column] / pivot, "factor")
-                with nest.vector(size) as j:
+                with nest.for_(size, "j") as j:
                     rows[i, j] = rows[i, j] - factor * rows[column, j]
         out[matrix] = result.value
 
@@ -95,14 +95,14 @@ def _inverse_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 
 
 def _inverse(nest: LoopBuilder, node: Node) -> None:
-    """Invert one matrix a thread by Gauss-Jordan elimination with partial pivoting: the row
+    """Invert each matrix by Gauss-Jordan elimination with partial pivoting: the row
     operations that turn the left half of [matrix | identity] into the identity turn the right half
     into the inverse."""
     shape = nest.shape(0)
     size, count = number_of(shape[-1]), product(shape[:-2])
     x, out = nest.input(0, (count, size, size)), nest.output(0, (count, size, size))
     width = 2 * size
-    with nest.parallel(count) as (matrix,):
+    with nest.for_(count, "matrix") as matrix:
         rows = nest.local("rows", (size, width), x.dtype)
         with nest.for_(size) as i, nest.for_(size) as j:
             rows[i, j] = x[matrix, i, j]
@@ -112,13 +112,13 @@ def _inverse(nest: LoopBuilder, node: Node) -> None:
             with nest.if_(unequal(chosen, column)):
                 _exchange(nest, rows, width, column, chosen)
             pivot = nest.let(rows[column, column], "pivot")
-            with nest.vector(width) as j:
+            with nest.for_(width, "j") as j:
                 rows[column, j] = rows[column, j] / pivot
             with nest.for_(size) as i, nest.if_(unequal(i, column)):
                 factor = nest.let(rows[i, column], "factor")
-                with nest.vector(width) as j:
+                with nest.for_(width, "j") as j:
                     rows[i, j] = rows[i, j] - factor * rows[column, j]
-        with nest.for_(size) as i, nest.vector(size) as j:
+        with nest.for_(size) as i, nest.for_(size, "j") as j:
             out[matrix, i, j] = rows[i, size + j]
 
 

@@ -4,7 +4,7 @@ The `nest` rule of such an operator is Python that reads as the kernel does: loo
 allocations are `with` blocks, elements are read and stored by indexing, formulas are Scalars.
 
     x, y = nest.input(0), nest.output(0)
-    with nest.parallel(x.shape[0]) as row:
+    with nest.for_(x.shape[0]) as row:
         total = nest.variable(number(0, x.dtype), "total")
         with nest.for_(x.shape[1]) as i:
             with nest.if_(x[row, i] > 0):
@@ -13,8 +13,8 @@ allocations are `with` blocks, elements are read and stored by indexing, formula
 
 A Scalar is a formula, evaluated where it is stored or tested: `nest.let` keeps a value that a later
 store would change. Both sides of `both` and `either` are evaluated; `guarded` tests in order.
-The nest says what is true of its loops, and nobody checks it: a parallel loop's iterations may run
-in any order on any thread, a vector loop's in lockstep, at any width.
+A nest knows no target and no threads: it is plain loops, and the rule that schedules it finds those
+that threads may share and those that may be vectors. Nobody checks what it marks as independent.
 """
 
 from __future__ import annotations
@@ -26,14 +26,13 @@ from typing import TYPE_CHECKING, TypeAlias
 from farrier.errors import CompilerError
 from farrier.ir import dim
 from farrier.ir import expr as e
-from farrier.ir.dim import Extent, Symbol, maximum, product
+from farrier.ir.dim import Extent, Symbol, bounds, maximum, product
 from farrier.ir.expr import Buffer, Expr, Load, MemoryScope, Var
 from farrier.ir.graph import Node
 from farrier.ir.loop import Alloc, Block, For, Function, If, LoopKind, Prefetch, Stmt, Store, While
 from farrier.ir.types import DType
 from farrier.ops.operator import to_extents
 from farrier.ops.scalar import Number, Scalar, coerce, number, scalar
-from farrier.targets import Target
 
 if TYPE_CHECKING:
     from farrier.ops.operator import Array
@@ -41,6 +40,8 @@ if TYPE_CHECKING:
 Index: TypeAlias = int | Scalar
 Indices: TypeAlias = Index | tuple[Index, ...]
 Shape: TypeAlias = Sequence[Extent]
+
+MOST_CHOSEN = 1024  # As many as the most threads that a kernel may have.
 
 
 class Tensor:
@@ -111,8 +112,8 @@ class LoopBuilder:
     """The loop function of one node under construction.
 
     `buffers` are the node's inputs and outputs by value name, in the order of the function's
-    parameters; `constants` its literal and static operands. A rule may divide its work as suits
-    `target` and the `threads` that will run it.
+    parameters; `constants` its literal and static operands. The nest is the same for every target:
+    what depends on the machine is a `choice`, which the rule that schedules the nest sets.
     """
 
     def __init__(
@@ -120,21 +121,30 @@ class LoopBuilder:
         node: Node,
         buffers: Mapping[str, Buffer],
         constants: Mapping[str, Array],
-        target: Target,
-        threads: int,
     ) -> None:
-        self.target = target
-        self.threads = threads
         self._node = node
         self._params = dict(buffers)
         self._seen: set[str] = set()  # parameters whose shape is settled
         self._constants = constants
         self._taken = {buffer.name for buffer in buffers.values()}
         self._suites: list[list[Stmt | Buffer]] = [[]]
+        self._choices: list[Symbol] = []
 
     def function(self, name: str, dims: tuple[Symbol, ...]) -> Function:
         """What was written, as a kernel of that name; `dims` are the symbols in it."""
-        return Function(name, tuple(self._params.values()), self._close(), dims)
+        params = tuple(self._params.values())
+        return Function(name, params, self._close(), dims, choices=tuple(self._choices))
+
+    def choice(self, name: str, most: Extent) -> Extent:
+        """A number from 1 to `most` on which the results do not depend, and which is set for the
+        machine: the extent of an independent loop if each of its iterations repeats some work, or
+        of registers that an iteration keeps."""
+        name, highest = self._unique(name), max(min(bounds(most)[1], MOST_CHOSEN), 1)
+        # Two in the interpreter of nests: the least at which a wrong nest differs.
+        chosen = dim.dim(name, 1, highest, 2)
+        if not isinstance(chosen, int):
+            self._choices += dim.symbols((chosen,))
+        return chosen
 
     # Operands -------------------------------------------------------------------------------------
 
@@ -241,23 +251,17 @@ class LoopBuilder:
             yield var
 
     @contextlib.contextmanager
-    def vector(self, extent: Extent, name: str = "lane") -> Iterator[Scalar]:
-        """As `for_`, iterations in lockstep, as many at once as a vector of the target holds; an
-        innermost block."""
-        with self._loop(extent, LoopKind.INDEPENDENT, name) as var:
-            yield var
-
-    @contextlib.contextmanager
-    def unrolled(self, extent: int, name: str = "u") -> Iterator[Scalar]:
+    def unrolled(self, extent: Extent, name: str = "u") -> Iterator[Scalar]:
         """As `for_`, with a copy of the block for each iteration."""
         with self._loop(extent, LoopKind.UNROLLED, name) as var:
             yield var
 
     @contextlib.contextmanager
-    def parallel(self, *extents: Extent, name: str = "p") -> Iterator[tuple[Scalar, ...]]:
-        """The block once for each point of the extents, in any order on any thread."""
-        with self._loop(product(extents), LoopKind.INDEPENDENT, name) as var:
-            yield tuple(map(scalar, _unravel(var.expr, extents)))
+    def independent(self, extent: Extent, name: str = "i") -> Iterator[Scalar]:
+        """As `for_`, in any order: for iterations of which only the operator's meaning says that
+        they write distinct places. Others are proven independent where that helps."""
+        with self._loop(extent, LoopKind.INDEPENDENT, name) as var:
+            yield var
 
     @contextlib.contextmanager
     def points(self, shape: Shape, name: str = "i") -> Iterator[tuple[Scalar, ...]]:

@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from farrier.ir import special
 from farrier.ir.dim import Extent, ceildiv, product
+from farrier.ir.dim import minimum as least_of
 from farrier.ir.dim import number as number_of
 from farrier.ir.graph import Node
 from farrier.ir.types import DType, TensorType
@@ -63,8 +63,8 @@ from farrier.ops.scalar import (
 
 LANES = 16  # units whose weights lie together
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
-_SUMS = 8  # vectors of sums that hide the latency of a multiply-add
-_SPARE = 8  # registers that are left for other values than sums
+_SUMS = 8  # sums of blocks that hide the latency of a multiply-add
+_ROWS = 32  # sequences at once, at most: what the registers of all targets have room for
 _STEPS = 4  # of a sum that stand in code one after another
 
 
@@ -231,16 +231,9 @@ class _ReferenceStep:
 
 
 def _nest(nest: LoopBuilder, node: Node) -> None:
-    """Step by step, each in parallel over directions, sequences and blocks of units, whose sums
-    stay in registers; states lie twice, for the step before and for this one."""
+    """Write the loops: step by step, and in each over tiles of directions, sequences and blocks of
+    units, whose sums stay in registers; states lie twice, for the step before and for this one."""
     _Kernel(nest, _Cell(attributes_of(node))).write()
-
-
-def _evenly(count: Extent, most: int) -> int:
-    """At most `most`, so that the parts of `count` are alike; 1 where it is no number."""
-    if not isinstance(count, int) or count < 1 or most < 1:
-        return 1
-    return -(-count // -(-count // most))
 
 
 class _Kernel:
@@ -262,11 +255,9 @@ class _Kernel:
         self.c = nest.shared("c", states, self.dtype) if cell.kind == "lstm" else None
         self.blocks = number_of(self.weights.shape[1])
         # Sums of several sequences share what they read of the weights; those of one sequence are
-        # of several blocks, where that leaves every thread some.
-        registers = (nest.target.registers - _SPARE) // max(LANES // nest.target.lanes, 1)
-        self.rows = _evenly(self.batch, registers // cell.gates)
-        spare = min(_SUMS, registers) // (cell.gates * self.rows)
-        self.vectors = max(min(spare, self.blocks // nest.threads), 1)
+        # of several blocks.
+        self.rows = nest.choice("rows", least_of(self.batch, _ROWS))
+        self.vectors = nest.choice("vectors", min(self.blocks, _SUMS // cell.gates))
 
     def write(self) -> None:
         nest, cell = self.nest, self.cell
@@ -296,14 +287,14 @@ class _Kernel:
 
     @contextlib.contextmanager
     def _tiles(self, step: Scalar) -> Iterator[_Tile]:
-        """Each thread has tiles of its own, and goes through them forwards and backwards by turns:
-        what it read last of the weights is what its cache holds."""
+        """Each part of the tiles is gone through forwards and backwards by turns: what was read
+        last of the weights is what a cache holds. Tiles store distinct units of sequences."""
         nest, rows = self.nest, ceildiv(self.batch, self.rows)
-        shape = (self.cell.directions, -(-self.blocks // self.vectors), rows)
+        shape = (self.cell.directions, ceildiv(self.blocks, self.vectors), rows)
         count = product(shape)
-        parts = min(nest.threads, count) if isinstance(count, int) else nest.threads
+        parts = nest.choice("parts", self.cell.directions * self.blocks * self.batch)
         each = ceildiv(count, parts)
-        with nest.parallel(parts, name="part") as (part,), nest.for_(each) as turn:
+        with nest.independent(parts, "part") as part, nest.for_(each) as turn:
             back = number(each, DType.I64) - 1 - turn
             mine = where(equal(remainder(step, 2), 0), turn, back)
             tile = nest.let(part * each + mine, "tile")
@@ -318,8 +309,8 @@ class _Kernel:
     def _begin(self, given: Tensor | None, state: Tensor) -> None:
         nest, cell = self.nest, self.cell
         with (
-            nest.parallel(cell.directions, self.batch) as (direction, row),
-            nest.vector(cell.hidden) as unit,
+            nest.points((cell.directions, self.batch)) as (direction, row),
+            nest.for_(cell.hidden, "unit") as unit,
         ):
             at = (direction, row)
             start = number(0, self.dtype) if given is None else given[self.place(at, unit)]
@@ -329,8 +320,8 @@ class _Kernel:
         nest, cell = self.nest, self.cell
         last = remainder(number(self.steps, DType.I64), 2)
         with (
-            nest.parallel(cell.directions, self.batch) as (direction, row),
-            nest.vector(cell.hidden) as unit,
+            nest.points((cell.directions, self.batch)) as (direction, row),
+            nest.for_(cell.hidden, "unit") as unit,
         ):
             output[self.place((direction, row), unit)] = state[last, direction, row, unit]
 
@@ -351,41 +342,57 @@ class _Tile:
     ) -> None:
         self.kernel, self.direction = kernel, direction
         self.now, self.then = remainder(step, 2), remainder(step + 1, 2)
-        nest, batch = kernel.nest, kernel.batch
-        self._rows = [rows * kernel.rows + i for i in range(kernel.rows)]
-        self._inside = [nest.let(minimum(row, batch - 1), "row") for row in self._rows]
-        self._blocks = [blocks * kernel.vectors + v for v in range(kernel.vectors)]
-        self._steps = [self._time(step, row) for row in self._inside]
-        # Sums by gate, sequence and block.
-        self._sums: dict[int, list[list[Tensor]]] = {}
-        # What is projected comes last, and may come from another core.
-        for (i, row), block in itertools.product(enumerate(self._inside), self._blocks):
-            for gate in range(kernel.cell.gates):
-                kernel.projected.prefetch(*self._projected_at(i, row, gate, block * LANES))
-
-    def _time(self, step: Scalar, row: Scalar) -> tuple[Scalar, Scalar | None]:
-        """Which step of the sequence it is, and whether the sequence is as long; None: it is."""
-        kernel, nest = self.kernel, self.kernel.nest
-        length, is_within = number(kernel.steps, DType.I64), None
+        nest, count = kernel.nest, (kernel.rows,)
+        self._first_row, self._first_block = rows * kernel.rows, blocks * kernel.vectors
+        # By sequence of the tile: its number, the last one's beyond that; its place in time; and
+        # whether it is that long.
+        self._row = nest.registers("row", count, DType.I64)
+        self._time = nest.registers("time", count, DType.I64)
+        self._is_within = None
         if kernel.lengths is not None:
-            given = cast(kernel.lengths[row], DType.I64)
+            self._is_within = nest.registers("is_within", count, DType.BOOL)
+        with nest.unrolled(kernel.rows, "i") as i:
+            self._row[i] = minimum(self._first_row + i, kernel.batch - 1)
+            self._set_time(step, i)
+        self._sums: dict[int, Tensor] = {}  # By gate: [rows, vectors, LANES].
+        # What is projected comes last, and may come from another core.
+        with self._each() as (i, v):
+            for gate in range(kernel.cell.gates):
+                unit = (self._first_block + v) * LANES
+                kernel.projected.prefetch(*self._projected_at(i, gate, unit))
+
+    @contextlib.contextmanager
+    def _each(self) -> Iterator[tuple[Scalar, Scalar]]:
+        """Each sequence and block of the tile."""
+        nest, kernel = self.kernel.nest, self.kernel
+        with nest.unrolled(kernel.rows, "i") as i, nest.unrolled(kernel.vectors, "v") as v:
+            yield i, v
+
+    def _set_time(self, step: Scalar, i: Scalar) -> None:
+        """Keep the step of a sequence that comes now; beyond its length it is the tile's."""
+        kernel, nest = self.kernel, self.kernel.nest
+        length = number(kernel.steps, DType.I64)
+        if kernel.lengths is not None and self._is_within is not None:
+            given = cast(kernel.lengths[self._row[i]], DType.I64)
             length = nest.let(minimum(maximum(given, 0), kernel.steps), "length")
-            is_within = nest.let(step < length, "is_within")
+            self._is_within[i] = step < length
         backward = length - 1 - step
-        if is_within is not None:
-            backward = where(is_within, backward, step)
+        if self._is_within is not None:
+            backward = where(self._is_within[i], backward, step)
         reverses = kernel.cell.is_reversed
         if all(reverses):
-            return nest.let(backward, "time"), is_within
-        if not any(reverses):
-            return step, is_within
-        return nest.let(where(self.direction < 1, step, backward), "time"), is_within
+            self._time[i] = backward
+        else:
+            self._time[i] = where(self.direction < 1, step, backward) if any(reverses) else step
 
     def add(self, state: Tensor, prefix: tuple[Scalar, ...], gates: Sequence[int]) -> None:
         """Make the sums of some gates: the weights times `state`."""
         kernel, nest = self.kernel, self.kernel.nest
+        shape = (kernel.rows, kernel.vectors, LANES)
         for gate in gates:
-            self._sums[gate] = [[self._zeros() for _ in self._blocks] for _ in self._rows]
+            self._sums[gate] = nest.registers("sum", shape, kernel.dtype)
+            with self._each() as (i, v), nest.for_(LANES, "lane") as lane:
+                self._sums[gate][i, v, lane] = 0
         steps = [(nest.for_(kernel.cell.hidden // _STEPS, "k"), _STEPS, 0)]
         done = kernel.cell.hidden // _STEPS * _STEPS
         steps += [(nest.for_(kernel.cell.hidden - done, "k"), 1, done)]
@@ -395,64 +402,50 @@ class _Tile:
                 for gate, sums in self._sums.items():
                     self._multiply(sums, gate, at, state, prefix)
 
-    def _zeros(self) -> Tensor:
-        made = self.kernel.nest.registers("sum", (LANES,), self.kernel.dtype)
-        with self.kernel.nest.vector(LANES) as lane:
-            made[lane] = 0
-        return made
-
-    def _projected_at(
-        self, i: int, row: Scalar, gate: int, unit: Scalar
-    ) -> tuple[Scalar | int, ...]:
-        time = self._steps[i][0]
+    def _projected_at(self, i: Scalar, gate: int, unit: Scalar) -> tuple[Scalar | int, ...]:
+        time, row = self._time[i], self._row[i]
         at = (row, time) if self.kernel.cell.is_batch_first else (time, row)
         return (*at, self.direction, gate, unit)
 
-    @property
-    def _is_whole(self) -> bool:
-        """Whether every block is full."""
-        kernel = self.kernel
-        return kernel.cell.hidden % LANES == 0 and kernel.blocks % kernel.vectors == 0
-
-    def _exists(self, unit: Scalar) -> Scalar:
-        return unit < self.kernel.cell.hidden
-
     def _multiply(
-        self,
-        sums: list[list[Tensor]],
-        gate: int,
-        k: Scalar,
-        state: Tensor,
-        prefix: tuple[Scalar, ...],
+        self, sums: Tensor, gate: int, k: Scalar, state: Tensor, prefix: tuple[Scalar, ...]
     ) -> None:
-        """One step of the sums of a gate."""
+        """Add one step of the sums of a gate."""
         kernel, nest = self.kernel, self.kernel.nest
-        for v, block in enumerate(self._blocks):
-            inside = minimum(block, kernel.blocks - 1) if kernel.blocks % kernel.vectors else block
-            for i, row in enumerate(self._inside):
-                with nest.vector(LANES) as lane:
-                    weight = kernel.weights[self.direction, inside, k, gate, lane]
-                    factor = state[(*prefix, self.direction, row, k)]
-                    sums[i][v][lane] = sums[i][v][lane] + factor * weight
+        with (
+            nest.unrolled(kernel.vectors, "v") as v,
+            nest.unrolled(kernel.rows, "i") as i,
+            nest.for_(LANES, "lane") as lane,
+        ):
+            inside = minimum(self._first_block + v, kernel.blocks - 1)
+            weight = kernel.weights[self.direction, inside, k, gate, lane]
+            factor = state[(*prefix, self.direction, self._row[i], k)]
+            sums[i, v, lane] = sums[i, v, lane] + factor * weight
 
     @contextlib.contextmanager
-    def _units(self, i: int, v: int) -> Iterator[tuple[Scalar, Scalar, list[Scalar]]]:
-        """The units of a block for sequence `i`: lane, unit, and the sums by gate."""
+    def _units(self) -> Iterator[tuple[Scalar, Scalar, Scalar, list[Scalar]]]:
+        """Each unit of the tile that exists: its sequence in the tile, its lane, its number, and
+        its sums by gate."""
         kernel, nest = self.kernel, self.kernel.nest
-        with contextlib.ExitStack() as stack:
-            if kernel.rows > 1:
-                stack.enter_context(nest.if_(self._rows[i] < kernel.batch))
-            lane = stack.enter_context(nest.vector(LANES))
-            unit = self._blocks[v] * LANES + lane
-            if not self._is_whole:
-                stack.enter_context(nest.if_(self._exists(unit)))
+        with self._each() as (i, v), contextlib.ExitStack() as stack:
+            if kernel.rows != 1:
+                stack.enter_context(nest.if_(self._first_row + i < kernel.batch))
+            block = self._first_block + v
+            if kernel.vectors != 1:
+                stack.enter_context(nest.if_(block < kernel.blocks))
+            made = nest.registers("made", (LANES,), kernel.dtype)
+            self._made = made
+            lane = stack.enter_context(nest.for_(LANES, "lane"))
+            unit = block * LANES + lane
+            if kernel.cell.hidden % LANES:
+                stack.enter_context(nest.if_(unit < kernel.cell.hidden))
             sums = [
-                self._operand(i, gate, unit, tensors[i][v][lane])
-                for gate, tensors in self._sums.items()
+                self._operand(i, gate, unit, tensor[i, v, lane])
+                for gate, tensor in self._sums.items()
             ]
-            yield lane, unit, sums
+            yield i, lane, unit, sums
 
-    def _operand(self, i: int, gate: int, unit: Scalar, total: Scalar) -> Scalar:
+    def _operand(self, i: Scalar, gate: int, unit: Scalar, total: Scalar) -> Scalar:
         """A gate's sum with what is projected; the last one of a GRU that resets after its product
         has a bias of its own instead."""
         kernel = self.kernel
@@ -461,42 +454,36 @@ class _Tile:
             return total if bias is None else total + bias[self.direction, unit]
         return total + self._projected(i, gate, unit)
 
-    def _projected(self, i: int, gate: int, unit: Scalar) -> Scalar:
-        return self.kernel.projected[self._projected_at(i, self._inside[i], gate, unit)]
-
-    def _each(self) -> Iterator[tuple[int, int]]:
-        return itertools.product(range(len(self._rows)), range(len(self._blocks)))
+    def _projected(self, i: Scalar, gate: int, unit: Scalar) -> Scalar:
+        return self.kernel.projected[self._projected_at(i, gate, unit)]
 
     def reset(self, kept: Tensor, gated: Tensor) -> None:
         """Store the gate z of a GRU, and r*h."""
         kernel = self.kernel
-        for i, v in self._each():
-            with self._units(i, v) as (_, unit, (update, reset)):
-                at = (self.direction, self._inside[i], unit)
-                kept[at] = kernel.activate(0, self.direction, update)
-                gated[at] = kernel.activate(0, self.direction, reset) * kernel.h[(self.now, *at)]
+        with self._units() as (i, _, unit, (update, reset)):
+            at = (self.direction, self._row[i], unit)
+            kept[at] = kernel.activate(0, self.direction, update)
+            gated[at] = kernel.activate(0, self.direction, reset) * kernel.h[(self.now, *at)]
 
     def finish(self, kept: Tensor) -> None:
         """Store the states after this step."""
-        kernel, nest = self.kernel, self.kernel.nest
-        for i, v in self._each():
-            made = nest.registers("made", (LANES,), kernel.dtype)
-            with self._units(i, v) as (lane, unit, sums):
-                at = (self.direction, self._inside[i], unit)
-                is_within = self._steps[i][1]
-                if kernel.c is not None:
-                    made[lane] = self._cell_state(at, sums)
-                    self._store(kernel.c, at, made[lane], is_within)
-                state = self._state(i, at, sums, made[lane], kept)
-                made[lane] = state
-                self._store(kernel.h, at, made[lane], is_within)
-                time, seen = self._steps[i][0], made[lane]
-                place = kernel.place((self.direction, at[1]), unit)
-                shown = seen if is_within is None else where(is_within, seen, 0)
-                if kernel.cell.is_batch_first:
-                    kernel.every[(place[0], time, *place[1:])] = shown
-                else:
-                    kernel.every[(time, *place)] = shown
+        kernel = self.kernel
+        with self._units() as (i, lane, unit, sums):
+            made, at = self._made, (self.direction, self._row[i], unit)
+            is_within = None if self._is_within is None else self._is_within[i]
+            if kernel.c is not None:
+                made[lane] = self._cell_state(at, sums)
+                self._store(kernel.c, at, made[lane], is_within)
+            state = self._state(i, at, sums, made[lane], kept)
+            made[lane] = state
+            self._store(kernel.h, at, made[lane], is_within)
+            time, seen = self._time[i], made[lane]
+            place = kernel.place((self.direction, at[1]), unit)
+            shown = seen if is_within is None else where(is_within, seen, 0)
+            if kernel.cell.is_batch_first:
+                kernel.every[(place[0], time, *place[1:])] = shown
+            else:
+                kernel.every[(time, *place)] = shown
 
     def _store(
         self, state: Tensor, at: tuple[Scalar, ...], new: Scalar, is_within: Scalar | None
@@ -520,7 +507,7 @@ class _Tile:
         return x if peepholes is None else x + peepholes[at[0], which, at[2]] * c
 
     def _state(
-        self, i: int, at: tuple[Scalar, ...], sums: list[Scalar], made: Scalar, kept: Tensor
+        self, i: Scalar, at: tuple[Scalar, ...], sums: list[Scalar], made: Scalar, kept: Tensor
     ) -> Scalar:
         """The hidden state; `made` is the state of an LSTM's cell."""
         kernel, direction = self.kernel, self.direction

@@ -89,7 +89,7 @@ def _align_nest(nest: LoopBuilder, node: Node) -> None:
     is_half = str(attrs.get("coordinate_transformation_mode", "half_pixel")) == "half_pixel"
     largest, given = str(attrs.get("mode", "avg")) == "max", int_attr(attrs, "sampling_ratio", 0)
     scale, offset = float_attr(attrs, "spatial_scale", 1.0), 0.5 if is_half else 0.0
-    with nest.parallel(count, channels) as (box, channel):
+    with nest.points((count, channels)) as (box, channel):
         image = nest.let(position(images[box], x.shape[0]), "image")
         starts, bins, samples = [], [], []
         for axis, bins_of in ((1, height), (0, width)):
@@ -201,7 +201,7 @@ def _pool_nest(nest: LoopBuilder, node: Node) -> None:
     count, channels, *size = y.shape
     scale = float_attr(attrs, "spatial_scale", 1.0)
     kind = boxes.dtype if boxes.dtype is DType.F64 else DType.F32
-    with nest.parallel(count, channels) as (box, channel):
+    with nest.points((count, channels)) as (box, channel):
         image = nest.let(position(cast(boxes[box, 0], DType.I64), x.shape[0]), "image")
         starts, bins = [], []
         for axis, bins_of in ((2, size[0]), (1, size[1])):

@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from farrier.ir.dim import ceildiv, product
+from farrier.ir.dim import Extent, ceildiv, product
 from farrier.ir.expr import ReduceOp
 from farrier.ir.graph import Node
 from farrier.ir.types import TensorType
@@ -26,9 +26,9 @@ from farrier.ops.operator import (
 )
 from farrier.ops.scalar import Scalar, binary, scalar
 
-_STRIP = 256  # bytes of a step that a thread takes at once: vectors that stay in registers
+_STRIP = 256  # bytes of a step that are taken at once: vectors that stay in registers
 _FEW = 8  # columns that do not fill vectors
-_CHAINS = 8  # lines that a core works on at a time
+_CHAINS = 8  # lines at a time, at most
 _RUN = 16  # steps in each
 
 
@@ -105,30 +105,31 @@ class _Scan:
 
 
 def _by_strips(scan: _Scan) -> None:
-    """Vectors run along the columns, threads divide lines and strips of columns."""
+    """Write the loops: strips of columns, which are neighbours, take the steps together."""
     nest, (lines, steps, columns) = scan.nest, scan.x.shape
     width = _STRIP // scan.x.dtype.nbytes
     if isinstance(columns, int):
         width = min(columns, width)
-    with nest.parallel(lines, ceildiv(columns, width)) as (line, strip):
+    with nest.points((lines, ceildiv(columns, width))) as (line, strip):
         made = nest.local("made", (width,), scan.x.dtype)
-        with nest.vector(width) as lane:
+        with nest.for_(width, "lane") as lane:
             made[lane] = scan.identity
-        with nest.for_(steps) as step, nest.vector(width) as lane:
+        with nest.for_(steps) as step, nest.for_(width, "lane") as lane:
             column = strip * width + lane
             with nest.if_(column < columns):
                 scan.step(made, lane, line, step, column)
 
 
 def _by_chains(scan: _Scan) -> None:
-    """A core works on several lines at a time, as each element waits for the one before it, and in
-    each on a cache line at a time, as lines may lie at one place of the cache."""
+    """Write the loops: several lines at a time, as each element waits for the one before it, and in
+    each a cache line at a time, as lines may lie at one place of the cache."""
     nest, (lines, steps, columns) = scan.nest, scan.x.shape
     chains = lines * columns
-    share = chains // nest.threads if isinstance(chains, int) else _CHAINS
-    width = max(1, min(share, _CHAINS))
+    width: Extent = _CHAINS  # Lines that do not fill a block are taken by themselves.
+    if isinstance(chains, int):
+        width = nest.choice("chains", min(chains, _CHAINS))
 
-    def run(first: Scalar, count: int) -> None:
+    def run(first: Scalar, count: Extent) -> None:
         made = nest.registers("made", (count,), scan.x.dtype)
         with nest.unrolled(count) as one:
             made[one] = scan.identity
@@ -142,7 +143,7 @@ def _by_chains(scan: _Scan) -> None:
                 line, column = nest.unravel(first + one, (lines, columns))
                 scan.step(made, one, line, part * length + step + start, column)
 
-    with nest.parallel(ceildiv(chains, width)) as (block,):
+    with nest.for_(ceildiv(chains, width), "block") as block:
         first = block * width
         with nest.if_(first + width <= chains):
             run(first, width)

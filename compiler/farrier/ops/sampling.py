@@ -92,7 +92,7 @@ def _reflected(place: Scalar, low: Scalar, high: Scalar) -> Scalar:
 
 
 def _nest(nest: LoopBuilder, node: Node) -> None:
-    """Write the loops: threads divide the lines of the output. The taps of a chunk of a line are
+    """Write the loops, line by line of the output. The taps of a chunk of a line are
     the same for all channels, so they are computed first, and then each channel gathers at them."""
     mode, padding, aligned = _modes(attributes_of(node))
     batch, channels, *spatial = nest.shape(0)
@@ -104,7 +104,7 @@ def _nest(nest: LoopBuilder, node: Node) -> None:
     sums = x.dtype if x.dtype is DType.F64 else DType.F32
     count = _TAPS[mode] ** len(spatial)
     with (
-        nest.parallel(batch, product(outs[:-1])) as (n, row),
+        nest.points((batch, product(outs[:-1]))) as (n, row),
         nest.for_(ceildiv(outs[-1], max(width, 1)), "chunk") as chunk,
     ):
         line, first = nest.unravel(row, outs[:-1]), chunk * width

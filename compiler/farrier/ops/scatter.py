@@ -7,8 +7,11 @@ does, which nobody else reads. Overwrite is a TensorScatter of that kind.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
+from farrier.ir import expr as e
 from farrier.ir.dim import ceildiv, is_less, product, typical
 from farrier.ir.dim import number as number_of
 from farrier.ir.expr import BinaryOp, Buffer, Expr
@@ -43,11 +46,10 @@ _JOINS = {
     "min": (BinaryOp.MIN, np.minimum),
     "max": (BinaryOp.MAX, np.maximum),
 }
-_CHUNK = 4096  # elements that a thread copies at once
-_BLOCK = 1024  # updates that a thread looks through before it joins those that are its own
+_BLOCK = 1024  # updates that are looked through before those of the range are joined
 _AHEAD = 8  # updates that are fetched before their turn
 _LINE = 64  # bytes
-_STRIP = 32  # independent lines that a thread takes at once
+_STRIP = 32  # independent lines that go through the indices together
 _WORTH_SHARING = 16 << 10  # elements before a second thread pays, which reads all indices too,
 _WIDE = 32  # and in a row
 
@@ -71,11 +73,9 @@ def _scatter(reduction: str, out: Array, at: tuple[Array, ...], updates: Array) 
 
 
 def _copy(nest: LoopBuilder, source: Tensor, target: Tensor) -> None:
-    """All elements of one flat tensor to another."""
-    with nest.parallel(ceildiv(target.size, _CHUNK)) as (chunk,), nest.vector(_CHUNK) as lane:
-        at = chunk * _CHUNK + lane
-        with nest.if_(at < target.size):
-            target[at] = source[at]
+    """Copy all elements of one flat tensor to another."""
+    with nest.for_(target.size) as at:
+        target[at] = source[at]
 
 
 def _elements_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
@@ -105,8 +105,7 @@ def _elements_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 
 
 def _elements_nest(nest: LoopBuilder, node: Node) -> None:
-    """Lines along the axis are independent: threads divide the axes before, and those behind in
-    strips."""
+    """Write the loops: lines along the axis are independent, those behind it in strips."""
     attrs, shape = attributes_of(node), nest.input(1).shape
     out_shape = node.outputs[0].type.shape
     axis, reduction = axis_attr(attrs, len(shape)), _reduction(attrs)
@@ -121,7 +120,8 @@ def _elements_nest(nest: LoopBuilder, node: Node) -> None:
         return
     lines, strips = product(lead), ceildiv(columns, width)
     with (
-        nest.parallel(lines, strips) as (line, strip),
+        nest.independent(lines, "line") as line,
+        nest.independent(strips, "strip") as strip,
         nest.for_(shape[axis]) as step,
         nest.for_(width) as i,
         nest.if_(strip * width + i < columns),
@@ -161,7 +161,7 @@ def _nd_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 
 def _nd_nest(nest: LoopBuilder, node: Node) -> None:
     """Rows of `width` elements are joined with those that indices name; a sum of rows by segment is
-    one of these. Each thread goes through all updates, in order, for a range of rows of its own."""
+    one of these. Rows are divided into ranges; for each, all updates are gone through in order."""
     shape, reduction = node.outputs[0].type.shape, _reduction(attributes_of(node))
     named = nest.input(1).shape
     depth, count = number_of(named[-1]), product(named[:-1])
@@ -176,41 +176,59 @@ def _nd_nest(nest: LoopBuilder, node: Node) -> None:
             row = row * shape[axis] + at if axis else at
         return nest.let(row)
 
+    def join(update: Scalar, row: Scalar) -> None:
+        with nest.for_(width, "lane") as lane:
+            out[row, lane] = _joined(reduction, out[row, lane], updates[update, lane])
+
     is_worth = typical(width) >= _WIDE and typical(count * width) >= _WORTH_SHARING
-    ranges = nest.threads if is_worth else 1
+    ranges = nest.choice("ranges", rows) if is_worth else 1
     each = ceildiv(rows, ranges)
-    with nest.parallel(ranges) as (part,):
+    with nest.independent(ranges, "part") as part:
         first = part * each
         end = nest.let(minimum(first + each, rows), "end")
         if not node.attr(IN_PLACE):
-            with nest.for_(each) as row, nest.if_(first + row < end), nest.vector(width) as lane:
+            with (
+                nest.for_(each) as row,
+                nest.if_(first + row < end),
+                nest.for_(width, "lane") as lane,
+            ):
                 out[first + row, lane] = data[first + row, lane]
-
-        def join(update: Scalar, row: Scalar) -> None:
-            with nest.vector(width) as lane:
-                out[row, lane] = _joined(reduction, out[row, lane], updates[update, lane])
-
-        if ranges == 1:
+        if isinstance(ranges, int):
             with nest.for_(count) as update:
                 join(update, target(update))
             return
-        # A block's updates of this range are listed first: a branch here would be a guess.
-        listed, places = (nest.local(name, (_BLOCK,), DType.I64) for name in ("listed", "places"))
-        with nest.for_(ceildiv(count, _BLOCK)) as block:
-            found = nest.variable(number(0, DType.I64), "found")
-            with nest.for_(_BLOCK) as i, nest.if_(block * _BLOCK + i < count):
-                update = block * _BLOCK + i
-                row = target(update)
-                listed[found.value], places[found.value] = update, row
-                found.value += cast(both(first <= row, row < end), DType.I64)
-            at = nest.variable(number(0, DType.I64), "at")
-            with nest.while_(at.value < found.value):
-                ahead = nest.let(listed[minimum(at.value + _AHEAD, found.value - 1)])
-                line = _LINE // updates.dtype.nbytes
-                with nest.for_(ceildiv(width, line)) as i:
-                    updates.prefetch(ahead, i * line)
-                join(nest.let(listed[at.value]), nest.let(places[at.value]))
-                at.value += 1
+        with nest.if_(scalar(e.index(ranges)) < 2), nest.for_(count) as update:
+            join(update, target(update))
+        with nest.else_():
+            _join_listed(nest, updates, (first, end), target, join)
+
+
+def _join_listed(
+    nest: LoopBuilder,
+    updates: Tensor,
+    bounds: tuple[Scalar, Scalar],
+    target: Callable[[Scalar], Scalar],
+    join: Callable[[Scalar, Scalar], None],
+) -> None:
+    """Join the updates whose row, `target`, is within `bounds`. They are listed first, block by
+    block: a branch for each update would be a guess."""
+    (first, end), (count, width) = bounds, updates.shape
+    listed, places = (nest.local(name, (_BLOCK,), DType.I64) for name in ("listed", "places"))
+    with nest.for_(ceildiv(count, _BLOCK)) as block:
+        found = nest.variable(number(0, DType.I64), "found")
+        with nest.for_(_BLOCK) as i, nest.if_(block * _BLOCK + i < count):
+            update = block * _BLOCK + i
+            row = target(update)
+            listed[found.value], places[found.value] = update, row
+            found.value += cast(both(first <= row, row < end), DType.I64)
+        at = nest.variable(number(0, DType.I64), "at")
+        with nest.while_(at.value < found.value):
+            ahead = nest.let(listed[minimum(at.value + _AHEAD, found.value - 1)])
+            line = _LINE // updates.dtype.nbytes
+            with nest.for_(ceildiv(width, line)) as i:
+                updates.prefetch(ahead, i * line)
+            join(nest.let(listed[at.value]), nest.let(places[at.value]))
+            at.value += 1
 
 
 def _cache_axis(types: Types, attrs: Attrs) -> int:
@@ -270,7 +288,7 @@ def _cache_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffe
 
 
 def _overwrite_nest(nest: LoopBuilder, node: Node) -> None:
-    """Each step of the update goes to its slot; threads divide the axes before, and the steps."""
+    """Write the loops: each step of the update goes to a slot of its own."""
     shape, room_shape = nest.input(1).shape, node.outputs[0].type.shape
     axis = axis_attr(attributes_of(node), len(shape), -2)
     lead, length, room = shape[:axis], shape[axis], room_shape[axis]
@@ -280,11 +298,11 @@ def _overwrite_nest(nest: LoopBuilder, node: Node) -> None:
     is_circular = node.attr("mode", "linear") == "circular"
     if 0 in (lines, length, width):
         return
-    with nest.parallel(lines, length) as (line, step):
+    with nest.for_(lines, "line") as line, nest.independent(length, "step") as step:
         sequence = nest.unravel(line, lead)[0]
         slot = step if starts is None else cast(starts[sequence], DType.I64) + step
         slot = nest.let(remainder(slot, room) if is_circular else slot)
-        with nest.if_(both(slot >= 0, slot < room)), nest.vector(width) as lane:
+        with nest.if_(both(slot >= 0, slot < room)), nest.for_(width, "lane") as lane:
             out[line, slot, lane] = update[line, step, lane]
 
 

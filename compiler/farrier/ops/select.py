@@ -44,11 +44,11 @@ def _list(
 ) -> Scalar:
     """How many i in [0, size) hold; `store(i, place, count)` is written for each of them, in order.
 
-    Chunks are counted in parallel, and then listed in parallel.
+    Chunks are counted, each by itself, and then listed, each from a place of its own.
     """
     chunks = ceildiv(size, _CHUNK)
     counts = nest.shared("counts", (chunks,), DType.I64)
-    with nest.parallel(chunks) as (chunk,):
+    with nest.for_(chunks, "chunk") as chunk:
         found = nest.variable(number(0, DType.I64), "found")
         with nest.for_(_CHUNK) as i, nest.if_(chunk * _CHUNK + i < size):
             found.value += cast(holds(chunk * _CHUNK + i), DType.I64)
@@ -59,7 +59,7 @@ def _list(
         counts[chunk] = total.value
         total.value += found_here
     count = nest.let(total.value, "count")
-    with nest.parallel(chunks) as (chunk,):
+    with nest.independent(chunks, "chunk") as chunk:
         place = nest.variable(counts[chunk], "place")
         with nest.for_(_CHUNK) as i, nest.if_(chunk * _CHUNK + i < size):
             at = chunk * _CHUNK + i
@@ -137,9 +137,13 @@ def _compress_nest(nest: LoopBuilder, node: Node) -> None:
 
     count = _list(nest, bound, lambda at: condition[at], store)
     nest.output(1)[()] = count
-    with nest.parallel(outer, bound) as (line, place), nest.if_(place < count):
+    with (
+        nest.independent(outer, "line") as line,
+        nest.independent(bound, "place") as place,
+        nest.if_(place < count),
+    ):
         source, target = nest.let(chosen[place]), nest.let((line * count + place) * inner)
-        with nest.vector(inner) as lane:
+        with nest.for_(inner, "lane") as lane:
             out[target + lane] = x[line, source, lane]
 
 
@@ -207,9 +211,13 @@ def _unique_nest(nest: LoopBuilder, node: Node) -> None:
         counts[inverse[item]] = counts[inverse[item]] + 1
     count = nest.let(found.value, "count")
     nest.output(4)[()] = count
-    with nest.parallel(outer, along) as (line, place), nest.if_(place < count):
+    with (
+        nest.independent(outer, "line") as line,
+        nest.independent(along, "place") as place,
+        nest.if_(place < count),
+    ):
         source, target = nest.let(first[place]), nest.let((line * count + place) * inner)
-        with nest.vector(inner) as lane:
+        with nest.for_(inner, "lane") as lane:
             out[target + lane] = x[line, source, lane]
 
 

@@ -95,7 +95,7 @@ def _has_character(x: Tensor, row: Scalar, at: Scalar) -> Scalar:
 
 def _fill(nest: LoopBuilder, out: Tensor, start: Scalar, width: Extent) -> None:
     """An empty string, of `width` elements from `start` on in flat memory."""
-    with nest.vector(width) as lane:
+    with nest.for_(width, "lane") as lane:
         out[start + lane] = 0
 
 
@@ -128,7 +128,7 @@ def _concat_nest(nest: LoopBuilder, node: Node) -> None:
     shape = broadcast_shapes(*shapes)
     width = first.shape[-1] + second.shape[-1]
     out = nest.output(0, (product(shape) * width,))
-    with nest.parallel(product(shape)) as (string,):
+    with nest.independent(product(shape), "string") as string:
         at = nest.unravel(string, shape)
         start = nest.let(string * width)
         _fill(nest, out, start, width)
@@ -179,7 +179,7 @@ def _count_pieces_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 def _count_pieces_nest(nest: LoopBuilder, node: Node) -> None:
     x, attrs = _rows(nest, 0), attributes_of(node)
     counts = nest.output(0, (x.shape[0],))
-    with nest.parallel(x.shape[0]) as (row,):
+    with nest.for_(x.shape[0], "row") as row:
         found = _count(nest, name="found")
         with _pieces(nest, attrs, x, row):
             found.value += 1
@@ -207,7 +207,7 @@ def _split_nest(nest: LoopBuilder, node: Node) -> None:
     strings, width = x.shape
     (most,) = nest.extents(1)
     out = nest.output(0, (strings * most * width,))
-    with nest.parallel(strings) as (row,):
+    with nest.independent(strings, "row") as row:
         first = nest.let(row * (most * width))
         _fill(nest, out, first, most * width)
         place = _count(nest, first, "place")
@@ -318,8 +318,8 @@ def _case_nest(nest: LoopBuilder, node: Node) -> None:
                     found.value = said >= CASED
         return found.value
 
-    with nest.parallel(strings) as (row,):
-        with nest.vector(width * parts) as lane:
+    with nest.for_(strings, "row") as row:
+        with nest.for_(width * parts, "lane") as lane:
             out[row, lane] = 0
         at, to = _count(nest), _count(nest, name="to")
         with nest.while_(_has_character(x, row, at.value)):
@@ -390,7 +390,7 @@ def _find_nest(nest: LoopBuilder, node: Node) -> None:
             goes.value = both(equal(left.value, right.value), _inside(at.value, longest))
         return left.value < right.value, equal(left.value, right.value)
 
-    with nest.parallel(strings) as (row,):
+    with nest.for_(strings, "row") as row:
         low, high = _count(nest, name="low"), _count(nest, number(count, DType.I64), "high")
         with nest.while_(low.value < high.value):
             middle = nest.let((low.value + high.value) / 2)
@@ -434,7 +434,7 @@ def _match_nest(nest: LoopBuilder, node: Node) -> None:
     x, starts, following, accepts = _rows(nest, 0), nest.input(1), nest.input(2), nest.input(3)
     (strings, _), ranges = x.shape, starts.shape[0]
     out = nest.output(0, (strings,))
-    with nest.parallel(strings) as (row,):
+    with nest.for_(strings, "row") as row:
         state, at = _count(nest, name="state"), _count(nest)
         with nest.while_(guarded(state.value >= 0, _has_character(x, row, at.value))):
             code = nest.let(x[row, at.value], "code")

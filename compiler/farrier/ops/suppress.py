@@ -96,7 +96,7 @@ def _share(one: Array, other: Array) -> float:
 
 
 def _nest(nest: LoopBuilder, node: Node) -> None:
-    """Each class of each image by itself, in parallel: boxes come from a heap, best first, and stay
+    """Each class of each image by itself: boxes come from a heap, best first, and stay
     where none that stayed before overlaps; what stays is then put together."""
     batches, classes, count = nest.shape(1)
     scores, share = nest.input(1), _scalar(nest, 3, 0)
@@ -109,7 +109,7 @@ def _nest(nest: LoopBuilder, node: Node) -> None:
         return
     chosen = nest.shared("chosen", (lines, most), DType.I64)
     found = nest.shared("found", (lines,), DType.I64)
-    with nest.parallel(lines) as (line,):
+    with nest.for_(lines, "line") as line:
         batch, kind = nest.unravel(line, (batches, classes))
         heap = _candidates(nest, scores, batch, kind)
         boxes = _Boxes(nest, node, batch, most)

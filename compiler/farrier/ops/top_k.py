@@ -73,7 +73,7 @@ def _nest(nest: LoopBuilder, node: Node) -> None:
     if isinstance(k, int) and isinstance(extent, int) and extent <= _MOST_OF * k:
         _sorted(nest, x, values, places, largest)
         return
-    with nest.parallel(outer, inner) as (row, column):
+    with nest.points((outer, inner)) as (row, column):
         heap = Heap(nest, k, x.dtype, largest)
         with nest.for_(k) as i:
             heap.values[i], heap.places[i] = x[row, i, column], i
@@ -83,7 +83,7 @@ def _nest(nest: LoopBuilder, node: Node) -> None:
         blocks = (extent - k) // _BLOCK if inner == 1 else 0
         with nest.for_(blocks) as block:
             start, any_enters = block * _BLOCK + k, nest.variable(number(False, DType.BOOL))
-            with nest.vector(_BLOCK) as lane:
+            with nest.for_(_BLOCK, "lane") as lane:
                 enters = heap.improves(x[row, start + lane, 0], heap.values[0])
                 any_enters.value = maximum(any_enters.value, enters)
             with nest.if_(any_enters.value), nest.for_(_BLOCK) as i:
@@ -102,7 +102,7 @@ def _sorted(nest: LoopBuilder, x: Tensor, values: Tensor, places: Tensor, larges
     """Sort each row by merging runs of 1, 2, 4, … elements from one half of a buffer into the
     other. Of two equal elements the one of the left run comes first, so the sort is stable."""
     outer, extent, inner = x.shape
-    with nest.parallel(outer, inner) as (row, column):
+    with nest.points((outer, inner)) as (row, column):
         runs = nest.local("runs", (2, extent), x.dtype)
         origins = nest.local("origins", (2, extent), DType.I64)
         with nest.for_(extent) as i:

@@ -135,13 +135,13 @@ class _Forest:
 
 
 def _nest(nest: LoopBuilder, node: Node) -> None:
-    """Write chunks of rows in parallel. Whole groups of rows walk down a tree together, tree by
-    tree; each other row walks down a group of trees at once. Both add up votes in the order of the
-    trees, so a row's result does not depend on other rows."""
+    """Write the loops, chunk by chunk of rows. Whole groups of rows walk down a tree together, tree
+    by tree; each other row walks down a group of trees at once. Both add up votes in the order of
+    the trees, so a row's result does not depend on other rows."""
     attrs = attributes_of(node)
     x, out, forest = nest.input(0), nest.output(0), _Forest.of(nest, node)
     rows = x.shape[0]
-    with nest.parallel(ceildiv(rows, _CHUNK)) as (chunk,):
+    with nest.for_(ceildiv(rows, _CHUNK), "chunk") as chunk:
         start = nest.let(chunk * _CHUNK, "start")
         held = nest.let(minimum(number(rows, DType.I64) - start, _CHUNK), "held")
         totals = nest.local("totals", (_CHUNK, forest.count), x.dtype)
@@ -178,9 +178,9 @@ def _signed(
         return x, start
     both_signs = nest.local("features", (_CHUNK, 2 * negated), x.dtype)
     with nest.for_(_CHUNK, "place") as place, nest.if_(place < held):
-        with nest.vector(negated, "feature") as feature:
+        with nest.for_(negated, "feature") as feature:
             both_signs[place, feature] = x[start + place, feature]
-        with nest.vector(negated, "feature") as feature:
+        with nest.for_(negated, "feature") as feature:
             both_signs[place, feature + negated] = -x[start + place, feature]
     return both_signs, number(0, DType.I64)
 
@@ -268,7 +268,7 @@ def _vote(nest: LoopBuilder, forest: _Forest, at: Scalar, totals: Tensor, row: S
     """Add the votes of the leaf in the slot `at` to a row's totals."""
     leaf = nest.let(cast(forest.leaves[at], DType.I64), "leaf")
     if forest.first is None or forest.targets is None:
-        with nest.vector(forest.count, "target") as target:
+        with nest.for_(forest.count, "target") as target:
             total = totals[row, target]
             totals[row, target] = forest.combined(total, forest.votes[leaf, target])
         return

@@ -222,8 +222,8 @@ def _unpool_nest(nest: LoopBuilder, node: Node) -> None:
     count = product(nest.shape(0)[2:])
     x, indices = nest.input(0, (planes, count)), nest.input(1, (planes, count))
     out = nest.output(0, (planes, product(spatial)))
-    with nest.parallel(planes) as (plane,):
-        with nest.vector(product(spatial)) as lane:
+    with nest.for_(planes, "plane") as plane:
+        with nest.for_(product(spatial), "lane") as lane:
             out[plane, lane] = 0
         with nest.for_(count) as i:
             at = nest.let(indices[plane, i] - plane * product(shape[2:]))

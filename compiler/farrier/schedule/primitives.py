@@ -15,6 +15,7 @@ from farrier.schedule.buffer_primitives import (
 )
 from farrier.schedule.cache_read import cache_read
 from farrier.schedule.cache_write import cache_write
+from farrier.schedule.choose import choose
 from farrier.schedule.compute_at import compute_at, compute_whole_at
 from farrier.schedule.cut import cut
 from farrier.schedule.inline import inline
@@ -35,6 +36,7 @@ from farrier.schedule.tensorize import tensorize
 Primitive: TypeAlias = Callable[..., Function]
 
 PRIMITIVES: dict[str, Primitive] = {
+    "choose": choose,
     "split": split,
     "split_evenly": split_evenly,
     "fuse": fuse,

@@ -61,6 +61,9 @@ class Schedule:
     def reorder(self, *loops: str) -> None:
         self.apply("reorder", loops)
 
+    def choose(self, choice: str, value: int) -> None:
+        self.apply("choose", choice, value)
+
     def independent(self, loop: str) -> None:
         self.apply("independent", loop)
 

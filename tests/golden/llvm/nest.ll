@@ -9,7 +9,7 @@ entry:
   store ptr %v1, ptr %v5
   %v6 = getelementptr i8, ptr %v4, i64 8
   store ptr %v3, ptr %v6
-  call void %v7(ptr %pool, ptr @nest.body0, ptr %v4, i64 2)
+  call void %v7(ptr %pool, ptr @nest.body0, ptr %v4, i64 32)
   ret i32 0
 }
 define internal void @nest.body0(ptr %ctx, i64 %begin, i64 %end, i64 %worker) nounwind "min-legal-vector-width"="256" "no-builtins" {
@@ -21,8 +21,8 @@ entry:
   %v26 = load ptr, ptr %v25
   br label %loop1
 loop1:
-  %i.p.3 = phi i64 [ %begin, %entry ], [ %v80, %done2 ]
-  %v18 = mul i64 %i.p.3, 256
+  %i.i_1.3 = phi i64 [ %begin, %entry ], [ %v80, %done2 ]
+  %v18 = mul i64 %i.i_1.3, 256
   %v19 = getelementptr i8, ptr %v17, i64 %v18
   %v27 = getelementptr i8, ptr %v26, i64 %v18
   store <8 x float> splat (float 0x0000000000000000), ptr %v4, align 4
@@ -42,8 +42,8 @@ loop1:
   store <8 x float> splat (float 0x0000000000000000), ptr %v11, align 4
   br label %loop2
 loop2:
-  %i.i.14 = phi i64 [ 0, %loop1 ], [ %v78, %loop2 ]
-  %v20 = mul i64 %i.i.14, 512
+  %i.i_2.14 = phi i64 [ 0, %loop1 ], [ %v78, %loop2 ]
+  %v20 = mul i64 %i.i_2.14, 8192
   %v21 = getelementptr i8, ptr %v19, i64 %v20
   %v28 = getelementptr i8, ptr %v27, i64 %v20
   %v15 = load <8 x float>, ptr %v4, align 4
@@ -115,11 +115,11 @@ loop2:
   %v76 = load <8 x float>, ptr %v71, align 4
   %v77 = getelementptr i8, ptr %v28, i64 224
   store <8 x float> %v76, ptr %v77, align 4
-  %v78 = add nuw nsw i64 %i.i.14, 1
-  %v79 = icmp slt i64 %v78, 3
+  %v78 = add nuw nsw i64 %i.i_2.14, 1
+  %v79 = icmp slt i64 %v78, 16
   br i1 %v79, label %loop2, label %done2
 done2:
-  %v80 = add nuw nsw i64 %i.p.3, 1
+  %v80 = add nuw nsw i64 %i.i_1.3, 1
   %v81 = icmp slt i64 %v80, %end
   br i1 %v81, label %loop1, label %done1
 done1:

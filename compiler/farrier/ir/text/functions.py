@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from farrier.ir.dim import as_extent, symbols
+from farrier.ir.dim import Symbol, as_extent, symbols
 from farrier.ir.loop import (
     Alloc,
     Block,
@@ -29,12 +29,16 @@ _KINDS = frozenset(kind.value for kind in LoopKind)
 
 
 class FunctionReader(ExprReader):
-    """A reader of functions over `dims`, whose bodies also speak of `sizes`."""
+    """A reader of functions over `dims`, whose bodies also speak of `sizes` and `choices`."""
 
-    def __init__(self, dims: Dims, sizes: tuple[NamedSize, ...]) -> None:
-        super().__init__({**dims, **{size.name: as_extent(size.symbol) for size in sizes}})
+    def __init__(
+        self, dims: Dims, sizes: tuple[NamedSize, ...], choices: tuple[Symbol, ...]
+    ) -> None:
+        others = (*(size.symbol for size in sizes), *choices)
+        super().__init__({**dims, **{symbol.name: as_extent(symbol) for symbol in others}})
         self._symbols = tuple(symbols(dims.values()))
         self._sizes = sizes
+        self._choices = choices
 
     def function(self, definition: ast.FunctionDef) -> Function:
         params = tuple(
@@ -42,7 +46,7 @@ class FunctionReader(ExprReader):
         )
         self.buffers |= {buffer.name: buffer for buffer in params}
         body = self._suite(definition.body)
-        return Function(definition.name, params, body, self._symbols, self._sizes)
+        return Function(definition.name, params, body, self._symbols, self._sizes, self._choices)
 
     def _suite(self, body: list[ast.stmt]) -> Stmt:
         match body:

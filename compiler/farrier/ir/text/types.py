@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from farrier.ir.dim import Extent, dim
+from farrier.ir.dim import Extent, Symbol, dim
 from farrier.ir.expr import Buffer, MemoryScope
 from farrier.ir.loop import NamedSize
 from farrier.ir.text.extents import Dims, read_extent
@@ -14,20 +14,26 @@ from farrier.ir.types import DType, Layout, PhysicalDim, TensorType
 _SCOPES = frozenset(scope.value for scope in MemoryScope)
 
 
-def read_dims(decorator: ast.expr) -> tuple[dict[str, Extent], tuple[NamedSize, ...]]:
-    """The symbols of `@function(n=dim(1, 8, 4), k=dim(0, 16*n, 64), chunk=(n + 1) // 2)`: dims with
-    the least, the greatest and the typical, and sizes made of them."""
+def read_dims(
+    decorator: ast.expr,
+) -> tuple[dict[str, Extent], tuple[NamedSize, ...], tuple[Symbol, ...]]:
+    """The symbols of `@function(n=dim(1, 8, 4), chunk=(n + 1) // 2, parts=choice(1, n, 1))`: dims
+    with the least, the greatest and the typical value, sizes over them, and choices."""
     dims: dict[str, Extent] = {}
     sizes: list[NamedSize] = []
+    choices: list[Symbol] = []
     for keyword in decorator.keywords if isinstance(decorator, ast.Call) else []:
         name = str(keyword.arg)
         match keyword.value:
             case ast.Call(func=ast.Name(id="dim"), args=[low, high, typical], keywords=[]):
                 most = read_extent(high, dims)
                 dims[name] = dim(name, read_integer(low), most, read_integer(typical))
+            case ast.Call(func=ast.Name(id="choice"), args=[low, high, typical], keywords=[]):
+                most = read_extent(high, dims)
+                choices.append(Symbol(name, read_integer(low), most, read_integer(typical)))
             case _:
                 sizes.append(NamedSize(name, read_extent(keyword.value, dims)))
-    return dims, tuple(sizes)
+    return dims, tuple(sizes), tuple(choices)
 
 
 def read_type(node: ast.expr, dims: Dims) -> TensorType:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from farrier.ir.choices import with_usual_choices
 from farrier.ir.loop import Function
 from farrier.ir.work import statements_run
 from farrier.lower.loops import to_loops
@@ -16,7 +17,8 @@ RULE = RuleId("beads", version=1)
 
 def space(program, target, threads):
     """The space of any program."""
-    function = program if isinstance(program, Function) else to_loops(program)
+    is_nest = isinstance(program, Function)
+    function = with_usual_choices(program) if is_nest else to_loops(program)
     machine = Machine.of(target, threads)
     innermost = [loop for loop in loops(function.body) if not loops(loop.body)]
     work = max(1.0, statements_run(function.body, machine.lanes))

@@ -25,6 +25,7 @@ from typing import assert_never
 
 import numpy as np
 
+from farrier.ir.choices import with_choices
 from farrier.ir.dim import Extent, bounds, ceildiv, typical
 from farrier.ir.loop import (
     Alloc,
@@ -49,6 +50,7 @@ from farrier.schedule.nest import NestView, loops
 from farrier.space.machine import Machine
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
 from farrier.targets import Target
+from farrier.targets.cpu.rules.nest_choices import Choices
 from farrier.targets.cpu.rules.nest_vectors import UNDECIDED, vector_loops
 
 RULE = RuleId("nest", version=9)
@@ -65,25 +67,37 @@ _SHARES = 8
 _CHUNK = 4096
 # The part of a nest's statements that makes the nest slow if it stays serial and scalar.
 _HOT = 0.5
+# The time without the use of all registers over that with it: a guess, which only ranks the two.
+_UNHELD = 1.25
 
 
 def space(function: Function, target: Target, threads: int) -> Space:
-    """Return the space of a loop function: its independent loops are shared, or are not."""
+    """Return the space of a loop function: its independent loops are shared, or are not, and its
+    iterations fill the registers, or do not."""
     machine = Machine.of(target, threads)
-    plan = _Plan.of(function, machine)
-    knob = Knob("parallel", (0, 1) if plan.regions and threads > 1 else (0,))
+    choices = Choices(function, machine)
+    plan = _Plan.of(with_choices(function, {**choices.held, **choices.parts(threads)}), machine)
+    knobs = [Knob("parallel", (0, 1) if plan.regions and threads > 1 else (0,))]
+    knobs += [Knob(name, (1, most)) for name, most in choices.held.items() if most > 1]
 
     def estimate(columns: Columns) -> Estimate:
         shares = columns["parallel"] > 0
         workers = np.where(shares, machine.threads, 1)
         seconds = plan.serial_s + plan.shared_s / workers
+        for name, most in choices.held.items():
+            seconds = seconds * np.where(columns.get(name, most) == most, 1.0, _UNHELD)
         seconds = np.maximum(seconds, 1e-9) + machine.fork_join * plan.forks * shares
         return Estimate(seconds, {"overhead": seconds})
 
     def schedule(decisions: Decisions) -> Schedule:
-        return plan.schedule(shares=bool(decisions["parallel"]))
+        shares = bool(decisions["parallel"])
+        held = {name: decisions.get(name, most) for name, most in choices.held.items()}
+        chosen = Schedule(function)
+        for name, value in {**held, **choices.parts(threads if shares else 1)}.items():
+            chosen.choose(name, value)
+        return _Plan.of(chosen.function, machine).apply(chosen, shares=shares)
 
-    nest = Space(RULE, (knob,), lambda columns: columns["parallel"] >= 0, estimate, schedule)
+    nest = Space(RULE, tuple(knobs), lambda columns: columns["parallel"] >= 0, estimate, schedule)
     nest.slow_reason = plan.reason
     return nest
 
@@ -102,7 +116,7 @@ class _Region:
         if self.vectors is not None:
             _mark(schedule, self.vectors)
             names.append(schedule.split(self.vectors, self.chunk)[0])
-        for name in self.joined:
+        for name in self.joined if len(names) > 1 else ():
             _mark(schedule, name)
         outermost, *others = names
         for name in others:
@@ -154,9 +168,8 @@ class _Plan:
         reason = "its loops run in order on one thread"
         return f"{reason}: {self.refusals[0]}" if self.refusals else reason
 
-    def schedule(self, *, shares: bool) -> Schedule:
-        """Return the nest with its vectors and, if threads are to share it, its regions."""
-        schedule = Schedule(self.function)
+    def apply(self, schedule: Schedule, *, shares: bool) -> Schedule:
+        """Give the nest its vectors and, if threads are to share it, its regions."""
         chunked = set()
         for region in self.regions if shares else ():
             region.share(schedule)
