@@ -1,4 +1,4 @@
-"""How much code a loop nest makes."""
+"""The size of the code of a loop nest."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from farrier.ir.dim import number
 from farrier.ir.loop import Effect, For, LoopKind, Stmt
 from farrier.ir.statements import below
 
-WORK = 32  # stores, unrolled, beside which a test costs nothing
+# The unrolled stores from which on the cost of a test next to them does not show.
+WORK = 32
 
 
 def unrolled_size(stmt: Stmt) -> int:

@@ -32,7 +32,7 @@ class Guard(NamedTuple):
 
     @property
     def is_uniform(self) -> bool:
-        """Whether it holds for all inner iterations or for none."""
+        """Check whether it holds for all inner iterations or for none."""
         return self.low == self.high
 
 
@@ -52,17 +52,17 @@ class Guards:
     def __init__(self) -> None:
         self._known: dict[int, tuple[Stmt, list[_Condition]]] = {}
 
-    def of(self, body: Stmt, var: str, known: Simplifier) -> Iterator[Guard]:
-        """The linear guards within that mention `var`, as seen from the body of its loop; `known`
-        is what is known there."""
+    def of(self, body: Stmt, var: str, context: Simplifier) -> Iterator[Guard]:
+        """Yield the linear guards within that mention `var`, as seen from the body of its loop;
+        `context` holds the facts there."""
         around: dict[str, Extent] | None = None
-        simplifier = known
+        simplifier = context
         for condition, mentioned, inner, soft in self._conditions(body):
             if var not in mentioned:
                 continue
             if inner is not around:
                 around = inner
-                simplifier = known.over(inner)
+                simplifier = context.over(inner)
             form = simplifier.slack(condition)
             if form is None:
                 continue
@@ -81,30 +81,29 @@ class Guards:
                 yield Guard(outer, inside, *simplifier.bounds_of(Linear(inside, form.const)), soft)
 
     def _conditions(self, stmt: Stmt) -> list[_Condition]:
-        known = self._known.get(id(stmt))
-        if known is None:
-            known = self._known[id(stmt)] = (stmt, self._found(stmt))
-        return known[1]
+        entry = self._known.get(id(stmt))
+        if entry is None:
+            entry = self._known[id(stmt)] = (stmt, self._collect(stmt))
+        return entry[1]
 
-    def _found(self, stmt: Stmt) -> list[_Condition]:
+    def _collect(self, stmt: Stmt) -> list[_Condition]:
         """Every conjunct in a statement, in order."""
         if isinstance(stmt, Store):
-            return [
-                one for select in _selects(stmt.value) for one in _conjuncts(select.condition, True)
-            ]
+            conditions = (select.condition for select in _selects(stmt.value))
+            return [each for condition in conditions for each in _conjuncts(condition, True)]
         if isinstance(stmt, For):
             return _within(stmt, self._conditions(stmt.body))
-        found = list(_conjuncts(stmt.condition, False)) if isinstance(stmt, If) else []
+        conjuncts = list(_conjuncts(stmt.condition, False)) if isinstance(stmt, If) else []
         for child in below(stmt):
-            found += self._conditions(child)
-        return found
+            conjuncts += self._conditions(child)
+        return conjuncts
 
 
-def _within(loop: For, found: list[_Condition]) -> list[_Condition]:
-    """The same seen from outside a loop. Those within the same loops go on sharing these."""
+def _within(loop: For, conditions: list[_Condition]) -> list[_Condition]:
+    """The same conditions seen from outside a loop; whichever shared their inner loops still do."""
     before: dict[str, Extent] | None = None
     outside = []
-    for expr, names, inner, soft in found:
+    for expr, names, inner, soft in conditions:
         if inner is not before:
             before, ranges = inner, {loop.var: loop.extent, **inner}
         outside.append(_Condition(expr, names, ranges, soft))

@@ -16,8 +16,8 @@ from farrier.lower.padding import Padding
 
 def zeros_around(stage: Stage, buffer: Buffer, padding: Padding) -> Stmt:
     """Zeros around an output: one parallel loop over the lines of the first axis with halo, in it
-    all blocks of the axes without. A thread writes zeros beside what it has computed where that was
-    shared by lines, too."""
+    all blocks of the axes without. If the loop that computes is shared by lines as well, a thread
+    writes the zeros next to its own values."""
     layout = buffer.layout
     assert layout is not None
     name = f"{buffer.name}_halo"
@@ -51,7 +51,8 @@ def zeros_around(stage: Stage, buffer: Buffer, padding: Padding) -> Stmt:
 
     spans: dict[int, tuple[Extent, Extent]] = {axis: (0, shape[axis]) for axis in others}
     parts = [zeros("outside", spans)]
-    for axis in others:  # the ends of every line; corners belong to the last of their axes
+    # The ends of every line; corners belong to the last of their axes.
+    for axis in others:
         below, above = layout.halo_of(axis)
         for side, start, extent in (("low", -below, below), ("high", shape[axis], above)):
             if extent != 0:
@@ -65,8 +66,8 @@ def zeros_around(stage: Stage, buffer: Buffer, padding: Padding) -> Stmt:
 def _blocks(
     stage: Stage, buffer: Buffer, shape: Shape, name: str
 ) -> tuple[list[Extent], dict[int, Expr], dict[int, tuple[Expr, int]]]:
-    """How the axes without halo are walked by one variable: the extents of its digits, the index of
-    each plain axis, and (first index, block) of each blocked one."""
+    """The digits of the one variable that walks over all axes without halo: their extents, the
+    index of each plain axis, and (first index, block) of each blocked one."""
     layout = buffer.layout
     assert layout is not None
     walked = [axis for axis in range(len(shape)) if not any(layout.halo_of(axis))]

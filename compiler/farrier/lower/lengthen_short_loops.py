@@ -24,8 +24,10 @@ from farrier.ir.loop import (
 from farrier.ir.statements import map_children, walk_stmts
 from farrier.ir.substitute import Substitution, loads
 
-_STEPS = 8  # in one iteration, at most
-_ACCESSES = 32  # of memory and registers, in one iteration, at most
+# The most steps in an iteration, and the most accesses of memory and registers. In a longer one the
+# counter and the branch at its end no longer show.
+_STEPS = 8
+_ACCESSES = 32
 
 
 def lengthen_short_loops(function: Function) -> Function:
@@ -78,15 +80,15 @@ def _loop(loop: For, taken: set[str]) -> Stmt:
 
 
 def _accesses(stmt: Stmt) -> int | None:
-    """How many loads and stores a body has without a loop of its own, a branch or memory of its
-    own; None for any other."""
+    """Return the number of loads and stores of a body; None if it has a loop or memory of its own,
+    or a branch."""
     match stmt:
         case Store(_, indices, value):
             return 1 + sum(1 for part in (*indices, value) for _ in loads(part))
         case Block(parts):
             counts = [_accesses(part) for part in parts]
-            known = [count for count in counts if count is not None]
-            return sum(known) if len(known) == len(counts) else None
+            plain = [count for count in counts if count is not None]
+            return sum(plain) if len(plain) == len(counts) else None
         case Alloc(buffer, body) if buffer.scope is MemoryScope.REGISTER:
             return _accesses(body)
         case For(_, extent, LoopKind.VECTORIZED, body):

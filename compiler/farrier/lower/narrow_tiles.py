@@ -51,10 +51,10 @@ after:
                                 y[o * 4 + r_tail] = t[r_tail]
 
 A decoder's step has one row, and a whole tile would take many times as long as that needs. The
-narrowest tile has as many sums as it takes to hide the latency of one, because fewer take as long;
-from there on widths double up to half of the tile. Each is a copy of the tile's code, so the loops
-over what is added up are not unrolled in them, and a guard that other work stands next to is
-decided further in, where the tile is allocated. Partitioning decides the guards in a tail once, for
+narrowest tile has the number of sums that hides the latency of a single sum, because fewer take the
+same time; from there on widths double up to half of the tile. Each is a copy of the tile's code, so
+reduction loops are not unrolled in them, and a guard next to other work is decided further in,
+where the tile is allocated. Partitioning decides the guards in a tail once, for
 its widest tile; narrower tiles are that with shorter loops.
 """
 
@@ -86,8 +86,10 @@ from farrier.ir.substitute import loads, variables
 from farrier.lower.code_size import unrolled_size
 from farrier.lower.guards import Guard, Guards
 
-_IN_FLIGHT = 8  # sums at once, fewer of which take as long
-_BESIDE = 8  # stores, unrolled, that are not to be copied with each width of a tile
+# The sums that a core computes in the latency of one: two multiply-add ports, four cycles.
+_IN_FLIGHT = 8
+# The unrolled stores next to a tile that are too many to be copied with each width of it.
+_MUCH_ELSE = 8
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -101,38 +103,41 @@ class _Tile:
 
 
 class Tiles:
-    """Finds the tile of which a guard says how much is used; what tiles stand in a statement is
-    remembered, as a nest is asked for those from each of its loops."""
+    """The tiles of a nest, and the guards that bound their used parts.
+
+    The tiles in a statement are remembered, because each loop around them asks again.
+    """
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Stmt, Mapping[str, _Tile]]] = {}
         self._adding: dict[int, tuple[Alloc, bool]] = {}
 
     def narrower(self, body: Stmt, guard: Guard) -> Iterator[int]:
-        """How many of the values of a guard's inner terms, fewest first, are worth a tile of their
-        own: where one unrolled loop over a register tile, with a sum in it, runs over them."""
-        found = self._tile_of(body, guard)
-        if found is None:
+        """Yield the numbers of values of a guard's inner terms, fewest first, that are worth a tile
+        of their own: if a single unrolled loop over a register tile, with a sum in it, runs over
+        them."""
+        bounded = self._tile_of(body, guard)
+        if bounded is None:
             return
-        extent, alloc, step = found[0].extent, found[1], found[2]
+        extent, alloc, step = bounded[0].extent, bounded[1], bounded[2]
         width = max(1, min(_IN_FLIGHT * extent // _registers(alloc), extent // 2))
         while 2 * width <= extent:
             yield width * step
             width *= 2
 
     def is_beside_work(self, body: Stmt, guard: Guard) -> bool:
-        """Whether other work stands beside the loop in which a guard's tile is made: decided here,
-        the guard would copy that with each width of the tile."""
-        found = self._tile_of(body, guard)
-        if found is None or found[0].around is None:
+        """Check whether there is other work next to the loop in which a guard's tile is allocated:
+        decided here, the guard would copy that work with each width of the tile."""
+        bounded = self._tile_of(body, guard)
+        if bounded is None or bounded[0].around is None:
             return False
-        return unrolled_size(body) - unrolled_size(found[0].around.body) >= _BESIDE
+        return unrolled_size(body) - unrolled_size(bounded[0].around.body) >= _MUCH_ELSE
 
     def _tile_of(self, body: Stmt, guard: Guard) -> tuple[_Tile, Alloc, int] | None:
         """The tile that is added up in, by a guard's inner term, and by how much an iteration of
         the loop over it counts; None where the guard says something else."""
-        if guard.soft or len(guard.inner) != 1:  # further out, whole nests would be copied
-            return None
+        if guard.soft or len(guard.inner) != 1:
+            return None  # Further out, whole nests would be copied.
         ((atom, factor),) = guard.inner.items()
         if not isinstance(atom, Var) or not isinstance(factor, int) or factor >= 0:
             return None
@@ -143,12 +148,12 @@ class Tiles:
 
     def _within(self, stmt: Stmt) -> Mapping[str, _Tile]:
         """The unrolled loops in a statement, by variable."""
-        known = self._known.get(id(stmt))
-        if known is None:
-            known = self._known[id(stmt)] = (stmt, self._found(stmt))
-        return known[1]
+        entry = self._known.get(id(stmt))
+        if entry is None:
+            entry = self._known[id(stmt)] = (stmt, self._collect(stmt))
+        return entry[1]
 
-    def _found(self, stmt: Stmt) -> Mapping[str, _Tile]:
+    def _collect(self, stmt: Stmt) -> Mapping[str, _Tile]:
         parts = list(map(self._within, below(stmt)))
         tiles = parts[0] if len(parts) == 1 else dict(itertools.chain(*(p.items() for p in parts)))
         if isinstance(stmt, Alloc) and stmt.buffer.scope is MemoryScope.REGISTER:
@@ -170,29 +175,29 @@ class Tiles:
         return tiles
 
     def _adds(self, tile: Alloc) -> bool:
-        known = self._adding.get(id(tile))
-        if known is None:
-            known = self._adding[id(tile)] = (tile, _sums(tile))
-        return known[1]
+        entry = self._adding.get(id(tile))
+        if entry is None:
+            entry = self._adding[id(tile)] = (tile, _sums(tile))
+        return entry[1]
 
 
 def _registers(tile: Alloc) -> int:
-    """How many vectors a tile takes."""
+    """Return the number of vectors that a tile takes."""
     loops = (loop for loop in walk_stmts(tile.body) if isinstance(loop, For))
     lanes = (number(loop.extent) for loop in loops if loop.kind is LoopKind.VECTORIZED)
     return max(1, number(product(tile.buffer.shape)) // max(lanes, default=1))
 
 
 def _sums(tile: Alloc) -> bool:
-    """Whether something is added up in a tile."""
+    """Check whether a tile holds sums."""
     stores = (s for s in walk_stmts(tile.body) if isinstance(s, Store))
     own = (s for s in stores if s.buffer.name == tile.buffer.name)
     return any(load.buffer.name == tile.buffer.name for s in own for load in loads(s.value))
 
 
 def narrow(stmt: Stmt, context: Simplifier, guards: Guards) -> Stmt:
-    """The statement with each unrolled loop as short as what is known in `context` lets it be: no
-    condition lets anything through in the iterations that are left out."""
+    """Return the statement with each unrolled loop as short as the facts of `context` allow: in the
+    iterations that are left out, no condition holds."""
     match stmt:
         case For(var, extent, kind, body):
             inside = context.over({var: extent})
@@ -214,9 +219,12 @@ def narrow(stmt: Stmt, context: Simplifier, guards: Guards) -> Stmt:
 def parts_of_tail(
     guard: Guard, widths: Iterable[int], low: Extent, high: Extent
 ) -> tuple[Extent, Extent, list[Extent]]:
-    """What the outer terms of a guard may be in a tail, within `low` and `high`, and where each
-    part of it ends but the last: first that in which nothing is used, where it may be so, then
-    that for each width. What is used is multiples of what the terms are."""
+    """Split the range of a guard's outer terms in a tail into intervals, one for each width.
+
+    Return (low, high, the upper ends of all intervals but the last). If the tile can be unused, the
+    first interval is that in which it is. The number of used elements is a multiple of the greatest
+    common factor of the terms, so `high` is the last such number.
+    """
     step = common_factor((*guard.outer.values(), guard.high + 1))
     whole = number(guard.high - guard.low) + 1
     most = (used - 1 - guard.high for used in range(step, whole, step))
@@ -232,10 +240,12 @@ def parts_of_tail(
 
 
 def shortened(stmt: Stmt, before: Stmt, after: Stmt, origins: Mapping[str, str]) -> Stmt | None:
-    """`stmt`, which partitioning made of `before`, as it would make it of `after`, whose loops are
-    shorter: its guards hold for any number of iterations. None where that takes it another time:
-    it cut one of these loops, or there is one iteration, of which it knows more. `origins` gives
-    what a loop is a copy of."""
+    """Return the result of partitioning `after`, given the result `stmt` of partitioning `before`,
+    which has longer loops: its guards hold for any number of iterations.
+
+    Return None if `after` must be partitioned itself, because one of these loops was cut, or has a
+    single iteration left, of which more is known. `origins` maps a copied loop to the original.
+    """
     lengths: dict[str, tuple[Extent, Extent]] = {}
     for old, new in zip(walk_stmts(before), walk_stmts(after), strict=True):
         if isinstance(old, For) and isinstance(new, For):
@@ -244,17 +254,17 @@ def shortened(stmt: Stmt, before: Stmt, after: Stmt, origins: Mapping[str, str])
                 return None
     short = {var: new for var, (old, new) in lengths.items() if old != new}
 
-    def made(stmt: Stmt) -> Stmt:
+    def shorter(stmt: Stmt) -> Stmt:
         if isinstance(stmt, For):
             length = short.get(origins.get(stmt.var, stmt.var), stmt.extent)
             stmt = For(stmt.var, length, stmt.kind, stmt.body)
-        return map_children(stmt, made)
+        return map_children(stmt, shorter)
 
     loops = [loop for loop in walk_stmts(stmt) if isinstance(loop, For)]
     roots = [(origins.get(loop.var, loop.var), loop.extent) for loop in loops]
     if any(root in short and extent != lengths[root][0] for root, extent in roots):
         return None
-    return made(stmt)
+    return shorter(stmt)
 
 
 def rolled(stmt: Stmt) -> Stmt:
@@ -270,7 +280,7 @@ def rolled(stmt: Stmt) -> Stmt:
 
 
 def _adds_over(var: str, body: Stmt) -> bool:
-    """Whether a loop's body adds to register tiles, the same elements in each iteration."""
+    """Check whether a loop's body adds to the same elements of register tiles in each iteration."""
     stores = [stmt for stmt in walk_stmts(body) if isinstance(stmt, Store)]
     return bool(stores) and all(_is_sum(s) and not _mentions(s, var) for s in stores)
 
@@ -283,7 +293,7 @@ def _is_sum(store: Store) -> bool:
 
 
 def _mentions(store: Store, var: str) -> bool:
-    """Whether a variable says which element of a register tile is stored, or read."""
+    """Check whether a variable decides which element of a register tile is stored, or read."""
     touched = [store.indices]
     touched += [x.indices for x in loads(store.value) if x.buffer.scope is MemoryScope.REGISTER]
     return any(var in variables(index) for indices in touched for index in indices)
@@ -327,7 +337,7 @@ def _shortened(loop: For, context: Simplifier, guards: Guards) -> For:
 
 
 def is_idle(stmt: Stmt, context: Simplifier) -> bool:
-    """Whether no condition in a statement lets anything through but what is fetched ahead."""
+    """Check whether the conditions in a statement let nothing run but prefetches."""
     match stmt:
         case If(condition, then, otherwise):
             truth = context.truth(condition)

@@ -50,13 +50,16 @@ from farrier.ir.substitute import variables
 from farrier.lower.code_size import unrolled_size
 from farrier.lower.guards import Guard, Guards
 
-_MOST = 4096  # iterations of the loops around, which are looked at one by one
+# The iterations of the loops around are examined one by one, up to this number of them.
+_MOST = 4096
 
 
 class Part(NamedTuple):
-    """Where a tile is used in part: `at` are the variables of the loops around. It is used whole
-    where a guard's outer terms add up to `whole` or more, and not at all below `least`; None where
-    that is nowhere."""
+    """The iteration that uses a part of a tile: `at` are the variables of the loops around.
+
+    The tile is used whole if a guard's outer terms add up to `whole` or more, and not at all if
+    they are less than `least`, which is None if that never happens.
+    """
 
     at: Mapping[str, int]
     whole: int
@@ -93,11 +96,11 @@ def part_of_tile(guard: Guard, context: Simplifier) -> Part | None:
 
 
 def is_left_to_tile(
-    guard: Guard, var: str, body: Stmt, context: Simplifier, guards: Guards, beside: int
+    guard: Guard, var: str, body: Stmt, context: Simplifier, guards: Guards, least_else: int
 ) -> bool:
-    """Whether to decide a guard where a register tile in the body of `var`'s loop is made, of which
-    it tells how much is used: `beside` stores or more, unrolled, stand beside that tile, and one
-    iteration of the loops around uses a part of it."""
+    """Check whether to decide a guard where a register tile in the body of `var`'s loop is
+    allocated, whose used part it bounds: if there are `least_else` unrolled stores or more next to
+    that tile, and a single iteration of the loops around uses a part of it."""
     if guard.soft:
         return False
     names = {name for atom in guard.inner for name in variables(atom)}
@@ -105,7 +108,7 @@ def is_left_to_tile(
     if len(own) != 1:
         return False
     ((tile, around),) = own
-    if unrolled_size(body) - unrolled_size(tile) < beside:
+    if unrolled_size(body) - unrolled_size(tile) < least_else:
         return False
     terms = {**guard.outer, **guard.inner}
     here = context.over({loop.var: loop.extent for loop in around})

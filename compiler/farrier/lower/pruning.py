@@ -23,8 +23,8 @@ from farrier.lower.eliminate_dead_stores import EMPTY, allocated, loop_over
 
 
 def pruned(stmt: Stmt, context: Simplifier) -> Stmt:
-    """What is left of a statement where more is known, without tiles that nothing reads any more:
-    they need no tails."""
+    """Return the statement without the parts that do not run if the facts of `context` hold, and
+    without tiles that nothing reads any more: they need no tails."""
     match stmt:
         case For(var, extent, _, body):
             return loop_over(stmt, pruned(body, context.over({var: extent})))

@@ -52,8 +52,8 @@ def whole_tile(
     body: Stmt, context: Simplifier, around: Mapping[str, frozenset[str]], lanes: frozenset[str]
 ) -> Stmt | None:
     """`body` without the conditions in it, which are symbolic; None where it does anything but
-    fill registers, or a condition says more than which elements are used. `around` gives the loops
-    around the Alloc of each register buffer, `lanes` the variable of a vectorized loop around.
+    fill registers, or a condition says more than which elements are used. `around` maps each
+    register buffer to the loops around its Alloc; `lanes` is the variable of a vectorized loop.
     Conditions on lanes stay: they are masks."""
     if not _fills_registers(body) or not any(isinstance(stmt, If) for stmt in walk_stmts(body)):
         return None
@@ -75,7 +75,7 @@ def whole_tile(
 
 
 def _fills_registers(stmt: Stmt) -> bool:
-    """Whether a statement does nothing but store to registers, where conditions let it."""
+    """Check whether a statement only stores to registers, under conditions or not."""
     match stmt:
         case Store(buffer, _, _):
             return buffer.scope is MemoryScope.REGISTER
@@ -109,17 +109,17 @@ def _stores(
 
 def _determined(indices: Indices, simplifier: Simplifier) -> frozenset[str]:
     """The variables that are the same wherever the element is: the digits of each index."""
-    found: set[str] = set()
+    names: set[str] = set()
     for index in indices:
         terms = simplifier.linear(index).terms
-        reach = 0  # of the digits so far
+        reach = 0  # The greatest sum of the digits so far.
         for atom, factor in sorted(terms.items(), key=lambda term: bounds(term[1])[1]):
             if not isinstance(atom, Var) or not is_less(reach, factor):
                 break
             reach += bounds(factor * simplifier.bounds(atom)[1])[1]
         else:
-            found |= {atom.name for atom in terms if isinstance(atom, Var)}
-    return frozenset(found)
+            names |= {atom.name for atom in terms if isinstance(atom, Var)}
+    return frozenset(names)
 
 
 def _is_vectorized(stmt: Stmt) -> TypeGuard[For]:
