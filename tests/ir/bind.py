@@ -23,7 +23,8 @@ def bind(node: T, values: Mapping[Symbol, Extent]) -> T:
         return node
     known = dict(values)
     if isinstance(node, Function):
-        known |= {size.symbol: substitute(size.extent, known) for size in node.sizes}  # type: ignore[arg-type]
+        for size in node.sizes:  # One may be computed from those before it.
+            known[size.symbol] = substitute(size.extent, known)  # type: ignore[arg-type]
 
     def extent(old: Extent) -> Extent:
         return substitute(old, known)  # type: ignore[arg-type]

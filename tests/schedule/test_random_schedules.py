@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 
 import numpy as np
@@ -9,13 +10,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from farrier.ir.dim import Undecided
+from farrier.ir.evaluate import evaluate
 from farrier.ir.expr import MemoryScope
+from farrier.ir.parser import parse_ir
 from farrier.ir.run_loops import run_loops
 from farrier.lower.loops import to_loops
 from farrier.lower.runner import run_loop_passes
 from farrier.ops.verify import verify_function
 from farrier.schedule import Schedule, ScheduleError, Trace, replay
 from farrier.targets.cpu.lowering import ORDER
+from tests.ir.bind import bind
 from tests.schedule.dice import Dice
 from tests.schedule.programs import (
     conv_bias_relu,
@@ -52,9 +57,9 @@ def _case(name):
     return function, inputs, run_loops(function, inputs)
 
 
-def _random_step(data, schedule, step):
+def _random_step(data, schedule, step, kinds=KINDS):
     dice = Dice(data, schedule, step)
-    match dice.pick(KINDS):
+    match dice.pick(kinds):
         case "split":
             schedule.split(dice.loop(), dice.number(1, 5), dice.new("outer"), dice.new("inner"))
         case "split_evenly":
@@ -122,3 +127,42 @@ def test_accepted_primitives_keep_the_result(name, data):
     trace = Trace.parse(str(schedule.trace))
     assert trace == schedule.trace
     assert replay(trace, function) == schedule.function
+
+
+OPEN = """@program(m=dim(0, 9, 5), n=dim(1, 40, 21))
+def product(a: f32[m, 3], b: f32[3, n], r: f32[m, n]):
+    product: f32[m, n] in workspace
+    for i, j in axes(m, n):
+        product[i, j] = sum(a[i, k] * b[k, j] for k in axes(3))
+    y: f32[m, n]
+    for i, j in axes(m, n):
+        y[i, j] = product[i, j] + r[i, j] if i < n else 0.0
+    return y
+"""
+SPLITS = ("split", "split", "split", "reorder", "fuse", "vectorize", "unroll", "parallel")
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_loop_passes_keep_the_result_at_sizes_that_are_open(data):
+    """None, one, some and all of the rows."""
+    program = parse_ir(OPEN)
+    schedule = Schedule(to_loops(program))
+    kinds = (*SPLITS, "set_scope", "compute_at", "cache_write", "split_evenly")
+    for step in range(data.draw(st.integers(1, 10))):
+        with contextlib.suppress(ScheduleError):
+            _random_step(data, schedule, step, kinds)
+    forms = [schedule.function]
+    try:
+        run_loop_passes(
+            schedule.function, ORDER, lambda run: forms.append(run.after) if run.changed else None
+        )
+    except Undecided:
+        return  # A loop of an open extent is unrolled; a compilation would take fewer sizes.
+    for m, n in ((0, 1), (1, 7), (data.draw(st.integers(0, 9)), data.draw(st.integers(1, 40)))):
+        sizes = dict(zip(program.dims, (m, n), strict=True))
+        inputs = inputs_of(bind(program, sizes))
+        expected = evaluate(bind(program, sizes), inputs)
+        for form in forms:
+            for output, array in run_loops(bind(form, sizes), inputs).items():
+                np.testing.assert_allclose(array, expected[output], rtol=1e-5, atol=1e-5)
