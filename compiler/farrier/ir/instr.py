@@ -19,7 +19,7 @@
     definition  = Data | Function | Text
     data        = Data(content, alignment)
     text        = Text(name)                        what a file in the language of the target holds
-    type        = Type(element, lanes, [part])
+    type        = Type(element, lanes, [part], space)
     effect      = pure | read | write | order | any
 
 An instruction is its own result: others name it as their operand. Instructions, types and constants
@@ -49,11 +49,12 @@ from typing import Any, TypeAlias
 @dataclasses.dataclass(slots=True, eq=False)
 class Type:
     """`lanes` elements, such as f32, i1 or ptr; a "struct", an "array" or a "single" vector has
-    parts instead."""
+    parts instead. Pointers differ by their address space, a number of the target."""
 
     element: str
     lanes: int = 1
     parts: tuple[Type, ...] = ()
+    space: int = 0
 
     def of(self, lanes: int) -> Type:
         """Return the vector of `lanes` of these elements."""
@@ -64,6 +65,12 @@ class Type:
 def vector(element: str, lanes: int = 1) -> Type:
     """Return the type of `lanes` elements; one element is a scalar."""
     return Type(element, lanes)
+
+
+@functools.cache
+def pointer(space: int = 0) -> Type:
+    """Return the type of pointers into an address space."""
+    return Type("ptr", space=space) if space else vector("ptr")
 
 
 @functools.cache
@@ -86,7 +93,7 @@ def single_of(part: Type) -> Type:
 
 I1, I8, I16, I32, I64 = (vector(f"i{bits}") for bits in (1, 8, 16, 32, 64))
 F16, BF16, F32, F64 = map(vector, ("f16", "bf16", "f32", "f64"))
-PTR, VOID = vector("ptr"), vector("void")
+PTR, VOID = pointer(), vector("void")
 
 
 class Effect(enum.Enum):

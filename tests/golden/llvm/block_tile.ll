@@ -61,34 +61,34 @@ done4:
   br i1 %v48, label %loop3, label %done3
 done3:
   %v50 = getelementptr i8, ptr %v49, i64 0
-  store ptr %v3, ptr %v50
+  store ptr %v3, ptr %v50, align 8
   %v51 = getelementptr i8, ptr %v49, i64 8
-  store ptr %v1, ptr %v51
+  store ptr %v1, ptr %v51, align 8
   %v52 = getelementptr i8, ptr %v49, i64 16
-  store ptr %v12, ptr %v52
+  store ptr %v12, ptr %v52, align 8
   %v53 = getelementptr i8, ptr %v49, i64 24
-  store ptr %v7, ptr %v53
+  store ptr %v7, ptr %v53, align 8
   %v54 = getelementptr i8, ptr %v49, i64 32
-  store ptr %v5, ptr %v54
+  store ptr %v5, ptr %v54, align 8
   %v55 = getelementptr i8, ptr %v49, i64 40
-  store ptr %v9, ptr %v55
+  store ptr %v9, ptr %v55, align 8
   call void %v56(ptr %pool, ptr @block_tile.body0, ptr %v49, i64 2)
   ret i32 0
 }
 define internal void @block_tile.body0(ptr %ctx, i64 %begin, i64 %end, i64 %worker) nounwind "min-legal-vector-width"="256" "no-builtins" {
 entry:
   %v18 = getelementptr i8, ptr %ctx, i64 0
-  %v19 = load ptr, ptr %v18
+  %v19 = load ptr, ptr %v18, align 8
   %v27 = getelementptr i8, ptr %ctx, i64 8
-  %v28 = load ptr, ptr %v27
+  %v28 = load ptr, ptr %v27, align 8
   %v88 = getelementptr i8, ptr %ctx, i64 16
-  %v89 = load ptr, ptr %v88
+  %v89 = load ptr, ptr %v88, align 8
   %v92 = getelementptr i8, ptr %ctx, i64 24
-  %v93 = load ptr, ptr %v92
+  %v93 = load ptr, ptr %v92, align 8
   %v110 = getelementptr i8, ptr %ctx, i64 32
-  %v111 = load ptr, ptr %v110
+  %v111 = load ptr, ptr %v110, align 8
   %v130 = getelementptr i8, ptr %ctx, i64 40
-  %v131 = load ptr, ptr %v130
+  %v131 = load ptr, ptr %v130, align 8
   br label %loop1
 loop1:
   %i.panel_row.3 = phi i64 [ %begin, %entry ], [ %v221, %after2 ]

@@ -8,23 +8,23 @@ entry:
   %v6 = alloca [64 x i8], align 64 ; matrix_tile.body0
   %v10 = load ptr, ptr %pool, align 8
   %v7 = getelementptr i8, ptr %v6, i64 0
-  store ptr %v1, ptr %v7
+  store ptr %v1, ptr %v7, align 8
   %v8 = getelementptr i8, ptr %v6, i64 8
-  store ptr %v3, ptr %v8
+  store ptr %v3, ptr %v8, align 8
   %v9 = getelementptr i8, ptr %v6, i64 16
-  store ptr %v5, ptr %v9
+  store ptr %v5, ptr %v9, align 8
   call void %v10(ptr %pool, ptr @matrix_tile.body0, ptr %v6, i64 2)
   ret i32 0
 }
 define internal void @matrix_tile.body0(ptr %ctx, i64 %begin, i64 %end, i64 %worker) nounwind "min-legal-vector-width"="512" "no-builtins" {
 entry:
   %v9 = getelementptr i8, ptr %ctx, i64 0
-  %v10 = load ptr, ptr %v9
+  %v10 = load ptr, ptr %v9, align 8
   %v15 = getelementptr i8, ptr %ctx, i64 8
-  %v16 = load ptr, ptr %v15
+  %v16 = load ptr, ptr %v15, align 8
   %v25 = alloca [512 x i8], align 64 ; matmul
   %v34 = getelementptr i8, ptr %ctx, i64 16
-  %v35 = load ptr, ptr %v34
+  %v35 = load ptr, ptr %v34, align 8
   br label %loop1
 loop1:
   %i.panel_block.3 = phi i64 [ %begin, %entry ], [ %v41, %done3 ]

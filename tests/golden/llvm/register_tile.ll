@@ -10,26 +10,26 @@ entry:
   %v8 = alloca [64 x i8], align 64 ; register_tile.body0
   %v13 = load ptr, ptr %pool, align 8
   %v9 = getelementptr i8, ptr %v8, i64 0
-  store ptr %v1, ptr %v9
+  store ptr %v1, ptr %v9, align 8
   %v10 = getelementptr i8, ptr %v8, i64 8
-  store ptr %v3, ptr %v10
+  store ptr %v3, ptr %v10, align 8
   %v11 = getelementptr i8, ptr %v8, i64 16
-  store ptr %v5, ptr %v11
+  store ptr %v5, ptr %v11, align 8
   %v12 = getelementptr i8, ptr %v8, i64 24
-  store ptr %v7, ptr %v12
+  store ptr %v7, ptr %v12, align 8
   call void %v13(ptr %pool, ptr @register_tile.body0, ptr %v8, i64 6)
   ret i32 0
 }
 define internal void @register_tile.body0(ptr %ctx, i64 %begin, i64 %end, i64 %worker) nounwind "min-legal-vector-width"="256" "no-builtins" {
 entry:
   %v9 = getelementptr i8, ptr %ctx, i64 0
-  %v10 = load ptr, ptr %v9
+  %v10 = load ptr, ptr %v9, align 8
   %v15 = getelementptr i8, ptr %ctx, i64 8
-  %v16 = load ptr, ptr %v15
+  %v16 = load ptr, ptr %v15, align 8
   %v52 = getelementptr i8, ptr %ctx, i64 16
-  %v53 = load ptr, ptr %v52
+  %v53 = load ptr, ptr %v52, align 8
   %v60 = getelementptr i8, ptr %ctx, i64 24
-  %v61 = load ptr, ptr %v60
+  %v61 = load ptr, ptr %v60, align 8
   br label %loop1
 loop1:
   %i.row_panel.3 = phi i64 [ %begin, %entry ], [ %v94, %after2 ]

@@ -12,9 +12,9 @@ entry:
   %v10 = alloca [64 x i8], align 64 ; sketch_split_threads_split_lanes.body0
   %v13 = load ptr, ptr %pool, align 8
   %v11 = getelementptr i8, ptr %v10, i64 0
-  store ptr %v1, ptr %v11
+  store ptr %v1, ptr %v11, align 8
   %v12 = getelementptr i8, ptr %v10, i64 8
-  store ptr %v8, ptr %v12
+  store ptr %v8, ptr %v12, align 8
   call void %v13(ptr %pool, ptr @sketch_split_threads_split_lanes.body0, ptr %v10, i64 8)
   store float 0xFFF0000000000000, ptr %v9, align 4
   %v14 = load <8 x float>, ptr %v8, align 4
@@ -39,9 +39,9 @@ define internal void @sketch_split_threads_split_lanes.body0(ptr %ctx, i64 %begi
 entry:
   %v4 = alloca [64 x i8], align 64 ; reducemax_sum_parts_sum
   %v12 = getelementptr i8, ptr %ctx, i64 0
-  %v13 = load ptr, ptr %v12
+  %v13 = load ptr, ptr %v12, align 8
   %v122 = getelementptr i8, ptr %ctx, i64 8
-  %v123 = load ptr, ptr %v122
+  %v123 = load ptr, ptr %v122, align 8
   br label %loop1
 loop1:
   %i.reducemax_sum_parts_r0_part.3 = phi i64 [ %begin, %entry ], [ %v126, %done2 ]

@@ -103,6 +103,8 @@ class X86Backend(CpuBackend):
             rounds_bf16=_BF16 in target.features,
             converts_f16="f16c" in target.required_features,
             fuses="fma" in target.required_features,
+            # Without it LLVM splits vectors of 512 bits where a machine prefers those of 256.
+            attributes=(f'"min-legal-vector-width"="{target.vector_bits}"',),
         )
 
     def support(self, target: Target) -> str:

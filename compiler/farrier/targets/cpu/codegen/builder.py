@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from farrier.intrinsics.declare import Argument
 from farrier.ir import instr
 from farrier.ir.dim import Extent
+from farrier.ir.expr import MemoryScope
 from farrier.ir.instr import (
     I1,
-    PTR,
     Instruction,
     Operand,
     Operation,
@@ -69,7 +69,8 @@ class Instructions:
     operand is, `counts_loops` whether going round a loop that does little shows beside it,
     `takes_lanes` whether a dot product takes one lane of a register as factor for all its lanes.
     `pair_reach` is how many bytes from its pointer two vectors may begin that one instruction loads
-    or stores, 0 where none does.
+    or stores, 0 where none does. LLVM needs `attributes` of every function, and `spaces` numbers
+    the address spaces of memory that does not lie in the common one.
     """
 
     scale: Scale | None = None
@@ -81,6 +82,8 @@ class Instructions:
     takes_lanes: bool = False
     pair_reach: int = 0
     fuses: bool = True
+    attributes: tuple[str, ...] = ()
+    spaces: Mapping[MemoryScope, int] = dataclasses.field(default_factory=dict)
 
 
 class Builder:
@@ -101,6 +104,10 @@ class Builder:
         """Return a number that nothing has yet."""
         self._count += 1
         return self._count
+
+    def pointer(self, scope: MemoryScope | None) -> Type:
+        """Return the type of a pointer to memory of a scope, or (None) to common memory."""
+        return instr.pointer(0 if scope is None else self.instructions.spaces.get(scope, 0))
 
     def variable(self, type_: Type, prefix: str) -> Variable:
         """Return a variable with a name that nothing has yet."""
@@ -275,7 +282,7 @@ class Builder:
         """Return the address some bytes behind a pointer."""
         if isinstance(nbytes, int):
             nbytes = instr.index(nbytes)
-        return self.pure(instr.OFFSET, PTR, (pointer, nbytes))
+        return self.pure(instr.OFFSET, pointer.type, (pointer, nbytes))
 
     def load(
         self, type_: Type, pointer: Operand, alignment: int, *, is_constant: bool = False

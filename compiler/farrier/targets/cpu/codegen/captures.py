@@ -80,7 +80,7 @@ class Captures:
 
 
 def _alignment(type_: Type) -> int:
-    return _WORD if type_ in (I64, PTR) else _SLOT_BYTES
+    return _WORD if type_ is I64 or type_.element == "ptr" else _SLOT_BYTES
 
 
 class _Lazy(dict[str, Any]):

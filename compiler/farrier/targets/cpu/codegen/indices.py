@@ -21,7 +21,7 @@ from farrier.ir.expr import (
     Expr,
     Var,
 )
-from farrier.ir.instr import I64, PTR, Operand
+from farrier.ir.instr import I64, Operand
 from farrier.ir.substitute import loads, variables
 from farrier.ir.types import DType
 from farrier.targets.cpu.codegen.builder import HERE, Builder
@@ -168,7 +168,7 @@ class Indices:
                     at = self._stepped(depth, at, coefficient)
                 else:
                     scaled = self._scaled(depth, factor, coefficient)
-                    at = self.b.hoisted(depth, instr.OFFSET, PTR, (at, scaled))
+                    at = self.b.hoisted(depth, instr.OFFSET, at.type, (at, scaled))
                 outer = depth
             if not offset.terms or offset.terms[-1].depth != HERE:
                 offset.pointers[base] = at
@@ -180,7 +180,7 @@ class Indices:
         each address."""
         pointers = self.b.scopes[depth].stepped
         if (start, coefficient) not in pointers:
-            pointers[start, coefficient] = self.b.variable(PTR, "at")
+            pointers[start, coefficient] = self.b.variable(start.type, "at")
         return pointers[start, coefficient]
 
     def value(self, expr: Expr) -> Value | None:

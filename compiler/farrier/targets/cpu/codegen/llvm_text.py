@@ -1,8 +1,5 @@
 """Instructions as LLVM text: a table of what each operation writes.
 
-    i32 @name(ptr %args, ptr %pool)        a kernel
-    void @name.body0(ptr %ctx, i64 %begin, i64 %end, i64 %worker)      a parallel loop's body
-
 Names and labels are given here, and what a module declares is what its instructions call.
 """
 
@@ -54,6 +51,8 @@ class _Types(dict[Type, str]):
 def _type_text(type_: Type) -> str:
     if type_.element == "struct":
         return f"{{ {', '.join(map(_type_text, type_.parts))} }}"
+    if type_.space:
+        return f"ptr addrspace({type_.space})"
     if type_.element == "single":
         return f"<1 x {_type_text(type_.parts[0])}>"
     if type_.element == "array":
@@ -83,7 +82,7 @@ def suffix(type_: Type) -> str:
     """Return how the name of an intrinsic spells a type: `v16f32` for `<16 x float>`."""
     if type_.element == "single":
         return f"v1{suffix(type_.parts[0])}"
-    element = "p0" if type_.element == "ptr" else type_.element
+    element = f"p{type_.space}" if type_.element == "ptr" else type_.element
     return element if type_.lanes == 1 else f"v{type_.lanes}{element}"
 
 
@@ -106,7 +105,7 @@ def _literal(x: Constant | Lanes | Zero | Poison) -> str:
             element = _TYPES[type_.of(1)]
             return f"<{', '.join(f'{element} {_number(number)}' for number in numbers)}>"
         case Zero(type_):
-            return "null" if type_ is instr.PTR else "zeroinitializer"
+            return "null" if type_.element == "ptr" else "zeroinitializer"
         case Poison():
             return "poison"
 
@@ -307,44 +306,47 @@ def _call(x: Instruction, names: _Names, _: Declarations) -> str:
 def _offset(x: Instruction, names: _Names, _: Declarations) -> str:
     pointer, nbytes = x.operands
     text = nbytes.number if type(nbytes) is Constant else names[nbytes]
-    return f"getelementptr i8, ptr {names[pointer]}, i64 {text}"
+    return f"getelementptr i8, {_TYPES[x.type]} {names[pointer]}, i64 {text}"
 
 
 def _stack(x: Instruction, names: _Names, _: Declarations) -> str:
     nbytes, name = x.attribute
-    return f"alloca [{nbytes} x i8], align 64" + (f" ; {name}" if name else "")
+    space = f", addrspace({x.type.space})" if x.type.space else ""
+    return f"alloca [{nbytes} x i8], align 64{space} ; {name}"
 
 
 def _load(x: Instruction, names: _Names, _: Declarations) -> str:
-    return f"load {_TYPES[x.type]}, ptr {names[x.operands[0]]}, align {x.attribute}"
+    (pointer,) = x.operands
+    at = f"{_TYPES[pointer.type]} {names[pointer]}"
+    return f"load {_TYPES[x.type]}, {at}, align {x.attribute}"
 
 
 def _store(x: Instruction, names: _Names, _: Declarations) -> str:
-    value, pointer = x.operands
-    return f"store {_TYPES[value.type]} {names[value]}, ptr {names[pointer]}, align {x.attribute}"
+    return f"store {_typed(x.operands, names)}, align {x.attribute}"
 
 
 def _masked_load(x: Instruction, names: _Names, declarations: Declarations) -> str:
     pointer, mask = x.operands
-    kind, name = _TYPES[x.type], f"llvm.masked.load.{suffix(x.type)}.p0"
-    called = declarations.function(name, x.type, (instr.PTR, mask.type, x.type))
-    at = f"ptr align {x.attribute} {names[pointer]}"
+    kind, name = _TYPES[x.type], f"llvm.masked.load.{suffix(x.type)}.{suffix(pointer.type)}"
+    called = declarations.function(name, x.type, (pointer.type, mask.type, x.type))
+    at = f"{_TYPES[pointer.type]} align {x.attribute} {names[pointer]}"
     return f"call {called}({at}, {_TYPES[mask.type]} {names[mask]}, {kind} zeroinitializer)"
 
 
 def _masked_store(x: Instruction, names: _Names, declarations: Declarations) -> str:
     value, pointer, mask = x.operands
-    name = f"llvm.masked.store.{suffix(value.type)}.p0"
-    called = declarations.function(name, instr.VOID, (value.type, instr.PTR, mask.type))
-    at = f"ptr align {x.attribute} {names[pointer]}"
+    name = f"llvm.masked.store.{suffix(value.type)}.{suffix(pointer.type)}"
+    called = declarations.function(name, instr.VOID, (value.type, pointer.type, mask.type))
+    at = f"{_TYPES[pointer.type]} align {x.attribute} {names[pointer]}"
     kind, mask_type = _TYPES[value.type], _TYPES[mask.type]
     return f"call {called}({kind} {names[value]}, {at}, {mask_type} {names[mask]})"
 
 
 def _prefetch(x: Instruction, names: _Names, declarations: Declarations) -> str:
-    declarations.lines.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
-    where = f"ptr {names[x.operands[0]]}"
-    return f"call void @llvm.prefetch.p0({where}, i32 0, i32 {x.attribute}, i32 1)"
+    (pointer,) = x.operands
+    name = f"llvm.prefetch.{suffix(pointer.type)}"
+    called = declarations.function(name, instr.VOID, (pointer.type, *[instr.I32] * 3))
+    return f"call {called}({_typed(x.operands, names)}, i32 0, i32 {x.attribute}, i32 1)"
 
 
 def _fence(x: Instruction, names: _Names, _: Declarations) -> str:

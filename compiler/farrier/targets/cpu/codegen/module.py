@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from farrier.ir import instr
 from farrier.ir.affine import Simplifier
 from farrier.ir.expr import Buffer, Load, MemoryScope
 from farrier.ir.loop import (
@@ -26,18 +27,19 @@ from farrier.ir.loop import (
 from farrier.ir.statements import below, walk_stmts
 from farrier.targets import Target
 from farrier.targets.cpu.codegen import workspace
+from farrier.targets.cpu.codegen.builder import Instructions
 from farrier.targets.cpu.codegen.reductions import Reduction, split_reduction
 from farrier.targets.cpu.codegen.tiles import RowsCall, TileCall, tile_call
 
 
 class Module:
-    """Names, declarations and facts that all functions made from one loop function share."""
+    """Names, bodies and facts that all functions made from one loop function share."""
 
-    def __init__(self, function: Function, target: Target) -> None:
+    def __init__(self, function: Function, target: Target, instructions: Instructions) -> None:
         self.function = function
         self.target = target
-        self.declarations: set[str] = set()
-        self.bodies: list[str] = []
+        self.instructions = instructions
+        self.bodies: list[instr.Function] = []
         self.names = 0
         ranges = {n.var: n.extent for n in walk_stmts(function.body) if isinstance(n, For)}
         self.simplifier = Simplifier(ranges)

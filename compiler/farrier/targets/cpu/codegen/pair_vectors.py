@@ -26,7 +26,6 @@ from typing import NamedTuple
 
 from farrier.ir import instr
 from farrier.ir.instr import (
-    PTR,
     Branch,
     Constant,
     Effect,
@@ -171,10 +170,12 @@ def _written(
     before: dict[int, list[Instruction]] = collections.defaultdict(list)
     for group in _groups(block, reach):
         start, pointer = group[0].displacement, group[0].pointer
-        total = Instruction(instr.OFFSET, PTR, (pointer, instr.index(start)), None, next(numbers))
+        total = Instruction(
+            instr.OFFSET, pointer.type, (pointer, instr.index(start)), None, next(numbers)
+        )
         # LLVM would add the displacement to each address again, but for what it cannot look
         # through.
-        far = Instruction(instr.OPAQUE, PTR, (total,), None, next(numbers))
+        far = Instruction(instr.OPAQUE, pointer.type, (total,), None, next(numbers))
         before[min(block.moves.get(address.line, address.line) for address in group)] += total, far
         for address in group:
             rest = instr.index(address.displacement - start)
