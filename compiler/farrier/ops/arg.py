@@ -9,6 +9,7 @@ import numpy as np
 from farrier.ir.expr import Buffer, Expr, Reduce, ReduceOp
 from farrier.ir.graph import Node
 from farrier.ir.types import DType, TensorType
+from farrier.ops import positions
 from farrier.ops.builder import Builder, attributes_of, reduce
 from farrier.ops.operator import (
     Array,
@@ -99,7 +100,15 @@ def _arg(name: str, combine: ReduceOp, numpy: Callable[..., Array]) -> Operator:
 
         return (builder.output(node, position),)
 
-    return Operator(name, Kind.REDUCTION, _arg_infer, refer, compute, traits=Trait.EXACT)
+    return Operator(
+        name,
+        Kind.REDUCTION,
+        _arg_infer,
+        refer,
+        compute,
+        traits=Trait.EXACT,
+        positions=positions.best_of_axis,
+    )
 
 
 OPERATORS: tuple[Operator, ...] = (

@@ -24,7 +24,10 @@ T = TypeVar("T")
 
 # Domains whose operators Farrier declares itself: another package cannot add to these.
 _OWN_DOMAINS = frozenset(("", "ai.onnx", "ai.onnx.ml", "ai.onnx.preview.training", "com.microsoft"))
-_RULES = ("infer", "reference", "compute", "nest", "explicit", "copies", "affine", "window")
+_RULES = (
+    *("infer", "reference", "compute", "nest", "explicit"),
+    *("copies", "affine", "window", "layout", "positions"),
+)
 
 
 @dataclasses.dataclass(frozen=True)

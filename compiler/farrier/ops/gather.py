@@ -9,6 +9,7 @@ from farrier.ir.dim import Extent, number
 from farrier.ir.expr import Buffer, Expr
 from farrier.ir.graph import Node
 from farrier.ir.types import DType, TensorType
+from farrier.ops import positions
 from farrier.ops.builder import Builder, attributes_of
 from farrier.ops.conversion import converted, np_converted
 from farrier.ops.indexing import bounded, checked_indices, position
@@ -214,6 +215,7 @@ GATHER = Operator(
     _gather_reference,
     _gather_compute,
     moves=Moves.REPEATED,
+    positions=positions.along_axis,
 )
 OPERATORS: tuple[Operator, ...] = (
     Operator(
@@ -232,6 +234,7 @@ OPERATORS: tuple[Operator, ...] = (
         _elements_reference,
         _elements_compute,
         moves=Moves.REPEATED,
+        positions=positions.along_axis,
     ),
     Operator(
         "GatherND",
@@ -240,6 +243,7 @@ OPERATORS: tuple[Operator, ...] = (
         _nd_reference,
         _nd_compute,
         moves=Moves.REPEATED,
+        positions=positions.by_rows,
     ),
     Operator(
         "OneHot",

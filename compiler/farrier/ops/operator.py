@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from farrier.ops.builder import Builder
     from farrier.ops.layout import LayoutRule
     from farrier.ops.nest import LoopBuilder
+    from farrier.ops.positions import PositionRule
     from farrier.ops.window import Window
 
     Array: TypeAlias = npt.NDArray[Any]
@@ -111,6 +112,8 @@ class Operator:
     `window(node)` returns the window that slides over the image in the first input.
     `layout(node, images)` decides how a node runs on images in blocks of channels
     (`ops/layout.py`).
+    `positions` yields the axes from which elements are read by position, which must not be empty
+    (`ops/positions.py`).
     `instructions` is the approximate number of instructions for a vector of elements.
     """
 
@@ -132,6 +135,7 @@ class Operator:
     joined_by: str = ""
     window: Callable[[Node], Window] | None = None
     layout: LayoutRule | None = None
+    positions: PositionRule | None = None
     instructions: int = 1
 
     def matches(self, node: Node | None) -> TypeGuard[Node]:

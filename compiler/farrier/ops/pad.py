@@ -10,7 +10,7 @@ from farrier.ir.dim import Extent, is_less, maximum
 from farrier.ir.expr import Buffer, Expr
 from farrier.ir.graph import Node
 from farrier.ir.types import Shape, TensorType
-from farrier.ops import layout
+from farrier.ops import layout, positions
 from farrier.ops.builder import Builder
 from farrier.ops.operator import (
     Array,
@@ -158,6 +158,7 @@ PAD = Operator(
     frozenset({1, 3}),
     traits=Trait.READS_ONCE,
     copies=_copies,
+    positions=positions.changed_axes,
     layout=layout.blocks_moved(_keeps_channels),
 )
 OPERATORS: tuple[Operator, ...] = (PAD,)

@@ -11,6 +11,7 @@ from farrier.ir import expr as e
 from farrier.ir.dim import Extent
 from farrier.ir.graph import Node
 from farrier.ir.types import DType, TensorType
+from farrier.ops import positions
 from farrier.ops.builder import attributes_of
 from farrier.ops.indexing import checked_indices, position
 from farrier.ops.nest import LoopBuilder
@@ -265,6 +266,14 @@ def _pool_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 
 
 OPERATORS: tuple[Operator, ...] = (
-    Operator("RoiAlign", Kind.NEST, _align_infer, _align_reference, None, nest=_align_nest),
+    Operator(
+        "RoiAlign",
+        Kind.NEST,
+        _align_infer,
+        _align_reference,
+        None,
+        nest=_align_nest,
+        positions=positions.sampled_points,
+    ),
     Operator("MaxRoiPool", Kind.NEST, _pool_infer, _pool_reference, None, nest=_pool_nest),
 )

@@ -23,7 +23,7 @@ from farrier.ir.expr import Buffer, Expr
 from farrier.ir.graph import Node
 from farrier.ir.special import convert
 from farrier.ir.types import DType, Shape, TensorType
-from farrier.ops import layout
+from farrier.ops import layout, positions
 from farrier.ops.builder import Builder, attributes_of
 from farrier.ops.cubic import USUAL, cubic_weights
 from farrier.ops.operator import (
@@ -476,5 +476,6 @@ RESIZE = Operator(
     moves=_moves,
     copies=lambda node, data: not _is_cropped(node),
     layout=layout.blocks_moved(_keeps_channels),
+    positions=positions.changed_axes,
 )
 OPERATORS: tuple[Operator, ...] = (RESIZE,)

@@ -13,6 +13,7 @@ from farrier.ir.dim import Extent, ceildiv, product
 from farrier.ir.expr import UnaryOp
 from farrier.ir.graph import Node
 from farrier.ir.types import DType, TensorType
+from farrier.ops import positions
 from farrier.ops.builder import attributes_of
 from farrier.ops.cubic import USUAL, cubic_weights
 from farrier.ops.nest import LoopBuilder
@@ -274,5 +275,13 @@ def _np_weights(mode: str, part: Array) -> tuple[list[int], list[Array]]:
 
 
 OPERATORS: tuple[Operator, ...] = (
-    Operator("GridSample", Kind.NEST, _infer, _reference, None, nest=_nest),
+    Operator(
+        "GridSample",
+        Kind.NEST,
+        _infer,
+        _reference,
+        None,
+        nest=_nest,
+        positions=positions.sampled_points,
+    ),
 )

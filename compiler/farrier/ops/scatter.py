@@ -17,6 +17,7 @@ from farrier.ir.dim import number as number_of
 from farrier.ir.expr import BinaryOp, Buffer, Expr
 from farrier.ir.graph import Node
 from farrier.ir.types import DType, TensorType
+from farrier.ops import positions
 from farrier.ops.builder import Builder, attributes_of
 from farrier.ops.indexing import bounded, checked_indices, position
 from farrier.ops.nest import LoopBuilder, Tensor
@@ -316,11 +317,25 @@ _OVERWRITE = Operator(
     traits=Trait.IN_PLACE,
 )
 SCATTER_ELEMENTS = Operator(
-    "ScatterElements", Kind.NEST, _elements_infer, _elements_reference, None, nest=_elements_nest
+    "ScatterElements",
+    Kind.NEST,
+    _elements_infer,
+    _elements_reference,
+    None,
+    nest=_elements_nest,
+    positions=positions.along_axis,
 )
 OPERATORS: tuple[Operator, ...] = (
     Operator("TensorScatter", Kind.INJECTIVE, _cache_infer, _cache_reference, _cache_compute),
     _OVERWRITE,
     SCATTER_ELEMENTS,
-    Operator("ScatterND", Kind.NEST, _nd_infer, _nd_reference, None, nest=_nd_nest),
+    Operator(
+        "ScatterND",
+        Kind.NEST,
+        _nd_infer,
+        _nd_reference,
+        None,
+        nest=_nd_nest,
+        positions=positions.by_rows,
+    ),
 )

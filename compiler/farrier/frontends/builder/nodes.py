@@ -77,7 +77,7 @@ def _inferred(
         symbol = next((s for s in counted if s.name == attrs["extent"]), None)
         builder.data_sizes.note(0 if symbol is None else as_extent(symbol))
     _check_outputs(builder, node, kinds)
-    for extent, enough in shortfall(node.op, types, kinds, attrs):
+    for extent, enough in shortfall(operator, types, kinds, attrs):
         _check_elements(builder, extent, enough)
     return tuple(kinds), attrs
 
