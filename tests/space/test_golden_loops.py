@@ -23,7 +23,6 @@ from tests.space.golden_kernels import PATHS, GoldenKernel
 REWRITTEN = {
     "sketch_split_threads_split_lanes",
     "sketch_phases_tile_registers",
-    "sketch_fuse_sums_split_lanes",
     "sketch_stage_operands_tile_registers",
 }
 

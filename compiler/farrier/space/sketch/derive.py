@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from farrier.ir.dim import Undecided
+from farrier.ir.dim import Undecided, typical
 from farrier.ir.loop import Function
-from farrier.ir.tensor import TensorProgram
+from farrier.ir.tensor import Stage, TensorProgram
 from farrier.lower.loops import to_loops
 from farrier.records import RuleId
 from farrier.schedule import Schedule
@@ -128,12 +128,14 @@ def _forms(program: TensorProgram, machine: Machine) -> list[_Form]:
     forms = [plain]
     if _heaviest(plain.nests) is None:
         return forms
-    chained = _Form.of((_CHAINS,), program)
-    if len(chained.nests) < len(plain.nests):
-        forms.append(chained)
+    # A row that a cache holds from one sum to the next needs no common tile.
+    if sum(typical(buffer.nbytes) for buffer in program.inputs) > machine.l2_bytes:
+        chained = _Form.of((_CHAINS,), program)
+        if len(chained.nests) < len(plain.nests):
+            forms.append(chained)
     phased = phases(program)
     apart = [] if phased is None else [_Form.of((_PHASES,), inline(phased))]
-    for form in (plain, *apart):
+    for form in apart or (plain,):  # Phases cost least, whatever follows.
         parts = split_threads(form.program, form.nests, machine)
         if parts is not None:
             forms.append(_Form.of((*form.rewrites, _IN_PARTS), parts))
@@ -208,14 +210,13 @@ class _Choices:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self._known: dict[tuple[int, ...], tuple[Nest, _Choice | None]] = {}
+        self._known: dict[tuple[Stage, ...], _Choice | None] = {}
 
     def best(self, nest: Nest) -> _Choice | None:
-        # By identity: to compare stages costs more than a choice, and the nest keeps them alive.
-        key = tuple(map(id, (nest.stage, *nest.sums)))
+        key = (nest.stage, *nest.sums)
         if key not in self._known:
-            self._known[key] = nest, _Choice.best(nest, self.machine)
-        return self._known[key][1]
+            self._known[key] = _Choice.best(nest, self.machine)
+        return self._known[key]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,8 @@ after:   for tile of y:
              for point of the tile:  y[point] = max(sum[point] + r[point], 0)
 
 A sum that is an output, or is read otherwise, is copied by a reader made for it. Sums that read
-one another at their own points may share a tile: the extreme of a row and its position, say.
+one another at their own points may share a tile, so that a row which no cache holds is read once:
+the extreme of a row and its position, say.
 
 before:  for i, k:  best[i] = max(best[i], x[i, k])
          for i, k:  at[i] = min(at[i], k if x[i, k] == best[i] else 100)
