@@ -35,15 +35,17 @@ def test_a_loop_a_test_and_a_branch_are_blocks_that_llvm_accepts():
     with b.nested() as body:
         more = b.op(instr.ADD, count, index(3))
         again = b.icmp("slt", more, n)
-    b.body.append(Loop([Carried(count, index(0), more)], body, again))
+    b.body.append(Loop([Carried(count, index(0), more)], body, again, b.labels(2)))
     with b.nested() as test:
         is_left = b.icmp("sgt", left, index(0))
     with b.nested() as body:
         fewer = b.op(instr.SUB, left, index(2))
-    b.body.append(While([Carried(left, more, fewer)], test, is_left, body))
+    b.body.append(While([Carried(left, more, fewer)], test, is_left, body, b.labels(3)))
     with b.nested() as then:
         doubled = b.op(instr.SHL, left, index(1))
-    b.body.append(Branch(b.icmp("eq", left, n), then, [], [Joined(larger, doubled, left)]))
+    b.body.append(
+        Branch(b.icmp("eq", left, n), then, [], [Joined(larger, doubled, left)], b.labels(3))
+    )
     function = instr.Function("f", (n,), b.body, larger, is_exported=True)
     written = text.definition(function, "", set())
     assert compile_text(written, V3).startswith(b"\x7fELF")

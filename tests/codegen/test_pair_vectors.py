@@ -114,7 +114,7 @@ def _call(b):
 
 
 def _loop(b):
-    b.body.append(Loop((), [], instr.number_of(instr.I1, False)))
+    b.body.append(Loop((), [], instr.number_of(instr.I1, False), b.labels(2)))
 
 
 def _much(b):
@@ -140,9 +140,9 @@ def test_bodies_of_loops_and_branches_are_paired():
         load(b, A, 16)
     _, _, use, _, _ = body
     for statement, inside in (
-        (Loop((), list(body), condition), lambda x: x.body),
-        (While((), list(body), condition, []), lambda x: x.test),
-        (Branch(condition, list(body), [], ()), lambda x: x.then),
+        (Loop((), list(body), condition, 0), lambda x: x.body),
+        (While((), list(body), condition, [], 0), lambda x: x.test),
+        (Branch(condition, list(body), [], (), 0), lambda x: x.then),
     ):
         function = Function("f", (A,), [statement], None)
         assert inside(pair_vectors(function, REACH).body[0])[-1] is use

@@ -4,9 +4,10 @@
     statement   = Instruction | Loop | While | Branch | [statement]
     instruction = Instruction(operation, type, [operand], attribute, number)
     operation   = Operation(name, effect)
-    loop        = Loop([carried], [statement] body, operand again)
-    while       = While([carried], [statement] test, operand condition, [statement] body)
-    branch      = Branch(operand condition, [statement] then, [statement] otherwise, [joined])
+    loop        = Loop([carried], [statement] body, operand again, number)
+    while       = While([carried], [statement] test, operand condition, [statement] body, number)
+    branch      = Branch(operand condition, [statement] then, [statement] otherwise, [joined],
+                         number)
     carried     = Carried(variable, operand first, operand next)
     joined      = Joined(variable, operand then, operand otherwise)
     operand     = Instruction | Variable | Constant | Lanes | Zero | Poison | Symbol
@@ -33,7 +34,8 @@ loop: instructions are added there from further in.
 
 The attribute of an instruction holds the rest: the order of a comparison, the lanes that a
 shuffle takes, the alignment of an access, the name of a function of the target. Its operation
-declares what it may do to memory besides making a value. `number` names it in text.
+declares what it may do to memory besides making a value. Numbers are the names of results, and of
+labels, of which a loop has two, a test and a branch three.
 """
 
 from __future__ import annotations
@@ -225,6 +227,7 @@ class Loop:
     carried: Sequence[Carried]
     body: Sequence[Statement]
     again: Operand
+    number: int
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -235,6 +238,7 @@ class While:
     test: Sequence[Statement]
     condition: Operand
     body: Sequence[Statement]
+    number: int
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -245,6 +249,7 @@ class Branch:
     then: Sequence[Statement]
     otherwise: Sequence[Statement]
     joined: Sequence[Joined]
+    number: int
 
 
 # The last is the head of a loop. A list of statements is not a type that an alias can name itself.

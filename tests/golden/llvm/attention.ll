@@ -87,19 +87,19 @@ entry:
   call void @llvm.masked.store.v8f32.p0(<8 x float> %v73, ptr align 4 %v8, <8 x i1> <i1 true, i1 true, i1 true, i1 true, i1 true, i1 false, i1 false, i1 false>)
   %v79 = getelementptr i8, ptr %v8, i64 32
   call void @llvm.masked.store.v8f32.p0(<8 x float> %v78, ptr align 4 %v79, <8 x i1> <i1 true, i1 true, i1 true, i1 true, i1 true, i1 false, i1 false, i1 false>)
-  br label %loop1
-loop1:
-  %i.max_init_i0.83 = phi i64 [ 0, %entry ], [ %v86, %loop1 ]
+  br label %loop81
+loop81:
+  %i.max_init_i0.83 = phi i64 [ 0, %entry ], [ %v86, %loop81 ]
   %v84 = mul i64 %i.max_init_i0.83, 4
   %v85 = getelementptr i8, ptr %v80, i64 %v84
   store float 0xFFF0000000000000, ptr %v85, align 4
   %v86 = add nuw nsw i64 %i.max_init_i0.83, 1
   %v87 = icmp slt i64 %v86, 2
-  br i1 %v87, label %loop1, label %done1
-done1:
-  br label %loop2
-loop2:
-  %i.max_i0.90 = phi i64 [ 0, %done1 ], [ %v106, %loop2 ]
+  br i1 %v87, label %loop81, label %done82
+done82:
+  br label %loop88
+loop88:
+  %i.max_i0.90 = phi i64 [ 0, %done82 ], [ %v106, %loop88 ]
   %v91 = mul i64 %i.max_i0.90, 32
   %v92 = getelementptr i8, ptr %v8, i64 %v91
   %v99 = mul i64 %i.max_i0.90, 4
@@ -118,11 +118,11 @@ loop2:
   store float %v105, ptr %v100, align 4
   %v106 = add nuw nsw i64 %i.max_i0.90, 1
   %v107 = icmp slt i64 %v106, 2
-  br i1 %v107, label %loop2, label %done2
-done2:
-  br label %loop3
-loop3:
-  %i.exp_i0.111 = phi i64 [ 0, %done2 ], [ %v144, %loop3 ]
+  br i1 %v107, label %loop88, label %done89
+done89:
+  br label %loop109
+loop109:
+  %i.exp_i0.111 = phi i64 [ 0, %done89 ], [ %v144, %loop109 ]
   %v112 = mul i64 %i.exp_i0.111, 32
   %v113 = getelementptr i8, ptr %v8, i64 %v112
   %v115 = mul i64 %i.exp_i0.111, 4
@@ -158,21 +158,21 @@ loop3:
   call void @llvm.masked.store.v8f32.p0(<8 x float> %v142, ptr align 4 %v143, <8 x i1> <i1 true, i1 true, i1 true, i1 true, i1 true, i1 false, i1 false, i1 false>)
   %v144 = add nuw nsw i64 %i.exp_i0.111, 1
   %v145 = icmp slt i64 %v144, 2
-  br i1 %v145, label %loop3, label %done3
-done3:
-  br label %loop4
-loop4:
-  %i.sum_init_i0.149 = phi i64 [ 0, %done3 ], [ %v152, %loop4 ]
+  br i1 %v145, label %loop109, label %done110
+done110:
+  br label %loop147
+loop147:
+  %i.sum_init_i0.149 = phi i64 [ 0, %done110 ], [ %v152, %loop147 ]
   %v150 = mul i64 %i.sum_init_i0.149, 4
   %v151 = getelementptr i8, ptr %v146, i64 %v150
   store float 0x0000000000000000, ptr %v151, align 4
   %v152 = add nuw nsw i64 %i.sum_init_i0.149, 1
   %v153 = icmp slt i64 %v152, 2
-  br i1 %v153, label %loop4, label %done4
-done4:
-  br label %loop5
-loop5:
-  %i.sum_i0.156 = phi i64 [ 0, %done4 ], [ %v166, %loop5 ]
+  br i1 %v153, label %loop147, label %done148
+done148:
+  br label %loop154
+loop154:
+  %i.sum_i0.156 = phi i64 [ 0, %done148 ], [ %v166, %loop154 ]
   %v157 = mul i64 %i.sum_i0.156, 32
   %v158 = getelementptr i8, ptr %v108, i64 %v157
   %v162 = mul i64 %i.sum_i0.156, 4
@@ -185,8 +185,8 @@ loop5:
   store float %v165, ptr %v163, align 4
   %v166 = add nuw nsw i64 %i.sum_i0.156, 1
   %v167 = icmp slt i64 %v166, 2
-  br i1 %v167, label %loop5, label %done5
-done5:
+  br i1 %v167, label %loop154, label %done155
+done155:
   %v169 = load <2 x float>, ptr %v146, align 4
   %v170 = fdiv <2 x float> splat (float 0x3FF0000000000000), %v169
   store <2 x float> %v170, ptr %v168, align 4

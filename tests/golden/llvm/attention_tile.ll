@@ -18,9 +18,9 @@ entry:
   %v278 = alloca [64 x i8], align 64 ; sum
   %v373 = alloca [64 x i8], align 64 ; share
   %v381 = alloca [576 x i8], align 64 ; matmul_1_sum
-  br label %loop1
-loop1:
-  %i.packed_values_k_o.13 = phi i64 [ 0, %entry ], [ %v27, %loop1 ]
+  br label %loop11
+loop11:
+  %i.packed_values_k_o.13 = phi i64 [ 0, %entry ], [ %v27, %loop11 ]
   %v14 = mul i64 %i.packed_values_k_o.13, 64
   %v15 = getelementptr i8, ptr %v7, i64 %v14
   %v26 = getelementptr i8, ptr %v10, i64 %v14
@@ -37,11 +37,11 @@ loop1:
   store <16 x i32> %v25, ptr %v26, align 2
   %v27 = add nuw nsw i64 %i.packed_values_k_o.13, 1
   %v28 = icmp slt i64 %v27, 10
-  br i1 %v28, label %loop1, label %done1
-done1:
-  br label %loop2
-loop2:
-  %i.packed_values_k_o_tail.31 = phi i64 [ 0, %done1 ], [ %v40, %loop2 ]
+  br i1 %v28, label %loop11, label %done12
+done12:
+  br label %loop29
+loop29:
+  %i.packed_values_k_o_tail.31 = phi i64 [ 0, %done12 ], [ %v40, %loop29 ]
   %v37 = mul i64 %i.packed_values_k_o_tail.31, 64
   %v38 = getelementptr i8, ptr %v10, i64 %v37
   %v32 = fptrunc <16 x float> splat (float 0x0000000000000000) to <16 x bfloat>
@@ -53,11 +53,11 @@ loop2:
   store <16 x i32> %v36, ptr %v39, align 2
   %v40 = add nuw nsw i64 %i.packed_values_k_o_tail.31, 1
   %v41 = icmp slt i64 %v40, 6
-  br i1 %v41, label %loop2, label %done2
-done2:
-  br label %loop3
-loop3:
-  %i.packed_k_o.45 = phi i64 [ 0, %done2 ], [ %v60, %loop3 ]
+  br i1 %v41, label %loop29, label %done30
+done30:
+  br label %loop43
+loop43:
+  %i.packed_k_o.45 = phi i64 [ 0, %done30 ], [ %v60, %loop43 ]
   %v46 = mul i64 %i.packed_k_o.45, 80
   %v47 = getelementptr i8, ptr %v3, i64 %v46
   %v58 = mul i64 %i.packed_k_o.45, 64
@@ -75,11 +75,11 @@ loop3:
   store <16 x i32> %v57, ptr %v59, align 2
   %v60 = add nuw nsw i64 %i.packed_k_o.45, 1
   %v61 = icmp slt i64 %v60, 8
-  br i1 %v61, label %loop3, label %done3
-done3:
-  br label %loop4
-loop4:
-  %i.packed_k_o_tail.64 = phi i64 [ 0, %done3 ], [ %v87, %loop4 ]
+  br i1 %v61, label %loop43, label %done44
+done44:
+  br label %loop62
+loop62:
+  %i.packed_k_o_tail.64 = phi i64 [ 0, %done44 ], [ %v87, %loop62 ]
   %v65 = mul i64 %i.packed_k_o_tail.64, 80
   %v66 = getelementptr i8, ptr %v3, i64 %v65
   %v78 = mul i64 %i.packed_k_o_tail.64, 64
@@ -106,17 +106,17 @@ loop4:
   call void @llvm.masked.store.v16i32.p0(<16 x i32> %v85, ptr align 2 %v86, <16 x i1> <i1 true, i1 true, i1 true, i1 true, i1 true, i1 true, i1 true, i1 true, i1 true, i1 true, i1 true, i1 true, i1 false, i1 false, i1 false, i1 false>)
   %v87 = add nuw nsw i64 %i.packed_k_o_tail.64, 1
   %v88 = icmp slt i64 %v87, 8
-  br i1 %v88, label %loop4, label %done4
-done4:
+  br i1 %v88, label %loop62, label %done63
+done63:
   %v90 = call x86_amx @llvm.x86.tilezero.internal(i16 9, i16 64)
   %v91 = call x86_amx @llvm.x86.tileloadd64.internal(i16 9, i16 32, ptr %v1, i64 32)
   %v92 = call x86_amx @llvm.x86.tileloadd64.internal(i16 8, i16 64, ptr %v42, i64 64)
   %v93 = call float asm sideeffect "vxorps $0, $0, $0\0A\09vaddss $0, $0, $0", "=x"()
   %v94 = call x86_amx @llvm.x86.tdpbf16ps.internal(i16 9, i16 64, i16 32, x86_amx %v90, x86_amx %v91, x86_amx %v92)
   call void @llvm.x86.tilestored64.internal(i16 9, i16 64, ptr %v95, i64 64, x86_amx %v94)
-  br label %loop5
-loop5:
-  %i.score_in_row.98 = phi i64 [ 0, %done4 ], [ %v108, %loop5 ]
+  br label %loop96
+loop96:
+  %i.score_in_row.98 = phi i64 [ 0, %done63 ], [ %v108, %loop96 ]
   %v99 = mul i64 %i.score_in_row.98, 64
   %v100 = getelementptr i8, ptr %v95, i64 %v99
   %v102 = mul i64 %i.score_in_row.98, 80
@@ -129,8 +129,8 @@ loop5:
   store <16 x float> %v105, ptr %v107, align 4
   %v108 = add nuw nsw i64 %i.score_in_row.98, 1
   %v109 = icmp slt i64 %v108, 9
-  br i1 %v109, label %loop5, label %done5
-done5:
+  br i1 %v109, label %loop96, label %done97
+done97:
   %v110 = call x86_amx @llvm.x86.tilezero.internal(i16 9, i16 64)
   %v111 = call x86_amx @llvm.x86.tileloadd64.internal(i16 9, i16 32, ptr %v1, i64 32)
   %v112 = getelementptr i8, ptr %v42, i64 512
@@ -138,9 +138,9 @@ done5:
   %v114 = call float asm sideeffect "vxorps $0, $0, $0\0A\09vaddss $0, $0, $0", "=x"()
   %v115 = call x86_amx @llvm.x86.tdpbf16ps.internal(i16 9, i16 64, i16 32, x86_amx %v110, x86_amx %v111, x86_amx %v113)
   call void @llvm.x86.tilestored64.internal(i16 9, i16 64, ptr %v95, i64 64, x86_amx %v115)
-  br label %loop6
-loop6:
-  %i.score_in_row_tail.118 = phi i64 [ 0, %done5 ], [ %v131, %loop6 ]
+  br label %loop116
+loop116:
+  %i.score_in_row_tail.118 = phi i64 [ 0, %done97 ], [ %v131, %loop116 ]
   %v119 = mul i64 %i.score_in_row_tail.118, 64
   %v120 = getelementptr i8, ptr %v95, i64 %v119
   %v122 = mul i64 %i.score_in_row_tail.118, 80
@@ -157,21 +157,21 @@ loop6:
   call void @llvm.masked.store.v16f32.p0(<16 x float> splat (float 0xFFF0000000000000), ptr align 4 %v130, <16 x i1> <i1 true, i1 true, i1 true, i1 true, i1 true, i1 true, i1 true, i1 true, i1 true, i1 true, i1 true, i1 true, i1 false, i1 false, i1 false, i1 false>)
   %v131 = add nuw nsw i64 %i.score_in_row_tail.118, 1
   %v132 = icmp slt i64 %v131, 9
-  br i1 %v132, label %loop6, label %done6
-done6:
-  br label %loop7
-loop7:
-  %i.max_init_i0.136 = phi i64 [ 0, %done6 ], [ %v139, %loop7 ]
+  br i1 %v132, label %loop116, label %done117
+done117:
+  br label %loop134
+loop134:
+  %i.max_init_i0.136 = phi i64 [ 0, %done117 ], [ %v139, %loop134 ]
   %v137 = mul i64 %i.max_init_i0.136, 4
   %v138 = getelementptr i8, ptr %v133, i64 %v137
   store float 0xFFF0000000000000, ptr %v138, align 4
   %v139 = add nuw nsw i64 %i.max_init_i0.136, 1
   %v140 = icmp slt i64 %v139, 9
-  br i1 %v140, label %loop7, label %done7
-done7:
-  br label %loop8
-loop8:
-  %i.max_part_max_i0.143 = phi i64 [ 0, %done7 ], [ %v228, %loop8 ]
+  br i1 %v140, label %loop134, label %done135
+done135:
+  br label %loop141
+loop141:
+  %i.max_part_max_i0.143 = phi i64 [ 0, %done135 ], [ %v228, %loop141 ]
   %v144 = mul i64 %i.max_part_max_i0.143, 192
   %v145 = getelementptr i8, ptr %v89, i64 %v144
   %v221 = mul i64 %i.max_part_max_i0.143, 4
@@ -259,20 +259,20 @@ loop8:
   store float %v227, ptr %v222, align 4
   %v228 = add nuw nsw i64 %i.max_part_max_i0.143, 1
   %v229 = icmp slt i64 %v228, 9
-  br i1 %v229, label %loop8, label %done8
-done8:
-  br label %loop9
-loop9:
-  %i.exp_i0.233 = phi i64 [ 0, %done8 ], [ %v276, %done10 ]
+  br i1 %v229, label %loop141, label %done142
+done142:
+  br label %loop231
+loop231:
+  %i.exp_i0.233 = phi i64 [ 0, %done142 ], [ %v276, %done235 ]
   %v237 = mul i64 %i.exp_i0.233, 192
   %v238 = getelementptr i8, ptr %v89, i64 %v237
   %v242 = mul i64 %i.exp_i0.233, 4
   %v243 = getelementptr i8, ptr %v133, i64 %v242
   %v270 = mul i64 %i.exp_i0.233, 64
   %v271 = getelementptr i8, ptr %v230, i64 %v270
-  br label %loop10
-loop10:
-  %i.exp_i1_o.236 = phi i64 [ 0, %loop9 ], [ %v274, %loop10 ]
+  br label %loop234
+loop234:
+  %i.exp_i1_o.236 = phi i64 [ 0, %loop231 ], [ %v274, %loop234 ]
   %v239 = mul i64 %i.exp_i1_o.236, 64
   %v240 = getelementptr i8, ptr %v238, i64 %v239
   %v272 = mul i64 %i.exp_i1_o.236, 32
@@ -307,25 +307,25 @@ loop10:
   store <16 x i16> %v266, ptr %v273, align 2
   %v274 = add nuw nsw i64 %i.exp_i1_o.236, 1
   %v275 = icmp slt i64 %v274, 2
-  br i1 %v275, label %loop10, label %done10
-done10:
+  br i1 %v275, label %loop234, label %done235
+done235:
   %v276 = add nuw nsw i64 %i.exp_i0.233, 1
   %v277 = icmp slt i64 %v276, 9
-  br i1 %v277, label %loop9, label %done9
-done9:
-  br label %loop11
-loop11:
-  %i.sum_init_i0.281 = phi i64 [ 0, %done9 ], [ %v284, %loop11 ]
+  br i1 %v277, label %loop231, label %done232
+done232:
+  br label %loop279
+loop279:
+  %i.sum_init_i0.281 = phi i64 [ 0, %done232 ], [ %v284, %loop279 ]
   %v282 = mul i64 %i.sum_init_i0.281, 4
   %v283 = getelementptr i8, ptr %v278, i64 %v282
   store float 0x0000000000000000, ptr %v283, align 4
   %v284 = add nuw nsw i64 %i.sum_init_i0.281, 1
   %v285 = icmp slt i64 %v284, 9
-  br i1 %v285, label %loop11, label %done11
-done11:
-  br label %loop12
-loop12:
-  %i.sum_part_sum_i0.288 = phi i64 [ 0, %done11 ], [ %v371, %loop12 ]
+  br i1 %v285, label %loop279, label %done280
+done280:
+  br label %loop286
+loop286:
+  %i.sum_part_sum_i0.288 = phi i64 [ 0, %done280 ], [ %v371, %loop286 ]
   %v289 = mul i64 %i.sum_part_sum_i0.288, 64
   %v290 = getelementptr i8, ptr %v230, i64 %v289
   %v367 = mul i64 %i.sum_part_sum_i0.288, 4
@@ -411,8 +411,8 @@ loop12:
   store float %v370, ptr %v368, align 4
   %v371 = add nuw nsw i64 %i.sum_part_sum_i0.288, 1
   %v372 = icmp slt i64 %v371, 9
-  br i1 %v372, label %loop12, label %done12
-done12:
+  br i1 %v372, label %loop286, label %done287
+done287:
   %v374 = call <16 x float> @llvm.masked.load.v16f32.p0(ptr align 4 %v278, <16 x i1> <i1 true, i1 true, i1 true, i1 true, i1 true, i1 true, i1 true, i1 true, i1 true, i1 false, i1 false, i1 false, i1 false, i1 false, i1 false, i1 false>, <16 x float> zeroinitializer)
   %v375 = fdiv <16 x float> splat (float 0x3FF0000000000000), %v374
   call void @llvm.masked.store.v16f32.p0(<16 x float> %v375, ptr align 4 %v373, <16 x i1> <i1 true, i1 true, i1 true, i1 true, i1 true, i1 true, i1 true, i1 true, i1 true, i1 false, i1 false, i1 false, i1 false, i1 false, i1 false, i1 false>)
@@ -422,9 +422,9 @@ done12:
   %v379 = call float asm sideeffect "vxorps $0, $0, $0\0A\09vaddss $0, $0, $0", "=x"()
   %v380 = call x86_amx @llvm.x86.tdpbf16ps.internal(i16 9, i16 64, i16 64, x86_amx %v376, x86_amx %v377, x86_amx %v378)
   call void @llvm.x86.tilestored64.internal(i16 9, i16 64, ptr %v381, i64 64, x86_amx %v380)
-  br label %loop13
-loop13:
-  %i.in_row.384 = phi i64 [ 0, %done12 ], [ %v395, %loop13 ]
+  br label %loop382
+loop382:
+  %i.in_row.384 = phi i64 [ 0, %done287 ], [ %v395, %loop382 ]
   %v385 = mul i64 %i.in_row.384, 64
   %v386 = getelementptr i8, ptr %v381, i64 %v385
   %v388 = mul i64 %i.in_row.384, 4
@@ -438,8 +438,8 @@ loop13:
   store <16 x float> %v393, ptr %v394, align 4
   %v395 = add nuw nsw i64 %i.in_row.384, 1
   %v396 = icmp slt i64 %v395, 9
-  br i1 %v396, label %loop13, label %done13
-done13:
+  br i1 %v396, label %loop382, label %done383
+done383:
   ret i32 0
 }
 declare <16 x float> @llvm.fmuladd.v16f32(<16 x float>, <16 x float>, <16 x float>)

@@ -14,35 +14,35 @@ entry:
   %v12 = getelementptr i8, ptr %v11, i64 0
   %v49 = alloca [64 x i8], align 64 ; block_tile.body0
   %v56 = load ptr, ptr %pool, align 8
-  br label %loop1
-loop1:
-  %i.block_sum_init_m.15 = phi i64 [ 0, %entry ], [ %v25, %done2 ]
+  br label %loop13
+loop13:
+  %i.block_sum_init_m.15 = phi i64 [ 0, %entry ], [ %v25, %done17 ]
   %v19 = mul i64 %i.block_sum_init_m.15, 8
   %v20 = getelementptr i8, ptr %v12, i64 %v19
-  br label %loop2
-loop2:
-  %i.block_sum_init_b.18 = phi i64 [ 0, %loop1 ], [ %v23, %loop2 ]
+  br label %loop16
+loop16:
+  %i.block_sum_init_b.18 = phi i64 [ 0, %loop13 ], [ %v23, %loop16 ]
   %v21 = mul i64 %i.block_sum_init_b.18, 4
   %v22 = getelementptr i8, ptr %v20, i64 %v21
   store float 0x0000000000000000, ptr %v22, align 4
   %v23 = add nuw nsw i64 %i.block_sum_init_b.18, 1
   %v24 = icmp slt i64 %v23, 2
-  br i1 %v24, label %loop2, label %done2
-done2:
+  br i1 %v24, label %loop16, label %done17
+done17:
   %v25 = add nuw nsw i64 %i.block_sum_init_m.15, 1
   %v26 = icmp slt i64 %v25, 3
-  br i1 %v26, label %loop1, label %done1
-done1:
-  br label %loop3
-loop3:
-  %i.block_sum_m.29 = phi i64 [ 0, %done1 ], [ %v47, %done4 ]
+  br i1 %v26, label %loop13, label %done14
+done14:
+  br label %loop27
+loop27:
+  %i.block_sum_m.29 = phi i64 [ 0, %done14 ], [ %v47, %done31 ]
   %v33 = mul i64 %i.block_sum_m.29, 64
   %v34 = getelementptr i8, ptr %v1, i64 %v33
   %v39 = mul i64 %i.block_sum_m.29, 8
   %v40 = getelementptr i8, ptr %v12, i64 %v39
-  br label %loop4
-loop4:
-  %i.block_sum_b.32 = phi i64 [ 0, %loop3 ], [ %v45, %loop4 ]
+  br label %loop30
+loop30:
+  %i.block_sum_b.32 = phi i64 [ 0, %loop27 ], [ %v45, %loop30 ]
   %v35 = mul i64 %i.block_sum_b.32, 32
   %v36 = getelementptr i8, ptr %v34, i64 %v35
   %v41 = mul i64 %i.block_sum_b.32, 4
@@ -54,12 +54,12 @@ loop4:
   store float %v44, ptr %v42, align 4
   %v45 = add nuw nsw i64 %i.block_sum_b.32, 1
   %v46 = icmp slt i64 %v45, 2
-  br i1 %v46, label %loop4, label %done4
-done4:
+  br i1 %v46, label %loop30, label %done31
+done31:
   %v47 = add nuw nsw i64 %i.block_sum_m.29, 1
   %v48 = icmp slt i64 %v47, 3
-  br i1 %v48, label %loop3, label %done3
-done3:
+  br i1 %v48, label %loop27, label %done28
+done28:
   %v50 = getelementptr i8, ptr %v49, i64 0
   store ptr %v3, ptr %v50, align 8
   %v51 = getelementptr i8, ptr %v49, i64 8
@@ -91,27 +91,27 @@ entry:
   %v131 = load ptr, ptr %v130, align 8
   br label %loop1
 loop1:
-  %i.panel_row.3 = phi i64 [ %begin, %entry ], [ %v221, %after2 ]
+  %i.panel_row.3 = phi i64 [ %begin, %entry ], [ %v221, %after6 ]
   %v4 = icmp slt i64 %i.panel_row.3, 1
-  br i1 %v4, label %then2, label %else2
-then2:
-  br label %loop3
-loop3:
-  %acc11 = phi <8 x float> [ splat (float 0x0000000000000000), %then2 ], [ %v114, %done4 ]
-  %acc12 = phi <8 x float> [ splat (float 0x0000000000000000), %then2 ], [ %v121, %done4 ]
-  %at20 = phi ptr [ %v19, %then2 ], [ %v122, %done4 ]
-  %at29 = phi ptr [ %v28, %then2 ], [ %v123, %done4 ]
-  %at90 = phi ptr [ %v89, %then2 ], [ %v124, %done4 ]
-  %at112 = phi ptr [ %v111, %then2 ], [ %v125, %done4 ]
-  %i.block_matmul_b.10 = phi i64 [ 0, %then2 ], [ %v126, %done4 ]
+  br i1 %v4, label %then5, label %else7
+then5:
+  br label %loop8
+loop8:
+  %acc11 = phi <8 x float> [ splat (float 0x0000000000000000), %then5 ], [ %v114, %done14 ]
+  %acc12 = phi <8 x float> [ splat (float 0x0000000000000000), %then5 ], [ %v121, %done14 ]
+  %at20 = phi ptr [ %v19, %then5 ], [ %v122, %done14 ]
+  %at29 = phi ptr [ %v28, %then5 ], [ %v123, %done14 ]
+  %at90 = phi ptr [ %v89, %then5 ], [ %v124, %done14 ]
+  %at112 = phi ptr [ %v111, %then5 ], [ %v125, %done14 ]
+  %i.block_matmul_b.10 = phi i64 [ 0, %then5 ], [ %v126, %done14 ]
   %v95 = mul i64 %i.block_matmul_b.10, 4
-  br label %loop4
-loop4:
-  %acc16 = phi <8 x float> [ splat (float 0x0000000000000000), %loop3 ], [ %v78, %loop4 ]
-  %acc17 = phi <8 x float> [ splat (float 0x0000000000000000), %loop3 ], [ %v83, %loop4 ]
-  %at21 = phi ptr [ %at20, %loop3 ], [ %v84, %loop4 ]
-  %at30 = phi ptr [ %at29, %loop3 ], [ %v85, %loop4 ]
-  %i.block_part_i_i_o.15 = phi i64 [ 0, %loop3 ], [ %v86, %loop4 ]
+  br label %loop13
+loop13:
+  %acc16 = phi <8 x float> [ splat (float 0x0000000000000000), %loop8 ], [ %v78, %loop13 ]
+  %acc17 = phi <8 x float> [ splat (float 0x0000000000000000), %loop8 ], [ %v83, %loop13 ]
+  %at21 = phi ptr [ %at20, %loop8 ], [ %v84, %loop13 ]
+  %at30 = phi ptr [ %at29, %loop8 ], [ %v85, %loop13 ]
+  %i.block_part_i_i_o.15 = phi i64 [ 0, %loop8 ], [ %v86, %loop13 ]
   %v22 = load <8 x i8>, ptr %at21, align 1
   %v23 = lshr <8 x i8> %v22, splat (i8 0)
   %v24 = and <8 x i8> %v23, splat (i8 15)
@@ -174,8 +174,8 @@ loop4:
   %v85 = getelementptr i8, ptr %at30, i64 8
   %v86 = add nuw nsw i64 %i.block_part_i_i_o.15, 1
   %v87 = icmp slt i64 %v86, 2
-  br i1 %v87, label %loop4, label %done4
-done4:
+  br i1 %v87, label %loop13, label %done14
+done14:
   %v91 = load float, ptr %at90, align 4
   %v94 = load <8 x i8>, ptr %v93, align 1
   %v96 = trunc i64 %v95 to i8
@@ -207,8 +207,8 @@ done4:
   %v125 = getelementptr i8, ptr %at112, i64 32
   %v126 = add nuw nsw i64 %i.block_matmul_b.10, 1
   %v127 = icmp slt i64 %v126, 2
-  br i1 %v127, label %loop3, label %done3
-done3:
+  br i1 %v127, label %loop8, label %done9
+done9:
   %v128 = fcmp ogt <8 x float> splat (float 0x0000000000000000), %v114
   %v129 = select <8 x i1> %v128, <8 x float> splat (float 0x0000000000000000), <8 x float> %v114
   store <8 x float> %v129, ptr %v131, align 4
@@ -216,23 +216,23 @@ done3:
   %v133 = select <8 x i1> %v132, <8 x float> splat (float 0x0000000000000000), <8 x float> %v121
   %v134 = getelementptr i8, ptr %v131, i64 32
   store <8 x float> %v133, ptr %v134, align 4
-  br label %after2
-else2:
-  br label %loop5
-loop5:
-  %acc138 = phi <8 x float> [ splat (float 0x0000000000000000), %else2 ], [ %v211, %done6 ]
-  %at143 = phi ptr [ %v19, %else2 ], [ %v212, %done6 ]
-  %at150 = phi ptr [ %v28, %else2 ], [ %v213, %done6 ]
-  %at190 = phi ptr [ %v89, %else2 ], [ %v214, %done6 ]
-  %at209 = phi ptr [ %v111, %else2 ], [ %v215, %done6 ]
-  %i.block_matmul_b_tail.137 = phi i64 [ 0, %else2 ], [ %v216, %done6 ]
+  br label %after6
+else7:
+  br label %loop135
+loop135:
+  %acc138 = phi <8 x float> [ splat (float 0x0000000000000000), %else7 ], [ %v211, %done140 ]
+  %at143 = phi ptr [ %v19, %else7 ], [ %v212, %done140 ]
+  %at150 = phi ptr [ %v28, %else7 ], [ %v213, %done140 ]
+  %at190 = phi ptr [ %v89, %else7 ], [ %v214, %done140 ]
+  %at209 = phi ptr [ %v111, %else7 ], [ %v215, %done140 ]
+  %i.block_matmul_b_tail.137 = phi i64 [ 0, %else7 ], [ %v216, %done140 ]
   %v194 = mul i64 %i.block_matmul_b_tail.137, 4
-  br label %loop6
-loop6:
-  %acc142 = phi <8 x float> [ splat (float 0x0000000000000000), %loop5 ], [ %v185, %loop6 ]
-  %at144 = phi ptr [ %at143, %loop5 ], [ %v186, %loop6 ]
-  %at151 = phi ptr [ %at150, %loop5 ], [ %v187, %loop6 ]
-  %i.block_part_i_i_o_tail.141 = phi i64 [ 0, %loop5 ], [ %v188, %loop6 ]
+  br label %loop139
+loop139:
+  %acc142 = phi <8 x float> [ splat (float 0x0000000000000000), %loop135 ], [ %v185, %loop139 ]
+  %at144 = phi ptr [ %at143, %loop135 ], [ %v186, %loop139 ]
+  %at151 = phi ptr [ %at150, %loop135 ], [ %v187, %loop139 ]
+  %i.block_part_i_i_o_tail.141 = phi i64 [ 0, %loop135 ], [ %v188, %loop139 ]
   %v145 = load <8 x i8>, ptr %at144, align 1
   %v146 = lshr <8 x i8> %v145, splat (i8 0)
   %v147 = and <8 x i8> %v146, splat (i8 15)
@@ -276,8 +276,8 @@ loop6:
   %v187 = getelementptr i8, ptr %at151, i64 8
   %v188 = add nuw nsw i64 %i.block_part_i_i_o_tail.141, 1
   %v189 = icmp slt i64 %v188, 2
-  br i1 %v189, label %loop6, label %done6
-done6:
+  br i1 %v189, label %loop139, label %done140
+done140:
   %v191 = getelementptr i8, ptr %at190, i64 16
   %v192 = load float, ptr %v191, align 4
   %v193 = load <8 x i8>, ptr %v93, align 1
@@ -303,18 +303,18 @@ done6:
   %v215 = getelementptr i8, ptr %at209, i64 32
   %v216 = add nuw nsw i64 %i.block_matmul_b_tail.137, 1
   %v217 = icmp slt i64 %v216, 2
-  br i1 %v217, label %loop5, label %done5
-done5:
+  br i1 %v217, label %loop135, label %done136
+done136:
   %v218 = fcmp ogt <8 x float> splat (float 0x0000000000000000), %v211
   %v219 = select <8 x i1> %v218, <8 x float> splat (float 0x0000000000000000), <8 x float> %v211
   %v220 = getelementptr i8, ptr %v131, i64 64
   store <8 x float> %v219, ptr %v220, align 4
-  br label %after2
-after2:
+  br label %after6
+after6:
   %v221 = add nuw nsw i64 %i.panel_row.3, 1
   %v222 = icmp slt i64 %v221, %end
-  br i1 %v222, label %loop1, label %done1
-done1:
+  br i1 %v222, label %loop1, label %done2
+done2:
   ret void
 }
 declare <8 x float> @llvm.fmuladd.v8f32(<8 x float>, <8 x float>, <8 x float>)

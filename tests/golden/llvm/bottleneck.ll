@@ -12,45 +12,45 @@ entry:
   %v10 = getelementptr i8, ptr %args, i64 40
   %v11 = load ptr, ptr %v10, align 8
   %v12 = alloca [512 x i8], align 64 ; padded
-  br label %loop1
-loop1:
-  %i.padded_p2.15 = phi i64 [ 0, %entry ], [ %v18, %loop1 ]
+  br label %loop13
+loop13:
+  %i.padded_p2.15 = phi i64 [ 0, %entry ], [ %v18, %loop13 ]
   %v16 = mul i64 %i.padded_p2.15, 128
   %v17 = getelementptr i8, ptr %v12, i64 %v16
   store <8 x float> splat (float 0x0000000000000000), ptr %v17, align 4
   %v18 = add nuw nsw i64 %i.padded_p2.15, 1
   %v19 = icmp slt i64 %v18, 4
-  br i1 %v19, label %loop1, label %done1
-done1:
-  br label %loop2
-loop2:
-  %i.inside.22 = phi i64 [ 0, %done1 ], [ %v26, %loop2 ]
+  br i1 %v19, label %loop13, label %done14
+done14:
+  br label %loop20
+loop20:
+  %i.inside.22 = phi i64 [ 0, %done14 ], [ %v26, %loop20 ]
   %v23 = mul i64 %i.inside.22, 32
   %v24 = getelementptr i8, ptr %v12, i64 %v23
   %v25 = getelementptr i8, ptr %v24, i64 32
   store <8 x float> splat (float 0x0000000000000000), ptr %v25, align 4
   %v26 = add nuw nsw i64 %i.inside.22, 1
   %v27 = icmp slt i64 %v26, 2
-  br i1 %v27, label %loop2, label %done2
-done2:
-  br label %loop3
-loop3:
-  %i.line.30 = phi i64 [ 0, %done2 ], [ %v89, %done4 ]
+  br i1 %v27, label %loop20, label %done21
+done21:
+  br label %loop28
+loop28:
+  %i.line.30 = phi i64 [ 0, %done21 ], [ %v89, %done32 ]
   %v38 = mul i64 %i.line.30, 128
   %v39 = getelementptr i8, ptr %v1, i64 %v38
   %v84 = getelementptr i8, ptr %v12, i64 %v38
-  br label %loop4
-loop4:
-  %i.point.33 = phi i64 [ 0, %loop3 ], [ %v87, %done5 ]
+  br label %loop31
+loop31:
+  %i.point.33 = phi i64 [ 0, %loop28 ], [ %v87, %done35 ]
   %v40 = mul i64 %i.point.33, 32
   %v41 = getelementptr i8, ptr %v39, i64 %v40
   %v85 = getelementptr i8, ptr %v84, i64 %v40
-  br label %loop5
-loop5:
-  %acc37 = phi <8 x float> [ splat (float 0x0000000000000000), %loop4 ], [ %v49, %loop5 ]
-  %at42 = phi ptr [ %v41, %loop4 ], [ %v50, %loop5 ]
-  %at45 = phi ptr [ %v3, %loop4 ], [ %v51, %loop5 ]
-  %i.conv_ic.36 = phi i64 [ 0, %loop4 ], [ %v52, %loop5 ]
+  br label %loop34
+loop34:
+  %acc37 = phi <8 x float> [ splat (float 0x0000000000000000), %loop31 ], [ %v49, %loop34 ]
+  %at42 = phi ptr [ %v41, %loop31 ], [ %v50, %loop34 ]
+  %at45 = phi ptr [ %v3, %loop31 ], [ %v51, %loop34 ]
+  %i.conv_ic.36 = phi i64 [ 0, %loop31 ], [ %v52, %loop34 ]
   %v43 = getelementptr i8, ptr %at42, i64 160
   %v44 = load float, ptr %v43, align 4
   %v46 = load <8 x float>, ptr %at45, align 4
@@ -61,8 +61,8 @@ loop5:
   %v51 = getelementptr i8, ptr %at45, i64 32
   %v52 = add nuw nsw i64 %i.conv_ic.36, 1
   %v53 = icmp slt i64 %v52, 8
-  br i1 %v53, label %loop5, label %done5
-done5:
+  br i1 %v53, label %loop34, label %done35
+done35:
   %v54 = load <8 x float>, ptr %v5, align 4
   %v55 = fadd contract <8 x float> %v49, %v54
   %v56 = call <8 x float> @llvm.fabs.v8f32(<8 x float> %v55)
@@ -97,44 +97,44 @@ done5:
   store <8 x float> %v83, ptr %v86, align 4
   %v87 = add nuw nsw i64 %i.point.33, 1
   %v88 = icmp slt i64 %v87, 2
-  br i1 %v88, label %loop4, label %done4
-done4:
+  br i1 %v88, label %loop31, label %done32
+done32:
   %v89 = add nuw nsw i64 %i.line.30, 1
   %v90 = icmp slt i64 %v89, 2
-  br i1 %v90, label %loop3, label %done3
-done3:
-  br label %loop6
-loop6:
-  %i.bottom_below_inside.93 = phi i64 [ 0, %done3 ], [ %v97, %loop6 ]
+  br i1 %v90, label %loop28, label %done29
+done29:
+  br label %loop91
+loop91:
+  %i.bottom_below_inside.93 = phi i64 [ 0, %done29 ], [ %v97, %loop91 ]
   %v94 = mul i64 %i.bottom_below_inside.93, 32
   %v95 = getelementptr i8, ptr %v12, i64 %v94
   %v96 = getelementptr i8, ptr %v95, i64 416
   store <8 x float> splat (float 0x0000000000000000), ptr %v96, align 4
   %v97 = add nuw nsw i64 %i.bottom_below_inside.93, 1
   %v98 = icmp slt i64 %v97, 2
-  br i1 %v98, label %loop6, label %done6
-done6:
-  br label %loop7
-loop7:
-  %i.right_inside_padded_p2.101 = phi i64 [ 0, %done6 ], [ %v105, %loop7 ]
+  br i1 %v98, label %loop91, label %done92
+done92:
+  br label %loop99
+loop99:
+  %i.right_inside_padded_p2.101 = phi i64 [ 0, %done92 ], [ %v105, %loop99 ]
   %v102 = mul i64 %i.right_inside_padded_p2.101, 128
   %v103 = getelementptr i8, ptr %v12, i64 %v102
   %v104 = getelementptr i8, ptr %v103, i64 96
   store <8 x float> splat (float 0x0000000000000000), ptr %v104, align 4
   %v105 = add nuw nsw i64 %i.right_inside_padded_p2.101, 1
   %v106 = icmp slt i64 %v105, 4
-  br i1 %v106, label %loop7, label %done7
-done7:
-  br label %loop8
-loop8:
-  %i.row.109 = phi i64 [ 0, %done7 ], [ %v167, %done9 ]
+  br i1 %v106, label %loop99, label %done100
+done100:
+  br label %loop107
+loop107:
+  %i.row.109 = phi i64 [ 0, %done100 ], [ %v167, %done111 ]
   %v113 = mul i64 %i.row.109, 128
   %v114 = getelementptr i8, ptr %v12, i64 %v113
   %v162 = mul i64 %i.row.109, 64
   %v163 = getelementptr i8, ptr %v11, i64 %v162
-  br label %loop9
-loop9:
-  %i.column.112 = phi i64 [ 0, %loop8 ], [ %v165, %loop9 ]
+  br label %loop110
+loop110:
+  %i.column.112 = phi i64 [ 0, %loop107 ], [ %v165, %loop110 ]
   %v115 = mul i64 %i.column.112, 32
   %v116 = getelementptr i8, ptr %v114, i64 %v115
   %v164 = getelementptr i8, ptr %v163, i64 %v115
@@ -192,12 +192,12 @@ loop9:
   store <8 x float> %v161, ptr %v164, align 4
   %v165 = add nuw nsw i64 %i.column.112, 1
   %v166 = icmp slt i64 %v165, 2
-  br i1 %v166, label %loop9, label %done9
-done9:
+  br i1 %v166, label %loop110, label %done111
+done111:
   %v167 = add nuw nsw i64 %i.row.109, 1
   %v168 = icmp slt i64 %v167, 2
-  br i1 %v168, label %loop8, label %done8
-done8:
+  br i1 %v168, label %loop107, label %done108
+done108:
   ret i32 0
 }
 declare <8 x float> @llvm.fabs.v8f32(<8 x float>)

@@ -5,9 +5,9 @@ entry:
   %v3 = load ptr, ptr %v2, align 8
   %v4 = getelementptr i8, ptr %args, i64 16
   %v5 = load ptr, ptr %v4, align 8
-  br label %loop1
-loop1:
-  %i.relu_i0.8 = phi i64 [ 0, %entry ], [ %v17, %loop1 ]
+  br label %loop6
+loop6:
+  %i.relu_i0.8 = phi i64 [ 0, %entry ], [ %v17, %loop6 ]
   %v9 = mul i64 %i.relu_i0.8, 28
   %v10 = getelementptr i8, ptr %v1, i64 %v9
   %v16 = getelementptr i8, ptr %v5, i64 %v9
@@ -19,8 +19,8 @@ loop1:
   call void @llvm.masked.store.v8f32.p0(<8 x float> %v15, ptr align 4 %v16, <8 x i1> <i1 true, i1 true, i1 true, i1 true, i1 true, i1 true, i1 true, i1 false>)
   %v17 = add nuw nsw i64 %i.relu_i0.8, 1
   %v18 = icmp slt i64 %v17, 3
-  br i1 %v18, label %loop1, label %done1
-done1:
+  br i1 %v18, label %loop6, label %done7
+done7:
   ret i32 0
 }
 declare <8 x float> @llvm.masked.load.v8f32.p0(ptr, <8 x i1>, <8 x float>)

@@ -8,9 +8,9 @@ entry:
   %v6 = getelementptr i8, ptr %args, i64 24
   %v7 = load ptr, ptr %v6, align 8
   %v11 = alloca [64 x i8], align 64 ; matmul
-  br label %loop1
-loop1:
-  %i.add_i0_o.10 = phi i64 [ 0, %entry ], [ %v251, %done2 ]
+  br label %loop8
+loop8:
+  %i.add_i0_o.10 = phi i64 [ 0, %entry ], [ %v251, %done18 ]
   %v26 = mul i64 %i.add_i0_o.10, 168
   %v27 = getelementptr i8, ptr %v1, i64 %v26
   %v246 = mul i64 %i.add_i0_o.10, 24
@@ -26,17 +26,17 @@ loop1:
   store float 0x0000000000000000, ptr %v15, align 4
   %v16 = getelementptr i8, ptr %v11, i64 20
   store float 0x0000000000000000, ptr %v16, align 4
-  br label %loop2
-loop2:
-  %acc20 = phi <8 x float> [ splat (float 0x0000000000000000), %loop1 ], [ %v32, %loop2 ]
-  %acc21 = phi <8 x float> [ splat (float 0x0000000000000000), %loop1 ], [ %v35, %loop2 ]
-  %acc22 = phi <8 x float> [ splat (float 0x0000000000000000), %loop1 ], [ %v38, %loop2 ]
-  %acc23 = phi <8 x float> [ splat (float 0x0000000000000000), %loop1 ], [ %v41, %loop2 ]
-  %acc24 = phi <8 x float> [ splat (float 0x0000000000000000), %loop1 ], [ %v42, %loop2 ]
-  %acc25 = phi <8 x float> [ splat (float 0x0000000000000000), %loop1 ], [ %v43, %loop2 ]
-  %at28 = phi ptr [ %v27, %loop1 ], [ %v44, %loop2 ]
-  %at30 = phi ptr [ %v3, %loop1 ], [ %v45, %loop2 ]
-  %i.matmul_k_o.19 = phi i64 [ 0, %loop1 ], [ %v46, %loop2 ]
+  br label %loop17
+loop17:
+  %acc20 = phi <8 x float> [ splat (float 0x0000000000000000), %loop8 ], [ %v32, %loop17 ]
+  %acc21 = phi <8 x float> [ splat (float 0x0000000000000000), %loop8 ], [ %v35, %loop17 ]
+  %acc22 = phi <8 x float> [ splat (float 0x0000000000000000), %loop8 ], [ %v38, %loop17 ]
+  %acc23 = phi <8 x float> [ splat (float 0x0000000000000000), %loop8 ], [ %v41, %loop17 ]
+  %acc24 = phi <8 x float> [ splat (float 0x0000000000000000), %loop8 ], [ %v42, %loop17 ]
+  %acc25 = phi <8 x float> [ splat (float 0x0000000000000000), %loop8 ], [ %v43, %loop17 ]
+  %at28 = phi ptr [ %v27, %loop8 ], [ %v44, %loop17 ]
+  %at30 = phi ptr [ %v3, %loop8 ], [ %v45, %loop17 ]
+  %i.matmul_k_o.19 = phi i64 [ 0, %loop8 ], [ %v46, %loop17 ]
   %v29 = load <8 x float>, ptr %at28, align 4
   %v31 = load <8 x float>, ptr %at30, align 4
   %v32 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v29, <8 x float> %v31, <8 x float> %acc20)
@@ -55,8 +55,8 @@ loop2:
   %v45 = getelementptr i8, ptr %at30, i64 32
   %v46 = add nuw nsw i64 %i.matmul_k_o.19, 1
   %v47 = icmp slt i64 %v46, 2
-  br i1 %v47, label %loop2, label %done2
-done2:
+  br i1 %v47, label %loop17, label %done18
+done18:
   %v48 = extractelement <8 x float> %v32, i64 0
   %v49 = insertelement <8 x float> poison, float %v48, i64 0
   %v50 = extractelement <8 x float> %v32, i64 1
@@ -268,24 +268,24 @@ done2:
   call void @llvm.masked.store.v4f32.p0(<4 x float> %v249, ptr align 4 %v250, <4 x i1> <i1 true, i1 true, i1 true, i1 false>)
   %v251 = add nuw nsw i64 %i.add_i0_o.10, 1
   %v252 = icmp slt i64 %v251, 9
-  br i1 %v252, label %loop1, label %done1
-done1:
+  br i1 %v252, label %loop8, label %done9
+done9:
   store float 0x0000000000000000, ptr %v11, align 4
   %v253 = getelementptr i8, ptr %v11, i64 4
   store float 0x0000000000000000, ptr %v253, align 4
   %v254 = getelementptr i8, ptr %v11, i64 8
   store float 0x0000000000000000, ptr %v254, align 4
-  br label %loop3
-loop3:
-  %acc258 = phi <8 x float> [ splat (float 0x0000000000000000), %done1 ], [ %v269, %loop3 ]
-  %acc259 = phi <8 x float> [ splat (float 0x0000000000000000), %done1 ], [ %v272, %loop3 ]
-  %acc260 = phi <8 x float> [ splat (float 0x0000000000000000), %done1 ], [ %v275, %loop3 ]
-  %acc261 = phi <8 x float> [ splat (float 0x0000000000000000), %done1 ], [ %acc261, %loop3 ]
-  %acc262 = phi <8 x float> [ splat (float 0x0000000000000000), %done1 ], [ %acc262, %loop3 ]
-  %acc263 = phi <8 x float> [ splat (float 0x0000000000000000), %done1 ], [ %acc263, %loop3 ]
-  %at264 = phi ptr [ %v1, %done1 ], [ %v276, %loop3 ]
-  %at267 = phi ptr [ %v3, %done1 ], [ %v277, %loop3 ]
-  %i.matmul_k_o_tail.257 = phi i64 [ 0, %done1 ], [ %v278, %loop3 ]
+  br label %loop255
+loop255:
+  %acc258 = phi <8 x float> [ splat (float 0x0000000000000000), %done9 ], [ %v269, %loop255 ]
+  %acc259 = phi <8 x float> [ splat (float 0x0000000000000000), %done9 ], [ %v272, %loop255 ]
+  %acc260 = phi <8 x float> [ splat (float 0x0000000000000000), %done9 ], [ %v275, %loop255 ]
+  %acc261 = phi <8 x float> [ splat (float 0x0000000000000000), %done9 ], [ %acc261, %loop255 ]
+  %acc262 = phi <8 x float> [ splat (float 0x0000000000000000), %done9 ], [ %acc262, %loop255 ]
+  %acc263 = phi <8 x float> [ splat (float 0x0000000000000000), %done9 ], [ %acc263, %loop255 ]
+  %at264 = phi ptr [ %v1, %done9 ], [ %v276, %loop255 ]
+  %at267 = phi ptr [ %v3, %done9 ], [ %v277, %loop255 ]
+  %i.matmul_k_o_tail.257 = phi i64 [ 0, %done9 ], [ %v278, %loop255 ]
   %v265 = getelementptr i8, ptr %at264, i64 1512
   %v266 = load <8 x float>, ptr %v265, align 4
   %v268 = load <8 x float>, ptr %at267, align 4
@@ -300,8 +300,8 @@ loop3:
   %v277 = getelementptr i8, ptr %at267, i64 32
   %v278 = add nuw nsw i64 %i.matmul_k_o_tail.257, 1
   %v279 = icmp slt i64 %v278, 2
-  br i1 %v279, label %loop3, label %done3
-done3:
+  br i1 %v279, label %loop255, label %done256
+done256:
   %v280 = extractelement <8 x float> %v269, i64 0
   %v281 = insertelement <8 x float> poison, float %v280, i64 0
   %v282 = extractelement <8 x float> %v269, i64 1

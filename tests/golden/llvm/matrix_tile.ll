@@ -27,18 +27,18 @@ entry:
   %v35 = load ptr, ptr %v34, align 8
   br label %loop1
 loop1:
-  %i.panel_block.3 = phi i64 [ %begin, %entry ], [ %v41, %done3 ]
+  %i.panel_block.3 = phi i64 [ %begin, %entry ], [ %v41, %done27 ]
   %v11 = mul i64 %i.panel_block.3, 1024
   %v12 = getelementptr i8, ptr %v10, i64 %v11
   %v36 = mul i64 %i.panel_block.3, 512
   %v37 = getelementptr i8, ptr %v35, i64 %v36
   %v4 = call x86_amx @llvm.x86.tilezero.internal(i16 8, i16 64)
-  br label %loop2
-loop2:
-  %acc8 = phi x86_amx [ %v4, %loop1 ], [ %v20, %loop2 ]
-  %at13 = phi ptr [ %v12, %loop1 ], [ %v21, %loop2 ]
-  %at17 = phi ptr [ %v16, %loop1 ], [ %v22, %loop2 ]
-  %i.step.7 = phi i64 [ 0, %loop1 ], [ %v23, %loop2 ]
+  br label %loop5
+loop5:
+  %acc8 = phi x86_amx [ %v4, %loop1 ], [ %v20, %loop5 ]
+  %at13 = phi ptr [ %v12, %loop1 ], [ %v21, %loop5 ]
+  %at17 = phi ptr [ %v16, %loop1 ], [ %v22, %loop5 ]
+  %i.step.7 = phi i64 [ 0, %loop1 ], [ %v23, %loop5 ]
   %v14 = call x86_amx @llvm.x86.tileloadd64.internal(i16 8, i16 64, ptr %at13, i64 128)
   %v18 = call x86_amx @llvm.x86.tileloadd64.internal(i16 16, i16 64, ptr %at17, i64 64)
   %v19 = call float asm sideeffect "vxorps $0, $0, $0\0A\09vaddss $0, $0, $0", "=x"()
@@ -47,12 +47,12 @@ loop2:
   %v22 = getelementptr i8, ptr %at17, i64 1024
   %v23 = add nuw nsw i64 %i.step.7, 1
   %v24 = icmp slt i64 %v23, 2
-  br i1 %v24, label %loop2, label %done2
-done2:
+  br i1 %v24, label %loop5, label %done6
+done6:
   call void @llvm.x86.tilestored64.internal(i16 8, i16 64, ptr %v25, i64 64, x86_amx %v20)
-  br label %loop3
-loop3:
-  %i.in_block.28 = phi i64 [ 0, %done2 ], [ %v39, %loop3 ]
+  br label %loop26
+loop26:
+  %i.in_block.28 = phi i64 [ 0, %done6 ], [ %v39, %loop26 ]
   %v29 = mul i64 %i.in_block.28, 64
   %v30 = getelementptr i8, ptr %v25, i64 %v29
   %v38 = getelementptr i8, ptr %v37, i64 %v29
@@ -62,12 +62,12 @@ loop3:
   store <16 x float> %v33, ptr %v38, align 4
   %v39 = add nuw nsw i64 %i.in_block.28, 1
   %v40 = icmp slt i64 %v39, 8
-  br i1 %v40, label %loop3, label %done3
-done3:
+  br i1 %v40, label %loop26, label %done27
+done27:
   %v41 = add nuw nsw i64 %i.panel_block.3, 1
   %v42 = icmp slt i64 %v41, %end
-  br i1 %v42, label %loop1, label %done1
-done1:
+  br i1 %v42, label %loop1, label %done2
+done2:
   ret void
 }
 declare void @llvm.x86.tilestored64.internal(i16, i16, ptr, i64, x86_amx)

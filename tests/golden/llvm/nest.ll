@@ -6,9 +6,9 @@ entry:
   %v4 = alloca [64 x i8], align 64 ; nest.body0
   %v7 = load ptr, ptr %pool, align 8
   %v5 = getelementptr i8, ptr %v4, i64 0
-  store ptr %v1, ptr %v5
+  store ptr %v1, ptr %v5, align 8
   %v6 = getelementptr i8, ptr %v4, i64 8
-  store ptr %v3, ptr %v6
+  store ptr %v3, ptr %v6, align 8
   call void %v7(ptr %pool, ptr @nest.body0, ptr %v4, i64 32)
   ret i32 0
 }
@@ -16,12 +16,12 @@ define internal void @nest.body0(ptr %ctx, i64 %begin, i64 %end, i64 %worker) no
 entry:
   %v4 = alloca [256 x i8], align 64 ; made
   %v16 = getelementptr i8, ptr %ctx, i64 0
-  %v17 = load ptr, ptr %v16
+  %v17 = load ptr, ptr %v16, align 8
   %v25 = getelementptr i8, ptr %ctx, i64 8
-  %v26 = load ptr, ptr %v25
+  %v26 = load ptr, ptr %v25, align 8
   br label %loop1
 loop1:
-  %i.i_1.3 = phi i64 [ %begin, %entry ], [ %v80, %done2 ]
+  %i.i_1.3 = phi i64 [ %begin, %entry ], [ %v80, %done13 ]
   %v18 = mul i64 %i.i_1.3, 256
   %v19 = getelementptr i8, ptr %v17, i64 %v18
   %v27 = getelementptr i8, ptr %v26, i64 %v18
@@ -40,9 +40,9 @@ loop1:
   store <8 x float> splat (float 0x0000000000000000), ptr %v10, align 4
   %v11 = getelementptr i8, ptr %v4, i64 224
   store <8 x float> splat (float 0x0000000000000000), ptr %v11, align 4
-  br label %loop2
-loop2:
-  %i.i_2.14 = phi i64 [ 0, %loop1 ], [ %v78, %loop2 ]
+  br label %loop12
+loop12:
+  %i.i_2.14 = phi i64 [ 0, %loop1 ], [ %v78, %loop12 ]
   %v20 = mul i64 %i.i_2.14, 8192
   %v21 = getelementptr i8, ptr %v19, i64 %v20
   %v28 = getelementptr i8, ptr %v27, i64 %v20
@@ -117,11 +117,11 @@ loop2:
   store <8 x float> %v76, ptr %v77, align 4
   %v78 = add nuw nsw i64 %i.i_2.14, 1
   %v79 = icmp slt i64 %v78, 16
-  br i1 %v79, label %loop2, label %done2
-done2:
+  br i1 %v79, label %loop12, label %done13
+done13:
   %v80 = add nuw nsw i64 %i.i_1.3, 1
   %v81 = icmp slt i64 %v80, %end
-  br i1 %v81, label %loop1, label %done1
-done1:
+  br i1 %v81, label %loop1, label %done2
+done2:
   ret void
 }

@@ -32,7 +32,7 @@ entry:
   %v61 = load ptr, ptr %v60, align 8
   br label %loop1
 loop1:
-  %i.row_panel.3 = phi i64 [ %begin, %entry ], [ %v94, %after2 ]
+  %i.row_panel.3 = phi i64 [ %begin, %entry ], [ %v94, %after7 ]
   %v4 = udiv i64 %i.row_panel.3, 2
   %v11 = mul i64 %v4, 24
   %v12 = getelementptr i8, ptr %v10, i64 %v11
@@ -45,8 +45,8 @@ loop1:
   %v63 = mul i64 %v4, 128
   %v64 = getelementptr i8, ptr %v62, i64 %v63
   %v5 = icmp slt i64 %v4, 2
-  br i1 %v5, label %then2, label %else2
-then2:
+  br i1 %v5, label %then6, label %else8
+then6:
   %v13 = load float, ptr %v12, align 4
   %v19 = load <8 x float>, ptr %v18, align 4
   %v20 = insertelement <8 x float> poison, float %v13, i64 0
@@ -91,8 +91,8 @@ then2:
   %v67 = select <8 x i1> %v66, <8 x float> splat (float 0x0000000000000000), <8 x float> %v65
   %v68 = getelementptr i8, ptr %v64, i64 64
   store <8 x float> %v67, ptr %v68, align 4
-  br label %after2
-else2:
+  br label %after7
+else8:
   %v69 = getelementptr i8, ptr %v10, i64 48
   %v70 = load float, ptr %v69, align 4
   %v71 = load <8 x float>, ptr %v18, align 4
@@ -119,12 +119,12 @@ else2:
   %v92 = select <8 x i1> %v91, <8 x float> splat (float 0x0000000000000000), <8 x float> %v90
   %v93 = getelementptr i8, ptr %v62, i64 256
   store <8 x float> %v92, ptr %v93, align 4
-  br label %after2
-after2:
+  br label %after7
+after7:
   %v94 = add nuw nsw i64 %i.row_panel.3, 1
   %v95 = icmp slt i64 %v94, %end
-  br i1 %v95, label %loop1, label %done1
-done1:
+  br i1 %v95, label %loop1, label %done2
+done2:
   ret void
 }
 declare <8 x float> @llvm.fmuladd.v8f32(<8 x float>, <8 x float>, <8 x float>)

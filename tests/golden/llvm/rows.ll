@@ -7,9 +7,9 @@ entry:
   %v50 = alloca [64 x i8], align 64 ; exp
   %v103 = alloca [64 x i8], align 64 ; sum
   %v133 = alloca [64 x i8], align 64 ; share
-  br label %loop1
-loop1:
-  %i.softmax_i0.6 = phi i64 [ 0, %entry ], [ %v145, %loop1 ]
+  br label %loop4
+loop4:
+  %i.softmax_i0.6 = phi i64 [ 0, %entry ], [ %v145, %loop4 ]
   %v8 = mul i64 %i.softmax_i0.6, 44
   %v9 = getelementptr i8, ptr %v1, i64 %v8
   %v140 = getelementptr i8, ptr %v3, i64 %v8
@@ -155,8 +155,8 @@ loop1:
   call void @llvm.masked.store.v4f32.p0(<4 x float> %v143, ptr align 4 %v144, <4 x i1> <i1 true, i1 true, i1 true, i1 false>)
   %v145 = add nuw nsw i64 %i.softmax_i0.6, 1
   %v146 = icmp slt i64 %v145, 2
-  br i1 %v146, label %loop1, label %done1
-done1:
+  br i1 %v146, label %loop4, label %done5
+done5:
   ret i32 0
 }
 declare <4 x float> @llvm.fmuladd.v4f32(<4 x float>, <4 x float>, <4 x float>)

@@ -7,19 +7,19 @@ entry:
   %v5 = load ptr, ptr %v4, align 8
   %v9 = alloca [64 x i8], align 64 ; max
   %v61 = alloca [64 x i8], align 64 ; argmax_sum
-  br label %loop1
-loop1:
-  %i.argmax_i0.8 = phi i64 [ 0, %entry ], [ %v105, %done3 ]
+  br label %loop6
+loop6:
+  %i.argmax_i0.8 = phi i64 [ 0, %entry ], [ %v105, %done63 ]
   %v14 = mul i64 %i.argmax_i0.8, 84
   %v15 = getelementptr i8, ptr %v1, i64 %v14
   %v103 = mul i64 %i.argmax_i0.8, 8
   %v104 = getelementptr i8, ptr %v3, i64 %v103
   store float 0xFFF0000000000000, ptr %v9, align 4
-  br label %loop2
-loop2:
-  %acc13 = phi <4 x float> [ splat (float 0xFFF0000000000000), %loop1 ], [ %v30, %loop2 ]
-  %at16 = phi ptr [ %v15, %loop1 ], [ %v31, %loop2 ]
-  %i.max_step.12 = phi i64 [ 0, %loop1 ], [ %v32, %loop2 ]
+  br label %loop10
+loop10:
+  %acc13 = phi <4 x float> [ splat (float 0xFFF0000000000000), %loop6 ], [ %v30, %loop10 ]
+  %at16 = phi ptr [ %v15, %loop6 ], [ %v31, %loop10 ]
+  %i.max_step.12 = phi i64 [ 0, %loop6 ], [ %v32, %loop10 ]
   %v19 = mul i64 %i.max_step.12, 4
   %v17 = load <4 x float>, ptr %at16, align 4
   %v18 = fcmp oeq <4 x float> %v17, %v17
@@ -37,8 +37,8 @@ loop2:
   %v31 = getelementptr i8, ptr %at16, i64 16
   %v32 = add nuw nsw i64 %i.max_step.12, 1
   %v33 = icmp slt i64 %v32, 5
-  br i1 %v33, label %loop2, label %done2
-done2:
+  br i1 %v33, label %loop10, label %done11
+done11:
   %v34 = extractelement <4 x float> %v30, i64 0
   %v35 = getelementptr i8, ptr %v15, i64 80
   %v36 = load float, ptr %v35, align 4
@@ -68,11 +68,11 @@ done2:
   %v60 = select i1 %v59, float %v56, float %v58
   store float %v60, ptr %v9, align 4
   store i64 9223372036854775807, ptr %v61, align 8
-  br label %loop3
-loop3:
-  %acc65 = phi <4 x i64> [ splat (i64 9223372036854775807), %done2 ], [ %v81, %loop3 ]
-  %at66 = phi ptr [ %v15, %done2 ], [ %v82, %loop3 ]
-  %i.argmax_sum_step.64 = phi i64 [ 0, %done2 ], [ %v83, %loop3 ]
+  br label %loop62
+loop62:
+  %acc65 = phi <4 x i64> [ splat (i64 9223372036854775807), %done11 ], [ %v81, %loop62 ]
+  %at66 = phi ptr [ %v15, %done11 ], [ %v82, %loop62 ]
+  %i.argmax_sum_step.64 = phi i64 [ 0, %done11 ], [ %v83, %loop62 ]
   %v73 = mul i64 %i.argmax_sum_step.64, 4
   %v67 = load <4 x float>, ptr %at66, align 4
   %v68 = load float, ptr %v9, align 4
@@ -91,8 +91,8 @@ loop3:
   %v82 = getelementptr i8, ptr %at66, i64 16
   %v83 = add nuw nsw i64 %i.argmax_sum_step.64, 1
   %v84 = icmp slt i64 %v83, 5
-  br i1 %v84, label %loop3, label %done3
-done3:
+  br i1 %v84, label %loop62, label %done63
+done63:
   %v85 = extractelement <4 x i64> %v81, i64 0
   %v86 = getelementptr i8, ptr %v15, i64 80
   %v87 = load float, ptr %v86, align 4
@@ -115,8 +115,8 @@ done3:
   store i64 %v102, ptr %v104, align 8
   %v105 = add nuw nsw i64 %i.argmax_i0.8, 1
   %v106 = icmp slt i64 %v105, 3
-  br i1 %v106, label %loop1, label %done1
-done1:
+  br i1 %v106, label %loop6, label %done7
+done7:
   %v107 = call <4 x i64> @llvm.masked.load.v4i64.p0(ptr align 8 %v3, <4 x i1> <i1 true, i1 true, i1 true, i1 false>, <4 x i64> zeroinitializer)
   %v108 = sub <4 x i64> splat (i64 0), %v107
   call void @llvm.masked.store.v4i64.p0(<4 x i64> %v108, ptr align 8 %v5, <4 x i1> <i1 true, i1 true, i1 true, i1 false>)

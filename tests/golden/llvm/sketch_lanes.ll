@@ -5,9 +5,9 @@ entry:
   %v3 = load ptr, ptr %v2, align 8
   %v4 = getelementptr i8, ptr %args, i64 16
   %v5 = load ptr, ptr %v4, align 8
-  br label %loop1
-loop1:
-  %i.relu_i0.8 = phi i64 [ 0, %entry ], [ %v25, %loop1 ]
+  br label %loop6
+loop6:
+  %i.relu_i0.8 = phi i64 [ 0, %entry ], [ %v25, %loop6 ]
   %v9 = mul i64 %i.relu_i0.8, 84
   %v10 = getelementptr i8, ptr %v1, i64 %v9
   %v14 = getelementptr i8, ptr %v3, i64 %v9
@@ -29,11 +29,11 @@ loop1:
   call void @llvm.masked.store.v8f32.p0(<8 x float> %v23, ptr align 4 %v24, <8 x i1> <i1 true, i1 true, i1 true, i1 true, i1 true, i1 false, i1 false, i1 false>)
   %v25 = add nuw nsw i64 %i.relu_i0.8, 1
   %v26 = icmp slt i64 %v25, 3
-  br i1 %v26, label %loop1, label %done1
-done1:
-  br label %loop2
-loop2:
-  %i.neg_i0.29 = phi i64 [ 0, %done1 ], [ %v43, %loop2 ]
+  br i1 %v26, label %loop6, label %done7
+done7:
+  br label %loop27
+loop27:
+  %i.neg_i0.29 = phi i64 [ 0, %done7 ], [ %v43, %loop27 ]
   %v30 = mul i64 %i.neg_i0.29, 84
   %v31 = getelementptr i8, ptr %v3, i64 %v30
   %v34 = getelementptr i8, ptr %v5, i64 %v30
@@ -52,8 +52,8 @@ loop2:
   call void @llvm.masked.store.v8f32.p0(<8 x float> %v41, ptr align 4 %v42, <8 x i1> <i1 true, i1 true, i1 true, i1 true, i1 true, i1 false, i1 false, i1 false>)
   %v43 = add nuw nsw i64 %i.neg_i0.29, 1
   %v44 = icmp slt i64 %v43, 3
-  br i1 %v44, label %loop2, label %done2
-done2:
+  br i1 %v44, label %loop27, label %done28
+done28:
   ret i32 0
 }
 declare <8 x float> @llvm.masked.load.v8f32.p0(ptr, <8 x i1>, <8 x float>)

@@ -8,9 +8,9 @@ entry:
   %v6 = getelementptr i8, ptr %args, i64 24
   %v7 = load ptr, ptr %v6, align 8
   %v8 = getelementptr i8, ptr %v7, i64 0
-  br label %loop1
-loop1:
-  %i.conv_transpose_sum_ox_tap.11 = phi i64 [ 0, %entry ], [ %v119, %done2 ]
+  br label %loop9
+loop9:
+  %i.conv_transpose_sum_ox_tap.11 = phi i64 [ 0, %entry ], [ %v119, %done13 ]
   %v30 = add i64 %i.conv_transpose_sum_ox_tap.11, 1
   %v31 = udiv i64 %v30, 2
   %v32 = add i64 %v31, 1
@@ -21,28 +21,28 @@ loop1:
   %v46 = getelementptr i8, ptr %v3, i64 %v45
   %v112 = mul i64 %i.conv_transpose_sum_ox_tap.11, 36
   %v113 = getelementptr i8, ptr %v8, i64 %v112
-  br label %loop2
-loop2:
-  %acc15 = phi <8 x float> [ splat (float 0x0000000000000000), %loop1 ], [ %v65, %done3 ]
-  %acc16 = phi float [ 0x0000000000000000, %loop1 ], [ %v73, %done3 ]
-  %acc17 = phi <8 x float> [ splat (float 0x0000000000000000), %loop1 ], [ %v86, %done3 ]
-  %acc18 = phi float [ 0x0000000000000000, %loop1 ], [ %v88, %done3 ]
-  %acc19 = phi <8 x float> [ splat (float 0x0000000000000000), %loop1 ], [ %v101, %done3 ]
-  %acc20 = phi float [ 0x0000000000000000, %loop1 ], [ %v103, %done3 ]
-  %at41 = phi ptr [ %v40, %loop1 ], [ %v108, %done3 ]
-  %at47 = phi ptr [ %v46, %loop1 ], [ %v109, %done3 ]
-  %i.conv_transpose_sum_sum_ic.14 = phi i64 [ 0, %loop1 ], [ %v110, %done3 ]
-  br label %loop3
-loop3:
-  %acc24 = phi <8 x float> [ %acc15, %loop2 ], [ %v65, %loop3 ]
-  %acc25 = phi float [ %acc16, %loop2 ], [ %v73, %loop3 ]
-  %acc26 = phi <8 x float> [ %acc17, %loop2 ], [ %v86, %loop3 ]
-  %acc27 = phi float [ %acc18, %loop2 ], [ %v88, %loop3 ]
-  %acc28 = phi <8 x float> [ %acc19, %loop2 ], [ %v101, %loop3 ]
-  %acc29 = phi float [ %acc20, %loop2 ], [ %v103, %loop3 ]
-  %at42 = phi ptr [ %at41, %loop2 ], [ %v104, %loop3 ]
-  %at48 = phi ptr [ %at47, %loop2 ], [ %v105, %loop3 ]
-  %i.conv_transpose_sum_sum_kw_step.23 = phi i64 [ 0, %loop2 ], [ %v106, %loop3 ]
+  br label %loop12
+loop12:
+  %acc15 = phi <8 x float> [ splat (float 0x0000000000000000), %loop9 ], [ %v65, %done22 ]
+  %acc16 = phi float [ 0x0000000000000000, %loop9 ], [ %v73, %done22 ]
+  %acc17 = phi <8 x float> [ splat (float 0x0000000000000000), %loop9 ], [ %v86, %done22 ]
+  %acc18 = phi float [ 0x0000000000000000, %loop9 ], [ %v88, %done22 ]
+  %acc19 = phi <8 x float> [ splat (float 0x0000000000000000), %loop9 ], [ %v101, %done22 ]
+  %acc20 = phi float [ 0x0000000000000000, %loop9 ], [ %v103, %done22 ]
+  %at41 = phi ptr [ %v40, %loop9 ], [ %v108, %done22 ]
+  %at47 = phi ptr [ %v46, %loop9 ], [ %v109, %done22 ]
+  %i.conv_transpose_sum_sum_ic.14 = phi i64 [ 0, %loop9 ], [ %v110, %done22 ]
+  br label %loop21
+loop21:
+  %acc24 = phi <8 x float> [ %acc15, %loop12 ], [ %v65, %loop21 ]
+  %acc25 = phi float [ %acc16, %loop12 ], [ %v73, %loop21 ]
+  %acc26 = phi <8 x float> [ %acc17, %loop12 ], [ %v86, %loop21 ]
+  %acc27 = phi float [ %acc18, %loop12 ], [ %v88, %loop21 ]
+  %acc28 = phi <8 x float> [ %acc19, %loop12 ], [ %v101, %loop21 ]
+  %acc29 = phi float [ %acc20, %loop12 ], [ %v103, %loop21 ]
+  %at42 = phi ptr [ %at41, %loop12 ], [ %v104, %loop21 ]
+  %at48 = phi ptr [ %at47, %loop12 ], [ %v105, %loop21 ]
+  %i.conv_transpose_sum_sum_kw_step.23 = phi i64 [ 0, %loop12 ], [ %v106, %loop21 ]
   %v66 = add i64 %i.conv_transpose_sum_sum_kw_step.23, 1
   %v33 = insertelement <8 x i64> poison, i64 %v32, i64 0
   %v34 = shufflevector <8 x i64> %v33, <8 x i64> poison, <8 x i32> zeroinitializer
@@ -109,14 +109,14 @@ loop3:
   %v105 = getelementptr i8, ptr %at48, i64 8
   %v106 = add nuw nsw i64 %i.conv_transpose_sum_sum_kw_step.23, 1
   %v107 = icmp slt i64 %v106, 2
-  br i1 %v107, label %loop3, label %done3
-done3:
+  br i1 %v107, label %loop21, label %done22
+done22:
   %v108 = getelementptr i8, ptr %at41, i64 36
   %v109 = getelementptr i8, ptr %at47, i64 48
   %v110 = add nuw nsw i64 %i.conv_transpose_sum_sum_ic.14, 1
   %v111 = icmp slt i64 %v110, 2
-  br i1 %v111, label %loop2, label %done2
-done2:
+  br i1 %v111, label %loop12, label %done13
+done13:
   store <8 x float> %v65, ptr %v113, align 4
   %v114 = getelementptr i8, ptr %v113, i64 32
   store float %v73, ptr %v114, align 4
@@ -130,17 +130,17 @@ done2:
   store float %v103, ptr %v118, align 4
   %v119 = add nuw nsw i64 %i.conv_transpose_sum_ox_tap.11, 1
   %v120 = icmp slt i64 %v119, 2
-  br i1 %v120, label %loop1, label %done1
-done1:
-  br label %loop4
-loop4:
-  %i.conv_transpose_oc.123 = phi i64 [ 0, %done1 ], [ %v166, %done5 ]
+  br i1 %v120, label %loop9, label %done10
+done10:
+  br label %loop121
+loop121:
+  %i.conv_transpose_oc.123 = phi i64 [ 0, %done10 ], [ %v166, %done125 ]
   %v127 = mul i64 %i.conv_transpose_oc.123, 72
   %v128 = getelementptr i8, ptr %v8, i64 %v127
   %v154 = getelementptr i8, ptr %v5, i64 %v127
-  br label %loop5
-loop5:
-  %i.conv_transpose_ox_o.126 = phi i64 [ 0, %loop4 ], [ %v157, %loop5 ]
+  br label %loop124
+loop124:
+  %i.conv_transpose_ox_o.126 = phi i64 [ 0, %loop121 ], [ %v157, %loop124 ]
   %v129 = mul i64 %i.conv_transpose_ox_o.126, 16
   %v130 = getelementptr i8, ptr %v128, i64 %v129
   %v155 = mul i64 %i.conv_transpose_ox_o.126, 32
@@ -171,8 +171,8 @@ loop5:
   store <8 x float> %v153, ptr %v156, align 4
   %v157 = add nuw nsw i64 %i.conv_transpose_ox_o.126, 1
   %v158 = icmp slt i64 %v157, 2
-  br i1 %v158, label %loop5, label %done5
-done5:
+  br i1 %v158, label %loop124, label %done125
+done125:
   %v159 = getelementptr i8, ptr %v128, i64 32
   %v160 = getelementptr i8, ptr %v128, i64 68
   %v161 = load float, ptr %v159, align 4
@@ -183,8 +183,8 @@ done5:
   store <2 x float> %v164, ptr %v165, align 4
   %v166 = add nuw nsw i64 %i.conv_transpose_oc.123, 1
   %v167 = icmp slt i64 %v166, 3
-  br i1 %v167, label %loop4, label %done4
-done4:
+  br i1 %v167, label %loop121, label %done122
+done122:
   ret i32 0
 }
 declare <8 x float> @llvm.fmuladd.v8f32(<8 x float>, <8 x float>, <8 x float>)

@@ -6,20 +6,20 @@ entry:
   %v4 = getelementptr i8, ptr %args, i64 16
   %v5 = load ptr, ptr %v4, align 8
   %v9 = alloca [64 x i8], align 64 ; reducemax_sum
-  br label %loop1
-loop1:
-  %i.reducemax_i0.8 = phi i64 [ 0, %entry ], [ %v85, %done2 ]
+  br label %loop6
+loop6:
+  %i.reducemax_i0.8 = phi i64 [ 0, %entry ], [ %v85, %done11 ]
   %v15 = mul i64 %i.reducemax_i0.8, 148
   %v16 = getelementptr i8, ptr %v1, i64 %v15
   %v83 = mul i64 %i.reducemax_i0.8, 4
   %v84 = getelementptr i8, ptr %v3, i64 %v83
   store float 0xFFF0000000000000, ptr %v9, align 4
-  br label %loop2
-loop2:
-  %acc13 = phi <8 x float> [ splat (float 0xFFF0000000000000), %loop1 ], [ %v22, %loop2 ]
-  %acc14 = phi <8 x float> [ splat (float 0xFFF0000000000000), %loop1 ], [ %v28, %loop2 ]
-  %at17 = phi ptr [ %v16, %loop1 ], [ %v29, %loop2 ]
-  %i.reducemax_sum_step.12 = phi i64 [ 0, %loop1 ], [ %v30, %loop2 ]
+  br label %loop10
+loop10:
+  %acc13 = phi <8 x float> [ splat (float 0xFFF0000000000000), %loop6 ], [ %v22, %loop10 ]
+  %acc14 = phi <8 x float> [ splat (float 0xFFF0000000000000), %loop6 ], [ %v28, %loop10 ]
+  %at17 = phi ptr [ %v16, %loop6 ], [ %v29, %loop10 ]
+  %i.reducemax_sum_step.12 = phi i64 [ 0, %loop6 ], [ %v30, %loop10 ]
   %v18 = load <8 x float>, ptr %at17, align 4
   %v19 = fcmp ogt <8 x float> %acc13, %v18
   %v20 = select <8 x i1> %v19, <8 x float> %acc13, <8 x float> %v18
@@ -34,8 +34,8 @@ loop2:
   %v29 = getelementptr i8, ptr %at17, i64 64
   %v30 = add nuw nsw i64 %i.reducemax_sum_step.12, 1
   %v31 = icmp slt i64 %v30, 2
-  br i1 %v31, label %loop2, label %done2
-done2:
+  br i1 %v31, label %loop10, label %done11
+done11:
   %v32 = extractelement <8 x float> %v22, i64 0
   %v33 = insertelement <8 x float> poison, float %v32, i64 0
   %v34 = extractelement <8 x float> %v22, i64 1
@@ -92,8 +92,8 @@ done2:
   store float %v82, ptr %v84, align 4
   %v85 = add nuw nsw i64 %i.reducemax_i0.8, 1
   %v86 = icmp slt i64 %v85, 3
-  br i1 %v86, label %loop1, label %done1
-done1:
+  br i1 %v86, label %loop6, label %done7
+done7:
   %v87 = call <4 x float> @llvm.masked.load.v4f32.p0(ptr align 4 %v3, <4 x i1> <i1 true, i1 true, i1 true, i1 false>, <4 x float> zeroinitializer)
   %v88 = fneg <4 x float> %v87
   call void @llvm.masked.store.v4f32.p0(<4 x float> %v88, ptr align 4 %v5, <4 x i1> <i1 true, i1 true, i1 true, i1 false>)

@@ -44,20 +44,20 @@ entry:
   %v123 = load ptr, ptr %v122, align 8
   br label %loop1
 loop1:
-  %i.reducemax_sum_parts_r0_part.3 = phi i64 [ %begin, %entry ], [ %v126, %done2 ]
+  %i.reducemax_sum_parts_r0_part.3 = phi i64 [ %begin, %entry ], [ %v126, %done6 ]
   %v14 = mul i64 %i.reducemax_sum_parts_r0_part.3, 50000
   %v15 = getelementptr i8, ptr %v13, i64 %v14
   %v124 = mul i64 %i.reducemax_sum_parts_r0_part.3, 4
   %v125 = getelementptr i8, ptr %v123, i64 %v124
   store float 0xFFF0000000000000, ptr %v4, align 4
-  br label %loop2
-loop2:
-  %acc8 = phi <8 x float> [ splat (float 0xFFF0000000000000), %loop1 ], [ %v21, %loop2 ]
-  %acc9 = phi <8 x float> [ splat (float 0xFFF0000000000000), %loop1 ], [ %v27, %loop2 ]
-  %acc10 = phi <8 x float> [ splat (float 0xFFF0000000000000), %loop1 ], [ %v33, %loop2 ]
-  %acc11 = phi <8 x float> [ splat (float 0xFFF0000000000000), %loop1 ], [ %v39, %loop2 ]
-  %at16 = phi ptr [ %v15, %loop1 ], [ %v40, %loop2 ]
-  %i.reducemax_sum_parts_sum_step.7 = phi i64 [ 0, %loop1 ], [ %v41, %loop2 ]
+  br label %loop5
+loop5:
+  %acc8 = phi <8 x float> [ splat (float 0xFFF0000000000000), %loop1 ], [ %v21, %loop5 ]
+  %acc9 = phi <8 x float> [ splat (float 0xFFF0000000000000), %loop1 ], [ %v27, %loop5 ]
+  %acc10 = phi <8 x float> [ splat (float 0xFFF0000000000000), %loop1 ], [ %v33, %loop5 ]
+  %acc11 = phi <8 x float> [ splat (float 0xFFF0000000000000), %loop1 ], [ %v39, %loop5 ]
+  %at16 = phi ptr [ %v15, %loop1 ], [ %v40, %loop5 ]
+  %i.reducemax_sum_parts_sum_step.7 = phi i64 [ 0, %loop1 ], [ %v41, %loop5 ]
   %v17 = load <8 x float>, ptr %at16, align 4
   %v18 = fcmp ogt <8 x float> %acc8, %v17
   %v19 = select <8 x i1> %v18, <8 x float> %acc8, <8 x float> %v17
@@ -84,8 +84,8 @@ loop2:
   %v40 = getelementptr i8, ptr %at16, i64 128
   %v41 = add nuw nsw i64 %i.reducemax_sum_parts_sum_step.7, 1
   %v42 = icmp slt i64 %v41, 390
-  br i1 %v42, label %loop2, label %done2
-done2:
+  br i1 %v42, label %loop5, label %done6
+done6:
   %v43 = getelementptr i8, ptr %v15, i64 49920
   %v44 = load <8 x float>, ptr %v43, align 4
   %v45 = fcmp ogt <8 x float> %v21, %v44
@@ -172,8 +172,8 @@ done2:
   store float %v121, ptr %v125, align 4
   %v126 = add nuw nsw i64 %i.reducemax_sum_parts_r0_part.3, 1
   %v127 = icmp slt i64 %v126, %end
-  br i1 %v127, label %loop1, label %done1
-done1:
+  br i1 %v127, label %loop1, label %done2
+done2:
   ret void
 }
 declare float @llvm.vector.reduce.fmax.v8f32(<8 x float>)

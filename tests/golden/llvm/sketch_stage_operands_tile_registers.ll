@@ -10,9 +10,9 @@ entry:
   %v8 = getelementptr i8, ptr %args, i64 32
   %v9 = load ptr, ptr %v8, align 8
   %v10 = getelementptr i8, ptr %v9, i64 0
-  br label %loop1
-loop1:
-  %i.einsum_sum_w_staged_w0.13 = phi i64 [ 0, %entry ], [ %v30, %loop1 ]
+  br label %loop11
+loop11:
+  %i.einsum_sum_w_staged_w0.13 = phi i64 [ 0, %entry ], [ %v30, %loop11 ]
   %v14 = mul i64 %i.einsum_sum_w_staged_w0.13, 24
   %v15 = getelementptr i8, ptr %v3, i64 %v14
   %v17 = mul i64 %i.einsum_sum_w_staged_w0.13, 4
@@ -37,32 +37,32 @@ loop1:
   store float %v29, ptr %v23, align 4
   %v30 = add nuw nsw i64 %i.einsum_sum_w_staged_w0.13, 1
   %v31 = icmp slt i64 %v30, 17
-  br i1 %v31, label %loop1, label %done1
-done1:
-  br label %loop2
-loop2:
-  %i.einsum_i_i_o.34 = phi i64 [ 0, %done1 ], [ %v103, %done3 ]
+  br i1 %v31, label %loop11, label %done12
+done12:
+  br label %loop32
+loop32:
+  %i.einsum_i_i_o.34 = phi i64 [ 0, %done12 ], [ %v103, %done36 ]
   %v50 = mul i64 %i.einsum_i_i_o.34, 96
   %v51 = getelementptr i8, ptr %v1, i64 %v50
   %v90 = mul i64 %i.einsum_i_i_o.34, 272
   %v91 = getelementptr i8, ptr %v5, i64 %v90
-  br label %loop3
-loop3:
-  %acc38 = phi <8 x float> [ splat (float 0x0000000000000000), %loop2 ], [ %v58, %loop3 ]
-  %acc39 = phi <8 x float> [ splat (float 0x0000000000000000), %loop2 ], [ %v61, %loop3 ]
-  %acc40 = phi float [ 0x0000000000000000, %loop2 ], [ %v64, %loop3 ]
-  %acc41 = phi <8 x float> [ splat (float 0x0000000000000000), %loop2 ], [ %v69, %loop3 ]
-  %acc42 = phi <8 x float> [ splat (float 0x0000000000000000), %loop2 ], [ %v70, %loop3 ]
-  %acc43 = phi float [ 0x0000000000000000, %loop2 ], [ %v71, %loop3 ]
-  %acc44 = phi <8 x float> [ splat (float 0x0000000000000000), %loop2 ], [ %v76, %loop3 ]
-  %acc45 = phi <8 x float> [ splat (float 0x0000000000000000), %loop2 ], [ %v77, %loop3 ]
-  %acc46 = phi float [ 0x0000000000000000, %loop2 ], [ %v78, %loop3 ]
-  %acc47 = phi <8 x float> [ splat (float 0x0000000000000000), %loop2 ], [ %v83, %loop3 ]
-  %acc48 = phi <8 x float> [ splat (float 0x0000000000000000), %loop2 ], [ %v84, %loop3 ]
-  %acc49 = phi float [ 0x0000000000000000, %loop2 ], [ %v85, %loop3 ]
-  %at52 = phi ptr [ %v51, %loop2 ], [ %v86, %loop3 ]
-  %at54 = phi ptr [ %v10, %loop2 ], [ %v87, %loop3 ]
-  %i.einsum_sum_r_k.37 = phi i64 [ 0, %loop2 ], [ %v88, %loop3 ]
+  br label %loop35
+loop35:
+  %acc38 = phi <8 x float> [ splat (float 0x0000000000000000), %loop32 ], [ %v58, %loop35 ]
+  %acc39 = phi <8 x float> [ splat (float 0x0000000000000000), %loop32 ], [ %v61, %loop35 ]
+  %acc40 = phi float [ 0x0000000000000000, %loop32 ], [ %v64, %loop35 ]
+  %acc41 = phi <8 x float> [ splat (float 0x0000000000000000), %loop32 ], [ %v69, %loop35 ]
+  %acc42 = phi <8 x float> [ splat (float 0x0000000000000000), %loop32 ], [ %v70, %loop35 ]
+  %acc43 = phi float [ 0x0000000000000000, %loop32 ], [ %v71, %loop35 ]
+  %acc44 = phi <8 x float> [ splat (float 0x0000000000000000), %loop32 ], [ %v76, %loop35 ]
+  %acc45 = phi <8 x float> [ splat (float 0x0000000000000000), %loop32 ], [ %v77, %loop35 ]
+  %acc46 = phi float [ 0x0000000000000000, %loop32 ], [ %v78, %loop35 ]
+  %acc47 = phi <8 x float> [ splat (float 0x0000000000000000), %loop32 ], [ %v83, %loop35 ]
+  %acc48 = phi <8 x float> [ splat (float 0x0000000000000000), %loop32 ], [ %v84, %loop35 ]
+  %acc49 = phi float [ 0x0000000000000000, %loop32 ], [ %v85, %loop35 ]
+  %at52 = phi ptr [ %v51, %loop32 ], [ %v86, %loop35 ]
+  %at54 = phi ptr [ %v10, %loop32 ], [ %v87, %loop35 ]
+  %i.einsum_sum_r_k.37 = phi i64 [ 0, %loop32 ], [ %v88, %loop35 ]
   %v53 = load float, ptr %at52, align 4
   %v55 = load <8 x float>, ptr %at54, align 4
   %v56 = insertelement <8 x float> poison, float %v53, i64 0
@@ -99,8 +99,8 @@ loop3:
   %v87 = getelementptr i8, ptr %at54, i64 68
   %v88 = add nuw nsw i64 %i.einsum_sum_r_k.37, 1
   %v89 = icmp slt i64 %v88, 6
-  br i1 %v89, label %loop3, label %done3
-done3:
+  br i1 %v89, label %loop35, label %done36
+done36:
   store <8 x float> %v58, ptr %v91, align 4
   %v92 = getelementptr i8, ptr %v91, i64 32
   store <8 x float> %v61, ptr %v92, align 4
@@ -126,19 +126,19 @@ done3:
   store float %v85, ptr %v102, align 4
   %v103 = add nuw nsw i64 %i.einsum_i_i_o.34, 1
   %v104 = icmp slt i64 %v103, 2
-  br i1 %v104, label %loop2, label %done2
-done2:
-  br label %loop4
-loop4:
-  %acc108 = phi <8 x float> [ splat (float 0x0000000000000000), %done2 ], [ %v121, %loop4 ]
-  %acc109 = phi <8 x float> [ splat (float 0x0000000000000000), %done2 ], [ %v124, %loop4 ]
-  %acc110 = phi float [ 0x0000000000000000, %done2 ], [ %v127, %loop4 ]
-  %acc111 = phi <8 x float> [ splat (float 0x0000000000000000), %done2 ], [ %v132, %loop4 ]
-  %acc112 = phi <8 x float> [ splat (float 0x0000000000000000), %done2 ], [ %v133, %loop4 ]
-  %acc113 = phi float [ 0x0000000000000000, %done2 ], [ %v134, %loop4 ]
-  %at114 = phi ptr [ %v1, %done2 ], [ %v135, %loop4 ]
-  %at117 = phi ptr [ %v10, %done2 ], [ %v136, %loop4 ]
-  %i.einsum_sum_r_k_tail.107 = phi i64 [ 0, %done2 ], [ %v137, %loop4 ]
+  br i1 %v104, label %loop32, label %done33
+done33:
+  br label %loop105
+loop105:
+  %acc108 = phi <8 x float> [ splat (float 0x0000000000000000), %done33 ], [ %v121, %loop105 ]
+  %acc109 = phi <8 x float> [ splat (float 0x0000000000000000), %done33 ], [ %v124, %loop105 ]
+  %acc110 = phi float [ 0x0000000000000000, %done33 ], [ %v127, %loop105 ]
+  %acc111 = phi <8 x float> [ splat (float 0x0000000000000000), %done33 ], [ %v132, %loop105 ]
+  %acc112 = phi <8 x float> [ splat (float 0x0000000000000000), %done33 ], [ %v133, %loop105 ]
+  %acc113 = phi float [ 0x0000000000000000, %done33 ], [ %v134, %loop105 ]
+  %at114 = phi ptr [ %v1, %done33 ], [ %v135, %loop105 ]
+  %at117 = phi ptr [ %v10, %done33 ], [ %v136, %loop105 ]
+  %i.einsum_sum_r_k_tail.107 = phi i64 [ 0, %done33 ], [ %v137, %loop105 ]
   %v115 = getelementptr i8, ptr %at114, i64 192
   %v116 = load float, ptr %v115, align 4
   %v118 = load <8 x float>, ptr %at117, align 4
@@ -162,8 +162,8 @@ loop4:
   %v136 = getelementptr i8, ptr %at117, i64 68
   %v137 = add nuw nsw i64 %i.einsum_sum_r_k_tail.107, 1
   %v138 = icmp slt i64 %v137, 6
-  br i1 %v138, label %loop4, label %done4
-done4:
+  br i1 %v138, label %loop105, label %done106
+done106:
   %v139 = getelementptr i8, ptr %v5, i64 544
   store <8 x float> %v121, ptr %v139, align 4
   %v140 = getelementptr i8, ptr %v5, i64 576
@@ -176,9 +176,9 @@ done4:
   store <8 x float> %v133, ptr %v143, align 4
   %v144 = getelementptr i8, ptr %v5, i64 676
   store float %v134, ptr %v144, align 4
-  br label %loop5
-loop5:
-  %i.neg_i0.147 = phi i64 [ 0, %done4 ], [ %v161, %loop5 ]
+  br label %loop145
+loop145:
+  %i.neg_i0.147 = phi i64 [ 0, %done106 ], [ %v161, %loop145 ]
   %v148 = mul i64 %i.neg_i0.147, 68
   %v149 = getelementptr i8, ptr %v5, i64 %v148
   %v152 = getelementptr i8, ptr %v7, i64 %v148
@@ -197,8 +197,8 @@ loop5:
   store float %v159, ptr %v160, align 4
   %v161 = add nuw nsw i64 %i.neg_i0.147, 1
   %v162 = icmp slt i64 %v161, 10
-  br i1 %v162, label %loop5, label %done5
-done5:
+  br i1 %v162, label %loop145, label %done146
+done146:
   ret i32 0
 }
 declare <8 x float> @llvm.fmuladd.v8f32(<8 x float>, <8 x float>, <8 x float>)

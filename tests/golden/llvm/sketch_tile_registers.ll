@@ -5,12 +5,12 @@ entry:
   %v3 = load ptr, ptr %v2, align 8
   %v4 = getelementptr i8, ptr %args, i64 16
   %v5 = load ptr, ptr %v4, align 8
-  br label %loop1
-loop1:
-  %acc9 = phi <8 x float> [ splat (float 0xFFF0000000000000), %entry ], [ %v16, %loop1 ]
-  %acc10 = phi <8 x float> [ splat (float 0xFFF0000000000000), %entry ], [ %v22, %loop1 ]
-  %at11 = phi ptr [ %v1, %entry ], [ %v23, %loop1 ]
-  %i.reducemax_sum_r0.8 = phi i64 [ 0, %entry ], [ %v24, %loop1 ]
+  br label %loop6
+loop6:
+  %acc9 = phi <8 x float> [ splat (float 0xFFF0000000000000), %entry ], [ %v16, %loop6 ]
+  %acc10 = phi <8 x float> [ splat (float 0xFFF0000000000000), %entry ], [ %v22, %loop6 ]
+  %at11 = phi ptr [ %v1, %entry ], [ %v23, %loop6 ]
+  %i.reducemax_sum_r0.8 = phi i64 [ 0, %entry ], [ %v24, %loop6 ]
   %v12 = load <8 x float>, ptr %at11, align 4
   %v13 = fcmp ogt <8 x float> %acc9, %v12
   %v14 = select <8 x i1> %v13, <8 x float> %acc9, <8 x float> %v12
@@ -25,16 +25,16 @@ loop1:
   %v23 = getelementptr i8, ptr %at11, i64 76
   %v24 = add nuw nsw i64 %i.reducemax_sum_r0.8, 1
   %v25 = icmp slt i64 %v24, 6
-  br i1 %v25, label %loop1, label %done1
-done1:
+  br i1 %v25, label %loop6, label %done7
+done7:
   store <8 x float> %v16, ptr %v3, align 4
   %v26 = getelementptr i8, ptr %v3, i64 32
   store <8 x float> %v22, ptr %v26, align 4
-  br label %loop2
-loop2:
-  %acc30 = phi <4 x float> [ splat (float 0xFFF0000000000000), %done1 ], [ %v37, %loop2 ]
-  %at31 = phi ptr [ %v1, %done1 ], [ %v38, %loop2 ]
-  %i.reducemax_sum_r0_tail.29 = phi i64 [ 0, %done1 ], [ %v39, %loop2 ]
+  br label %loop27
+loop27:
+  %acc30 = phi <4 x float> [ splat (float 0xFFF0000000000000), %done7 ], [ %v37, %loop27 ]
+  %at31 = phi ptr [ %v1, %done7 ], [ %v38, %loop27 ]
+  %i.reducemax_sum_r0_tail.29 = phi i64 [ 0, %done7 ], [ %v39, %loop27 ]
   %v32 = getelementptr i8, ptr %at31, i64 64
   %v33 = call <4 x float> @llvm.masked.load.v4f32.p0(ptr align 4 %v32, <4 x i1> <i1 true, i1 true, i1 true, i1 false>, <4 x float> zeroinitializer)
   %v34 = fcmp ogt <4 x float> %acc30, %v33
@@ -44,8 +44,8 @@ loop2:
   %v38 = getelementptr i8, ptr %at31, i64 76
   %v39 = add nuw nsw i64 %i.reducemax_sum_r0_tail.29, 1
   %v40 = icmp slt i64 %v39, 6
-  br i1 %v40, label %loop2, label %done2
-done2:
+  br i1 %v40, label %loop27, label %done28
+done28:
   %v41 = getelementptr i8, ptr %v3, i64 64
   call void @llvm.masked.store.v4f32.p0(<4 x float> %v37, ptr align 4 %v41, <4 x i1> <i1 true, i1 true, i1 true, i1 false>)
   %v42 = load <8 x float>, ptr %v3, align 4

@@ -112,28 +112,28 @@ entry:
   %v85 = fsub contract <8 x float> %v55, %v31
   %v86 = getelementptr i8, ptr %v8, i64 480
   store <8 x float> %v85, ptr %v86, align 4
-  br label %loop1
-loop1:
-  %i.winograd_product_i.90 = phi i64 [ 0, %entry ], [ %v121, %done2 ]
+  br label %loop88
+loop88:
+  %i.winograd_product_i.90 = phi i64 [ 0, %entry ], [ %v121, %done92 ]
   %v98 = mul i64 %i.winograd_product_i.90, 128
   %v99 = getelementptr i8, ptr %v8, i64 %v98
   %v104 = mul i64 %i.winograd_product_i.90, 1024
   %v105 = getelementptr i8, ptr %v3, i64 %v104
   %v117 = getelementptr i8, ptr %v87, i64 %v98
-  br label %loop2
-loop2:
-  %i.winograd_product_j.93 = phi i64 [ 0, %loop1 ], [ %v119, %done3 ]
+  br label %loop91
+loop91:
+  %i.winograd_product_j.93 = phi i64 [ 0, %loop88 ], [ %v119, %done95 ]
   %v100 = mul i64 %i.winograd_product_j.93, 32
   %v101 = getelementptr i8, ptr %v99, i64 %v100
   %v106 = mul i64 %i.winograd_product_j.93, 256
   %v107 = getelementptr i8, ptr %v105, i64 %v106
   %v118 = getelementptr i8, ptr %v117, i64 %v100
-  br label %loop3
-loop3:
-  %acc97 = phi <8 x float> [ splat (float 0x0000000000000000), %loop2 ], [ %v112, %loop3 ]
-  %at102 = phi ptr [ %v101, %loop2 ], [ %v113, %loop3 ]
-  %at108 = phi ptr [ %v107, %loop2 ], [ %v114, %loop3 ]
-  %i.winograd_sum_ic.96 = phi i64 [ 0, %loop2 ], [ %v115, %loop3 ]
+  br label %loop94
+loop94:
+  %acc97 = phi <8 x float> [ splat (float 0x0000000000000000), %loop91 ], [ %v112, %loop94 ]
+  %at102 = phi ptr [ %v101, %loop91 ], [ %v113, %loop94 ]
+  %at108 = phi ptr [ %v107, %loop91 ], [ %v114, %loop94 ]
+  %i.winograd_sum_ic.96 = phi i64 [ 0, %loop91 ], [ %v115, %loop94 ]
   %v103 = load float, ptr %at102, align 4
   %v109 = load <8 x float>, ptr %at108, align 4
   %v110 = insertelement <8 x float> poison, float %v103, i64 0
@@ -143,17 +143,17 @@ loop3:
   %v114 = getelementptr i8, ptr %at108, i64 32
   %v115 = add nuw nsw i64 %i.winograd_sum_ic.96, 1
   %v116 = icmp slt i64 %v115, 8
-  br i1 %v116, label %loop3, label %done3
-done3:
+  br i1 %v116, label %loop94, label %done95
+done95:
   store <8 x float> %v112, ptr %v118, align 4
   %v119 = add nuw nsw i64 %i.winograd_product_j.93, 1
   %v120 = icmp slt i64 %v119, 4
-  br i1 %v120, label %loop2, label %done2
-done2:
+  br i1 %v120, label %loop91, label %done92
+done92:
   %v121 = add nuw nsw i64 %i.winograd_product_i.90, 1
   %v122 = icmp slt i64 %v121, 4
-  br i1 %v122, label %loop1, label %done1
-done1:
+  br i1 %v122, label %loop88, label %done89
+done89:
   %v123 = load <8 x float>, ptr %v87, align 4
   %v124 = getelementptr i8, ptr %v87, i64 128
   %v125 = load <8 x float>, ptr %v124, align 4

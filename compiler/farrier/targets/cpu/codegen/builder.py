@@ -100,10 +100,10 @@ class Builder:
         self._known: dict[_Key, Instruction] = {}
         self._count = 0
 
-    def fresh(self) -> int:
-        """Return a number that nothing has yet."""
-        self._count += 1
-        return self._count
+    def labels(self, count: int) -> int:
+        """Return the first of some numbers that nothing has yet."""
+        self._count += count
+        return self._count - count + 1
 
     def pointer(self, scope: MemoryScope | None) -> Type:
         """Return the type of a pointer to memory of a scope, or (None) to common memory."""

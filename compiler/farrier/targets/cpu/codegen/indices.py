@@ -155,6 +155,7 @@ class Indices:
             else:
                 terms.append(Term(depth, value.operand, coefficient))
         if len(terms) > 1:
+            # Any order does that is the same for all accesses: they share their first sums.
             terms.sort(key=lambda term: (term.depth, str(term.factor), str(term.coefficient)))
         return Offset(tuple(terms), stride, irregular, {}), const, constants, fixed
 

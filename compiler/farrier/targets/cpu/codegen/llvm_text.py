@@ -1,6 +1,6 @@
 """Instructions as LLVM text: a table of what each operation writes.
 
-Names and labels are given here, and what a module declares is what its instructions call.
+Numbers become names and labels here, and what a module declares is what its instructions call.
 """
 
 from __future__ import annotations
@@ -448,7 +448,6 @@ class _Body:
         self.names = _Names(declarations.define)
         self._declarations = declarations
         self._block = "entry"
-        self._labels = 0
 
     def write(self, statements: Sequence[Statement]) -> None:
         lines, names, declarations = self.lines, self.names, self._declarations
@@ -476,8 +475,8 @@ class _Body:
         self._block = label
 
     def _loop(self, x: Loop) -> None:
-        number, before = self._number(), self._block
-        label, done = f"loop{number}", f"done{number}"
+        before = self._block
+        label, done = f"loop{x.number}", f"done{x.number + 1}"
         self.lines.append(f"  br label %{label}")
         self._open(label)
         start = len(self.lines)
@@ -487,8 +486,8 @@ class _Body:
         self._open(done)
 
     def _while(self, x: While) -> None:
-        number, before = self._number(), self._block
-        label, body, done = f"while{number}", f"body{number}", f"done{number}"
+        number, before = x.number, self._block
+        label, body, done = f"while{number}", f"body{number + 1}", f"done{number + 2}"
         self.lines.append(f"  br label %{label}")
         self._open(label)
         start = len(self.lines)
@@ -501,9 +500,9 @@ class _Body:
         self._open(done)
 
     def _branch(self, x: Branch) -> None:
-        number, names = self._number(), self.names
-        then, after = f"then{number}", f"after{number}"
-        other = f"else{number}" if x.otherwise else after
+        names = self.names
+        then, after = f"then{x.number}", f"after{x.number + 1}"
+        other = f"else{x.number + 2}" if x.otherwise else after
         self.lines.append(f"  br i1 {names[x.condition]}, label %{then}, label %{other}")
         before = self._block
         then_end = self._side(then, x.then, after)
@@ -530,7 +529,3 @@ class _Body:
     def _phi(self, variable: Variable, ways: Iterable[tuple[Operand, str]]) -> str:
         texts = ", ".join(f"[ {self.names[x]}, %{block} ]" for x, block in ways)
         return f"  %{variable.name} = phi {_TYPES[variable.type]} {texts}"
-
-    def _number(self) -> int:
-        self._labels += 1
-        return self._labels

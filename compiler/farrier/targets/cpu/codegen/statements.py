@@ -375,7 +375,7 @@ class _Emitter:
     def _serial(self, loop: For, first: Operand, end: Operand) -> None:
         """A loop with its test at the end: its extent is at least one."""
         b, carried = self.b, self._carried(loop.body)
-        b.fresh(), b.fresh()  # parity
+        number = b.labels(2)
         variable, from_zero = b.variable(I64, f"i.{loop.var}."), first is instr.index(0)
         self.memory.forget()
         with b.nested() as body:
@@ -403,7 +403,7 @@ class _Emitter:
             else:
                 again = b.emit(instr.ICMP, I1, (following, end), "slt")
             b.close_scope()
-        b.body.append(Loop(passed, body, again))
+        b.body.append(Loop(passed, body, again, number))
         del self.bindings.dynamic[loop.var]
         self.bindings.era += 1
         self.memory.forget()
@@ -412,7 +412,7 @@ class _Emitter:
         """A loop with its test at the beginning."""
         b, registers = self.b, self.registers
         carried = self._carried(stmt.body)
-        b.fresh(), b.fresh(), b.fresh()  # parity
+        number = b.labels(3)
         self.memory.forget()
         with b.nested() as test:
             variables = self._renamed(carried)
@@ -421,7 +421,7 @@ class _Emitter:
         with b.nested() as body:
             self.emit(stmt.body)
             passed = self._passed(carried, variables)
-        b.body.append(instr.While(passed, test, condition.operand, body))
+        b.body.append(instr.While(passed, test, condition.operand, body, number))
         self.memory.forget()
         registers.tiles.update(at_test)
 
@@ -505,7 +505,7 @@ class _Emitter:
     def _branch(self, condition: Value, stmt: If) -> None:
         b, registers = self.b, self.registers
         names = self.module.stored(stmt)
-        b.fresh(), b.fresh(), b.fresh()  # parity
+        number = b.labels(3)
         before = registers.snapshot(names)
         bodies: list[list[Statement]] = []
         ends: list[Tiles] = []
@@ -520,7 +520,7 @@ class _Emitter:
             ends.append(registers.snapshot(names))
         self.memory.forget()
         joined = self._joined(*ends)
-        b.body.append(Branch(condition.operand, bodies[0], bodies[1], joined))
+        b.body.append(Branch(condition.operand, bodies[0], bodies[1], joined, number))
 
     def _joined(self, then: Tiles, otherwise: Tiles) -> list[Joined]:
         """Merge what two bodies leave in registers; what one of them alone wrote is

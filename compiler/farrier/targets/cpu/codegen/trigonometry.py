@@ -92,7 +92,7 @@ def _reduced(c: FloatCode, x: Operand) -> tuple[Operand, Operand]:
     b = c.b
     is_far = b.fcmp("oge", c.abs(x), c.const(_NEAR))
     any_far = is_far if c.lanes == 1 else _any(b, is_far, c.lanes)
-    b.fresh(), b.fresh()  # parity
+    number = b.labels(2)
     with b.nested() as far:
         function = far_angles(c.kind, _NEAR)
         both = instr.struct_of(c.kind, c.bits)
@@ -102,7 +102,7 @@ def _reduced(c: FloatCode, x: Operand) -> tuple[Operand, Operand]:
         Joined(b.variable(part.type, "v"), part, near)
         for part, near in zip(parts, (r, bits), strict=True)
     ]
-    b.body.append(Branch(any_far, far, [], joined))
+    b.body.append(Branch(any_far, far, [], joined, number))
     remainder, quadrant = joined
     return remainder.variable, quadrant.variable
 
