@@ -35,6 +35,8 @@ from farrier_device.measurement import (
     Argument,
     Candidate,
     CandidateResult,
+    CodeObject,
+    Launch,
     MeasureRequest,
     MeasureResult,
     Role,
@@ -50,7 +52,9 @@ from farrier_farm.tokens import TokenRole, load_token
 
 _CALL_S = 15.0  # an agent gives a call up after so long
 _POLL_S = 20.0
-_REQUEST = MeasureRequest("a" * 64, (Candidate("k", (Argument(Role.SCRATCH, 64),)),))
+_REQUEST = MeasureRequest(
+    (CodeObject("a" * 64),), (Candidate((Launch("k"),), (Argument(Role.SCRATCH, 64),)),)
+)
 _RESULT = MeasureResult((CandidateResult(Status.OK, (100, 101, 99), 1e-7),), sandbox="none")
 
 

@@ -108,7 +108,7 @@ class PacedRunner:
                 "batch": "begin",
                 "at": begin,
                 **told,
-                "library_bytes": blobs.path(request.library).stat().st_size,
+                "library_bytes": blobs.path(request.code[0].blob).stat().st_size,
                 "arrived_bytes": arrived_bytes - self._counted_bytes,
             }
         )
@@ -143,11 +143,11 @@ def is_of_kernels_alone(request: MeasureRequest) -> bool:
 def invented(request: MeasureRequest) -> list[CandidateResult]:
     """A time for each candidate, the same for the same library and symbol: between what it takes to
     move the arguments and `_SPREAD` times that, evenly in the logarithm."""
-    return [_invented(request.library, candidate) for candidate in request.candidates]
+    return [_invented(request.code[0].blob, candidate) for candidate in request.candidates]
 
 
 def _invented(library: str, candidate: Candidate) -> CandidateResult:
-    digest = hashlib.sha256(f"{library} {candidate.symbol}".encode()).digest()
+    digest = hashlib.sha256(f"{library} {candidate.name}".encode()).digest()
     share = int.from_bytes(digest[:8], "big") / 2**64
     least_ns = 1000 + sum(argument.nbytes for argument in candidate.args) / _BYTES_PER_NS
     ns = round(least_ns * math.pow(_SPREAD, share))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import threading
 import time
@@ -137,12 +138,14 @@ class FarmRunner:
     ) -> MeasureResult:
         begin = time.monotonic()
         try:
-            for sha256 in request.blobs() - self._stored - {request.library}:
+            for sha256 in request.blobs() - self._stored - request.code_blobs:
                 self._bring(sha256, blobs)
                 self._stored.add(sha256)
             # Another job of the same model may have the same library, and be about to remove it.
-            with self._references.held(request.library):
-                self._bring(request.library, blobs)
+            with contextlib.ExitStack() as held:
+                for sha256 in sorted(request.code_blobs):
+                    held.enter_context(self._references.held(sha256))
+                    self._bring(sha256, blobs)
                 transfer_s = time.monotonic() - begin
                 batch = self._measurements.submit(request, place, self._job, self._owner)
         except BlobError as error:
@@ -154,8 +157,9 @@ class FarmRunner:
                 self._measured_by.add(result.device)
         finally:
             self._measurements.cancel(batch)
-            # No later batch needs the library, but a job of the same model may have one now.
-            self._blobs.remove(request.library, self._references.are_there)
+            # No later batch needs the code, but a job of the same model may have one now.
+            for sha256 in sorted(request.code_blobs):
+                self._blobs.remove(sha256, self._references.are_there)
         return _with_transfer(result, transfer_s)
 
     def close(self) -> None:

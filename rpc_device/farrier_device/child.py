@@ -1,11 +1,11 @@
 """The measurement child: a disposable process that runs candidates so that nobody else has to.
 
-Forked by `fork_server` for one library, it encloses itself, greets, and takes batches of that
-library over its socket until it is killed. A batch is one frame and the descriptors of the library
-and the blobs:
+Forked by `fork_server` for the code of one batch, it encloses itself, greets, opens its device, and
+takes batches of that code over its socket until it is killed. A batch is one frame and the
+descriptors of the code objects and the blobs:
 
     runner → child   {"request": <text>, "first": k, "pin": bool, "blobs": [sha256…]}
-    child → runner   {"loaded": true}                           the library is in
+    child → runner   {"loaded": true}                           the code is in
                      {"started": k}, {"result": k, "value": …}  and so on from k to the last
                      {"done": true}
 
@@ -23,37 +23,43 @@ import socket
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from farrier_device import measurement, namespaces, sandbox, seccomp, wire
-from farrier_device.arguments import Arguments, Blob
+from farrier_device import devices, measurement, namespaces, sandbox, seccomp, wire
+from farrier_device.arguments import Arguments
+from farrier_device.blob import Blob
+from farrier_device.devices.device import AnyDevice, DeviceError
+from farrier_device.library_form import HOST_CODE
 from farrier_device.measurement import (
     Argument,
     Candidate,
     CandidateResult,
+    CodeObject,
+    Launch,
     MeasureRequest,
-    Part,
     Role,
     Status,
 )
 from farrier_device.measuring import Candidates
-from farrier_device.native import Library, NativeError, Pool
 
 MOST_TEXT = 2000  # characters of a result's message
 
 
 class Place(NamedTuple):
     """The facts that a fork server passes to a child: its socket's descriptor, its limits, the
-    server's process id, the layers of isolation around it, and the machine's CPUs."""
+    server's process id, the layers of isolation around it, the machine's CPUs, and the kind of its
+    device."""
 
     descriptor: int
     limits: sandbox.Limits
     parent: int
     layers: Sequence[str]
     cpus: Sequence[int]
+    kind: str
 
 
 def main(place: Place) -> None:
     """Serve the runner until it hangs up."""
     libc = sandbox.libc()
+    open_device = devices.KINDS[place.kind].opener()  # Its module cannot be read from within.
     if place.layers and not seccomp.is_possible(libc):
         namespaces.enter_own_ipc(libc)  # A filter of system calls leaves no way to shared memory.
     namespaces.drop_capabilities(libc)
@@ -61,40 +67,48 @@ def main(place: Place) -> None:
         level = sandbox.enter(place.limits, place.parent, within=place.layers)
         with contextlib.suppress(wire.ClosedError):
             wire.send(sock, {"ready": level})
-            arguments = Arguments()
-            while True:
-                _serve(sock, wire.receive(sock), arguments, place.cpus)
+            with contextlib.closing(open_device()) as device:
+                arguments = Arguments(device)
+                while True:
+                    _serve(sock, wire.receive(sock), device, arguments, place.cpus)
 
 
 def warm_up() -> None:
     """Fill the caches of what every child does first, so that a fork inherits them: how a request
     is read, and the C library."""
     argument = Argument(Role.INPUT, 0)
-    candidate = Candidate("entry", (argument,), parts=(Part("part", ((0, 0),)),))
-    request = MeasureRequest("", (candidate,), reference=candidate)
+    launches = (Launch("entry"),)
+    candidate = Candidate(launches, (argument,), parts=(Launch("part", ((0, 0),)),))
+    request = MeasureRequest((CodeObject(""),), (candidate,), reference=candidate)
     measurement.request_from_json(measurement.to_json(request))
     _encoded(0, CandidateResult(Status.OK))
+    devices.KINDS[HOST_CODE].opener()
     sandbox.libc()
 
 
 def _serve(
-    sock: socket.socket, message: dict[str, Any], arguments: Arguments, cpus: Sequence[int]
+    sock: socket.socket,
+    message: dict[str, Any],
+    device: AnyDevice,
+    arguments: Arguments,
+    cpus: Sequence[int],
 ) -> None:
     request = measurement.request_from_json(message["request"])
     pin = cpus[: request.policy.threads] if message["pin"] else ()
     names: list[str] = message["blobs"]
-    library, *files = wire.receive_files(sock, 1 + len(names))
+    count = len(request.code)
+    files = wire.receive_files(sock, count + len(names))
     first: int = message["first"]
     with contextlib.ExitStack() as stack:
-        blobs = stack.enter_context(_mapped(names, files))
+        blobs = stack.enter_context(_mapped(names, files[count:]))
         try:
-            code, pool = stack.enter_context(_loaded(library, request, pin))
-        except NativeError as error:
+            stack.enter_context(_loaded(device, files[:count], request, pin))
+        except DeviceError as error:
             for index in range(first, len(request.candidates)):
                 _answer(sock, index, CandidateResult(Status.REJECTED, message=str(error)))
         else:
             wire.send(sock, {"loaded": True})
-            candidates = Candidates(code, pool, request.policy, blobs)
+            candidates = Candidates(device, request.policy, blobs)
             for index in range(first, len(request.candidates)):
                 started = functools.partial(wire.send, sock, {"started": index})
                 result = candidates.measure(request.candidates[index], arguments, started)
@@ -125,17 +139,13 @@ def _mapped(names: Sequence[str], files: Sequence[int]) -> Iterator[dict[str, Bl
 
 @contextlib.contextmanager
 def _loaded(
-    file: int, request: MeasureRequest, pin: Sequence[int]
-) -> Iterator[tuple[Library, Pool]]:
-    """The library and its threads. The file stays open while it is loaded: the loader tells
-    libraries apart by their path, which names the descriptor."""
-    if pin:
-        os.sched_setaffinity(0, {pin[0]})
+    device: AnyDevice, files: Sequence[int], request: MeasureRequest, pin: Sequence[int]
+) -> Iterator[None]:
+    """Have the code on the device, and close its files when the device has given it back."""
     try:
-        with (
-            Library(f"/proc/self/fd/{file}") as library,
-            Pool(library, request.policy.threads, pin) as pool,
-        ):
-            yield library, pool
+        device.load(list(zip(request.code, files, strict=True)), request.policy.threads, pin)
+        yield
     finally:
-        os.close(file)
+        device.unload()
+        for file in files:
+            os.close(file)

@@ -5,7 +5,8 @@ Starting Python costs more than most trials; a fork costs about a millisecond. T
 thread, runs no code of a library and reads no byte that such code has written: its keeper alone
 talks to it, over a socket that no child has.
 
-    keeper → server   {"fork": <folder to stand in>}, with the child's socket and its stderr
+    keeper → server   {"fork": <folder to stand in>, "kind": <kind of its device>}, with the child's
+                      socket and its stderr
     server → keeper   {"forked": true}                     or {"failed": <text>}
     keeper → server   {"end": <seconds that the child has to end by itself>}
     server → keeper   {"ended": <exit code>, "left": n}    the code is null if it was killed now
@@ -78,16 +79,16 @@ class _ForkServer:
     def obey(self, order: dict[str, object]) -> None:
         """Carry out one order of the keeper. Raises ClosedError."""
         match order:
-            case {"fork": str(folder)}:
+            case {"fork": str(folder), "kind": str(kind)}:
                 files = wire.receive_files(self._sock, 2)
-                wire.send(self._sock, self._fork(folder, *files))
+                wire.send(self._sock, self._fork(folder, kind, *files))
             case {"end": int() | float() as grace_s}:
                 code = self._ended(grace_s)
                 wire.send(self._sock, {"ended": code, "left": self._clear()})
             case _:
                 raise ValueError(f"an order that no keeper gives: {order}")
 
-    def _fork(self, folder: str, talk: int, stderr: int) -> dict[str, object]:
+    def _fork(self, folder: str, kind: str, talk: int, stderr: int) -> dict[str, object]:
         if self._child or self._clear():
             return {"failed": "an earlier child is there"}
         parent = os.getpid()
@@ -97,7 +98,7 @@ class _ForkServer:
             return {"failed": error.strerror}
         else:
             if not self._child:
-                place = child.Place(talk, self._limits, parent, self._layers, self._cpus)
+                place = child.Place(talk, self._limits, parent, self._layers, self._cpus, kind)
                 self._be_child(place, folder, stderr)
             return {"forked": True}
         finally:

@@ -1,12 +1,13 @@
 """What a measurement is: plain data that crosses every boundary between compiler, farm and device.
 
-A request names one linked library and the entry points in it; a result says, for each of them, how
-long it ran or how it failed. Failure is a field, never an exception: a candidate that crashes,
-hangs or answers wrong is a fact about the candidate (it trains the cost model). A batch that fails
-as a whole says nothing about its candidates: `DeviceFault` says how it failed, `Blame` by whose
-fault, and so who may measure it instead.
+A request names code objects and, for each candidate, the launches of entry points in them; a result
+states of each candidate how long it ran or how it failed. Failure is a field, never an exception: a
+candidate that crashes, hangs or answers wrong is a fact about the candidate (it trains the cost
+model). A batch that fails as a whole is not evidence about its candidates: `DeviceFault` names the
+way, `Blame` whose fault it is, and so who may measure it instead.
 
-Every entry point has one C signature, for a single kernel and for a whole model alike:
+On a host the code is one linked library, and every entry point has one C signature, for a single
+kernel and for a whole model alike:
 
     int32_t entry(void *const *args, const farrier_pool *pool)
 
@@ -26,6 +27,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from farrier_device import codec
+from farrier_device.library_form import HOST_CODE, from_library_form, to_library_form
+
+_JSON: Any = Any  # It annotates a value that is JSON of any form.
 
 
 class Role(enum.StrEnum):
@@ -85,28 +89,47 @@ class Argument:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Part:
-    """An entry point that a candidate is made of. Each of its arguments lies in one of the
-    candidate's: its position there, and the offset in bytes."""
+class CodeObject:
+    """Code by the sha256 of its bytes; its kind decides which device loads it (`devices`)."""
+
+    blob: str
+    kind: str = HOST_CODE
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Launch:
+    """One run of an entry point on a device.
+
+    Each of its arguments lies in one of the candidate's: its position there, and the offset in
+    bytes; `args` of None are the candidate's arguments in their order. `grid` counts the blocks of
+    a launch along each axis, and `block` the threads of a block; a host has neither.
+    """
 
     symbol: str
-    args: tuple[tuple[int, int], ...]
+    args: tuple[tuple[int, int], ...] | None = None
+    grid: tuple[int, ...] = ()
+    block: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Candidate:
-    """One entry point to measure.
+    """The launches that compute a result from arguments, to be measured.
 
-    `prepare`, where given, is called once with the same `args` before the first call and is not
-    timed: it packs weights into the layout that the schedule chose. `parts`, where given, are what
-    the entry point does: in its place they run one after another, each timed by itself, so that the
+    They run one after another. `prepare` runs once before the first time and is not timed: it packs
+    weights into the layout that the schedule chose. `parts`, if there are any, do the work of
+    `launches`: in their place the parts run one after another, each timed by itself, so that the
     kernels of a model are measured on the memory, and with the caches, that they have in it.
     """
 
-    symbol: str
+    launches: tuple[Launch, ...]
     args: tuple[Argument, ...]
-    prepare: str | None = None
-    parts: tuple[Part, ...] = ()
+    prepare: tuple[Launch, ...] = ()
+    parts: tuple[Launch, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The symbols of the launches, for messages."""
+        return ", ".join(launch.symbol for launch in self.launches)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -167,7 +190,7 @@ class Rival:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MeasureRequest:
-    """One batch: a linked library (by sha256 of its bytes) and what to call in it.
+    """One batch: code objects and the candidates that run in them.
 
     `reference`, where given, is timed before and after the candidates to detect drift. With a
     `rival` there is one candidate, a whole model; the two are timed in turn.
@@ -177,7 +200,7 @@ class MeasureRequest:
     it matters. Both are for whoever hands the batch out: a device is told neither (`for_device`).
     """
 
-    library: str
+    code: tuple[CodeObject, ...]
     candidates: tuple[Candidate, ...]
     policy: TimingPolicy = TimingPolicy()
     reference: Candidate | None = None
@@ -191,11 +214,16 @@ class MeasureRequest:
         return dataclasses.replace(self, floors_ns=(), verifies=False)
 
     def blobs(self) -> frozenset[str]:
-        """The sha256 of every blob that a device needs for this request, the library included."""
+        """The sha256 of every blob that a device needs for this request, its code included."""
         args = [a for c in (*self.candidates, self.reference) if c is not None for a in c.args]
         named = {h for a in args for h in (a.blob, a.expected) if h is not None}
         rivals = self.rival.blobs() if self.rival is not None else frozenset()
-        return frozenset(named | rivals | {self.library})
+        return frozenset(named | rivals | self.code_blobs)
+
+    @property
+    def code_blobs(self) -> frozenset[str]:
+        """The sha256 of every code object."""
+        return frozenset(code.blob for code in self.code)
 
     @property
     def most_bytes(self) -> int:
@@ -317,15 +345,20 @@ def implausible(result: MeasureResult, floors_ns: Sequence[Sequence[int]]) -> st
 
 
 def to_json(value: MeasureRequest | MeasureResult) -> str:
-    """The canonical JSON text of a request or result: what a manifest's signature covers."""
-    return json.dumps(codec.encode(value), sort_keys=True, separators=(",", ":"))
+    """Return the canonical JSON text of a request or result, which a manifest's signature covers.
+    A request is in the form that all versions read, where it fits (`library_form`)."""
+    raw = codec.encode(value)
+    if isinstance(value, MeasureRequest):
+        raw = to_library_form(raw)
+    return json.dumps(raw, sort_keys=True, separators=(",", ":"))
 
 
 def request_from_json(text: str, *, whole: bool = False) -> MeasureRequest:
     """Return the inverse of `to_json`. Raises ValueError on any other text, and for a caller that
     wants the `whole` of it, as one that runs it, if it asks for more than this version knows."""
     unknown = codec.Unknown.REFUSED_UNLESS_EMPTY if whole else codec.Unknown.IGNORED
-    return codec.loads(MeasureRequest, text, unknown=unknown)
+    raw = codec.loads(_JSON, text, name=MeasureRequest.__name__)
+    return codec.decode(MeasureRequest, from_library_form(raw), unknown=unknown)
 
 
 def result_from_json(text: str) -> MeasureResult:

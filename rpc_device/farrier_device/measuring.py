@@ -1,18 +1,16 @@
-"""Measuring one candidate: call it, compare what it wrote, time it."""
+"""Measuring one candidate on a device: run it, compare what it wrote, time it."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import Any
 
-from farrier_device.arguments import ArgumentError, Arguments, Blob
-from farrier_device.measurement import Candidate, CandidateResult, Status, TimingPolicy
-from farrier_device.native import Entry, Library, NativeError, Pointers, Pool
-
-# What one timed call consists of: the entry point, or the parts that a candidate lists.
-Steps: TypeAlias = Sequence[tuple[Entry, Pointers]]
+from farrier_device.arguments import Arguments
+from farrier_device.blob import ArgumentError, Blob
+from farrier_device.devices.device import AnyDevice, DeviceError
+from farrier_device.measurement import Candidate, CandidateResult, Launch, Status, TimingPolicy
 
 # The part of `timeout_s` that calls are planned for, so that a slow candidate ends with few samples
 # and is not killed with none.
@@ -26,17 +24,14 @@ _SHOWN_S = 0.002
 
 
 class Candidates:
-    """Measures the candidates of one library, one after another, in this process.
+    """Measures the candidates of one batch, one after another, on a device that has their code.
 
     `started` is called when a candidate's own code is about to run: whatever happens to the process
     from then on is the candidate's doing.
     """
 
-    def __init__(
-        self, library: Library, pool: Pool, policy: TimingPolicy, blobs: Mapping[str, Blob]
-    ) -> None:
-        self._library = library
-        self._pool = pool
+    def __init__(self, device: AnyDevice, policy: TimingPolicy, blobs: Mapping[str, Blob]) -> None:
+        self._device = device
         self._policy = policy
         self._blobs = blobs
         self._fastest: dict[tuple[str, ...], float] = {}  # Ticks, by what is expected.
@@ -44,61 +39,70 @@ class Candidates:
     def measure(
         self, candidate: Candidate, arguments: Arguments, started: Callable[[], None]
     ) -> CandidateResult:
-        """How the candidate did; does not return if it hangs."""
+        """Return how the candidate did; do not return if it hangs."""
         try:
-            entry = self._library.entry(candidate.symbol)
-            prepare = self._library.entry(candidate.prepare) if candidate.prepare else None
-            args = arguments.fill(candidate, self._blobs)
-            parts = [
-                (self._library.entry(part.symbol), arguments.of_part(candidate, part))
-                for part in candidate.parts
-            ]
-        except (NativeError, ArgumentError, MemoryError) as unfit:
+            arguments.fill(candidate, self._blobs)
+            prepare, run, parts = (
+                [(launch, arguments.bound(candidate, launch)) for launch in launches]
+                for launches in (candidate.prepare, candidate.launches, candidate.parts)
+            )
+        except (DeviceError, ArgumentError, MemoryError) as unfit:
             return CandidateResult(Status.REJECTED, message=str(unfit))
         started()
         begin = time.monotonic()
-        if prepare is not None and (code := prepare(args, self._pool.address)) != 0:
-            return _failed(f"{candidate.prepare}", code)
+        if (failed := self._run(prepare)) is not None:
+            return failed
         first = time.monotonic()
-        if (code := entry(args, self._pool.address)) != 0:
-            return _failed(candidate.symbol, code)
+        if (failed := self._run(run)) is not None:
+            return failed
         call_s = time.monotonic() - first
-        error = arguments.max_error(candidate, self._blobs, self._library)
+        try:
+            error = arguments.max_error(candidate, self._blobs)
+        except DeviceError as unfit:
+            return CandidateResult(Status.REJECTED, message=str(unfit))
         if (wrong := self._compared(error)) is not None:
             return wrong
-        return self._timed(candidate, arguments, parts or [(entry, args)], begin, call_s)
+        return self._timed(candidate, arguments, [step for _, step in parts or run], begin, call_s)
+
+    def _run(self, steps: Sequence[tuple[Launch, Any]]) -> CandidateResult | None:
+        """Run launches to their end; return how they failed, None if they did not."""
+        for _, bound in steps:
+            self._device.launch(bound)
+        if not (code := self._device.synchronize()):
+            return None
+        return _failed(", ".join(launch.symbol for launch, _ in steps), code)
 
     def _timed(
         self,
         candidate: Candidate,
         arguments: Arguments,
-        steps: Steps,
+        steps: Sequence[Any],
         begin: float,
         call_s: float,
     ) -> CandidateResult:
-        flush = arguments.cold_ranges(candidate)
+        cold = arguments.cold(candidate)
         expected = tuple(one.expected for one in candidate.args if one.expected)
         fastest = self._fastest.get(expected, math.inf)
         deadline = begin + _PLANNED * self._policy.timeout_s
         try:
-            each = self._sample(steps, flush, deadline, call_s, fastest)
-        except NativeError as failure:
-            return CandidateResult(Status.CRASHED, message=f"{candidate.symbol} {failure}")
+            each = self._sample(steps, cold, deadline, call_s, fastest)
+        except DeviceError as failure:
+            return CandidateResult(Status.CRASHED, message=f"{candidate.name} {failure}")
         # Once more: a kernel that counts on its outputs being zero is right the first time only.
-        error = arguments.max_error(candidate, self._blobs, self._library)
+        error = arguments.max_error(candidate, self._blobs)
         wrong = self._compared(error, "right on the first call, but on a later one ")
         if wrong is not None:
             return wrong
         if expected:
             self._fastest[expected] = min(*map(sum, zip(*each, strict=True)), fastest)
-        parts = tuple(tuple(self._library.ns_of(ticks)) for ticks in each)
+        parts = tuple(tuple(self._device.ns_of(ticks)) for ticks in each)
         samples = tuple(map(sum, zip(*parts, strict=True)))
         return CandidateResult(Status.OK, samples, error, parts_ns=parts if candidate.parts else ())
 
     def _sample(
         self,
-        steps: Steps,
-        flush: list[tuple[int, int]],
+        steps: Sequence[Any],
+        cold: Sequence[tuple[Any, int]],
         deadline: float,
         call_s: float,
         fastest: float,
@@ -109,14 +113,14 @@ class Candidates:
         policy = self._policy
         warmup = min(policy.warmup, _affordable(deadline, call_s) - 1)
         if warmup > 0:
-            self._time(steps, warmup, ())
+            self._device.time(steps, warmup, ())
         each: list[list[int]] = [[] for _ in steps]
         done = 0
         begin = time.monotonic()
         repeats = min(policy.min_repeats, policy.max_repeats, max(_affordable(deadline, call_s), 1))
         while repeats > 0:
             repeats = min([repeats, *(calls - done for calls, _ in _RACE if calls > done)])
-            for samples, more in zip(each, self._time(steps, repeats, flush), strict=True):
+            for samples, more in zip(each, self._device.time(steps, repeats, cold), strict=True):
                 samples += more
             elapsed = time.monotonic() - begin
             done = len(each[0])
@@ -130,20 +134,6 @@ class Candidates:
             repeats = min(wanted, policy.max_repeats - done, _affordable(deadline, call_s))
         return each
 
-    def _time(
-        self, steps: Steps, repeats: int, flush: Sequence[tuple[int, int]]
-    ) -> list[list[int]]:
-        """Return the ticks of each step, `repeats` of them; the steps take turns."""
-        first, *others = steps
-        if not others:
-            return [self._library.ticks(*first, self._pool, repeats, flush)]
-        each: list[list[int]] = [[] for _ in steps]
-        for _ in range(repeats):
-            each[0] += self._library.ticks(*first, self._pool, 1, flush)
-            for samples, step in zip(each[1:], others, strict=True):
-                samples += self._library.ticks(*step, self._pool, 1)
-        return each
-
     def _compared(self, error: float | None, prefix: str = "") -> CandidateResult | None:
         """The verdict on outputs that are off by `error`: None where they are right."""
         if error is None or error <= self._policy.tolerance:
@@ -152,10 +142,10 @@ class Candidates:
         return CandidateResult(Status.WRONG, max_error=error, message=prefix + off)
 
 
-def _failed(symbol: str, code: int) -> CandidateResult:
-    """Return the result of a candidate whose entry point returned a code other than 0."""
+def _failed(names: str, code: int) -> CandidateResult:
+    """Return the result of a candidate of which a launch returned a code other than 0."""
     refuses = f", so its check {-1 - code} refuses the inputs" if code < 0 else ""
-    return CandidateResult(Status.CRASHED, message=f"{symbol} returned {code}{refuses}", code=code)
+    return CandidateResult(Status.CRASHED, message=f"{names} returned {code}{refuses}", code=code)
 
 
 def _affordable(deadline: float, call_s: float) -> int:

@@ -17,7 +17,7 @@ from farrier.errors import FarrierError, NotFoundError, ServiceError, StorageErr
 from farrier.measure.drift import drift_candidate, drift_object
 from farrier.sdk.doctor import Finding, Findings
 from farrier.targets import backend_of
-from farrier_device.measurement import MeasureRequest, TimingPolicy
+from farrier_device.measurement import CodeObject, MeasureRequest, TimingPolicy
 from farrier_device.protocol import channel, device_pb2, device_pb2_grpc
 from farrier_farm import embedded
 from farrier_farm.classes import Place
@@ -227,4 +227,5 @@ def _request(farm: Farm, device: Device) -> MeasureRequest:
     target = its_class.target
     library = backend_of(target).library([drift_object(target)], (), target)
     candidate = drift_candidate(farm.blobs)
-    return MeasureRequest(farm.blobs.put(library), (candidate,), TimingPolicy())
+    code = CodeObject(farm.blobs.put(library))
+    return MeasureRequest((code,), (candidate,), TimingPolicy())

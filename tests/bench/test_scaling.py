@@ -26,7 +26,7 @@ from bench.scaling.measured import Costs, Setting, measure
 from bench.scaling.results import Measurement, Row, equal_ms, summarized
 from bench.scaling.simulation import Load, ServiceTimes, Size, phase_s, simulate
 from farrier.sdk.models import Task, Trial
-from farrier_device.measurement import Argument, Candidate, MeasureRequest, Part, Role
+from farrier_device.measurement import Argument, Candidate, CodeObject, Launch, MeasureRequest, Role
 
 NOTHING = ServiceTimes(
     candidate_s=1.0,
@@ -149,20 +149,20 @@ class TestBatches:
 
 
 class TestDevices:
-    candidate = Candidate("candidate0", (Argument(Role.SCRATCH, 4000),))
+    candidate = Candidate((Launch("candidate0"),), (Argument(Role.SCRATCH, 4000),))
 
     def test_times_are_invented_of_library_and_symbol(self):
-        one = MeasureRequest("a" * 64, (self.candidate,))
-        other = dataclasses.replace(one, library="b" * 64)
+        one = MeasureRequest((CodeObject("a" * 64),), (self.candidate,))
+        other = dataclasses.replace(one, code=(CodeObject("b" * 64),))
         assert invented(one) == invented(one)
         assert invented(one) != invented(other)
         assert 1400 <= invented(one)[0].undisturbed_ns <= 8 * 1400
 
     def test_which_batches_are_of_kernels_alone(self):
-        alone = MeasureRequest("a" * 64, (self.candidate,), reference=self.candidate)
+        alone = MeasureRequest((CodeObject("a" * 64),), (self.candidate,), reference=self.candidate)
         assert is_of_kernels_alone(alone)
         assert not is_of_kernels_alone(dataclasses.replace(alone, reference=None))
-        model = dataclasses.replace(self.candidate, parts=(Part("kernel", ((0, 0),)),))
+        model = dataclasses.replace(self.candidate, parts=(Launch("kernel", ((0, 0),)),))
         assert not is_of_kernels_alone(dataclasses.replace(alone, candidates=(model,)))
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from farrier_device.measurement import Argument, Candidate, MeasureRequest, Role
+from farrier_device.measurement import Argument, Candidate, CodeObject, Launch, MeasureRequest, Role
 from farrier_farm import embedded
 from farrier_farm.farm import Farm
 from farrier_farm.jobs import REFERS
@@ -78,8 +78,8 @@ def request_of() -> Callable[[str], MeasureRequest]:
 
     def make(library: str) -> MeasureRequest:
         argument = Argument(Role.OUTPUT, 4 * 127)
-        candidates = tuple(Candidate(name, (argument,)) for name in ("first", "second"))
-        return MeasureRequest(library=library, candidates=candidates)
+        candidates = tuple(Candidate((Launch(name),), (argument,)) for name in ("first", "second"))
+        return MeasureRequest(code=(CodeObject(library),), candidates=candidates)
 
     return make
 

@@ -16,6 +16,7 @@ from farrier_device.measurement import (
     Candidate,
     CandidateResult,
     DeviceFault,
+    Launch,
     MeasureRequest,
     MeasureResult,
     Role,
@@ -29,7 +30,7 @@ from tests.here import HERE
 LIBRARY = b"\x7fELF of a model"
 REQUEST = MeasureRequest(
     hashlib.sha256(LIBRARY).hexdigest(),
-    (Candidate("model", (Argument(Role.SCRATCH, 64),)),),
+    (Candidate((Launch("model"),), (Argument(Role.SCRATCH, 64),)),),
     floors_ns=((5_000,),),
     verifies=True,
 )

@@ -110,7 +110,8 @@ BUSY = """
         if n == 0:
             print("busy", flush=True)
         job = farm.jobs.lease("w", 0)
-        request = MeasureRequest(os.urandom(32).hex(), (Candidate("f", ()),))
+        code = CodeObject(os.urandom(32).hex())
+        request = MeasureRequest((code,), (Candidate((Launch("f"),), ()),))
         batch = farm.measurements.submit(request, Place(here.id), job)
         if n % 3:
             farm.measurements.cancel(batch)

@@ -17,10 +17,11 @@ from farrier.measure import Blobs, Runner
 from farrier_device.measurement import (
     Argument,
     Candidate,
+    CodeObject,
     DeviceFault,
+    Launch,
     MeasureRequest,
     MeasureResult,
-    Part,
     Role,
     Status,
     TimingPolicy,
@@ -61,7 +62,7 @@ class RunnerContract:
             *candidates, library=None, policy=QUICK, reference=None, cancelled=None
         ) -> MeasureResult:
             library = blobs.put(linked_kernels()) if library is None else library
-            request = MeasureRequest(library, candidates, policy, reference)
+            request = MeasureRequest((CodeObject(library),), candidates, policy, reference)
             begin = time.monotonic()
             result = runner.measure(request, blobs, cancelled)
             took = time.monotonic() - begin
@@ -115,7 +116,7 @@ class RunnerContract:
         assert (result.fault, result.results) == (None, ())
 
     def test_a_candidate_in_parts_has_samples_of_each(self, measure, doubling):
-        part = Part("right", ((0, 0), (1, 0), (2, 0)))
+        part = Launch("right", ((0, 0), (1, 0), (2, 0)))
         parted = dataclasses.replace(doubling.candidate("right"), parts=(part, part))
         (only,) = measure(parted).results
         assert only.status is Status.OK, only.message
@@ -260,7 +261,7 @@ class RunnerContract:
     def test_large_blobs_are_carried(self, measure, blobs):
         words = bytes(range(256)) * (1 << 14)  # 4 MiB, which is more than a message or a page
         large = Argument(Role.INPUT, len(words), blob=blobs.put(words))
-        (only,) = measure(Candidate("code_three", (large,))).results
+        (only,) = measure(Candidate((Launch("code_three"),), (large,))).results
         assert "returned 3" in only.message
 
     def test_close_ends_all_and_may_be_repeated(self, runner, measure, doubling):

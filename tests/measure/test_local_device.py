@@ -10,7 +10,7 @@ import pytest
 from farrier.errors import StorageError
 from farrier.measure import LocalDevice
 from farrier_device.blobstore import BlobMissingError
-from farrier_device.measurement import MeasureRequest, Status
+from farrier_device.measurement import CodeObject, MeasureRequest, Status
 from tests.measure.runner_contract import QUICK, ChildRunnerContract
 from tests.rpc_device.doubling import Doubling, linked_kernels
 
@@ -44,7 +44,9 @@ class TestContract(ChildRunnerContract):
             device.blobs.path(library)
         device.blobs.lend(library, lent)
         candidate = Doubling(device.blobs.put, seed=3).candidate("right")
-        result = runner.measure(MeasureRequest(library, (candidate,), QUICK), device.blobs)
+        result = runner.measure(
+            MeasureRequest((CodeObject(library),), (candidate,), QUICK), device.blobs
+        )
         assert result.results[0].status is Status.OK
         device.close()
         assert lent.exists()

@@ -74,13 +74,13 @@ def test_a_batch_holds_what_the_device_needs(subject, device):
     batch = builder.build(subject.space, [first, second, first])
     assert batch.request is not None
     assert batch.places == (0, 1, 2)
-    symbols = [candidate.symbol for candidate in batch.request.candidates]
+    symbols = [candidate.name for candidate in batch.request.candidates]
     assert symbols[0] == symbols[2] != symbols[1]
     for candidate in batch.request.candidates:
         weights = candidate.args[1]
         assert weights.cold
         assert weights.role is Role.SCRATCH
-        assert candidate.prepare is not None
+        assert candidate.prepare
         assert candidate.args[3].expected is not None
     for blob in batch.request.blobs():
         assert device.blobs.path(blob).exists()

@@ -12,7 +12,7 @@ from farrier.pipeline import compile_model
 from farrier.progress import TasksScheduled, TrialsMeasured, Verified, Warned
 from farrier.records import MemoryRecords
 from farrier.runtime.artifact import RECORDS
-from farrier_device.measurement import MeasureRequest, MeasureResult
+from farrier_device.measurement import CodeObject, MeasureRequest, MeasureResult
 from farrier_device.runners.local import ChildRunner
 
 
@@ -84,7 +84,7 @@ def test_a_hot_device_is_warned_of_once():
     said = []
     runner = NotedRunner(Hot(), said.append)
     for _ in range(2):
-        runner.measure(MeasureRequest("a" * 64, ()), None)
+        runner.measure(MeasureRequest((CodeObject("a" * 64),), ()), None)
     assert [event.message for event in said] == [
         "the device pi measured while it was hot: 81 °C; it may be faster when cool"
     ]

@@ -12,7 +12,7 @@ from farrier.targets import host
 from farrier.targets.cpu.codegen.compile import compile_text
 from farrier.targets.cpu.codegen.link import link
 from farrier.targets.cpu.codegen.support import support_object
-from farrier_device.measurement import Argument, Candidate, Role
+from farrier_device.measurement import Argument, Candidate, Launch, Role
 
 COUNT = 1009  # elements of a test array: a prime
 
@@ -44,4 +44,4 @@ class Doubling:
             Argument(Role.OUTPUT, nbytes, expected=self.output),
             Argument(Role.SCRATCH, nbytes),
         )
-        return Candidate(symbol, args, prepare)
+        return Candidate((Launch(symbol),), args, (Launch(prepare),) if prepare else ())

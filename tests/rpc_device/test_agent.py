@@ -26,6 +26,7 @@ from farrier_device.identity import Identity
 from farrier_device.loop import Agent, describe_device
 from farrier_device.measurement import (
     Blame,
+    CodeObject,
     DeviceFault,
     MeasureRequest,
     Status,
@@ -107,7 +108,7 @@ def task(broker, library, doubling):
         for data in (doubling.x, doubling.y):
             broker.offer(data)
         candidates = tuple(map(doubling.candidate, symbols))
-        return MeasureRequest(broker.offer(library), candidates, policy)
+        return MeasureRequest((CodeObject(broker.offer(library)),), candidates, policy)
 
     return make
 
@@ -367,18 +368,18 @@ class TestTrust:
 
     def test_blob_with_other_bytes(self, broker, start, task):
         request = task("right")
-        broker.blobs[request.library] = broker.blobs[request.library][:-1] + b"!"
+        broker.blobs[request.code[0].blob] = broker.blobs[request.code[0].blob][:-1] + b"!"
         start()
         broker.submit("one", request)
         result = broker.result("one")
         assert (result.fault, result.blame) == (DeviceFault.BROKEN, Blame.FARM)
-        assert request.library in result.message
-        assert broker.asked.count(request.library) == 2
+        assert request.code[0].blob in result.message
+        assert broker.asked.count(request.code[0].blob) == 2
         assert set(broker.offsets) == {0}
 
     def test_blob_that_the_broker_lacks(self, broker, start, task):
         request = task("right")
-        del broker.blobs[request.library]
+        del broker.blobs[request.code[0].blob]
         start()
         broker.submit("one", request)
         result = broker.result("one")
@@ -390,7 +391,9 @@ class TestTrust:
 
     def test_digest_that_is_a_path(self, broker, start, task):
         start()
-        broker.submit("one", dataclasses.replace(task("right"), library="../../etc/passwd"))
+        broker.submit(
+            "one", dataclasses.replace(task("right"), code=(CodeObject("../../etc/passwd"),))
+        )
         assert "no sha256" in broker.result("one").message
 
     @pytest.mark.parametrize("asked", [1, 0])
@@ -412,7 +415,7 @@ class TestTrust:
         if asked:
             assert (result.fault, result.blame) == (DeviceFault.BROKEN, Blame.AGENT)
             assert "update the agent" in result.message
-            assert "understands: MeasureRequest.policy: TimingPolicy has an unknown nope" in (
+            assert "understands: MeasureRequest.policy: it has an unknown field 'nope'" in (
                 result.message
             )
         else:

@@ -12,7 +12,7 @@ import time
 import pytest
 from small_broker import TLS, SmallBroker, until
 
-from farrier_device.measurement import MeasureRequest, Status, TimingPolicy
+from farrier_device.measurement import CodeObject, MeasureRequest, Status, TimingPolicy
 from farrier_device.protocol import device_pb2
 
 QUICK = TimingPolicy(min_repeats=3, min_time_s=0.001, timeout_s=20.0)
@@ -52,7 +52,7 @@ def task(broker, library, doubling):
         for data in (doubling.x, doubling.y):
             broker.offer(data)
         candidates = tuple(map(doubling.candidate, symbols))
-        return MeasureRequest(broker.offer(library), candidates, policy)
+        return MeasureRequest((CodeObject(broker.offer(library)),), candidates, policy)
 
     return make
 

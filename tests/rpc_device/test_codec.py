@@ -15,10 +15,11 @@ from farrier_device.measurement import (
     Argument,
     Candidate,
     CandidateResult,
+    CodeObject,
     DeviceFault,
+    Launch,
     MeasureRequest,
     MeasureResult,
-    Part,
     Role,
     Status,
     TimingPolicy,
@@ -29,10 +30,15 @@ from farrier_device.measurement import (
 
 ARGUMENT = Argument(Role.OUTPUT, 508, "bf16", None, "e" * 64, cold=True, padding=7)
 REQUEST = MeasureRequest(
-    "a" * 64,
-    (Candidate("k", (ARGUMENT,), "pack", (Part("one", ((0, 64), (0, 128))),)), Candidate("l", ())),
+    (CodeObject("a" * 64),),
+    (
+        Candidate(
+            (Launch("k"),), (ARGUMENT,), (Launch("pack"),), (Launch("one", ((0, 64), (0, 128))),)
+        ),
+        Candidate((Launch("l"),), ()),
+    ),
     TimingPolicy(threads=3, timeout_s=0.5),
-    Candidate("reference", (Argument(Role.INPUT, 4, blob="b" * 64),)),
+    Candidate((Launch("reference"),), (Argument(Role.INPUT, 4, blob="b" * 64),)),
 )
 RESULT = MeasureResult(
     (
@@ -81,13 +87,13 @@ def test_fields_that_an_older_peer_lacks_have_their_defaults():
     del raw["policy"], raw["reference"]
     for candidate in raw["candidates"]:
         del candidate["prepare"], candidate["parts"]
-    bare = tuple(dataclasses.replace(c, prepare=None, parts=()) for c in REQUEST.candidates)
-    assert request_from_json(json.dumps(raw)) == MeasureRequest(REQUEST.library, bare)
+    bare = tuple(dataclasses.replace(c, prepare=(), parts=()) for c in REQUEST.candidates)
+    assert request_from_json(json.dumps(raw)) == MeasureRequest(REQUEST.code, bare)
     assert result_from_json("{}") == MeasureResult()
-    for needed in ("library", "candidates"):
+    for needed, name in (("library", "code"), ("candidates", "candidates")):
         raw = json.loads(to_json(REQUEST))
         del raw[needed]
-        with pytest.raises(ValueError, match=needed):
+        with pytest.raises(ValueError, match=name):
             request_from_json(json.dumps(raw))
 
 

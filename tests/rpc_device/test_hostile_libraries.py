@@ -15,7 +15,7 @@ from farrier.targets import host
 from farrier.targets.cpu.codegen.compile import compile_text
 from farrier.targets.cpu.codegen.link import _zig
 from farrier.targets.cpu.codegen.support import support_object
-from farrier_device.measurement import MeasureRequest, Status, TimingPolicy, to_json
+from farrier_device.measurement import CodeObject, MeasureRequest, Status, TimingPolicy, to_json
 from farrier_device.processes import is_running
 from farrier_device.runners.local import ChildRunner
 from tests.rpc_device.children import measuring_processes, threads_of
@@ -47,7 +47,9 @@ def measure(runner, folder, doubling):
     """`measure(library, symbol)`: the result of one candidate in a batch of its own."""
 
     def call(library: bytes, symbol: str):
-        request = MeasureRequest(folder.add(library), (doubling.candidate(symbol),), QUICK)
+        request = MeasureRequest(
+            (CodeObject(folder.add(library)),), (doubling.candidate(symbol),), QUICK
+        )
         result = runner.measure(request, folder)
         assert result.fault is None, result.message
         return result.results[0]
@@ -98,7 +100,7 @@ with ChildRunner() as runner:
 
 def test_an_answer_without_end_is_not_read(folder, doubling, hostile, library):
     requests = [
-        MeasureRequest(folder.add(code), (doubling.candidate(symbol),), QUICK)
+        MeasureRequest((CodeObject(folder.add(code)),), (doubling.candidate(symbol),), QUICK)
         for code, symbol in ((library, "right"), (hostile, "answers_at_length"))
     ]
     done = subprocess.run(
@@ -118,14 +120,16 @@ def test_an_answer_without_end_is_not_read(folder, doubling, hostile, library):
 def test_a_candidate_after_one_that_floods_is_measured(runner, folder, doubling, hostile):
     symbols = ("right_by_another", "answers_at_length", "right_by_another")
     candidates = tuple(map(doubling.candidate, symbols))
-    result = runner.measure(MeasureRequest(folder.add(hostile), candidates, QUICK), folder)
+    result = runner.measure(
+        MeasureRequest((CodeObject(folder.add(hostile)),), candidates, QUICK), folder
+    )
     assert [one.status for one in result.results] == [Status.OK, Status.CRASHED, Status.OK]
 
 
 def test_no_process_is_left_when_a_runner_closes(folder, doubling, hostile):
     with ChildRunner() as own:
         request = MeasureRequest(
-            folder.add(hostile), (doubling.candidate("leaves_a_thread"),), QUICK
+            (CodeObject(folder.add(hostile)),), (doubling.candidate("leaves_a_thread"),), QUICK
         )
         assert own.measure(request, folder).results[0].status is Status.OK
         processes = measuring_processes(os.getpid())

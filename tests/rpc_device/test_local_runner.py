@@ -17,9 +17,10 @@ from farrier_device.measurement import (
     Blame,
     Candidate,
     CandidateResult,
+    CodeObject,
     DeviceFault,
+    Launch,
     MeasureRequest,
-    Part,
     Role,
     Status,
     TimingPolicy,
@@ -40,7 +41,7 @@ QUICK = TimingPolicy(min_repeats=3, min_time_s=0.001, timeout_s=5.0)
 
 
 def request_of(folder, library, *candidates, policy=QUICK, reference=None):
-    return MeasureRequest(folder.add(library), candidates, policy, reference)
+    return MeasureRequest((CodeObject(folder.add(library)),), candidates, policy, reference)
 
 
 class TestContract(ChildRunnerContract):
@@ -150,7 +151,7 @@ class TestVerdicts:
     def test_empty_batch_and_empty_argument(self, runner, folder, library):
         assert runner.measure(request_of(folder, library), folder).results == ()
         empty = folder.add(b"")
-        nothing = Candidate("code_three", (Argument(Role.INPUT, 0, blob=empty),))
+        nothing = Candidate((Launch("code_three"),), (Argument(Role.INPUT, 0, blob=empty),))
         (only,) = runner.measure(request_of(folder, library, nothing), folder).results
         assert "returned 3" in only.message
 
@@ -216,8 +217,8 @@ class TestParts:
         return dataclasses.replace(doubling.candidate("right"), parts=parts)
 
     def test_each_part_is_timed_in_its_place(self, runner, folder, library, doubling):
-        begin = Part("right", ((0, 0), (1, 0), (2, 0)))
-        again = Part("right_in_parallel", ((0, 0), (2, 0), (1, 0)))  # y and scratch change places
+        begin = Launch("right", ((0, 0), (1, 0), (2, 0)))
+        again = Launch("right_in_parallel", ((0, 0), (2, 0), (1, 0)))  # y and scratch change places
         policy = dataclasses.replace(QUICK, min_repeats=7, max_repeats=7, threads=2)
         candidate = self.parted(doubling, begin, again)
         request = request_of(folder, library, candidate, policy=policy)
@@ -229,7 +230,7 @@ class TestParts:
 
     def test_a_part_writes_where_it_is_told(self, runner, folder, library, doubling):
         """One that reads its own output spoils what `right` had left there, and is found out."""
-        spoils = Part("right", ((1, 0), (1, 0), (2, 0)))
+        spoils = Launch("right", ((1, 0), (1, 0), (2, 0)))
         (only,) = runner.measure(
             request_of(folder, library, self.parted(doubling, spoils)), folder
         ).results
@@ -239,11 +240,11 @@ class TestParts:
     @pytest.mark.parametrize(
         ("part", "status", "words"),
         [
-            (Part("code_three", ((0, 0),)), Status.CRASHED, "returned code 3"),
-            (Part("no_such", ()), Status.REJECTED, "no_such"),
-            (Part("right", ((0, 0), (3, 0))), Status.REJECTED, "argument 3"),
-            (Part("right", ((0, 0), (-1, 0))), Status.REJECTED, "argument -1"),
-            (Part("right", ((0, 4 * 1009 + 1), (1, 0))), Status.REJECTED, "byte 4037"),
+            (Launch("code_three", ((0, 0),)), Status.CRASHED, "returned code 3"),
+            (Launch("no_such", ()), Status.REJECTED, "no_such"),
+            (Launch("right", ((0, 0), (3, 0))), Status.REJECTED, "argument 3"),
+            (Launch("right", ((0, 0), (-1, 0))), Status.REJECTED, "argument -1"),
+            (Launch("right", ((0, 4 * 1009 + 1), (1, 0))), Status.REJECTED, "byte 4037"),
         ],
     )
     def test_a_part_that_cannot_run(self, runner, folder, library, doubling, part, status, words):
@@ -286,7 +287,7 @@ class TestArguments:
     def test_many_blobs(self, runner, folder, library, doubling):
         words = [folder.add(number.to_bytes(4, "little")) for number in range(300)]
         args = tuple(Argument(Role.INPUT, 4, blob=word) for word in words)
-        candidate = Candidate("code_three", args)
+        candidate = Candidate((Launch("code_three"),), args)
         (only,) = runner.measure(request_of(folder, library, candidate), folder).results
         assert "returned 3" in only.message
 
@@ -294,10 +295,10 @@ class TestArguments:
 class TestLibrary:
     def test_library_with_a_wrong_hash_is_not_run(self, runner, folder, library, doubling):
         request = request_of(folder, library, doubling.candidate("right"))
-        (folder.root / request.library).write_bytes(library + b"\0")
+        (folder.root / request.code[0].blob).write_bytes(library + b"\0")
         result = runner.measure(request, folder)
         assert result.fault is DeviceFault.BROKEN
-        assert request.library in result.message
+        assert request.code[0].blob in result.message
         assert result.results == ()
 
     def test_bytes_that_are_no_library(self, runner, folder, doubling):

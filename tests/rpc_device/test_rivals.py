@@ -20,6 +20,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from farrier_device.engines import NAMES, installed
 from farrier_device.measurement import (
+    CodeObject,
     DeviceFault,
     MeasureRequest,
     MeasureResult,
@@ -100,7 +101,7 @@ def request_of(folder, library, doubling):
             **{"tolerance": 1e-4, "rounds": 4, "round_s": 0.01, **fields},
         )
         return MeasureRequest(
-            folder.add(library), (doubling.candidate("right"),), POLICY, rival=rival
+            (CodeObject(folder.add(library)),), (doubling.candidate("right"),), POLICY, rival=rival
         )
 
     return make

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from farrier_device import sandbox
-from farrier_device.measurement import DeviceFault, MeasureRequest, Status, TimingPolicy
+from farrier_device.measurement import CodeObject, DeviceFault, MeasureRequest, Status, TimingPolicy
 from farrier_device.processes import is_running
 from farrier_device.runners.children import Children
 from farrier_device.runners.local import ChildRunner
@@ -23,7 +23,9 @@ ESCAPED = 200  # what the kernels return when their system call went through
 def code_of(runner, folder, library, doubling, symbol) -> int:
     """What an entry point of `kernels.ll` returned, in the child."""
     policy = TimingPolicy(timeout_s=5.0)
-    request = MeasureRequest(folder.add(library), (doubling.candidate(symbol),), policy)
+    request = MeasureRequest(
+        (CodeObject(folder.add(library)),), (doubling.candidate(symbol),), policy
+    )
     (only,) = runner.measure(request, folder).results
     assert only.status is Status.CRASHED, only
     prefix, code = only.message.rsplit(" ", 1)
@@ -61,7 +63,7 @@ class TestSystemCalls:
 
 class TestLevel:
     def test_missing_wall_is_refused(self, folder, library, doubling):
-        request = MeasureRequest(folder.add(library), (doubling.candidate("right"),))
+        request = MeasureRequest((CodeObject(folder.add(library)),), (doubling.candidate("right"),))
         with ChildRunner(require="rlimits+hypervisor") as strict:
             with pytest.raises(sandbox.SandboxError, match="hypervisor missing"):
                 strict.sandbox_level()

@@ -16,7 +16,9 @@ from farrier_device.measurement import (
     Argument,
     Candidate,
     CandidateResult,
+    CodeObject,
     DeviceFault,
+    Launch,
     MeasureRequest,
     MeasureResult,
     Role,
@@ -27,7 +29,9 @@ from farrier_device.measurement import (
 from farrier_device.protocol import channel, device_pb2, signing
 from tests.here import HERE, TARGET
 
-REQUEST = MeasureRequest("a" * 64, (Candidate("k", (Argument(Role.SCRATCH, 64),)),))
+REQUEST = MeasureRequest(
+    (CodeObject("a" * 64),), (Candidate((Launch("k"),), (Argument(Role.SCRATCH, 64),)),)
+)
 RESULT = MeasureResult((CandidateResult(Status.OK, (100, 101, 99), 1e-7),), sandbox="none")
 
 
@@ -251,7 +255,7 @@ def test_a_job_and_an_agent_may_be_newer_than_the_broker(broker):
     batch_id = broker.farm.measurements.submit(REQUEST, HERE)
     newer = json.dumps({**json.loads(to_json(REQUEST)), "newer": [1]})
     broker.farm.client.command("HSET", f"farrier:batch:item:{batch_id}", "request", newer)
-    assert broker.farm.references.are_there(REQUEST.library)
+    assert broker.farm.references.are_there(REQUEST.code[0].blob)
     batch = lease(stub, session)
     assert batch.manifest == newer.encode()
     assert signing.verify(broker.token, batch.manifest, batch.signature)
@@ -357,7 +361,7 @@ def test_blobs_come_in_chunks_from_any_offset(broker):
     sha256 = broker.farm.blobs.put(data)
     stub = broker.stub()
     session = stub.register("board")
-    broker.farm.measurements.submit(dataclasses.replace(REQUEST, library=sha256), HERE)
+    broker.farm.measurements.submit(dataclasses.replace(REQUEST, code=(CodeObject(sha256),)), HERE)
     lease(stub, session)
 
     def get(sha256: str, offset: int) -> list[bytes]:

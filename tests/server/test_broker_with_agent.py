@@ -24,7 +24,15 @@ from farrier.targets.cpu.codegen.link import link
 from farrier.targets.cpu.codegen.support import support_object
 from farrier_device.blobstore import BlobStore
 from farrier_device.describe import describe
-from farrier_device.measurement import Argument, Candidate, MeasureRequest, Role, Status
+from farrier_device.measurement import (
+    Argument,
+    Candidate,
+    CodeObject,
+    Launch,
+    MeasureRequest,
+    Role,
+    Status,
+)
 from farrier_device.protocol import device_pb2
 from tests.here import HERE
 
@@ -80,7 +88,9 @@ def batch(library) -> tuple[MeasureRequest, dict[str, bytes]]:
         Argument(Role.INPUT, len(x), blob=named[1]),
         Argument(Role.OUTPUT, len(y), expected=named[2]),
     )
-    return MeasureRequest(named[0], tuple(Candidate(s, args) for s in ("right", "wrong"))), blobs
+    return MeasureRequest(
+        (CodeObject(named[0]),), tuple(Candidate((Launch(s),), args) for s in ("right", "wrong"))
+    ), blobs
 
 
 @contextlib.contextmanager

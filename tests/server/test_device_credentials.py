@@ -9,6 +9,7 @@ import grpc
 import pytest
 
 from farrier.errors import ConflictError
+from farrier_device.measurement import CodeObject
 from farrier_device.protocol import device_pb2, signing
 from farrier_device.protocol.credentials import Bearer, Enrolled, Invited
 from farrier_farm.states import State
@@ -113,7 +114,7 @@ def test_a_device_reads_the_blobs_of_its_lease_and_no_others(broker, device, is_
     for name in (kept, library):
         with refusal(grpc.StatusCode.OUT_OF_RANGE):
             blob(stub, session, name)
-    broker.farm.measurements.submit(dataclasses.replace(REQUEST, library=library), HERE)
+    broker.farm.measurements.submit(dataclasses.replace(REQUEST, code=(CodeObject(library),)), HERE)
     batch = lease(stub, session)
     assert blob(stub, session, library) == b"a library"
     assert blob(stub, session, library, 2) == b"library"

@@ -11,7 +11,9 @@ from farrier_device.measurement import (
     Argument,
     Candidate,
     CandidateResult,
+    CodeObject,
     DeviceFault,
+    Launch,
     MeasureRequest,
     MeasureResult,
     Role,
@@ -50,7 +52,7 @@ def measure(service, stub, session, result: MeasureResult) -> str:
     """One batch, from its queue to its result."""
     argument = Argument(Role.OUTPUT, 4)
     library = service.farm.blobs.put(b"library")
-    request = MeasureRequest(library, (Candidate("one", (argument,)),))
+    request = MeasureRequest((CodeObject(library),), (Candidate((Launch("one"),), (argument,)),))
     device = service.farm.devices.get(session.device_id)
     batch = service.farm.measurements.submit(request, Place(device.device_class, device.id))
     reply = stub.Lease(device_pb2.LeaseRequest(session=session, wait_ms=20_000))

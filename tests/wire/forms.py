@@ -39,10 +39,11 @@ from farrier_device.measurement import (
     Blame,
     Candidate,
     CandidateResult,
+    CodeObject,
     DeviceFault,
+    Launch,
     MeasureRequest,
     MeasureResult,
-    Part,
     Rival,
     RivalResult,
     Role,
@@ -225,13 +226,27 @@ EVENTS: tuple[Event, ...] = (
 _ARGUMENT = Argument(Role.OUTPUT, 508, "bf16", "d" * 64, "e" * 64, cold=True, padding=7)
 _TENSOR = Tensor("x", "f32", (2, 3), "f" * 64)
 REQUEST = MeasureRequest(
-    library="a" * 64,
-    candidates=(Candidate("k", (_ARGUMENT,), "pack", (Part("one", ((0, 64), (0, 128))),)),),
+    code=(CodeObject("a" * 64),),
+    candidates=(
+        Candidate(
+            (Launch("k"),), (_ARGUMENT,), (Launch("pack"),), (Launch("one", ((0, 64), (0, 128))),)
+        ),
+    ),
     policy=TimingPolicy(3, 2, 6, 65, 0.5, 5.0, 1e-3, 0.25),
-    reference=Candidate("reference", ()),
+    reference=Candidate((Launch("reference"),), ()),
     rival=Rival("openvino", (("", "b" * 64),), (_TENSOR,), (_TENSOR,), 1e-4, 4, 0.5, 60.0),
     floors_ns=((10, 4), (7,)),
     verifies=True,
+)
+LAUNCHED = MeasureRequest(
+    code=(CodeObject("c" * 64, "queue"),),
+    candidates=(
+        Candidate(
+            (Launch("k", ((0, 64),), (8, 4, 1), (32,)), Launch("l")),
+            (_ARGUMENT,),
+            (Launch("p", ()),),
+        ),
+    ),
 )
 RESULTS = (
     MeasureResult(
@@ -300,6 +315,7 @@ FORMS: dict[str, Form] = {
         for event in EVENTS
     },
     "measure-request": Form((REQUEST,), to_json, request_from_json),
+    "measure-launches": Form((LAUNCHED,), to_json, request_from_json),
     "measure-request-whole": Form(
         (REQUEST,), to_json, lambda text: request_from_json(text, whole=True)
     ),

@@ -28,7 +28,9 @@ from farrier_device.measurement import (
     Blame,
     Candidate,
     CandidateResult,
+    CodeObject,
     DeviceFault,
+    Launch,
     MeasureRequest,
     MeasureResult,
     Rival,
@@ -221,7 +223,7 @@ def test_a_job_gets_as_many_cores_as_its_worker_says(farm: Farm, served: Served,
 
 def test_waiting_for_a_device_is_no_silence(farm: Farm, served: Served, tmp_path: Path) -> None:
     runner, blobs = RemoteRunner(served.line()), BlobStore(tmp_path / "b", 1 << 20)
-    request = MeasureRequest(blobs.put(b"\x7fELF"), ())
+    request = MeasureRequest((CodeObject(blobs.put(b"\x7fELF")),), ())
     batches = farm.measurements.leases
 
     def ask() -> None:
@@ -245,8 +247,8 @@ def test_what_the_farm_has_lost_since_an_earlier_batch_is_sent_again(
     """By a sweep, or a damaged disk: the process alone has it still."""
     runner, blobs = RemoteRunner(served.line()), BlobStore(tmp_path / "b", 1 << 20)
     weights = blobs.put(b"weights")
-    candidate = Candidate("kernel", (Argument(Role.INPUT, 7, blob=weights),))
-    request = MeasureRequest(blobs.put(b"\x7fELF"), (candidate,))
+    candidate = Candidate((Launch("kernel"),), (Argument(Role.INPUT, 7, blob=weights),))
+    request = MeasureRequest((CodeObject(blobs.put(b"\x7fELF")),), (candidate,))
     session = device_side.connect("d", dataclasses.asdict(describe()))
     over = threading.Event()
 
@@ -279,7 +281,9 @@ def _raw(text: bytes) -> bytes:
     return struct.pack("<I", len(text)) + text
 
 
-A_RACE = to_json(MeasureRequest("5e" * 32, (), rival=Rival("openvino", (), (), (), 1.0)))
+A_RACE = to_json(
+    MeasureRequest((CodeObject("5e" * 32),), (), rival=Rival("openvino", (), (), (), 1.0))
+)
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ class RemoteRunner:
     def _measured(
         self, request: MeasureRequest, blobs: BlobSource, cancelled: threading.Event | None
     ) -> MeasureResult:
-        names = sorted(request.blobs() - self._brought | {request.library})
+        names = sorted(request.blobs() - self._brought | request.code_blobs)
         with contextlib.ExitStack() as opened:
             files = []
             for name in names:
@@ -85,7 +85,7 @@ class RemoteRunner:
             answer = self._line.ask(question, files, cancelled)
         result = result_from_json(answer["result"])
         if result.fault is None:
-            self._brought |= {*names} - {request.library}
+            self._brought |= {*names} - request.code_blobs
         return result
 
     def close(self) -> None:

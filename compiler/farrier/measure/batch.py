@@ -29,6 +29,8 @@ from farrier_device.measurement import (
     Argument,
     Candidate,
     CandidateResult,
+    CodeObject,
+    Launch,
     MeasureRequest,
     Role,
     Status,
@@ -107,11 +109,11 @@ class BatchBuilder:
         objects += packing_objects(list(packers.values()), self._target)
         objects.append(drift_object(self._target))
         linked = backend.library(list(dict.fromkeys(objects)), (), self._target)
-        library = self._blobs.put(linked)
+        code = CodeObject(self._blobs.put(linked))
         reference = drift_candidate(self._blobs)
         floors = ((self._floor(),),) * len(requested)
         request = MeasureRequest(
-            library, tuple(requested), self._policy, reference, floors_ns=floors
+            (code,), tuple(requested), self._policy, reference, floors_ns=floors
         )
         return Batch(request, tuple(places), failures)
 
@@ -141,14 +143,14 @@ class BatchBuilder:
             arguments.append(argument)
             params.append(Buffer(f"own{number}", DType.U8, (argument.nbytes,)))
         arguments += [given for _, given in plain]
-        prepare = None
+        prepare: tuple[Launch, ...] = ()
         if packed:
             params += [source for source, _ in plain]
             key = tuple(params)
             if key not in packers:
                 packers[key] = packing_function(f"packing{len(packers)}", params, packed)
-            prepare = packers[key].name
-        return Candidate(kernel.name, tuple(arguments), prepare)
+            prepare = (Launch(packers[key].name),)
+        return Candidate((Launch(kernel.name),), tuple(arguments), prepare)
 
     def _floor(self) -> int:
         """The nanoseconds that no call of a candidate can beat."""

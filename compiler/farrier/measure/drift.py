@@ -16,7 +16,7 @@ from farrier.ir.loop import Alloc, Block, For, Function, LoopKind, Store
 from farrier.ir.types import DType
 from farrier.measure.runner import Keeps
 from farrier.targets import Target, backend_of
-from farrier_device.measurement import Argument, Candidate, Role
+from farrier_device.measurement import Argument, Candidate, Launch, Role
 
 SYMBOL = "farrier_drift"
 _ROUNDS = 64
@@ -35,7 +35,7 @@ def drift_candidate(blobs: Keeps) -> Candidate:
     """The kernel with its arguments: some 10 µs a call, depending on the clock."""
     data = np.ones(_STEPS * _LANES, np.float32).tobytes()
     return Candidate(
-        SYMBOL,
+        (Launch(SYMBOL),),
         (
             Argument(Role.INPUT, len(data), blob=blobs.put(data)),
             Argument(Role.SCRATCH, _LANES * 4),

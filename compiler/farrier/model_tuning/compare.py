@@ -34,9 +34,10 @@ from farrier_device.measurement import (
     Blame,
     Candidate,
     CandidateResult,
+    CodeObject,
+    Launch,
     MeasureRequest,
     MeasureResult,
-    Part,
     Role,
     Status,
     TimingPolicy,
@@ -230,7 +231,7 @@ class Comparison:
         sizes += [planned.params_bytes, typical(planned.memory.workspace_bytes)]
         arguments = [Argument(Role.SCRATCH, nbytes) for nbytes in sizes]
         arguments += sizes_argument(planned.sizes, self._blobs)
-        return Candidate(f"variant_{number}", tuple(arguments))
+        return Candidate((Launch(_entry_name(number)),), tuple(arguments))
 
     def _plans(self, variants: Sequence[Variant]) -> list[_Planned]:
         """The variants with their memory placed, and what they consist of. Raises CompilerError."""
@@ -260,10 +261,10 @@ class Comparison:
         turns, policy = _schedule(seconds, run_s, self._threads)
         order = [*range(len(candidates))]
         sequence = [n for turn in range(turns) for n in (order[::-1] if turn % 2 else order)]
-        library = self._library(plans, candidates)
+        code = self._code(plans)
         floors = [self._floors(*one) for one in zip(variants, plans, strict=True)]
         request = MeasureRequest(
-            library,
+            (code,),
             tuple(candidates[n] for n in sequence),
             policy,
             floors_ns=tuple(floors[n] for n in sequence),
@@ -281,17 +282,17 @@ class Comparison:
             self._floors_ns[key] = floor_ns(choice.program, self._target, self._threads)
         return self._floors_ns[key]
 
-    def _library(self, plans: Sequence[_Planned], candidates: Sequence[Candidate]) -> str:
-        """The blob with the entries of all candidates, and their kernels."""
+    def _code(self, plans: Sequence[_Planned]) -> CodeObject:
+        """Return the library with an entry for each plan, and their kernels."""
         entries = [
-            one.plan.measured_entry(self._target, candidates[number].symbol)
+            one.plan.measured_entry(self._target, _entry_name(number))
             for number, one in enumerate(plans)
         ]
         symbols = set().union(*(one.plan.symbols for one in plans))
-        exports = (*(one.symbol for one in candidates), *sorted(symbols))
+        exports = (*map(_entry_name, range(len(plans))), *sorted(symbols))
         objects = dict.fromkeys(content for one in plans for content in one.objects)
         linked = backend_of(self._target).library([*entries, *objects], exports, self._target)
-        return self._blobs.put(linked)
+        return CodeObject(self._blobs.put(linked))
 
     def _answers(self, requests: Sequence[MeasureRequest]) -> list[MeasureResult]:
         """What became of each request, all being measured side by side."""
@@ -446,9 +447,14 @@ def _key(choice: ScheduledTask) -> _Key:
     return choice.task.key, pairs(choice.decisions)
 
 
-def _parts(planned: Plan) -> tuple[Part, ...]:
+def _entry_name(number: int) -> str:
+    """Return the symbol of the entry of a variant."""
+    return f"variant_{number}"
+
+
+def _parts(planned: Plan) -> tuple[Launch, ...]:
     return tuple(
-        Part(call.function, tuple((one.position, one.offset) for one in call.arguments))
+        Launch(call.function, tuple((one.position, one.offset) for one in call.arguments))
         for call in planned.calls
     )
 

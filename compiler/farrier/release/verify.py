@@ -41,6 +41,8 @@ from farrier_device.measurement import (
     Blame,
     Candidate,
     CandidateResult,
+    CodeObject,
+    Launch,
     MeasureRequest,
     MeasureResult,
     Role,
@@ -424,7 +426,7 @@ class Verifier:
         nbytes = max(memory.workspace_at(given) for memory in linked.memories)
         rest = (params, Argument(Role.SCRATCH, nbytes), *sizes_argument(sizes, self._blobs))
         arguments = (*self._inputs, *outputs, *rest)
-        candidates = tuple(Candidate(entry, arguments) for entry in linked.entries)
+        candidates = tuple(Candidate((Launch(entry),), arguments) for entry in linked.entries)
         policy = TimingPolicy(
             threads=threads,
             warmup=1,
@@ -435,7 +437,7 @@ class Verifier:
             tolerance=tolerance,
         )
         return MeasureRequest(
-            self._blobs.put(linked.library),
+            (CodeObject(self._blobs.put(linked.library)),),
             candidates,
             policy,
             floors_ns=((self._floor_ns,),) * len(candidates),

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from farrier_device import cgroups, wire
 from farrier_device.cgroups import Group
 from farrier_device.closing import Closing
+from farrier_device.library_form import HOST_CODE
 from farrier_device.processes import Handle
 from farrier_device.sandbox import (
     Limits,
@@ -109,9 +110,10 @@ class Children(Closing):
         # one would leave that thread unknown, and `close` would not wait for it.
         self._thread.submit(int).result()
 
-    def child(self) -> Child:
-        """Return the child, which is forked if there is none. Raises SandboxError."""
-        return self._child or self._thread.submit(self._forked).result()
+    def child(self, kind: str = HOST_CODE) -> Child:
+        """Return the child, which is forked for a kind of device if there is none. Raises
+        SandboxError."""
+        return self._child or self._thread.submit(self._forked, kind).result()
 
     def end(self, grace_s: float = 0.0) -> Ending | None:
         """End the child and all that it has started, and return how it had ended by itself, for
@@ -137,27 +139,27 @@ class Children(Closing):
             self._end_server()
         self._forget()
 
-    def _forked(self) -> Child:
+    def _forked(self, kind: str) -> Child:
         if self._is_ending:  # It could not be ended when it should have been.
             self._ended(0.0)
         if self._child is not None:  # A caller that was interrupted has asked for it.
             return self._child
         try:
-            return self._fork()
+            return self._fork(kind)
         except _ServerError:  # It was killed since the last child, or stands still.
             pass
         try:
-            return self._fork()
+            return self._fork(kind)
         except _ServerError as error:
             raise SandboxError(f"{_NAME} cannot be started: {error}") from None
 
-    def _fork(self) -> Child:
+    def _fork(self, kind: str) -> Child:
         """Return a child. Raises SandboxError, and _ServerError after which there is no server."""
         if self._server is None:
             self._start()
         try:
             self._child = child = Child()
-            order = {"fork": child.folder}
+            order = {"fork": child.folder, "kind": kind}
             reply = self._ask(order, [child.theirs.fileno(), child.stderr], _FORK_S)
             if why := reply.get("failed"):
                 raise SandboxError(f"{_NAME} cannot be started: {why}")

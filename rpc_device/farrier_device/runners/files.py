@@ -27,14 +27,15 @@ class BlobError(Exception):
 
 
 class BatchFiles(Closing):
-    """The library, in sealed memory so that what was hashed is what runs, and the blobs."""
+    """The code objects, in sealed memory so that what was hashed is what runs, and the blobs."""
 
     def __init__(self, request: MeasureRequest, blobs: BlobSource) -> None:
         """Raises BlobError."""
-        self.names = sorted(request.blobs() - {request.library})
+        self.names = sorted(request.blobs() - request.code_blobs)
         self.descriptors: list[int] = []
         try:
-            self.descriptors.append(_library(request.library, blobs))
+            for code in request.code:
+                self.descriptors.append(_sealed(code.blob, blobs))
             self.descriptors += [os.open(_path(name, blobs), os.O_RDONLY) for name in self.names]
         except OSError as error:
             self.close()
@@ -48,7 +49,7 @@ class BatchFiles(Closing):
             os.close(self.descriptors.pop())
 
 
-def _library(sha256: str, blobs: BlobSource) -> int:
+def _sealed(sha256: str, blobs: BlobSource) -> int:
     data = _path(sha256, blobs).read_bytes()
     if hashlib.sha256(data).hexdigest() != sha256:
         raise BlobError(f"the library {sha256} has other bytes than its name says; it is not run")

@@ -14,9 +14,10 @@ import threading
 import time
 from collections.abc import Sequence
 
-from farrier_device import describe
+from farrier_device import describe, devices
 from farrier_device.closing import Closing
 from farrier_device.measurement import (
+    Blame,
     Candidate,
     CandidateResult,
     DeviceFault,
@@ -98,10 +99,14 @@ class ChildRunner(Closing):
                 raise ValueError("the runner is closed")
             begin = time.monotonic()  # the batches before it are not its own time
             try:
-                with self._supervisor.batch() as level:
+                with self._supervisor.batch(devices.kind_of(request)) as level:
                     result = self._answer(request, blobs, cancelled or threading.Event())
             except (BlobError, SandboxError) as error:
                 result = MeasureResult(fault=DeviceFault.BROKEN, message=str(error))
+            except devices.UnknownKindError as error:
+                result = MeasureResult(
+                    fault=DeviceFault.BROKEN, blame=Blame.AGENT, message=str(error)
+                )
             except CancelledError:
                 result = MeasureResult(fault=DeviceFault.LOST, message="the batch was called off")
             except OSError as error:  # of this machine: no descriptors, no memory, no processes

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from farrier_device import measurement, wire
+from farrier_device.library_form import HOST_CODE
 from farrier_device.measurement import CandidateResult, MeasureRequest, Status
 from farrier_device.runners.children import Children
 from farrier_device.runners.files import BatchFiles
@@ -61,14 +62,17 @@ class Supervisor:
         self._limits = limits
         self._pin = pin
         self._children = Children(limits, required)
+        self._kind = HOST_CODE
         self._spent_s = 0.0  # of processor time that the child may have used
 
     @contextlib.contextmanager
-    def batch(self) -> Iterator[str]:
-        """A context for the runs of one library, with the isolation that its child reaches. At its
-        end the child is gone, with all that it has started. Raises SandboxError."""
+    def batch(self, kind: str = HOST_CODE) -> Iterator[str]:
+        """A context for the runs of one batch on a kind of device, with the isolation that its
+        child reaches. At its end the child is gone, with all that it has started. Raises
+        SandboxError."""
+        self._kind = kind
         try:
-            yield self._children.child().level
+            yield self._children.child(kind).level
         finally:
             self._end()
 
@@ -124,7 +128,7 @@ class Supervisor:
     ) -> _Ending | None:
         """Give the child what is left of the batch, and append its results as they come; return
         how it ended if it did so before it was through."""
-        child = self._children.child()
+        child = self._children.child(self._kind)
         progress = _Progress(request, results)
         begin = time.monotonic()
         try:

@@ -19,7 +19,7 @@ class InProcessRunner:
 
     def measure(self, request, blobs, cancelled=None):
         begin = time.monotonic()
-        program = Program(blobs.path(request.library).read_bytes())
+        program = Program(blobs.path(request.code[0].blob).read_bytes())
         results = tuple(
             _measured(program, candidate, request.policy, blobs) for candidate in request.candidates
         )
@@ -30,16 +30,16 @@ class InProcessRunner:
 
 
 def _measured(program, candidate, policy, blobs):
-    if not program.has(candidate.symbol):
-        return CandidateResult(Status.REJECTED, message=f"no {candidate.symbol}")
+    if not all(program.has(launch.symbol) for launch in candidate.launches):
+        return CandidateResult(Status.REJECTED, message=f"no {candidate.name}")
     memory = [aligned_buffer(argument.nbytes) for argument in candidate.args]
     for argument, buffer in zip(candidate.args, memory, strict=True):
         if argument.role is Role.INPUT:
             buffer.view[:] = blobs.path(argument.blob).read_bytes()
     addresses = [buffer.address for buffer in memory]
-    if candidate.prepare:
-        program.run(candidate.prepare, addresses)
-    whole = [(candidate.symbol, addresses)]
+    for launch in candidate.prepare:
+        program.run(launch.symbol, addresses)
+    whole = [(launch.symbol, addresses) for launch in candidate.launches]
     parts = [
         (part.symbol, [addresses[at] + offset for at, offset in part.args])
         for part in candidate.parts

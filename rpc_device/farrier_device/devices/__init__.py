@@ -1,0 +1,47 @@
+"""The kinds of devices, each with the kind of code object that it loads.
+
+A new kind is a file with its device, and a line here. The module of a device is imported by the
+child that measures, and by nobody else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Callable
+
+from farrier_device.devices.device import AnyDevice
+from farrier_device.library_form import HOST_CODE
+from farrier_device.measurement import MeasureRequest
+
+
+class UnknownKindError(Exception):
+    """A request has code that no device here loads."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DeviceKind:
+    """`device` names the class, as `module:class`; it takes no arguments."""
+
+    device: str
+
+    def opener(self) -> Callable[[], AnyDevice]:
+        """Import the class, which then opens a device; it may raise DeviceError."""
+        module, _, name = self.device.partition(":")
+        opener: Callable[[], AnyDevice] = getattr(importlib.import_module(module), name)
+        return opener
+
+
+KINDS = {HOST_CODE: DeviceKind("farrier_device.devices.host:HostDevice")}
+
+
+def kind_of(request: MeasureRequest) -> str:
+    """Return the kind of the code objects of a request. Raises UnknownKindError if this version
+    has no device for them, or if they are not all of one kind."""
+    kinds = sorted({code.kind for code in request.code})
+    if len(kinds) != 1:
+        raise UnknownKindError(f"a request has code of the kinds {kinds}, and one kind is wanted")
+    [kind] = kinds
+    if kind not in KINDS:
+        raise UnknownKindError(f"there is no device here for code of the kind {kind!r}")
+    return kind
