@@ -110,7 +110,7 @@ class Builder:
         return instr.pointer(0 if scope is None else self.instructions.spaces.get(scope, 0))
 
     def variable(self, type_: Type, prefix: str) -> Variable:
-        """Return a variable with a name that nothing has yet."""
+        """Return a variable with a name that nothing has yet; instructions are called `v`."""
         self._count += 1
         return Variable(type_, f"{prefix}{self._count}")
 

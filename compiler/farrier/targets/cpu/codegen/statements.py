@@ -537,7 +537,7 @@ class _Emitter:
                 unset = instr.poison(value.type)
                 sides = [unset if piece is None else piece.value.operand for piece in pieces]
                 if sides[0] is not sides[1]:
-                    variable = self.b.variable(value.type, "v")
+                    variable = self.b.variable(value.type, "joined")
                     joined.append(Joined(variable, *sides))
                     value = value.held_in(variable)
                 merged[number] = written[0]._replace(value=value)

@@ -99,7 +99,7 @@ def _reduced(c: FloatCode, x: Operand) -> tuple[Operand, Operand]:
         angles = b.emit(instr.CALL, both, (function, x, r, bits))
         parts = b.part(angles, 0), b.part(angles, 1)
     joined = [
-        Joined(b.variable(part.type, "v"), part, near)
+        Joined(b.variable(part.type, "joined"), part, near)
         for part, near in zip(parts, (r, bits), strict=True)
     ]
     b.body.append(Branch(any_far, far, [], joined, number))
