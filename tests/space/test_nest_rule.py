@@ -150,3 +150,49 @@ def test_a_nest_computes_the_same_with_all_its_choices(monkeypatch):
         scheduled = schedules.schedule(decisions).function
         assert not scheduled.choices
         np.testing.assert_array_equal(run_loops(scheduled, {"x": x})["y"], expected)
+
+
+TABLE = {
+    "neighbours become vectors": ("y[i, j] = x[i, j]", LoopKind.VECTORIZED),
+    "neighbours at a row that was loaded": ("y[i, j] = x[p[i], j]", LoopKind.VECTORIZED),
+    "a sum of integers is the same in any order": ("c[i] = c[i] + p[j]", LoopKind.VECTORIZED),
+    "a sum of floats is not": ("y[i, 0] = y[i, 0] + x[i, j]", LoopKind.SERIAL),
+    "the largest of floats is": ("y[i, 0] = max(y[i, 0], x[i, j])", LoopKind.VECTORIZED),
+    "a gather": ("y[i, j] = x[i, p[j]]", LoopKind.SERIAL),
+    "a column": ("y[j, i] = x[i, j]", LoopKind.SERIAL),
+    "the order backwards": ("y[i, j] = x[i, 63 - j]", LoopKind.SERIAL),
+    "a condition on neighbours": (
+        "if 0.0 < x[i, j]:\n            y[i, j] = 1.0",
+        LoopKind.VECTORIZED,
+    ),
+}
+
+
+@pytest.mark.parametrize("why", TABLE)
+def test_innermost_loops_over_neighbours_become_vectors(why):
+    statement, kind = TABLE[why]
+    head = "@function\ndef nest(p: i64[64], x: f32[64, 64], y: f32[64, 64], c: i64[64]):\n"
+    text = (
+        f"{head}    for i in serial(64):\n        for j in serial(64):\n            {statement}\n"
+    )
+    text = text.replace("\n            y[i, j] = 1.0", "\n                y[i, j] = 1.0")
+    chosen = kinds(text, threads=1)
+    assert chosen.get("j", chosen.get("j_i")) is kind
+
+
+def test_a_loop_that_fills_no_vector_stays_scalar():
+    text = INDEPENDENT.replace("512", str(TARGET.lanes - 1))
+    assert kinds(text, threads=1)["j"] is LoopKind.SERIAL
+
+
+def test_loops_are_joined_while_there_are_too_few_iterations_for_all_threads():
+    few = INDEPENDENT.replace("i in serial(4096)", "i in serial(4)")
+    deep = few.replace("512", "4096").replace(
+        "for j in serial(4096):\n            y[i, j] = x[i, j] + x[i, j]",
+        "for j in serial(4096):\n            for k in serial(3):\n"
+        "                y[i, j] = x[i, j] + x[i, j]",
+    )
+    assert kinds(deep)["i_j"] is LoopKind.PARALLEL
+    assert kinds(deep.replace("serial(4)", "serial(64)").replace("[4096, ", "[64, "))["i"] is (
+        LoopKind.PARALLEL
+    )

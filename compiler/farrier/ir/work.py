@@ -36,6 +36,7 @@ from farrier.ir.loop import (
 )
 from farrier.ir.operands import operands
 from farrier.ir.statements import below
+from farrier.ir.substitute import loads
 from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import DType
 
@@ -43,10 +44,10 @@ from farrier.ir.types import DType
 _OF_INDICES = frozenset((DType.I64, DType.BOOL))
 
 
-# The iterations of a while loop, and the part of the tests of a condition after which its block
-# runs, where nothing is known of the data.
+# The iterations of a while loop, and the part of the tests of a condition on data after which its
+# block runs, where nothing is known of the data.
 USUAL_TRIPS = 4
-USUALLY_TAKEN = 0.25
+_USUALLY_TAKEN = 0.25
 
 
 def arithmetic(kernel: TensorProgram | Function) -> int:
@@ -89,13 +90,19 @@ def statements_run(stmt: Stmt, lanes: int) -> float:
             return typical(times) * statements_run(body, lanes)
         case If(_, then, otherwise):
             rest = statements_run(otherwise, lanes) if otherwise is not None else 0
-            return 1 + USUALLY_TAKEN * statements_run(then, lanes) + rest
+            return 1 + usually_taken(stmt) * statements_run(then, lanes) + rest
         case While(_, body):
             return USUAL_TRIPS * (1 + statements_run(body, lanes))
         case Store() | Prefetch() | Intrinsic():
             return 1
         case _:
             assert_never(stmt)
+
+
+def usually_taken(stmt: If) -> float:
+    """Return the part of the tests after which the block of a condition runs: nearly all where it
+    is on loop variables alone, as the guard of a tail is."""
+    return _USUALLY_TAKEN if any(loads(stmt.condition)) else 1.0
 
 
 def _of_stmt(stmt: Stmt) -> int:

@@ -297,8 +297,8 @@ class _Kernel:
         with nest.independent(parts, "part") as part, nest.for_(each) as turn:
             back = number(each, DType.I64) - 1 - turn
             mine = where(equal(remainder(step, 2), 0), turn, back)
-            tile = nest.let(part * each + mine, "tile")
-            with nest.if_(tile < count):
+            with nest.if_(part * each + mine < count):
+                tile = nest.let(part * each + mine, "tile")
                 direction, blocks, row = nest.unravel(tile, shape)
                 yield _Tile(self, step, direction, row, blocks)
 

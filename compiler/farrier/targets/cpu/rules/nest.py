@@ -41,7 +41,7 @@ from farrier.ir.loop import (
     While,
 )
 from farrier.ir.statements import below
-from farrier.ir.work import USUAL_TRIPS, USUALLY_TAKEN, statements_run
+from farrier.ir.work import USUAL_TRIPS, statements_run, usually_taken
 from farrier.records import RuleId
 from farrier.schedule import Schedule
 from farrier.schedule.errors import ScheduleError
@@ -193,7 +193,7 @@ class _Plan:
                 else:
                     self._visit(body, times * typical(extent))
             case If(_, then, otherwise):
-                self._visit(then, times * USUALLY_TAKEN)
+                self._visit(then, times * usually_taken(stmt))
                 if otherwise is not None:
                     self._visit(otherwise, times)
             case While(_, body):

@@ -4,8 +4,9 @@ independent, and touch neighbours in memory, or one element together.
     before:  for j in serial(64):      y[p[i], j] = x[i, j]
     after:   for j in vectorized(64):  y[p[i], j] = x[i, j]
 
-A loop that gathers or scatters stays scalar, and so does a sum of floats, whose rounding would
-depend on the target's vectors.
+Some loops stay scalar: a gather or scatter; a sum of floats, whose rounding would depend on the
+target's vectors; and a loop that fills no vector, as later loads of its elements would wait for the
+partial one.
 """
 
 from __future__ import annotations
@@ -23,8 +24,6 @@ from farrier.schedule.nest import NestView, loops
 
 UNDECIDED = (LoopKind.SERIAL, LoopKind.INDEPENDENT)
 _ROUNDED = (BinaryOp.ADD, BinaryOp.MUL)
-# A vector of which less than this part is filled takes as long as scalar code.
-_FILLED = 0.5
 
 
 def vector_loops(function: Function, lanes: int) -> list[str]:
@@ -35,7 +34,7 @@ def vector_loops(function: Function, lanes: int) -> list[str]:
         for loop in loops(function.body)
         if loop.kind in UNDECIDED
         and is_straight_line(loop.body)
-        and bounds(loop.extent)[1] >= _FILLED * lanes
+        and bounds(loop.extent)[1] >= lanes
         and _is_contiguous(loop, simplifier)
         and _is_exact(loop)
         and _is_legal(function, loop)
