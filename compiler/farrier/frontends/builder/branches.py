@@ -35,9 +35,9 @@ def chosen(builder: Builder, condition: str, builds: Sequence[Build]) -> list[En
     """Return the results of the first of two branches if the condition holds, and otherwise of the
     second; `builds` add their nodes."""
     entry = builder.entry(condition)
-    known = builder.data(condition)
-    if known is not None:
-        return builder.inlined(builds[0] if known.reshape(-1)[0] else builds[1])
+    data = builder.data(condition)
+    if data is not None:
+        return builder.inlined(builds[0] if data.reshape(-1)[0] else builds[1])
     assert isinstance(entry, Value)
     origin = builder.at_hand.origin
     regions = _of_one_form(_branches(builds, origin, builder), origin, builder)
@@ -53,21 +53,23 @@ def chosen(builder: Builder, condition: str, builds: Sequence[Build]) -> list[En
         closed(builder, region, name, captured, values)
         for region, name, values in zip(regions, ("then", "otherwise"), outputs, strict=True)
     )
-    made = If(entry, captured, tuple(results), (then, otherwise))
-    append(make_if(made, origin), builder)
+    choice = If(entry, captured, tuple(results), (then, otherwise))
+    append(make_if(choice, origin), builder)
     return _entries(forms[0], results)
 
 
 def _branches(builds: Sequence[Build], origin: str, builder: Builder) -> list[Region]:
-    """Return the regions; one that cannot be compiled fails. Raises the error of the first if none
-    can be compiled."""
+    """Return the regions, with a failing one for a branch that cannot be compiled. Raises the error
+    of the first if no branch can be compiled."""
     attempts = [_attempted(build, builder) for build in builds]
     model = next((region for region in attempts if isinstance(region, Region)), None)
     if model is None:
         raise _both(*(error for error in attempts if isinstance(error, FarrierError)))
     return [
-        one if isinstance(one, Region) else _failing(model, one.message, origin, builder)
-        for one in attempts
+        attempt
+        if isinstance(attempt, Region)
+        else _failing(model, attempt.message, origin, builder)
+        for attempt in attempts
     ]
 
 
@@ -96,7 +98,7 @@ def _attempted(build: Build, builder: Builder) -> Region | FarrierError:
 
 
 def _both(then: FarrierError, other: FarrierError) -> FarrierError:
-    """Return the error of one branch, which tells that of the other as well."""
+    """Return the error of one branch with the message of the other's."""
     message = f"{then.message}; and in the other branch, {other.message}"
     if isinstance(then, UnresolvedShapeError):
         return UnresolvedShapeError(message, hint=then.hint, deciding=then.deciding)

@@ -64,7 +64,7 @@ class DataDim:
     """The values that are left of a size: `named.step` times a symbol, at most `most`; or what
     earlier sizes make of it, `same`. `needs` says for each check which node demands it."""
 
-    whole: NamedDim  # before any operator asked
+    whole: NamedDim  # The size before any operator asked.
     named: NamedDim
     most: Extent | None = None
     same: Extent | None = None
@@ -95,7 +95,7 @@ class DataDim:
             yield Demand.MOST, step * _by_name(self.most, current)
 
     def narrowed(self, narrowing: Narrowing, where: str, text: Callable[[str], str]) -> DataDim:
-        """What a narrowing leaves, which the node `where` asks for."""
+        """Return the size that a narrowing leaves, for which the node `where` asks."""
         symbol = self.named.symbol
         same, most = (
             None if extent is None else narrowing.change(extent)
@@ -140,30 +140,32 @@ def _by_name(extent: Extent, current: Mapping[str, Extent]) -> Extent:
 def adopted(
     data: Mapping[Key, DataDim], question: Question, defined: Mapping[str, Defined]
 ) -> tuple[dict[Key, DataDim], Question]:
-    """The sizes with those that a question is about, and the question about these."""
-    known = dict(data)
+    """Return the sizes, with the sizes of a question among them, and the question about these."""
+    adopted_data = dict(data)
     instead: dict[Atom, Extent] = {}
     for symbol in symbols((question.extent,)):
-        one = defined.get(symbol.name)
-        if one is None or (one.key in known and known[one.key].named.symbol == symbol.name):
+        size = defined.get(symbol.name)
+        if size is None:
             continue
-        if one.key not in known:
-            whole = one.named(f"d{len(known)}")
-            known[one.key] = DataDim(whole, whole)
-        instead[symbol] = known[one.key].extent(symbol.high, {})
+        if size.key not in adopted_data:
+            whole = size.named(f"d{len(adopted_data)}")
+            adopted_data[size.key] = DataDim(whole, whole)
+        elif adopted_data[size.key].named.symbol == symbol.name:
+            continue
+        instead[symbol] = adopted_data[size.key].extent(symbol.high, {})
     if not instead:
-        return known, question
+        return adopted_data, question
     extent = substitute(question.extent, instead)
-    if isinstance(extent, int):  # what is left of the sizes settles it, and still it was asked
-        return known, question
-    return known, dataclasses.replace(question, extent=extent)
+    if isinstance(extent, int):  # The sizes that are left settle it, although it was asked.
+        return adopted_data, question
+    return adopted_data, dataclasses.replace(question, extent=extent)
 
 
 def is_causal(narrowing: Narrowing, question: Question, order: Mapping[str, int]) -> bool:
-    """Whether each dim is bounded by earlier ones alone, and no size that values decide is to be
-    one number but for a question whether it is that. `order` is 0 for dims of inputs."""
+    """Check whether each dim is bounded by earlier ones alone, and a size that values decide
+    becomes one number only for a question that asks for it. `order` is 0 for dims of inputs."""
     if len(narrowing.dims) > 1 and any(order.get(name) for name in narrowing.dims):
-        return False  # the typical values of sizes that values decide say nothing of one another
+        return False  # Typical values of data-dependent sizes are unrelated to one another.
     is_equal = question.relation is Relation.ZERO and len(narrowing.instead) == 1
     for name, extent in narrowing.instead.items():
         place = order.get(name, 0)
@@ -177,4 +179,4 @@ def is_causal(narrowing: Narrowing, question: Question, order: Mapping[str, int]
 
 def in_order(defined: Mapping[str, Defined]) -> dict[Key, int]:
     """The places of sizes in the order of their definition, from 1 on."""
-    return {one.key: place for place, one in reversed(list(enumerate(defined.values(), 1)))}
+    return {size.key: place for place, size in reversed(list(enumerate(defined.values(), 1)))}

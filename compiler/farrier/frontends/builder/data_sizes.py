@@ -93,11 +93,11 @@ class DataSizes:
         if value.name not in self._values.known:
             elements = elements_of(self._values, value)
             limits = dict(zip(elements, bounds, strict=False))
-            leaves = {one.value.name: one.value for one in elements if isinstance(one, Element)}
-            beside = sum(isinstance(one, Element) for one in elements)
+            computed = [element for element in elements if isinstance(element, Element)]
+            leaves = {element.value.name: element.value for element in computed}
             for leaf in leaves.values():
                 own = [Element(leaf, at) for at in range(number(leaf.type.size))]
-                self._bind(leaf, [self.counted(limits.get(one), usual, beside) for one in own])
+                self._bind(leaf, [self.counted(limits.get(at), usual, len(computed)) for at in own])
             if value.name not in leaves:
                 self._values.note(value, list(map(self._known_element, elements)))
         return self._values.known[value.name]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +40,8 @@ def elements_of(values: Values, value: Value) -> list[Extent | Element]:
     if node is not None:
         parts = [part for part in node.inputs if part is not None]
         if node.op == "Concat" and value.type.rank == 1:
-            return [one for part in parts for one in elements_of(values, values.source(part))]
+            sources = (elements_of(values, values.source(part)) for part in parts)
+            return list(itertools.chain.from_iterable(sources))
         if node.op in _SAME_ELEMENTS and parts[0].type.dtype in _SIZES:
             return elements_of(values, parts[0])
     return [Element(value, at) for at in range(number(value.type.size))]
@@ -82,7 +84,7 @@ def scalars(builder: Builder, name: str) -> list[Any]:
     if node is not None and value.type.rank < 2:
         operands = [builder.bind("", part) for part in node.inputs if part is not None]
         if node.op == "Concat":
-            return [one for part in operands for one in scalars(builder, part)]
+            return [scalar for part in operands for scalar in scalars(builder, part)]
         if node.op in _SAME_ELEMENTS - {"Cast"}:
             return scalars(builder, operands[0])
         if node.op in _BY_ELEMENT:

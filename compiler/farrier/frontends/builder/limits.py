@@ -1,4 +1,4 @@
-"""How large the models may be that a frontend builds."""
+"""The limits of the models that frontends build."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from farrier.ir.types import TensorType
 # One value, computed or constant, or as much as the model's own files have. What lies in a file of
 # its own is as large as that file.
 MAX_TENSOR_BYTES = 1 << 31
-MAX_CONSTANT_BYTES = 1 << 31  # all constants together that are made, and lie in no file
-MAX_FOLDED_BYTES = 1 << 20  # computed while importing; beyond that it is left to the passes
-MAX_RANK = 64  # numpy's own
-MAX_NODES = 200_000  # in all graphs, loops unrolled and functions inlined
-MAX_UNROLLED = 1024  # iterations of a loop whose shapes change
+MAX_CONSTANT_BYTES = 1 << 31  # All constants that do not lie in files.
+MAX_FOLDED_BYTES = 1 << 20  # One node's results; passes fold larger ones.
+MAX_RANK = 64  # It is numpy's own.
+MAX_NODES = 200_000  # Loops are unrolled and functions inlined.
+MAX_UNROLLED = 1024  # Iterations of a loop whose shapes change.
 
 
 class MisfitError(InvalidModelError):
@@ -30,7 +30,7 @@ def check_size(kind: TensorType, what: str, most: int = MAX_TENSOR_BYTES) -> Non
     extents = [typical(extent) for extent in kind.shape]
     if min(extents, default=0) < 0:
         raise MisfitError(f"{what} has the shape {kind.shape}")
-    # An extent beside one of 0 counts as well: numpy refuses what it could not address.
+    # An extent next to an extent of 0 counts as well: numpy refuses what it could not address.
     nbytes = math.prod(max(extent, 1) for extent in extents) * kind.dtype.nbytes
     if nbytes > most:
         raise MisfitError(

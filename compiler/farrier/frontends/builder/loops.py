@@ -98,7 +98,7 @@ class Loop:
         loop = self._with_lists(trips)
         if loop is not None:
             try:
-                made = loop._as_node(trips)
+                outputs = loop._as_node(trips)
             except UNFIT as error:
                 if trips == 0:
                     return self._never()
@@ -106,8 +106,8 @@ class Loop:
                     raise
                 reason, asked = error.message, error
             else:
-                if made is not None:
-                    return made
+                if outputs is not None:
+                    return outputs
         waits = self.trips is not None or (self.condition is not None and not starts)
         if isinstance(trips, Dim) or (trips is None and waits):
             if asked is not None and _settles(self.builder, asked):
@@ -143,7 +143,7 @@ class Loop:
                 return None
             raise NotStatic(f"{error}, and its trip count is known only at run time") from error
         lists = [entry for entry in loop.carried if isinstance(entry, Listed)]
-        if isinstance(trips, int) and all(one.lengths is None for one in lists):
+        if isinstance(trips, int) and all(each.lengths is None for each in lists):
             return None
         return loop
 
@@ -187,31 +187,31 @@ class Loop:
         returned = [value for entry in outputs for value in tensors_of(entry)]
         carried = [value for entry in self.carried for value in tensors_of(entry)]
         count = len(carried)
-        known = True if again is None else self._known(again)
+        goes_on = True if again is None else self._known(again)
         after = [value.type for value in returned[:count]]
         grown = _grown([value.type for value in carried], types, after, builder)
         size = _size(body.body.nodes)
         if grown is None:
             return None
         if grown != list(types):
-            if isinstance(trips, int) and known and trips * size <= MAX_UNROLLED:
+            if isinstance(trips, int) and goes_on and trips * size <= MAX_UNROLLED:
                 return None
             return self._from_region(self._region(grown), grown, trips)
         parts = returned[count:]
         if trips == 0:
             return [*self.carried, *(self._empty(part.type) for part in parts)]
         small = isinstance(trips, int) and trips * size <= _SMALL
-        if known == 0 or (known and small):
+        if goes_on == 0 or (goes_on and small):
             return None
         self._check_stacks(body, types, carried, parts)
-        always = known and (self.condition is None or self._known(self.condition))
+        always = goes_on and (self.condition is None or self._known(self.condition))
         ran, trips_value = self._ran(trips, bool(always)) if parts else (trips, self.trips)
         extent = str(ran) if parts and trips_value is self.trips and ran != trips else ""
-        first = None if known or again is None else tensors_of(again)[0]
-        made = self._made(body, types, first, returned, trips_value, ran, extent)
-        append(control.make_loop(made, builder.at_hand.origin), builder)
-        results = iter(made.results)
-        return [*(entry_of(form, results) for form in forms), *made.stacks]
+        first = None if goes_on or again is None else tensors_of(again)[0]
+        node = self._made(body, types, first, returned, trips_value, ran, extent)
+        append(control.make_loop(node, builder.at_hand.origin), builder)
+        results = iter(node.results)
+        return [*(entry_of(form, results) for form in forms), *node.stacks]
 
     def _check_stacks(
         self,
@@ -298,8 +298,8 @@ class Loop:
         while goes and (trips is None or number < trips):
             if number == MAX_UNROLLED:
                 raise NotStatic(f"it has no fixed shapes, and runs more than {number} times")
-            given = self._given(number, carried)
-            outputs = builder.inlined(functools.partial(self.build, given))
+            arguments = self._given(number, carried)
+            outputs = builder.inlined(functools.partial(self.build, arguments))
             if self.tests:
                 goes = self._known(outputs.pop(0))
                 if goes is None:

@@ -108,12 +108,13 @@ class Body:
     def __init__(self, parent: Body | None = None) -> None:
         self.parent = parent
         self.nodes: list[Node] = []
-        self.constants: dict[str, Value] = {}  # by name
-        self.captured: dict[str, tuple[Value, Value]] = {}  # outside, inside; by the name outside
-        self.computed: dict[Hashable, Node] = {}  # integers, by what computes them
-        self.sizes: dict[Atom, Extent] = {}  # what symbols of the body around it are in this one
-        self.left: dict[str, Extent] = {}  # what operators leave of sizes, by the symbol's name
-        self.viewed: dict[str, Value] = {}  # what is captured, in these sizes; by the name outside
+        self.constants: dict[str, Value] = {}
+        # By the name outside: the value around the body, and the one in it.
+        self.captured: dict[str, tuple[Value, Value]] = {}
+        self.computed: dict[Hashable, Node] = {}  # Nodes by their operators, inputs and attributes.
+        self.sizes: dict[Atom, Extent] = {}  # Symbols of the body around it, in this one's sizes.
+        self.left: dict[str, Extent] = {}  # Narrowed sizes by the symbol's name.
+        self.viewed: dict[str, Value] = {}  # Captured values in these sizes, by the name outside.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -125,8 +126,8 @@ class _Frame:
 
 
 class Names:
-    """The names that can be read at one place of the model. One that a graph around a region
-    defines is handed in: `hand_in` makes its value one of the region."""
+    """The names that can be read at a place of the model. A name of the graph around a region is
+    handed in: `hand_in` makes its value a value of the region."""
 
     def __init__(self, hand_in: Callable[[Value, Body], Value]) -> None:
         self._hand_in = hand_in
@@ -134,7 +135,7 @@ class Names:
 
     @property
     def body(self) -> Body:
-        """What nodes are appended to."""
+        """The graph or region to which nodes are appended."""
         return self._frames[-1].body
 
     @contextlib.contextmanager
@@ -158,15 +159,15 @@ class Names:
         return any(name in frame.names for frame in self._frames)
 
     def is_local(self, name: str) -> bool:
-        """Whether the innermost graph itself defines the name."""
+        """Return whether the innermost graph itself defines the name."""
         return name in self._frames[-1].names
 
     def __setitem__(self, name: str, entry: Entry) -> None:
         self._frames[-1].names[name] = entry
 
     def __getitem__(self, name: str) -> Value:
-        """The tensor of that name; raises KeyError, Mismatch for what is no tensor, NotSupported
-        for one of strings: the operators that take them ask for the `entry`."""
+        """Return the tensor of that name. Raises KeyError, Mismatch for a name of something else,
+        and NotSupported for strings: the operators that take them ask for the `entry`."""
         entry = self.entry(name)
         if isinstance(entry, Strings):
             raise NotSupported(f"the operand {name!r} of strings")
@@ -179,7 +180,7 @@ class Names:
         return self._hand_in(value, body)
 
     def entry(self, name: str) -> Entry:
-        """What the name stands for, as a part of the innermost body; raises KeyError."""
+        """Return the entry of the name, as a part of the innermost body. Raises KeyError."""
         local = self._frames[-1].names.get(name)
         if local is not None:
             return local

@@ -5,7 +5,7 @@ An import that cannot go on without an answer begins again with dims of which it
     x: f32[s0, 3, s1, 224], and a pool asks whether 0 > (s1 + 31) // 32 - 2
     ->  s1 in 33..65536, because at s1 = 224 it is not
 
-What is left of the dims is a range, the multiples of a number, what others make of them, or one
+The sizes that are left of a dim are a range, multiples of a number, a sum of other dims, or one
 size. Which sizes those are, and who asked, stays with the model as a precondition. Where the answer
 for the typical sizes makes the model impossible, and another one does not, the operator implies the
 sizes: the nearest ones with that answer become typical.
@@ -29,8 +29,8 @@ from farrier.ir.dim import Question, Relation, Undecided, evaluate, symbols, typ
 from farrier.options.shapes import NamedDim, Precondition
 
 _MOST_QUESTIONS = 64
-_MOST_TURNS = 8  # of the typical sizes, to others that an operator implies
-_NEAR = 4096  # how far from a typical size others are looked for one by one
+_MOST_TURNS = 8  # Changes of the typical sizes to sizes that an operator implies.
+_NEAR = 4096  # Sizes up to this far from a typical one are tried in turn.
 
 T = TypeVar("T", covariant=True)
 
@@ -53,11 +53,13 @@ class Importing(Protocol[T]):
 def settled(
     signature: Signature, begin: Callable[[Signature], Importing[T]], is_branch: bool = False
 ) -> T:
-    """What an import gives that needs no further answer. Raises what imports do:
-    UnresolvedShapeError for what no input decides, InvalidModelError for what is impossible at the
-    typical sizes; and where it `is_branch`, ImpliedSizes, which elsewhere become typical."""
+    """Return the result of the first import that asks no question. Raises as imports do:
+    UnresolvedShapeError for a question that no input decides, InvalidModelError for a model that is
+    impossible at the typical sizes. An import of a branch (`is_branch`) also raises ImpliedSizes,
+    which elsewhere become typical."""
     start = signature
-    asked: tuple[Question, str, Signature] | None = None  # the question before, where, and of what
+    # The question before, the node that asked it, and the signature at that time.
+    asked: tuple[Question, str, Signature] | None = None
     refused: InvalidModelError | None = None
     turns = 0
     for _ in range(_MOST_QUESTIONS):
@@ -94,8 +96,8 @@ def settled(
         except ImpliedSizes as implied:
             if is_branch:
                 raise
-            sizes = {one.symbol: implied.sizes.get(one.name, 0) // one.step for one in start.dims}
-            usual = {one.symbol: sizes[one.symbol] or one.typical for one in start.dims}
+            sizes = {dim.symbol: implied.sizes.get(dim.name, 0) // dim.step for dim in start.dims}
+            usual = {dim.symbol: sizes[dim.symbol] or dim.typical for dim in start.dims}
             signature = start = dataclasses.replace(
                 _with_typical(start, usual), implied=start.implied | implied.sizes.keys()
             )
@@ -107,19 +109,19 @@ def settled(
 
 
 def _asked(question: Question, importing: Importing[T]) -> Iterator[tuple[Question, str]]:
-    """The question with who asks it, and then those that were left open before, for which sizes in
-    it are computed when the model runs."""
+    """Yield the question with the node that asks it, and then the questions left open before, due
+    to which sizes in it are computed when the model runs."""
     yield question, importing.where
     for symbol in symbols((question.extent,)):
-        one = importing.defined.get(symbol.name)
-        if one is not None and one.question is not None:
-            yield one.question, one.where
+        size = importing.defined.get(symbol.name)
+        if size is not None and size.question is not None:
+            yield size.question, size.where
 
 
 def _with_data(
     signature: Signature, question: Question, defined: Mapping[str, Defined]
 ) -> tuple[Signature, Question]:
-    """The signature with the sizes that a question is about, and the question about these."""
+    """Return the signature with the sizes of a question, and the question about these."""
     data, question = adopted(signature.data, question, defined)
     return dataclasses.replace(signature, data=data), question
 
@@ -130,18 +132,18 @@ def narrowed(
     where: str,
     places: Mapping[Key, int] = MappingProxyType({}),
 ) -> Signature | None:
-    """The signature for the sizes at which a question has the answer that it has at the typical
-    ones, as far as that can be told; `places` are the order in which values decide sizes. None
-    where other sizes do not settle it, and where it wants a number that values decide."""
+    """Return the signature for the sizes at which a question has the same answer as at the typical
+    ones, as far as that can be decided. `places` are the order in which values decide sizes. Return
+    None if other sizes do not settle it, or it wants a number that values decide."""
     if not signature.settles(question):
         return None
-    order = {one.named.symbol: places.get(key, 0) for key, one in signature.data.items()}
+    order = {size.named.symbol: places.get(key, 0) for key, size in signature.data.items()}
     dims = {dim.symbol: dim for dim in signature.open}
-    found = {symbol.name: symbol for symbol in symbols((question.extent,))}
-    if question.wants_number and any(map(order.get, found)):
+    by_name = {symbol.name: symbol for symbol in symbols((question.extent,))}
+    if question.wants_number and any(map(order.get, by_name)):
         return None
     # Later sizes first: those are what a check can hold to earlier ones.
-    asked = {name: found[name] for name in sorted(found, key=lambda s: -order.get(s, 0))}
+    asked = {name: by_name[name] for name in sorted(by_name, key=lambda s: -order.get(s, 0))}
     answer = question.answer(typical(question.extent))
     of = [dims[name] for name in asked]
     for narrowing in narrowings(question, answer, of, asked):
@@ -172,13 +174,13 @@ def _applied(
         left for dim in signature.dims if (left := narrowing.dims.get(dim.symbol, dim)) is not None
     )
     data = {
-        key: one.narrowed(narrowing, where, signature.text) for key, one in signature.data.items()
+        key: size.narrowed(narrowing, where, signature.text) for key, size in signature.data.items()
     }
     limits = tuple(map(narrowing.change, signature.limits))
     narrower = dataclasses.replace(signature, types=types, dims=dims, data=data, limits=limits)
     if types == signature.types:
         return narrower
-    made = Precondition(
+    precondition = Precondition(
         where,
         signature.text(question.text),
         answer,
@@ -188,22 +190,22 @@ def _applied(
     notices = signature.notices
     fixed = [names[symbol] for symbol, size in narrowing.instead.items() if isinstance(size, int)]
     if (fixed and not question.is_required) or question.expected is not None:
-        notices = (*notices, _notice(made, fixed or list(asked), bool(fixed)))
+        notices = (*notices, _notice(precondition, fixed or list(asked), bool(fixed)))
     return dataclasses.replace(
         narrower,
-        preconditions=(*signature.preconditions, made),
+        preconditions=(*signature.preconditions, precondition),
         limits=(*limits, narrowing.not_negative),
         notices=notices,
     )
 
 
-def _notice(made: Precondition, names: Sequence[str], is_fixed: bool) -> str:
-    """A warning of sizes that users may well have and that the model does not take."""
+def _notice(precondition: Precondition, names: Sequence[str], is_fixed: bool) -> str:
+    """Return a warning of sizes that users may well have and that the model does not take."""
     which = ", ".join(names)
     takes = f"takes one size of {which} alone" if is_fixed else f"does not take every {which}"
     return (
-        f"the compiled model {takes}: {made}; others are errors of the call (--typical or --shape "
-        "compiles it for other sizes)"
+        f"the compiled model {takes}: {precondition}; others are errors of the call (--typical or "
+        "--shape compiles it for other sizes)"
     )
 
 
@@ -225,8 +227,8 @@ def _with_expected_answer(
             continue
         at = evaluate(question.extent, usual | {dim.symbol: size})
         if question.answer(at) is question.expected:
-            steps = {one.symbol: one.step for one in start.dims}
-            sizes = {one.symbol: one.typical for one in start.dims}
+            steps = {first.symbol: first.step for first in start.dims}
+            sizes = {first.symbol: first.typical for first in start.dims}
             return _with_typical(start, sizes | {dim.symbol: LENGTH // steps[dim.symbol]})
     return _with_other_answer(start, signature, question)
 
@@ -239,22 +241,24 @@ def _with_other_answer(
     one with the least sizes; None where there is none, or the user chose the sizes."""
     asked = {symbol.name for symbol in symbols((question.extent,))}
     # A size that values decide may be new with this question.
-    new = {key: DataDim(one.whole, one.whole) for key, one in signature.data.items()}
+    new = {key: DataDim(size.whole, size.whole) for key, size in signature.data.items()}
     start = dataclasses.replace(start, data=new | dict(start.data))
     first = {dim.symbol: dim for dim in start.open}
     usual = {dim.symbol: dim.typical for dim in signature.open}
     free = [dim for dim in signature.open if dim.symbol in asked and dim.name not in start.pinned]
     ways = [[dim] for dim in free] + ([free] if len(free) > 1 else [])
-    found = []
+    sizes_of_ways = []
     for together in ways:
         size = _other_size(question, usual, together)
         if size is not None:
-            found.append({dim.symbol: size * dim.step for dim in together})
-    if not found:
+            sizes_of_ways.append({dim.symbol: size * dim.step for dim in together})
+    if not sizes_of_ways:
         return None
     sizes = {dim.symbol: dim.typical * dim.step for dim in start.open}
-    # Sizes of no elements are the answer only where there is no other.
-    best = min(found, key=lambda one: (0 in one.values(), math.prod((sizes | one).values())))
+    # Sizes of no elements are the answer only if no other sizes are.
+    best = min(
+        sizes_of_ways, key=lambda way: (0 in way.values(), math.prod((sizes | way).values()))
+    )
     changed = sizes | best
     return _with_typical(start, {s: size // first[s].step for s, size in changed.items()})
 
@@ -262,9 +266,9 @@ def _with_other_answer(
 def _other_size(
     question: Question, usual: Mapping[str, int], together: Sequence[NamedDim]
 ) -> int | None:
-    """The value of some symbols, the nearest to the typical one, at which a question has another
-    answer than at the usual ones. Of several the one that divides without a remainder: models are
-    made for such."""
+    """Return the value of some symbols, the nearest to the typical one, at which a question has
+    another answer than at the usual ones. Of several values it is a divisible one: models are made
+    for such sizes."""
     wanted = not question.answer(evaluate(question.extent, usual))
 
     def does(size: int) -> bool:
@@ -275,15 +279,15 @@ def _other_size(
         return evaluate(question.extent, {**usual, **{dim.symbol: size for dim in together}})
 
     likely = list(_near(together, question.relation))
-    if at(2) != at(1):  # what is linear has one root, however far
+    if at(2) != at(1):  # A linear extent has one root, which may be far.
         likely.append(1 - at(1) // (at(2) - at(1)))
-    found = next(filter(does, likely), None)
-    if found is None and wanted and question.relation is Relation.ZERO:  # a shape of no elements
+    nearest = next(filter(does, likely), None)
+    if nearest is None and wanted and question.relation is Relation.ZERO:  # A shape is empty.
         return 0 if at(0) == 0 and all(dim.low == 0 for dim in together) else None
-    if found is None or not all(dim.low <= found <= dim.high for dim in together):
+    if nearest is None or not all(dim.low <= nearest <= dim.high for dim in together):
         return None
     step = max(divisors(question.extent, together[0]), default=1)
-    return next(filter(does, (found // step * step, -(-found // step) * step)), found)
+    return next(filter(does, (nearest // step * step, -(-nearest // step) * step)), nearest)
 
 
 def _near(dims: Sequence[NamedDim], relation: Relation) -> Iterator[int]:
@@ -307,11 +311,12 @@ def _with_typical(signature: Signature, sizes: dict[str, int]) -> Signature:
 
     dims = tuple(map(usual, signature.dims))
     data = {
-        key: dataclasses.replace(one, named=usual(one.named)) for key, one in signature.data.items()
+        key: dataclasses.replace(size, named=usual(size.named))
+        for key, size in signature.data.items()
     }
-    made = Narrowing({dim.symbol: dim for dim in dims}, "")
+    narrowing = Narrowing({dim.symbol: dim for dim in dims}, "")
     types = {
-        name: dataclasses.replace(kind, shape=tuple(map(made.change, kind.shape)))
+        name: dataclasses.replace(kind, shape=tuple(map(narrowing.change, kind.shape)))
         for name, kind in signature.types.items()
     }
     return dataclasses.replace(signature, types=types, dims=dims, data=data)

@@ -70,15 +70,15 @@ def closed(
     builder: Builder, region: Region, name: str, captured: Sequence[Value], outputs: Sequence[Value]
 ) -> Graph:
     """Return the region as a closed graph with these outputs, which takes `captured` last."""
-    known = {outside.name: inside for outside, inside in region.body.captured.values()}
-    seen = [known.get(v.name) or builder.values.define(v.type) for v in captured]
+    inner = {outside.name: inside for outside, inside in region.body.captured.values()}
+    seen = [inner.get(v.name) or builder.values.define(v.type) for v in captured]
     return builder.values.closed(region.body, name, (*region.inputs, *seen), outputs)
 
 
 def defined_in(builder: Builder, region: Region) -> frozenset[str]:
     """Return the names of the symbols that nodes of the region define."""
-    nodes, known = region.body.nodes, builder.values.known
-    return frozenset(name for node in nodes for name in defined(node, known.get))
+    data = builder.values.known.get
+    return frozenset(name for node in region.body.nodes for name in defined(node, data))
 
 
 def captures_of(regions: Sequence[Region], builder: Builder) -> tuple[Value, ...]:
@@ -124,16 +124,16 @@ class _Branch:
 
     @property
     def defined(self) -> Mapping[str, Defined]:
-        """The sizes of the branch alone: what is defined around it is a dim of the branch."""
+        """The sizes of the branch alone: those that are defined around it are its dims."""
         defined = self._builder.data_sizes.defined
-        return {name: one for name, one in defined.items() if name not in self._around}
+        return {name: size for name, size in defined.items() if name not in self._around}
 
 
 def _branch_at(builder: Builder, build: Build, sizes: LocalSizes) -> Region:
     """Build the branch for the sizes that are left. Raises ImpliedSizes where other typical sizes
     than those at hand are better for all of the model."""
     implied, whole = sizes.implied(), builder.whole
-    mine = {one.name for one in whole.dims} - whole.pinned - whole.implied
+    mine = {dim.name for dim in whole.dims} - whole.pinned - whole.implied
     if implied and implied.keys() <= mine:
         raise ImpliedSizes(implied)
     around = builder.signature
@@ -165,10 +165,10 @@ def _own_sizes(builder: Builder, sizes: LocalSizes) -> dict[Symbol, Extent]:
     """Return the symbols of a branch, which is entered with sizes that it is for, or not at all."""
     own: dict[Symbol, Extent] = {}
     with builder.data_sizes.because(sizes.reason):
-        for one in sorted(sizes.locals, key=lambda one: not isinstance(one.most, int)):
-            name = builder.unknown(builder.constant(ints([one.value])))
-            most = substitute(one.most, sizes.narrowed(own))
-            (own[one.narrowed],) = to_extents(builder.sizes(name, (most,), one.usual))
+        for local in sorted(sizes.locals, key=lambda local: not isinstance(local.most, int)):
+            name = builder.unknown(builder.constant(ints([local.value])))
+            most = substitute(local.most, sizes.narrowed(own))
+            (own[local.narrowed],) = to_extents(builder.sizes(name, (most,), local.usual))
         for outside, inside in sizes.checks(own):
             builder.require(builder.unknown(builder.constant(ints([outside]))), [inside])
     return own

@@ -33,8 +33,8 @@ def stretch(node: RawNode, builder: Builder) -> None:
     entries = [(name, builder.entry(name)) for name in node.inputs if name]
     operands = [name for name, entry in entries if isinstance(entry, Value)]
     shapes = {entry.type.shape for _, entry in entries if isinstance(entry, Value)}
-    met = {one for shape in shapes for one in shape if isinstance(one, Dim)}
-    if len(shapes) < 2 or sum(_is_name(one, named) for one in met) < 2:
+    distinct = {extent for shape in shapes for extent in shape if isinstance(extent, Dim)}
+    if len(shapes) < 2 or sum(_is_name(extent, named) for extent in distinct) < 2:
         return
     rank = max((len(builder.shape(name)) for name in operands), default=0)
     operands.sort(key=lambda name: -_elements(builder.shape(name)))

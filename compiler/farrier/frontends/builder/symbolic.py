@@ -21,7 +21,7 @@ from farrier.ir.graph import Attribute
 from farrier.ir.types import DType, TensorType
 from farrier.ops.operator import Array, Operator, differ
 
-Rule: TypeAlias = Callable[..., Any]  # an element of the result; None for what is not computed
+Rule: TypeAlias = Callable[..., Any]  # It returns an element of the result, or None.
 
 _MAX_DENOMINATOR = 1 << 10  # of a factor by which floats multiply sizes without rounding
 _MAX_FACTOR = 1 << 10
@@ -37,20 +37,20 @@ class Share:
 
 
 def has_dims(array: Array | None) -> bool:
-    """Whether a constant's value depends on sizes that are known only when the model runs."""
+    """Return whether a constant depends on sizes that are known only when the model runs."""
     return array is not None and array.dtype == object
 
 
 def parts(array: Array) -> tuple[Array, Array | None]:
-    """What shares are shares of, other elements as they are, and what to divide by; None where
-    there are no shares."""
+    """Return the dividends of shares, with other elements as they are, and the divisors, or None if
+    the array has no shares."""
     elements = array.reshape(-1).tolist()
     if not any(isinstance(element, Share) for element in elements):
         return array, None
     whole = np.empty(len(elements), object)
-    whole[:] = [one.extent if isinstance(one, Share) else one for one in elements]
+    whole[:] = [each.extent if isinstance(each, Share) else each for each in elements]
     below = np.empty(len(elements), object)
-    below[:] = [one.denominator if isinstance(one, Share) else 1 for one in elements]
+    below[:] = [each.denominator if isinstance(each, Share) else 1 for each in elements]
     return whole.reshape(array.shape), below.reshape(array.shape)
 
 
