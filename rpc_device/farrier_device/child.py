@@ -59,12 +59,13 @@ class Place(NamedTuple):
 def main(place: Place) -> None:
     """Serve the runner until it hangs up."""
     libc = sandbox.libc()
-    open_device = devices.KINDS[place.kind].opener()  # Its module cannot be read from within.
+    kind = devices.KINDS[place.kind]
+    open_device = kind.opener()  # Its module cannot be read from within.
     if place.layers and not seccomp.is_possible(libc):
         namespaces.enter_own_ipc(libc)  # A filter of system calls leaves no way to shared memory.
     namespaces.drop_capabilities(libc)
     with socket.socket(fileno=place.descriptor) as sock:
-        level = sandbox.enter(place.limits, place.parent, within=place.layers)
+        level = sandbox.enter(place.limits, place.parent, within=place.layers, profile=kind.profile)
         with contextlib.suppress(wire.ClosedError):
             wire.send(sock, {"ready": level})
             with contextlib.closing(open_device()) as device:

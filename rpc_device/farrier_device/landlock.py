@@ -33,8 +33,9 @@ _SCOPE_SINCE, _SCOPES = 6, 2
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _REMOVE = 1 << 4 | 1 << 5  # directories, files
 _MAKE = 1 << 7 | 1 << 8  # directories, regular files
-_REFER, _TRUNCATE = 1 << 13, 1 << 14
-_OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE  # what a rule for one file may allow
+_REFER, _TRUNCATE, _IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
+# A rule for one file may allow these.
+_OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 
 
 class Access(enum.IntFlag):
@@ -43,6 +44,7 @@ class Access(enum.IntFlag):
     LIST = _READ_DIR
     READ = _READ_DIR | _READ_FILE | _EXECUTE
     WRITE = _READ_DIR | _READ_FILE | _WRITE_FILE | _REMOVE | _MAKE | _REFER | _TRUNCATE
+    DEVICE = _READ_DIR | _READ_FILE | _WRITE_FILE | _IOCTL_DEV
 
 
 def restrict(libc: ctypes.CDLL, allowed: Mapping[Path, Access] | None = None) -> bool:

@@ -25,6 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from farrier_device import landlock, namespaces, seccomp, wire
+from farrier_device.profiles import HOST, Profile
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
@@ -84,28 +85,31 @@ def enter(
     *,
     within: Sequence[str] = (),
     reads: Mapping[Path, landlock.Access] | None = None,
-    filtered: Callable[[ctypes.CDLL], bool] = seccomp.restrict,
+    profile: Profile = HOST,
+    filtered: Callable[[ctypes.CDLL], bool] | None = None,
 ) -> str:
     """Enclose the calling process, which must have one thread; return the level reached.
 
     Afterwards it dies with its parent, leaves no core dump and gains no privilege; see `landlock`
     and `seccomp` for what else it can no longer do. `within` are layers that it is within already,
-    `reads` are paths that stay open to it, and `filtered` installs another filter of system calls.
+    `reads` are paths that stay open to it, `profile` has the additions for a kind of device, and
+    `filtered` installs another filter of system calls.
     """
     library = libc()
     die_with(library, parent)
     hide(library)
-    _lower(resource.RLIMIT_AS, limits.memory_bytes)
+    if profile.bounds_addresses:
+        _lower(resource.RLIMIT_AS, limits.memory_bytes)
     _lower(resource.RLIMIT_CPU, limits.cpu_s)
     if namespaces.PROCESSES in within:  # It counts those of a user, and here no others.
-        _lower(resource.RLIMIT_NPROC, limits.tasks)
+        _lower(resource.RLIMIT_NPROC, limits.tasks + profile.tasks)
     _lower(resource.RLIMIT_NOFILE, limits.open_files)
     _lower(resource.RLIMIT_FSIZE, limits.file_bytes)
     level = [*within, "rlimits"]
     if library.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0:
-        if landlock.restrict(library, reads):
+        if landlock.restrict(library, profile.access() | dict(reads or {})):
             level.insert(0, "landlock")
-        if filtered(library):
+        if seccomp.restrict(library, profile) if filtered is None else filtered(library):
             level.insert(0, "seccomp")
     return "+".join(level)
 

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 
 from farrier_device import arch, bpf, describe
 from farrier_device.arch import ArgumentRule, SystemCalls
+from farrier_device.profiles import HOST, Profile
 
 _ALLOWED = (
     "read",
@@ -83,9 +84,15 @@ _OWN = 0xFFFFFFFE  # stands for the number of the process itself: no process has
 _PR_GET_SECCOMP = 21
 
 
-def _rules(pid: int) -> dict[str, ArgumentRule]:
+def _added(profile: Profile) -> tuple[str, ...]:
+    """Return the further calls of a profile. `landlock` restricts `ioctl` to its files."""
+    return (*profile.calls, "ioctl") if profile.files else profile.calls
+
+
+def _rules(pid: int, profile: Profile) -> dict[str, ArgumentRule]:
     """Return the rules of calls by name; `pid` is the process itself. All these arguments have 32
     bits, or are flags whose upper half the kernel ignores."""
+    modes = (os.O_RDONLY, os.O_RDWR) if profile.files else (os.O_RDONLY,)
     return {
         "futex": ArgumentRule(1, _FUTEX, _FUTEX_OPERATION),
         "madvise": ArgumentRule(2, _ADVICE),
@@ -94,7 +101,7 @@ def _rules(pid: int) -> dict[str, ArgumentRule]:
         "sched_setaffinity": ArgumentRule(0, (0, pid)),
         "tgkill": ArgumentRule(0, (pid,)),  # abort()
         "clone": ArgumentRule(0, (_CLONE_THREAD,), _CLONE_THREAD | _CLONE_NAMESPACES),
-        "openat": ArgumentRule(2, (os.O_RDONLY,), _WRITING),
+        "openat": ArgumentRule(2, modes, _WRITING),
     }
 
 
@@ -102,9 +109,9 @@ _DENY = (bpf.RETURN, 0, 0, bpf.RET_ERRNO | errno.EPERM)
 _ALLOW = (bpf.RETURN, 0, 0, bpf.RET_ALLOW)
 
 
-def restrict(libc: ctypes.CDLL) -> bool:
+def restrict(libc: ctypes.CDLL, profile: Profile = HOST) -> bool:
     """Install the filter on this thread and those it will start; return False if the kernel has no
-    filters, or this architecture no call table here.
+    filters, or this architecture no call table here. `profile` has what a device adds.
 
     `no_new_privs` must be set.
     """
@@ -112,7 +119,8 @@ def restrict(libc: ctypes.CDLL) -> bool:
     if calls is None or not is_possible(libc):
         return False
     pid = os.getpid()
-    return bpf.install(libc, ((a, b, c, pid if d == _OWN else d) for a, b, c, d in _steps()))
+    steps = _steps(profile)
+    return bpf.install(libc, ((a, b, c, pid if d == _OWN else d) for a, b, c, d in steps))
 
 
 def is_possible(libc: ctypes.CDLL) -> bool:
@@ -122,21 +130,21 @@ def is_possible(libc: ctypes.CDLL) -> bool:
 
 
 @functools.cache
-def _steps() -> list[bpf.Instruction]:
-    """Return the filter of every process here, which says `_OWN` where its number goes."""
+def _steps(profile: Profile) -> list[bpf.Instruction]:
+    """Return the filter of every process of a profile, with `_OWN` in the place of its number."""
     calls = arch.calls_of(describe.arch())
     assert calls is not None
-    return list(program(calls, _OWN))
+    return list(program(calls, _OWN, profile))
 
 
-def program(calls: SystemCalls, pid: int) -> Iterator[bpf.Instruction]:
+def program(calls: SystemCalls, pid: int, profile: Profile = HOST) -> Iterator[bpf.Instruction]:
     """Return the filter of the process `pid` on an architecture with these calls."""
     yield from bpf.native_calls(calls, _DENY)
     # First what the kernel asks the filter each time, futexes above all: it remembers which calls
     # are allowed by their number alone.
-    for name, rule in (*_rules(pid).items(), *calls.rules.items()):
+    for name, rule in {**_rules(pid, profile), **calls.rules}.items():
         yield from _allow_where(rule, calls.numbers[name])
-    for name in (*_ALLOWED, *calls.allowed):
+    for name in (*_ALLOWED, *calls.allowed, *_added(profile)):
         yield bpf.IF_EQUAL, 0, 1, calls.numbers[name]
         yield _ALLOW
     yield bpf.IF_EQUAL, 0, 1, calls.numbers[_CLONE3]

@@ -138,7 +138,7 @@ def test_a_batch_is_measured_on_a_device(
     seen: list[bytes] = []
 
     def answer(batch: Batch) -> MeasureResult:
-        seen.append(farm.blobs.verified(batch.request.library).read_bytes())
+        seen.append(farm.blobs.verified(batch.request.code[0].blob).read_bytes())
         return _timed(batch)
 
     device_thread("d", answer)
@@ -238,7 +238,7 @@ def test_jobs_that_share_a_library_never_miss_it(
 
     def answer(batch: Batch) -> MeasureResult:
         try:
-            assert farm.blobs.path(batch.request.library).read_bytes() == LIBRARY
+            assert farm.blobs.path(batch.request.code[0].blob).read_bytes() == LIBRARY
         except (NotFoundError, FileNotFoundError) as error:
             missed.append(str(error))
         return _timed(batch)

@@ -74,7 +74,8 @@ class TestRunner:
 
     def test_a_batch(self, strange, monkeypatch, folder, request_of):
         strange("with_queue")
-        monkeypatch.setitem(devices.KINDS, queue_device.KIND, devices.DeviceKind("nobody:here"))
+        kind = devices.DeviceKind("nobody:here", queue_device.PROFILE)
+        monkeypatch.setitem(devices.KINDS, queue_device.KIND, kind)
         with ChildRunner() as runner:
             result = runner.measure(request_of("right", "wrong", "code_three", "no_such"), folder)
         assert [each.status for each in result.results] == [

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from farrier_device import arch, bpf, denials, seccomp
+from farrier_device.profiles import HOST, Profile
 
 EPERM, ENOSYS = (bpf.RET_ERRNO | code for code in (errno.EPERM, errno.ENOSYS))
 ALLOW, KILL = bpf.RET_ALLOW, bpf.RET_KILL
@@ -110,13 +111,15 @@ def verdict(machine: str, name: str, *arguments: int) -> int:
     return evaluate(machine, calls.audit_arch, calls.numbers[name], *arguments)
 
 
-def evaluate(machine: str, audit_arch: int, number: int, *arguments: int) -> int:
+def evaluate(
+    machine: str, audit_arch: int, number: int, *arguments: int, profile: Profile = HOST
+) -> int:
     """`struct seccomp_data`, run through a program of classic BPF."""
     words = {0: number, 4: audit_arch}
     for index in range(6):
         value = arguments[index] if index < len(arguments) else 0
         words[16 + 8 * index] = value & 0xFFFFFFFF
-    program = list(seccomp.program(arch.calls_of(machine), PID))
+    program = list(seccomp.program(arch.calls_of(machine), PID, profile))
     at = word = 0
     while True:
         code, if_true, if_false, operand = program[at]

@@ -81,7 +81,7 @@ def test_a_session_that_was_overheard_is_of_no_use_to_others(broker, device):
         with refusal(code):
             lease(rogue, session, 0.1)
         with refusal(code):
-            blob(rogue, session, REQUEST.library)
+            blob(rogue, session, REQUEST.code[0].blob)
     with refusal(DENIED):
         other.register("local")
     assert beat(stub, session, batch.lease) == []
@@ -223,7 +223,7 @@ def test_a_device_that_is_revoked_is_turned_away_at_once(broker, device):
     for call in (
         lambda: beat(stub, session, batch.lease),
         lambda: signed(stub, session, batch, secret),
-        lambda: blob(stub, session, REQUEST.library),
+        lambda: blob(stub, session, REQUEST.code[0].blob),
     ):
         with refusal(grpc.StatusCode.NOT_FOUND):
             call()

@@ -1,4 +1,4 @@
-"""The kinds of devices, each with the kind of code object that it loads.
+"""The kinds of devices, each with the kind of code object that it loads and a sandbox's profile.
 
 A new kind is a file with its device, and a line here. The module of a device is imported by the
 child that measures, and by nobody else.
@@ -13,6 +13,7 @@ from collections.abc import Callable
 from farrier_device.devices.device import AnyDevice
 from farrier_device.library_form import HOST_CODE
 from farrier_device.measurement import MeasureRequest
+from farrier_device.profiles import HOST, Profile
 
 
 class UnknownKindError(Exception):
@@ -21,9 +22,11 @@ class UnknownKindError(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeviceKind:
-    """`device` names the class, as `module:class`; it takes no arguments."""
+    """`device` names the class, as `module:class`; it takes no arguments. `profile` is that of the
+    sandbox in which it runs."""
 
     device: str
+    profile: Profile = HOST
 
     def opener(self) -> Callable[[], AnyDevice]:
         """Import the class, which then opens a device; it may raise DeviceError."""

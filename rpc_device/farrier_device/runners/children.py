@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from farrier_device import cgroups, wire
+from farrier_device import cgroups, devices, wire
 from farrier_device.cgroups import Group
 from farrier_device.closing import Closing
 from farrier_device.library_form import HOST_CODE
@@ -166,7 +166,7 @@ class Children(Closing):
             child.greet()
             if self._group is not None:
                 child.level = f"{cgroups.NAME}+{child.level}"
-            require(child.level, self._required)
+            require(child.level, "+".join((self._required, *devices.KINDS[kind].profile.required)))
         except OSError as error:
             self._ended(0.0)
             raise SandboxError(f"{_NAME} cannot be started: {error}") from None

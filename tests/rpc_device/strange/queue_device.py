@@ -17,8 +17,10 @@ import time
 
 from farrier_device import devices
 from farrier_device.devices.device import Device, DeviceError
+from farrier_device.profiles import Profile
 
 KIND = "queue"
+PROFILE = Profile("queue", files=("/dev/null",), bounds_addresses=False)
 _LATENCY_S = 0.002  # A launch takes that long, so that a missing wait shows.
 
 
@@ -26,6 +28,8 @@ class QueueDevice(Device[int, tuple]):
     """Memories are numbers of this device, bound launches a factor and places."""
 
     def __init__(self) -> None:
+        """Open the device file, as a driver does, from within the sandbox."""
+        self._file = os.open("/dev/null", os.O_RDWR)
         self._space: dict[int, bytearray] = {}
         self._entries: dict[str, dict[str, float]] = {}
         self._orders: queue.Queue = queue.Queue()
@@ -95,6 +99,7 @@ class QueueDevice(Device[int, tuple]):
         if self._thread.is_alive():
             self._orders.put(None)
             self._thread.join()
+            os.close(self._file)
 
     def _wait(self):
         self._orders.join()
@@ -124,4 +129,4 @@ CODE = json.dumps(
 
 def register() -> None:
     """Add the kind to those of this process."""
-    devices.KINDS[KIND] = devices.DeviceKind("queue_device:QueueDevice")
+    devices.KINDS[KIND] = devices.DeviceKind("queue_device:QueueDevice", PROFILE)
