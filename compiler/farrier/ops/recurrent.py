@@ -256,8 +256,8 @@ class _Kernel:
         self.blocks = number_of(self.weights.shape[1])
         # Sums of several sequences share what they read of the weights; those of one sequence are
         # of several blocks.
-        self.rows = nest.choice("rows", least_of(self.batch, _ROWS))
-        self.vectors = nest.choice("vectors", min(self.blocks, _SUMS // cell.gates))
+        self.tile_rows = nest.choice("rows", least_of(self.batch, _ROWS))
+        self.tile_blocks = nest.choice("blocks", min(self.blocks, _SUMS // cell.gates))
 
     def write(self) -> None:
         nest, cell = self.nest, self.cell
@@ -289,8 +289,8 @@ class _Kernel:
     def _tiles(self, step: Scalar) -> Iterator[_Tile]:
         """Each part of the tiles is gone through forwards and backwards by turns: what was read
         last of the weights is what a cache holds. Tiles store distinct units of sequences."""
-        nest, rows = self.nest, ceildiv(self.batch, self.rows)
-        shape = (self.cell.directions, ceildiv(self.blocks, self.vectors), rows)
+        nest, rows = self.nest, ceildiv(self.batch, self.tile_rows)
+        shape = (self.cell.directions, ceildiv(self.blocks, self.tile_blocks), rows)
         count = product(shape)
         parts = nest.choice("parts", self.cell.directions * self.blocks * self.batch)
         each = ceildiv(count, parts)
@@ -342,8 +342,8 @@ class _Tile:
     ) -> None:
         self.kernel, self.direction = kernel, direction
         self.now, self.then = remainder(step, 2), remainder(step + 1, 2)
-        nest, count = kernel.nest, (kernel.rows,)
-        self._first_row, self._first_block = rows * kernel.rows, blocks * kernel.vectors
+        nest, count = kernel.nest, (kernel.tile_rows,)
+        self._first_row, self._first_block = rows * kernel.tile_rows, blocks * kernel.tile_blocks
         # By sequence of the tile: its number, the last one's beyond that; its place in time; and
         # whether it is that long.
         self._row = nest.registers("row", count, DType.I64)
@@ -351,7 +351,7 @@ class _Tile:
         self._is_within = None
         if kernel.lengths is not None:
             self._is_within = nest.registers("is_within", count, DType.BOOL)
-        with nest.unrolled(kernel.rows, "i") as i:
+        with nest.unrolled(kernel.tile_rows, "i") as i:
             self._row[i] = minimum(self._first_row + i, kernel.batch - 1)
             self._set_time(step, i)
         self._sums: dict[int, Tensor] = {}  # By gate: [rows, vectors, LANES].
@@ -365,7 +365,7 @@ class _Tile:
     def _each(self) -> Iterator[tuple[Scalar, Scalar]]:
         """Each sequence and block of the tile."""
         nest, kernel = self.kernel.nest, self.kernel
-        with nest.unrolled(kernel.rows, "i") as i, nest.unrolled(kernel.vectors, "v") as v:
+        with nest.unrolled(kernel.tile_rows, "i") as i, nest.unrolled(kernel.tile_blocks, "v") as v:
             yield i, v
 
     def _set_time(self, step: Scalar, i: Scalar) -> None:
@@ -388,7 +388,7 @@ class _Tile:
     def add(self, state: Tensor, prefix: tuple[Scalar, ...], gates: Sequence[int]) -> None:
         """Make the sums of some gates: the weights times `state`."""
         kernel, nest = self.kernel, self.kernel.nest
-        shape = (kernel.rows, kernel.vectors, LANES)
+        shape = (kernel.tile_rows, kernel.tile_blocks, LANES)
         for gate in gates:
             self._sums[gate] = nest.registers("sum", shape, kernel.dtype)
             with self._each() as (i, v), nest.for_(LANES, "lane") as lane:
@@ -413,8 +413,8 @@ class _Tile:
         """Add one step of the sums of a gate."""
         kernel, nest = self.kernel, self.kernel.nest
         with (
-            nest.unrolled(kernel.vectors, "v") as v,
-            nest.unrolled(kernel.rows, "i") as i,
+            nest.unrolled(kernel.tile_blocks, "v") as v,
+            nest.unrolled(kernel.tile_rows, "i") as i,
             nest.for_(LANES, "lane") as lane,
         ):
             inside = minimum(self._first_block + v, kernel.blocks - 1)
@@ -423,18 +423,17 @@ class _Tile:
             sums[i, v, lane] = sums[i, v, lane] + factor * weight
 
     @contextlib.contextmanager
-    def _units(self) -> Iterator[tuple[Scalar, Scalar, Scalar, list[Scalar]]]:
-        """Each unit of the tile that exists: its sequence in the tile, its lane, its number, and
-        its sums by gate."""
+    def _units(self) -> Iterator[tuple[Scalar, Scalar, Scalar, list[Scalar], Tensor]]:
+        """Each unit of the tile that exists: its sequence in the tile, its lane, its number, its
+        sums by gate, and registers for a value of each lane."""
         kernel, nest = self.kernel, self.kernel.nest
         with self._each() as (i, v), contextlib.ExitStack() as stack:
-            if kernel.rows != 1:
+            if kernel.tile_rows != 1:
                 stack.enter_context(nest.if_(self._first_row + i < kernel.batch))
             block = self._first_block + v
-            if kernel.vectors != 1:
+            if kernel.tile_blocks != 1:
                 stack.enter_context(nest.if_(block < kernel.blocks))
             made = nest.registers("made", (LANES,), kernel.dtype)
-            self._made = made
             lane = stack.enter_context(nest.for_(LANES, "lane"))
             unit = block * LANES + lane
             if kernel.cell.hidden % LANES:
@@ -443,7 +442,7 @@ class _Tile:
                 self._operand(i, gate, unit, tensor[i, v, lane])
                 for gate, tensor in self._sums.items()
             ]
-            yield i, lane, unit, sums
+            yield i, lane, unit, sums, made
 
     def _operand(self, i: Scalar, gate: int, unit: Scalar, total: Scalar) -> Scalar:
         """A gate's sum with what is projected; the last one of a GRU that resets after its product
@@ -460,7 +459,7 @@ class _Tile:
     def reset(self, kept: Tensor, gated: Tensor) -> None:
         """Store the gate z of a GRU, and r*h."""
         kernel = self.kernel
-        with self._units() as (i, _, unit, (update, reset)):
+        with self._units() as (i, _, unit, (update, reset), _):
             at = (self.direction, self._row[i], unit)
             kept[at] = kernel.activate(0, self.direction, update)
             gated[at] = kernel.activate(0, self.direction, reset) * kernel.h[(self.now, *at)]
@@ -468,8 +467,8 @@ class _Tile:
     def finish(self, kept: Tensor) -> None:
         """Store the states after this step."""
         kernel = self.kernel
-        with self._units() as (i, lane, unit, sums):
-            made, at = self._made, (self.direction, self._row[i], unit)
+        with self._units() as (i, lane, unit, sums, made):
+            at = (self.direction, self._row[i], unit)
             is_within = None if self._is_within is None else self._is_within[i]
             if kernel.c is not None:
                 made[lane] = self._cell_state(at, sums)
