@@ -8,7 +8,6 @@ and a keeper may require some.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import dataclasses
 import functools
@@ -18,13 +17,13 @@ import resource
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from farrier_device import landlock, namespaces, seccomp, wire
+from farrier_device.child_process import ChildProcess, describe_exit
 from farrier_device.profiles import HOST, Profile
 
 _PR_SET_PDEATHSIG = 1
@@ -34,7 +33,6 @@ _PR_SET_NO_NEW_PRIVS = 38
 _START_TIMEOUT_S = 30.0  # until a process greets
 _MOST_GREETING = 4096  # bytes: the names of layers, and a number
 _STDERR_TAIL = 2000  # bytes
-_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _PACKAGE_ROOT = str(Path(__file__).parent.parent)
 _BOOTSTRAP = "import sys; sys.path.insert(0, sys.argv[1]); import {0}; {0}.main(sys.argv[2:])"
 
@@ -146,28 +144,25 @@ class SandboxedProcess:
     ) -> None:
         """`words` are more arguments of its `main`. Raises SandboxError where it does not start, or
         without a wall that is required."""
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: ChildProcess | None = None
         self._name = name
         self._stderr = os.memfd_create("farrier-stderr", os.MFD_CLOEXEC)
         self._directory = ""
-        self.sock, theirs = socket.socketpair()
+        pair = socket.socketpair()
+        self.sock = pair[0]
         wire.ask_for_senders(self.sock)
-        own = [json.dumps(dataclasses.asdict(limits)), str(os.getpid()), str(theirs.fileno())]
+        own = [json.dumps(dataclasses.asdict(limits)), str(os.getpid())]
         # Isolated, without `site`: it sees the standard library and this package, and is quick.
         flags = ["-I", "-S", "-c", _BOOTSTRAP.format(module), _PACKAGE_ROOT]
         try:
             self._directory = tempfile.mkdtemp(prefix="farrier-child-")
-            with theirs:
-                self._process = subprocess.Popen(
-                    [sys.executable, *flags, *own, *words],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=self._stderr,
-                    env={},
-                    cwd=self._directory,
-                    pass_fds=(theirs.fileno(),),
-                    start_new_session=True,
-                )
+            self._process = ChildProcess(
+                lambda line: [sys.executable, *flags, *own, str(line), *words],
+                pair=pair,
+                stderr=self._stderr,
+                env={},
+                cwd=self._directory,
+            )
             self.pid = self._process.pid
             self.greeter, self.level = self._greeting()
             require(self.level, required)
@@ -200,36 +195,25 @@ class SandboxedProcess:
 
     def stop(self) -> None:
         """Have it stand still with all its threads, and return when it does, or has ended."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGSTOP)
-        with contextlib.suppress(ChildProcessError):
-            os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        assert self._process is not None
+        self._process.stop()
 
     def go_on(self) -> None:
         """End a `stop`."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGCONT)
+        assert self._process is not None
+        self._process.go_on()
 
     def wait(self, timeout_s: float) -> int | None:
-        """The exit code (negative: the signal), or None if it still runs after `timeout_s`."""
+        """Return the exit code (negative: the signal), or None if it still runs after that."""
         assert self._process is not None
-        try:
-            return self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            return None
+        return self._process.wait(timeout_s)
 
     def said(self) -> str:
         """The end of what it wrote on stderr."""
         return end_of(self._stderr)
 
     def _end(self) -> str:
-        if self._process is None:
-            return "not started"
-        if self._process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
-        return describe_exit(self._process.returncode)
+        return "not started" if self._process is None else describe_exit(self._process.end())
 
 
 def greeting(sock: socket.socket) -> tuple[int, str]:
@@ -244,22 +228,6 @@ def end_of(stderr: int) -> str:
     size = os.fstat(stderr).st_size
     tail = os.pread(stderr, _STDERR_TAIL, max(0, size - _STDERR_TAIL))
     return tail.decode(errors="replace").strip() or "it said nothing"
-
-
-def is_from_outside(code: int | None) -> bool:
-    """Whether an exit code of `subprocess` says that somebody else ended the process: an operator,
-    or the kernel, short of memory. What a process does itself never raises these signals."""
-    return code is not None and -code in _OUTSIDE
-
-
-def describe_exit(code: int) -> str:
-    """What an exit code of `subprocess` means, in words."""
-    if code >= 0:
-        return f"exited with {code}"
-    try:
-        return f"killed by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"killed by signal {-code}"
 
 
 def _lower(limit: int, value: int) -> None:

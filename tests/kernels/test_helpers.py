@@ -3,6 +3,7 @@
 import dataclasses
 import gc
 import re
+import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -80,7 +81,7 @@ def test_no_room_for_processes_is_no_error(build_inputs, target, monkeypatch):
     def refuse(*_, **__):
         raise BlockingIOError("no more processes")
 
-    monkeypatch.setattr(helpers_module.subprocess, "Popen", refuse)
+    monkeypatch.setattr(subprocess, "Popen", refuse)
     with Helpers(2, target, THREADS) as helpers:
         assert helpers.compile(build_inputs).interfaces.keys() == build_inputs.keys()
 

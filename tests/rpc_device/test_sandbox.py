@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from farrier_device import sandbox
+from farrier_device.child_process import describe_exit, is_from_outside
 from farrier_device.measurement import CodeObject, DeviceFault, MeasureRequest, Status, TimingPolicy
 from farrier_device.processes import is_running
 from farrier_device.runners.children import Children
@@ -160,10 +161,10 @@ class TestProcess:
             )
 
     def test_exit_in_words(self):
-        assert sandbox.describe_exit(-11) == "killed by SIGSEGV"
-        assert sandbox.describe_exit(3) == "exited with 3"
-        assert sandbox.describe_exit(-63) == "killed by signal 63"
+        assert describe_exit(-11) == "killed by SIGSEGV"
+        assert describe_exit(3) == "exited with 3"
+        assert describe_exit(-63) == "killed by signal 63"
 
     def test_signals_from_outside(self):
         codes = (None, 0, 1, 9, -6, -9, -11, -15)
-        assert [code for code in codes if sandbox.is_from_outside(code)] == [-9, -15]
+        assert [code for code in codes if is_from_outside(code)] == [-9, -15]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -14,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from farrier.errors import FarrierError, TimeLimitError
+from farrier_device.child_process import ChildProcess
 from farrier_farm.children import bound_to_this_process
 from farrier_farm.farm import Farm
 from farrier_farm.leases import Lease
@@ -43,34 +43,26 @@ class Attempt:
         self._term_at: float | None = None
         self._kill_at: float | None = None
         self._tail = b""
-        self._ending = threading.Lock()  # the group's number is ours while its leader is not reaped
+        self._ending = threading.Lock()
         self._scratch = tempfile.TemporaryDirectory(
             prefix="farrier-job-", ignore_cleanup_errors=True
         )
         scratch = Path(self._scratch.name)
-        ours, theirs = socket.socketpair()
-        with theirs:
-            words = [str(theirs.fileno()), lease.item, str(lease.attempt)]
-            try:
-                self._process = subprocess.Popen(
-                    [*command, *words],
-                    stdin=subprocess.DEVNULL,
-                    stderr=subprocess.PIPE,
-                    env=environment(scratch, os.environ),
-                    cwd=scratch,
-                    pass_fds=(theirs.fileno(),),
-                    start_new_session=True,  # a group of its own: our terminal's Ctrl-C is not its
-                    # Nor does it go on, its supervisor killed, beside the attempt that replaces it.
-                    preexec_fn=bound_to_this_process(),
-                )
-            except OSError:
-                ours.close()
-                self._scratch.cleanup()
-                raise
-        assert self._process.stderr is not None
+        try:
+            self._process = ChildProcess(
+                lambda line: [*command, str(line), lease.item, str(lease.attempt)],
+                stderr=subprocess.PIPE,
+                env=environment(scratch, os.environ),
+                cwd=scratch,
+                # It does not go on, its supervisor killed, beside the attempt that replaces it.
+                preexec_fn=bound_to_this_process(),
+            )
+        except OSError:
+            self._scratch.cleanup()
+            raise
         self._stderr = self._process.stderr
         os.set_blocking(self._stderr.fileno(), False)
-        self._gateway = Gateway(farm, lease, ours, scratch, self.clock, self.abort)
+        self._gateway = Gateway(farm, lease, self._process.sock, scratch, self.clock, self.abort)
 
     @property
     def pid(self) -> int:
@@ -84,7 +76,7 @@ class Attempt:
     @property
     def reason(self) -> str:
         """Why the attempt is over. Valid once `ended`."""
-        return self._stopping or _describe(self._process.returncode, self._tail)
+        return self._stopping or _describe(self._process.end(), self._tail)
 
     def stop(self, reason: str, *, after_s: float = 0.0) -> None:
         """Ask the process to end, in `after_s` seconds; `press` does it. The first reason stays,
@@ -96,13 +88,13 @@ class Attempt:
     def press(self, grace_s: float) -> None:
         """SIGTERM to the group when its time has come, SIGKILL after the grace."""
         now = time.monotonic()
-        if self._process.returncode is not None or self._term_at is None or now < self._term_at:
+        if self._process.is_reaped or self._term_at is None or now < self._term_at:
             return
         if self._kill_at is None:
             self._kill_at = now + grace_s
-            os.killpg(self._process.pid, signal.SIGTERM)
+            self._process.send(signal.SIGTERM)
         elif now >= self._kill_at:
-            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.send(signal.SIGKILL)
 
     def abort(
         self, reason: str, *, crashed: bool = False, failure: FarrierError | None = None
@@ -112,14 +104,13 @@ class Attempt:
         with self._ending:
             if not self._stopping:
                 self._stopping, self._is_to_blame, self.failure = reason, crashed, failure
-            if self._process.returncode is None:
-                os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.send(signal.SIGKILL)
 
     def check(self) -> None:
         """End the attempt where the job is past a limit: of time, of a step, of memory. Safe to
         call from another thread than the one that all else is called from. Raises OSError where
         what the processes hold cannot be seen."""
-        if self._process.returncode is not None or self.failure is not None:
+        if self._process.is_reaped or self.failure is not None:
             return
         used, silent_s = self.clock.used, self._gateway.silent_s()
         try:
@@ -139,20 +130,18 @@ class Attempt:
     def ended(self) -> bool:
         """Whether the process is gone, with what it left behind in its group, and all that it said
         has been dealt with."""
-        if self._process.returncode is None:
+        if not self._process.is_reaped:
             self._read()
-            options = os.WEXITED | os.WNOHANG | os.WNOWAIT
-            if os.waitid(os.P_PID, self._process.pid, options) is None:
+            if self._process.wait(0) is None:
                 return False
             self.kill()
         return self._gateway.is_done
 
     def kill(self) -> None:
         """End the whole group now. The zombie of its leader keeps the number from being reused."""
-        if self._process.returncode is None:
+        if not self._process.is_reaped:
             with self._ending:
-                os.killpg(self._process.pid, signal.SIGKILL)
-                self._process.wait()
+                self._process.end()
             self._gateway.close()
             self._read()
             self._stderr.close()
@@ -163,7 +152,7 @@ class Attempt:
 
     def _held_bytes(self, enough: int) -> int:
         with self._ending:
-            if self._process.returncode is not None:
+            if self._process.is_reaped:
                 return 0
             return held_bytes(self._process.pid, enough=enough)
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import socket
-import subprocess
 import tempfile
 import threading
 import time
@@ -15,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from farrier_device import wire
+from farrier_device.child_process import ChildProcess, describe_exit, is_from_outside
 from farrier_device.closing import Closing
-from farrier_device.sandbox import describe_exit, is_from_outside
 from farrier_farm.children import bound_to_this_process
 from farrier_farm.settings import Settings
 from farrier_worker.confinement import environment, log_level
@@ -59,29 +57,22 @@ class EnclosedProcess(Closing):
         self._deadline: tuple[float, float] | None = None  # when, and after how many seconds
         self._stopping = ""
         self._is_to_blame = False
-        self._ending = threading.Lock()  # the group's number is ours while it is not reaped
-        self._is_reaped = False
+        self._aborting = threading.Lock()
         self._scratch = tempfile.TemporaryDirectory(
             prefix=f"farrier-{what}-", ignore_cleanup_errors=True
         )
         scratch = Path(self._scratch.name)
-        self._sock, theirs = socket.socketpair()
-        with theirs:
-            try:
-                self._process = subprocess.Popen(
-                    [*command, str(theirs.fileno())],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    env=environment(scratch, os.environ),
-                    cwd=scratch,
-                    pass_fds=(theirs.fileno(),),
-                    start_new_session=True,  # our terminal's Ctrl-C is not its
-                    preexec_fn=bound_to_this_process(),
-                )
-            except OSError:
-                self._sock.close()
-                self._scratch.cleanup()
-                raise
+        try:
+            self._process = ChildProcess(
+                lambda line: [*command, str(line)],
+                env=environment(scratch, os.environ),
+                cwd=scratch,
+                preexec_fn=bound_to_this_process(),
+            )
+        except OSError:
+            self._scratch.cleanup()
+            raise
+        self._sock = self._process.sock
         try:
             if nice:
                 os.setpriority(os.PRIO_PROCESS, self._process.pid, nice)
@@ -97,10 +88,7 @@ class EnclosedProcess(Closing):
     @property
     def has_ended(self) -> bool:
         """Whether the process is gone. The zombie keeps its number from being reused."""
-        if self._is_reaped:
-            return True
-        options = os.WEXITED | os.WNOHANG | os.WNOWAIT
-        return os.waitid(os.P_PID, self._process.pid, options) is not None
+        return self._process.wait(0) is not None
 
     def log_level(self) -> None:
         """Say what encloses it."""
@@ -138,20 +126,14 @@ class EnclosedProcess(Closing):
 
     def abort(self, how: str, *, is_to_blame: bool) -> None:
         """End it at once, stopped or not. The first reason stays. Safe to call from any thread."""
-        with self._ending:
-            if not self._is_reaped:
-                if not self._stopping:
-                    self._stopping, self._is_to_blame = how, is_to_blame
-                os.killpg(self._process.pid, signal.SIGKILL)
+        with self._aborting:
+            if not (self._stopping or self._process.is_reaped):
+                self._stopping, self._is_to_blame = how, is_to_blame
+        self._process.send(signal.SIGKILL)
 
     def close(self) -> None:
         """End it, with what it left behind in its group."""
-        with self._ending:
-            if not self._is_reaped:
-                os.killpg(self._process.pid, signal.SIGKILL)
-                self._process.wait()
-                self._is_reaped = True
-        self._sock.close()
+        self._process.close()
         self._scratch.cleanup()
 
     def _begin(self, scratch: Path) -> None:
@@ -173,7 +155,7 @@ class EnclosedProcess(Closing):
         self._sock.settimeout(None)
 
     def _holds_more_than(self, most: int) -> bool:
-        if self._is_reaped:
+        if self._process.is_reaped:
             return False
         try:
             return held_bytes(self.pid, enough=most) > most
@@ -190,6 +172,6 @@ class EnclosedProcess(Closing):
         self.close()
         if self._stopping:
             return ProcessEndedError(self._stopping, is_to_blame=self._is_to_blame)
-        code = self._process.returncode
+        code = self._process.end()
         is_to_blame = not (has_ended and is_from_outside(code))
         return ProcessEndedError(describe_exit(code), is_to_blame=is_to_blame)

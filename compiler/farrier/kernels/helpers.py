@@ -15,8 +15,6 @@ import dataclasses
 import itertools
 import json
 import os
-import socket
-import subprocess
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -32,9 +30,9 @@ from farrier.kernels.modules import Job, Made, Module, ModuleQueue, failed
 from farrier.targets import Target
 from farrier.targets.interface import Interface
 from farrier_device import wire
+from farrier_device.child_process import ChildProcess
 from farrier_device.closing import Closing
 from farrier_device.python import command_of
-from farrier_device.sandbox import describe_exit
 
 _KERNELS_A_MODULE = 2  # LLVM's set-up costs a module 3 ms; few, so that work is shared evenly
 _ALONE = 2  # the last kernels, each in a module of its own, so that all end at about the same time
@@ -226,18 +224,10 @@ class _Helper:
 
     def __init__(self, target: Target, threads: int, modules: ModuleQueue) -> None:
         self._modules = modules
-        self._sock, theirs = socket.socketpair()
-        try:
-            with theirs:
-                self._process = subprocess.Popen(
-                    command_of(serve, theirs.fileno(), dataclasses.asdict(target), threads),
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    pass_fds=(theirs.fileno(),),
-                )
-        except OSError:
-            self._sock.close()
-            raise
+        self._process = ChildProcess(
+            lambda line: command_of(serve, line, dataclasses.asdict(target), threads),
+            own_group=False,
+        )
         self.is_ready = threading.Event()
         self._thread = threading.Thread(target=self._serve)
         self._thread.start()
@@ -245,7 +235,7 @@ class _Helper:
     def _serve(self) -> None:
         """The thread: module after module, until there are no more or the process is gone."""
         with contextlib.suppress(wire.ClosedError):
-            wire.receive(self._sock)  # what does not get that far takes no work
+            wire.receive(self._process.sock)  # what does not get that far takes no work
             self.is_ready.set()
             while (taken := self._modules.take_local()) is not None:
                 made, is_gone = self._answer(taken.module)
@@ -259,7 +249,7 @@ class _Helper:
         try:
             return self._compiled(module), False
         except wire.ClosedError:
-            return failed(module, describe_exit(self._process.wait())), True
+            return failed(module, self._process.ending()), True
         except Exception as error:
             return failed(module, f"failed: {error}"), False
 
@@ -268,12 +258,11 @@ class _Helper:
         kernels = _written(module)
         if kernels is None:
             return {}
-        wire.send(self._sock, {"kernels": kernels})
-        return _read(wire.receive(self._sock), module)
+        wire.send(self._process.sock, {"kernels": kernels})
+        return _read(wire.receive(self._process.sock), module)
 
     def close(self) -> None:
         """To be called once the modules' queue is closed."""
-        self._process.kill()
-        self._process.wait()
+        self._process.end()
         self._thread.join()
-        self._sock.close()
+        self._process.close()

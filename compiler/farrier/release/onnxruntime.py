@@ -11,7 +11,6 @@ import importlib.metadata
 import importlib.util
 import itertools
 import os
-import socket
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,9 +22,9 @@ from farrier.errors import FarrierError
 from farrier.frontends.onnx.model.file import Model
 from farrier.release.onnxruntime_child import read_arrays, send_arrays, serve, write_all
 from farrier_device import wire
+from farrier_device.child_process import ChildProcess
 from farrier_device.closing import Closing
 from farrier_device.python import command_of
-from farrier_device.sandbox import describe_exit
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -33,7 +32,6 @@ Array: TypeAlias = npt.NDArray[Any]
 # compiles is busy. A device has as long for one candidate (`release/verify.py`).
 _TIMEOUT_S = 120.0
 _BYTES_A_SECOND = 10 << 20  # of weights, beyond that: a slow disk
-_EXIT_S = 10.0  # from the end of what the process says to its end
 
 
 class OnnxRuntime(Closing):
@@ -50,8 +48,7 @@ class OnnxRuntime(Closing):
         self._timeout_s = timeout_s + model.nbytes / _BYTES_A_SECOND
         self._warned = False
         self._is_too_slow = False
-        self._process: subprocess.Popen[bytes] | None = None
-        self._sock: socket.socket | None = None
+        self._process: ChildProcess | None = None
         self._is_ready = False
         self._version = ""
         with contextlib.suppress(OSError):  # it is started again when it is asked
@@ -117,25 +114,17 @@ class OnnxRuntime(Closing):
     def close(self) -> None:
         """End the process; a second call does nothing."""
         if self._process is not None:
-            self._process.kill()
-            self._process.wait()
+            self._process.close()
             self._process = None
-        if self._sock is not None:
-            self._sock.close()
-            self._sock = None
 
     def _start(self) -> None:
         self._is_ready = False
-        self._sock, theirs = socket.socketpair()
-        with theirs:
-            self._process = subprocess.Popen(
-                command_of(serve, theirs.fileno()),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,  # what it says at its end means nothing to a user
-                pass_fds=(theirs.fileno(),),
-            )
-        self._sock.settimeout(self._timeout_s)
+        self._process = ChildProcess(
+            lambda line: command_of(serve, line),
+            own_group=False,
+            stderr=subprocess.DEVNULL,  # Its last words mean nothing to a user.
+        )
+        self._process.sock.settimeout(self._timeout_s)
 
     def _asked(
         self,
@@ -148,9 +137,10 @@ class OnnxRuntime(Closing):
         one), and FarrierError for a file of the model."""
         if self._process is None:
             self._start()
-        assert self._sock is not None
+        assert self._process is not None
+        sock = self._process.sock
         if not self._is_ready:
-            self._version = str(wire.receive(self._sock)["ready"])
+            self._version = str(wire.receive(sock)["ready"])
             self._is_ready = True
         with self._source() as (source, files):
             order = {
@@ -159,11 +149,11 @@ class OnnxRuntime(Closing):
                 "names": list(names),
                 "extra": list(extra),
             }
-            send_arrays(self._sock, order, "inputs", inputs, files)
-            answer = wire.receive(self._sock)
+            send_arrays(sock, order, "inputs", inputs, files)
+            answer = wire.receive(sock)
         if "failed" in answer:
             return answer, None
-        files = wire.receive_files(self._sock, len(answer["outputs"]))
+        files = wire.receive_files(sock, len(answer["outputs"]))
         try:
             arrays = iter(read_arrays(answer["outputs"], files))
             return answer, [_output(arrays, count) for count in answer["counts"]]
@@ -195,10 +185,7 @@ class OnnxRuntime(Closing):
     def _ended(self) -> str:
         """How the process has ended, in words, once it says nothing more."""
         assert self._process is not None
-        try:
-            how = describe_exit(self._process.wait(_EXIT_S))
-        except subprocess.TimeoutExpired:
-            how = "still there, and silent"
+        how = self._process.ending()
         self.close()
         return f"was {how}" if how.startswith("killed") else how
 

@@ -12,11 +12,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from farrier_device import measurement, wire
+from farrier_device.child_process import describe_exit, is_from_outside
 from farrier_device.library_form import HOST_CODE
 from farrier_device.measurement import CandidateResult, MeasureRequest, Status
 from farrier_device.runners.children import Children
 from farrier_device.runners.files import BatchFiles
-from farrier_device.sandbox import Limits, describe_exit, is_from_outside
+from farrier_device.sandbox import Limits
 
 _SETUP_TIMEOUT_S = 60.0  # to load a library, or to fill one candidate's arguments
 _READ_BYTES_S = 20e6  # of large ones, from a slow disk
