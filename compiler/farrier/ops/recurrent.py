@@ -22,7 +22,6 @@ import numpy as np
 
 from farrier.ir import special
 from farrier.ir.dim import Extent, ceildiv, product
-from farrier.ir.dim import minimum as least_of
 from farrier.ir.dim import number as number_of
 from farrier.ir.graph import Node
 from farrier.ir.types import DType, TensorType
@@ -256,7 +255,9 @@ class _Kernel:
         self.blocks = number_of(self.weights.shape[1])
         # Sums of several sequences share what they read of the weights; those of one sequence are
         # of several blocks.
-        self.tile_rows = nest.choice("rows", least_of(self.batch, _ROWS))
+        self.tile_rows: Extent = 1  # Of an open number of sequences most of a tile may be missing.
+        if isinstance(self.batch, int):
+            self.tile_rows = nest.choice("rows", min(self.batch, _ROWS))
         self.tile_blocks = nest.choice("blocks", min(self.blocks, _SUMS // cell.gates))
 
     def write(self) -> None:
