@@ -79,6 +79,10 @@ def compile(
     """
     try:
         from farrier import pipeline
+        from farrier.frontends.builder import Source
+
+        if not isinstance(model, Source):
+            from farrier.frontends.onnx import importer  # noqa: F401 (a missing onnx is named here)
     except ModuleNotFoundError as error:
         raise not_installed(error) from error
 
@@ -101,7 +105,6 @@ def compile(
     heard = listener or _warn
     if background:
         from farrier.background import begin
-        from farrier.frontends.builder import Source
 
         if isinstance(given, Source):
             raise UsageError(

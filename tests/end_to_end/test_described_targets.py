@@ -57,7 +57,7 @@ def test_a_field_that_is_impossible_is_named_before_anything_is_sent(up, model, 
     (tmp_path / "board.json").write_text(json.dumps({**BOARD, "cores": 0}))
     refused = up.command("submit", model, "--target", tmp_path / "board.json")
     assert refused.returncode == 2
-    assert "cores is 0, not a whole number of 1 to 4096" in refused.stderr
+    assert "cores: 0 is not in the range 1 to 4096" in refused.stderr
 
 
 def _records(artifact):

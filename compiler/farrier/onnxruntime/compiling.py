@@ -47,6 +47,7 @@ def artifact_of(
 def _compiled(model: Model, request: Request, warn: Callable[[str], None]) -> Artifact:
     try:
         from farrier import pipeline
+        from farrier.frontends.onnx import importer  # noqa: F401 (a missing onnx is named here)
         from farrier.progress import Event, Warned
     except ModuleNotFoundError as error:
         raise not_installed(error) from error
