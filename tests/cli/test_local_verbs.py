@@ -291,7 +291,7 @@ def test_records_that_are_none_are_told(farrier, mlp, tmp_path):
     words = ["compile", mlp, "--shape", "x=4,37", "--until", "import", "--records"]
     done = farrier(*words, "r.jsonl")
     assert done.returncode == 0
-    assert "warning: 1 lines of r.jsonl are no records: line 1: not JSON" in done.stderr
+    assert "warning: 1 lines of r.jsonl are no records: line 1: record is not JSON" in done.stderr
     assert farrier(*words, mlp).returncode == 2
 
 

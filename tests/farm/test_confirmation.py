@@ -15,6 +15,7 @@ from farrier_device.measurement import (
     Argument,
     Candidate,
     CandidateResult,
+    CodeObject,
     DeviceFault,
     Launch,
     MeasureRequest,
@@ -29,7 +30,7 @@ from tests.here import HERE
 
 LIBRARY = b"\x7fELF of a model"
 REQUEST = MeasureRequest(
-    hashlib.sha256(LIBRARY).hexdigest(),
+    (CodeObject(hashlib.sha256(LIBRARY).hexdigest()),),
     (Candidate((Launch("model"),), (Argument(Role.SCRATCH, 64),)),),
     floors_ns=((5_000,),),
     verifies=True,

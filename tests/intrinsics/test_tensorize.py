@@ -7,6 +7,7 @@ import pytest
 
 from farrier.intrinsics import lookup
 from farrier.ir.expr import MemoryScope
+from farrier.ir.instr import Variable, vector
 from farrier.ir.loop import Intrinsic
 from farrier.ir.run_loops import run_loops
 from farrier.ir.statements import walk_stmts
@@ -90,16 +91,13 @@ def test_an_emitter_calls_fma_on_the_operands_in_order():
     class Recorder:
         def call(self, name, result, *arguments, flags=""):
             self.called = (name, result, arguments)
-            return "%r"
+            return Variable(result, "r")
 
     recorder = Recorder()
-    assert lookup(NAME).emit(recorder, ["%c", "%a", "%b"]) == "%r"
-    kind = "<16 x float>"
-    assert recorder.called == (
-        "llvm.fma.v16f32",
-        kind,
-        ((kind, "%a"), (kind, "%b"), (kind, "%c")),
-    )
+    total, scalar, row = (Variable(vector("f32", 16), name) for name in "cab")
+    result = lookup(NAME).emit(recorder, [total, scalar, row])
+    assert (str(result), result.type) == ("%r", total.type)
+    assert recorder.called == ("llvm.fma.v16f32", total.type, (scalar, row, total))
 
 
 @pytest.mark.parametrize(("rows", "depth"), [(2, 32), (7, 16), (16, 32)])

@@ -119,7 +119,10 @@ def test_damaged_definitions_and_implausible_records_are_set_aside_and_named(far
             "bytes of memory",
         ),
         ("return {}", "malformed"),
-        ("return {'full': True, 'outcome': {}, 'model': None}", "malformed: KeyError"),
+        (
+            "return {'full': True, 'outcome': {}, 'model': None}",
+            "malformed: ValueError: outcome: it has no field",
+        ),
         ("return {'full': True, 'outcome': 'x' * (33 << 20)}", "a frame of"),
     ],
 )

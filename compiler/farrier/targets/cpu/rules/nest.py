@@ -50,8 +50,8 @@ from farrier.schedule.nest import NestView, loops
 from farrier.space.machine import Machine
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
 from farrier.targets import Target
-from farrier.targets.cpu.rules.nest_choices import Choices
-from farrier.targets.cpu.rules.nest_vectors import UNDECIDED, vector_loops
+from farrier.targets.cpu.space.nest_choices import Choices
+from farrier.targets.cpu.space.nest_vectors import UNDECIDED, vector_loops
 
 RULE = RuleId("nest", version=9)
 # Cycles of a statement.
