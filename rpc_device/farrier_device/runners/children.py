@@ -170,6 +170,11 @@ class Children(Closing):
         except OSError as error:
             self._ended(0.0)
             raise SandboxError(f"{_NAME} cannot be started: {error}") from None
+        except SandboxError as error:
+            self._ended(0.0)
+            if self._server is None:  # It was killed before the child could greet.
+                raise _ServerError(str(error)) from None
+            raise
         except BaseException:
             self._ended(0.0)
             raise
