@@ -26,11 +26,8 @@ def lookup(op: str) -> Operator:
 
 
 def product_of(node: Node) -> Product | None:
-    """Return the kind of products that a node sums; None if it sums none of two factors.
-
-    A node with regions sums none itself, and need not be an operator: a fused kernel is not.
-    """
-    return None if node.regions else lookup(node.op).product
+    """Return the kind of products that a node sums; None if it sums none of two factors."""
+    return lookup(node.op).product
 
 
 @functools.cache

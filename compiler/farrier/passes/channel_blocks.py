@@ -48,8 +48,6 @@ def _parts(graph: Graph, lanes: int) -> list[int]:
     blocks of so many `lanes`: each image begins with a block."""
     found = []
     for node in graph.nodes:
-        if node.regions:
-            continue  # A fused kernel has no entry in the registry, and joins nothing itself.
         operator = lookup(node.op)
         joins = operator.has(Trait.JOINS)
         if not joins and not operator.has(Trait.PARTS):

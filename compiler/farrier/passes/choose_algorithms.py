@@ -23,6 +23,7 @@ from farrier.passes.settings import Settings
 from farrier.space.machine import Machine
 from farrier.targets import Target, backend_of
 
+CHOICE = "choose-algorithms"  # The name of the pass, in the order of a backend.
 _LATE = 0.7  # of what shows of traffic that is not fetched ahead (`Machine.exposed`)
 _MARGIN = 0.85  # of the direct sum's time: what another algorithm must stay below
 # Vectors of output channels that a thread takes at least; twice as many by filtering.
@@ -109,7 +110,10 @@ class Layer:
 
 
 def layers(graph: Graph, settings: Settings) -> list[Layer]:
-    """The convolutions of a graph for which there is a choice, in the graph's order."""
+    """Return the convolutions of a graph for which there is a choice, in the graph's order; none
+    where the target's backend has no pass that chooses."""
+    if CHOICE not in backend_of(settings.target).passes:
+        return []
     rewriter, block = Rewriter(graph), channel_block(graph, settings.target)
     found = []
     for node in graph.nodes:

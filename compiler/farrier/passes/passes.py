@@ -8,7 +8,7 @@ from typing import TypeAlias
 from farrier.ir.graph import Graph
 from farrier.passes.assign_layouts import assign_layouts
 from farrier.passes.block_products import block_products
-from farrier.passes.choose_algorithms import choose_algorithms
+from farrier.passes.choose_algorithms import CHOICE, choose_algorithms
 from farrier.passes.concatenate_in_place import concatenate_in_place
 from farrier.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
 from farrier.passes.eliminate_dead_code import eliminate_dead_code
@@ -39,7 +39,7 @@ def _for_any_settings(function: Callable[[Graph], Graph]) -> Pass:
 PASSES: Mapping[str, Pass] = {
     "assign-layouts": assign_layouts,
     "block-products": block_products,
-    "choose-algorithms": choose_algorithms,
+    CHOICE: choose_algorithms,
     "concatenate-in-place": _for_any_settings(concatenate_in_place),
     "eliminate-common-subexpressions": _for_any_settings(eliminate_common_subexpressions),
     "eliminate-dead-code": _for_any_settings(eliminate_dead_code),

@@ -21,6 +21,7 @@ from farrier.ir.tensor import TensorProgram
 from farrier.ir.walk import walk
 from farrier.lower.runner import LoopPassRun, run_loop_passes
 from farrier.ops.verify import verify
+from farrier.passes.choose_algorithms import CHOICE
 from farrier.passes.passes import PASSES, Pass
 from farrier.passes.settings import Settings
 from farrier.progress import debug
@@ -46,8 +47,6 @@ class PassRun:
 
 Listener: TypeAlias = Callable[[PassRun], None]
 
-_CHOICE = "choose-algorithms"
-
 
 def optimize(graph: Graph, settings: Settings, listener: Listener | None = None) -> Graph:
     """The model as kernels: every pass in order. What remains outside `Fused` nodes are views and
@@ -68,7 +67,7 @@ def finish(graph: Graph, settings: Settings, listener: Listener | None = None) -
 def _halves(settings: Settings) -> tuple[Sequence[str], Sequence[str]]:
     """The passes of the target's backend, before and from the one that chooses algorithms."""
     order = backend_of(settings.target).passes
-    at = order.index(_CHOICE) if _CHOICE in order else len(order)
+    at = order.index(CHOICE) if CHOICE in order else len(order)
     return order[:at], order[at:]
 
 
