@@ -30,6 +30,8 @@ every thread that shares the tiles of a panel.
 from __future__ import annotations
 
 import dataclasses
+import math
+from typing import TypeAlias
 
 from farrier.ir import expr as e
 from farrier.ir.affine import Linear, Simplifier, combine
@@ -81,14 +83,18 @@ class _Box:
     extent: int
 
 
+_Key: TypeAlias = tuple[str, tuple[_Box, ...], tuple[int, ...], Const | None]
+
+
 @dataclasses.dataclass(frozen=True)
 class _Staging:
-    """The copies of the operands of one reduction, by what it reads."""
+    """The copies of the operands of one reduction, each by its buffer, the boxes and the order of
+    its dimensions, and the padding."""
 
     stage: Stage
     lane: str
     simplifier: Simplifier
-    copies: dict[tuple[str, Expr | None], Stage]
+    copies: dict[_Key, Stage]
 
     @classmethod
     def of(cls, stage: Stage) -> _Staging | None:
@@ -126,9 +132,7 @@ class _Staging:
             return None
         if padding is None and inner == _contiguous(load.buffer):
             return None
-        elements = 1
-        for box in boxes:
-            elements *= box.extent
+        elements = math.prod(box.extent for box in boxes)
         if count_points(self.stage.all_axes) < _REUSED * elements:
             return None
         order = [axis for axis in range(len(boxes)) if axis != inner] + [inner]
@@ -168,6 +172,9 @@ class _Staging:
         self, source: Buffer, boxes: list[_Box], order: list[int], padding: Const | None
     ) -> Stage:
         """Return the stage that copies `boxes` of a buffer, its dimensions in `order`."""
+        key = (source.name, tuple(boxes), tuple(order), padding)
+        if key in self.copies:
+            return self.copies[key]
         axes = [Axis(f"{source.name}{axis}", box.extent) for axis, box in enumerate(boxes)]
         ranges = Simplifier({axis.name: axis.extent for axis in axes})
         places = [e.add(Var(axis.name), b.first) for axis, b in zip(axes, boxes, strict=True)]
@@ -179,14 +186,12 @@ class _Staging:
             if padding is not None and box.first + box.extent > extent:
                 body = Select(e.less(place, extent), body, padding)
         turned = tuple(axes[axis] for axis in order)
-        key = (f"{source.name} {boxes} {order}", padding)
-        if key not in self.copies:
-            number = len(self.copies) or ""
-            name = f"{self.stage.buffer.name}_{source.name}_staged{number}"
-            shape = tuple(axis.extent for axis in turned)
-            buffer = Buffer(name, source.dtype, shape, None, MemoryScope.WORKSPACE)
-            self.copies[key] = Stage(buffer, turned, ranges.simplify(body))
-        return self.copies[key]
+        number = len(self.copies) or ""
+        name = f"{self.stage.buffer.name}_{source.name}_staged{number}"
+        shape = tuple(axis.extent for axis in turned)
+        buffer = Buffer(name, source.dtype, shape, None, MemoryScope.WORKSPACE)
+        copy = self.copies[key] = Stage(buffer, turned, ranges.simplify(body))
+        return copy
 
 
 def _contiguous(buffer: Buffer) -> int:
