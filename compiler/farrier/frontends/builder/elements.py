@@ -34,7 +34,7 @@ class Element:
 
 def elements_of(values: Values, value: Value) -> list[Extent | Element]:
     """Return each element of an integer tensor, as an extent if it is known."""
-    data, node = values.known.get(value.name), values.made.get(value.name)
+    data, node = values.known.get(value.name), values.producer.get(value.name)
     if data is not None:
         return list(to_extents(data))
     if node is not None:
@@ -49,7 +49,7 @@ def elements_of(values: Values, value: Value) -> list[Extent | Element]:
 
 def filled(values: Values, value: Value) -> int | None:
     """Return the number that all elements of an integer tensor equal, or None if unknown."""
-    node = values.made.get(value.name)
+    node = values.producer.get(value.name)
     if node is not None and node.op == "Expand" and node.inputs[0] is not None:
         value = node.inputs[0]
     data = values.known.get(values.source(value).name)
@@ -78,7 +78,7 @@ def scalars(builder: Builder, name: str) -> list[Any]:
     names of scalars of its type."""
     values = builder.values
     value = values.names[name]
-    data, node = values.known.get(values.source(value).name), values.made.get(value.name)
+    data, node = values.known.get(values.source(value).name), values.producer.get(value.name)
     if data is not None:
         return list(data.reshape(-1).tolist())
     if node is not None and value.type.rank < 2:

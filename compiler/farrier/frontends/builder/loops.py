@@ -55,7 +55,8 @@ class Given:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Iteration:
     """The results of one iteration of a loop, by name: the values that it carries into the next,
-    those that are stacked along a new first axis, and a condition for going on ("": always)."""
+    the values to stack along a new first axis, and the condition of a next iteration ("": there
+    always is one)."""
 
     carried: Sequence[str]
     stacked: Sequence[str] = ()
@@ -73,10 +74,10 @@ def _undeclared() -> Sequence[TensorType]:
 class Loop:
     """A loop of a model, `build` being what adds the nodes of one iteration.
 
-    An iteration returns a condition for going on if the loop `tests` one, then the carried values,
-    then those to stack. `number` is the type of the iteration's number. `declared` returns the
-    types of the stacked values for a loop that never runs. `trips` or `condition` is None if there
-    is none."""
+    An iteration returns the condition of a next one if the loop `tests` it, then the carried
+    values, then those to stack. `number` is the type of the iteration's number. `declared`
+    returns the types of the stacked values for a loop that never runs. `trips` or `condition` is
+    None if there is none."""
 
     builder: Builder
     build: Callable[[Given], Sequence[Entry]]
@@ -237,7 +238,7 @@ class Loop:
         ran: Extent | None,
         extent: str,
     ) -> control.Loop:
-        """Return the node's parts; `returned` are the carried values, then those that are stacked
+        """Return the node's parts; `returned` are the carried values, then the values to stack
         `ran` times."""
         builder = self.builder
         carried = [value for entry in self.carried for value in tensors_of(entry)]

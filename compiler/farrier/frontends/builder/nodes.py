@@ -104,19 +104,19 @@ def _append(
     twin = values.body.computed.get(key)
     are_sizes = all(kind.dtype in _COUNTING and kind.rank < 2 for kind in kinds)
     if twin is not None and (are_sizes or operator.counts):
-        # Sizes that are computed alike are equal.
+        # The same operation on the same sizes has equal results.
         for name, value in zip(names, twin.outputs, strict=False):
             builder.bind(name, value)
         return
     outputs = tuple(values.define(kind, name) for name, kind in zip(names, kinds, strict=False))
     values.append(Node(node.op, tuple(inputs), outputs, pairs, (), node.origin))
     if node.op in _IDLE and inputs[0] is not None and kinds[0] == inputs[0].type:
-        values.alike[outputs[0].name] = values.alike.get(inputs[0].name, inputs[0])
+        values.first_equal[outputs[0].name] = values.first_equal.get(inputs[0].name, inputs[0])
     elif twin is None:
         values.body.computed[key] = values.body.nodes[-1]
     else:
         firsts = zip(outputs, twin.outputs, strict=False)
-        values.alike |= {value.name: first for value, first in firsts}
+        values.first_equal |= {value.name: first for value, first in firsts}
     for name, value in zip(node.outputs, outputs, strict=False):
         if name:
             builder.bind(name, value)
@@ -160,7 +160,7 @@ def _identity(builder: Builder, value: Value | None) -> Hashable:
     values = builder.values
     data = values.known.get(value.name)
     if data is None or data.size > _FEW or value.name in values.bound:
-        return values.alike.get(value.name, value)
+        return values.first_equal.get(value.name, value)
     return (value.type, tuple(data.reshape(-1).tolist()))
 
 

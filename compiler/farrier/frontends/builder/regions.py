@@ -124,7 +124,7 @@ class _Branch:
 
     @property
     def defined(self) -> Mapping[str, Defined]:
-        """The sizes of the branch alone: those that are defined around it are its dims."""
+        """The sizes that the branch itself defines; those from the graph around it are its dims."""
         defined = self._builder.data_sizes.defined
         return {name: size for name, size in defined.items() if name not in self._around}
 

@@ -27,16 +27,16 @@ from farrier.ops import NotSupported
 class Values:
     """The values and nodes of a model, in all of its regions.
 
-    `known` has the elements of constants, and of values that are computed at run time but also
-    known as sizes (`bound`), by the value's name. `made` has the nodes that compute values, and
-    `alike` what was computed alike before, by the value's name. `origin` is that of nodes that are
-    appended by the way."""
+    By the name of a value, `known` has the elements of constants, and of values that are computed
+    at run time although their elements are sizes (`bound`); `producer` has the node that computes
+    it, and `first_equal` the earlier value that is certainly equal. `origin` is that of the nodes
+    which have no counterpart in the model."""
 
     def __init__(self) -> None:
         self.names = Names(self._hand_in)
         self.known: dict[str, npt.NDArray[Any]] = {}
-        self.made: dict[str, Node] = {}
-        self.alike: dict[str, Value] = {}
+        self.producer: dict[str, Node] = {}
+        self.first_equal: dict[str, Value] = {}
         self.bound: set[str] = set()
         self.origin = ""
         self._counter = itertools.count()
@@ -90,7 +90,7 @@ class Values:
         if self._node_count > MAX_NODES:
             raise NotSupported(f"a model that unrolls to more than {MAX_NODES} nodes")
         self.body.nodes.append(node)
-        self.made |= {value.name: node for value in node.outputs}
+        self.producer |= {value.name: node for value in node.outputs}
 
     def note(self, value: Value, extents: Sequence[Extent]) -> None:
         """Note the elements of a value that is computed at run time nevertheless."""
@@ -101,7 +101,7 @@ class Values:
     def source(self, value: Value) -> Value:
         """Return the constant that depends on sizes for what computes it, and another value as it
         is."""
-        node = self.made.get(value.name)
+        node = self.producer.get(value.name)
         if node is not None and node.op == "Extents" and node.inputs[0] is not None:
             return node.inputs[0]
         return value

@@ -119,8 +119,8 @@ def test_a_call_that_breaks_a_precondition_names_it(model, case):
     assert "--typical" in caught.value.hint
 
 
-def test_a_bound_on_a_sum_of_dims(model):
-    """A table of positions bounds what was seen and what is new together."""
+def positions_model(model):
+    """The bytes of a model whose table of 100 positions bounds the sum of its two dims."""
     nodes = [
         node("Concat", ["p", "x"], ["c"], axis=0),
         node("Shape", ["c"], ["n"]),
@@ -128,7 +128,12 @@ def test_a_bound_on_a_sum_of_dims(model):
         node("Add", ["c", "t"], ["y"]),
     ]
     constants = {"table": np.arange(100, dtype=np.float32), "zero": np.array([0])}
-    data = model(nodes, {"p": ["past"], "x": ["seq"]}, constants=constants)
+    return model(nodes, {"p": ["past"], "x": ["seq"]}, constants=constants)
+
+
+def test_a_bound_on_a_sum_of_dims(model):
+    """A table of positions bounds what was seen and what is new together."""
+    data = positions_model(model)
     artifact = farrier.compile(data, typical={"past": 40, "seq": 8})
     reference = onnxruntime.InferenceSession(data)
     for past, seq in ((40, 8), (99, 1), (1, 99)):
@@ -271,14 +276,7 @@ def test_a_size_that_is_far_from_the_typical_one_is_implied(model):
 
 
 def test_a_hot_size_that_breaks_a_bound(model):
-    nodes = [
-        node("Concat", ["p", "x"], ["c"], axis=0),
-        node("Shape", ["c"], ["n"]),
-        node("Slice", ["table", "zero", "n", "zero"], ["t"]),
-        node("Add", ["c", "t"], ["y"]),
-    ]
-    constants = {"table": np.arange(100, dtype=np.float32), "zero": np.array([0])}
-    data = model(nodes, {"p": ["past"], "x": ["seq"]}, constants=constants)
+    data = positions_model(model)
     with pytest.raises(UsageError, match="cannot have past=60, seq=60 in --hot"):
         farrier.compile(data, hot=[{"past": 60, "seq": 60}], typical={"past": 40, "seq": 8})
 

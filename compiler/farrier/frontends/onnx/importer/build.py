@@ -62,13 +62,13 @@ def import_model(
 
 
 def _declaration(model: onnx.ModelProto, imported: ImportedModel) -> Declaration:
-    told = declaration(model, imported.input_names)
+    declared = declaration(model, imported.input_names)
     axes = imported.lists
     outputs = (
         dataclasses.replace(value, axis=axes[value.name]) if value.name in axes else value
-        for value in told.outputs
+        for value in declared.outputs
     )
-    return dataclasses.replace(told, outputs=tuple(outputs))
+    return dataclasses.replace(declared, outputs=tuple(outputs))
 
 
 class _Import(ImportScope):
@@ -116,33 +116,33 @@ class _Import(ImportScope):
 
     def _import_graph(self, graph: onnx.GraphProto, opset: int) -> list[Entry]:
         """Import a graph whose inputs are defined and return its outputs."""
-        known = self.values.names
+        defined = self.values.names
         inputs = self.inputs if graph is self._model.graph else ()
         for name, array in self._reading.initializers(graph, opset):
-            if name in inputs:  # its initializer is overridden
+            if name in inputs:  # The caller's value overrides the initializer.
                 continue
-            if known.is_local(name):
+            if defined.is_local(name):
                 raise InvalidModelError(f"two initializers or inputs are named {name!r}")
             self.values.constant(array, name=name)
         nodes = self._reading.nodes(graph, opset)
-        made = {name for node in nodes for name in node.outputs if not known.is_local(name)}
+        made = {name for node in nodes for name in node.outputs if not defined.is_local(name)}
         read = self._reading.names_read(graph, opset)
-        before = [name for name in read if name in known and name not in made]
+        before = [name for name in read if name in defined and name not in made]
         before += [*(info.name for info in graph.input), *initialized(graph)]
         around = self.conditions
         self.conditions = frozenset(node.inputs[0] for node in nodes if node.op == "If")
         try:
             for node in in_order(nodes, before):
-                entries = [known.entry(name) if name else None for name in node.inputs]
+                entries = [defined.entry(name) if name else None for name in node.inputs]
                 dtypes = [e.type.dtype if isinstance(e, Value) else None for e in entries]
                 check_types(node, self._version_of(node.op, opset), dtypes)
                 self._import_node(node, opset)
         finally:  # A branch that cannot be imported does not end the import of the graph around it.
             self.conditions = around
         for output in graph.output:
-            if output.name not in known:
+            if output.name not in defined:
                 raise InvalidModelError(f"nothing defines the output {output.name!r}")
-        return [known.entry(output.name) for output in graph.output]
+        return [defined.entry(output.name) for output in graph.output]
 
     def _import_node(self, original: RawNode, opset: int) -> None:
         with self.at(original) as at_hand:
