@@ -27,7 +27,7 @@ from bench.scaling.farm import OwnFarm, own_farm
 from bench.scaling.processes import WorkerTime, machine_s, tree_s, worker_time
 from farrier.errors import FarrierError, ServiceError
 from farrier.progress import TrialsMeasured
-from farrier.sdk.client import Client, Update
+from farrier.sdk.client import Client
 from farrier.sdk.models import Job, StateChanged, Task, Trial
 
 _TRIALS = 1_000_000  # more than any window has time for
@@ -118,7 +118,7 @@ def measure(setting: Setting, devices: int) -> Run:
             max_layer_error=_PLAIN_SUMS,
             verify=False,
         )
-        watch = _Watch(client, job.id)
+        watch = _Watch(farm, job.id)
         begin = _first_alone(log, watch).begin
         before, unix_begin = _Meter(farm), time.time() - (time.monotonic() - begin)
         end = _window_end(log, watch, begin, setting.seconds)
@@ -194,25 +194,24 @@ def _await_devices(client: Client, count: int) -> None:
 
 
 class _Watch:
-    """The events of a job as they come, by a thread of its own."""
+    """The events of a job as they come, read by a thread with a client of its own: the thread may
+    outlive the measurement, whose client is closed."""
 
-    def __init__(self, client: Client, job: str) -> None:
+    def __init__(self, farm: OwnFarm, job: str) -> None:
         self.measured: list[tuple[float, int, float | None]] = []  # when, trials, predicted ms
         self.ended: Job | None = None
-        self._client = client
+        self._farm = farm
         self._job = job
         threading.Thread(target=self._follow, daemon=True).start()
 
     def _follow(self) -> None:
-        with contextlib.suppress(FarrierError):  # the farm ends before the stream does
-            for update in self._client.watch(self._job):
-                self._hear(update)
-
-    def _hear(self, update: Update) -> None:
-        if isinstance(update, TrialsMeasured):
-            self.measured.append((time.monotonic(), update.trials, update.best_ms))
-        elif isinstance(update, StateChanged) and update.final:
-            self.ended = self._client.job(self._job)
+        # The farm ends before the stream does.
+        with contextlib.suppress(FarrierError), Client(self._farm.url, self._farm.token) as client:
+            for update in client.watch(self._job):
+                if isinstance(update, TrialsMeasured):
+                    self.measured.append((time.monotonic(), update.trials, update.best_ms))
+                elif isinstance(update, StateChanged) and update.final:
+                    self.ended = client.job(self._job)
 
 
 def _first_alone(log: BatchLog, watch: _Watch) -> DeviceBatch:
