@@ -11,6 +11,7 @@ import pytest
 import farrier
 from bench import models
 from farrier import pipeline
+from farrier.compilation import specialization
 from farrier.frontends.onnx.model.file import model_of
 from farrier.model_tuning.compare import Race
 from farrier.options import CompileOptions
@@ -38,8 +39,8 @@ def races(monkeypatch):
         raced.append((default, in_use, variant))
         return race(comparison, default, in_use, variant, listener)
 
-    race = pipeline.compared
-    monkeypatch.setattr(pipeline, "compared", compared)
+    race = specialization.compared
+    monkeypatch.setattr(specialization, "compared", compared)
     return raced
 
 

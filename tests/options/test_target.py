@@ -8,6 +8,7 @@ import json
 import pytest
 
 from farrier import pipeline
+from farrier.compilation import settings
 from farrier.errors import InvalidModelError, UsageError
 from farrier.options import CompileOptions
 from farrier.targets import backend_for, host, known_machines, parse_target, why_not_here
@@ -183,7 +184,7 @@ def test_a_target_reads_back():
 
 
 def test_code_that_cannot_run_here_is_made_but_not_measured(monkeypatch):
-    monkeypatch.setattr(pipeline, "why_not_here", lambda *_: "this machine lacks avx512f")
+    monkeypatch.setattr(settings, "why_not_here", lambda *_: "this machine lacks avx512f")
     for options in (CompileOptions(), CompileOptions(verify=False, trials=4)):
         with pytest.raises(UsageError, match="this machine lacks avx512f") as refused:
             pipeline.compile_model(b"", options)

@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
-from farrier import pipeline
+from farrier.compilation import specialization
 from farrier.errors import UsageError
 from farrier.model_tuning.hot import with_shared_kernels
 from farrier.options import CompileOptions
@@ -102,7 +102,7 @@ def variants(model, monkeypatch):
         seen.append(given)
         return with_shared_kernels(*given)
 
-    monkeypatch.setattr(pipeline, "with_shared_kernels", watched)
+    monkeypatch.setattr(specialization, "with_shared_kernels", watched)
     compile_model(
         model, CompileOptions(TARGET, shapes=SHAPES, hot=HOT[:1], threads=2, verify=False)
     )

@@ -22,7 +22,7 @@ def begin(model: Model, options: CompileOptions, listener: Listener) -> Artifact
             "there is nothing to do in the background: neither trials nor a budget is given",
             hint="compile(…, budget_s=300, background=True)",
         )
-    options = pipeline.settled(options)
+    options = pipeline.resolve_options(options)
     untuned = dataclasses.replace(options, trials=None, budget_s=None)
     artifact = pipeline.compile_model(model, untuned, listener=listener)
     artifact.tuning = Tuning(artifact, TuningProcess(model, options), listener)

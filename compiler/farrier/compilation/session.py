@@ -1,0 +1,140 @@
+"""The session of one compilation: the imported model, and what all steps share."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypedDict, Unpack
+
+from farrier.compilation.importing import import_model, typed, with_floats
+from farrier.compilation.settings import resolve_settings
+from farrier.cost_model import CostModel
+from farrier.frontends.builder import ImportedModel, Source
+from farrier.frontends.onnx.model.bus_errors import reading
+from farrier.frontends.onnx.model.file import Model
+from farrier.kernels import Builders, Helpers, helpers_for
+from farrier.measure import Blobs, LocalDevice, NotedRunner, Runner
+from farrier.model_tuning.hot import check_hot, for_any_size, hot_asked, hot_sizes, shapes_at
+from farrier.options import CompileOptions
+from farrier.passes import Settings
+from farrier.progress import Listener, ignore
+from farrier.progress.steps import Dump, Steps
+from farrier.records import MemoryRecords, RecordStore, TaskStore
+from farrier.release.reference_time import reference_s as reference_s_of
+from farrier.targets import backend_of
+
+
+class Resources(TypedDict, total=False):
+    """What a compilation may use beside the model and its options; all of it has a default.
+
+    - `runner` measures on the device that the target names. Default: a child process here.
+    - `records` are read for known schedules and extended with what is measured. Default: none.
+    - `listener` hears the events of `farrier.progress`.
+    - `dump` says where the IR of every step is written, and which step is the last.
+    - `builders` compile kernels beside this machine.
+    - `definitions` store the tasks that new records name.
+    - `base` is the cost model that tuning begins with. Default: the pretrained one.
+    - `reference_s` is the time that Farrier's own reference may take, in seconds
+      (`release/reference_time.py`). Default: the environment's.
+    """
+
+    runner: Runner | None
+    records: RecordStore | None
+    listener: Listener
+    dump: Dump
+    builders: Builders | None
+    definitions: TaskStore | None
+    base: CostModel | None
+    reference_s: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Session:
+    """A model in compilation. One with hot sizes has several specializations, each of which goes
+    the same way as the only one of a model without."""
+
+    model: Model | Source
+    name: str
+    imported: ImportedModel
+    hot: Sequence[Mapping[str, int]]  # the hot sizes, by symbol
+    options: CompileOptions
+    settings: Settings
+    run_threads: int  # of the runs that verify the model
+    steps: Steps
+    listener: Listener
+    device: NotedRunner
+    blobs: Blobs
+    helpers: Helpers
+    records: RecordStore
+    definitions: TaskStore | None
+    base: CostModel | None
+    reference_s: float
+    as_floats: bool
+    tunes: bool  # at once, or later
+
+    @property
+    def onnx_model(self) -> Model | None:
+        """The model if it is an ONNX model, which other engines can run; None otherwise."""
+        return None if isinstance(self.model, Source) else self.model
+
+    def settings_for(self, sizes: Mapping[str, int]) -> Settings:
+        """Return the settings at hot `sizes`; at {}, those for any size."""
+        return self.settings if sizes else for_any_size(self.settings, self.hot)
+
+    def imported_at(self, sizes: Mapping[str, int]) -> ImportedModel:
+        """Import the model again, at hot `sizes`."""
+        with self.steps("import") as step:
+            imported = typed(self.model, shapes_at(self.imported, sizes))
+            return step.done(with_floats(imported) if self.as_floats else imported)
+
+
+@contextlib.contextmanager
+def open_session(
+    model: Model | Source,
+    options: CompileOptions,
+    *,
+    name: str = "",
+    as_floats: bool = False,
+    tunes: bool,
+    **resources: Unpack[Resources],
+) -> Iterator[Session]:
+    """Import the model and start the processes that compile and measure it. `tunes`: candidates are
+    measured, at once or later. Raises FarrierError."""
+    runner, records = resources.get("runner"), resources.get("records")
+    listener, reference_s = resources.get("listener", ignore), resources.get("reference_s")
+    settings, run_threads = resolve_settings(options, is_here=runner is None)
+    steps = Steps(listener, resources.get("dump", Dump()))
+    with contextlib.nullcontext() if isinstance(model, Source) else reading(model):
+        imported = import_model(model, options, steps, listener)
+        imported = with_floats(imported) if as_floats else imported
+        hot = hot_sizes(imported.dims, hot_asked(imported, options.hot))
+        check_hot(imported, options.hot, hot)
+        count = helpers_for(len(imported.graph.nodes), options.cores, tunes=tunes)
+        builders = resources.get("builders")
+        with (
+            LocalDevice(backend_of(settings.target).runner()) as local,
+            Helpers(count, settings.target, settings.threads, builders) as helpers,
+        ):
+            device = NotedRunner(local.runner if runner is None else runner, listener)
+            yield Session(
+                model=model,
+                name=name or model.name,
+                imported=imported,
+                hot=hot,
+                options=options,
+                settings=settings,
+                run_threads=run_threads,
+                steps=steps,
+                listener=device.say,
+                device=device,
+                blobs=local.blobs,
+                helpers=helpers,
+                records=MemoryRecords() if records is None else records,
+                definitions=resources.get("definitions"),
+                base=resources.get("base"),
+                reference_s=reference_s_of(os.environ) if reference_s is None else reference_s,
+                as_floats=as_floats,
+                tunes=tunes,
+            )

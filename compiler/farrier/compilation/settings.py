@@ -1,0 +1,61 @@
+"""The settings of a compilation: what its options mean for the target and for this machine."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from farrier.errors import UsageError
+from farrier.options import CompileOptions
+from farrier.options.precision import Precision, parse_precision
+from farrier.passes import Settings
+from farrier.targets import Target, backend_of, parse_target, why_not_here
+from farrier_device.describe import cores
+
+
+def resolve_settings(options: CompileOptions, *, is_here: bool) -> tuple[Settings, int]:
+    """Return the settings that the model is compiled with, and the number of threads that verify
+    it. `is_here`: this machine runs the code. Raises UsageError for what the target or this machine
+    cannot do."""
+    target = parse_target(options.target)
+    precision = parse_precision(options.precision)
+    _check_precision(precision, target)
+    if is_here and options.needs_device:
+        _check_measurable_here(target)
+    threads = options.threads or target.cores
+    run_threads = threads
+    if is_here and not options.threads:
+        run_threads = min(threads, cores())  # This machine may have fewer than the target.
+        threads = run_threads if options.tunes else threads
+    return Settings(target, threads, options.max_layer_error, precision), run_threads
+
+
+def resolve_options(options: CompileOptions) -> CompileOptions:
+    """Return the options with as many threads as this machine tunes for, so that tuned code can
+    take the place of untuned code. Raises UsageError for what the target or this machine cannot
+    do."""
+    settings, _ = resolve_settings(options, is_here=True)
+    return dataclasses.replace(options, threads=settings.threads)
+
+
+def _check_precision(precision: Precision, target: Target) -> None:
+    """Raise UsageError if the target has no instruction for a precision."""
+    needs = backend_of(target).precisions
+    possible = [name for name, features in needs.items() if features <= target.required_features]
+    if precision.value in possible:
+        return
+    missing = needs.get(precision.value, frozenset()) - target.required_features
+    lacking = f"takes {', '.join(sorted(missing))}" if missing else "takes instructions"
+    raise UsageError(
+        f"precision {precision} {lacking}, which the target {target.cpu} does not have",
+        hint=f"--precision {' or '.join(possible)}; --target host on a machine that has them",
+    )
+
+
+def _check_measurable_here(target: Target) -> None:
+    """Raise UsageError if this machine cannot run code for the target."""
+    if why := why_not_here(target.triple, target.cpu, target.features):
+        raise UsageError(
+            f"code for {target.cpu} cannot be measured or verified here: {why}",
+            hint="--no-verify without --trials and --budget runs nothing; "
+            "`farrier submit` measures on a device of that kind",
+        )

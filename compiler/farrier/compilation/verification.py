@@ -1,0 +1,145 @@
+"""The check of a linked model on the device, and its race with other engines."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Sequence
+
+from farrier.compilation.session import Session
+from farrier.compilation.specialization import Specialization
+from farrier.errors import UnverifiableError
+from farrier.measure import floor_ns, floor_of_run
+from farrier.model_tuning.compare import Race
+from farrier.progress import VERIFICATION, Raced, StageFinished, StageStarted, Verified, Warned
+from farrier.release.against import race as race_with
+from farrier.release.onnxruntime import OnnxRuntime
+from farrier.release.package import specs
+from farrier.release.verify import Verification, Verifier
+from farrier.targets.linked import LinkedModel
+
+
+def start_engine(session: Session) -> contextlib.AbstractContextManager[OnnxRuntime | None]:
+    """Return a context that holds ONNX Runtime's process, or None if it is not installed, the model
+    is not an ONNX model, or nothing is to be verified."""
+    engine = None
+    if session.options.verify and session.onnx_model is not None:
+        engine = OnnxRuntime.of(
+            session.onnx_model,
+            lambda message: session.listener(Warned(message, VERIFICATION)),
+            session.reference_s,
+        )
+    return contextlib.nullcontext() if engine is None else engine
+
+
+def make_verifier(session: Session, engine: OnnxRuntime | None) -> Verifier | None:
+    """Return the verifier with the model's reference outputs, or None if nothing is to be verified
+    or no random input has a result. Raises TimeLimitError if no reference came to its end."""
+    if not session.options.verify:
+        return None
+    inputs, outputs = specs(session.imported)
+    try:
+        with session.steps("reference") as step:
+            return step.done(
+                Verifier(
+                    engine,
+                    session.onnx_model,
+                    session.imported,
+                    inputs,
+                    outputs,
+                    session.blobs,
+                    session.settings.precision,
+                    session.reference_s,
+                )
+            )
+    except UnverifiableError as error:
+        _warn_unverified(session, error)
+        return None
+
+
+def verify(
+    session: Session,
+    verifier: Verifier,
+    linked: LinkedModel,
+    specializations: Sequence[Specialization],
+    race: Race | None,
+) -> Verification | None:
+    """Run the whole model on the device and report the result; `race` is the one that tuning ended
+    with. Return None if the model refuses all inputs that are drawn. Raises VerificationError."""
+    # If the data decides sizes, the typical ones say nothing of a run.
+    has_sizes = not linked.capacities and not linked.counted
+    floor = min(_floor_ns(session, each) for each in specializations) if has_sizes else 0
+    with session.steps("verify") as step:
+        try:
+            verified = verifier.verify(linked, session.device, session.run_threads, floor)
+        except UnverifiableError as error:
+            _warn_unverified(session, error)
+            return step.done(None)
+        if verified.untrusted:
+            message = (
+                f"the model is verified by the device {verified.device} alone, which nobody "
+                f"trusts: `farrier devices trust {verified.device}` vouches for it"
+            )
+            session.listener(Warned(message, VERIFICATION))
+        step.done(verified)
+    session.listener(_event(verified, race, session.device.is_emulated))
+    if verified.parting is not None:
+        session.listener(Warned(f"{session.name}: {verified.parting}", VERIFICATION))
+    if verified.alone:
+        session.listener(Warned(f"{session.name} is {verified.alone}", VERIFICATION))
+    return verified
+
+
+def _warn_unverified(session: Session, error: UnverifiableError) -> None:
+    message = f"{session.name} is not verified: {error.message}"
+    session.listener(Warned(message, VERIFICATION))
+
+
+def _floor_ns(session: Session, specialization: Specialization) -> int:
+    """The nanoseconds that no run of a specialization can beat."""
+    target, variant = session.settings.target, specialization.variant
+    floors = {
+        key: floor_ns(choice.program, target, session.run_threads)
+        for key, choice in variant.choices.items()
+    }
+    return floor_of_run(variant.program, floors)
+
+
+def _event(verified: Verification, race: Race | None, emulated: bool) -> Verified:
+    return Verified(
+        verified.max_error,
+        verified.median_ms,
+        None if race is None else race.default_ms,
+        verified.device,
+        emulated,
+        "" if verified.parting is None else verified.parting.engine,
+        verified.confirmed_by,
+        verified.untrusted,
+    )
+
+
+def race_engines(
+    session: Session, verified: Verification | None, engines: Sequence[str]
+) -> Sequence[Raced]:
+    """Race the model with other engines on the device, if it is verified and the device can."""
+    if not engines:
+        return ()
+    obstacle = ""
+    if session.onnx_model is None:
+        obstacle = "it is not an ONNX model"
+    elif verified is None:
+        obstacle = "it is not verified"
+    elif session.device.is_emulated:
+        obstacle = "the device is emulated"
+    if session.onnx_model is None or verified is None or obstacle:
+        names = " and ".join(engines)
+        session.listener(Warned(f"the model is not raced with {names}: {obstacle}"))
+        return ()
+    session.listener(StageStarted("against"))
+    begin = time.perf_counter()
+    results = race_with(
+        engines, session.onnx_model, verified, session.device, session.blobs, session.listener
+    )
+    session.steps.seconds["against"] = time.perf_counter() - begin
+    session.listener(StageFinished("against", session.steps.seconds["against"]))
+    return results
