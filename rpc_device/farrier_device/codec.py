@@ -97,9 +97,10 @@ Natural: TypeAlias = Annotated[int, Range(0, float("inf"))]
 
 def encode(value: Any) -> Any:
     """Return the JSON value of a dataclass and all that it holds. A field with the metadata
-    `OMIT_EMPTY` is left out if it is empty: peers of older versions do not know it."""
+    `OMIT_EMPTY` is left out if it is empty: peers of older versions do not know it. The class
+    variable `tag` of a dataclass is a field and the word in it, by which a union chooses it."""
     if dataclasses.is_dataclass(value):
-        return {
+        return dict([tag] if (tag := getattr(value, "tag", None)) else ()) | {
             field.name: encode(item)
             for field in dataclasses.fields(value)
             if (item := getattr(value, field.name)) or not field.metadata.get("omit empty")
@@ -199,14 +200,12 @@ def _annotated(kind: Any, notes: Sequence[Any]) -> _Reader:
 
 
 def _of_tagged(tagged: Tagged) -> _Reader:
-    readers = {word: _reader(kind) for word, kind in tagged.classes.items()}
-
     def read_tagged(raw: Any, unknown: Unknown) -> Any:
         word = _fields(raw).get(tagged.tag)
-        if not isinstance(word, str) or word not in readers:
+        if not isinstance(word, str) or word not in tagged.classes:
             raise ValueError(f"{_shown(word)} is not a {tagged.tag} that this version knows")
         rest = {name: value for name, value in raw.items() if name != tagged.tag}
-        return readers[word](rest, unknown)
+        return _reader(tagged.classes[word])(rest, unknown)  # A class may hold its own union.
 
     return read_tagged
 
@@ -278,7 +277,11 @@ def _of_table(key: _Reader, value: _Reader) -> _Reader:
 
 
 def _of_union(kinds: Sequence[Any]) -> _Reader:
-    """Return a reader of one of several types, of which at most one is not a scalar or null."""
+    """Return a reader of one of several types, of which at most one is not a scalar or null, or of
+    several classes with tags in the same field."""
+    if tags := dict(kind.tag for kind in kinds if hasattr(kind, "tag")):
+        classes = {kind.tag[1]: kind for kind in kinds}
+        return _of_tagged(Tagged(next(iter(tags)), classes))
     scalars = tuple(kind for kind in kinds if kind in (bool, int, str))
     others = [_reader(kind) for kind in kinds if kind not in (*scalars, types.NoneType)]
     has_null = types.NoneType in kinds

@@ -13,8 +13,9 @@ from farrier.ir import control, expr, graph, instr, loop, tensor
 from farrier.ir import types as ir_types
 from farrier.ir.dim import Dim
 from farrier.partition import program
+from farrier_device import program as device_program
 
-MODULES = [expr, graph, tensor, loop, instr, program]
+MODULES = [expr, graph, tensor, loop, instr, program, device_program]
 # The productions that enumerate a union or an enumeration, by module.
 ALTERNATIVES = [
     (ir_types, "dtype", ir_types.DType),
@@ -29,6 +30,7 @@ ALTERNATIVES = [
     (instr, "effect", instr.Effect),
     (graph, "attr", graph.Attribute),
     (program, "step", program.Step),
+    (device_program, "step", device_program.Step),
 ]
 RULES = [f"{module.__name__}:{rule}" for module, rule, _ in ALTERNATIVES]
 # Symbols that are not the name of their class in small letters.

@@ -32,7 +32,7 @@ from farrier.records import Context, TaskDefinition, TuningRecord
 from farrier.records.outcome import Figures, Outcome, SetAside
 from farrier.targets import parse_machine, to_text
 from farrier.targets.target import Target
-from farrier_device import codec
+from farrier_device import codec, program
 from farrier_device.describe import MachineDescription
 from farrier_device.measurement import (
     Argument,
@@ -55,6 +55,7 @@ from farrier_device.measurement import (
     to_json,
 )
 from farrier_device.outbox import PendingResult
+from farrier_device.program import Place, Program, program_from_json
 from farrier_device.secret_file import SecretFile
 from farrier_farm import models
 
@@ -267,6 +268,36 @@ RESULTS = (
     MeasureResult(fault=DeviceFault.NO_SPACE, blame=Blame.FARM, message="full"),
 )
 
+AT = Place("workspace", "64 * n", "chip")
+CHECK = program.Check(3, "4 * n", "most")
+LOOP = program.Repeat(
+    "n",
+    Place("x"),
+    Place("y", 8),
+    Place("z"),
+    Place("w"),
+    (program.Carried("c", "d", AT, Place("even"), Place("odd")),),
+    (program.Slice("s", Place("x"), "4 * n"),),
+    (program.Wait("chip"),),
+    "trips",
+    CHECK,
+    (program.Grown("g", 0, "g + 1", "total", CHECK),),
+)
+PROGRAM = Program(
+    (program.Memory("input0", "4 * n"),),
+    ("n",),
+    ("k",),
+    {"top": "max(n, 64)"},
+    (program.Allocate("workspace", "chip", 256),),
+    (
+        program.Copy(Place("input0"), AT, "4 * n"),
+        program.Launch("k0", "chip", (AT,), ("n",), (AT,), ("n",), ("n", 2), (8,)),
+        program.Call("k1", (AT,), (7,), (AT,), ("n",), copies=True),
+        program.Bind(Place("x"), "k", CHECK),
+        program.Branch(Place("x"), (program.Fail(2),), (LOOP,), (program.Joined("j", 1, "n"),)),
+    ),
+)
+
 FORMS: dict[str, Form] = {
     "compile-options": Form(
         (OPTIONS,),
@@ -319,6 +350,7 @@ FORMS: dict[str, Form] = {
     "measure-request-whole": Form(
         (REQUEST,), to_json, lambda text: request_from_json(text, whole=True)
     ),
+    "program": Form((PROGRAM,), program.program_to_json, program_from_json),
     "measure-result": Form(RESULTS, to_json, result_from_json),
     "pending-result": Form(
         (PendingResult("lease", 3, "{}"),),
