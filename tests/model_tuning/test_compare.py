@@ -18,9 +18,8 @@ from farrier.model_tuning import compare
 from farrier.model_tuning.compare import Comparison, ComparisonError, compared, mean_samples
 from farrier.model_tuning.variant import make_variant
 from farrier.options import CompileOptions
-from farrier.passes import Settings, prepare
+from farrier.passes import Settings, layers, prepare
 from farrier.passes.algorithm import Algorithm
-from farrier.passes.choose_algorithms import layers
 from farrier.progress import VariantsCompared, Verified, Warned
 from farrier.records import MemoryRecords
 from farrier.targets import parse_target

@@ -22,9 +22,8 @@ from farrier.model_tuning.in_model_selection import InModelSelection
 from farrier.model_tuning.tune_model import known_variant, tune_model
 from farrier.model_tuning.variant import make_variant
 from farrier.options import CompileOptions
-from farrier.passes import Settings, prepare
+from farrier.passes import Settings, layers, prepare
 from farrier.passes.algorithm import Algorithm
-from farrier.passes.choose_algorithms import layers
 from farrier.progress import TrialsMeasured, VariantsCompared, Warned
 from farrier.progress.clock import Clock
 from farrier.records import Context, MemoryRecords, TuningRecord

@@ -14,7 +14,9 @@ from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir
 from farrier.ops.verify import verify
 from farrier.passes import PASSES
+from farrier.targets.cpu import passes as cpu_passes
 
+_ALL = {**PASSES, **cpu_passes.PASSES}
 _GOLDEN = Path(__file__).parents[1] / "golden"
 _CASES = sorted(_GOLDEN.glob("*/*.ir"))
 _MARK = "# after\n"
@@ -25,7 +27,7 @@ def test_golden(path, update_golden):
     before, _, after = path.read_text().partition(_MARK)
     graph = parse_ir(before)
     verify(graph)
-    result = PASSES[path.parent.name](graph, settings_of(path.parent.name))
+    result = _ALL[path.parent.name](graph, settings_of(path.parent.name))
     verify(result)
     tolerance = TOLERANCES.get(path.parent.name, 2e-5)
     assert_same_results(graph, result, tolerance=tolerance)
@@ -36,4 +38,4 @@ def test_golden(path, update_golden):
 
 
 def test_every_pass_has_golden_cases():
-    assert {path.parent.name for path in _CASES} == set(PASSES)
+    assert {path.parent.name for path in _CASES} == set(_ALL)

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from farrier.ops import Kind, lookup, run_graph
 from farrier.ops.verify import verify
 from farrier.partition import extract_tasks
-from farrier.passes import PASSES, optimize, plan_memory
+from farrier.passes import optimize, plan_memory, run_passes
 
 _PATIENT = settings(
     deadline=None,
@@ -39,7 +39,7 @@ def test_optimization_keeps_results(graph):
 @_PATIENT
 @given(image_networks)
 def test_layouts_never_change_results(graph):
-    result = PASSES["assign-layouts"](graph, SETTINGS)
+    result = run_passes(graph, ["assign-layouts"], SETTINGS)
     verify(result)
     assert_same_results(graph, result, tolerance=0)
     for value in (*result.inputs, *result.outputs):
@@ -49,8 +49,8 @@ def test_layouts_never_change_results(graph):
 @_PATIENT
 @given(image_networks)
 def test_fusion_neither_drops_nor_repeats_nodes(graph):
-    graph = PASSES["eliminate-dead-code"](graph, SETTINGS)
-    result = PASSES["fuse"](graph, SETTINGS)
+    graph = run_passes(graph, ["eliminate-dead-code"], SETTINGS)
+    result = run_passes(graph, ["fuse"], SETTINGS)
     verify(result)
     copies = [v.name for v in result.outputs if v not in graph.outputs]
     found = [name for name in computing_nodes(result) if name not in copies]
@@ -63,7 +63,7 @@ def test_fusion_neither_drops_nor_repeats_nodes(graph):
 @_PATIENT
 @given(image_networks)
 def test_a_kernel_has_one_contraction_or_reduction(graph):
-    for node in PASSES["fuse"](graph, SETTINGS).nodes:
+    for node in run_passes(graph, ["fuse"], SETTINGS).nodes:
         if node.op == "Fused":
             kinds = [lookup(inner.op).kind for inner in node.regions[0].nodes]
             assert sum(kind in (Kind.CONTRACTION, Kind.REDUCTION) for kind in kinds) <= 1

@@ -13,10 +13,10 @@ from farrier.ops import run_graph
 from farrier.ops.verify import verify
 from farrier.options.precision import Precision
 from farrier.passes import optimize
-from farrier.passes.channel_blocks import channel_block
-from farrier.passes.lower_precision import lower_precision
 from farrier.passes.settings import Settings
 from farrier.targets import parse_target
+from farrier.targets.cpu.passes.channel_blocks import channel_block
+from farrier.targets.cpu.passes.lower_precision import lower_precision
 from tests.codegen.emulated import needs_qemu, run_graph_emulated
 
 SETTINGS = Settings(parse_target("rpi5"), threads=1, precision=Precision.F16)

@@ -31,6 +31,7 @@ __all__ = [
     "dot_of",
     "dots_of",
     "expand",
+    "integer_dot",
     "lookup",
     "physical_shape",
     "place",
@@ -69,6 +70,14 @@ def dot_of(left: DType, right: DType, total: DType, target: Target) -> Dot | Non
         if (dot.left, dot.right, dot.total) == (left, right, total):
             return dot
     return None
+
+
+def integer_dot(target: Target) -> Dot | None:
+    """Return the dot product of the target that multiplies bytes by i8: directly, whatever the
+    signedness of the bytes, or as i16; None where it has none."""
+    kinds = ((DType.U8, DType.I8), (DType.I8, DType.I8), (DType.I16, DType.I16))
+    dots = (dot_of(*pair, DType.I32, target) for pair in kinds)
+    return next((dot for dot in dots if dot is not None), None)
 
 
 def table_lookup(target: Target) -> TableLookup | None:

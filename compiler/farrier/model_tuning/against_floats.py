@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from farrier.intrinsics import integer_dot
 from farrier.ir.graph import Graph, Node
 from farrier.ir.types import DType
 from farrier.model_tuning.variant import Variant, make_variant
 from farrier.passes import prepare
 from farrier.passes.float_form import float_form, has_pairs, products_of_bytes
-from farrier.passes.integer_products import integer_dot
 from farrier.targets import Target
 
 _GAINS = 0.95  # of the float form's predicted time, below which predictions tell a gain

@@ -16,9 +16,8 @@ from typing import Any
 from farrier.ir.graph import Graph
 from farrier.model_tuning.compare import CallTimes, Comparison, FailedVariant, mean_samples
 from farrier.model_tuning.variant import Variant, make_variant
-from farrier.passes import Settings
-from farrier.passes.algorithm import Algorithm
-from farrier.passes.choose_algorithms import Layer, chosen, layers
+from farrier.passes import Settings, layers
+from farrier.passes.algorithm import Algorithm, Layer
 from farrier.records import Context, RecordStore, RuleId, TuningRecord, latest, usable
 from farrier_device.measurement import CandidateResult, Status
 
@@ -61,7 +60,7 @@ def algorithms_report(prepared: Graph, settings: Settings, records: RecordStore)
     are means over layers of one shape, in a model."""
     rows = []
     for layer in layers(prepared, settings):
-        way = chosen(layer, settings)
+        way = settings.algorithm_of(layer)
         seconds = known_seconds(layer, settings, records)
         rows.append(
             {
@@ -139,7 +138,8 @@ def measure_algorithms(
             samples = [
                 _samples(alike, calls)
                 for variant, calls in zip(variants, outcomes, strict=True)
-                if chosen(layer, variant.settings) is way and not isinstance(calls, FailedVariant)
+                if variant.settings.algorithm_of(layer) is way
+                and not isinstance(calls, FailedVariant)
             ]
             if samples:
                 devices = next(c[0].device for c in outcomes if not isinstance(c, FailedVariant))

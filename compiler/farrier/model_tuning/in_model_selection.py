@@ -14,8 +14,8 @@ from farrier.kernels.choose import MARGIN, ScheduledTask
 from farrier.model_tuning.algorithms import algorithm_record, computes, known_algorithms
 from farrier.model_tuning.compare import Comparison, FailedVariant, Outcome, mean_samples
 from farrier.model_tuning.variant import Variant, make_variant
-from farrier.passes import Settings
-from farrier.passes.choose_algorithms import Layer, chosen, layers
+from farrier.passes import Settings, layers
+from farrier.passes.algorithm import Layer
 from farrier.progress import Listener, VariantsCompared
 from farrier.records import Context, RecordStore, TuningRecord, usable
 from farrier.records.record import pairs
@@ -169,7 +169,7 @@ class InModelSelection:
         everywhere = layers(self._prepared, self._settings)
         for layer in {layer.key: layer for layer in everywhere}.values():
             ran = {
-                chosen(layer, rival.settings): rival
+                rival.settings.algorithm_of(layer): rival
                 for rival in self._rivals
                 if all(call.task in best for call in rival.calls)
             }
@@ -187,10 +187,10 @@ class InModelSelection:
             return self._rivals[0]
         known = known_algorithms(self._prepared, self._settings, self._algorithms)
         settings = dataclasses.replace(self._settings, algorithms=known)
-        wanted = [chosen(layer, settings) for layer in layers(self._prepared, settings)]
+        wanted = [settings.algorithm_of(layer) for layer in layers(self._prepared, settings)]
         for rival in self._rivals:
             ours = layers(self._prepared, rival.settings)
-            if [chosen(layer, rival.settings) for layer in ours] == wanted:
+            if [rival.settings.algorithm_of(layer) for layer in ours] == wanted:
                 return rival
         return make_variant(self._prepared, settings, self._rivals[0])
 

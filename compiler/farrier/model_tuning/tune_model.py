@@ -25,7 +25,7 @@ from farrier.model_tuning.in_model_selection import InModelSelection
 from farrier.model_tuning.variant import Variant, make_variant
 from farrier.options import CompileOptions
 from farrier.partition import Task
-from farrier.passes.choose_algorithms import layers
+from farrier.passes import layers
 from farrier.progress import Listener, VariantsCompared, Warned
 from farrier.progress.clock import Clock
 from farrier.records import RecordStore, TaskStore

@@ -2,7 +2,16 @@
 
 from farrier.passes.passes import PASSES
 from farrier.passes.plan_memory import MemoryPlan, plan_memory
-from farrier.passes.runner import Listener, PassRun, finish, opt, optimize, prepare, run_passes
+from farrier.passes.runner import (
+    Listener,
+    PassRun,
+    finish,
+    layers,
+    opt,
+    optimize,
+    prepare,
+    run_passes,
+)
 from farrier.passes.settings import Settings
 
 __all__ = [
@@ -12,6 +21,7 @@ __all__ = [
     "PassRun",
     "Settings",
     "finish",
+    "layers",
     "opt",
     "optimize",
     "plan_memory",

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import enum
+from typing import Protocol
 
 from farrier.ir.types import DType
 from farrier.ops.filtering import ERRORS
+
+CHOICE = "choose-algorithms"  # The name of the pass that chooses, in the order of a backend.
 
 
 class Algorithm(enum.StrEnum):
@@ -40,6 +43,39 @@ class Algorithm(enum.StrEnum):
         if operands is not DType.BF16:
             return self.error
         return _BF16_ERRORS.get(self.tile, _ROUNDED_INPUT_ERROR)
+
+
+class Layer(Protocol):
+    """A convolution that several algorithms could compute."""
+
+    @property
+    def key(self) -> str:
+        """64 hex digits over all that decides how fast each algorithm is, for records."""
+        ...
+
+    @property
+    def operands(self) -> DType:
+        """The dtype of what the direct sum multiplies."""
+        ...
+
+    @property
+    def origin(self) -> str:
+        """The nodes of the model that it comes from."""
+        ...
+
+    @property
+    def allowed(self) -> tuple[Algorithm, ...]:
+        """The algorithms within the error that the user allows, the direct sum among them."""
+        ...
+
+    @property
+    def fastest(self) -> Algorithm:
+        """The best of the allowed ones by a model of the machine."""
+        ...
+
+    def seconds(self, way: Algorithm) -> float:
+        """Return how long an algorithm should take, all threads together."""
+        ...
 
 
 _TILES = {

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from farrier.ir.graph import Graph, Node, Value
+from farrier.ir.types import DType
 from farrier.ops import Kind, lookup
 from farrier.ops.conversion import CAST
 from farrier.ops.matmul import MATMUL
 from farrier.ops.softmax import SOFTMAX
-from farrier.passes.layouts import FLOATS
+
+FLOATS = frozenset((DType.F32, DType.BF16))
 
 
 def attention_regions(graph: Graph) -> Mapping[int, Node]:

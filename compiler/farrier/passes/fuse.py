@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import dataclasses
 import keyword
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
 from farrier.ir.control import Loop, control_of
 from farrier.ir.graph import Constant, Graph, Node, Value
@@ -22,19 +24,26 @@ from farrier.ops.own import RELAYOUT
 from farrier.ops.slicing import ADJOIN
 from farrier.ops.traits import Trait
 from farrier.passes.attention import attention_regions
-from farrier.passes.inverted_bottlenecks import inverted_bottlenecks
 from farrier.passes.rewriting import join_origins, rename
-from farrier.passes.settings import Settings
 from farrier.passes.views import is_view
+
+# For a node, the one whose epilogue it is part of: any but an elementwise node is its own.
+Home: TypeAlias = Callable[[Node], Node | None]
+# Returns, by the id of each node that a later node's kernel computes, that node.
+Joins: TypeAlias = Callable[[Graph, Home], Mapping[int, Node]]
 
 # Beyond this many nodes a kernel gains nothing and its code grows.
 _MAX_NODES = 32
 
 
-def fuse(graph: Graph, settings: Settings) -> Graph:
+def _join_none(graph: Graph, home: Home) -> Mapping[int, Node]:
+    return {}
+
+
+def fuse(graph: Graph, joins: Joins = _join_none) -> Graph:
     """Turn groups of nodes into `Fused` nodes, each with the region that one kernel computes: at
-    most one contraction or reduction, an attention, or the convolutions of an inverted bottleneck;
-    the elementwise operators around it, literal scalars. Values inside have no halo. Views of
+    most one contraction or reduction, an attention, or what `joins` returns; the elementwise
+    operators around it, literal scalars. Values inside have no halo. Views of
     row-major tensors stay outside: they are the same memory. So does control flow.
 
     before:
@@ -61,7 +70,7 @@ def fuse(graph: Graph, settings: Settings) -> Graph:
             return y
     """
     graph = _copy_what_is_returned_twice(graph)
-    groups = _Grouping(graph, settings).groups()
+    groups = _Grouping(graph, joins).groups()
     constants = {constant.value.name: constant for constant in graph.constants}
     returned = frozenset(value.name for value in graph.outputs)
     nodes = [_kernel(group, constants) if group.fused else group.nodes[0] for group in groups]
@@ -82,7 +91,7 @@ class _Group:
 
 
 class _Grouping:
-    def __init__(self, graph: Graph, settings: Settings) -> None:
+    def __init__(self, graph: Graph, joins: Joins) -> None:
         self._graph = graph
         self._returned = frozenset(value.name for value in graph.outputs)
         self._readers = graph.consumers()
@@ -92,7 +101,7 @@ class _Grouping:
         # Nodes that join the kernel of one that reads them, all of these or none.
         self._taken = {
             **attention_regions(graph),
-            **inverted_bottlenecks(graph, lambda node: self._homes[id(node)], settings),
+            **joins(graph, lambda node: self._homes[id(node)]),
         }
         self._group_of: dict[int, _Group] = {}
 

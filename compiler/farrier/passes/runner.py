@@ -21,7 +21,7 @@ from farrier.ir.tensor import TensorProgram
 from farrier.ir.walk import walk
 from farrier.lower.runner import LoopPassRun, run_loop_passes
 from farrier.ops.verify import verify
-from farrier.passes.choose_algorithms import CHOICE
+from farrier.passes.algorithm import CHOICE, Layer
 from farrier.passes.passes import PASSES, Pass
 from farrier.passes.settings import Settings
 from farrier.progress import debug
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PassRun:
-    """What one pass did: its name, wall time in seconds, and the graph before and after it."""
+    """The record of one pass: its name, wall time in seconds, and the graph before and after it."""
 
     name: str
     seconds: float
@@ -60,7 +60,7 @@ def prepare(graph: Graph, settings: Settings, listener: Listener | None = None) 
 
 
 def finish(graph: Graph, settings: Settings, listener: Listener | None = None) -> Graph:
-    """What `prepare` made, with algorithms chosen by `settings`, as kernels."""
+    """Return the kernels of a prepared graph, its algorithms chosen by `settings`."""
     return run_passes(graph, _halves(settings)[1], settings, listener)
 
 
@@ -71,20 +71,26 @@ def _halves(settings: Settings) -> tuple[Sequence[str], Sequence[str]]:
     return order[:at], order[at:]
 
 
+def layers(graph: Graph, settings: Settings) -> Sequence[Layer]:
+    """Return the convolutions of a prepared graph for which an algorithm is chosen, in order."""
+    return backend_of(settings.target).layers(graph, settings)
+
+
 def run_passes(
     graph: Graph, names: Sequence[str], settings: Settings, listener: Listener | None = None
 ) -> Graph:
     """`graph` after the named passes. Raises UsageError for a name that is none, and CompilerError
     where a pass fails or breaks the IR, naming the pass and the reproducer that it left."""
-    unknown = [name for name in names if name not in PASSES]
+    passes = {**PASSES, **backend_of(settings.target).own_passes}
+    unknown = [name for name in names if name not in passes]
     if unknown:
         raise UsageError(
-            f"there is no pass {', '.join(unknown)}", hint=f"passes: {', '.join(sorted(PASSES))}"
+            f"there is no pass {', '.join(unknown)}", hint=f"passes: {', '.join(sorted(passes))}"
         )
     for name in names:
         start = time.perf_counter()
         try:
-            after = _everywhere(PASSES[name], graph, settings)
+            after = _everywhere(passes[name], graph, settings)
             seconds = time.perf_counter() - start
             if after is not graph:
                 _check(after, graph)

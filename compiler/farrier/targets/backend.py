@@ -20,11 +20,15 @@ from farrier_device.describe import MachineDescription
 if TYPE_CHECKING:
     from farrier.artifact.calls import CallRecord
     from farrier.intrinsics import Dot, TableLookup, TensorIntrinsic
+    from farrier.ir.graph import Graph
     from farrier.ir.loop import Function
     from farrier.ir.tensor import TensorProgram
     from farrier.ir.types import DType
     from farrier.measure import Runner
     from farrier.partition.program import DriverProgram
+    from farrier.passes import Settings
+    from farrier.passes.algorithm import Layer
+    from farrier.passes.passes import Pass
     from farrier.passes.plan_memory import MemoryPlan
     from farrier.records import RuleId
     from farrier.space import Space
@@ -221,8 +225,20 @@ class Backend(Protocol):
 
     @property
     def passes(self) -> tuple[str, ...]:
-        """The names of the passes that a graph goes through (`passes.PASSES`), in order."""
+        """The names of the passes that a graph goes through (`passes.PASSES`, `own_passes`), in
+        order."""
         ...
+
+    @property
+    def own_passes(self) -> Mapping[str, Pass]:
+        """The passes on graphs that it adds to `passes.PASSES`, by name; one of the same name
+        stands in the place of the other."""
+        return {}
+
+    def layers(self, graph: Graph, settings: Settings) -> Sequence[Layer]:
+        """Return the convolutions of a graph for which its passes choose an algorithm, in order.
+        Where it returns any, `passes` has the pass `algorithm.CHOICE`."""
+        return ()
 
     def loop_passes(self, target: Target) -> tuple[str, ...]:
         """The names of the passes that the scheduled loops of a kernel go through

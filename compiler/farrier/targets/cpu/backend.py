@@ -12,12 +12,16 @@ from farrier_device import arch as arch_names
 from farrier_device import describe
 
 if TYPE_CHECKING:
+    from farrier.ir.graph import Graph
     from farrier.ir.loop import Function
     from farrier.ir.tensor import TensorProgram
     from farrier.ir.types import DType
     from farrier.llvm import LLVMMachine
     from farrier.measure import Runner
     from farrier.partition.program import DriverProgram
+    from farrier.passes import Settings
+    from farrier.passes.algorithm import Layer
+    from farrier.passes.passes import Pass
     from farrier.records import RuleId
     from farrier.space import Space
     from farrier.targets.backend import Loaded
@@ -110,6 +114,17 @@ class CpuBackend(Backend):
         from farrier.targets.cpu.passes import ORDER
 
         return ORDER
+
+    @property
+    def own_passes(self) -> Mapping[str, Pass]:
+        from farrier.targets.cpu.passes import PASSES
+
+        return PASSES
+
+    def layers(self, graph: Graph, settings: Settings) -> Sequence[Layer]:
+        from farrier.targets.cpu.passes.choose_algorithms import layers
+
+        return layers(graph, settings)
 
     def loop_passes(self, target: Target) -> tuple[str, ...]:
         from farrier.targets.cpu.lowering import loop_passes

@@ -11,10 +11,10 @@ from farrier.ir.graph import Constant, Graph, Node, Value, attributes
 from farrier.ir.types import DType, TensorType
 from farrier.ops import run_graph
 from farrier.ops.verify import verify
-from farrier.passes.channel_blocks import merging
-from farrier.passes.merge_groups import merge_groups
 from farrier.passes.settings import Settings
 from farrier.targets import parse_target
+from farrier.targets.cpu.passes.channel_blocks import merging
+from farrier.targets.cpu.passes.merge_groups import merge_groups
 
 SETTINGS = Settings(parse_target("x86-64-v4"), threads=1)  # 16 lanes
 

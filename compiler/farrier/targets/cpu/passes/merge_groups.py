@@ -11,9 +11,9 @@ import numpy as np
 from farrier.ir.graph import Constant, Graph, Node, Value, attributes
 from farrier.ir.types import TensorType
 from farrier.ops import Product, product_of
-from farrier.passes.channel_blocks import channel_block, merging
 from farrier.passes.rewriting import Rewriter, derived
 from farrier.passes.settings import Settings
+from farrier.targets.cpu.passes.channel_blocks import channel_block, merging
 
 if TYPE_CHECKING:
     import numpy.typing as npt

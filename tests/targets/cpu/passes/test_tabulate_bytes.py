@@ -14,8 +14,8 @@ from farrier.ir.graph import Value
 from farrier.ir.types import DType, TensorType
 from farrier.ops import run_graph
 from farrier.ops.verify import verify
-from farrier.passes.tabulate_bytes import tabulate_bytes
 from farrier.targets import parse_target
+from farrier.targets.cpu.passes.tabulate_bytes import tabulate_bytes
 
 _LOOKS_UP = settings_of("tabulate-bytes")
 _ONE_BY_ONE = dataclasses.replace(_LOOKS_UP, target=parse_target("x86-64-v3"))

@@ -15,9 +15,9 @@ from farrier.ir.graph import Value
 from farrier.ir.types import DType, TensorType
 from farrier.ops import run_graph
 from farrier.ops.verify import verify
-from farrier.passes.match_signedness import match_signedness
 from farrier.passes.settings import Settings
 from farrier.targets import parse_target
+from farrier.targets.cpu.passes.match_signedness import match_signedness
 
 _VNNI = dataclasses.replace(parse_target("x86-64-v4"), features=("avx512_vnni",))
 _TAKES_I8, _TAKES_U8 = (Settings(one, threads=1) for one in (parse_target("rpi5"), _VNNI))

@@ -18,13 +18,13 @@ from farrier.ops.matmul import GEMM
 from farrier.ops.quantize import DEQUANTIZE
 from farrier.ops.slicing import SLICE
 from farrier.ops.view import RESHAPE
-from farrier.passes.block_tables import gathered_codes
-from farrier.passes.block_weights import BlockWeights, block_weights, drops_ends
 from farrier.passes.eliminate_dead_code import eliminate_dead_code
 from farrier.passes.fold_constants import fold_node, is_foldable
 from farrier.passes.rewriting import Replacement, Rewriter
 from farrier.passes.settings import Settings
 from farrier.targets import Target
+from farrier.targets.cpu.passes.block_tables import gathered_codes
+from farrier.targets.cpu.passes.block_weights import BlockWeights, block_weights, drops_ends
 
 
 def block_products(graph: Graph, settings: Settings) -> Graph:

@@ -9,10 +9,10 @@ from farrier.ir.types import DType, Layout, Shape, TensorType
 from farrier.ops import Trait, lookup, product_of
 from farrier.ops.layout import ELEMENTS, IMAGE_RANKS, Form, Images, is_image
 from farrier.ops.operator import to_extents
-from farrier.passes.channel_blocks import channel_block
-from farrier.passes.layouts import form_of, halo_read
 from farrier.passes.rewriting import Rewriter
 from farrier.passes.settings import Settings
+from farrier.targets.cpu.passes.channel_blocks import channel_block
+from farrier.targets.cpu.passes.layouts import form_of, halo_read
 
 
 def assign_layouts(graph: Graph, settings: Settings) -> Graph:

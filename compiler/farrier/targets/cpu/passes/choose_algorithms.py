@@ -16,14 +16,13 @@ from farrier.ops.conversion import CAST
 from farrier.ops.filtering import FILTERINGS, TAPS, Filtering
 from farrier.ops.window import Window, window_of
 from farrier.passes.algorithm import Algorithm
-from farrier.passes.channel_blocks import channel_block
 from farrier.passes.fold_constants import is_foldable
 from farrier.passes.rewriting import Rewriter
 from farrier.passes.settings import Settings
 from farrier.space.machine import Machine
 from farrier.targets import Target, backend_of
+from farrier.targets.cpu.passes.channel_blocks import channel_block
 
-CHOICE = "choose-algorithms"  # The name of the pass, in the order of a backend.
 _LATE = 0.7  # of what shows of traffic that is not fetched ahead (`Machine.exposed`)
 _MARGIN = 0.85  # of the direct sum's time: what another algorithm must stay below
 # Vectors of output channels that a thread takes at least; twice as many by filtering.
@@ -110,10 +109,7 @@ class Layer:
 
 
 def layers(graph: Graph, settings: Settings) -> list[Layer]:
-    """Return the convolutions of a graph for which there is a choice, in the graph's order; none
-    where the target's backend has no pass that chooses."""
-    if CHOICE not in backend_of(settings.target).passes:
-        return []
+    """Return the convolutions of a graph for which there is a choice, in the graph's order."""
     rewriter, block = Rewriter(graph), channel_block(graph, settings.target)
     found = []
     for node in graph.nodes:
@@ -158,18 +154,12 @@ def choose_algorithms(graph: Graph, settings: Settings) -> Graph:
     for original in graph.nodes:
         node = rewriter.resolve_inputs(original)
         layer = _layer(node, rewriter, settings, block)
-        way = Algorithm.DIRECT if layer is None else chosen(layer, settings)
+        way = Algorithm.DIRECT if layer is None else settings.algorithm_of(layer)
         if layer is None or way is Algorithm.DIRECT:
             rewriter.emit(node)
         else:
             _emit_winograd(rewriter, layer, way)
     return rewriter.finish()
-
-
-def chosen(layer: Layer, settings: Settings) -> Algorithm:
-    """What is known to be best of what is allowed, else what should be."""
-    known = settings.algorithms.get(layer.key)
-    return known if known in layer.allowed else layer.fastest
 
 
 def _layer(node: Node, rewriter: Rewriter, settings: Settings, block: int) -> Layer | None:

@@ -6,13 +6,10 @@ import math
 
 from farrier.ir.dim import Extent, is_less, typical
 from farrier.ir.graph import Node
-from farrier.ir.types import DType
 from farrier.ops import lookup
 from farrier.ops.layout import IMAGE_RANKS, Form, Images
 from farrier.ops.traits import Trait
 from farrier.ops.window import Window
-
-FLOATS = frozenset((DType.F32, DType.BF16))
 
 # A halo that makes an image larger than this many times costs more than checks for padding do: that
 # of a 3×3 window dilated by 12, for one.

@@ -16,10 +16,10 @@ from farrier.ops import run_graph
 from farrier.ops.verify import verify
 from farrier.options import CompileOptions
 from farrier.passes.eliminate_dead_code import eliminate_dead_code
-from farrier.passes.integer_products import integer_products
 from farrier.passes.settings import Settings
 from farrier.pipeline import compile_model
 from farrier.targets import parse_target
+from farrier.targets.cpu.passes.integer_products import integer_products
 from tests.codegen.emulated import needs_qemu, run_graph_emulated
 
 TARGETS = ("host", "x86-64-v3")

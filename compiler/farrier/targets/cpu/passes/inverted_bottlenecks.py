@@ -9,19 +9,16 @@ caches.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import TypeAlias
 
 from farrier.ir.dim import typical
 from farrier.ir.graph import Graph, Node, Value
 from farrier.ir.types import DType
 from farrier.ops import Product, product_of
 from farrier.ops.window import Window, window_of
-from farrier.passes.layouts import FLOATS
+from farrier.passes.attention import FLOATS
+from farrier.passes.fuse import Home
 from farrier.passes.settings import Settings
 from farrier.targets import Target, backend_of
-
-Home: TypeAlias = Callable[[Node], Node | None]
 
 _BYTES = frozenset((DType.U8, DType.I8))
 _MAX_NODES = 8  # of one convolution and its epilogue, that may join the next one's kernel

@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from farrier.intrinsics import Dot, dot_of
+from farrier.intrinsics import integer_dot
 from farrier.ir.dim import number
 from farrier.ir.graph import Attribute, Graph, Node, Value, attributes
 from farrier.ir.types import DType, TensorType
 from farrier.ops import Kind, Product, lookup, product_of
 from farrier.ops.quantize import DEQUANTIZE, QUANTIZE
 from farrier.ops.window import window_of
-from farrier.passes.channel_blocks import block_for, merging
 from farrier.passes.rewriting import Rewriter
 from farrier.passes.settings import Settings
-from farrier.targets import Target
+from farrier.targets.cpu.passes.channel_blocks import block_for, merging
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -81,14 +80,6 @@ def integer_products(graph: Graph, settings: Settings) -> Graph:
     if dot is None:
         return graph
     return _Products(graph, dot.group, block_for(dot, settings.target)).run()
-
-
-def integer_dot(target: Target) -> Dot | None:
-    """What a target multiplies bytes by i8 with: directly, whatever the signedness of these
-    (`match-signedness`), or as i16 (`widen-integers`)."""
-    kinds = ((DType.U8, DType.I8), (DType.I8, DType.I8), (DType.I16, DType.I16))
-    dots = (dot_of(*pair, DType.I32, target) for pair in kinds)
-    return next((dot for dot in dots if dot is not None), None)
 
 
 class _Products:

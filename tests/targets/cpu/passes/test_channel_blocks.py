@@ -10,10 +10,10 @@ import pytest
 from farrier.ir.graph import Constant, Graph, Node, Value, attributes
 from farrier.ir.types import DType, TensorType
 from farrier.options.precision import Precision
-from farrier.passes.channel_blocks import channel_block
-from farrier.passes.lower_precision import lower_precision
 from farrier.passes.settings import Settings
 from farrier.targets import parse_target
+from farrier.targets.cpu.passes.channel_blocks import channel_block
+from farrier.targets.cpu.passes.lower_precision import lower_precision
 
 VECTORS = parse_target("x86-64-v4")
 AMX = dataclasses.replace(

@@ -15,9 +15,9 @@ from farrier.ops.filtering import ERRORS, FILTERINGS, Filtering
 from farrier.ops.winograd import transformed
 from farrier.options.precision import Precision
 from farrier.passes.algorithm import Algorithm
-from farrier.passes.choose_algorithms import choose_algorithms, layers
-from farrier.passes.lower_precision import lower_precision
 from farrier.targets import parse_target
+from farrier.targets.cpu.passes.choose_algorithms import choose_algorithms, layers
+from farrier.targets.cpu.passes.lower_precision import lower_precision
 
 BF16 = dataclasses.replace(
     SETTINGS,

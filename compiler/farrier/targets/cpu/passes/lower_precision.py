@@ -15,10 +15,10 @@ from farrier.ops import Kind, Moves, Product, lookup, product_of
 from farrier.ops.window import window_of
 from farrier.options.precision import Precision
 from farrier.passes.attention import attention_regions
-from farrier.passes.layouts import halo_read
 from farrier.passes.rewriting import Rewriter
 from farrier.passes.settings import Settings
 from farrier.targets import Target, backend_of
+from farrier.targets.cpu.passes.layouts import halo_read
 
 Inputs: TypeAlias = tuple[Value | None, ...]
 
