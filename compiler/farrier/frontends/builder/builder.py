@@ -36,6 +36,7 @@ from farrier.frontends.builder.model import ImportedModel
 from farrier.frontends.builder.names import Absent, Entry, Listed, Strings
 from farrier.frontends.builder.names import Sequence as Tensors
 from farrier.frontends.builder.node import RawNode
+from farrier.frontends.builder.rewrites import rewritten
 from farrier.frontends.builder.signature import Signature
 from farrier.frontends.builder.symbolic import as_array, has_dims, parts
 from farrier.frontends.builder.values import Values
@@ -232,8 +233,9 @@ class Builder:
         return result
 
     def emit(self, node: RawNode) -> None:
-        """Type a node in Farrier's form, and fold it if it can be; its outputs may have names."""
-        nodes.emit(self, node)
+        """Add a node in Farrier's form, or others where values decide sizes that its operator needs
+        (`rewrites`); its outputs may have names."""
+        nodes.emit(self, rewritten(node, self))
 
     def is_read(self, name: str) -> bool:
         """Return whether any node or output of the model reads the value."""

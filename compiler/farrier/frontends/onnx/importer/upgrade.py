@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 
 from farrier.frontends.builder.node import RawNode
-from farrier.frontends.builder.symbolic import has_dims, ints
+from farrier.frontends.builder.symbolic import ints
 from farrier.frontends.onnx.importer.rewrites import (
     axes,
     before_seven,
@@ -27,16 +27,11 @@ from farrier.frontends.onnx.importer.rewrites import (
     microsoft,
     ngrams,
     optimizers,
-    pads,
     quantized,
     random,
     recurrence,
-    reshapes,
     resize,
-    scales,
     sequences,
-    sizes,
-    slices,
     spectral,
     support_vectors,
     training,
@@ -117,53 +112,22 @@ def _pad(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     if opset < 11:
         _attribute_to_input(node, scope, "pads", 1)
         node.inputs.append(scope.constant(np.array(node.attrs.pop("value", 0.0), np.float32)))
-    return pads.pad(node, opset, scope)
+    return [node]
 
 
 def _slice(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """Before 10, starts, ends and axes were attributes."""
     for position, name in enumerate(("starts", "ends", "axes"), 1):
         _attribute_to_input(node, scope, name, position)
-    return slices.slice_(node, opset, scope)
+    return [node]
 
 
 def _split(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """Before 13, split was an attribute; before 18, equal parts did not say how many they are."""
     _attribute_to_input(node, scope, "split", 1)
-    sizes = scope.data(node.input(1))
-    if sizes is None and node.input(1):
-        return slices.split(node, opset, scope)
-    if sizes is None:
-        sizes = _equal_parts(node, scope)
-        if sizes is None or np.all(sizes != 0):
-            node.attrs["num_outputs"] = len(node.outputs)
-            return [node]
-        node.attrs.pop("num_outputs", None)
-    if np.all(sizes != 0) or len(sizes) != len(node.outputs):
-        return [node]
-    # Parts without elements are constants.
-    shape = list(scope.shape(node.inputs[0]))
-    shape[normal_axis(node.attrs.get("axis", 0), len(shape))] = 0
-    attrs = {"dtype": str(scope.dtype(node.inputs[0])), "value": 0}
-    nodes = [
-        RawNode("ConstantOfShape", [scope.constant(ints(shape))], [name], attrs, node.origin)
-        for name, size in zip(node.outputs, sizes, strict=True)
-        if size == 0
-    ]
-    full = [name for name, size in zip(node.outputs, sizes, strict=True) if size]
-    kept = scope.constant(sizes[sizes != 0])
-    return [*nodes, RawNode("Split", [node.inputs[0], kept], full, node.attrs, node.origin)]
-
-
-def _equal_parts(node: RawNode, scope: ImportScope) -> Any:
-    """Return the lengths of a Split into equal parts, of which the last ones may be shorter or
-    empty; None for an axis of open length."""
-    shape = scope.shape(node.inputs[0])
-    extent, count = shape[normal_axis(node.attrs.get("axis", 0), len(shape))], len(node.outputs)
-    if not isinstance(extent, int):
-        return None
-    part = -(-extent // count)
-    return np.clip(extent - part * np.arange(count), 0, part)
+    if not node.input(1):
+        node.attrs["num_outputs"] = len(node.outputs)
+    return [node]
 
 
 def _upsample(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
@@ -185,9 +149,6 @@ def _resize(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     resize.keep_aspect_ratio(node, scope)
     if resize.is_filter(node):
         return resize.as_products(node, scope)
-    if scales.are_open(node, scope):
-        return scales.resize(node, scope)
-    sizes.sized(node, scope, 3)
     return [node]
 
 
@@ -261,28 +222,11 @@ def _conversion(node: RawNode, to: DType) -> RawNode:
     return RawNode("Cast", node.inputs[:1], node.outputs, attrs, node.origin)
 
 
-def _concat(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Leave out inputs that add nothing: all without elements where some input has elements for
-    certain, and otherwise those of extent 0 along the axis."""
-    shapes = {name: scope.shape(name) for name in node.inputs}
-    if any(all(isinstance(n, int) and n > 0 for n in shape) for shape in shapes.values()):
-        longer = [name for name in node.inputs if 0 not in shapes[name]]
-    else:
-        axis = normal_axis(node.attrs["axis"], len(shapes[node.inputs[0]]))
-        longer = [name for name in node.inputs if shapes[name][axis] != 0]
-    node.inputs = longer or node.inputs[:1]
-    return [node]
-
-
 def _constant_of_shape(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """The value is a tensor in ONNX; Farrier's attributes hold an element and its type."""
     value = node.attrs.pop("value", np.zeros(1, np.float32))
     if value.size != 1:
         raise Mismatch(f"the value to fill with has shape {value.shape}, and must be one element")
-    sizes.sized(node, scope, 0)
-    if has_dims(scope.data(node.inputs[0])):
-        filled = [scope.constant(value.reshape(())), node.inputs[0]]
-        return [RawNode("Expand", filled, node.outputs, {}, node.origin)]
     node.attrs["dtype"] = str(DType.from_numpy(value.dtype))
     node.attrs["value"] = value.reshape(-1)[0].item()
     return [node]
@@ -319,9 +263,6 @@ def _max_pool(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 def _top_k(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """Before 10, k was an attribute."""
     _attribute_to_input(node, scope, "k", 1)
-    shape = scope.shape(node.inputs[0])
-    axis = normal_axis(node.attrs.get("axis", -1), len(shape))
-    sizes.sized(node, scope, 1, (shape[axis],))
     return [node]
 
 
@@ -373,15 +314,6 @@ _UPGRADES: dict[str, Upgrade] = {
     "CastLike": _cast_like,
     "BitCast": _named("to"),
     "EyeLike": _named("dtype"),
-    "Concat": _concat,
-    "Range": sizes.range_,
-    "Expand": sizes.expand,
-    "Tile": sizes.tile,
-    "OneHot": sizes.one_hot,
-    "Trilu": sizes.trilu,
-    "MaxUnpool": sizes.max_unpool,
-    "NonZero": sizes.non_zero,
-    "Reshape": reshapes.reshape,
     "ConstantOfShape": _constant_of_shape,
     "Constant": _constant,
     "RandomUniform": random.random,

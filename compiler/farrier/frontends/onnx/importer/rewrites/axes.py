@@ -8,9 +8,9 @@ import onnx
 from onnx import helper, numpy_helper
 
 from farrier.frontends.builder.node import RawNode
+from farrier.frontends.builder.rewrites.slices import along
 from farrier.frontends.builder.symbolic import ints
 from farrier.frontends.onnx.importer.rewrites.branches import rewrite_if
-from farrier.frontends.onnx.importer.rewrites.slices import along
 from farrier.frontends.onnx.importer.scope import ImportScope
 from farrier.ir.dim import number, product
 from farrier.ir.sizes import Demand

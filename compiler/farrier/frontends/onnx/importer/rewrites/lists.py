@@ -10,11 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from farrier.frontends.builder.names import Entry, Listed
-from farrier.frontends.builder.node import RawNode
+from farrier.frontends.builder.rewrites.numbers import Number, Numbers
+from farrier.frontends.builder.rewrites.ranges import places
 from farrier.frontends.builder.symbolic import ints
-from farrier.frontends.onnx.importer.rewrites import slices
-from farrier.frontends.onnx.importer.rewrites.numbers import Number, Numbers
-from farrier.frontends.onnx.importer.rewrites.sizes import places
 from farrier.frontends.onnx.importer.scope import ImportScope
 from farrier.ir.dim import Extent, ceildiv, product
 from farrier.ir.graph import Value
@@ -156,11 +154,8 @@ def split_by(x: str, axis: int, lengths: str, scope: ImportScope) -> Listed:
 
 def _part(whole: str, start: Number, end: Number, axis: int, scope: ImportScope) -> str:
     """The part of a tensor from `start` to `end` along an axis."""
-    numbers, one = Numbers(scope), scope.constant(ints([1]))
-    bounds = [scope.add("Reshape", numbers.name(value), one) for value in (start, end)]
-    node = RawNode("Slice", [whole, *bounds, scope.constant(ints([axis]))], [scope.fresh()], {}, "")
-    (taken,) = slices.slice_(node, 0, scope)
-    return scope.add(taken.op, *taken.inputs, **taken.attrs)
+    bounds = (Numbers(scope).vector([value]) for value in (start, end))
+    return scope.add("Slice", whole, *bounds, scope.constant(ints([axis])))
 
 
 def _value(name: str, scope: ImportScope) -> Value:

@@ -14,8 +14,9 @@ from farrier.frontends.builder.listed import listed
 from farrier.frontends.builder.names import Absent, Entry, Listed
 from farrier.frontends.builder.names import Sequence as Tensors
 from farrier.frontends.builder.node import RawNode
+from farrier.frontends.builder.rewrites.slices import lengths as lengths_of
 from farrier.frontends.builder.symbolic import ints
-from farrier.frontends.onnx.importer.rewrites import lists, slices
+from farrier.frontends.onnx.importer.rewrites import lists
 from farrier.frontends.onnx.importer.scope import ImportScope
 from farrier.ir.dim import Extent
 from farrier.ir.graph import Value
@@ -130,7 +131,7 @@ def _lengths(name: str, extent: int, scope: ImportScope) -> Sequence[Extent] | N
     data = scope.data(name)
     if scope.shape(name) != ():
         if data is None:
-            return slices.lengths(scope.elements(name), extent, scope)
+            return lengths_of(scope.elements(name), extent, scope)
         return [int(length) for length in data]
     if data is None:
         return None

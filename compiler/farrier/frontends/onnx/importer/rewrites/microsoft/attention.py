@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 
 from farrier.frontends.builder.node import RawNode
+from farrier.frontends.builder.rewrites.ranges import places
 from farrier.frontends.onnx.importer.rewrites.microsoft.heads import (
     causal,
     context,
@@ -20,7 +21,6 @@ from farrier.frontends.onnx.importer.rewrites.microsoft.heads import (
 from farrier.frontends.onnx.importer.rewrites.microsoft.integers import in_floats
 from farrier.frontends.onnx.importer.rewrites.microsoft.parts import Parts
 from farrier.frontends.onnx.importer.rewrites.quantized import integer_product
-from farrier.frontends.onnx.importer.rewrites.sizes import places
 from farrier.frontends.onnx.importer.scope import ImportScope, Upgrade
 from farrier.ir.dim import Extent, number
 from farrier.ops import Mismatch, NotSupported

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from farrier.frontends.builder.node import RawNode
+from farrier.frontends.builder.rewrites.ranges import places
 from farrier.frontends.onnx.importer.rewrites.microsoft.activations import swish
 from farrier.frontends.onnx.importer.rewrites.microsoft.parts import Parts
-from farrier.frontends.onnx.importer.rewrites.sizes import places
 from farrier.frontends.onnx.importer.scope import ImportScope, Upgrade
 from farrier.ir.dim import number, product
 from farrier.ir.types import DType

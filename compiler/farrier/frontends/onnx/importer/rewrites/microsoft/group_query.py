@@ -18,6 +18,7 @@ from __future__ import annotations
 import dataclasses
 
 from farrier.frontends.builder.node import RawNode
+from farrier.frontends.builder.rewrites.ranges import places
 from farrier.frontends.onnx.importer.rewrites.microsoft.heads import (
     context,
     join_heads,
@@ -26,7 +27,6 @@ from farrier.frontends.onnx.importer.rewrites.microsoft.heads import (
 )
 from farrier.frontends.onnx.importer.rewrites.microsoft.parts import Parts
 from farrier.frontends.onnx.importer.rewrites.microsoft.rotary import each_position
-from farrier.frontends.onnx.importer.rewrites.sizes import places
 from farrier.frontends.onnx.importer.scope import ImportScope, Upgrade
 from farrier.ir.dim import Extent, Undecided, maximum, number
 from farrier.ops import NotSupported

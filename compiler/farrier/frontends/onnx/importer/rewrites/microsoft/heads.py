@@ -10,8 +10,8 @@ import math
 
 import numpy as np
 
+from farrier.frontends.builder.rewrites.ranges import places
 from farrier.frontends.onnx.importer.rewrites.microsoft.parts import Parts
-from farrier.frontends.onnx.importer.rewrites.sizes import places
 from farrier.ir.dim import Extent, number, product
 from farrier.ops import Mismatch, NotSupported
 

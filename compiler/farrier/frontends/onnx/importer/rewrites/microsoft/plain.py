@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from farrier.frontends.builder.node import RawNode
-from farrier.frontends.onnx.importer.rewrites import pads, reshapes, sizes, slices
 from farrier.frontends.onnx.importer.rewrites.microsoft.parts import Parts
 from farrier.frontends.onnx.importer.scope import ImportScope, Upgrade
 from farrier.ir.dim import number
@@ -22,19 +21,13 @@ def _as_onnx(op: str) -> Upgrade:
     return rule
 
 
-def trilu(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Rewrite Trilu as ONNX's Trilu."""
-    plain = RawNode("Trilu", node.inputs, node.outputs, node.attrs, node.origin)
-    return sizes.trilu(plain, opset, scope)
-
-
 def pad(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """Rewrite Pad as ONNX's Pad; the amounts may be a matrix of one row."""
     p = Parts(node, scope)
     inputs = [p.input(0), p.reshape(p.input(1), -1)]
     if p.input(2):
         inputs.append(p.reshape(p.input(2)))
-    return pads.pad(RawNode("Pad", inputs, node.outputs, node.attrs, node.origin), opset, scope)
+    return [RawNode("Pad", inputs, node.outputs, node.attrs, node.origin)]
 
 
 def range_(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
@@ -43,7 +36,7 @@ def range_(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     p = Parts(node, scope)
     operands = [p.reshape(name) for name in node.inputs[:2]]
     operands.append(p.reshape(p.input(2)) if p.input(2) else p.number(1))
-    return sizes.range_(RawNode("Range", operands, node.outputs, {}, node.origin), opset, scope)
+    return [RawNode("Range", operands, node.outputs, {}, node.origin)]
 
 
 def expand_dims(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
@@ -59,8 +52,7 @@ def expand_dims(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     at = p.ints(*range(len(shape) + 1))
     wanted = p("Where", p("Less", at, place), p.ints(*shape, 1), p.ints(1, *shape))
     wanted = p("Where", p("Equal", at, place), p.whole(1), wanted)
-    plain = RawNode("Reshape", [p.input(0), wanted], node.outputs, {}, node.origin)
-    return reshapes.reshape(plain, opset, scope)
+    return [RawNode("Reshape", [p.input(0), wanted], node.outputs, {}, node.origin)]
 
 
 def unique(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
@@ -108,8 +100,7 @@ def conv_transpose(node: RawNode, opset: int, scope: ImportScope) -> list[RawNod
     starts = p.cut(p.input(2), 0, len(spatial), 0)
     ends = p("Sub", p.ints(*spatial), p.cut(p.input(2), len(spatial), 2 * len(spatial), 0))
     axes = p.ints(*range(2, 2 + len(spatial)))
-    cut = RawNode("Slice", [unpadded, starts, ends, axes], node.outputs, {}, node.origin)
-    return slices.slice_(cut, opset, scope)
+    return [RawNode("Slice", [unpadded, starts, ends, axes], node.outputs, {}, node.origin)]
 
 
 def no_repeated_ngrams(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
@@ -141,7 +132,7 @@ RULES: dict[str, Upgrade] = {
     "GatherND": _as_onnx("GatherND"),
     "Inverse": _as_onnx("Inverse"),
     "SampleOp": _as_onnx("Identity"),
-    "Trilu": trilu,
+    "Trilu": _as_onnx("Trilu"),
     "Pad": pad,
     "Range": range_,
     "ExpandDims": expand_dims,

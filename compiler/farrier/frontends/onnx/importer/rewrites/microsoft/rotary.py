@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from farrier.frontends.builder.node import RawNode
+from farrier.frontends.builder.rewrites.ranges import places
 from farrier.frontends.onnx.importer.rewrites.microsoft.parts import Parts
-from farrier.frontends.onnx.importer.rewrites.sizes import places
 from farrier.frontends.onnx.importer.scope import ImportScope, Upgrade
 from farrier.ir.dim import Extent, number
 

@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from farrier.frontends.builder.data_sizes import first_room
 from farrier.frontends.builder.node import RawNode
+from farrier.frontends.builder.rewrites.numbers import Number, Numbers
 from farrier.frontends.builder.symbolic import ints
-from farrier.frontends.onnx.importer.rewrites.numbers import Number, Numbers
-from farrier.frontends.onnx.importer.scope import ImportScope
 from farrier.ir.dim import Extent, Undecided, product, reduced, typical
 from farrier.ops.operator import Mismatch
 
+if TYPE_CHECKING:
+    from farrier.frontends.builder.builder import Builder
 
-def reshape(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """0 and -1 are replaced by what they stand for. The extents become sizes, and their product
-    must be the input's; one that all others settle is known."""
+
+def reshape(node: RawNode, builder: Builder) -> RawNode:
+    """Replace 0 and -1 by the extents for which they stand. A run ends unless the product of the
+    extents is the input's; an extent that all others settle is known."""
     x, wanted = node.inputs
-    if scope.data(wanted) is not None:
-        return [node]
-    shape, numbers = scope.shape(x), Numbers(scope)
+    if builder.data(wanted) is not None:
+        return node
+    shape, numbers = builder.shape(x), Numbers(builder)
     size = product(shape)
-    extents = scope.elements(wanted)
+    extents = builder.elements(wanted)
     if not node.attrs.get("allowzero", 0):
         extents = [_copied(extent, axis, shape, numbers) for axis, extent in enumerate(extents)]
     extents = _filled(extents, size, numbers)
     unknown = [axis for axis, extent in enumerate(extents) if isinstance(extent, str)]
-    known = product(extent for extent in extents if not isinstance(extent, str))
+    settled = product(extent for extent in extents if not isinstance(extent, str))
     if len(unknown) == 1:
         (axis,) = unknown
-        rest = _quotient(size, known)
+        rest = _quotient(size, settled)
         if rest is not None:
             numbers.require(extents[axis], rest)
             extents[axis] = rest
@@ -39,12 +43,12 @@ def reshape(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     sizes = [numbers.size(extent, None, room) for extent in extents]
     if product(sizes) != size:
         numbers.require(elements, size)
-    target = scope.constant(ints(sizes))
-    return [RawNode("View", [x, target], node.outputs, {}, node.origin)]
+    target = builder.constant(ints(sizes))
+    return RawNode("View", [x, target], node.outputs, {}, node.origin)
 
 
 def _copied(extent: Number, axis: int, shape: tuple[Extent, ...], numbers: Numbers) -> Number:
-    """The extent, or where it is 0 the input's."""
+    """Return the extent, or the input's if it is 0."""
     if extent == 0 and axis >= len(shape):
         raise Mismatch(f"the shape copies axis {axis} of an input {shape}")
     if not isinstance(extent, str):
@@ -55,7 +59,7 @@ def _copied(extent: Number, axis: int, shape: tuple[Extent, ...], numbers: Numbe
 
 
 def _filled(extents: list[Number], size: Extent, numbers: Numbers) -> list[Number]:
-    """The extents, -1 being what remains of `size`."""
+    """Return the extents, with the rest of `size` in the place of -1."""
     open_axes = [a for a, extent in enumerate(extents) if extent == -1]
     if len(open_axes) > 1:
         raise Mismatch("the shape leaves more than one extent open")
@@ -82,10 +86,10 @@ def _filled(extents: list[Number], size: Extent, numbers: Numbers) -> list[Numbe
     ]
 
 
-def _quotient(size: Extent, known: Extent) -> Extent | None:
-    """`size / known` where that is a whole number for certain."""
-    size, known = reduced(size, known)
+def _quotient(size: Extent, divisor: Extent) -> Extent | None:
+    """Return `size / divisor` if it is an integer for certain."""
+    size, divisor = reduced(size, divisor)
     try:
-        return None if known == 0 or size % known != 0 else size // known
+        return None if divisor == 0 or size % divisor != 0 else size // divisor
     except Undecided:
         return None

@@ -1,4 +1,4 @@
-"""Resize with scales that are not constants: quotients of sizes, or computed at run time.
+"""Resize with sizes that values decide, or with scales that are not constants.
 
 A scale that is a quotient of sizes is replaced by the size of its output. A scale that values
 decide is applied axis by axis: the coordinates that the outputs read are computed as floats, by
@@ -12,33 +12,32 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from farrier.frontends.builder.node import RawNode
+from farrier.frontends.builder.rewrites.numbers import Numbers
+from farrier.frontends.builder.rewrites.ranges import places
+from farrier.frontends.builder.rewrites.sizes import sized
 from farrier.frontends.builder.symbolic import Share, ints
-from farrier.frontends.onnx.importer.rewrites.numbers import Numbers
-from farrier.frontends.onnx.importer.rewrites.sizes import places
-from farrier.frontends.onnx.importer.scope import ImportScope
 from farrier.ir.dim import Dim, Extent, typical
 from farrier.ops import NotSupported
 from farrier.ops.operator import Mismatch, normal_axis
+
+if TYPE_CHECKING:
+    from farrier.frontends.builder.builder import Builder
 
 _WHERE = ("coordinate_transformation_mode", "half_pixel")
 _KEPT = ("mode", "nearest_mode", "cubic_coeff_a", "exclude_outside", _WHERE[0])
 
 
-def are_open(node: RawNode, scope: ImportScope) -> bool:
-    """Check whether the node has scales of which some are not constant numbers."""
-    return bool(node.input(2)) and any(
-        isinstance(scale, str | Dim | Share) for scale in scope.scalars(node.inputs[2])
-    )
-
-
-def resize(node: RawNode, scope: ImportScope) -> list[RawNode]:
-    x, scales = node.inputs[0], scope.scalars(node.inputs[2])
-    shape = scope.shape(x)
+def resize(node: RawNode, builder: Builder) -> RawNode:
+    """Make extents of the sizes, and resize by scales that are not constants axis by axis."""
+    x, scales = node.inputs[0], builder.scalars(node.inputs[2]) if node.input(2) else []
+    if not any(isinstance(scale, str | Dim | Share) for scale in scales):
+        return sized(node, builder, 3)
+    shape = builder.shape(x)
     axes = [normal_axis(a, len(shape)) for a in node.attrs.get("axes") or range(len(shape))]
     if len(scales) != len(axes):
         raise Mismatch(f"{len(scales)} scales for {len(axes)} axes")
@@ -47,15 +46,15 @@ def resize(node: RawNode, scope: ImportScope) -> list[RawNode]:
     numbers = {a: s for a, s in by_axis.items() if not isinstance(s, str | Dim | Share) and s != 1}
     sizes = {a: _outputs(shape[a], s) for a, s in by_axis.items() if isinstance(s, Dim | Share)}
     if numbers:
-        factors = scope.constant(np.array(list(numbers.values()), np.float32))
-        x = scope.add("Resize", x, "", factors, axes=tuple(numbers), **kept)
+        factors = builder.constant(np.array(list(numbers.values()), np.float32))
+        x = builder.add("Resize", x, "", factors, axes=tuple(numbers), **kept)
     if sizes:
-        wanted = scope.constant(ints(list(sizes.values())))
-        x = scope.add("Resize", x, "", "", wanted, axes=tuple(sizes), **kept)
+        wanted = builder.constant(ints(list(sizes.values())))
+        x = builder.add("Resize", x, "", "", wanted, axes=tuple(sizes), **kept)
     for axis, scale in by_axis.items():
         if isinstance(scale, str):
-            x = _Axis(x, axis, scale, node.attrs, scope).resized()
-    return [RawNode("Identity", [x], node.outputs, {}, node.origin)]
+            x = _Axis(x, axis, scale, node.attrs, builder).resized()
+    return RawNode("Identity", [x], node.outputs, {}, node.origin)
 
 
 def _outputs(extent: Extent, scale: Dim | Share) -> Extent:
@@ -68,7 +67,7 @@ def _outputs(extent: Extent, scale: Dim | Share) -> Extent:
     return product // share.denominator
 
 
-_CUBIC = (-1, 0, 1, 2)  # the neighbors of a place, from the element at or before it
+_CUBIC = (-1, 0, 1, 2)  # The neighbors of a place, from the element at or before it.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -79,10 +78,10 @@ class _Axis:
     axis: int
     scale: str
     attrs: dict[str, Any]
-    scope: ImportScope
+    builder: Builder
 
     def resized(self) -> str:
-        if not self.scope.dtype(self.x).is_float and self._mode() != "nearest":
+        if not self.builder.dtype(self.x).is_float and self._mode() != "nearest":
             raise NotSupported(f"{self._mode()} interpolation of integers by scales of values")
         at = self._coordinates()
         match self._mode():
@@ -107,26 +106,28 @@ class _Axis:
         return str(self.attrs.get("mode", "nearest"))
 
     def _op(self, op: str, *operands: str) -> str:
-        return self.scope.add(op, *operands)
+        return self.builder.add(op, *operands)
 
     def _number(self, value: float) -> str:
-        return self.scope.constant(np.full((), value, np.float32))
+        return self.builder.constant(np.full((), value, np.float32))
 
     def _extent(self) -> str:
         """Return the length of the axis, f32."""
-        extent = self.scope.constant(ints(self.scope.shape(self.x)[self.axis]))
-        return self.scope.add("Cast", extent, to="f32")
+        extent = self.builder.constant(ints(self.builder.shape(self.x)[self.axis]))
+        return self.builder.add("Cast", extent, to="f32")
 
     def _coordinates(self) -> str:
         """Return the coordinate in the input of each output, f32."""
-        scope, extent = self.scope, self._extent()
-        count = scope.add("Cast", self._op("Floor", self._op("Mul", extent, self.scale)), to="i64")
-        usual = max(typical(scope.shape(self.x)[self.axis]), 1)
-        outputs = Numbers(scope).size(count, usual=usual)
-        o = scope.add("Cast", places(outputs, scope), to="f32")
+        builder, extent = self.builder, self._extent()
+        count = builder.add(
+            "Cast", self._op("Floor", self._op("Mul", extent, self.scale)), to="i64"
+        )
+        usual = max(typical(builder.shape(self.x)[self.axis]), 1)
+        outputs = Numbers(builder).size(count, usual=usual)
+        o = builder.add("Cast", places(outputs, builder), to="f32")
         half, unit = self._number(0.5), self._number(1)
         centred = self._op("Sub", self._op("Div", self._op("Add", o, half), self.scale), half)
-        length = scope.add("Cast", scope.constant(ints(outputs)), to="f32")
+        length = builder.add("Cast", builder.constant(ints(outputs)), to="f32")
         match str(self.attrs.get(*_WHERE)):
             case "half_pixel":
                 return centred
@@ -168,17 +169,19 @@ class _Axis:
 
     def _elements(self, at: str) -> str:
         """Return the elements of the input at positions along the axis, clamped to it."""
-        positions = self.scope.add("Cast", self._within(at), to="i64")
-        return self.scope.add("Gather", self.x, positions, axis=self.axis)
+        positions = self.builder.add("Cast", self._within(at), to="i64")
+        return self.builder.add("Gather", self.x, positions, axis=self.axis)
 
     def _blend(self, low: str, offsets: tuple[int, ...], weights: list[str]) -> str:
         """Return the weighted sum of the elements at `low` plus each offset."""
-        scope, behind = self.scope, len(self.scope.shape(self.x)) - self.axis - 1
+        builder, behind = self.builder, len(self.builder.shape(self.x)) - self.axis - 1
         total = ""
         for offset, weight in zip(offsets, weights, strict=True):
             if behind:
-                weight = scope.add("Unsqueeze", weight, scope.constant(ints(range(1, 1 + behind))))
-            weight = scope.add("Cast", weight, to=str(scope.dtype(self.x)))
+                weight = builder.add(
+                    "Unsqueeze", weight, builder.constant(ints(range(1, 1 + behind)))
+                )
+            weight = builder.add("Cast", weight, to=str(builder.dtype(self.x)))
             elements = self._elements(self._op("Add", low, self._number(offset)))
             part = self._op("Mul", elements, weight)
             total = self._op("Add", total, part) if total else part
@@ -200,7 +203,7 @@ class _Axis:
         ]
 
     def _inside(self, low: str, weights: list[str]) -> list[str]:
-        """The weights of those neighbors that lie within the axis, normalized to a sum of 1."""
+        """Return the weights, 0 for neighbors outside of the axis, normalized to a sum of 1."""
         zero, own = self._number(0), []
         for offset, weight in zip(_CUBIC, weights, strict=True):
             place = self._op("Add", low, self._number(offset))
