@@ -24,10 +24,11 @@ A size is a number, or an expression over the names of sizes in Python's notatio
 `4 * n + min(n, 16)`. The caller provides the sizes `dims`, and the program reports the `counted`
 sizes. The `named` sizes abbreviate expressions over the `dims`.
 
-A space is `host` or the name that a device has. Copies from or to a device, and launches, wait in
-the queue of that device and run in its order, while the host goes on; `Wait` ends when the queue is
-empty. A host has no queue: there a call runs a function and returns. The steps of `setup` run once,
-before the first run; the memory that they allocate stays for all runs.
+A space is `host` or the name that a device has. One end of a copy at least is in the host. Copies
+from or to a device, and launches, wait in the queue of that device and run in its order, while the
+host goes on; `Wait` ends when the queue is empty. A host has no queue: there a call runs a function
+and returns. The steps of `setup` run once, before the first run; the memory that they allocate
+stays for all runs.
 
 Kernels and functions have their arguments in this order: `args`, a pointer to `sizes` as i64 if
 there are any, `scratch`. A step is skipped if a size in `needed` is 0, and a call that `copies` its

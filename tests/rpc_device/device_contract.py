@@ -89,6 +89,30 @@ class DeviceContract:
         device.clear(memory, 4)
         assert bytes(device.copy_out(memory, NBYTES)) == bytes(4) + X[4:]
 
+    def test_what_is_sent_is_received(self, device):
+        memory = device.allocate(8 + NBYTES, 0)
+        device.clear(memory, 8)
+        device.send(memoryview(X), memory, 8)
+        received = bytearray(16 + NBYTES)
+        device.receive(memory, 0, memoryview(received)[8:])
+        assert device.synchronize() == 0
+        assert received == bytes(16) + X
+
+    def test_copies_and_launches_run_in_their_order(self, device, blob):
+        x, y, bound = self.doubled(device, blob)
+        received = bytearray(NBYTES)
+        device.send(memoryview(Y), x, 0)
+        device.launch(bound)
+        device.receive(y, 0, memoryview(received))
+        device.launch(device.bind(Launch("right"), [(y, 0), (x, 0)]))
+        device.receive(x, 4, memoryview(received)[4:])
+        assert device.synchronize() == 0
+        values = array.array("f", X)
+        assert list(memoryview(received).cast("f")) == [
+            4 * values[0],
+            *(8 * value for value in values[1:]),
+        ]
+
     def test_a_launch_has_run_after_a_wait(self, device, blob):
         _, y, bound = self.doubled(device, blob)
         device.launch(bound)

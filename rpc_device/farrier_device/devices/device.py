@@ -3,8 +3,10 @@
     device.load(code, threads, pin)                    the code of a batch
     memory = device.allocate(nbytes, position)         room, where the device has it
     device.copy_in(memory, blob)
+    device.send(bytes, memory, offset)                 may return before it has copied
     bound = device.bind(launch, [(memory, offset)…])   a launch with its arguments
     device.launch(bound)                               may return before it has run
+    device.receive(memory, offset, bytes)              may return before it has copied
     device.synchronize()                               waits, and returns a code of failure
     ticks = device.time([bound…], repeats, cold)
     device.copy_out(memory, nbytes)
@@ -66,6 +68,16 @@ class Device(Protocol[M, B]):
         next launch."""
         ...
 
+    def send(self, source: memoryview, memory: M, offset: int) -> None:
+        """Start a copy of bytes of the host to an offset of a memory, after all that was started
+        before. The bytes must stay as they are until `synchronize` returns."""
+        ...
+
+    def receive(self, memory: M, offset: int, target: memoryview) -> None:
+        """Start a copy from an offset of a memory to bytes of the host, which are there when
+        `synchronize` returns."""
+        ...
+
     def bind(self, launch: Launch, places: Sequence[tuple[M, int]]) -> B:
         """Return a launch with its arguments, each a memory and an offset in it. Raises
         DeviceError."""
@@ -76,7 +88,8 @@ class Device(Protocol[M, B]):
         ...
 
     def synchronize(self) -> int:
-        """Wait for all launches; return the first code of failure since the last call, or 0."""
+        """Wait for all launches and copies; return the first code of failure since the last call,
+        or 0."""
         ...
 
     def time(self, steps: Sequence[B], repeats: int, cold: Sequence[tuple[M, int]]) -> Ticks:

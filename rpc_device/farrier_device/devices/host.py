@@ -69,6 +69,12 @@ class HostDevice(Device[Buffer, Bound]):
     def copy_out(self, memory: Buffer, nbytes: int) -> memoryview:
         return memory.view[:nbytes]
 
+    def send(self, source: memoryview, memory: Buffer, offset: int) -> None:
+        memory.view[offset : offset + len(source)] = source
+
+    def receive(self, memory: Buffer, offset: int, target: memoryview) -> None:
+        target[:] = memory.view[offset : offset + len(target)]
+
     def bind(self, launch: Launch, places: Sequence[tuple[Buffer, int]]) -> Bound:
         if launch.grid or launch.block:
             raise DeviceError(f"{launch.symbol} has a grid, and a host calls functions")

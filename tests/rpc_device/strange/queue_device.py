@@ -34,6 +34,7 @@ class QueueDevice(Device[int, tuple]):
         self._entries: dict[str, dict[str, float]] = {}
         self._orders: queue.Queue = queue.Queue()
         self._failures: list[int] = []
+        self.paused = threading.Lock()  # Whoever holds it keeps the queue as it is.
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -67,13 +68,19 @@ class QueueDevice(Device[int, tuple]):
         self._wait()
         return memoryview(bytes(self._space[memory][:nbytes]))
 
+    def send(self, source, memory, offset):
+        self._orders.put((_copy, (self._space[memory], offset, source, 0, len(source))))
+
+    def receive(self, memory, offset, target):
+        self._orders.put((_copy, (target, 0, self._space[memory], offset, len(target))))
+
     def bind(self, launch, places):
         if launch.symbol not in self._entries:
             raise DeviceError(f"no entry point {launch.symbol!r}")
         return self._entries[launch.symbol], tuple(places)
 
     def launch(self, bound):
-        self._orders.put(bound)
+        self._orders.put((self._do, bound))
 
     def synchronize(self):
         self._wait()
@@ -105,9 +112,11 @@ class QueueDevice(Device[int, tuple]):
         self._orders.join()
 
     def _run(self):
-        while (bound := self._orders.get()) is not None:
+        while (order := self._orders.get()) is not None:
             time.sleep(_LATENCY_S)
-            self._do(*bound)
+            do, arguments = order
+            with self.paused:
+                do(*arguments)
             self._orders.task_done()
 
     def _do(self, entry, places):
@@ -120,6 +129,10 @@ class QueueDevice(Device[int, tuple]):
         struct.pack_into(
             f"<{len(values)}f", self._space[target], to, *(v * entry["times"] for v in values)
         )
+
+
+def _copy(target, to, source, at, nbytes):
+    target[to : to + nbytes] = source[at : at + nbytes]
 
 
 CODE = json.dumps(

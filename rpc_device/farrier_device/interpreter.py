@@ -1,0 +1,273 @@
+"""Running a program (`farrier_device.program`) on devices.
+
+The caller has loaded the code on each device, and provides memory of the host. Calls run on the
+device of the space `host`; every other space is a device with a queue of its own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from collections.abc import Mapping, MutableSequence, Sequence
+from typing import Any, Protocol
+
+from farrier_device.devices.device import AnyDevice
+from farrier_device.measurement import Launch as BoundLaunch
+from farrier_device.memory import aligned_buffer
+from farrier_device.program import (
+    HOST,
+    Allocate,
+    Bind,
+    Branch,
+    Call,
+    Check,
+    Copy,
+    Fail,
+    Launch,
+    Place,
+    Program,
+    Repeat,
+    Size,
+    Step,
+    Wait,
+    evaluate,
+)
+
+_I64 = 8  # Bytes of a size in memory.
+
+
+class HostMemory(Protocol):
+    """Memory of the host: its address, and its bytes, which can be written."""
+
+    @property
+    def address(self) -> int: ...
+
+    @property
+    def view(self) -> memoryview: ...
+
+
+class _Ended(Exception):
+    """A run ends before its last step, with a code; `size` is what broke a check."""
+
+    def __init__(self, code: int, size: int = 0) -> None:
+        self.code = code
+        self.size = size
+
+
+@dataclasses.dataclass(slots=True)
+class _Pointer:
+    """A pointer of a loop: a memory and an offset in bytes."""
+
+    memory: Any
+    offset: int
+
+
+class Interpreter:
+    """A program that is run again and again. Devices keep the memory that it allocates until the
+    sizes of a run ask for another amount."""
+
+    def __init__(self, program: Program, devices: Mapping[str, AnyDevice]) -> None:
+        self._program = program
+        self._devices = devices
+        self._allocated: dict[tuple[str, str], tuple[int, Any]] = {}
+        self._is_set_up = False
+        self._sizes: dict[str, int] = {}
+        self._pointers: dict[tuple[str, str], _Pointer] = {}
+        self._held: list[Any] = []  # Queued steps read it.
+
+    def run(self, memories: Sequence[HostMemory], sizes: MutableSequence[int] = ()) -> int:  # type: ignore[assignment]
+        """Run the program in the memories that it declares, in their order. Return 0, a positive
+        code of a function or kernel that failed, or -1 - n if the check numbered n failed.
+
+        `sizes` has the values of `dims`, then room for the counted sizes, and for the size that
+        breaks a check.
+        """
+        program = self._program
+        self._sizes = dict(zip(program.dims, sizes, strict=False))
+        for name, size in program.named.items():
+            self._sizes[name] = evaluate(size, self._sizes)
+        self._pointers = {key: _Pointer(memory, 0) for key, (_, memory) in self._allocated.items()}
+        for declared, host_memory in zip(program.memories, memories, strict=True):
+            self._pointers[HOST, declared.name] = _Pointer(host_memory, 0)
+        code = 0
+        try:
+            if not self._is_set_up:
+                self._steps(program.setup)
+                self._is_set_up = True
+            self._steps(program.steps)
+        except _Ended as end:
+            code = end.code
+            for device in self._devices.values():
+                device.synchronize()
+            if code < 0 and len(sizes) > len(program.dims) + len(program.counted):
+                sizes[len(program.dims) + len(program.counted)] = end.size
+        for position, name in enumerate(program.counted, len(program.dims)):
+            if name in self._sizes:
+                sizes[position] = self._sizes[name]
+        self._held.clear()
+        return code
+
+    # -- steps
+
+    def _steps(self, steps: Sequence[Step]) -> None:
+        for step in steps:
+            match step:
+                case Allocate():
+                    self._allocate(step)
+                case Copy():
+                    self._copy(step)
+                case Launch() | Call():
+                    self._launch(step)
+                case Bind():
+                    self._bind(step)
+                case Fail(number):
+                    raise _Ended(-1 - number)
+                case Branch():
+                    self._branch(step)
+                case Repeat():
+                    self._repeat(step)
+                case Wait(space):
+                    self._wait(space)
+
+    def _allocate(self, step: Allocate) -> None:
+        key, nbytes = (step.space, step.memory), self._value(step.nbytes)
+        before, memory = self._allocated.get(key, (-1, None))
+        if nbytes != before:
+            self._wait(step.space)  # Queued steps may use the memory before.
+            self._allocated.pop(key, None)
+            memory = None
+            memory = self._devices[step.space].allocate(nbytes, len(self._allocated))
+            self._allocated[key] = nbytes, memory
+        self._pointers[key] = _Pointer(memory, 0)
+
+    def _copy(self, step: Copy) -> None:
+        nbytes = self._value(step.nbytes)
+        (source, at), (target, to) = self._at(step.source), self._at(step.target)
+        if step.source.space != HOST:
+            self._devices[step.source.space].receive(source, at, target.view[to : to + nbytes])
+        elif step.target.space != HOST:
+            self._devices[step.target.space].send(source.view[at : at + nbytes], target, to)
+        else:
+            target.view[to : to + nbytes] = source.view[at : at + nbytes]
+
+    def _launch(self, step: Launch | Call) -> None:
+        if any(self._value(size) == 0 for size in step.needed):
+            return
+        places = [self._at(place) for place in step.args]
+        grid: tuple[int, ...] = ()
+        block: tuple[int, ...] = ()
+        if isinstance(step, Call):
+            symbol, space = step.function, HOST
+            if step.copies and _address(*places[0]) == _address(*places[1]):
+                return
+        else:
+            symbol, space = step.kernel, step.space
+            grid = tuple(map(self._value, step.grid))
+            block = tuple(map(self._value, step.block))
+        if step.sizes:
+            places.append((self._sizes_in(space, [*map(self._value, step.sizes)]), 0))
+        places += [self._at(place) for place in step.scratch]
+        device = self._devices[space]
+        device.launch(device.bind(BoundLaunch(symbol, None, grid, block), places))
+        if space == HOST:
+            self._wait(HOST)
+
+    def _bind(self, step: Bind) -> None:
+        value = self._read(step.place, _I64)
+        self._check(value, step.check)
+        if step.name:
+            self._sizes[step.name] = value
+
+    def _branch(self, step: Branch) -> None:
+        is_true = self._read(step.condition, 1) != 0
+        self._steps(step.then if is_true else step.otherwise)
+        values = [each.then if is_true else each.otherwise for each in step.joined]
+        for joined, value in zip(step.joined, [*map(self._value, values)], strict=True):
+            self._sizes[joined.name] = value
+
+    def _repeat(self, loop: Repeat) -> None:
+        trips = None if loop.trips is None else self._value(loop.trips)
+        if loop.limit is not None:
+            trips = self._read(loop.limit, _I64)
+        goes = loop.condition is None or self._read(loop.condition, 1) != 0
+        carried = [
+            [_Pointer(*self._at(place)) for place in (each.initial, each.even, each.odd)]
+            for each in loop.carried
+        ]
+        keys = [
+            ((each.initial.space, each.current), (each.even.space, each.next))
+            for each in loop.carried
+        ]
+        for (current, after), (initial, even, _) in zip(keys, carried, strict=True):
+            self._pointers[current], self._pointers[after] = initial, even
+        wholes = [self._at(part.whole) for part in loop.slices]
+        self._grow([(g.name, self._value(g.initial), g.check) for g in loop.grown])
+        iteration = 0
+        while goes and (trips is None or iteration < trips):
+            self._check(iteration + 1, loop.check)
+            memory, offset = self._at(loop.iteration)
+            memory.view[offset : offset + _I64] = struct.pack("<q", iteration)
+            for part, (whole, start) in zip(loop.slices, wholes, strict=True):
+                at = start + iteration * self._value(part.step)
+                self._pointers[part.whole.space, part.name] = _Pointer(whole, at)
+            self._steps(loop.body)
+            goes = loop.again is None or self._read(loop.again, 1) != 0
+            self._grow([(g.name, self._value(g.next), g.check) for g in loop.grown])
+            for (current, after), (_, _, odd) in zip(keys, carried, strict=True):
+                free = odd if iteration == 0 else self._pointers[current]
+                self._pointers[current], self._pointers[after] = self._pointers[after], free
+            iteration += 1
+        if loop.name:
+            self._sizes[loop.name] = iteration
+        for grown in loop.grown:
+            self._sizes[grown.result] = self._sizes[grown.name]
+
+    def _grow(self, sizes: Sequence[tuple[str, int, Check]]) -> None:
+        for name, value, check in sizes:
+            self._check(value, check)
+            self._sizes[name] = value
+
+    def _wait(self, space: str) -> None:
+        if code := self._devices[space].synchronize():
+            raise _Ended(code)
+
+    # -- sizes and places
+
+    def _check(self, value: int, check: Check | None) -> None:
+        if check is None:
+            return
+        bound = self._value(check.bound)
+        is_met = {
+            "": 0 <= value <= bound,
+            "exact": value == bound,
+            "least": value >= bound,
+            "most": value <= bound,
+        }[check.demand]
+        if not is_met:
+            raise _Ended(-1 - check.number, value)
+
+    def _value(self, size: Size) -> int:
+        return evaluate(size, self._sizes)
+
+    def _at(self, place: Place) -> tuple[Any, int]:
+        pointer = self._pointers[place.space, place.memory]
+        return pointer.memory, pointer.offset + self._value(place.offset)
+
+    def _read(self, place: Place, nbytes: int) -> int:
+        memory, offset = self._at(place)
+        return int.from_bytes(memory.view[offset : offset + nbytes], "little", signed=True)
+
+    def _sizes_in(self, space: str, sizes: Sequence[int]) -> Any:
+        """Return memory of a space that holds the sizes as i64."""
+        content = aligned_buffer(_I64 * len(sizes))
+        content.view[:] = struct.pack(f"<{len(sizes)}q", *sizes)
+        if space == HOST:
+            return content
+        memory = self._devices[space].allocate(_I64 * len(sizes), len(self._allocated))
+        self._devices[space].send(content.view, memory, 0)
+        self._held += [content, memory]
+        return memory
+
+
+def _address(memory: HostMemory, offset: int) -> int:
+    return memory.address + offset
