@@ -196,7 +196,10 @@ class Layout:
     def blocked(
         cls, rank: int, axis: int, block: int, halo: tuple[tuple[int, int], ...] = ()
     ) -> Layout:
-        """`axis` split by `block`: its outer part stays in place, its inner part goes last."""
+        """`axis` split by `block`: its outer part stays in place, its inner part goes last. A block
+        of one splits nothing."""
+        if block == 1:
+            return dataclasses.replace(cls.plain(rank), halo=halo)
         outer = (PhysicalDim(a, block if a == axis else 1) for a in range(rank))
         return cls((*outer, PhysicalDim(axis, 1, block)), halo)
 
