@@ -5,9 +5,11 @@
                            [--precision f16]                           of the part models
                            [--files tests/rpc_device,…] [-k PATTERN]   of the part tests
                            [--every N] [-k PATTERN]                    of the part conformance
+    python -m bench.boards --bare --target rv64gc,… [--models resnet18,…] [--real FOLDER]
     python -m bench.boards --count [--models resnet18,…] [--target rpi5] [--cpu neoverse-n1]
     python -m bench.boards --system [--files tests/rpc_device/test_sandbox.py,…]
 
+--bare runs models by a C program, without a root and a Python, for architectures other than arm64.
 --count counts the instructions of an inference; --system runs tests on an arm64 kernel, which
 qemu-system-aarch64 boots. docs/boards.md says what each proves.
 
@@ -19,13 +21,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from bench.boards import artifacts, board, conformance, count, farm, suite, system
+from bench.boards import artifacts, bare, board, conformance, count, farm, suite, system
 from bench.boards.root import NoRootError, Root, root
 from bench.terminal import open_console
 from bench.workloads import NAMES, QUICK
@@ -41,6 +43,8 @@ def main() -> int:
     console = open_console()
     say = _plain(console)
     try:
+        if arguments.bare:
+            return 0 if _bare(arguments, console) else 1
         parts = _parts(arguments)
         place = root(say)
         failed = [name for name, part in parts.items() if not part(place, arguments, console)]
@@ -77,6 +81,19 @@ def _parts(arguments: argparse.Namespace) -> dict[str, Part]:
 
 
 def _models(place: Root, arguments: argparse.Namespace, console: Console) -> bool:
+    with artifacts.guests(arguments.target.split(","), place) as runs:
+        return _are_right(runs, arguments, console)
+
+
+def _bare(arguments: argparse.Namespace, console: Console) -> bool:
+    """Raises NoRootError where something is missing."""
+    runs = {target: bare.runner(target) for target in arguments.target.split(",")}
+    return _are_right(runs, arguments, console)
+
+
+def _are_right(
+    runs: Mapping[str, artifacts.Run], arguments: argparse.Namespace, console: Console
+) -> bool:
     folder = arguments.real
     sources = [] if folder is None else artifacts.files(folder)
     if arguments.models or folder is None:
@@ -87,8 +104,7 @@ def _models(place: Root, arguments: argparse.Namespace, console: Console) -> boo
     for name in ("error", "exact", "its", "s, load and run"):
         table.add_column(name, justify="right", no_wrap=True)
     precision = parse_precision(arguments.precision)
-    targets = arguments.target.split(",")
-    rows = list(artifacts.check(sources, targets, place, console.print, precision))
+    rows = list(artifacts.check(sources, runs, console.print, precision))
     for row in rows:
         errors = ["-" if one is None else f"{one:.1e}" for one in (row.exact, row.peer_exact)]
         said = row.failure or f"{row.error:.1e}"
@@ -159,6 +175,7 @@ def _parser() -> argparse.ArgumentParser:
     add("-k", default="", metavar="PATTERN", help="tests of pytest or of ONNX that it finds")
     add("--every", type=int, default=1, metavar="N", help="conformance: each N-th test")
     add("--workers", type=int, default=2, help="conformance: processes")
+    add("--bare", action="store_true", help="models by a C program: no root, no Python")
     add("--count", action="store_true", help="instructions of an inference, of all models")
     add("--cpu", default=board.QEMU_CPU, help="qemu's name of the CPU that counts")
     add("--system", action="store_true", help="tests on an arm64 kernel")

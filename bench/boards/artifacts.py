@@ -1,4 +1,4 @@
-"""Whole models: compiled here, run in the root, compared with ONNX Runtime's outputs here."""
+"""Whole models: compiled here, run elsewhere, compared with ONNX Runtime's outputs here."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
@@ -28,6 +29,8 @@ from farrier.runtime.artifact import Artifact
 
 TOLERANCE = 1e-5  # of the range of an output
 _THREADS = 2
+Run: TypeAlias = Callable[[Artifact, Arrays], Arrays]
+"""Runs an artifact on inputs; raises GuestError."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -79,32 +82,38 @@ def files(folder: Path) -> list[Source]:
     ]
 
 
-def check(
-    sources: Sequence[Source],
-    targets: Sequence[str],
-    root: Root,
-    say: Callable[[str], None],
-    precision: Precision = Precision.F32,
-) -> Iterator[Checked]:
-    """Run each model for each target, on inputs of its typical sizes, one after the other."""
+@contextlib.contextmanager
+def guests(targets: Sequence[str], root: Root) -> Iterator[dict[str, Run]]:
+    """A Python in the root for each target, for the time of the context."""
     with exchange() as folder, contextlib.ExitStack() as stack:
-        guests = {}
+        runs = {}
         for target in targets:
             (own := folder / target).mkdir()
             guest = Guest(root, own, cpu=board.qemu_cpu(target))
-            guests[target] = stack.enter_context(guest)
-        for source in sources:
-            for target, guest in guests.items():
-                start = time.perf_counter()
-                try:
-                    yield _check(source, target, guest, say, precision)
-                except (FarrierError, GuestError) as error:
-                    seconds = time.perf_counter() - start
-                    yield Checked(source.name, target, float("nan"), seconds, failure=str(error))
+            runs[target] = stack.enter_context(guest).run
+        yield runs
+
+
+def check(
+    sources: Sequence[Source],
+    runs: Mapping[str, Run],
+    say: Callable[[str], None],
+    precision: Precision = Precision.F32,
+) -> Iterator[Checked]:
+    """Run each model for each target that `runs` has, on inputs of its typical sizes, one after the
+    other."""
+    for source in sources:
+        for target, run in runs.items():
+            start = time.perf_counter()
+            try:
+                yield _check(source, target, run, say, precision)
+            except (FarrierError, GuestError) as error:
+                seconds = time.perf_counter() - start
+                yield Checked(source.name, target, float("nan"), seconds, failure=str(error))
 
 
 def _check(
-    source: Source, target: str, guest: Guest, say: Callable[[str], None], precision: Precision
+    source: Source, target: str, run: Run, say: Callable[[str], None], precision: Precision
 ) -> Checked:
     tolerance = TOLERANCE if precision is Precision.F32 else precision.tolerance
     options = CompileOptions(
@@ -114,7 +123,7 @@ def _check(
     say(f"{source.name}: compiled for {target}")
     inputs = random_inputs(artifact.manifest.inputs)
     start = time.perf_counter()
-    found = guest.run(artifact, inputs)
+    found = run(artifact, inputs)
     seconds = time.perf_counter() - start
     expected = onnxruntime_outputs(source.model, artifact, inputs)
     if (error := difference(found, expected)) <= tolerance:

@@ -38,7 +38,11 @@ if TYPE_CHECKING:
 
 # Farrier's own, by architecture: modules with a BACKEND, imported when one of their machines is
 # named. Nothing else in the core knows them.
-_OWN = {"x86_64": "farrier.targets.x86", "aarch64": "farrier.targets.arm"}
+_OWN = {
+    "x86_64": "farrier.targets.x86",
+    "aarch64": "farrier.targets.arm",
+    "riscv64": "farrier.targets.riscv",
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -1,0 +1,9 @@
+"""riscv64: boards with scalar cores, whose floats go one at a time."""
+
+from __future__ import annotations
+
+from farrier.targets.riscv.backend import RiscvBackend
+
+BACKEND = RiscvBackend()
+
+__all__ = ["BACKEND", "RiscvBackend"]

@@ -1,0 +1,95 @@
+"""The targets of riscv64 machines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from farrier.errors import UsageError
+from farrier.targets.cpu.backend import CpuBackend
+from farrier.targets.riscv.cores import BASE, CORES, EXTENSIONS, OTHER
+from farrier.targets.riscv.machines import MACHINES
+from farrier.targets.target import Target
+
+if TYPE_CHECKING:
+    from farrier.llvm import LLVMMachine
+    from farrier.targets.backend import KnownMachine
+    from farrier.targets.cpu.codegen.builder import Instructions
+    from farrier_device.describe import MachineDescription
+
+
+class RiscvBackend(CpuBackend):
+    """riscv64 under Linux. A register holds one f32: a vector of another core's is a loop here."""
+
+    name = "riscv"
+    archs = frozenset({"riscv64"})
+
+    @property
+    def machines(self) -> Mapping[str, KnownMachine]:
+        return MACHINES
+
+    def target(self, machine: MachineDescription) -> Target:
+        flags = set(machine.features)
+        if lacks := sorted(BASE - flags):
+            raise UsageError(
+                f"the machine {machine.cpu or machine.arch} lacks {', '.join(lacks)}, which all "
+                "code for riscv64 uses",
+                hint="a description lists extensions under features, single letters one by one",
+            )
+        l1, l2, l3 = machine.l1_bytes or 32 << 10, machine.l2_bytes, machine.l3_bytes
+        if l2 and not l3:  # Then the second level is the last one, and the cores share it.
+            l2, l3 = max(l2 // machine.cores, l1), l2
+        return Target(
+            triple="riscv64-unknown-linux-gnu",
+            cpu=_CPU,
+            features=tuple(sorted(flags & EXTENSIONS)),
+            vector_bits=32,
+            registers=32,
+            cores=machine.cores,
+            l1_bytes=l1,
+            l2_bytes=l2 or 256 << 10,
+            l3_bytes=l3 or _LAST_LEVEL,
+            tune=machine.cpu if machine.cpu in CORES else OTHER,
+            core=machine.cpu,
+        )
+
+    def implied(self, cpu: str) -> frozenset[str]:
+        return BASE
+
+    def figures(self, target: Target) -> Mapping[str, Any]:
+        return CORES.get(target.tune, CORES[OTHER])
+
+    def llvm(self, target: Target) -> LLVMMachine:
+        from farrier.llvm import LLVMMachine
+
+        features = [f"+{name}" for name in (*sorted(BASE - {"i"}), *target.features)]
+        return LLVMMachine(target.triple, target.cpu, tuple(features), _FLAGS)
+
+    def instructions(self, target: Target) -> Instructions:
+        from farrier.targets.cpu.codegen.builder import Instructions
+
+        return Instructions(counts_loops=True, attributes=(f'"tune-cpu"="{target.tune}"',))
+
+    def support(self, target: Target) -> str:
+        from farrier.targets.cpu.codegen.support import NOTHING_TO_ASK
+
+        text = (Path(__file__).parent / "support.ll").read_text()
+        # Twice the size replaces every line, whichever line a cache replaces first.
+        nbytes = 2 * max(target.l2_bytes, target.l3_bytes)
+        size = f"@evicting_bytes = internal constant i64 {nbytes}\n"
+        memory = f"@evicting = internal global [{nbytes} x i8] zeroinitializer, align 64\n"
+        return text + size + memory + NOTHING_TO_ASK
+
+
+# This is LLVM's name of a core with the integer base alone; `llvm` adds the extensions.
+_CPU = "generic-rv64"
+# The bytes of a last level that the kernel does not describe.
+_LAST_LEVEL = 1 << 20
+# Cores in order need loads ahead of their use, which LLVM's scheduler sees to. The other flags are
+# as for ARM, as flags are a process's.
+_FLAGS = (
+    "-enable-misched=true",
+    "-x86-machine-combiner=false",
+    "-cgp-max-address-users-to-scan=100",
+)

@@ -1,0 +1,42 @@
+"""The RISC-V machines that have a name."""
+
+from __future__ import annotations
+
+from farrier.targets.backend import KnownMachine
+from farrier.targets.riscv.cores import BASE
+from farrier_device.describe import MachineDescription
+
+_K, _M, _G = 1 << 10, 1 << 20, 1 << 30
+
+
+def _description(
+    core: str, extensions: str, cores: int, l2_bytes: int, memory: int
+) -> MachineDescription:
+    """A machine whose cores have 32 KiB of data cache and whose second level is the last one."""
+    return MachineDescription(
+        arch="riscv64",
+        cpu=core,
+        features=tuple(sorted(BASE | set(extensions.split()))),
+        cores=cores,
+        l1_bytes=32 * _K,
+        l2_bytes=l2_bytes,
+        l3_bytes=0,
+        memory_bytes=memory,
+    )
+
+
+MACHINES = {
+    "rv64gc": KnownMachine(
+        _description("rv64gc", "", 4, _M, 4 * _G),
+        "RISC-V Unprivileged ISA, RV64GC; a guess at the caches of a small board",
+        generic=True,
+    ),
+    "visionfive2": KnownMachine(
+        _description("sifive-u74", "zba zbb", 4, 2 * _M, 8 * _G),
+        "StarFive VisionFive 2, JH7110 with four SiFive U74, 1.5 GHz",
+    ),
+    "spacemit-k1": KnownMachine(
+        _description("spacemit-x60", "v zba zbb zbs", 8, _M, 4 * _G),
+        "SpacemiT K1 (Banana Pi BPI-F3), two clusters of four X60, 1.6 GHz; without its vectors",
+    ),
+}
