@@ -12,6 +12,7 @@ from farrier.ir.types import TensorType
 # its own is as large as that file.
 MAX_TENSOR_BYTES = 1 << 31
 MAX_CONSTANT_BYTES = 1 << 31  # All constants that do not lie in files.
+MAX_MADE_BYTES = 1 << 29  # One constant that a rewrite defines, in f64.
 MAX_FOLDED_BYTES = 1 << 20  # One node's results; passes fold larger ones.
 MAX_RANK = 64  # It is numpy's own.
 MAX_NODES = 200_000  # Loops are unrolled and functions inlined.

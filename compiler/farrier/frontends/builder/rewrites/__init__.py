@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
 from farrier.frontends.builder.node import RawNode
-from farrier.frontends.builder.rewrites import pads, ranges, reshapes, scales, sizes, slices
+from farrier.frontends.builder.rewrites import axes, pads, ranges, reshapes, scales, sizes, slices
 
 if TYPE_CHECKING:
     from farrier.frontends.builder.builder import Builder
@@ -20,6 +20,8 @@ _Rule: TypeAlias = Callable[[RawNode, "Builder"], RawNode]
 _RULES: dict[str, _Rule] = {
     "Concat": sizes.concat,
     "ConstantOfShape": sizes.constant_of_shape,
+    "CumProd": axes.running,
+    "CumSum": axes.running,
     "Expand": sizes.expand,
     "MaxUnpool": sizes.max_unpool,
     "NonZero": sizes.non_zero,

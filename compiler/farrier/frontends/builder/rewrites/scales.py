@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from farrier.frontends.builder.node import RawNode
+from farrier.frontends.builder.rewrites.filters import as_products, is_filter
 from farrier.frontends.builder.rewrites.numbers import Numbers
 from farrier.frontends.builder.rewrites.ranges import places
 from farrier.frontends.builder.rewrites.sizes import sized
@@ -34,6 +35,8 @@ _KEPT = ("mode", "nearest_mode", "cubic_coeff_a", "exclude_outside", _WHERE[0])
 
 def resize(node: RawNode, builder: Builder) -> RawNode:
     """Make extents of the sizes, and resize by scales that are not constants axis by axis."""
+    if is_filter(node):
+        return as_products(node, builder)
     x, scales = node.inputs[0], builder.scalars(node.inputs[2]) if node.input(2) else []
     if not any(isinstance(scale, str | Dim | Share) for scale in scales):
         return sized(node, builder, 3)

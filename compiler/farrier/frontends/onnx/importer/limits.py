@@ -7,6 +7,5 @@ MICROSOFT = "com.microsoft"  # of ONNX Runtime's own operators
 OLDEST_OPSET = 1
 NEWEST_OPSET = 28
 
-MAX_MADE_BYTES = 1 << 29  # one constant that a rewrite makes, in double
 MAX_INLINED_BYTES = 1 << 28  # that calls of the model's own functions add to it
 MAX_GRAPH_DEPTH = 64  # of graphs in each other once functions are inlined; protobuf reads about 33

@@ -10,9 +10,8 @@ import numpy.typing as npt
 import onnx
 
 from farrier.errors import InvalidModelError
-from farrier.frontends.builder.limits import MAX_TENSOR_BYTES, check_size
+from farrier.frontends.builder.limits import MAX_MADE_BYTES, MAX_TENSOR_BYTES, check_size
 from farrier.frontends.onnx.importer.external import external_elements, is_external
-from farrier.frontends.onnx.importer.limits import MAX_MADE_BYTES
 from farrier.frontends.onnx.model.file import Model
 from farrier.ir.strings import codes_of, strings_of
 from farrier.ir.types import DType, TensorType

@@ -14,7 +14,6 @@ import onnx
 from farrier.frontends.builder.node import RawNode
 from farrier.frontends.builder.symbolic import ints
 from farrier.frontends.onnx.importer.rewrites import (
-    axes,
     before_seven,
     branches,
     classical,
@@ -127,28 +126,6 @@ def _split(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     _attribute_to_input(node, scope, "split", 1)
     if not node.input(1):
         node.attrs["num_outputs"] = len(node.outputs)
-    return [node]
-
-
-def _upsample(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Upsample is Resize with plain floor division of coordinates."""
-    if "scales" in node.attrs:
-        node.inputs.append(scope.constant(np.array(node.attrs.pop("scales"), np.float32)))
-    return _resize(RawNode("Resize", node.inputs, node.outputs, node.attrs, node.origin), 10, scope)
-
-
-def _resize(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Before 11: (x, scales), asymmetric coordinates, rounded down."""
-    if opset < 11:
-        node.inputs.insert(1, "")
-        node.attrs["mode"] = str(node.attrs.get("mode", "nearest")).replace("bilinear", "linear")
-        node.attrs["coordinate_transformation_mode"] = "asymmetric"
-        node.attrs["nearest_mode"] = "floor"
-    if node.attrs.get("coordinate_transformation_mode") != "tf_crop_and_resize" and node.input(1):
-        node.inputs[1] = ""  # the region of interest matters to that one mode alone
-    resize.keep_aspect_ratio(node, scope)
-    if resize.is_filter(node):
-        return resize.as_products(node, scope)
     return [node]
 
 
@@ -297,13 +274,12 @@ _UPGRADES: dict[str, Upgrade] = {
     **dict.fromkeys(("Squeeze", "Unsqueeze", *_REDUCTIONS), _axes_to_input),
     **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax"), _softmax),
     **dict.fromkeys(("LSTM", "GRU", "RNN"), recurrence.expand),
-    **dict.fromkeys(("CumSum", "CumProd"), axes.running),
     "Clip": _clip,
     "Pad": _pad,
     "Slice": _slice,
     "Split": _split,
-    "Upsample": _upsample,
-    "Resize": _resize,
+    "Upsample": resize.upsample,
+    "Resize": resize.resize,
     "Dropout": training.dropout,
     "BatchNormalization": training.batch_normalization,
     "LayerNormalization": _layer_normalization,

@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from farrier.frontends.builder.node import RawNode
+from farrier.frontends.builder.rewrites.known import check_made, constant
 from farrier.frontends.builder.symbolic import ints
-from farrier.frontends.onnx.importer.rewrites.known import check_made, constant
 from farrier.frontends.onnx.importer.scope import ImportScope
 from farrier.ir.dim import Extent, number
 from farrier.ops import Mismatch

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from farrier.frontends.builder.rewrites.known import check_made
 from farrier.frontends.builder.rewrites.ranges import places
 from farrier.frontends.builder.symbolic import ints
-from farrier.frontends.onnx.importer.rewrites.known import check_made
 from farrier.frontends.onnx.importer.scope import ImportScope
 from farrier.ir.dim import Extent
 from farrier.ir.types import DType

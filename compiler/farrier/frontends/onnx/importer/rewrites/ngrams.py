@@ -7,8 +7,8 @@ import functools
 import numpy as np
 
 from farrier.frontends.builder.node import RawNode
+from farrier.frontends.builder.rewrites.known import check_made
 from farrier.frontends.builder.symbolic import ints
-from farrier.frontends.onnx.importer.rewrites.known import check_made
 from farrier.frontends.onnx.importer.scope import ImportScope
 from farrier.frontends.onnx.importer.strings.codes import codes, words
 from farrier.frontends.onnx.importer.strings.tables import find

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from farrier.frontends.builder.node import RawNode
+from farrier.frontends.builder.rewrites.known import constant
 from farrier.frontends.builder.rewrites.numbers import Numbers
 from farrier.frontends.builder.symbolic import ints
-from farrier.frontends.onnx.importer.rewrites.known import constant
 from farrier.frontends.onnx.importer.scope import ImportScope
 from farrier.frontends.onnx.importer.strings.codes import codes, is_strings, of_one_width
 from farrier.ir.dim import Extent, product
