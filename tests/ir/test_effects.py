@@ -9,6 +9,7 @@ from farrier.ir.affine import Simplifier
 from farrier.ir.expr import Buffer, Const, Load, MemoryScope, Var
 from farrier.ir.loop import (
     Alloc,
+    Barrier,
     Block,
     Effect,
     For,
@@ -45,7 +46,7 @@ AT = (Var("i"),)
 TRUE = Const(True, DType.BOOL)
 STORE = Store(Y, AT, Load(X, AT))
 NO_CONTEXT = Simplifier({})
-STRANGER = r"Barrier\(\)|nothing passes"
+STRANGER = r"Stranger\(\)|nothing passes"
 
 # Each statement with its effect and the names of what it writes, reads and hints at itself.
 DECLARED = [
@@ -57,6 +58,7 @@ DECLARED = [
     (STORE, Effect.STORE, "y", "", ""),
     (Prefetch(X, AT), Effect.HINT, "", "", "x"),
     (Intrinsic("dot", tuple(Tile(b, AT) for b in (X, Y, Z))), Effect.CALL, "x", "xyz", ""),
+    (Barrier(MemoryScope.WORKGROUP), Effect.BARRIER, "", "", ""),
 ]
 
 
@@ -77,7 +79,7 @@ def test_a_statement_that_declares_no_effect_is_refused():
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Barrier(Statement):
+class Stranger(Statement):
     """A statement that no room of the compiler knows."""
 
     effect = "nothing passes"
@@ -88,7 +90,7 @@ def _function(kind=LoopKind.SERIAL):
         For(var, 8, kind, Store(to, (Var(var),), Load(source, (Var(var),))))
         for var, to, source in (("i", Y, X), ("j", Z, Y))
     ]
-    loop = For("o", 4, kind, Block((copies[0], Barrier(), copies[1])))
+    loop = For("o", 4, kind, Block((copies[0], Stranger(), copies[1])))
     return Function("copy", (X, Y, Z), loop)
 
 
@@ -151,4 +153,4 @@ def test_no_primitive_moves_code_past_a_stranger(nest, primitive, arguments):
     edit = PRIMITIVES[primitive]
     assert edit(nest(Block(())), *arguments) is not None
     with pytest.raises(AssertionError, match=STRANGER):
-        edit(nest(Barrier()), *arguments)
+        edit(nest(Stranger()), *arguments)

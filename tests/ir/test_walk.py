@@ -17,6 +17,7 @@ from farrier.ir.expr import (
     Const,
     Expr,
     Load,
+    MemoryScope,
     Reduce,
     ReduceOp,
     Select,
@@ -27,6 +28,7 @@ from farrier.ir.expr import (
 )
 from farrier.ir.loop import (
     Alloc,
+    Barrier,
     Block,
     For,
     If,
@@ -79,6 +81,7 @@ STATEMENTS = [
         [],
         [ROW, COLUMN, DEPTH],
     ),
+    (Barrier(MemoryScope.WORKGROUP), [], []),
 ]
 
 

@@ -13,11 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farrier.ir.loop import For, Function, LoopKind, Stmt
+from farrier.ir.loop import Barrier, For, Function, LoopKind, Stmt
 from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir
 from farrier.ir.run_loops import run_loops
-from farrier.ir.statements import map_children
+from farrier.ir.run_threads import run_threads
+from farrier.ir.statements import map_children, walk_stmts
 from farrier.ir.tensor import TensorProgram
 from farrier.lower.loops import to_loops
 from farrier.ops.verify import verify_function
@@ -169,12 +170,17 @@ def _backwards(stmt: Stmt) -> Stmt:
     return map_children(stmt, _backwards)
 
 
+def _run(function: Function, initial: dict[str, Any]) -> dict[str, Any]:
+    if any(isinstance(stmt, Barrier) for stmt in walk_stmts(function.body)):
+        return run_threads(function, {}, initial=initial)
+    return run_loops(function, {}, initial=initial)
+
+
 def _assert_equal(before: Function, after: Function) -> None:
     rng = np.random.default_rng(0)
     # Small integers are exact in every dtype, and so are sums of their products.
     given = {b.name: rng.integers(-4, 5, b.shape).astype(b.dtype.numpy) for b in before.params}
-    expected = run_loops(written_out(before), {}, initial=given)
-    found = run_loops(written_out(after), {}, initial=given)
+    expected, found = (_run(written_out(function), given) for function in (before, after))
     assert found.keys() == expected.keys()
     for name, array in expected.items():
         np.testing.assert_allclose(

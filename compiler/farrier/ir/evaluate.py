@@ -10,32 +10,15 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias, assert_never
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from farrier.errors import CompilerError
 from farrier.ir.dim import number
-from farrier.ir.expr import (
-    Axis,
-    Binary,
-    BinaryOp,
-    Buffer,
-    ByteTable,
-    Cast,
-    Const,
-    Expr,
-    Load,
-    Reduce,
-    ReduceOp,
-    Select,
-    Size,
-    Unary,
-    UnaryOp,
-    Var,
-)
-from farrier.ir.special import FUNCTIONS, convert, real_power, swish, whole_power
+from farrier.ir.expr import Axis, Buffer, Expr, Load, Reduce, ReduceOp
+from farrier.ir.points import BINARY, Points
 from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import DType
 
@@ -71,25 +54,25 @@ def value_at(expr: Expr, variables: Mapping[str, Any]) -> Any:
     that broadcast against each other. Raises KeyError for another variable or an element of a
     buffer, CompilerError for a size."""
     stage = Stage(Buffer("", DType.I64, ()), (), expr)
-    return _Point(stage, {}, variables).value(expr)
+    return _StagePoints(variables, stage=stage, arrays={}).value(expr)
 
 
 def _run_stage(stage: Stage, arrays: Mapping[str, Array]) -> Array:
     shape, dtype = stage.buffer.type.static_shape, stage.buffer.dtype.numpy
     rank, body = len(shape), stage.body
     if not isinstance(body, Reduce):
-        here = _Point(stage, arrays, _open_axes(stage.axes, rank))
+        here = _StagePoints(_open_axes(stage.axes, rank), stage=stage, arrays=arrays)
         return np.broadcast_to(here.value(body), shape).astype(dtype, order="C")
     total = np.full(shape, body.op.identity(stage.buffer.dtype).value, dtype)
     for fixed, open_axes in _slabs(body.axes, math.prod(shape)):
         width = rank + len(open_axes)
         variables = _open_axes((*stage.axes, *open_axes), width)
         variables |= {name: np.int64(at) for name, at in fixed.items()}
-        here = _Point(stage, arrays, variables)
+        here = _StagePoints(variables, stage=stage, arrays=arrays)
         extents = _extents(open_axes)
         part = np.broadcast_to(here.value(body.body), (*shape, *extents))
         joined = _REDUCERS[body.op](part, axis=tuple(range(rank, width)), dtype=dtype)
-        total = _BINARY[body.op.binary](total, joined).astype(dtype, copy=False)
+        total = BINARY[body.op.binary](total, joined).astype(dtype, copy=False)
     return total
 
 
@@ -119,53 +102,18 @@ def _slabs(
         yield {axis.name: at for axis, at in zip(outer, index, strict=True)}, inner
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Point:
-    """Evaluates expressions at all points of a stage at once; arrays broadcast against each other.
+@dataclasses.dataclass(frozen=True)
+class _StagePoints(Points):
+    """All points of a stage at once."""
 
-    `mask` says at which points the value is wanted: guarded loads look only there."""
+    stage: Stage = dataclasses.field(kw_only=True)
+    arrays: Mapping[str, Array] = dataclasses.field(kw_only=True)
 
-    stage: Stage
-    arrays: Mapping[str, Array]
-    variables: Mapping[str, Any]
-    mask: Any = True
+    @property
+    def owner(self) -> str:
+        return f"stage {self.stage.buffer.name}"
 
-    def value(self, expr: Expr) -> Any:
-        match expr:
-            case Const(value, dtype):
-                return np.asarray(value, dtype.numpy)
-            case Var(name):
-                return self.variables[name]
-            case Size(extent):
-                raise CompilerError(f"stage {self.stage.buffer.name}: {extent} is not bound")
-            case Load():
-                return self._load(expr)
-            case Unary(op, operand):
-                return _UNARY[op](self.value(operand))
-            case Binary(op, left, right):
-                return self._binary(op, self.value(left), self.value(right))
-            case Select(condition, then, otherwise):
-                chosen = self.value(condition)
-                taken = dataclasses.replace(self, mask=self.mask & chosen)
-                passed = dataclasses.replace(self, mask=self.mask & ~chosen)
-                return np.where(chosen, taken.value(then), passed.value(otherwise))
-            case Cast(dtype, operand):
-                return convert(np.asarray(self.value(operand)), dtype)
-            case ByteTable(entries, dtype, operand):
-                return np.frombuffer(entries, dtype.numpy)[self.value(operand).view(np.uint8)]
-            case Reduce():
-                raise CompilerError(f"stage {self.stage.buffer.name} reduces below its root")
-            case _:
-                assert_never(expr)
-
-    def _binary(self, op: BinaryOp, left: Any, right: Any) -> Any:
-        if left.dtype != right.dtype:
-            raise CompilerError(
-                f"stage {self.stage.buffer.name}: {op} of {left.dtype} and {right.dtype}"
-            )
-        return _BINARY[op](left, right)
-
-    def _load(self, load: Load) -> Any:
+    def load(self, load: Load) -> Any:
         buffer, data = load.buffer, self.arrays[load.buffer.name]
         inside: Any = True
         clipped = []
@@ -174,7 +122,7 @@ class _Point:
             before, after = buffer.layout.halo_of(axis) if buffer.layout else (0, 0)
             if np.any(self.mask & ((at < -before) | (at >= extent + after))):
                 raise CompilerError(
-                    f"stage {self.stage.buffer.name} reads {buffer.name} at {np.min(at)}.."
+                    f"{self.owner} reads {buffer.name} at {np.min(at)}.."
                     f"{np.max(at)} along axis {axis} of {extent} with halo {before}, {after}"
                 )
             if np.min(at, initial=0) < 0 or np.max(at, initial=0) >= extent:
@@ -183,49 +131,6 @@ class _Point:
             clipped.append(at)
         found = data[tuple(clipped)]
         return found if inside is True else np.where(inside, found, data.dtype.type(0))
-
-
-def _divide(left: Any, right: Any) -> Any:
-    return left / right if DType.from_numpy(left.dtype).is_float else left // right
-
-
-def _power(left: Any, right: Any) -> Any:
-    of = real_power if DType.from_numpy(left.dtype).is_float else whole_power
-    return of(left, right)
-
-
-_UNARY: dict[UnaryOp, Callable[[Any], Any]] = {
-    UnaryOp.NEG: np.negative,
-    UnaryOp.ABS: np.abs,
-    UnaryOp.SQRT: np.sqrt,
-    UnaryOp.FLOOR: np.floor,
-    UnaryOp.CEIL: np.ceil,
-    UnaryOp.ROUND: np.rint,
-    UnaryOp.NOT: np.logical_not,
-    **{UnaryOp(name): function for name, function in FUNCTIONS.items()},
-}
-_BINARY: dict[BinaryOp, Callable[[Any, Any], Any]] = {
-    BinaryOp.ADD: np.add,
-    BinaryOp.SUB: np.subtract,
-    BinaryOp.MUL: np.multiply,
-    BinaryOp.DIV: _divide,
-    BinaryOp.MOD: np.mod,
-    BinaryOp.MIN: np.minimum,
-    BinaryOp.MAX: np.maximum,
-    BinaryOp.POW: _power,
-    BinaryOp.SWISH: swish,
-    BinaryOp.LT: np.less,
-    BinaryOp.LE: np.less_equal,
-    BinaryOp.EQ: np.equal,
-    BinaryOp.NE: np.not_equal,
-    BinaryOp.AND: np.logical_and,
-    BinaryOp.OR: np.logical_or,
-    BinaryOp.BIT_AND: np.bitwise_and,
-    BinaryOp.BIT_OR: np.bitwise_or,
-    BinaryOp.BIT_XOR: np.bitwise_xor,
-    BinaryOp.SHL: np.left_shift,
-    BinaryOp.SHR: np.right_shift,
-}
 
 
 def _summed(part: Array, axis: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

@@ -11,8 +11,10 @@
              | While(expr, stmt)                     tested before each iteration
              | Prefetch(buffer, [expr], level)       a hint: the cache line at that element
              | Intrinsic(name, [operand])            a declared tensor intrinsic, on tiles
+             | Barrier(scope)                        the threads of a block wait for each other
     operand  = Tile(buffer, [expr] origin, [axis], [step])
     kind     = serial | independent | parallel | vectorized | unrolled | dot | group
+             | block | thread
 
 Variables are unique within a function. The iterations of an independent loop may run in any order,
 which nobody has decided yet; those of a parallel loop run in any order on any thread.
@@ -23,6 +25,13 @@ and holds one store that adds a product to its element: the target may add up al
 group loop is innermost, within a vectorized one, and holds one store: iterations that store
 neighbours may do so at once.
 A While stands in no vectorized loop.
+
+A device whose threads come in blocks, as those of a GPU do, runs a nest of block loops as a launch:
+blocks run in any order and never wait for each other. Within them stands one of two forms. In the
+form of *phases* a nest of thread loops is a phase: the threads of the block share its iterations,
+in any order, and all are done where it ends. Schedules work on this form. The *lowered* form has
+one nest of thread loops, and a Barrier where a phase may touch what an earlier one wrote.
+`ir/threads.py` states the rules of both.
 """
 
 from __future__ import annotations
@@ -32,7 +41,7 @@ import enum
 from typing import ClassVar, TypeAlias
 
 from farrier.ir.dim import Extent, Symbol, bounds, substitute, typical
-from farrier.ir.expr import Buffer, Expr
+from farrier.ir.expr import Buffer, Expr, MemoryScope
 
 
 class LoopKind(enum.StrEnum):
@@ -43,6 +52,8 @@ class LoopKind(enum.StrEnum):
     UNROLLED = "unrolled"
     DOT = "dot"
     GROUP = "group"
+    BLOCK = "block"
+    THREAD = "thread"
 
 
 class Effect(enum.Enum):
@@ -50,13 +61,14 @@ class Effect(enum.Enum):
 
     NONE decides which statements below run, and how often. HINT is seen by a cache alone: it may
     move, be repeated or be left out. STORE loads what its expressions name, then writes one
-    element. CALL reads and writes anywhere in its tiles.
+    element. CALL reads and writes anywhere in its tiles. No access moves across a BARRIER.
     """
 
     NONE = "none"
     HINT = "hint"
     STORE = "store"
     CALL = "call"
+    BARRIER = "barrier"
 
 
 class Statement:
@@ -192,7 +204,17 @@ class Intrinsic(Statement):
         return tuple(tile.buffer for tile in self.operands)
 
 
-Stmt: TypeAlias = Block | For | Alloc | Store | If | While | Prefetch | Intrinsic
+@dataclasses.dataclass(frozen=True, slots=True)
+class Barrier(Statement):
+    """Wait until all threads of the block have come here. Each then sees what the others stored to
+    workgroup buffers, and with the scope `param` to the arguments as well."""
+
+    effect = Effect.BARRIER
+
+    scope: MemoryScope
+
+
+Stmt: TypeAlias = Block | For | Alloc | Store | If | While | Prefetch | Intrinsic | Barrier
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -61,6 +61,7 @@ from farrier.ir.expr import (
 from farrier.ir.graph import Constant, Derived, Graph, Node, Value
 from farrier.ir.loop import (
     Alloc,
+    Barrier,
     Block,
     For,
     Function,
@@ -97,7 +98,17 @@ def print_ir(
             lines = (f"@function{_dims(node.dims, node.sizes, node.choices)}", *_function(node))
         case Node():
             lines = _node(node, "", named)
-        case Block() | For() | Alloc() | Store() | If() | While() | Prefetch() | Intrinsic():
+        case (
+            Block()
+            | For()
+            | Alloc()
+            | Store()
+            | If()
+            | While()
+            | Prefetch()
+            | Intrinsic()
+            | Barrier()
+        ):
             lines = _suite(node, "")
         case (
             Const() | Var() | Size() | Load() | Unary() | Binary() | Select() | Cast()
@@ -298,6 +309,8 @@ def _statement(statement: Stmt, indent: str) -> Iterator[str]:
             yield f"{indent}prefetch({_element(buffer, indices)}, level={level})"
         case Intrinsic(name, operands):
             yield f"{indent}intrinsic({', '.join([repr(name), *map(_tile, operands)])})"
+        case Barrier(scope):
+            yield f"{indent}barrier({scope.value})"
         case _:
             assert_never(statement)
 

@@ -3,13 +3,15 @@
 The function becomes Python source over flat lists, packed as the layouts say. Arithmetic on floats
 is that of float64, rounded where narrow floats are stored; integers wrap around when they are.
 Every index is checked against the memory of its dimension; memory that nobody wrote is NaN;
-iterations of parallel loops run backwards, so that a wrong `parallel` shows.
+iterations of parallel loops, blocks and threads run backwards, or shuffled, so that a wrong
+`parallel` shows.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+import random
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, assert_never
 
 import numpy as np
@@ -36,6 +38,7 @@ from farrier.ir.expr import (
 )
 from farrier.ir.loop import (
     Alloc,
+    Barrier,
     Block,
     For,
     Function,
@@ -57,11 +60,13 @@ def run_loops(
     *,
     initial: Mapping[str, npt.NDArray[Any]] | None = None,
     packed: bool = False,
+    seed: int | None = None,
 ) -> dict[str, npt.NDArray[Any]]:
     """Call the function, its dims bound to numbers, on logical arrays; return the arrays of the
     parameters that are not among `inputs` by name: logical ones, or with `packed` their memory in
     its physical shape. `initial` is what some of these hold beforehand. An array may have another
-    shape of the same size than its parameter: a schedule may join axes that lie together.
+    shape of the same size than its parameter: a schedule may join axes that lie together. `seed`
+    shuffles the iterations of loops that may run in any order, which run backwards without it.
 
     Raises CompilerError where the function reads or writes outside a buffer.
     """
@@ -74,7 +79,7 @@ def run_loops(
             memory[buffer.name] = _layout(buffer).pack(array).reshape(-1).tolist()
         else:
             memory[buffer.name] = _fresh(buffer)
-    namespace: dict[str, Any] = {**_RUNTIME, "memory": memory}
+    namespace: dict[str, Any] = {**_RUNTIME, "memory": memory, "order": _order(seed)}
     source = "\n".join(["def run(memory):", *_Writer().function(function)])
     exec(compile(source, function.name, "exec"), namespace)
     try:
@@ -91,6 +96,14 @@ def run_loops(
             physical = flat.reshape(layout.physical_shape(shape))
             outputs[buffer.name] = physical if packed else layout.unpack(flat, shape)
     return outputs
+
+
+def _order(seed: int | None) -> Callable[[range], Iterable[int]]:
+    """Return the order in which iterations run that may run in any."""
+    if seed is None:
+        return reversed
+    dice = random.Random(seed)
+    return lambda iterations: dice.sample(iterations, len(iterations))
 
 
 def _layout(buffer: Buffer) -> Layout:
@@ -171,6 +184,7 @@ _RUNTIME: dict[str, Any] = {
     "fresh": _fresh,
     "bits": _bits,
 }
+_IN_ANY_ORDER = (LoopKind.PARALLEL, LoopKind.INDEPENDENT, LoopKind.BLOCK, LoopKind.THREAD)
 _INFIX = {
     BinaryOp.ADD: "+",
     BinaryOp.SUB: "-",
@@ -209,8 +223,7 @@ class _Writer:
                 lines = [line for s in statements for line in self.stmt(s, indent)]
                 return lines or [f"{indent}pass"]
             case For(var, extent, kind, body):
-                is_free = kind in (LoopKind.PARALLEL, LoopKind.INDEPENDENT)
-                order = "reversed" if is_free else ""
+                order = "order" if kind in _IN_ANY_ORDER else ""
                 return [f"{indent}for {var} in {order}(range({extent})):", *self.stmt(body, deeper)]
             case Alloc(buffer, body):
                 size = len(_fresh(buffer))
@@ -234,6 +247,8 @@ class _Writer:
                 return [f"{indent}while {self.expr(condition)}:", *self.stmt(body, deeper)]
             case Prefetch():
                 return [f"{indent}pass"]
+            case Barrier():
+                raise CompilerError("threads that meet at barriers are run by `run_threads`")
             case Intrinsic(name, _):
                 raise CompilerError(f"the intrinsic {name} must be expanded before it is run")
         assert_never(stmt)

@@ -13,6 +13,7 @@ from typing import TypeAlias, assert_never
 from farrier.ir.expr import Axis, Buffer, Const, Expr, Load, Reduce, Size, Var
 from farrier.ir.loop import (
     Alloc,
+    Barrier,
     Block,
     For,
     If,
@@ -101,6 +102,8 @@ class Substitution:
             return Prefetch(*self.element(stmt.buffer, stmt.indices), stmt.level)
         if isinstance(stmt, Intrinsic):
             return Intrinsic(stmt.name, tuple(map(self._tile, stmt.operands)))
+        if isinstance(stmt, Barrier):
+            return stmt
         if isinstance(stmt, Block | If | While):
             return map_children(map_operands(stmt, self.expr), self.stmt)
         assert_never(stmt)

@@ -31,6 +31,7 @@ from farrier.ir.expr import (
 )
 from farrier.ir.loop import (
     Alloc,
+    Barrier,
     Block,
     For,
     Function,
@@ -48,7 +49,12 @@ from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import DType
 
 _ARGUMENTS = (MemoryScope.PARAM, MemoryScope.CONSTANT, MemoryScope.WORKSPACE)
-_OF_ANY_EXTENT = (LoopKind.SERIAL, LoopKind.INDEPENDENT, LoopKind.PARALLEL)
+_OF_ANY_EXTENT = (
+    LoopKind.SERIAL,
+    LoopKind.INDEPENDENT,
+    LoopKind.PARALLEL,
+    LoopKind.BLOCK,
+)
 _LOGICAL = (BinaryOp.AND, BinaryOp.OR)
 _BYTES = (DType.U8, DType.I8)
 _BITS = (BinaryOp.BIT_AND, BinaryOp.BIT_OR, BinaryOp.BIT_XOR, BinaryOp.SHL, BinaryOp.SHR)
@@ -194,6 +200,8 @@ class _Checker:
             case Intrinsic(_, operands):
                 for tile in operands:
                     self.element(tile.buffer, tile.origin, node)
+            case Barrier():
+                pass
             case _:
                 assert_never(node)
 

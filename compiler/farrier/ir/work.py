@@ -23,6 +23,7 @@ from farrier.ir.expr import (
 )
 from farrier.ir.loop import (
     Alloc,
+    Barrier,
     Block,
     For,
     Function,
@@ -93,7 +94,7 @@ def statements_run(stmt: Stmt, lanes: int) -> float:
             return 1 + usually_taken(stmt) * statements_run(then, lanes) + rest
         case While(_, body):
             return USUAL_TRIPS * (1 + statements_run(body, lanes))
-        case Store() | Prefetch() | Intrinsic():
+        case Store() | Prefetch() | Intrinsic() | Barrier():
             return 1
         case _:
             assert_never(stmt)
@@ -118,7 +119,7 @@ def _of_stmt(stmt: Stmt) -> int:
             return USUAL_TRIPS * (_of_value(condition, set()) + _of_stmt(body))
         case Store(_, _, value):
             return _of_value(value, set())
-        case Prefetch() | Intrinsic():
+        case Prefetch() | Intrinsic() | Barrier():
             return 0
         case _:
             assert_never(stmt)

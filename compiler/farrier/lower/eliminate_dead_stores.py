@@ -8,6 +8,7 @@ from typing import assert_never
 from farrier.ir.expr import Binary, Buffer, Const, Expr, Load, ReduceOp
 from farrier.ir.loop import (
     Alloc,
+    Barrier,
     Block,
     For,
     Function,
@@ -73,7 +74,7 @@ def _live(stmt: Stmt) -> Stmt:
         case If(condition, then, otherwise):
             is_half = then == EMPTY or otherwise == EMPTY
             return either(condition, then, otherwise or EMPTY) if is_half else stmt
-        case Store() | While() | Prefetch() | Intrinsic():
+        case Store() | While() | Prefetch() | Intrinsic() | Barrier():
             return stmt
         case _:
             assert_never(stmt)
@@ -130,7 +131,7 @@ def _without_stores(stmt: Stmt, buffer: Buffer) -> Stmt:
             return While(condition, _without_stores(body, buffer))
         case Store(touched, _, _) | Prefetch(touched, _, _) if touched.name == buffer.name:
             return EMPTY
-        case Store() | Prefetch() | Intrinsic():
+        case Store() | Prefetch() | Intrinsic() | Barrier():
             return stmt
         case _:
             assert_never(stmt)

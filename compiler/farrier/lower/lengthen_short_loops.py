@@ -10,6 +10,7 @@ from farrier.ir.dim import number
 from farrier.ir.expr import MemoryScope, Var
 from farrier.ir.loop import (
     Alloc,
+    Barrier,
     Block,
     For,
     Function,
@@ -96,7 +97,7 @@ def _accesses(stmt: Stmt) -> int | None:
         case For(_, extent, LoopKind.UNROLLED, body):
             inside = _accesses(body)
             return None if inside is None else inside * number(extent)
-        case For() | Alloc() | If() | While() | Prefetch() | Intrinsic():
+        case For() | Alloc() | If() | While() | Prefetch() | Intrinsic() | Barrier():
             return None
         case _:
             assert_never(stmt)

@@ -12,6 +12,7 @@ from farrier.ir.dim import ceildiv, is_less, typical
 from farrier.ir.expr import Var
 from farrier.ir.loop import (
     Alloc,
+    Barrier,
     Block,
     For,
     Function,
@@ -75,7 +76,7 @@ def _merged(body: Stmt) -> Stmt:
             return body if is_same else block(merged)
         case Alloc():
             return map_children(body, _merged)
-        case For() | If() | While() | Store() | Prefetch() | Intrinsic():
+        case For() | If() | While() | Store() | Prefetch() | Intrinsic() | Barrier():
             return body
         case _:
             assert_never(body)
@@ -97,7 +98,7 @@ def _joined(before: Stmt, halo: Stmt) -> Stmt | None:
         case Block((*first, last)):
             inner = _joined(last, halo)
             return None if inner is None else Block((*first, inner))
-        case Block() | For() | If() | While() | Store() | Prefetch() | Intrinsic():
+        case Block() | For() | If() | While() | Store() | Prefetch() | Intrinsic() | Barrier():
             return None
         case _:
             assert_never(before)

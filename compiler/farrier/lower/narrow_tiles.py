@@ -70,6 +70,7 @@ from farrier.ir.dim import Extent, common_factor, is_less, number, product
 from farrier.ir.expr import MemoryScope, Var
 from farrier.ir.loop import (
     Alloc,
+    Barrier,
     Block,
     Effect,
     For,
@@ -210,7 +211,7 @@ def narrow(stmt: Stmt, context: Simplifier, guards: Guards) -> Stmt:
             pairs = zip(_spans(alloc), _spans(stmt), strict=True)
             agree = all(len(new) <= len(old) for new, old in pairs)
             return alloc if agree else stmt
-        case If() | While() | Store() | Prefetch() | Intrinsic():
+        case If() | While() | Store() | Prefetch() | Intrinsic() | Barrier():
             return stmt
         case _:
             assert_never(stmt)
@@ -350,7 +351,7 @@ def is_idle(stmt: Stmt, context: Simplifier) -> bool:
             return all(is_idle(part, context) for part in below(stmt))
         case While():
             return False
-        case Store() | Prefetch() | Intrinsic():
+        case Store() | Prefetch() | Intrinsic() | Barrier():
             return stmt.effect is Effect.HINT
         case _:
             assert_never(stmt)

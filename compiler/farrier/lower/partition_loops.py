@@ -15,6 +15,7 @@ from farrier.ir.expr import (
 )
 from farrier.ir.loop import (
     Alloc,
+    Barrier,
     Block,
     For,
     Function,
@@ -112,7 +113,7 @@ class _Partitioner:
                 return self._if(stmt, context)
             case While(condition, body):
                 return While(context.simplify(condition), self.stmt(body, context))
-            case Store() | Prefetch() | Intrinsic():
+            case Store() | Prefetch() | Intrinsic() | Barrier():
                 return map_operands(stmt, context.simplify)
         assert_never(stmt)
 

@@ -11,6 +11,7 @@ from typing import TypeAlias
 from farrier.ir.loop import Function
 from farrier.lower.eliminate_dead_stores import eliminate_dead_stores
 from farrier.lower.lengthen_short_loops import lengthen_short_loops
+from farrier.lower.lower_threads import lower_threads
 from farrier.lower.merge_halos import merge_halos
 from farrier.lower.partition_loops import partition_loops
 
@@ -19,6 +20,7 @@ LoopPass: TypeAlias = Callable[[Function], Function]
 PASSES: Mapping[str, LoopPass] = {
     "eliminate-dead-stores": eliminate_dead_stores,
     "lengthen-short-loops": lengthen_short_loops,
+    "lower-threads": lower_threads,
     "merge-halos": merge_halos,
     "partition-loops": partition_loops,
 }

@@ -8,6 +8,7 @@ from farrier.ir.affine import Simplifier
 from farrier.ir.expr import Const
 from farrier.ir.loop import (
     Alloc,
+    Barrier,
     Block,
     For,
     If,
@@ -42,7 +43,7 @@ def pruned(stmt: Stmt, context: Simplifier) -> Stmt:
             return If(condition, then, None if otherwise is None else pruned(otherwise, context))
         case Store(buffer, indices, value):
             return Store(buffer, indices, context.simplify(value))
-        case While() | Prefetch() | Intrinsic():
+        case While() | Prefetch() | Intrinsic() | Barrier():
             return stmt
         case _:
             assert_never(stmt)
@@ -71,7 +72,7 @@ def _with_loops(stmt: Stmt) -> Stmt:
             return If(condition, _with_loops(then), rest)
         case Prefetch():
             return EMPTY
-        case Alloc() | While() | Store() | Intrinsic():
+        case Alloc() | While() | Store() | Intrinsic() | Barrier():
             return stmt
         case _:
             assert_never(stmt)

@@ -42,7 +42,19 @@ from farrier.ir.affine import Simplifier
 from farrier.ir.blocks import coverage
 from farrier.ir.dim import Extent, bounds, is_less
 from farrier.ir.expr import Binary, BinaryOp, Buffer, Expr, MemoryScope, Size, Var
-from farrier.ir.loop import Alloc, Block, For, If, Intrinsic, LoopKind, Prefetch, Stmt, Store, While
+from farrier.ir.loop import (
+    Alloc,
+    Barrier,
+    Block,
+    For,
+    If,
+    Intrinsic,
+    LoopKind,
+    Prefetch,
+    Stmt,
+    Store,
+    While,
+)
 from farrier.ir.statements import walk_stmts
 from farrier.ir.substitute import Indices, Substitution, loads, variables
 from farrier.ir.walk import walk
@@ -83,7 +95,7 @@ def _fills_registers(stmt: Stmt) -> bool:
             return _fills_registers(body)
         case Block(statements):
             return all(map(_fills_registers, statements))
-        case If() | Alloc() | While() | Prefetch() | Intrinsic():
+        case If() | Alloc() | While() | Prefetch() | Intrinsic() | Barrier():
             return False
         case _:
             assert_never(stmt)

@@ -9,6 +9,7 @@ from typing import assert_never
 from farrier.ir.expr import Binary, BinaryOp, Buffer, Expr, Load, Var
 from farrier.ir.loop import (
     Alloc,
+    Barrier,
     Block,
     Effect,
     For,
@@ -117,7 +118,7 @@ def reduction(store: Store) -> tuple[BinaryOp, Expr] | None:
 
 def _written(stmt: Stmt) -> tuple[Buffer, ...]:
     match stmt.effect:
-        case Effect.NONE | Effect.HINT:
+        case Effect.NONE | Effect.HINT | Effect.BARRIER:
             return ()
         case Effect.STORE | Effect.CALL:
             return stmt.writes
@@ -134,7 +135,7 @@ def _names(stmt: Stmt) -> Iterator[str]:
 
 def _of(stmt: Stmt) -> Iterator[Access]:
     match stmt.effect:
-        case Effect.HINT:
+        case Effect.HINT | Effect.BARRIER:
             pass
         case Effect.NONE:
             yield from _loaded(stmt)
@@ -188,7 +189,7 @@ def _is_straight(stmt: Stmt) -> bool:
     match stmt:
         case For(kind=kind):
             return kind in (LoopKind.DOT, LoopKind.GROUP)
-        case Alloc() | Intrinsic() | While():
+        case Alloc() | Intrinsic() | While() | Barrier():
             return False
         case Block() | If() | Store() | Prefetch():
             return True

@@ -46,15 +46,30 @@ def set_scope(function: Function, buffer: str, scope: MemoryScope) -> Function:
 
 def _check_scope(nest: NestView, name: str, scope: MemoryScope) -> Path:
     path = nest.path_to_alloc(name)
-    if scope not in (MemoryScope.WORKSPACE, MemoryScope.LOCAL, MemoryScope.REGISTER):
+    alloc = path[-1]
+    assert isinstance(alloc, Alloc)
+    if scope in (MemoryScope.PARAM, MemoryScope.CONSTANT):
         nest.fail(f"{name} is not an argument, so it cannot be in scope {scope}")
-    around = [s.var for s in path if isinstance(s, For) and s.kind is LoopKind.PARALLEL]
-    if scope is MemoryScope.WORKSPACE and around:
-        nest.fail(f"the threads of {around[0]} would share the workspace buffer {name}")
-    if scope is not MemoryScope.WORKSPACE:
-        threads = [s.var for s in loops(path[-1]) if s.kind is LoopKind.PARALLEL]
-        if threads:
-            nest.fail(f"{name} is shared by the iterations of the parallel loop {threads[0]}")
+    around = {s.kind: s.var for s in path if isinstance(s, For)}
+    within = {s.kind: s.var for s in loops(path[-1])}
+    if scope is MemoryScope.WORKSPACE:
+        for kind, shares in (LoopKind.PARALLEL, "threads"), (LoopKind.BLOCK, "blocks"):
+            if kind in around:
+                nest.fail(f"the {shares} of {around[kind]} would share the workspace buffer {name}")
+        return path
+    if LoopKind.PARALLEL in within:
+        loop = within[LoopKind.PARALLEL]
+        nest.fail(f"{name} is shared by the iterations of the parallel loop {loop}")
+    if LoopKind.BLOCK in within:
+        nest.fail(f"{name} is shared by the blocks of {within[LoopKind.BLOCK]}")
+    if scope is MemoryScope.WORKGROUP:
+        if LoopKind.BLOCK not in around:
+            nest.fail(f"{name} stands in no block loop")
+        if LoopKind.THREAD in around:
+            nest.fail(f"each thread of {around[LoopKind.THREAD]} has a {name} of its own")
+        return path
+    if LoopKind.THREAD in within and alloc.buffer.scope is MemoryScope.WORKGROUP:
+        nest.fail(f"{name} is shared by the threads of {within[LoopKind.THREAD]}")
     return path
 
 

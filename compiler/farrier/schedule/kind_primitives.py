@@ -35,10 +35,12 @@ def parallel(function: Function, loop: str) -> Function:
 
 def _check_parallel(nest: NestView, name: str) -> Path:
     path, loop = nest.path_to_loop(name), nest.loop(name)
-    _require_undecided(nest, loop)
+    require_undecided(nest, loop)
     for other in (*(s for s in path[:-1] if isinstance(s, For)), *loops(loop.body)):
         if other.kind is LoopKind.PARALLEL:
             nest.fail(f"{name} within or around {other.var}: parallel loops do not nest")
+        if other.kind in (LoopKind.BLOCK, LoopKind.THREAD):
+            nest.fail(f"{name} within or around {other.var}, which is bound to {other.kind}s")
     for buffer in allocated(loop.body):
         if buffer.scope is MemoryScope.WORKSPACE:
             nest.fail(f"the threads of {name} would share the workspace buffer {buffer.name}")
@@ -49,7 +51,7 @@ def _check_parallel(nest: NestView, name: str) -> Path:
             continue  # Each thread has a copy of a value.
         if touches(loop, stmt.buffer.name):
             nest.fail(f"the threads of {name} would share {stmt.buffer.name}, which is local")
-    _require_independent(nest, path, loop)
+    require_independent(nest, path, loop)
     return path
 
 
@@ -72,7 +74,7 @@ def independent(function: Function, loop: str) -> Function:
     nest = NestView(function, "independent")
     path = nest.path_to_loop(loop)
     _require_serial(nest, nest.loop(loop))
-    _require_independent(nest, path, nest.loop(loop))
+    require_independent(nest, path, nest.loop(loop))
     return _with_kind(function, path, LoopKind.INDEPENDENT)
 
 
@@ -120,7 +122,7 @@ def vectorize(function: Function, loop: str) -> Function:
 
 def _check_vectorize(nest: NestView, name: str) -> Path:
     path, loop = nest.path_to_loop(name), nest.loop(name)
-    _require_undecided(nest, loop)
+    require_undecided(nest, loop)
     if not is_straight_line(loop.body):
         nest.fail(f"{name} is not innermost")
     marked = loop.kind is LoopKind.INDEPENDENT
@@ -153,7 +155,7 @@ def unroll(function: Function, loop: str) -> Function:
     """
     nest = NestView(function, "unroll")
     path = nest.path_to_loop(loop)
-    _require_undecided(nest, nest.loop(loop))
+    require_undecided(nest, nest.loop(loop))
     return _with_kind(function, path, LoopKind.UNROLLED)
 
 
@@ -249,13 +251,13 @@ def _with_kind(function: Function, path: Path, kind: LoopKind) -> Function:
     return NestView(function, "").replace(path, For(loop.var, loop.extent, kind, loop.body))
 
 
-def _require_undecided(nest: NestView, loop: For) -> None:
+def require_undecided(nest: NestView, loop: For) -> None:
     """Refuse a loop of which it is decided how its iterations run."""
     if loop.kind not in (LoopKind.SERIAL, LoopKind.INDEPENDENT):
         nest.fail(f"{loop.var} is {loop.kind} already")
 
 
-def _require_independent(nest: NestView, path: Path, loop: For) -> None:
+def require_independent(nest: NestView, path: Path, loop: For) -> None:
     """Refuse a loop whose iterations conflict, unless it is marked as independent."""
     if loop.kind is not LoopKind.INDEPENDENT:
         for left, right, _ in _conflicts(nest, path, loop):

@@ -10,6 +10,7 @@ from farrier.ir.dim import Extent
 from farrier.ir.expr import Buffer, Expr, MemoryScope
 from farrier.ir.loop import (
     Alloc,
+    Barrier,
     Block,
     For,
     Function,
@@ -167,6 +168,8 @@ def guarded(stmt: Stmt, condition: Expr) -> Stmt:
             return map_children(stmt, lambda s: guarded(s, condition))
         case If() | While() | Store() | Prefetch() | Intrinsic():
             return If(condition, stmt)
+        case Barrier():  # All threads come to it, those with nothing to do as well.
+            return stmt
         case _:
             assert_never(stmt)
 

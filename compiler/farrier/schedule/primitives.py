@@ -32,6 +32,7 @@ from farrier.schedule.loop_primitives import fuse, reorder, split, split_evenly
 from farrier.schedule.prefetch import prefetch
 from farrier.schedule.rfactor import rfactor
 from farrier.schedule.tensorize import tensorize
+from farrier.schedule.thread_primitives import bind, cooperate, split_axes
 
 Primitive: TypeAlias = Callable[..., Function]
 
@@ -61,4 +62,7 @@ PRIMITIVES: dict[str, Primitive] = {
     "prefetch": prefetch,
     "rfactor": rfactor,
     "tensorize": tensorize,
+    "bind": bind,
+    "cooperate": cooperate,
+    "split_axes": split_axes,
 }

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 
 from farrier.ir.dim import Symbol, as_extent, symbols
+from farrier.ir.expr import MemoryScope
 from farrier.ir.loop import (
     Alloc,
+    Barrier,
     Block,
     For,
     Function,
@@ -25,6 +27,7 @@ from farrier.ir.text.extents import Dims, read_extent
 from farrier.ir.text.syntax import Malformed, read_arguments, read_integer
 from farrier.ir.text.types import read_buffer
 
+_SCOPES = frozenset(scope.value for scope in MemoryScope)
 _KINDS = frozenset(kind.value for kind in LoopKind)
 
 
@@ -112,4 +115,8 @@ class FunctionReader(ExprReader):
                 return Prefetch(*self.element(element), read_integer(level))
             case "intrinsic", [ast.Constant(value=str(intrinsic)), *tiles], []:
                 return Intrinsic(intrinsic, tuple(map(self._tile, tiles)))
-        raise Malformed(call, f"expected prefetch(…, level=…) or intrinsic(…), not {name}")
+            case "barrier", [ast.Name(id=scope)], [] if scope in _SCOPES:
+                return Barrier(MemoryScope(scope))
+        raise Malformed(
+            call, f"expected prefetch(…, level=…), intrinsic(…) or barrier(…), not {name}"
+        )

@@ -13,6 +13,7 @@ from farrier.ir.affine import Simplifier
 from farrier.ir.expr import Buffer, Load, MemoryScope
 from farrier.ir.loop import (
     Alloc,
+    Barrier,
     Block,
     For,
     Function,
@@ -110,7 +111,7 @@ def _is_apart(node: Stmt) -> bool:
             return extent != 1 and kind in (LoopKind.VECTORIZED, LoopKind.PARALLEL)
         case While() | Alloc():
             return True
-        case Block() | If() | Store() | Prefetch() | Intrinsic():
+        case Block() | If() | Store() | Prefetch() | Intrinsic() | Barrier():
             return False
         case _:
             assert_never(node)

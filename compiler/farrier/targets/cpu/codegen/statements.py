@@ -32,6 +32,7 @@ from farrier.ir.instr import (
 )
 from farrier.ir.loop import (
     Alloc,
+    Barrier,
     Block,
     For,
     Function,
@@ -115,6 +116,8 @@ class _Emitter:
                 self.memory.prefetch(stmt)
             case Intrinsic():
                 self._intrinsic(stmt)
+            case Barrier():
+                raise CompilerError("the threads of a CPU meet at no barrier")
             case _:
                 assert_never(stmt)
 

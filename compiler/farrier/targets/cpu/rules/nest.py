@@ -29,6 +29,7 @@ from farrier.ir.choices import with_choices
 from farrier.ir.dim import Extent, bounds, ceildiv, typical
 from farrier.ir.loop import (
     Alloc,
+    Barrier,
     Block,
     For,
     Function,
@@ -201,7 +202,7 @@ class _Plan:
             case Block() | Alloc():
                 for child in below(stmt):
                     self._visit(child, times)
-            case Store() | Prefetch() | Intrinsic():
+            case Store() | Prefetch() | Intrinsic() | Barrier():
                 pass
             case _:
                 assert_never(stmt)

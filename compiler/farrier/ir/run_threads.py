@@ -1,0 +1,347 @@
+"""Run the lowered form of a kernel, all threads of many blocks at once, and find its races.
+
+Arithmetic is that of the dtypes, as numpy has it. For every element that threads share, shadow
+memory keeps which thread read and wrote it last, and at which statement, so that a race shows in
+whatever order the threads would run: two threads touch one element, one of them writes it, and no
+barrier stands between them. Blocks never wait for each other, so what one writes no other may touch
+within the launch. An element of a workgroup buffer that nobody wrote is not read.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any, NoReturn, TypeAlias, assert_never
+
+import numpy as np
+import numpy.typing as npt
+
+from farrier.errors import CompilerError
+from farrier.ir.choices import with_usual_choices
+from farrier.ir.dim import number
+from farrier.ir.expr import Buffer, Expr, Load, MemoryScope
+from farrier.ir.loop import (
+    Alloc,
+    Barrier,
+    Block,
+    For,
+    Function,
+    If,
+    Intrinsic,
+    LoopKind,
+    Prefetch,
+    Stmt,
+    Store,
+    While,
+)
+from farrier.ir.points import Points
+from farrier.ir.printer import print_ir
+from farrier.ir.statements import walk_stmts
+from farrier.ir.threads import PRIVATE, Launch, launches, nest_of, verify_threads
+from farrier.ir.types import Layout
+
+Array: TypeAlias = npt.NDArray[Any]
+
+# Threads that run at once: enough that the cost of a call of numpy does not show.
+_THREADS = 1 << 16
+_NOBODY = -1
+_SEVERAL = -2
+
+
+def run_threads(
+    function: Function,
+    inputs: Mapping[str, Array],
+    *,
+    initial: Mapping[str, Array] | None = None,
+    packed: bool = False,
+) -> dict[str, Array]:
+    """Call a kernel in the lowered form, its dims bound to numbers, on logical arrays; return the
+    arrays of the other parameters by name: logical ones, or with `packed` their memory. `initial`
+    is what some of these hold beforehand.
+
+    Raises CompilerError, with the statements, for a race, a barrier that not all threads of a block
+    reach, an index outside its buffer, and a read of workgroup memory that nobody wrote.
+    """
+    function = with_usual_choices(function)
+    verify_threads(function)
+    contents = {**inputs, **(initial or {})}
+    memory: dict[str, Array] = {}
+    for buffer in (*function.params, *_workspaces(function.body)):
+        memory[buffer.name] = _fresh(buffer)
+        if (array := contents.get(buffer.name)) is not None:
+            array = array.reshape(buffer.type.static_shape)
+            memory[buffer.name] = _layout(buffer).pack(array).reshape(-1).copy()
+    with np.errstate(all="ignore"):
+        for launch in launches(function):
+            _run(function, launch, memory)
+    outputs = {}
+    for buffer in function.params:
+        if buffer.name not in inputs:
+            layout, shape = _layout(buffer), buffer.type.static_shape
+            flat = memory[buffer.name]
+            physical = flat.reshape(layout.physical_shape(shape))
+            outputs[buffer.name] = physical if packed else layout.unpack(flat, shape)
+    return outputs
+
+
+def _workspaces(stmt: Stmt) -> tuple[Buffer, ...]:
+    return tuple(
+        part.buffer
+        for part in walk_stmts(stmt)
+        if isinstance(part, Alloc) and part.buffer.scope is MemoryScope.WORKSPACE
+    )
+
+
+def _layout(buffer: Buffer) -> Layout:
+    return (buffer.layout or Layout.plain(len(buffer.shape))).by_element
+
+
+def _size(buffer: Buffer) -> int:
+    return math.prod(_layout(buffer).physical_shape(buffer.type.static_shape))
+
+
+def _fresh(buffer: Buffer, *around: int) -> Array:
+    undefined = math.nan if buffer.dtype.is_float else 0
+    return np.full((*around, _size(buffer)), undefined, buffer.dtype.numpy)
+
+
+def _run(function: Function, launch: Launch, memory: Mapping[str, Array]) -> None:
+    shape = tuple(number(loop.extent) for loop in launch.blocks)
+    blocks = math.prod(shape)
+    body, shared = launch.body, []
+    while isinstance(body, Alloc):
+        shared.append(body.buffer)
+        body = body.body
+    nest, body = nest_of(body, LoopKind.THREAD)
+    extents = tuple(number(loop.extent) for loop in nest)
+    threads = math.prod(extents)
+    at_once = max(1, _THREADS // max(1, threads))
+    shadows = {name: _Shadow(array.size) for name, array in memory.items()}
+    history = _History()
+    for first in range(0, blocks, at_once):
+        numbers = np.arange(first, min(blocks, first + at_once), dtype=np.int64)
+        variables: dict[str, Any] = {}
+        for loops, sizes, flat in (
+            (launch.blocks, shape, numbers[:, None]),
+            (nest, extents, np.arange(threads, dtype=np.int64)[None, :]),
+        ):
+            for loop, digit in zip(loops, np.unravel_index(flat, sizes or (1,)), strict=False):
+                variables[loop.var] = digit
+        run = _Blocks(function, numbers, threads, variables, memory, shadows, history)
+        for buffer in shared:
+            run.allocate(buffer)
+        run.stmt(body, np.ones((len(numbers), threads), bool))
+
+
+@dataclasses.dataclass
+class _History:
+    """The numbers of barriers of a launch so far, `device` of which order arguments as well, and
+    the statements that have touched memory."""
+
+    workgroup: int = 0
+    device: int = 0
+    statements: list[Stmt] = dataclasses.field(default_factory=list)
+    _numbers: dict[int, int] = dataclasses.field(default_factory=dict)  # by identity
+
+    def number_of(self, stmt: Stmt) -> int:
+        if id(stmt) not in self._numbers:
+            self._numbers[id(stmt)] = len(self.statements)
+            self.statements.append(stmt)
+        return self._numbers[id(stmt)]
+
+
+class _Shadow:
+    """The last accesses to each of `size` elements: thread, block, time and statement."""
+
+    def __init__(self, size: int) -> None:
+        self.writer, self.reader = _Touches(size), _Touches(size)
+
+
+class _Touches:
+    def __init__(self, size: int) -> None:
+        self.thread = np.full(size, _NOBODY, np.int64)
+        self.block = np.full(size, _NOBODY, np.int64)
+        self.time = np.full(size, _NOBODY, np.int64)
+        self.statement = np.zeros(size, np.int64)
+
+    def clashes(self, at: Array, threads: Array, blocks: Array, time: int) -> Array:
+        """Check which of the elements another thread touched that no barrier separates."""
+        elsewhere = (self.block[at] != _NOBODY) & (self.block[at] != blocks)
+        at_once = (self.time[at] == time) & (self.thread[at] != threads)
+        clashing: Array = elsewhere | at_once
+        return clashing
+
+    def note(self, at: Array, threads: Array, blocks: Array, time: int, statement: int) -> None:
+        """Note who touches elements now; where several threads do, that it is `_SEVERAL`."""
+        fresh = self.time[at] != time
+        self.thread[at[fresh]] = threads[fresh]
+        self.time[at] = time
+        self.thread[at[self.thread[at] != threads]] = _SEVERAL
+        unknown = self.block[at] == _NOBODY
+        self.block[at[unknown]] = blocks[unknown]
+        self.block[at[self.block[at] != blocks]] = _SEVERAL
+        self.statement[at] = statement
+
+
+class _Blocks:
+    """Some blocks of a launch in lockstep. Values broadcast to (blocks, threads)."""
+
+    def __init__(
+        self,
+        function: Function,
+        blocks: Array,
+        threads: int,
+        variables: dict[str, Any],
+        memory: Mapping[str, Array],
+        shadows: Mapping[str, _Shadow],
+        history: _History,
+    ) -> None:
+        self.function = function
+        self.variables = variables
+        self._shape = (len(blocks), threads)
+        self._blocks = np.broadcast_to(blocks[:, None], self._shape)
+        self._threads = self._blocks * threads + np.arange(threads)[None, :]
+        self._local = np.arange(len(blocks) * threads).reshape(self._shape)
+        self._memory = dict(memory)
+        self._shadows = dict(shadows)
+        self._undefined: dict[str, Array] = {}
+        self._history = history
+
+    def allocate(self, buffer: Buffer) -> None:
+        """Add undefined memory: one buffer for each block, or for each thread."""
+        count = math.prod(self._shape) if buffer.scope in PRIVATE else self._shape[0]
+        self._memory[buffer.name] = _fresh(buffer, count).reshape(-1)
+        if buffer.scope is MemoryScope.WORKGROUP:
+            self._shadows[buffer.name] = _Shadow(count * _size(buffer))
+            self._undefined[buffer.name] = np.ones(count * _size(buffer), bool)
+
+    def stmt(self, stmt: Stmt, mask: Array) -> None:
+        match stmt:
+            case Block(statements):
+                for part in statements:
+                    self.stmt(part, mask)
+            case For(var, extent, _, body):
+                for index in range(number(extent)):
+                    self.variables[var] = np.int64(index)
+                    self.stmt(body, mask)
+            case Alloc(buffer, body):
+                self.allocate(buffer)
+                self.stmt(body, mask)
+            case Store(buffer, indices, value):
+                self._store(stmt, buffer, indices, value, mask)
+            case If(condition, then, otherwise):
+                chosen = self._value(condition, stmt, mask)
+                self._under(then, mask & chosen)
+                if otherwise is not None:
+                    self._under(otherwise, mask & ~chosen)
+            case While(condition, body):
+                while np.any(mask := mask & self._value(condition, stmt, mask)):
+                    self.stmt(body, mask)
+            case Prefetch():
+                pass
+            case Barrier(scope):
+                if not np.all(mask.all(axis=1) | ~mask.any(axis=1)):
+                    self._fail("not all threads of a block come to a barrier", stmt)
+                self._history.workgroup += 1
+                self._history.device += scope is MemoryScope.PARAM
+            case Intrinsic(name, _):
+                self._fail(f"the intrinsic {name} must be expanded before it is run", stmt)
+            case _:
+                assert_never(stmt)
+
+    def _under(self, stmt: Stmt, mask: Array) -> None:
+        if np.any(mask):
+            self.stmt(stmt, mask)
+
+    def _value(self, expr: Expr, stmt: Stmt, mask: Array) -> Array:
+        points = _Lanes(self.variables, mask, blocks=self, stmt=stmt)
+        return np.broadcast_to(points.value(expr), self._shape)
+
+    def _store(
+        self, stmt: Stmt, buffer: Buffer, indices: tuple[Expr, ...], value: Expr, mask: Array
+    ) -> None:
+        values = self._value(value, stmt, mask)
+        at = self.offsets(buffer, [self._value(i, stmt, mask) for i in indices], stmt, mask)
+        elements = at[mask]
+        if buffer.scope not in PRIVATE:
+            self._note(buffer, elements, stmt, mask, writes=True)
+            if buffer.name in self._undefined:
+                self._undefined[buffer.name][elements] = False
+        self._memory[buffer.name][elements] = values.astype(buffer.dtype.numpy)[mask]
+
+    def read(self, buffer: Buffer, indices: list[Array], stmt: Stmt, mask: Any) -> Array:
+        """Return the elements that each thread under the mask reads; for others any value."""
+        mask = np.broadcast_to(mask, self._shape)
+        indices = [np.broadcast_to(index, self._shape) for index in indices]
+        at = self.offsets(buffer, indices, stmt, mask)
+        if buffer.scope not in PRIVATE:
+            self._note(buffer, at[mask], stmt, mask, writes=False)
+            undefined = self._undefined.get(buffer.name)
+            if undefined is not None and np.any(undefined[at[mask]]):
+                self._fail(f"an element of {buffer.name} is read that nobody wrote", stmt)
+        memory = self._memory[buffer.name]
+        return memory[np.where(mask, at, 0)] if memory.size else np.zeros(at.shape, memory.dtype)
+
+    def offsets(self, buffer: Buffer, indices: list[Array], stmt: Stmt, mask: Array) -> Array:
+        """Return the place of an element of each thread in the memory of all. Raises CompilerError
+        for an index outside of the buffer's."""
+        layout = _layout(buffer)
+        shape = layout.physical_shape(buffer.type.static_shape)
+        if buffer.scope in PRIVATE:
+            at = self._local
+        elif buffer.scope is MemoryScope.WORKGROUP:
+            at = np.broadcast_to(np.arange(self._shape[0])[:, None], self._shape)
+        else:
+            at = np.zeros(self._shape, np.int64)
+        for dim, extent in zip(layout.dims, shape, strict=True):
+            part = (indices[dim.axis] + layout.halo_of(dim.axis)[0]) // dim.div
+            part = part % dim.mod if dim.mod else part
+            outside = mask & ((part < 0) | (part >= extent))
+            if np.any(outside):
+                index = part[outside][0]
+                self._fail(f"index {index} of {buffer.name} outside its memory of {extent}", stmt)
+            at = at * extent + part
+        return at
+
+    def _note(self, buffer: Buffer, at: Array, stmt: Stmt, mask: Array, *, writes: bool) -> None:
+        """Look for races of the threads under the mask, and note what they touch."""
+        is_workgroup = buffer.scope is MemoryScope.WORKGROUP
+        history, shadow = self._history, self._shadows[buffer.name]
+        time = history.workgroup if is_workgroup else history.device
+        threads, blocks = self._threads[mask], self._blocks[mask]
+        for touches in (shadow.writer, shadow.reader) if writes else (shadow.writer,):
+            clashes = touches.clashes(at, threads, blocks, time)
+            if np.any(clashes):
+                other = history.statements[touches.statement[at[clashes][0]]]
+                self._race(buffer, stmt, other)
+        touches = shadow.writer if writes else shadow.reader
+        touches.note(at, threads, blocks, time, history.number_of(stmt))
+        if writes and np.any(touches.thread[at] == _SEVERAL):
+            self._race(buffer, stmt, stmt)
+
+    def _race(self, buffer: Buffer, stmt: Stmt, other: Stmt) -> NoReturn:
+        self._fail(
+            f"threads race for an element of {buffer.name}: no barrier stands after\n"
+            f"{print_ir(other).rstrip()}\nand before",
+            stmt,
+        )
+
+    def _fail(self, message: str, stmt: Stmt) -> NoReturn:
+        raise CompilerError(f"kernel {self.function.name}: {message}\n{print_ir(stmt)}")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Lanes(Points):
+    """All threads of some blocks, at one statement."""
+
+    blocks: _Blocks = dataclasses.field(kw_only=True)
+    stmt: Stmt = dataclasses.field(kw_only=True)
+
+    @property
+    def owner(self) -> str:
+        return f"kernel {self.blocks.function.name}"
+
+    def load(self, load: Load) -> Any:
+        indices = [self.value(index) for index in load.indices]
+        return self.blocks.read(load.buffer, indices, self.stmt, self.mask)

@@ -1,0 +1,240 @@
+"""The launches and phases of a kernel for a device whose threads come in blocks, and the rules that
+both of its forms keep (`ir/loop.py`).
+
+A kernel is a sequence of launches, each a nest of block loops, within `alloc`s of workspace
+buffers. Within the block loops
+
+- threads run in phases: a nest of thread loops over numbers, which holds no other block, thread or
+  parallel loop and allocates nothing in `workgroup`. Nothing but a phase stores or prefetches;
+- around phases stand serial and unrolled loops, conditions, and allocations. A condition there is
+  the same for all threads: it loads nothing that the launch writes;
+- a local or register buffer that is allocated around phases is each thread's own: every phase that
+  uses it has the same extents, its first axes run over these, and its first indices are the
+  variables of the phase;
+- only a launch that is one phase, within nothing but allocations, has barriers. Each stands where
+  all threads come: under no condition that names a thread or loads what the launch writes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import assert_never
+
+from farrier.errors import CompilerError
+from farrier.ir.dim import Extent, number
+from farrier.ir.expr import Buffer, Expr, Load, MemoryScope, Var
+from farrier.ir.loop import (
+    Alloc,
+    Barrier,
+    Block,
+    For,
+    Function,
+    If,
+    Intrinsic,
+    LoopKind,
+    Prefetch,
+    Stmt,
+    Store,
+    While,
+)
+from farrier.ir.operands import operands
+from farrier.ir.printer import print_ir
+from farrier.ir.statements import below, walk_stmts
+from farrier.ir.walk import walk
+
+PRIVATE = (MemoryScope.LOCAL, MemoryScope.REGISTER)
+_AROUND_PHASES = (LoopKind.SERIAL, LoopKind.UNROLLED)
+_OF_BLOCKS_OR_THREADS = (LoopKind.BLOCK, LoopKind.THREAD, LoopKind.PARALLEL)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Launch:
+    """A nest of block loops, outermost first, and what each block does."""
+
+    blocks: tuple[For, ...]
+    body: Stmt
+
+    @property
+    def written(self) -> frozenset[str]:
+        """The names of the buffers that the launch writes."""
+        return frozenset(buffer.name for s in walk_stmts(self.body) for buffer in s.writes)
+
+
+def nest_of(stmt: Stmt, kind: LoopKind) -> tuple[tuple[For, ...], Stmt]:
+    """Return the nest of loops of one kind that a statement is, outermost first, and its body."""
+    nest = []
+    while isinstance(stmt, For) and stmt.kind is kind:
+        nest.append(stmt)
+        stmt = stmt.body
+    return tuple(nest), stmt
+
+
+def extents_of(nest: tuple[For, ...]) -> tuple[int, ...]:
+    """Return the extents of a nest of thread loops."""
+    return tuple(number(loop.extent) for loop in nest)
+
+
+def launches(function: Function) -> tuple[Launch, ...]:
+    """Return the launches of a kernel in order. Raises CompilerError for code outside of them."""
+    return tuple(_launches(function, function.body))
+
+
+def _launches(function: Function, stmt: Stmt) -> Iterator[Launch]:
+    blocks, body = nest_of(stmt, LoopKind.BLOCK)
+    if blocks:
+        yield Launch(blocks, body)
+    elif isinstance(stmt, Block) or _is_workspace(stmt):
+        for part in below(stmt):
+            yield from _launches(function, part)
+    else:
+        raise _error(function, "stands in no block loop", stmt)
+
+
+def _is_workspace(stmt: Stmt) -> bool:
+    return isinstance(stmt, Alloc) and stmt.buffer.scope is MemoryScope.WORKSPACE
+
+
+def phases(stmt: Stmt) -> Iterator[tuple[tuple[For, ...], Stmt]]:
+    """Yield the nest of thread loops and the body of each phase, in order."""
+    nest, body = nest_of(stmt, LoopKind.THREAD)
+    if nest:
+        yield nest, body
+    else:
+        for part in below(stmt):
+            yield from phases(part)
+
+
+def touched(stmt: Stmt) -> Iterator[tuple[Buffer, bool]]:
+    """Yield each buffer that a statement or one below it accesses, and whether it is written."""
+    for part in walk_stmts(stmt):
+        for buffer in part.writes:
+            yield buffer, True
+        for buffer in part.reads:
+            yield buffer, False
+        for operand in operands(part):
+            for node in walk(operand):
+                if isinstance(node, Load):
+                    yield node.buffer, False
+
+
+def verify_threads(function: Function) -> None:
+    """Raise CompilerError, with the statement, if a kernel breaks a rule of its form."""
+    for launch in launches(function):
+        _Checker(function, launch).check()
+
+
+def _error(function: Function, message: str, stmt: Stmt) -> CompilerError:
+    return CompilerError(f"kernel {function.name}: {message}\n{print_ir(stmt)}")
+
+
+class _Checker:
+    def __init__(self, function: Function, launch: Launch) -> None:
+        self._function = function
+        self._launch = launch
+        self._written = launch.written
+        self._private: dict[str, Buffer] = {}  # Those are allocated around phases.
+        self._extents: dict[str, tuple[Extent, ...]] = {}  # The phases that use one have these.
+
+    def check(self) -> None:
+        stmt = self._launch.body
+        while isinstance(stmt, Alloc):
+            stmt = stmt.body
+        self._is_lowered = bool(nest_of(stmt, LoopKind.THREAD)[0])
+        self._around_phases(self._launch.body)
+
+    def _fail(self, message: str, stmt: Stmt) -> CompilerError:
+        return _error(self._function, message, stmt)
+
+    def _around_phases(self, stmt: Stmt) -> None:
+        nest, body = nest_of(stmt, LoopKind.THREAD)
+        if nest:
+            self._phase(nest, body)
+            return
+        match stmt:
+            case Block():
+                pass
+            case For(var, _, kind, _):
+                if kind not in _AROUND_PHASES:
+                    raise self._fail(f"the {kind} loop {var} stands around thread loops", stmt)
+            case Alloc(buffer, _):
+                if buffer.scope is MemoryScope.WORKSPACE:
+                    raise self._fail(f"a block allocates the workspace {buffer.name}", stmt)
+                if buffer.scope in PRIVATE:
+                    self._private[buffer.name] = buffer
+            case If(condition, _, _) | While(condition, _):
+                if (name := self._varying(condition, ())) is not None:
+                    raise self._fail(
+                        f"a condition around phases depends on {name}, which the launch writes",
+                        stmt,
+                    )
+            case Store() | Prefetch() | Intrinsic():
+                raise self._fail("no thread loop says which thread runs this", stmt)
+            case Barrier():
+                raise self._fail("a barrier stands outside the thread loops", stmt)
+            case _:
+                assert_never(stmt)
+        for part in below(stmt):
+            self._around_phases(part)
+
+    def _phase(self, nest: tuple[For, ...], body: Stmt) -> None:
+        names = tuple(loop.var for loop in nest)
+        for stmt in walk_stmts(body):
+            if isinstance(stmt, For) and stmt.kind in _OF_BLOCKS_OR_THREADS:
+                raise self._fail(f"the {stmt.kind} loop {stmt.var} stands within a phase", stmt)
+            if isinstance(stmt, Alloc) and stmt.buffer.scope is MemoryScope.WORKGROUP:
+                raise self._fail(f"one thread allocates {stmt.buffer.name} for its block", stmt)
+            for buffer, indices in _elements(stmt):
+                if buffer.name in self._private:
+                    self._own(buffer, indices, nest, stmt)
+        self._barriers(body, names, None)
+
+    def _own(
+        self, buffer: Buffer, indices: tuple[Expr, ...], nest: tuple[For, ...], stmt: Stmt
+    ) -> None:
+        names = tuple(loop.var for loop in nest)
+        extents = tuple(loop.extent for loop in nest)
+        leading = indices[: len(nest)]
+        if leading != tuple(map(Var, names)):
+            raise self._fail(f"{buffer.name} is each thread's own: index it by {names} first", stmt)
+        if buffer.shape[: len(nest)] != extents:
+            raise self._fail(f"{buffer.name} has no part for each of {extents} threads", stmt)
+        if self._extents.setdefault(buffer.name, extents) != extents:
+            raise self._fail(f"phases of other threads use {buffer.name}", stmt)
+
+    def _barriers(self, stmt: Stmt, threads: tuple[str, ...], around: str | None) -> None:
+        """Check the barriers below; `around` names what threads differ in that a condition around
+        them depends on, if any."""
+        if isinstance(stmt, Barrier):
+            if not self._is_lowered:
+                raise self._fail("a phase has a barrier within it", stmt)
+            if around is not None:
+                raise self._fail(f"threads that differ in {around} do not all come here", stmt)
+        if isinstance(stmt, If | While) and around is None:
+            around = self._varying(stmt.condition, threads)
+        for part in below(stmt):
+            self._barriers(part, threads, around)
+
+    def _varying(self, condition: Expr, threads: tuple[str, ...]) -> str | None:
+        """Return a name that may differ from thread to thread in a condition, if there is one."""
+        for node in walk(condition):
+            if isinstance(node, Var) and node.name in threads:
+                return node.name
+            if isinstance(node, Load) and (
+                node.buffer.name in self._written or node.buffer.scope in PRIVATE
+            ):
+                return node.buffer.name
+        return None
+
+
+def _elements(stmt: Stmt) -> Iterator[tuple[Buffer, tuple[Expr, ...]]]:
+    """Yield the elements that a statement itself names."""
+    if isinstance(stmt, Store | Prefetch):
+        yield stmt.buffer, stmt.indices
+    if isinstance(stmt, Intrinsic):
+        for tile in stmt.operands:
+            yield tile.buffer, tile.origin
+    for part in operands(stmt):
+        for node in walk(part):
+            if isinstance(node, Load):
+                yield node.buffer, node.indices

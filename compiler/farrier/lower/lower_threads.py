@@ -1,0 +1,229 @@
+"""Join the phases of a launch into one nest of thread loops, with barriers between them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TypeAlias, assert_never
+
+from farrier.ir.expr import Binary, BinaryOp, Buffer, Const, Expr, MemoryScope, Var
+from farrier.ir.loop import (
+    Alloc,
+    Barrier,
+    Block,
+    For,
+    Function,
+    If,
+    Intrinsic,
+    LoopKind,
+    Prefetch,
+    Stmt,
+    Store,
+    While,
+)
+from farrier.ir.statements import block, map_children, walk_stmts
+from farrier.ir.substitute import Substitution
+from farrier.ir.threads import PRIVATE, Launch, extents_of, launches, nest_of, phases, touched
+from farrier.ir.types import DType
+
+# The accesses since the last barrier that other threads can see: the buffer, whether it is written,
+# and whether the first thread of the block alone touches it.
+Pending: TypeAlias = frozenset[tuple[str, bool, bool]]
+
+
+def lower_threads(function: Function) -> Function:
+    """Give each launch one nest of thread loops, which goes through the phases in order. A barrier
+    stands before a phase that touches what another one may have touched since the last barrier, if
+    one of them writes it. A phase of fewer threads than others is under a condition.
+
+    before:
+        @function
+        def reverse(a: f32[16], b: f32[16]):
+            for i in block(4):
+                with alloc(f32[4] in workgroup) as tile:
+                    for j in thread(4):
+                        tile[j] = a[4 * i + j]
+                    for k in thread(4):
+                        b[4 * i + k] = tile[3 - k]
+    after:
+        @function
+        def reverse(a: f32[16], b: f32[16]):
+            for i in block(4):
+                with alloc(f32[4] in workgroup) as tile:
+                    for j in thread(4):
+                        tile[j] = a[4 * i + j]
+                        barrier(workgroup)
+                        b[4 * i + j] = tile[3 - j]
+
+    The buffers of each thread lose the axes that run over threads. Phases of other shapes share one
+    loop over all threads of the block, and take their variables from it.
+    """
+    body = function.body
+    for launch in launches(function):
+        if any(isinstance(stmt, Barrier) for stmt in walk_stmts(launch.body)):
+            continue  # It is lowered.
+        body = _replaced(body, launch, _Launch(launch).lowered())
+    return function if body is function.body else dataclasses.replace(function, body=body)
+
+
+def _replaced(stmt: Stmt, launch: Launch, new: Stmt) -> Stmt:
+    """Return the statement with another body in the blocks of a launch."""
+    if stmt is launch.body:
+        return new
+    return map_children(stmt, lambda part: _replaced(part, launch, new))
+
+
+class _Launch:
+    def __init__(self, launch: Launch) -> None:
+        self._launch = launch
+        nests = [nest for nest, _ in phases(launch.body)]
+        self._written = launch.written
+        self._taken = {s.var for s in walk_stmts(launch.body) if isinstance(s, For)}
+        shapes = {extents_of(nest) for nest in nests}
+        if len(shapes) == 1:
+            self._threads = [(loop.var, loop.extent) for loop in nests[0]]
+        else:
+            most = max(map(math.prod, shapes), default=1)
+            self._threads = [(self._fresh("t"), most)]
+        self._shared: list[Buffer] = []
+        self._private: list[Buffer] = []
+        self._own: dict[str, Buffer] = {}
+
+    def _fresh(self, name: str) -> str:
+        number = 0
+        while name in self._taken:
+            number += 1
+            name = f"t_{number}"
+        return name
+
+    def lowered(self) -> Stmt:
+        self._allocate(self._launch.body)
+        body, _ = self._stmt(self._launch.body, frozenset())
+        for buffer in reversed(self._private):
+            body = Alloc(buffer, body)
+        for name, extent in reversed(self._threads):
+            body = For(name, extent, LoopKind.THREAD, body)
+        for buffer in reversed(self._shared):
+            body = Alloc(buffer, body)
+        return body
+
+    def _allocate(self, stmt: Stmt) -> None:
+        """Collect the buffers that are allocated around phases."""
+        ranks = {
+            buffer.name: len(nest) for nest, body in phases(stmt) for buffer, _ in touched(body)
+        }
+        inside = {
+            s.buffer.name
+            for _, body in phases(stmt)
+            for s in walk_stmts(body)
+            if isinstance(s, Alloc)
+        }
+        for node in walk_stmts(stmt):
+            if not isinstance(node, Alloc) or node.buffer.name in inside:
+                continue
+            buffer = node.buffer
+            if buffer.scope in PRIVATE:
+                assert buffer.layout is None, "a thread's own buffer lies row after row"
+                own = dataclasses.replace(buffer, shape=buffer.shape[ranks.get(buffer.name, 0) :])
+                self._own[buffer.name] = own
+                self._private.append(own)
+            else:
+                self._shared.append(buffer)
+
+    def _stmt(self, stmt: Stmt, pending: Pending) -> tuple[Stmt, Pending]:
+        """Return the statement as each thread runs it, and the accesses since its last barrier, of
+        which there were `pending` ones before it."""
+        nest, body = nest_of(stmt, LoopKind.THREAD)
+        if nest:
+            return self._phase(nest, body, pending)
+        match stmt:
+            case Block(statements):
+                parts = []
+                for part in statements:
+                    lowered, pending = self._stmt(part, pending)
+                    parts.append(lowered)
+                return block(parts), pending
+            case Alloc(_, inner):
+                return self._stmt(inner, pending)
+            case If(condition, then, otherwise):
+                taken, after = self._stmt(then, pending)
+                if otherwise is None:
+                    return If(condition, taken), after | pending
+                passed, other = self._stmt(otherwise, pending)
+                return If(condition, taken, passed), after | other
+            case For(_, _, _, inner) | While(_, inner):
+                lowered, pending = self._loop(inner, pending)
+                return map_children(stmt, lambda _: lowered), pending
+            case Store() | Prefetch() | Intrinsic() | Barrier():
+                raise AssertionError(f"{stmt} stands outside of all phases")
+            case _:
+                assert_never(stmt)
+
+    def _loop(self, body: Stmt, pending: Pending) -> tuple[Stmt, Pending]:
+        """The body of a loop: it may follow itself, and it may run no time."""
+        before = pending
+        while True:
+            lowered, after = self._stmt(body, before)
+            if after <= before:
+                return lowered, before
+            before |= after
+
+    def _phase(self, nest: tuple[For, ...], body: Stmt, pending: Pending) -> tuple[Stmt, Pending]:
+        is_first = math.prod(extents_of(nest)) == 1
+        seen = [(buffer, writes) for buffer, writes in touched(body) if self._is_seen(buffer)]
+        accesses = frozenset((buffer.name, writes, is_first) for buffer, writes in seen)
+        scopes = {buffer.name: buffer.scope for buffer, _ in seen}
+        clashes = {
+            scopes[name]
+            for name, writes, _ in accesses
+            for other, wrote, was_first in pending
+            if name == other and (writes or wrote) and not (is_first and was_first)
+        }
+        threads = self._as_threads(nest, body)
+        if not clashes:
+            return threads, pending | accesses
+        is_workgroup = clashes == {MemoryScope.WORKGROUP}
+        scope = MemoryScope.WORKGROUP if is_workgroup else MemoryScope.PARAM
+        # A barrier for workgroup buffers leaves the accesses to others as they are.
+        left = frozenset(p for p in pending if is_workgroup and p[0] not in self._names_shared())
+        return block([Barrier(scope), threads]), left | accesses
+
+    def _names_shared(self) -> frozenset[str]:
+        return frozenset(buffer.name for buffer in self._shared)
+
+    def _is_seen(self, buffer: Buffer) -> bool:
+        """Check whether another thread may touch a buffer that the launch writes."""
+        return buffer.scope not in PRIVATE and buffer.name in self._written
+
+    def _as_threads(self, nest: tuple[For, ...], body: Stmt) -> Stmt:
+        """The phase as each thread runs it."""
+        extents = extents_of(nest)
+        variables: dict[str, Expr] = {}
+        condition: Expr | None = None
+        if tuple(number for _, number in self._threads) == extents:
+            for loop, (name, _) in zip(nest, self._threads, strict=True):
+                variables[loop.var] = Var(name)
+        else:
+            ((thread, most),) = self._threads
+            inner = 1
+            for loop, extent in zip(reversed(nest), reversed(extents), strict=True):
+                variables[loop.var] = _digit(Var(thread), inner, extent, loop is nest[0])
+                inner *= extent
+            if inner != most:
+                condition = Binary(BinaryOp.LT, Var(thread), _index(inner))
+
+        def access(buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
+            return indices[len(nest) :] if buffer.name in self._own else indices
+
+        lowered = Substitution(variables, self._own, access=access).stmt(body)
+        return lowered if condition is None else If(condition, lowered)
+
+
+def _index(value: int) -> Const:
+    return Const(value, DType.I64)
+
+
+def _digit(thread: Expr, inner: int, extent: int, is_first: bool) -> Expr:
+    """The value of the variable of which `inner` threads share one, and which has that extent."""
+    digit = thread if inner == 1 else Binary(BinaryOp.DIV, thread, _index(inner))
+    return digit if is_first else Binary(BinaryOp.MOD, digit, _index(extent))

@@ -1,0 +1,112 @@
+"""Kernels for devices whose threads come in blocks, in the form of phases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from farrier.ir.loop import Function
+from farrier.ir.parser import parse_ir
+from farrier.lower.loops import to_loops
+from farrier.schedule import Schedule
+from tests.schedule.programs import matmul
+
+
+def function_of(text: str) -> Function:
+    function = parse_ir(text)
+    assert isinstance(function, Function)
+    return function
+
+
+REVERSE = function_of(
+    """
+@function
+def reverse(a: f32[16], b: f32[16]):
+    for i in block(4):
+        with alloc(f32[4] in workgroup) as tile:
+            for j in thread(4):
+                tile[j] = a[4 * i + j]
+            for k in thread(4):
+                b[4 * i + k] = tile[3 - k]
+"""
+)
+
+
+def row_sums(rows: int, columns: int) -> Function:
+    """Sums of rows by 32 threads each: a tree of phases, each of half the threads."""
+    tree = "".join(
+        f"""
+            for u{half} in thread({half}):
+                part[u{half}] = part[u{half}] + part[u{half} + {half}]"""
+        for half in (16, 8, 4, 2, 1)
+    )
+    return function_of(
+        f"""
+@function
+def row_sums(a: f32[{rows}, {columns}], b: f32[{rows}]):
+    for row in block({rows}):
+        with alloc(f32[32] in workgroup) as part:
+            for t in thread(32):
+                part[t] = 0.0
+                for turn in serial({-(-columns // 32)}):
+                    if turn * 32 + t < {columns}:
+                        part[t] = part[t] + a[row, turn * 32 + t]{tree}
+            for v in thread(1):
+                b[row] = part[v]
+"""
+    )
+
+
+def product(m: int, n: int, k: int, *, tile: int = 16, each: int = 4, depth: int = 8) -> Function:
+    """A product of matrices whose blocks compute square tiles: the threads copy parts of both
+    operands to workgroup memory, and each adds up `each` by `each` elements."""
+    threads = tile // each
+    schedule = Schedule(to_loops(matmul(m, n, k)))
+
+    def split_both(prefix: str, number: int) -> None:
+        for axis, name in ("m", f"y{number}"), ("n", f"x{number}"):
+            schedule.apply("split", f"{prefix}{axis}", each, f"t{name}", f"e{name}")
+
+    schedule.apply("cache_write", "y", "acc")
+    schedule.apply("split", "y_m", tile, "by", "m")
+    schedule.apply("split", "y_n", tile, "bx", "n")
+    schedule.apply("reorder", ("by", "bx", "m", "n"))
+    schedule.apply("compute_at", "acc", "bx")
+    for number, prefix in enumerate(("acc_init_", "acc_", "")):
+        split_both(prefix, number)
+    schedule.apply("split", "acc_k", depth, "ko", "ki")
+    for number, outer, inner in (0, (), ()), (1, ("ko",), ("ki",)), (2, (), ()):
+        nest = (f"ty{number}", f"tx{number}", *inner, f"ey{number}", f"ex{number}")
+        schedule.apply("reorder", (*outer, *nest))
+    schedule.apply("split_axes", "acc", (each, each))
+    for operand in "xw":
+        schedule.apply("cache_read", operand, "ko", f"s{operand}")
+    for loop in "by", "bx":
+        schedule.apply("bind", loop, "block")
+    for operand, row in ("x", 1), ("w", 2):
+        schedule.apply("set_scope", f"s{operand}", "workgroup")
+        schedule.apply("cooperate", f"s{operand}_0", threads**2, row, f"t{operand}")
+    for number in range(3):
+        for axis in "yx":
+            schedule.apply("bind", f"t{axis}{number}", "thread")
+    return schedule.function
+
+
+# Each kernel with what it computes.
+KERNELS: dict[str, tuple[Function, Callable[..., np.ndarray]]] = {
+    "reverse": (REVERSE, lambda a: a.reshape(4, 4)[:, ::-1].reshape(-1)),
+    "row_sums": (row_sums(3, 100), lambda a: a.astype(float).sum(1)),
+    "product": (product(32, 16, 24), lambda x, w: x.astype(float) @ w),
+    "odd_product": (product(37, 29, 23), lambda x, w: x.astype(float) @ w),
+    "vector": (product(19, 5, 8, tile=4, each=2, depth=3), lambda x, w: x.astype(float) @ w),
+}
+
+
+def inputs_of(function: Function, seed: int = 0) -> dict[str, np.ndarray]:
+    """Return random arrays for all parameters but the last, which is the output."""
+    rng = np.random.default_rng(seed)
+    return {
+        buffer.name: rng.standard_normal(buffer.type.static_shape).astype(buffer.dtype.numpy)
+        for buffer in function.params[:-1]
+    }
