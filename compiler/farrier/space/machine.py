@@ -1,8 +1,8 @@
 """The machine as the analytic models see it: throughputs in cycles, sizes in bytes.
 
-The defaults were measured (docs/performance.md), on an AMD Zen 5 in a virtual machine of two cores.
-A backend says where a target differs. What ranks candidates is the ratio of figures, so they need
-not be exact for every model of a family.
+The backend of a target states its figures. The ratio of figures ranks candidates, so they need not
+be exact for every model of a family. A figure that a backend does not state is that of the simplest
+core: one instruction a cycle, in order, and a small board's memory.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ class Machine:
     l1_bytes: int
     l2_bytes: int
     l3_bytes: int
-    hertz: float = 3.7e9
-    fma_ports: float = 2.0  # vector multiply-adds a cycle
-    load_ports: float = 2.0  # vector or scalar loads a cycle
-    issue: float = 8.0  # instructions a cycle
+    hertz: float = 1e9
+    fma_ports: float = 1.0  # vector multiply-adds a cycle
+    load_ports: float = 1.0  # vector or scalar loads a cycle
+    issue: float = 1.0  # instructions a cycle
     fma_latency: float = 4.0  # cycles from one multiply-add, or dot product, to the next
-    overlap: float = 100.0  # instructions that begin while what comes before them waits
-    window: float = 448.0  # instructions that a core looks ahead while a load takes long
-    l2_bandwidth: float = 32.0  # bytes a cycle from the second-level cache
-    l3_bandwidth: float = 14.0  # bytes a cycle from the last-level cache
-    shared_bandwidth: float = 14.0  # bytes a cycle of what another core reads as well
+    overlap: float = 0.0  # instructions that begin while what comes before them waits
+    window: float = 1.0  # instructions that a core looks ahead while a load takes long
+    l2_bandwidth: float = 8.0  # bytes a cycle from the second-level cache
+    l3_bandwidth: float = 4.0  # bytes a cycle from the last-level cache
+    shared_bandwidth: float = 4.0  # bytes a cycle of what another core reads as well
     miss: float = 0.0  # cycles that show of each scattered line beyond the first-level cache
-    remote_bandwidth: float = 2.0  # bytes a cycle of what another core has just written
-    memory_bandwidth: float = 33e9  # bytes a second
-    core_bandwidth: float = 43e9  # likewise
-    memory_latency: float = 0.09e-6  # seconds until a load from memory is there
-    unroll: int = 4  # steps of a sum in one iteration, at most
-    exposed: float = 0.35  # of the time of memory traffic, what arithmetic does not hide
-    fused: bool = True  # whether one instruction multiplies floats and adds
-    folds_loads: bool = True  # whether a multiply-add may take a factor from memory
+    remote_bandwidth: float = 1.0  # bytes a cycle of what another core has just written
+    memory_bandwidth: float = 1e9  # bytes a second
+    core_bandwidth: float = 1e9  # likewise
+    memory_latency: float = 0.15e-6  # seconds until a load from memory is there
+    unroll: int = 1  # steps of a sum in one iteration, at most
+    exposed: float = 1.0  # of the time of memory traffic, what arithmetic does not hide
+    fused: bool = False  # whether one instruction multiplies floats and adds
+    folds_loads: bool = False  # whether a multiply-add may take a factor from memory
     by_lane: bool = False  # whether it takes as factor one lane of a vector, for all lanes
 
     @classmethod

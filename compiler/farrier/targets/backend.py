@@ -182,7 +182,8 @@ class Backend(Protocol):
     # -- what a target can do, for passes and rules
 
     def figures(self, target: Target) -> Mapping[str, Any]:
-        """The fields of `space.machine.Machine` in which a target differs from the defaults."""
+        """The figures of `space.machine.Machine` for a target. A figure that is left out is the
+        simplest core's."""
         ...
 
     @property

@@ -64,11 +64,7 @@ class ArmBackend(CpuBackend):
         return CORES[cpu].features if cpu in CORES else V8_0
 
     def figures(self, target: Target) -> Mapping[str, Any]:
-        core = CORES.get(target.tune)
-        # What lies in line in memory, prefetchers bring in time, as far as anybody knows: no core
-        # has been measured.
-        all_cores = {"by_lane": True, "folds_loads": False, "window": 10_000.0}
-        return {**all_cores, **({} if core is None else core.figures)}
+        return CORES.get(target.tune, CORES[OTHER_OLD]).figures
 
     def llvm(self, target: Target) -> LLVMMachine:
         from farrier.llvm import LLVMMachine

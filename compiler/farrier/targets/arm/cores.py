@@ -27,8 +27,23 @@ class Core:
     in_order: bool = False
 
 
+# The figures of all cores: LLVM's, or where LLVM has none, those measured on an AMD Zen 5.
+_ALL: Mapping[str, Any] = {
+    "fma_latency": 4.0,
+    # Prefetchers are assumed to bring in time what lies in line in memory.
+    "window": 10_000.0,
+    "miss": 0.0,
+    "remote_bandwidth": 2.0,
+    "core_bandwidth": 43e9,
+    "memory_latency": 0.09e-6,
+    "unroll": 4,
+    "fused": True,
+    "folds_loads": False,
+    "by_lane": True,
+}
 # One FMLA of 128 bits a cycle, and a load of 128 bits blocks its port for two.
 _IN_ORDER = {
+    **_ALL,
     "issue": 2.0,
     "fma_ports": 1.0,
     "load_ports": 0.5,
@@ -44,6 +59,7 @@ _IN_ORDER = {
 # LLVM's model of neoverse-n1 dispatches three operations a cycle; a load of a pair of vectors is
 # three of them.
 _A76 = {
+    **_ALL,
     "unroll": 8,
     "issue": 3.0,
     "overlap": 30.0,
@@ -55,6 +71,7 @@ _A76 = {
     "exposed": 0.5,
 }
 _V1 = {
+    **_ALL,
     "unroll": 8,
     "issue": 8.0,
     "overlap": 60.0,
@@ -66,6 +83,7 @@ _V1 = {
     "exposed": 0.4,
 }
 _A72 = {
+    **_ALL,
     "hertz": 1.5e9,
     "issue": 3.0,
     "overlap": 30.0,

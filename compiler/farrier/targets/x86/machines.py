@@ -62,7 +62,29 @@ MACHINES = {
     "x86-64-v4": _level("x86-64-v4", 1 << 20, 32 << 20, "psABI level; caches of AMD Zen 4"),
 }
 
-# Where figures differ from Zen 5's, by LLVM's name of the microarchitecture ("": any other's), of a
+# The figures of an AMD Zen 5 in a virtual machine of two cores, as measured (docs/performance.md).
+_ZEN5: dict[str, Any] = {
+    "hertz": 3.7e9,
+    "fma_ports": 2.0,
+    "load_ports": 2.0,
+    "issue": 8.0,
+    "fma_latency": 4.0,
+    "overlap": 100.0,
+    "window": 448.0,
+    "l2_bandwidth": 32.0,
+    "l3_bandwidth": 14.0,
+    "shared_bandwidth": 14.0,
+    "remote_bandwidth": 2.0,
+    "miss": 0.0,
+    "memory_bandwidth": 33e9,
+    "core_bandwidth": 43e9,
+    "memory_latency": 0.09e-6,
+    "unroll": 4,
+    "exposed": 0.35,
+    "folds_loads": True,
+    "by_lane": False,
+}
+# Figures that differ from Zen 5's, by LLVM's name of the microarchitecture ("" for any other), of a
 # machine of two cores.
 _FIGURES: dict[str, dict[str, Any]] = {
     "": {
@@ -115,4 +137,8 @@ def figures(tune: str, cores: int) -> Mapping[str, Any]:
     """What is known of a microarchitecture, where it has so many cores."""
     known = _FIGURES.get(tune, _FIGURES[""])
     grown = known["memory_bandwidth"] * (max(cores, 2) / 2) ** _GROWTH
-    return {**known, "memory_bandwidth": min(grown, _MOST_BANDWIDTH.get(tune, _TWO_CHANNELS))}
+    return {
+        **_ZEN5,
+        **known,
+        "memory_bandwidth": min(grown, _MOST_BANDWIDTH.get(tune, _TWO_CHANNELS)),
+    }
