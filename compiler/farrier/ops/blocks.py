@@ -161,7 +161,12 @@ def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...
 
 # Elements of `to`, of less than a byte, out of bytes that hold several.
 UNPACK_BITS = Operator(
-    "UnpackBits", Kind.INJECTIVE, _unpacked_kind, _np_unpack, _unpack, traits=Trait.PACKED
+    "UnpackBits",
+    Kind.INJECTIVE,
+    _unpacked_kind,
+    _np_unpack,
+    _unpack,
+    traits=Trait.PACKED | Trait.DEQUANTIZES,
 )
 OPERATORS: tuple[Operator, ...] = (
     UNPACK_BITS,

@@ -9,6 +9,7 @@ import numpy as np
 from farrier.ir.narrow import FORMATS
 from farrier.ir.special import convert
 from farrier.ir.types import DType
+from farrier.ops import symbolic
 from farrier.ops.operator import Array, Attrs, Mismatch, Operator, Types, always
 from farrier.ops.pointwise import pointwise
 from farrier.ops.scalar import Scalar, cast, maximum, minimum, unequal, where
@@ -154,6 +155,7 @@ CAST = dataclasses.replace(
         lambda attrs, x: np_converted(x, *_rules(attrs)),
         result=_target,
         traits=Trait.EXACT | Trait.PACKED,
+        symbolic=symbolic.by_element(symbolic.whole, lambda size: size, symbolic.truth),
     ),
     copies=always,
 )

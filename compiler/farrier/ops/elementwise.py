@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 
 import numpy as np
 
+from farrier.ir.dim import maximum
 from farrier.ir.expr import UnaryOp
 from farrier.ir.special import erf
-from farrier.ops.operator import Array, Operator
+from farrier.ops import symbolic as sizes
+from farrier.ops.operator import Array, Operator, SymbolicRule
 from farrier.ops.pointwise import pointwise
 from farrier.ops.scalar import Scalar, number, unary, where
 from farrier.ops.traits import Trait
@@ -20,6 +23,7 @@ def _function(
     reference: Callable[[Array], Array],
     traits: Trait = Trait.NONE,
     instructions: int = 1,
+    symbolic: SymbolicRule | None = None,
 ) -> Operator:
     return pointwise(
         name,
@@ -27,6 +31,7 @@ def _function(
         lambda attrs, x: reference(x),
         traits=traits,
         instructions=instructions,
+        symbolic=symbolic,
     )
 
 
@@ -36,19 +41,44 @@ def _primitive(
     reference: Callable[[Array], Array],
     traits: Trait = Trait.NONE,
     instructions: int = 1,
+    symbolic: SymbolicRule | None = None,
 ) -> Operator:
-    return _function(name, lambda x: unary(op, x), reference, traits, instructions)
+    return _function(name, lambda x: unary(op, x), reference, traits, instructions, symbolic)
 
 
 SQRT = _primitive("Sqrt", UnaryOp.SQRT, np.sqrt)
 OPERATORS: tuple[Operator, ...] = (
-    _primitive("Abs", UnaryOp.ABS, np.abs, Trait.TOTAL | Trait.EXACT),
-    _primitive("Neg", UnaryOp.NEG, np.negative, Trait.TOTAL | Trait.EXACT),
+    _primitive(
+        "Abs",
+        UnaryOp.ABS,
+        np.abs,
+        Trait.TOTAL | Trait.EXACT,
+        symbolic=sizes.by_element(lambda size: maximum(size, -size)),
+    ),
+    _primitive(
+        "Neg",
+        UnaryOp.NEG,
+        np.negative,
+        Trait.TOTAL | Trait.EXACT,
+        symbolic=sizes.by_element(operator.neg, sizes.negative),
+    ),
     _primitive("Exp", UnaryOp.EXP, np.exp, instructions=15),
     _primitive("Log", UnaryOp.LOG, np.log),
     SQRT,
-    _primitive("Floor", UnaryOp.FLOOR, np.floor, Trait.EXACT),
-    _primitive("Ceil", UnaryOp.CEIL, np.ceil, Trait.EXACT),
+    _primitive(
+        "Floor",
+        UnaryOp.FLOOR,
+        np.floor,
+        Trait.EXACT,
+        symbolic=sizes.by_element(floats=sizes.floor),
+    ),
+    _primitive(
+        "Ceil",
+        UnaryOp.CEIL,
+        np.ceil,
+        Trait.EXACT,
+        symbolic=sizes.by_element(floats=sizes.ceil),
+    ),
     _primitive("Round", UnaryOp.ROUND, np.rint, Trait.EXACT),
     _primitive("Erf", UnaryOp.ERF, erf, instructions=15),
     _primitive("Sin", UnaryOp.SIN, np.sin),

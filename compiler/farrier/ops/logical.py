@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import math
+import operator
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from farrier.ir.types import DType
-from farrier.ops.operator import Array, Attrs, Mismatch, Operator, Types
+from farrier.ops import symbolic
+from farrier.ops.operator import Array, Attrs, Mismatch, Operator, Types, differ
 from farrier.ops.pointwise import Formula, Numpy, boolean, pointwise
 from farrier.ops.scalar import Scalar, both, either, equal, invert, number, unequal
 from farrier.ops.traits import Trait
+
+Relation: TypeAlias = Callable[[Any, Any], Any]
 
 
 def _bools(types: Types, attrs: Attrs) -> DType:
@@ -35,12 +41,18 @@ def _logical(name: str, formula: Formula, reference: Numpy) -> Operator:
     return pointwise(name, formula, reference, result=_bools, traits=traits)
 
 
-def _comparison(name: str, formula: Formula, reference: Numpy) -> Operator:
-    traits = Trait.TOTAL | Trait.EXACT
-    return pointwise(name, formula, reference, result=boolean, traits=traits)
+def _comparison(name: str, scalars: Relation, arrays: Relation, sizes: Relation) -> Operator:
+    return pointwise(
+        name,
+        lambda attrs, x, y: scalars(x, y),
+        lambda attrs, x, y: arrays(x, y),
+        result=boolean,
+        traits=Trait.TOTAL | Trait.EXACT,
+        symbolic=symbolic.by_element(bools=symbolic.compared(sizes)),
+    )
 
 
-EQUAL = _comparison("Equal", lambda attrs, x, y: equal(x, y), lambda attrs, x, y: x == y)
+EQUAL = _comparison("Equal", equal, operator.eq, lambda x, y: not differ(x, y))
 OPERATORS: tuple[Operator, ...] = (
     pointwise(
         "Not",
@@ -53,10 +65,10 @@ OPERATORS: tuple[Operator, ...] = (
     _logical("Or", lambda attrs, x, y: either(x, y), lambda attrs, x, y: x | y),
     _logical("Xor", lambda attrs, x, y: unequal(x, y), lambda attrs, x, y: x ^ y),
     EQUAL,
-    _comparison("Less", lambda attrs, x, y: x < y, lambda attrs, x, y: x < y),
-    _comparison("LessOrEqual", lambda attrs, x, y: x <= y, lambda attrs, x, y: x <= y),
-    _comparison("Greater", lambda attrs, x, y: x > y, lambda attrs, x, y: x > y),
-    _comparison("GreaterOrEqual", lambda attrs, x, y: x >= y, lambda attrs, x, y: x >= y),
+    _comparison("Less", operator.lt, operator.lt, operator.lt),
+    _comparison("LessOrEqual", operator.le, operator.le, operator.le),
+    _comparison("Greater", operator.gt, operator.gt, operator.gt),
+    _comparison("GreaterOrEqual", operator.ge, operator.ge, operator.ge),
     pointwise(
         "IsNaN",
         lambda attrs, x: unequal(x, x),

@@ -49,6 +49,8 @@ Compute: TypeAlias = Callable[["Builder", Node, Buffers], tuple[Buffer, ...]]
 NestRule: TypeAlias = Callable[["LoopBuilder", Node], None]
 Data: TypeAlias = Callable[[Value | None], Array | None]
 MoveRule: TypeAlias = Callable[[Node], Moves | None]
+SymbolicRule: TypeAlias = Callable[[Arrays, Attrs, Sequence[TensorType]], Sequence[Array] | None]
+TypeRule: TypeAlias = Callable[[Types, Attrs], Array]
 AffineRule: TypeAlias = Callable[[Node, Data], tuple[Array, Array] | None]
 
 
@@ -104,6 +106,14 @@ class Operator:
     operator computes others, and a function of the node if that depends on attributes.
     `copies(node, data)` checks whether a node whose result has the type of its first input also has
     the elements of its first input.
+    `symbolic(arrays, attrs, kinds)` returns the results, of the types `kinds`, on arrays of sizes
+    that are known only when the model runs (`ops/symbolic.py`), and None if the model must compute
+    them. An operator that moves elements needs no such rule: its reference moves those of such an
+    array as well.
+    `from_types(types, attrs)` returns the result of an operator that reads only the types of its
+    inputs, if the type of the result is static.
+    `in_place(node)` returns the node that writes to the memory of the first input where `node`
+    copies it, and None if it has to copy.
     `affine(node, data)` returns scale and shift of a node that computes `x * scale + shift` of its
     first input, in float64 and with a number for each channel, and None for any other node.
     `neutral` is the second operand that leaves the first one unchanged.
@@ -130,6 +140,9 @@ class Operator:
     product: Product | None = None
     moves: Moves | MoveRule | None = None
     copies: Callable[[Node, Data], bool] | None = None
+    symbolic: SymbolicRule | None = None
+    from_types: TypeRule | None = None
+    in_place: Callable[[Node], Node | None] | None = None
     affine: AffineRule | None = None
     neutral: float | None = None
     joined_by: str = ""
@@ -153,6 +166,11 @@ class Operator:
     def moved(self, node: Node) -> Moves | None:
         """Return how a node moves the elements of its data operands; None if it computes others."""
         return self.moves(node) if callable(self.moves) else self.moves
+
+    @property
+    def moves_elements(self) -> bool:
+        """Check whether all nodes only move elements of their data operands."""
+        return self.moves in (Moves.ONCE, Moves.REPEATED)
 
     def evaluate(self, arrays: Arrays, attrs: Attrs, kinds: Sequence[TensorType]) -> list[Array]:
         """`reference`, the results being of `kinds`. Operators that compute take narrow floats, for

@@ -21,6 +21,7 @@ from farrier.ops.operator import (
     Kind,
     Mismatch,
     Operator,
+    SymbolicRule,
     Types,
     differ,
     required,
@@ -72,6 +73,7 @@ def pointwise(
     result: Result = first_dtype,
     traits: Trait = Trait.NONE,
     instructions: int = 1,
+    symbolic: SymbolicRule | None = None,
 ) -> Operator:
     """The operator whose element is `formula(attrs, *inputs)`, in numpy `reference`."""
 
@@ -102,6 +104,7 @@ def pointwise(
         refer,
         compute,
         traits=traits,
+        symbolic=symbolic,
         layout=layout.elementwise,
         instructions=instructions,
     )

@@ -100,7 +100,7 @@ DEQUANTIZE = pointwise(
     _dequantize,
     _np_dequantize,
     result=_dequantized,
-    traits=Trait.EXACT | Trait.PACKED,
+    traits=Trait.EXACT | Trait.PACKED | Trait.DEQUANTIZES,
     instructions=3,
 )
 OPERATORS: tuple[Operator, ...] = (QUANTIZE, DEQUANTIZE)

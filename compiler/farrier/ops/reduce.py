@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import operator
 from collections.abc import Callable
 from typing import overload
 
 import numpy as np
 
-from farrier.ir.dim import Extent, maximum, product
+from farrier.ir.dim import Extent, maximum, minimum, product
 from farrier.ir.expr import Buffer, Expr, Reduce, ReduceOp
 from farrier.ir.graph import Node
 from farrier.ir.types import DType, Shape, TensorType
@@ -25,6 +26,7 @@ from farrier.ops.operator import (
     Kind,
     Mismatch,
     Operator,
+    SymbolicRule,
     Types,
     int_attr,
     normal_axis,
@@ -44,6 +46,7 @@ from farrier.ops.scalar import (
     sqrt,
     where,
 )
+from farrier.ops.symbolic import to_one
 from farrier.ops.traits import Trait
 
 
@@ -110,7 +113,13 @@ def reduction_axes(shape: Shape, axes: tuple[int, ...]) -> dict[str, Extent]:
     return {f"r{axis}": shape[axis] for axis in axes}
 
 
-def _operator(name: str, rule: _Rule, traits: Trait = Trait.NONE, joined_by: str = "") -> Operator:
+def _operator(
+    name: str,
+    rule: _Rule,
+    traits: Trait = Trait.NONE,
+    joined_by: str = "",
+    symbolic: SymbolicRule | None = None,
+) -> Operator:
     def refer(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
         x, given = present(arrays, 0), optional(arrays, 1)
         axes = _axes(None if given is None else tuple(given.reshape(-1).tolist()), x.ndim, attrs)
@@ -136,6 +145,7 @@ def _operator(name: str, rule: _Rule, traits: Trait = Trait.NONE, joined_by: str
         static=frozenset({1}),
         traits=traits | Trait.READS_ONCE,
         joined_by=joined_by,
+        symbolic=symbolic,
         layout=layout.axes_reduced,
     )
 
@@ -293,11 +303,28 @@ _MAXIMUM = _extreme(ReduceOp.MAX, np.max)
 _EXTREME = Trait.TOTAL | Trait.EXACT
 REDUCE_MEAN = _operator("ReduceMean", _MEAN, joined_by="ReduceMean")
 OPERATORS: tuple[Operator, ...] = (
-    _operator("ReduceSum", _Rule(ReduceOp.SUM, _SUM), Trait.TOTAL, "ReduceSum"),
+    _operator(
+        "ReduceSum",
+        _Rule(ReduceOp.SUM, _SUM),
+        Trait.TOTAL,
+        "ReduceSum",
+        to_one(operator.add),
+    ),
     REDUCE_MEAN,
-    _operator("ReduceMax", _MAXIMUM, _EXTREME, "ReduceMax"),
-    _operator("ReduceMin", _extreme(ReduceOp.MIN, np.min), _EXTREME, "ReduceMin"),
-    _operator("ReduceProd", _Rule(ReduceOp.PROD, _keep(np.prod)), joined_by="ReduceProd"),
+    _operator("ReduceMax", _MAXIMUM, _EXTREME, "ReduceMax", to_one(maximum)),
+    _operator(
+        "ReduceMin",
+        _extreme(ReduceOp.MIN, np.min),
+        _EXTREME,
+        "ReduceMin",
+        to_one(minimum),
+    ),
+    _operator(
+        "ReduceProd",
+        _Rule(ReduceOp.PROD, _keep(np.prod)),
+        joined_by="ReduceProd",
+        symbolic=to_one(operator.mul),
+    ),
     _operator(
         "ReduceL1",
         _Rule(ReduceOp.SUM, lambda x, a: _SUM(np.abs(x), a), magnitude),

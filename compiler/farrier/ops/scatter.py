@@ -7,6 +7,7 @@ does, which nobody else reads. Overwrite is a TensorScatter of that kind.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import numpy as np
@@ -15,7 +16,7 @@ from farrier.ir import expr as e
 from farrier.ir.dim import ceildiv, is_less, product, typical
 from farrier.ir.dim import number as number_of
 from farrier.ir.expr import BinaryOp, Buffer, Expr
-from farrier.ir.graph import Node
+from farrier.ir.graph import Node, attributes
 from farrier.ir.types import DType, TensorType
 from farrier.ops import positions
 from farrier.ops.builder import Builder, attributes_of
@@ -307,6 +308,15 @@ def _overwrite_nest(nest: LoopBuilder, node: Node) -> None:
             out[line, slot, lane] = update[line, step, lane]
 
 
+def _updating(node: Node) -> Node | None:
+    """Return a scatter that writes its updates alone. A sum of old and new elements cannot, because
+    a call may begin a second time."""
+    if node.attr("reduction", "none") != "none":
+        return None
+    attrs = {**dict(node.attrs), IN_PLACE: 1}
+    return dataclasses.replace(node, attrs=attributes(**attrs))
+
+
 _OVERWRITE = Operator(
     "Overwrite",
     Kind.NEST,
@@ -323,10 +333,18 @@ SCATTER_ELEMENTS = Operator(
     _elements_reference,
     None,
     nest=_elements_nest,
+    in_place=_updating,
     positions=positions.along_axis,
 )
 OPERATORS: tuple[Operator, ...] = (
-    Operator("TensorScatter", Kind.INJECTIVE, _cache_infer, _cache_reference, _cache_compute),
+    Operator(
+        "TensorScatter",
+        Kind.INJECTIVE,
+        _cache_infer,
+        _cache_reference,
+        _cache_compute,
+        in_place=lambda node: dataclasses.replace(node, op=_OVERWRITE.name),
+    ),
     _OVERWRITE,
     SCATTER_ELEMENTS,
     Operator(
@@ -336,6 +354,7 @@ OPERATORS: tuple[Operator, ...] = (
         _nd_reference,
         None,
         nest=_nd_nest,
+        in_place=_updating,
         positions=positions.by_rows,
     ),
 )

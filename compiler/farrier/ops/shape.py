@@ -186,6 +186,7 @@ EXPAND = Operator(
     _expand_reference,
     _expand_compute,
     frozenset({1}),
+    traits=Trait.SHARES_MEMORY,
     moves=Moves.REPEATED,
     copies=always,
 )

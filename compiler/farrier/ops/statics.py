@@ -28,12 +28,14 @@ from farrier.ops.operator import (
     NotStatic,
     Operator,
     Types,
+    extents_array,
     int_attr,
     present,
     required,
     static_extents,
 )
 from farrier.ops.scalar import Scalar, cast, number, scalar, where
+from farrier.ops.traits import Trait
 
 
 def shape_bounds(attrs: Attrs, rank: int) -> slice:
@@ -46,6 +48,11 @@ def _shape_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[Tens
     return (TensorType(DType.I64, (len(x.shape[shape_bounds(attrs, x.rank)]),)),)
 
 
+def _shape_from_types(types: Types, attrs: Attrs) -> Array:
+    x = required(types, 0)
+    return extents_array(x.shape[shape_bounds(attrs, x.rank)])
+
+
 def _shape_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     x = present(arrays, 0)
     return (np.array(x.shape[shape_bounds(attrs, x.ndim)], np.int64),)
@@ -54,6 +61,10 @@ def _shape_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 def _size_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
     required(types, 0)
     return (TensorType(DType.I64, ()),)
+
+
+def _size_from_types(types: Types, attrs: Attrs) -> Array:
+    return extents_array([required(types, 0).size]).reshape(())
 
 
 def _size_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
@@ -160,17 +171,23 @@ def _eye_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[Tensor
     return (TensorType(DType(str(attrs.get("dtype", x.dtype))), x.shape),)
 
 
+def _eye_from_types(types: Types, attrs: Attrs) -> Array:
+    (eye,) = _eye_infer(types, {}, attrs)
+    rows, columns = eye.static_shape
+    return np.eye(rows, columns, int_attr(attrs, "k", 0)).astype(eye.dtype.numpy)
+
+
 def _eye_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     x = present(arrays, 0)
-    rows, columns = x.shape
-    dtype = DType(str(attrs["dtype"])).numpy if "dtype" in attrs else x.dtype
-    return (np.eye(rows, columns, int_attr(attrs, "k", 0)).astype(dtype),)
+    return (_eye_from_types([TensorType(DType.from_numpy(x.dtype), x.shape)], attrs),)
 
 
 OPERATORS: tuple[Operator, ...] = (
-    Operator("Shape", Kind.OPAQUE, _shape_infer, _shape_reference, None),
-    Operator("Size", Kind.OPAQUE, _size_infer, _size_reference, None),
-    Operator("EyeLike", Kind.OPAQUE, _eye_infer, _eye_reference, None),
+    Operator(
+        "Shape", Kind.OPAQUE, _shape_infer, _shape_reference, None, from_types=_shape_from_types
+    ),
+    Operator("Size", Kind.OPAQUE, _size_infer, _size_reference, None, from_types=_size_from_types),
+    Operator("EyeLike", Kind.OPAQUE, _eye_infer, _eye_reference, None, from_types=_eye_from_types),
     Operator(
         "Range",
         Kind.INJECTIVE,
@@ -207,6 +224,12 @@ OPERATORS: tuple[Operator, ...] = (
         frozenset({1}),
     ),
     Operator(
-        "ConstantOfShape", Kind.OPAQUE, _filled_infer, _filled_reference, None, frozenset({0})
+        "ConstantOfShape",
+        Kind.OPAQUE,
+        _filled_infer,
+        _filled_reference,
+        None,
+        frozenset({0}),
+        traits=Trait.SHARES_MEMORY,
     ),
 )

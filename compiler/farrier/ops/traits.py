@@ -26,6 +26,10 @@ class Trait(enum.Flag):
     ZERO_PADDED = enum.auto()  # Its window reads zeros beyond the edges of the image.
     # Its result on constants is computed layer by layer, when weights are packed.
     PACKED = enum.auto()
+    # Its first operand is quantized and stays so, because passes may multiply it as integers.
+    DEQUANTIZES = enum.auto()
+    # Its result on constants is a view in numpy, which takes no memory of its own.
+    SHARES_MEMORY = enum.auto()
 
 
 class Moves(enum.Enum):

@@ -14,14 +14,15 @@ from farrier.frontends.builder.values import Values
 from farrier.ir.dim import Extent, number
 from farrier.ir.graph import Node, Value
 from farrier.ir.types import DType
+from farrier.ops import Kind, Operator, lookup
+from farrier.ops.conversion import CAST
 from farrier.ops.operator import to_extents
+from farrier.ops.traits import Trait
 
 if TYPE_CHECKING:
     from farrier.frontends.builder.builder import Builder
 
 _SIZES = (DType.I64, DType.I32)
-_BY_ELEMENT = frozenset(("Add", "Sub", "Mul", "Div", "Cast"))
-_SAME_ELEMENTS = frozenset(("Cast", "Reshape", "Squeeze", "Unsqueeze", "Identity", "Flatten"))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -39,19 +40,28 @@ def elements_of(values: Values, value: Value) -> list[Extent | Element]:
         return list(to_extents(data))
     if node is not None:
         parts = [part for part in node.inputs if part is not None]
-        if node.op == "Concat" and value.type.rank == 1:
+        operator = lookup(node.op)
+        if operator.has(Trait.JOINS) and value.type.rank == 1:
             sources = (elements_of(values, values.source(part)) for part in parts)
             return list(itertools.chain.from_iterable(sources))
-        if node.op in _SAME_ELEMENTS and parts[0].type.dtype in _SIZES:
+        keeps = _keeps_elements(operator) or CAST.matches(node)
+        if keeps and parts[0].type.dtype in _SIZES:
             return elements_of(values, parts[0])
     return [Element(value, at) for at in range(number(value.type.size))]
+
+
+def _keeps_elements(operator: Operator) -> bool:
+    """Check whether a result has the elements of the first input in their order."""
+    return operator.kind is Kind.VIEW and operator.moves_elements
 
 
 def filled(values: Values, value: Value) -> int | None:
     """Return the number that all elements of an integer tensor equal, or None if unknown."""
     node = values.producer.get(value.name)
-    if node is not None and node.op == "Expand" and node.inputs[0] is not None:
-        value = node.inputs[0]
+    if node is not None and lookup(node.op).moves_elements:
+        operands = lookup(node.op).data_operands(node)
+        if len(operands) == 1 and operands[0] is not None:
+            value = operands[0]
     data = values.known.get(values.source(value).name)
     if data is None or has_dims(data) or not data.size or (data != data.flat[0]).any():
         return None
@@ -83,11 +93,12 @@ def scalars(builder: Builder, name: str) -> list[Any]:
         return list(data.reshape(-1).tolist())
     if node is not None and value.type.rank < 2:
         operands = [builder.bind("", part) for part in node.inputs if part is not None]
-        if node.op == "Concat":
+        operator = lookup(node.op)
+        if operator.has(Trait.JOINS):
             return [scalar for part in operands for scalar in scalars(builder, part)]
-        if node.op in _SAME_ELEMENTS - {"Cast"}:
+        if _keeps_elements(operator):
             return scalars(builder, operands[0])
-        if node.op in _BY_ELEMENT:
+        if operator.kind is Kind.ELEMENTWISE and operator.symbolic is not None:
             parts = [scalars(builder, part) for part in operands]
             count = max(map(len, parts))
             rows = (part * count if len(part) == 1 else part for part in parts)

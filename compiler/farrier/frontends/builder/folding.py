@@ -9,14 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from farrier.frontends.builder.limits import MAX_FOLDED_BYTES
-from farrier.frontends.builder.symbolic import as_array, fold, has_dims
+from farrier.frontends.builder.symbolic import fold, has_dims
 from farrier.ir.dim import number
 from farrier.ir.graph import Attribute, Value
-from farrier.ir.types import DType, TensorType
+from farrier.ir.types import TensorType
 from farrier.ops import Kind, Operator
-from farrier.ops.statics import shape_bounds
-
-_STAY_QUANTIZED = frozenset(("DequantizeLinear", "UnpackBits"))
+from farrier.ops.traits import Trait
 
 
 def folded(
@@ -34,26 +32,20 @@ def folded(
     """
     if all(kind.is_static and not kind.size for kind in kinds):
         return [np.empty(kind.static_shape, kind.dtype.numpy) for kind in kinds]
-    x = inputs[0] if inputs else None
-    if operator.name == "Shape" and x is not None:
-        return [as_array(x.type.shape[shape_bounds(attrs, x.type.rank)], DType.I64)]
-    if operator.name == "Size" and x is not None:
-        return [as_array(x.type.size, DType.I64)]
-    if operator.name == "EyeLike" and x is not None and x.type.is_static:
-        data = [np.broadcast_to(np.zeros((), x.type.dtype.numpy), x.type.static_shape)]
-    elif any(
-        value is not None and array is None for value, array in zip(inputs, data, strict=True)
-    ):
-        return None
     if not all(kind.is_static for kind in kinds):
         return None
-    if operator.name in _STAY_QUANTIZED and kinds[0].rank:
+    is_small = sum(number(kind.nbytes) for kind in kinds) <= MAX_FOLDED_BYTES
+    if operator.from_types is not None and is_small:
+        types = [None if value is None else value.type for value in inputs]
+        return [operator.from_types(types, attrs)]
+    if any(value is not None and array is None for value, array in zip(inputs, data, strict=True)):
+        return None
+    if operator.has(Trait.DEQUANTIZES) and kinds[0].rank:
         return None
     if any(map(has_dims, data)):
         return fold(operator, data, attrs, kinds)
-    free = operator.kind is Kind.VIEW or operator.name in ("ConstantOfShape", "Expand")
-    small = sum(number(kind.nbytes) for kind in kinds) <= MAX_FOLDED_BYTES
-    if not free and (not small or operator.kind is Kind.CONTRACTION):
+    is_view = operator.kind is Kind.VIEW or operator.has(Trait.SHARES_MEMORY)
+    if not is_view and (not is_small or operator.kind is Kind.CONTRACTION):
         return None
     with np.errstate(all="ignore"):
         return operator.evaluate(data, attrs, tuple(kinds))

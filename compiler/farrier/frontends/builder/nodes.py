@@ -16,12 +16,12 @@ from farrier.ir.dim import Extent, Question, Undecided, as_extent, minimum, symb
 from farrier.ir.graph import Attribute, Node, Value
 from farrier.ir.types import DType, TensorType
 from farrier.ops import Kind, Mismatch, NotSupported, Operator, lookup
+from farrier.ops.operator import Array
 
 if TYPE_CHECKING:
     from farrier.frontends.builder.builder import Builder
 
 _COUNTING = (DType.I64, DType.I32, DType.BOOL)
-_IDLE = frozenset(("Cast", "Expand", "Reshape"))  # They copy a value if types are equal.
 _FEW = 64  # The most elements of constants that are compared.
 
 
@@ -29,6 +29,7 @@ def emit(builder: Builder, node: RawNode) -> None:
     """Type a node and define its outputs: as constants if they are known now. An output without
     elements is known before it is computed."""
     operator, values = _operator(node), builder.values
+    # An Identity also hands on entries that no node takes, such as lists of tensors.
     if node.op == "Identity":
         values.names[node.outputs[0]] = values.names.entry(node.inputs[0])
         return
@@ -109,17 +110,31 @@ def _append(
             builder.bind(name, value)
         return
     outputs = tuple(values.define(kind, name) for name, kind in zip(names, kinds, strict=False))
-    values.append(Node(node.op, tuple(inputs), outputs, pairs, (), node.origin))
-    if node.op in _IDLE and inputs[0] is not None and kinds[0] == inputs[0].type:
-        values.first_equal[outputs[0].name] = values.first_equal.get(inputs[0].name, inputs[0])
+    appended = Node(node.op, tuple(inputs), outputs, pairs, (), node.origin)
+    values.append(appended)
+    copied = _copied(builder, operator, appended)
+    if copied is not None:
+        values.first_equal[outputs[0].name] = values.first_equal.get(copied.name, copied)
     elif twin is None:
-        values.body.computed[key] = values.body.nodes[-1]
+        values.body.computed[key] = appended
     else:
         firsts = zip(outputs, twin.outputs, strict=False)
         values.first_equal |= {value.name: first for value, first in firsts}
     for name, value in zip(node.outputs, outputs, strict=False):
         if name:
             builder.bind(name, value)
+
+
+def _copied(builder: Builder, operator: Operator, node: Node) -> Value | None:
+    """Return the first input of a node if the node copies it."""
+    x = node.inputs[0] if node.inputs else None
+    if operator.copies is None or x is None or x.type != node.outputs[0].type:
+        return None
+
+    def data(value: Value | None) -> Array | None:
+        return None if value is None else builder.known(value)
+
+    return x if operator.copies(node, data) else None
 
 
 def _is_tested_at_run_time(builder: Builder, node: RawNode, question: Question) -> bool:

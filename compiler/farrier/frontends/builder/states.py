@@ -15,10 +15,9 @@ from farrier.frontends.builder.model import ImportedModel
 from farrier.ir.dim import symbols
 from farrier.ir.graph import Graph, Node, Value, attributes
 from farrier.ir.types import TensorType
-from farrier.ops.scatter import IN_PLACE
+from farrier.ops import lookup
+from farrier.ops.traits import Trait
 from farrier.options.states import HeldState, Suggestion, paired, suggested
-
-_SCATTERS = ("ScatterElements", "ScatterND", "TensorScatter")
 
 
 def with_states(imported: ImportedModel, declared: Mapping[str, str]) -> ImportedModel:
@@ -119,7 +118,7 @@ def _joins(graph: Graph, past: Value, present: Value, axis: int) -> bool:
     node = graph.producers().get(present.name)
     return (
         node is not None
-        and node.op == "Concat"
+        and lookup(node.op).has(Trait.JOINS)
         and node.attr("axis") % present.type.rank == axis
         and node.inputs[0] == past
         and past not in node.inputs[1:]
@@ -128,17 +127,22 @@ def _joins(graph: Graph, past: Value, present: Value, axis: int) -> bool:
 
 def _updates(graph: Graph, past: Value, present: Value) -> bool:
     """Check whether the new state is the old one with some elements overwritten, which nobody else
-    reads. A sum of old and new elements is not, as a call may begin a second time."""
+    reads."""
     node = graph.producers().get(present.name)
     return (
         node is not None
-        and node.op in _SCATTERS
+        and _overwriting(node) is not None
         and node.inputs[0] == past
-        and node.attr("reduction", "none") == "none"
         and graph.consumers().get(past.name) == [node]
         and past not in node.inputs[1:]
         and past not in graph.outputs
     )
+
+
+def _overwriting(node: Node) -> Node | None:
+    """Return the node that writes its updates alone, if its operator has such a form."""
+    rule = lookup(node.op).in_place
+    return None if rule is None else rule(node)
 
 
 def _shown(type: TensorType) -> str:
@@ -190,13 +194,9 @@ def _updated_in_place(graph: Graph, source: int, target: int) -> Graph:
             nodes.append(node)
             continue
         nodes.append(Node("Relayout", (past,), (held,), (), (), node.origin))
-        attrs = dict(node.attrs)
-        if node.op == "TensorScatter":
-            node = dataclasses.replace(node, op="Overwrite")
-        else:
-            attrs[IN_PLACE] = 1
-        inputs = (held, *node.inputs[1:])
-        nodes.append(dataclasses.replace(node, inputs=inputs, attrs=attributes(**attrs)))
+        writes = _overwriting(node)
+        assert writes is not None
+        nodes.append(dataclasses.replace(writes, inputs=(held, *node.inputs[1:])))
     return dataclasses.replace(graph, nodes=tuple(nodes))
 
 
@@ -210,7 +210,7 @@ def _with_axis_first(graph: Graph, source: int, target: int, axis: int) -> Graph
     for node in graph.nodes:
         if present not in node.outputs:
             nodes.append(node)
-        elif node.op == "Concat" and node.inputs[0] == past:
+        elif lookup(node.op).has(Trait.JOINS) and node.inputs[0] == past:
             nodes += _joined_along_first(node, rows, rows_after, first)
             nodes.append(_transpose(rows_after, present, back, node.origin))
         else:  # For hot sizes the operator may be another.

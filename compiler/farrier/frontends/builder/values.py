@@ -101,6 +101,7 @@ class Values:
     def source(self, value: Value) -> Value:
         """Return the constant that depends on sizes for what computes it, and another value as it
         is."""
+        # The builder itself adds an Extents for a constant that depends on sizes (`computed`).
         node = self.producer.get(value.name)
         if node is not None and node.op == "Extents" and node.inputs[0] is not None:
             return node.inputs[0]
@@ -115,7 +116,7 @@ class Values:
         """Return a value in another shape of the same sizes, or itself if that is its own."""
         if shape == value.type.shape:
             return value
-        key = ("View", value, shape)
+        key = ("shaped", value, shape)
         if key in body.computed:
             return body.computed[key].outputs[0]
         target = self.define(TensorType(DType.I64, (len(shape),)))

@@ -21,10 +21,11 @@ from farrier.frontends.builder.rewrites.filters import as_products, is_filter
 from farrier.frontends.builder.rewrites.numbers import Numbers
 from farrier.frontends.builder.rewrites.ranges import places
 from farrier.frontends.builder.rewrites.sizes import sized
-from farrier.frontends.builder.symbolic import Share, ints
+from farrier.frontends.builder.symbolic import ints
 from farrier.ir.dim import Dim, Extent, typical
 from farrier.ops import NotSupported
 from farrier.ops.operator import Mismatch, normal_axis
+from farrier.ops.symbolic import Share
 
 if TYPE_CHECKING:
     from farrier.frontends.builder.builder import Builder

@@ -1,0 +1,195 @@
+"""The rules of operators for arrays of sizes that are known only when the model runs.
+
+Such an array is of numpy's object dtype and holds numbers and dims; one of floats also holds
+quotients of dims, between the Cast to floats and the rounding that ends them. Their arithmetic is
+exact: `12 / h * h` is 12 at every h, where floats may come to 11.999999.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import operator
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from farrier.ir.dim import Dim, Extent, bounds, ceildiv, common_factor
+from farrier.ir.types import DType, TensorType
+from farrier.ops.operator import Array, Arrays, Attrs, SymbolicRule, present
+
+# A function of one element of each operand; it returns None if the model must compute the result.
+Rule: TypeAlias = Callable[..., Any]
+
+# Floats multiply sizes without rounding by factors of at most this numerator and denominator.
+_MAX_FACTOR = _MAX_DENOMINATOR = 1 << 10
+_MAX_WHOLE = 1 << 24  # Up to it f32 holds every integer.
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Share:
+    """A quotient `extent / denominator` as a float; the denominator is not negative."""
+
+    extent: Extent
+    denominator: Extent
+
+
+def by_element(
+    integers: Rule | None = None, floats: Rule | None = None, bools: Rule | None = None
+) -> SymbolicRule:
+    """Return the rule of an elementwise operator from its functions of elements, by the type of
+    the result. The model computes results of a type without a function."""
+
+    def rule(arrays: Arrays, attrs: Attrs, kinds: Sequence[TensorType]) -> list[Array] | None:
+        dtype = kinds[0].dtype
+        function = bools if dtype is DType.BOOL else floats if dtype.is_float else integers
+        if function is None:
+            return None
+        operands = [np.asarray(array, object) for array in arrays if array is not None]
+        result = np.empty(np.broadcast_shapes(*(array.shape for array in operands)), object)
+        result[...] = np.frompyfunc(function, len(operands), 1)(*operands)
+        return [result]
+
+    return rule
+
+
+def to_one(combine: Rule) -> SymbolicRule:
+    """Return the rule of a reduction that combines all elements into a single one."""
+
+    def rule(arrays: Arrays, attrs: Attrs, kinds: Sequence[TensorType]) -> list[Array] | None:
+        elements, result = present(arrays, 0).reshape(-1).tolist(), kinds[0]
+        has_shares = any(isinstance(element, Share) for element in elements)
+        if result.size != 1 or not elements or has_shares:
+            return None
+        return [np.full(result.static_shape, functools.reduce(combine, elements), object)]
+
+    return rule
+
+
+# Integers ----------------------------------------------------------------------------------------
+
+
+def quotient(left: Extent, right: Extent) -> Extent:
+    """Return the quotient, rounded towards zero."""
+    if right < 0:
+        left, right = -left, -right
+    return -(-left // right) if left < 0 else left // right
+
+
+def remainder(left: Extent, right: Extent) -> Extent:
+    """Return the remainder of that quotient, which has the sign of the dividend."""
+    return left - right * quotient(left, right)
+
+
+def whole(value: Any) -> Any:
+    """Return a number of any type as an integer, towards zero."""
+    if isinstance(value, Share):
+        return quotient(value.extent, value.denominator)
+    return value if isinstance(value, Dim) else int(value)
+
+
+# Conditions --------------------------------------------------------------------------------------
+
+
+def truth(value: Any) -> bool:
+    """Return whether a number is not 0."""
+    return bool(value.extent if isinstance(value, Share) else value)
+
+
+def compared(relation: Callable[[Any, Any], bool]) -> Rule:
+    """Return the rule for a relation of numbers, dims and shares with positive denominators."""
+
+    def rule(left: Any, right: Any) -> bool | None:
+        if not isinstance(left, Share) and not isinstance(right, Share):
+            return relation(left, right)
+        first, second = _as_share(left), _as_share(right)
+        if first is None or second is None:
+            return None
+        return relation(first.extent * second.denominator, second.extent * first.denominator)
+
+    return rule
+
+
+# Floats ------------------------------------------------------------------------------------------
+
+
+def _as_share(value: Any) -> Share | None:
+    """Return a float as a quotient, or None if operations on it may round."""
+    if isinstance(value, Share):
+        return value
+    if isinstance(value, Dim):
+        return Share(value, 1)
+    if not isinstance(value, int | float) or not abs(value) <= _MAX_WHOLE:
+        return None
+    exact = Fraction(value)
+    is_simple = abs(value) <= _MAX_FACTOR and exact.denominator <= _MAX_DENOMINATOR
+    return Share(exact.numerator, exact.denominator) if is_simple or value % 1 == 0 else None
+
+
+def _quotient_of(extent: Extent, below: Extent) -> Any:
+    """Return `extent / below` as a number, a dim or a share, or None if the sign of the divisor is
+    unknown. Factors that may be 0 are not cancelled."""
+    if bounds(below)[0] < 0:
+        return None
+    if bounds(below)[0] > 0 and extent % below == 0:
+        extent, below = extent // below, 1
+    if below == 1:
+        return extent if isinstance(extent, Dim) else float(extent)
+    if isinstance(extent, int) and isinstance(below, int):
+        return extent / below
+    common = common_factor((extent, below))
+    return Share(extent // common, below // common)
+
+
+def _operation(rule: Callable[[Share, Share], Any], plain: Callable[[Any, Any], Any]) -> Rule:
+    """Return a rule that applies `rule` to shares and `plain` to numbers."""
+
+    def applied(left: Any, right: Any) -> Any:
+        if not isinstance(left, Dim | Share) and not isinstance(right, Dim | Share):
+            with np.errstate(all="ignore"):
+                return float(plain(np.float64(left), np.float64(right)))
+        first, second = _as_share(left), _as_share(right)
+        return None if first is None or second is None else rule(first, second)
+
+    return applied
+
+
+def _product(left: Share, right: Share) -> Any:
+    return _quotient_of(left.extent * right.extent, left.denominator * right.denominator)
+
+
+def _ratio(left: Share, right: Share) -> Any:
+    above, below = left.extent * right.denominator, left.denominator * right.extent
+    return _quotient_of(-above, -below) if bounds(below)[1] < 0 else _quotient_of(above, below)
+
+
+def _total(left: Share, right: Share) -> Any:
+    above = left.extent * right.denominator + right.extent * left.denominator
+    return _quotient_of(above, left.denominator * right.denominator)
+
+
+def negative(value: Any) -> Any:
+    """Return the negative of a float."""
+    return Share(-value.extent, value.denominator) if isinstance(value, Share) else -value
+
+
+def floor(value: Any) -> Any:
+    """Return the next whole number below a float."""
+    if isinstance(value, Share):
+        return value.extent // value.denominator
+    return value if isinstance(value, Dim) else float(np.floor(value))
+
+
+def ceil(value: Any) -> Any:
+    """Return the next whole number above a float."""
+    if isinstance(value, Share):
+        return ceildiv(value.extent, value.denominator)
+    return value if isinstance(value, Dim) else float(np.ceil(value))
+
+
+total = _operation(_total, operator.add)
+difference = _operation(lambda left, right: _total(left, negative(right)), operator.sub)
+product = _operation(_product, operator.mul)
+ratio = _operation(_ratio, operator.truediv)
