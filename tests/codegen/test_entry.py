@@ -14,8 +14,8 @@ from farrier.ir.expr import Binary, BinaryOp, Buffer, Load, Unary, UnaryOp, Var
 from farrier.ir.graph import Value
 from farrier.ir.loop import For, Function, LoopKind, Store
 from farrier.ir.types import DType, TensorType
+from farrier.partition.plan_memory import MemoryPlan, Place, Segment
 from farrier.partition.program import Branch, Call, DriverProgram, Fail, Repeat, Slice
-from farrier.passes.plan_memory import MemoryPlan, Place, Segment
 from farrier.targets.cpu.codegen import compile_functions, compile_text, link, support_object
 from farrier.targets.cpu.codegen.entry import (
     WORKSPACE_BYTES,

@@ -13,8 +13,8 @@ from farrier.ir.graph import Constant, Graph, Node, Value, attributes
 from farrier.ir.types import DType, TensorType
 from farrier.ops import lookup, run_graph, run_node
 from farrier.options.precision import Precision
+from farrier.partition.plan_memory import Segment
 from farrier.passes import Settings
-from farrier.passes.plan_memory import Segment
 from farrier.targets import Target, parse_target
 
 _AVX512 = Target(

@@ -17,7 +17,8 @@ from hypothesis import given, settings
 from farrier.ops import Kind, lookup, run_graph
 from farrier.ops.verify import verify
 from farrier.partition import extract_tasks
-from farrier.passes import optimize, plan_memory, run_passes
+from farrier.partition.plan_memory import plan_memory
+from farrier.passes import optimize, run_passes
 
 _PATIENT = settings(
     deadline=None,

@@ -14,8 +14,8 @@ from farrier.ir.dim import dim, symbols
 from farrier.ir.graph import Value
 from farrier.ir.types import DType, TensorType
 from farrier.options.shapes import NamedDim
+from farrier.partition.plan_memory import MemoryPlan, Place, Segment
 from farrier.partition.program import Call, DriverProgram, Repeat, Slice
-from farrier.passes.plan_memory import MemoryPlan, Place, Segment
 from farrier.runtime.artifact import Artifact
 from farrier.targets import parse_target
 from farrier.targets.cpu.codegen import compile_text, link, support_object

@@ -19,8 +19,8 @@ from farrier.measure.runner import Blobs
 from farrier.measure.sizes import sizes_argument
 from farrier.measure.task_data import TaskData, make_task_data
 from farrier.options.precision import rounding
+from farrier.partition.plan_memory import GAP_BYTES
 from farrier.partition.task import Task
-from farrier.passes.plan_memory import GAP_BYTES
 from farrier.records.record import pairs
 from farrier.space import Decisions, Space
 from farrier.targets import Target, backend_of

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from farrier.ir.tensor import TensorProgram
     from farrier.ir.types import DType
     from farrier.measure import Runner
+    from farrier.partition.plan_memory import MemoryPlan
     from farrier.partition.program import DriverProgram
     from farrier.passes import Settings
     from farrier.passes.algorithm import Layer
     from farrier.passes.passes import Pass
-    from farrier.passes.plan_memory import MemoryPlan
     from farrier.records import RuleId
     from farrier.space import Space
     from farrier.targets.interface import Interface

@@ -11,7 +11,7 @@ from farrier.artifact.params import PackedParams
 from farrier.ir.dim import Extent, Symbol, typical
 
 if TYPE_CHECKING:
-    from farrier.passes.plan_memory import MemoryPlan
+    from farrier.partition.plan_memory import MemoryPlan
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -11,9 +11,16 @@ from farrier.artifact.params import ParamArena
 from farrier.ir.dim import Atom, Extent, Symbol, substitute, typical
 from farrier.ir.graph import Value
 from farrier.ir.types import Layout
+from farrier.partition.plan_memory import (
+    MemoryPlan,
+    Place,
+    Segment,
+    buffers_of,
+    plan_memory,
+    scratch_of,
+    slices_of,
+)
 from farrier.partition.program import Bind, Branch, Call, DriverProgram, Fail, Repeat, steps_in
-from farrier.passes import MemoryPlan, plan_memory
-from farrier.passes.plan_memory import Place, Segment, buffers_of, scratch_of, slices_of
 from farrier.targets import Target
 from farrier.targets.cpu.codegen import compile_text, library
 from farrier.targets.cpu.codegen.entry import (

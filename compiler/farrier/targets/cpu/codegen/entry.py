@@ -22,6 +22,7 @@ from farrier.ir.dim import Extent, Symbol, symbols, upper
 from farrier.ir.graph import Value
 from farrier.ir.instr import I64, Instruction, Operand, Operation, Type, Variable
 from farrier.ir.sizes import Demand
+from farrier.partition.plan_memory import MemoryPlan, Place, Segment, buffers_of
 from farrier.partition.program import (
     Bind,
     Branch,
@@ -32,7 +33,6 @@ from farrier.partition.program import (
     Step,
     calls_in,
 )
-from farrier.passes.plan_memory import MemoryPlan, Place, Segment, buffers_of
 from farrier.targets.cpu.codegen.extents import Make, emit_extent, emit_largest
 from farrier.targets.cpu.codegen.llvm_text import expression, operand_text
 from farrier.targets.linked import Check

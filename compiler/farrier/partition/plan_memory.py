@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from farrier.errors import CompilerError
 from farrier.ir.dim import Extent, Symbol, evaluate, maximum, typical, upper
 from farrier.ir.graph import Value
+from farrier.partition.packing import ALIGNMENT, Block, alive_at_once
 from farrier.partition.program import Bind, Branch, Call, DriverProgram, Fail, Repeat, Step
-from farrier.passes.packing import ALIGNMENT, Block, alive_at_once
-from farrier.passes.stacking import packed, stacked
+from farrier.partition.stacking import packed, stacked
 
 GAP_BYTES = 256 << 10  # what is fetched ahead is not further away: measured on Zen 5
 _MOST_SPREAD = 1.1  # of the workspace with nothing between the threads' slices

@@ -13,8 +13,8 @@ from farrier.errors import CompilerError
 from farrier.ir.dim import Dim, dim, evaluate
 from farrier.ir.parser import parse_ir
 from farrier.partition import extract_tasks
-from farrier.passes.packing import Block, _attempts, alive_at_once, pack_blocks
-from farrier.passes.plan_memory import (
+from farrier.partition.packing import Block, _attempts, alive_at_once, pack_blocks
+from farrier.partition.plan_memory import (
     GAP_BYTES,
     Place,
     Segment,
@@ -22,7 +22,7 @@ from farrier.passes.plan_memory import (
     scratch_of,
     slices_of,
 )
-from farrier.passes.stacking import _MOST_TERMS, pack, packed
+from farrier.partition.stacking import _MOST_TERMS, pack, packed
 
 _STEPS = st.tuples(st.integers(0, 12), st.integers(0, 12)).map(sorted)
 

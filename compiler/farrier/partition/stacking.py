@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
 from farrier.ir.dim import Extent, Symbol, bounds, dim, is_less, symbols, typical
-from farrier.passes.packing import Block, aligned, meet, pack_blocks
+from farrier.partition.packing import Block, aligned, meet, pack_blocks
 
 _MOST_TERMS = 8  # of a height without a name; chosen so that those of small models stay readable
 
