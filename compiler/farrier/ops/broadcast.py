@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-import operator
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
-from farrier.ir import dim
 from farrier.ir.expr import Const, UnaryOp
 from farrier.ir.special import real_power, whole_power
-from farrier.ir.types import DType, TensorType
+from farrier.ir.types import DType
 from farrier.ops import affine, symbolic
 from farrier.ops.conversion import np_whole, whole
-from farrier.ops.operator import Array, Arrays, Attrs, Mismatch, Operator, Types, required
+from farrier.ops.operator import Array, Attrs, Mismatch, Operator, Types, required
 from farrier.ops.pointwise import first_dtype, pointwise
 from farrier.ops.scalar import (
     Scalar,
@@ -129,13 +125,6 @@ def _np_mod(attrs: Attrs, x: Array, y: Array) -> Array:
     return np.asarray(np.fmod(x, y) if attrs.get("fmod", 0) else np.mod(x, y))
 
 
-def _symbolic_mod(
-    arrays: Arrays, attrs: Attrs, kinds: Sequence[TensorType]
-) -> Sequence[Array] | None:
-    remainder_of = symbolic.remainder if attrs.get("fmod", 0) else operator.mod
-    return symbolic.by_element(remainder_of)(arrays, attrs, kinds)
-
-
 def _pow(attrs: Attrs, x: Scalar, y: Scalar) -> Scalar:
     """Powers; small constant exponents become products and roots."""
     if isinstance(y.expr, Const):
@@ -185,75 +174,63 @@ def _where_dtype(types: Types, attrs: Attrs) -> DType:
     return first_dtype(types[1:], attrs)
 
 
-def _choose(condition: Any, left: Any, right: Any) -> Any:
-    return left if condition else right
-
-
-ADD = dataclasses.replace(
-    pointwise(
-        "Add",
-        lambda attrs, x, y: x + y,
-        lambda attrs, x, y: x + y,
-        traits=Trait.COMMUTATIVE | Trait.AFFINE | Trait.TOTAL,
-        symbolic=symbolic.by_element(operator.add, symbolic.total),
-    ),
+ADD = pointwise(
+    "Add",
+    lambda attrs, x, y: x + y,
+    lambda attrs, x, y: x + y,
+    traits=Trait.COMMUTATIVE | Trait.AFFINE | Trait.TOTAL,
     neutral=0.0,
     affine=affine.by_operand(lambda operand: (np.ones_like(operand), operand)),
+    symbolic=symbolic.add,
 )
-SUB = dataclasses.replace(
-    pointwise(
-        "Sub",
-        lambda attrs, x, y: x - y,
-        lambda attrs, x, y: x - y,
-        traits=Trait.AFFINE | Trait.TOTAL,
-        symbolic=symbolic.by_element(operator.sub, symbolic.difference),
-    ),
+SUB = pointwise(
+    "Sub",
+    lambda attrs, x, y: x - y,
+    lambda attrs, x, y: x - y,
+    traits=Trait.AFFINE | Trait.TOTAL,
     neutral=0.0,
     affine=affine.by_operand(lambda operand: (np.ones_like(operand), -operand)),
+    symbolic=symbolic.subtract,
 )
-MUL = dataclasses.replace(
-    pointwise(
-        "Mul",
-        lambda attrs, x, y: x * y,
-        lambda attrs, x, y: x * y,
-        traits=Trait.COMMUTATIVE | Trait.AFFINE | Trait.TOTAL,
-        symbolic=symbolic.by_element(operator.mul, symbolic.product),
-    ),
+MUL = pointwise(
+    "Mul",
+    lambda attrs, x, y: x * y,
+    lambda attrs, x, y: x * y,
+    traits=Trait.COMMUTATIVE | Trait.AFFINE | Trait.TOTAL,
     neutral=1.0,
     affine=affine.by_operand(lambda operand: (operand, np.zeros_like(operand))),
+    symbolic=symbolic.multiply,
 )
-DIV = dataclasses.replace(
-    pointwise(
-        "Div",
-        _div,
-        _np_div,
-        traits=Trait.DIVIDES,
-        symbolic=symbolic.by_element(symbolic.quotient, symbolic.ratio),
-    ),
+DIV = pointwise(
+    "Div",
+    _div,
+    _np_div,
+    traits=Trait.DIVIDES,
     neutral=1.0,
     affine=affine.by_operand(lambda operand: (1 / operand, np.zeros_like(operand))),
+    symbolic=symbolic.divide,
 )
-POW = dataclasses.replace(pointwise("Pow", _pow, _np_pow, result=_base_dtype), neutral=1.0)
+POW = pointwise("Pow", _pow, _np_pow, result=_base_dtype, neutral=1.0)
 OPERATORS: tuple[Operator, ...] = (
     ADD,
     SUB,
     MUL,
     DIV,
-    pointwise("Mod", _mod, _np_mod, traits=Trait.DIVIDES, symbolic=_symbolic_mod),
+    pointwise("Mod", _mod, _np_mod, traits=Trait.DIVIDES, symbolic=symbolic.modulo),
     POW,
     pointwise(
         "Min",
         lambda attrs, *xs: _combined(minimum, xs),
         lambda attrs, *xs: functools.reduce(np.minimum, xs),
         traits=Trait.COMMUTATIVE | Trait.TOTAL | Trait.EXACT,
-        symbolic=symbolic.by_element(lambda *sizes: functools.reduce(dim.minimum, sizes)),
+        symbolic=symbolic.least,
     ),
     pointwise(
         "Max",
         lambda attrs, *xs: _combined(maximum, xs),
         lambda attrs, *xs: functools.reduce(np.maximum, xs),
         traits=Trait.COMMUTATIVE | Trait.TOTAL | Trait.EXACT,
-        symbolic=symbolic.by_element(lambda *sizes: functools.reduce(dim.maximum, sizes)),
+        symbolic=symbolic.greatest,
     ),
     pointwise(
         "Sum",
@@ -272,6 +249,6 @@ OPERATORS: tuple[Operator, ...] = (
         lambda attrs, condition, x, y: np.asarray(np.where(condition, x, y)),
         result=_where_dtype,
         traits=Trait.TOTAL | Trait.EXACT,
-        symbolic=symbolic.by_element(*(_choose,) * 3),
+        symbolic=symbolic.choose,
     ),
 )

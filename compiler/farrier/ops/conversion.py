@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 
 from farrier.ir.narrow import FORMATS
@@ -148,15 +146,13 @@ def _rules(attrs: Attrs) -> tuple[DType, bool, str]:
     )
 
 
-CAST = dataclasses.replace(
-    pointwise(
-        "Cast",
-        lambda attrs, x: converted(x, *_rules(attrs)),
-        lambda attrs, x: np_converted(x, *_rules(attrs)),
-        result=_target,
-        traits=Trait.EXACT | Trait.PACKED,
-        symbolic=symbolic.by_element(symbolic.whole, lambda size: size, symbolic.truth),
-    ),
+CAST = pointwise(
+    "Cast",
+    lambda attrs, x: converted(x, *_rules(attrs)),
+    lambda attrs, x: np_converted(x, *_rules(attrs)),
+    result=_target,
+    traits=Trait.EXACT | Trait.PACKED,
     copies=always,
+    symbolic=symbolic.convert,
 )
 OPERATORS: tuple[Operator, ...] = (CAST,)

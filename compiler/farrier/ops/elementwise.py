@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
+from typing import Unpack
 
 import numpy as np
 
-from farrier.ir.dim import maximum
 from farrier.ir.expr import UnaryOp
 from farrier.ir.special import erf
-from farrier.ops import symbolic as sizes
-from farrier.ops.operator import Array, Operator, SymbolicRule
+from farrier.ops import symbolic
+from farrier.ops.operator import Array, Facts, Operator
 from farrier.ops.pointwise import pointwise
 from farrier.ops.scalar import Scalar, number, unary, where
 from farrier.ops.traits import Trait
@@ -21,65 +20,31 @@ def _function(
     name: str,
     formula: Callable[[Scalar], Scalar],
     reference: Callable[[Array], Array],
-    traits: Trait = Trait.NONE,
-    instructions: int = 1,
-    symbolic: SymbolicRule | None = None,
+    **facts: Unpack[Facts],
 ) -> Operator:
-    return pointwise(
-        name,
-        lambda attrs, x: formula(x),
-        lambda attrs, x: reference(x),
-        traits=traits,
-        instructions=instructions,
-        symbolic=symbolic,
-    )
+    return pointwise(name, lambda attrs, x: formula(x), lambda attrs, x: reference(x), **facts)
 
 
 def _primitive(
     name: str,
     op: UnaryOp,
     reference: Callable[[Array], Array],
-    traits: Trait = Trait.NONE,
-    instructions: int = 1,
-    symbolic: SymbolicRule | None = None,
+    **facts: Unpack[Facts],
 ) -> Operator:
-    return _function(name, lambda x: unary(op, x), reference, traits, instructions, symbolic)
+    return _function(name, lambda x: unary(op, x), reference, **facts)
 
 
+_ROUNDS_NOTHING = Trait.TOTAL | Trait.EXACT
 SQRT = _primitive("Sqrt", UnaryOp.SQRT, np.sqrt)
 OPERATORS: tuple[Operator, ...] = (
-    _primitive(
-        "Abs",
-        UnaryOp.ABS,
-        np.abs,
-        Trait.TOTAL | Trait.EXACT,
-        symbolic=sizes.by_element(lambda size: maximum(size, -size)),
-    ),
-    _primitive(
-        "Neg",
-        UnaryOp.NEG,
-        np.negative,
-        Trait.TOTAL | Trait.EXACT,
-        symbolic=sizes.by_element(operator.neg, sizes.negative),
-    ),
+    _primitive("Abs", UnaryOp.ABS, np.abs, traits=_ROUNDS_NOTHING, symbolic=symbolic.absolute),
+    _primitive("Neg", UnaryOp.NEG, np.negative, traits=_ROUNDS_NOTHING, symbolic=symbolic.negate),
     _primitive("Exp", UnaryOp.EXP, np.exp, instructions=15),
     _primitive("Log", UnaryOp.LOG, np.log),
     SQRT,
-    _primitive(
-        "Floor",
-        UnaryOp.FLOOR,
-        np.floor,
-        Trait.EXACT,
-        symbolic=sizes.by_element(floats=sizes.floor),
-    ),
-    _primitive(
-        "Ceil",
-        UnaryOp.CEIL,
-        np.ceil,
-        Trait.EXACT,
-        symbolic=sizes.by_element(floats=sizes.ceil),
-    ),
-    _primitive("Round", UnaryOp.ROUND, np.rint, Trait.EXACT),
+    _primitive("Floor", UnaryOp.FLOOR, np.floor, traits=Trait.EXACT, symbolic=symbolic.floor),
+    _primitive("Ceil", UnaryOp.CEIL, np.ceil, traits=Trait.EXACT, symbolic=symbolic.ceil),
+    _primitive("Round", UnaryOp.ROUND, np.rint, traits=Trait.EXACT),
     _primitive("Erf", UnaryOp.ERF, erf, instructions=15),
     _primitive("Sin", UnaryOp.SIN, np.sin),
     _primitive("Cos", UnaryOp.COS, np.cos),
@@ -99,6 +64,6 @@ OPERATORS: tuple[Operator, ...] = (
         "Sign",
         lambda x: where(x > 0, number(1, x.dtype), where(x < 0, number(-1, x.dtype), x)),
         np.sign,
-        Trait.TOTAL | Trait.EXACT,
+        traits=_ROUNDS_NOTHING,
     ),
 )

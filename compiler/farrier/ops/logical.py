@@ -11,7 +11,7 @@ import numpy as np
 
 from farrier.ir.types import DType
 from farrier.ops import symbolic
-from farrier.ops.operator import Array, Attrs, Mismatch, Operator, Types, differ
+from farrier.ops.operator import Array, Attrs, Mismatch, Operator, SymbolicRule, Types
 from farrier.ops.pointwise import Formula, Numpy, boolean, pointwise
 from farrier.ops.scalar import Scalar, both, either, equal, invert, number, unequal
 from farrier.ops.traits import Trait
@@ -41,18 +41,22 @@ def _logical(name: str, formula: Formula, reference: Numpy) -> Operator:
     return pointwise(name, formula, reference, result=_bools, traits=traits)
 
 
-def _comparison(name: str, scalars: Relation, arrays: Relation, sizes: Relation) -> Operator:
+def _comparison(name: str, scalars: Relation, arrays: Relation, sizes: SymbolicRule) -> Operator:
     return pointwise(
         name,
         lambda attrs, x, y: scalars(x, y),
         lambda attrs, x, y: arrays(x, y),
         result=boolean,
         traits=Trait.TOTAL | Trait.EXACT,
-        symbolic=symbolic.by_element(bools=symbolic.compared(sizes)),
+        symbolic=sizes,
     )
 
 
-EQUAL = _comparison("Equal", equal, operator.eq, lambda x, y: not differ(x, y))
+def _ordered(name: str, relation: Relation) -> Operator:
+    return _comparison(name, relation, relation, symbolic.compared(relation))
+
+
+EQUAL = _comparison("Equal", equal, operator.eq, symbolic.equal)
 OPERATORS: tuple[Operator, ...] = (
     pointwise(
         "Not",
@@ -65,10 +69,10 @@ OPERATORS: tuple[Operator, ...] = (
     _logical("Or", lambda attrs, x, y: either(x, y), lambda attrs, x, y: x | y),
     _logical("Xor", lambda attrs, x, y: unequal(x, y), lambda attrs, x, y: x ^ y),
     EQUAL,
-    _comparison("Less", operator.lt, operator.lt, operator.lt),
-    _comparison("LessOrEqual", operator.le, operator.le, operator.le),
-    _comparison("Greater", operator.gt, operator.gt, operator.gt),
-    _comparison("GreaterOrEqual", operator.ge, operator.ge, operator.ge),
+    _ordered("Less", operator.lt),
+    _ordered("LessOrEqual", operator.le),
+    _ordered("Greater", operator.gt),
+    _ordered("GreaterOrEqual", operator.ge),
     pointwise(
         "IsNaN",
         lambda attrs, x: unequal(x, x),

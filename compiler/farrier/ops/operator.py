@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeGuard
 
 import numpy as np
 
@@ -65,6 +65,18 @@ class Kind(enum.StrEnum):
     NEST = "nest"  # no tensor expression: a loop nest of its own
     OPAQUE = "opaque"  # known only as a constant: Shape, ConstantOfShape
     CONTROL = "control"  # runs its regions
+
+
+class Facts(TypedDict, total=False):
+    """Optional fields of an operator, which a function that declares several operators hands on."""
+
+    traits: Trait
+    copies: Callable[[Node, Data], bool]
+    symbolic: SymbolicRule
+    affine: AffineRule
+    neutral: float
+    joined_by: str
+    instructions: int
 
 
 class Mismatch(ValueError):

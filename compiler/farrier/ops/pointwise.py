@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import TypeAlias, Unpack
 
 import numpy as np
 
@@ -18,16 +18,15 @@ from farrier.ops.operator import (
     Attrs,
     Buffers,
     Constants,
+    Facts,
     Kind,
     Mismatch,
     Operator,
-    SymbolicRule,
     Types,
     differ,
     required,
 )
 from farrier.ops.scalar import Scalar
-from farrier.ops.traits import Trait
 
 Formula: TypeAlias = Callable[..., Scalar]  # (attrs, *operands)
 Numpy: TypeAlias = Callable[..., Array]  # (attrs, *arrays)
@@ -71,9 +70,7 @@ def pointwise(
     reference: Numpy,
     *,
     result: Result = first_dtype,
-    traits: Trait = Trait.NONE,
-    instructions: int = 1,
-    symbolic: SymbolicRule | None = None,
+    **facts: Unpack[Facts],
 ) -> Operator:
     """The operator whose element is `formula(attrs, *inputs)`, in numpy `reference`."""
 
@@ -103,8 +100,6 @@ def pointwise(
         infer,
         refer,
         compute,
-        traits=traits,
-        symbolic=symbolic,
         layout=layout.elementwise,
-        instructions=instructions,
+        **facts,
     )

@@ -6,7 +6,7 @@ import dataclasses
 import math
 import operator
 from collections.abc import Callable
-from typing import overload
+from typing import Unpack, overload
 
 import numpy as np
 
@@ -23,10 +23,10 @@ from farrier.ops.operator import (
     Attrs,
     Buffers,
     Constants,
+    Facts,
     Kind,
     Mismatch,
     Operator,
-    SymbolicRule,
     Types,
     int_attr,
     normal_axis,
@@ -116,9 +116,7 @@ def reduction_axes(shape: Shape, axes: tuple[int, ...]) -> dict[str, Extent]:
 def _operator(
     name: str,
     rule: _Rule,
-    traits: Trait = Trait.NONE,
-    joined_by: str = "",
-    symbolic: SymbolicRule | None = None,
+    **facts: Unpack[Facts],
 ) -> Operator:
     def refer(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
         x, given = present(arrays, 0), optional(arrays, 1)
@@ -136,6 +134,7 @@ def _operator(
         axes = _axes(builder.static(node, 1), x.rank, attributes_of(node))
         return (_stages(builder, node, x, axes, bool(node.attr("keepdims", 1)), rule),)
 
+    facts["traits"] = facts.get("traits", Trait.NONE) | Trait.READS_ONCE
     return Operator(
         name,
         Kind.REDUCTION,
@@ -143,10 +142,8 @@ def _operator(
         refer,
         compute,
         static=frozenset({1}),
-        traits=traits | Trait.READS_ONCE,
-        joined_by=joined_by,
-        symbolic=symbolic,
         layout=layout.axes_reduced,
+        **facts,
     )
 
 
@@ -300,31 +297,26 @@ def _extreme(combine: ReduceOp, function: Callable[..., Array]) -> _Rule:
 
 _MAXIMUM = _extreme(ReduceOp.MAX, np.max)
 
-_EXTREME = Trait.TOTAL | Trait.EXACT
+_EXACT = Trait.TOTAL | Trait.EXACT
+_MINIMUM = _extreme(ReduceOp.MIN, np.min)
+_TOTAL, _PRODUCT = _Rule(ReduceOp.SUM, _SUM), _Rule(ReduceOp.PROD, _keep(np.prod))
 REDUCE_MEAN = _operator("ReduceMean", _MEAN, joined_by="ReduceMean")
 OPERATORS: tuple[Operator, ...] = (
     _operator(
         "ReduceSum",
-        _Rule(ReduceOp.SUM, _SUM),
-        Trait.TOTAL,
-        "ReduceSum",
-        to_one(operator.add),
+        _TOTAL,
+        traits=Trait.TOTAL,
+        joined_by="ReduceSum",
+        symbolic=to_one(operator.add),
     ),
     REDUCE_MEAN,
-    _operator("ReduceMax", _MAXIMUM, _EXTREME, "ReduceMax", to_one(maximum)),
     _operator(
-        "ReduceMin",
-        _extreme(ReduceOp.MIN, np.min),
-        _EXTREME,
-        "ReduceMin",
-        to_one(minimum),
+        "ReduceMax", _MAXIMUM, traits=_EXACT, joined_by="ReduceMax", symbolic=to_one(maximum)
     ),
     _operator(
-        "ReduceProd",
-        _Rule(ReduceOp.PROD, _keep(np.prod)),
-        joined_by="ReduceProd",
-        symbolic=to_one(operator.mul),
+        "ReduceMin", _MINIMUM, traits=_EXACT, joined_by="ReduceMin", symbolic=to_one(minimum)
     ),
+    _operator("ReduceProd", _PRODUCT, joined_by="ReduceProd", symbolic=to_one(operator.mul)),
     _operator(
         "ReduceL1",
         _Rule(ReduceOp.SUM, lambda x, a: _SUM(np.abs(x), a), magnitude),

@@ -16,9 +16,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from farrier.ir.dim import Dim, Extent, bounds, ceildiv, common_factor
+from farrier.ir.dim import Dim, Extent, bounds, ceildiv, common_factor, maximum, minimum
 from farrier.ir.types import DType, TensorType
-from farrier.ops.operator import Array, Arrays, Attrs, SymbolicRule, present
+from farrier.ops.operator import Array, Arrays, Attrs, SymbolicRule, differ, present
 
 # A function of one element of each operand; it returns None if the model must compute the result.
 Rule: TypeAlias = Callable[..., Any]
@@ -34,6 +34,51 @@ class Share:
 
     extent: Extent
     denominator: Extent
+
+    def __add__(self, other: Share) -> Any:
+        above = self.extent * other.denominator + other.extent * self.denominator
+        return _quotient_of(above, self.denominator * other.denominator)
+
+    def __sub__(self, other: Share) -> Any:
+        return self + -other
+
+    def __mul__(self, other: Share) -> Any:
+        return _quotient_of(self.extent * other.extent, self.denominator * other.denominator)
+
+    def __truediv__(self, other: Share) -> Any:
+        above, below = self.extent * other.denominator, self.denominator * other.extent
+        return _quotient_of(-above, -below) if bounds(below)[1] < 0 else _quotient_of(above, below)
+
+    def __neg__(self) -> Share:
+        return Share(-self.extent, self.denominator)
+
+
+def _as_share(value: Any) -> Share | None:
+    """Return a float as a quotient, or None if operations on it may round."""
+    if isinstance(value, Share):
+        return value
+    if isinstance(value, Dim):
+        return Share(value, 1)
+    if not isinstance(value, int | float) or not abs(value) <= _MAX_WHOLE:
+        return None
+    exact = Fraction(value)
+    is_simple = abs(value) <= _MAX_FACTOR and exact.denominator <= _MAX_DENOMINATOR
+    return Share(exact.numerator, exact.denominator) if is_simple or value % 1 == 0 else None
+
+
+def _quotient_of(extent: Extent, below: Extent) -> Any:
+    """Return `extent / below` as a number, a dim or a share, or None if the sign of the divisor is
+    unknown. Factors that may be 0 are not cancelled."""
+    if bounds(below)[0] < 0:
+        return None
+    if bounds(below)[0] > 0 and extent % below == 0:
+        extent, below = extent // below, 1
+    if below == 1:
+        return extent if isinstance(extent, Dim) else float(extent)
+    if isinstance(extent, int) and isinstance(below, int):
+        return extent / below
+    common = common_factor((extent, below))
+    return Share(extent // common, below // common)
 
 
 def by_element(
@@ -68,38 +113,51 @@ def to_one(combine: Rule) -> SymbolicRule:
     return rule
 
 
-# Integers ----------------------------------------------------------------------------------------
-
-
-def quotient(left: Extent, right: Extent) -> Extent:
+def _quotient(left: Extent, right: Extent) -> Extent:
     """Return the quotient, rounded towards zero."""
     if right < 0:
         left, right = -left, -right
     return -(-left // right) if left < 0 else left // right
 
 
-def remainder(left: Extent, right: Extent) -> Extent:
-    """Return the remainder of that quotient, which has the sign of the dividend."""
-    return left - right * quotient(left, right)
-
-
-def whole(value: Any) -> Any:
-    """Return a number of any type as an integer, towards zero."""
+def _whole(value: Any) -> Any:
+    """Return a number of any type as an integer, rounded towards zero."""
     if isinstance(value, Share):
-        return quotient(value.extent, value.denominator)
+        return _quotient(value.extent, value.denominator)
     return value if isinstance(value, Dim) else int(value)
 
 
-# Conditions --------------------------------------------------------------------------------------
-
-
-def truth(value: Any) -> bool:
-    """Return whether a number is not 0."""
+def _truth(value: Any) -> bool:
     return bool(value.extent if isinstance(value, Share) else value)
 
 
-def compared(relation: Callable[[Any, Any], bool]) -> Rule:
-    """Return the rule for a relation of numbers, dims and shares with positive denominators."""
+def _floor(value: Any) -> Any:
+    if isinstance(value, Share):
+        return value.extent // value.denominator
+    return value if isinstance(value, Dim) else float(np.floor(value))
+
+
+def _ceil(value: Any) -> Any:
+    if isinstance(value, Share):
+        return ceildiv(value.extent, value.denominator)
+    return value if isinstance(value, Dim) else float(np.ceil(value))
+
+
+def _exact(operation: Callable[[Any, Any], Any]) -> Rule:
+    """Return an operation of floats, which does not round where one of them is a size."""
+
+    def rule(left: Any, right: Any) -> Any:
+        if not isinstance(left, Dim | Share) and not isinstance(right, Dim | Share):
+            with np.errstate(all="ignore"):
+                return float(operation(np.float64(left), np.float64(right)))
+        first, second = _as_share(left), _as_share(right)
+        return None if first is None or second is None else operation(first, second)
+
+    return rule
+
+
+def compared(relation: Callable[[Any, Any], bool]) -> SymbolicRule:
+    """Return the rule for a relation of numbers, dims and shares."""
 
     def rule(left: Any, right: Any) -> bool | None:
         if not isinstance(left, Share) and not isinstance(right, Share):
@@ -109,87 +167,29 @@ def compared(relation: Callable[[Any, Any], bool]) -> Rule:
             return None
         return relation(first.extent * second.denominator, second.extent * first.denominator)
 
-    return rule
+    return by_element(bools=rule)
 
 
-# Floats ------------------------------------------------------------------------------------------
+def _choose(condition: Any, left: Any, right: Any) -> Any:
+    return left if condition else right
 
 
-def _as_share(value: Any) -> Share | None:
-    """Return a float as a quotient, or None if operations on it may round."""
-    if isinstance(value, Share):
-        return value
-    if isinstance(value, Dim):
-        return Share(value, 1)
-    if not isinstance(value, int | float) or not abs(value) <= _MAX_WHOLE:
-        return None
-    exact = Fraction(value)
-    is_simple = abs(value) <= _MAX_FACTOR and exact.denominator <= _MAX_DENOMINATOR
-    return Share(exact.numerator, exact.denominator) if is_simple or value % 1 == 0 else None
+def modulo(arrays: Arrays, attrs: Attrs, kinds: Sequence[TensorType]) -> Sequence[Array] | None:
+    """Return the remainder, with the sign of the divisor or, under `fmod`, of the dividend."""
+    truncated = by_element(lambda left, right: left - right * _quotient(left, right))
+    return (truncated if attrs.get("fmod") else by_element(operator.mod))(arrays, attrs, kinds)
 
 
-def _quotient_of(extent: Extent, below: Extent) -> Any:
-    """Return `extent / below` as a number, a dim or a share, or None if the sign of the divisor is
-    unknown. Factors that may be 0 are not cancelled."""
-    if bounds(below)[0] < 0:
-        return None
-    if bounds(below)[0] > 0 and extent % below == 0:
-        extent, below = extent // below, 1
-    if below == 1:
-        return extent if isinstance(extent, Dim) else float(extent)
-    if isinstance(extent, int) and isinstance(below, int):
-        return extent / below
-    common = common_factor((extent, below))
-    return Share(extent // common, below // common)
-
-
-def _operation(rule: Callable[[Share, Share], Any], plain: Callable[[Any, Any], Any]) -> Rule:
-    """Return a rule that applies `rule` to shares and `plain` to numbers."""
-
-    def applied(left: Any, right: Any) -> Any:
-        if not isinstance(left, Dim | Share) and not isinstance(right, Dim | Share):
-            with np.errstate(all="ignore"):
-                return float(plain(np.float64(left), np.float64(right)))
-        first, second = _as_share(left), _as_share(right)
-        return None if first is None or second is None else rule(first, second)
-
-    return applied
-
-
-def _product(left: Share, right: Share) -> Any:
-    return _quotient_of(left.extent * right.extent, left.denominator * right.denominator)
-
-
-def _ratio(left: Share, right: Share) -> Any:
-    above, below = left.extent * right.denominator, left.denominator * right.extent
-    return _quotient_of(-above, -below) if bounds(below)[1] < 0 else _quotient_of(above, below)
-
-
-def _total(left: Share, right: Share) -> Any:
-    above = left.extent * right.denominator + right.extent * left.denominator
-    return _quotient_of(above, left.denominator * right.denominator)
-
-
-def negative(value: Any) -> Any:
-    """Return the negative of a float."""
-    return Share(-value.extent, value.denominator) if isinstance(value, Share) else -value
-
-
-def floor(value: Any) -> Any:
-    """Return the next whole number below a float."""
-    if isinstance(value, Share):
-        return value.extent // value.denominator
-    return value if isinstance(value, Dim) else float(np.floor(value))
-
-
-def ceil(value: Any) -> Any:
-    """Return the next whole number above a float."""
-    if isinstance(value, Share):
-        return ceildiv(value.extent, value.denominator)
-    return value if isinstance(value, Dim) else float(np.ceil(value))
-
-
-total = _operation(_total, operator.add)
-difference = _operation(lambda left, right: _total(left, negative(right)), operator.sub)
-product = _operation(_product, operator.mul)
-ratio = _operation(_ratio, operator.truediv)
+add = by_element(operator.add, _exact(operator.add))
+subtract = by_element(operator.sub, _exact(operator.sub))
+multiply = by_element(operator.mul, _exact(operator.mul))
+divide = by_element(_quotient, _exact(operator.truediv))
+negate = by_element(operator.neg, operator.neg)
+absolute = by_element(lambda size: maximum(size, -size))
+least = by_element(lambda *sizes: functools.reduce(minimum, sizes))
+greatest = by_element(lambda *sizes: functools.reduce(maximum, sizes))
+floor = by_element(floats=_floor)
+ceil = by_element(floats=_ceil)
+convert = by_element(_whole, lambda value: value, _truth)
+choose = by_element(_choose, _choose, _choose)
+equal = compared(lambda left, right: not differ(left, right))
