@@ -6,6 +6,7 @@ It compiles, measures, tunes and runs a model through the command, in processes 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -105,6 +106,16 @@ def test_it_is_tuned_by_its_own_rule(command, model, tmp_path):
     records = list(FileRecords(tmp_path / "records.jsonl"))
     assert {(record.rule, record.version) for record in records} == {("beads", 1)}
     assert len({record.decisions for record in records if record.samples_ns}) > 1
+
+
+def test_it_keeps_the_contract_of_backends(installed, tmp_path):
+    """Its author has the tests from the installed compiler."""
+    words = Path(__file__).parent / "toy/contract.py", "-q", "-p", "no:cacheprovider"
+    code = "import sys, pytest; sys.exit(pytest.main(sys.argv[1:]))"
+    flags = "--rootdir", tmp_path, "-c", "/dev/null"
+    said = run_python(code, *words, *flags, folders=installed, cwd=tmp_path)
+    assert re.search(r"\d+ passed", said)
+    assert "failed" not in said
 
 
 def test_what_it_refuses_is_said_in_its_words(command, model, tmp_path):

@@ -1,0 +1,28 @@
+"""Every backend keeps the contract of backends."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.boards import bare
+from farrier.testing import BackendContract
+
+
+class TestX86(BackendContract):
+    module = "farrier.targets.x86"
+    machine = "x86-64-v3"
+
+
+class TestArm(BackendContract):
+    module = "farrier.targets.arm"
+    machine = "rpi5"
+
+
+class TestRiscv(BackendContract):
+    module = "farrier.targets.riscv"
+    machine = "rv64gc"
+
+    def run(self, artifact, inputs, threads):
+        if lacks := bare.missing("riscv64"):
+            pytest.skip(lacks)
+        return bare.run(artifact, inputs, threads)
