@@ -7,6 +7,8 @@ operators ask of open dims is settled; `ImportedModel` is what the pipeline comp
 from farrier.frontends.builder.builder import Builder
 from farrier.frontends.builder.loops import Iteration
 from farrier.frontends.builder.model import ImportedModel
+from farrier.frontends.builder.node import RawNode
+from farrier.frontends.builder.rewrites.numbers import Number, Numbers
 from farrier.frontends.builder.settle import built, built_by
 from farrier.frontends.builder.signature import Declared, resolve
 from farrier.frontends.builder.source import Source
@@ -17,6 +19,9 @@ __all__ = [
     "Declared",
     "ImportedModel",
     "Iteration",
+    "Number",
+    "Numbers",
+    "RawNode",
     "Source",
     "built",
     "built_by",

@@ -37,6 +37,7 @@ from farrier.frontends.builder.names import Absent, Entry, Listed, Strings
 from farrier.frontends.builder.names import Sequence as Tensors
 from farrier.frontends.builder.node import RawNode
 from farrier.frontends.builder.rewrites import rewritten
+from farrier.frontends.builder.rewrites.numbers import Operand, name_of
 from farrier.frontends.builder.signature import Signature
 from farrier.frontends.builder.symbolic import as_array, has_dims, parts
 from farrier.frontends.builder.values import Values
@@ -94,7 +95,7 @@ class Builder:
     def node(
         self,
         op: str,
-        inputs: Sequence[str],
+        inputs: Sequence[Operand],
         attrs: Mapping[str, Any] | None = None,
         *,
         origin: str,
@@ -102,14 +103,18 @@ class Builder:
         selects: bool = False,
     ) -> tuple[str, ...]:
         """Add a node of the model and return the names of its outputs. An omitted operand is "".
+        Extents may take the place of names: `[b.shape(x)[0], -1, count]` is a vector of i64, whose
+        `count` names a scalar that is known only at run time.
+
         A node that `selects` is the condition of `if_`: if it depends on sizes that values decide,
         it is computed at run time, and both branches are built. Raises a FarrierError that names
         the operator and `origin`."""
         results = [self.fresh() for _ in range(outputs)]
         if selects:
             self.conditions |= frozenset(results)
-        node = RawNode(op, list(inputs), results, dict(attrs or {}), origin)
+        node = RawNode(op, [], results, dict(attrs or {}), origin)
         with self.at(node):
+            node.inputs += [name_of(operand, self) for operand in inputs]
             self.emit(node)
         return tuple(results)
 
@@ -226,10 +231,11 @@ class Builder:
         self.data_sizes.deferred = None
         return blame.AtHand(self, node)
 
-    def add(self, op: str, *inputs: str, **attrs: Any) -> str:
-        """Add a node for the one at hand and return the name of its output."""
-        result = self.fresh()
-        self.emit(RawNode(op, list(inputs), [result], attrs, self.at_hand.origin))
+    def add(self, op: str, *inputs: Operand, **attrs: Any) -> str:
+        """Add a node for the one at hand and return the name of its output; operands are as for
+        `node`."""
+        names, result = [name_of(operand, self) for operand in inputs], self.fresh()
+        self.emit(RawNode(op, names, [result], attrs, self.at_hand.origin))
         return result
 
     def emit(self, node: RawNode) -> None:
@@ -328,7 +334,7 @@ class Builder:
 
     def require(
         self,
-        name: str,
+        name: Operand,
         sizes: Sequence[Extent],
         demands: Demand = Demand.EXACT,
         needs: str = "",
@@ -343,9 +349,9 @@ class Builder:
         defines follow from shapes. It is asked if nothing else settles a question about these."""
         self.data_sizes.deferred = self.data_sizes.deferred or question
 
-    def unknown(self, name: str) -> str:
+    def unknown(self, name: Operand) -> str:
         """Return the value, computed at run time if it is a constant that depends on sizes."""
-        return self.bind("", self.computed(self.values.names[name]))
+        return self.bind("", self.computed(self.values.names[name_of(name, self)]))
 
     def computed(self, value: Value) -> Value:
         """Return the value or, if it is a constant that depends on sizes, what computes it."""

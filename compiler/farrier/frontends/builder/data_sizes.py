@@ -15,7 +15,7 @@ import numpy.typing as npt
 from farrier.frontends.builder.data_dims import Defined
 from farrier.frontends.builder.elements import Element, elements_of
 from farrier.frontends.builder.names import Entry, with_tensors
-from farrier.frontends.builder.symbolic import as_array, ints
+from farrier.frontends.builder.symbolic import as_array
 from farrier.ir.control import symbol_of
 from farrier.ir.dim import (
     Atom,
@@ -36,6 +36,7 @@ from farrier.options.shapes import MAX_EXTENT
 
 if TYPE_CHECKING:
     from farrier.frontends.builder.builder import Builder
+    from farrier.frontends.builder.rewrites.numbers import Operand
 
 _FIRST_ROOM = (256, 32, 16, 8)
 
@@ -122,7 +123,11 @@ class DataSizes:
             self._places[node.origin] += 1
 
     def require(
-        self, name: str, sizes: Sequence[Extent], demands: Demand = Demand.EXACT, needs: str = ""
+        self,
+        name: Operand,
+        sizes: Sequence[Extent],
+        demands: Demand = Demand.EXACT,
+        needs: str = "",
     ) -> None:
         """Add a check of the elements of an integer tensor (`Builder.require`)."""
         values, builder = self._values, self._builder
@@ -152,7 +157,7 @@ class DataSizes:
             if self._narrowed_symbol(as_extent(symbol)) is not None:
                 if symbol.name not in body.left:
                     builder = self._builder
-                    name = builder.unknown(builder.constant(ints([as_extent(symbol)])))
+                    name = builder.unknown([as_extent(symbol)])
                     body.left[symbol.name] = self._left_of(symbol, name)
                 instead[symbol] = body.left[symbol.name]
         return self._values.view(value, instead, body) if instead else value

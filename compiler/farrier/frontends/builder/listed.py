@@ -46,8 +46,7 @@ def listed(
         whole = _joined(names, first.dtype, _with(first.shape, axis, 0), axis, builder)
         lengths = builder.constant(ints([value.type.shape[axis] for value in tensors]))
         return Listed(builder.values.names[whole], builder.values.names[lengths], axis)
-    front = builder.constant(ints([0]))
-    rows = [builder.add("Unsqueeze", name, front) for name in names]
+    rows = [builder.add("Unsqueeze", name, [0]) for name in names]
     whole = _joined(rows, first.dtype, (0, *first.shape), 0, builder)
     return Listed(builder.values.names[whole])
 
@@ -65,4 +64,4 @@ def _joined(names: Sequence[str], dtype: DType, empty: Shape, axis: int, builder
     if names:
         return builder.add("Concat", *names, axis=axis)
     zero = builder.constant(np.zeros((), dtype.numpy))
-    return builder.add("Expand", zero, builder.constant(ints(list(empty))))
+    return builder.add("Expand", zero, list(empty))

@@ -28,7 +28,6 @@ from farrier.frontends.builder.regions import (
     defined_in,
     region,
 )
-from farrier.frontends.builder.symbolic import ints
 from farrier.ir import control
 from farrier.ir.dim import Dim, Extent, Undecided, symbols
 from farrier.ir.graph import Node, Value
@@ -285,7 +284,7 @@ class Loop:
             raise NotStatic("it never ends", ())
         # As often as the value says: that is an extent.
         builder = self.builder
-        name = builder.add("Max", builder.bind("", self.trips), builder.constant(ints(0)))
+        name = builder.add("Max", builder.bind("", self.trips), 0)
         trips_value = builder.values.names[builder.constant(builder.sizes(name))]
         (ran,) = to_extents(builder.sizes(name))
         return ran, trips_value
@@ -407,5 +406,4 @@ def scalar(builder: Builder, name: str) -> Value | None:
 
 def stacked(names: Sequence[str], builder: Builder) -> str:
     """Return tensors of one shape along a new first axis."""
-    axis = builder.constant(ints([0]))
-    return builder.add("Concat", *(builder.add("Unsqueeze", n, axis) for n in names), axis=0)
+    return builder.add("Concat", *(builder.add("Unsqueeze", n, [0]) for n in names), axis=0)

@@ -11,7 +11,6 @@ from farrier.frontends.builder.folding import folded
 from farrier.frontends.builder.limits import check_size
 from farrier.frontends.builder.node import RawNode
 from farrier.frontends.builder.stretching import stretch
-from farrier.frontends.builder.symbolic import ints
 from farrier.ir.dim import Extent, Question, Undecided, as_extent, minimum, symbols
 from farrier.ir.graph import Attribute, Node, Value
 from farrier.ir.types import DType, TensorType
@@ -165,7 +164,7 @@ def _check_elements(builder: Builder, extent: Extent, enough: Extent) -> None:
         except Undecided as asked:
             if builder.signature.settles(asked.question):
                 raise
-    builder.require(builder.unknown(builder.constant(ints([enough]))), [1])
+    builder.require(builder.unknown([enough]), [1])
 
 
 def _identity(builder: Builder, value: Value | None) -> Hashable:

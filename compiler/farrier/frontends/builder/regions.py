@@ -14,7 +14,6 @@ from farrier.frontends.builder.local_sizes import SIZES, ImpliedSizes, LocalSize
 from farrier.frontends.builder.names import Body, Entry, with_tensors
 from farrier.frontends.builder.preconditions import settled
 from farrier.frontends.builder.signature import Signature
-from farrier.frontends.builder.symbolic import ints
 from farrier.ir.dim import Atom, Extent, Symbol, Undecided, substitute, symbols
 from farrier.ir.graph import Graph, Node, Value
 from farrier.ir.liveness import defined
@@ -166,11 +165,11 @@ def _own_sizes(builder: Builder, sizes: LocalSizes) -> dict[Symbol, Extent]:
     own: dict[Symbol, Extent] = {}
     with builder.data_sizes.because(sizes.reason):
         for local in sorted(sizes.locals, key=lambda local: not isinstance(local.most, int)):
-            name = builder.unknown(builder.constant(ints([local.value])))
+            name = builder.unknown([local.value])
             most = substitute(local.most, sizes.narrowed(own))
             (own[local.narrowed],) = to_extents(builder.sizes(name, (most,), local.usual))
         for outside, inside in sizes.checks(own):
-            builder.require(builder.unknown(builder.constant(ints([outside]))), [inside])
+            builder.require(builder.unknown([outside]), [inside])
     return own
 
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from farrier.frontends.builder.local_sizes import ImpliedSizes
 from farrier.frontends.builder.node import RawNode
 from farrier.frontends.builder.signature import Signature
-from farrier.frontends.builder.symbolic import ints
 from farrier.ir.dim import Dim, Extent, Symbol, maximum, minimum, typical
 from farrier.ir.graph import Value
 
@@ -83,9 +82,6 @@ def _stretched(name: str, axis: int, length: Extent, needs: str, builder: Builde
     """Return the operand with `length` elements along an axis where it has that many or one."""
     own = builder.shape(name)[axis]
     apart, more = maximum(own - length, length - own), maximum(own - 1, 1 - own)
-    check = builder.constant(ints([minimum(apart, more)]))
-    builder.require(builder.unknown(check), [0], needs=needs)
-    count = [builder.constant(ints(value)) for value in (0, length, 1)]
-    last = builder.constant(ints(own - 1))
-    at = builder.add("Min", builder.add("Range", *count), last)
+    builder.require(builder.unknown([minimum(apart, more)]), [0], needs=needs)
+    at = builder.add("Min", builder.add("Range", 0, length, 1), own - 1)
     return builder.add("Gather", name, at, axis=len(builder.shape(name)) + axis)

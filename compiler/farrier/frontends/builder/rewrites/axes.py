@@ -27,7 +27,7 @@ def running(node: RawNode, builder: Builder) -> RawNode:
     for demands, limit in ((Demand.LEAST, -rank), (Demand.MOST, rank - 1)):
         builder.require(axis, [limit] * count, demands, f"it is an axis of {rank}")
     front = along(axis, rank, builder)
-    tests = [builder.add("Equal", front, builder.constant(ints(each))) for each in range(rank - 1)]
+    tests = [builder.add("Equal", front, each) for each in range(rank - 1)]
 
     def along_one(place: int) -> list[Entry]:
         at = builder.constant(ints(place))

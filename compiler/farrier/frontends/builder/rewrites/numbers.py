@@ -14,6 +14,20 @@ if TYPE_CHECKING:
     from farrier.frontends.builder.builder import Builder
 
 Number: TypeAlias = Extent | str  # An extent, or the name of an i64 scalar.
+Operand: TypeAlias = Number | Sequence[Number]  # Or the name of any value.
+
+
+def name_of(operand: Operand, builder: Builder) -> str:
+    """Return the name of an operand: that of an i64 constant for an extent, and that of an i64
+    vector for a sequence."""
+    if isinstance(operand, str):
+        return operand
+    if not isinstance(operand, Sequence):
+        return builder.constant(ints(operand))
+    if not any(isinstance(number, str) for number in operand):
+        return builder.constant(ints(list(operand)))
+    parts = [builder.add("Reshape", number, [1]) for number in operand]
+    return builder.add("Concat", *parts, axis=0) if len(parts) > 1 else parts[0]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -26,25 +40,12 @@ class Numbers:
     builder: Builder
 
     def __call__(self, op: str, *operands: Number) -> str:
-        names = [self.name(operand) for operand in operands]
+        names = [name_of(operand, self.builder) for operand in operands]
         try:
             return self.builder.add(op, *names)
         except Undecided as undecided:
             self.builder.defers(undecided.question)
             return self.builder.add(op, *map(self.builder.unknown, names))
-
-    def name(self, value: Number) -> str:
-        """Return the name of a scalar of the value."""
-        return value if isinstance(value, str) else self.builder.constant(ints(value))
-
-    def vector(self, values: Sequence[Number]) -> str:
-        """Return the name of an i64 vector of the values, as operators read sizes and positions."""
-        extents = [value for value in values if not isinstance(value, str)]
-        if len(extents) == len(values):
-            return self.builder.constant(ints(extents))
-        single = self.builder.constant(ints([1]))
-        parts = [self.builder.add("Reshape", self.name(value), single) for value in values]
-        return self.builder.add("Concat", *parts, axis=0)
 
     def known(self, value: Number) -> Extent | None:
         """Return the value, or None if it is known only at run time."""
@@ -59,11 +60,11 @@ class Numbers:
         extent = self.known(value)
         if extent is not None:
             return extent
-        (size,) = to_extents(self.builder.sizes(self.name(value), (bound,), usual))
+        (size,) = to_extents(self.builder.sizes(name_of(value, self.builder), (bound,), usual))
         return size
 
     def require(self, value: Number, wanted: Extent) -> None:
         """Add a check that ends a run in which the value is another, unless they are equal for
         certain."""
         if self.known(value) != wanted:
-            self.builder.require(self.name(value), (wanted,))
+            self.builder.require(value, (wanted,))

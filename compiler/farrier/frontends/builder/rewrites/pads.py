@@ -27,7 +27,7 @@ def pad(node: RawNode, builder: Builder) -> RawNode:
         return node
     if chosen is None:
         before = along(axes, rank, builder)
-        after = builder.add("Add", before, builder.constant(ints([rank])))
+        after = builder.add("Add", before, [rank])
         places = builder.add("Concat", before, after, axis=0)
         pads, chosen = spread(pads, places, 2 * rank, 0, builder), ints(range(rank))
     asked, count = builder.elements(pads), len(chosen)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from farrier.frontends.builder.node import RawNode
-from farrier.frontends.builder.symbolic import ints
 from farrier.ir.dim import Extent
 
 if TYPE_CHECKING:
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
 def places(count: Extent, builder: Builder) -> str:
     """Return the name of 0, 1, 2, … below `count`, i64."""
-    return builder.add("Range", *(builder.constant(ints(value)) for value in (0, count, 1)))
+    return builder.add("Range", 0, count, 1)
 
 
 def range_(node: RawNode, builder: Builder) -> RawNode:
@@ -25,10 +24,10 @@ def range_(node: RawNode, builder: Builder) -> RawNode:
         return node
     start, limit, step = (_scalar(name, builder) for name in node.inputs)
     dtype = builder.dtype(start)
-    count = builder.add("Max", _steps(start, limit, step, builder), builder.constant(ints(0)))
+    count = builder.add("Max", _steps(start, limit, step, builder), 0)
     # A step of zero has no count.
     is_none = builder.add("Equal", step, builder.constant(np.zeros((), dtype.numpy)))
-    count = builder.add("Where", is_none, builder.constant(ints(-1)), count)
+    count = builder.add("Where", is_none, -1, count)
     at = builder.add("Cast", places(builder.sizes(count).item(), builder), to=str(dtype))
     offsets = builder.add("Mul", at, step)
     return RawNode("Add", [start, offsets], node.outputs, {}, node.origin)
@@ -48,7 +47,7 @@ def _steps(start: str, limit: str, step: str, builder: Builder) -> str:
     whole = builder.add("Div", span, step)
     rest = builder.add("Sub", span, builder.add("Mul", whole, step))
     inexact = builder.add("Cast", builder.add("Mul", rest, step), to="i64")
-    more = builder.add("Cast", builder.add("Greater", inexact, builder.constant(ints(0))), to="i64")
+    more = builder.add("Cast", builder.add("Greater", inexact, 0), to="i64")
     return builder.add("Add", whole, more)
 
 
@@ -56,4 +55,4 @@ def _scalar(name: str, builder: Builder) -> str:
     """Return the operand without axes."""
     if builder.shape(name) == ():
         return name
-    return builder.add("Reshape", name, builder.constant(ints([])))
+    return builder.add("Reshape", name, [])

@@ -21,7 +21,6 @@ from farrier.frontends.builder.rewrites.filters import as_products, is_filter
 from farrier.frontends.builder.rewrites.numbers import Numbers
 from farrier.frontends.builder.rewrites.ranges import places
 from farrier.frontends.builder.rewrites.sizes import sized
-from farrier.frontends.builder.symbolic import ints
 from farrier.ir.dim import Dim, Extent, typical
 from farrier.ops import NotSupported
 from farrier.ops.operator import Mismatch, normal_axis
@@ -53,8 +52,7 @@ def resize(node: RawNode, builder: Builder) -> RawNode:
         factors = builder.constant(np.array(list(numbers.values()), np.float32))
         x = builder.add("Resize", x, "", factors, axes=tuple(numbers), **kept)
     if sizes:
-        wanted = builder.constant(ints(list(sizes.values())))
-        x = builder.add("Resize", x, "", "", wanted, axes=tuple(sizes), **kept)
+        x = builder.add("Resize", x, "", "", list(sizes.values()), axes=tuple(sizes), **kept)
     for axis, scale in by_axis.items():
         if isinstance(scale, str):
             x = _Axis(x, axis, scale, node.attrs, builder).resized()
@@ -117,8 +115,7 @@ class _Axis:
 
     def _extent(self) -> str:
         """Return the length of the axis, f32."""
-        extent = self.builder.constant(ints(self.builder.shape(self.x)[self.axis]))
-        return self.builder.add("Cast", extent, to="f32")
+        return self.builder.add("Cast", self.builder.shape(self.x)[self.axis], to="f32")
 
     def _coordinates(self) -> str:
         """Return the coordinate in the input of each output, f32."""
@@ -131,7 +128,7 @@ class _Axis:
         o = builder.add("Cast", places(outputs, builder), to="f32")
         half, unit = self._number(0.5), self._number(1)
         centred = self._op("Sub", self._op("Div", self._op("Add", o, half), self.scale), half)
-        length = builder.add("Cast", builder.constant(ints(outputs)), to="f32")
+        length = builder.add("Cast", outputs, to="f32")
         match str(self.attrs.get(*_WHERE)):
             case "half_pixel":
                 return centred
@@ -182,9 +179,7 @@ class _Axis:
         total = ""
         for offset, weight in zip(offsets, weights, strict=True):
             if behind:
-                weight = builder.add(
-                    "Unsqueeze", weight, builder.constant(ints(range(1, 1 + behind)))
-                )
+                weight = builder.add("Unsqueeze", weight, range(1, 1 + behind))
             weight = builder.add("Cast", weight, to=str(builder.dtype(self.x)))
             elements = self._elements(self._op("Add", low, self._number(offset)))
             part = self._op("Mul", elements, weight)

@@ -93,7 +93,7 @@ def trilu(node: RawNode, builder: Builder) -> RawNode:
     data = builder.data(k) if k else None
     if not k or (data is not None and not has_dims(data)) or len(shape) < 2:
         return node
-    rows = builder.add("Unsqueeze", places(shape[-2], builder), builder.constant(ints([1])))
+    rows = builder.add("Unsqueeze", places(shape[-2], builder), [1])
     diagonal, column = builder.add("Add", rows, k), places(shape[-1], builder)
     sides = (diagonal, column) if node.attrs.get("upper", 1) else (column, diagonal)
     kept = builder.add("LessOrEqual", *sides)
@@ -120,10 +120,9 @@ def non_zero(node: RawNode, builder: Builder) -> RawNode:
     shape, dtype = builder.shape(x), builder.dtype(x)
     if dtype.is_float or not shape or builder.data(x) is not None or not builder.filled(x):
         return node
-    whole, row = builder.constant(ints(shape)), builder.constant(ints([1, product(shape)]))
     rows = []
     for axis, size in enumerate(shape):
-        along = builder.constant(ints([size, *[1] * (len(shape) - axis - 1)]))
-        grid = builder.add("Expand", builder.add("Reshape", places(size, builder), along), whole)
-        rows.append(builder.add("Reshape", grid, row))
+        along = [size, *[1] * (len(shape) - axis - 1)]
+        grid = builder.add("Expand", builder.add("Reshape", places(size, builder), along), shape)
+        rows.append(builder.add("Reshape", grid, [1, product(shape)]))
     return RawNode("Concat", rows, node.outputs, {"axis": 0}, node.origin)

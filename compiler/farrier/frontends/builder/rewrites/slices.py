@@ -68,11 +68,11 @@ def slice_(node: RawNode, builder: Builder) -> RawNode:
             runs.append(_Cut(cut.axis, start, end, 1))
         else:
             every = places(numbers.size(count, extent), builder)
-            at = builder.add("Add", builder.add("Mul", every, numbers.name(cut.step)), first)
+            at = builder.add("Add", builder.add("Mul", every, cut.step), first)
             gathered.append((at, cut.axis))
     if runs:
         operands = zip(*((cut.start, cut.end, cut.axis, cut.step) for cut in runs), strict=True)
-        x = builder.add("Slice", x, *(builder.constant(ints(values)) for values in operands))
+        x = builder.add("Slice", x, *operands)
     for at, axis in gathered:
         x = builder.add("Gather", x, at, axis=axis)
     return RawNode("Identity", [x], node.outputs, {}, node.origin)
@@ -100,8 +100,8 @@ def _cuts(node: RawNode, builder: Builder) -> list[_Cut]:
 def along(axes: str, rank: int, builder: Builder) -> str:
     """Return axes that are known only at run time, counted from the front, i64."""
     axes = builder.add("Cast", axes, to="i64")
-    from_front = builder.add("Add", axes, builder.constant(ints([rank])))
-    is_negative = builder.add("Less", axes, builder.constant(ints([0])))
+    from_front = builder.add("Add", axes, [rank])
+    is_negative = builder.add("Less", axes, [0])
     return builder.add("Where", is_negative, from_front, axes)
 
 
@@ -172,9 +172,10 @@ def lengths(parts: list[Number], extent: Extent, builder: Builder) -> list[Exten
     """Return the lengths of the parts of an axis. The last takes what the others leave, and must be
     as long."""
     numbers, extents, rest = Numbers(builder), [], extent
-    for length in parts[:-1]:
+    for place, length in enumerate(parts[:-1], 1):
         usual = -(-typical(extent) // len(parts))
-        extents.append(numbers.size(length, rest, usual))
+        later = sum((part for part in parts[place:] if not isinstance(part, str)), start=0)
+        extents.append(numbers.size(length, rest - later, usual))
         rest = rest - extents[-1]
     numbers.require(parts[-1], rest)
     return [*extents, rest]

@@ -153,7 +153,7 @@ def _group_normalization(node: RawNode, opset: int, scope: ImportScope) -> list[
             if scope.shape(name) != (groups,) or channels % groups:
                 shape = scope.shape(name)
                 raise Mismatch(f"parameters {shape} for {groups} groups, {channels} channels")
-            column = scope.add("Unsqueeze", name, scope.constant(ints([1])))
+            column = scope.add("Unsqueeze", name, [1])
             table = scope.constant(extents_array([groups, channels // groups]))
             repeated = scope.add("Expand", column, table)
             flat = scope.constant(extents_array([channels]))

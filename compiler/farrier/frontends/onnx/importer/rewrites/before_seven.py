@@ -75,4 +75,4 @@ def _tile(node: RawNode, scope: ImportScope) -> None:
 
 
 def _unsqueezed(name: str, axes: Any, scope: ImportScope) -> str:
-    return scope.add("Unsqueeze", name, scope.constant(ints(list(axes))))
+    return scope.add("Unsqueeze", name, list(axes))

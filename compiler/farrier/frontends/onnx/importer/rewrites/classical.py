@@ -31,13 +31,13 @@ from farrier.ops.operator import differ
 def array_feature_extractor(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """Elements of the last axis; a vector gives a matrix of one row."""
     x, places = node.inputs
-    flat = scope.add("Reshape", places, scope.constant(ints([-1])))
+    flat = scope.add("Reshape", places, [-1])
     if is_strings(scope, x):
         points = codes(scope, x)
         rank = len(scope.shape(points)) - 1
         taken = scope.add("Gather", points, flat, axis=rank - 1)
         if rank == 1:
-            taken = scope.add("Unsqueeze", taken, scope.constant(ints([0])))
+            taken = scope.add("Unsqueeze", taken, [0])
         bind_strings(scope, node.outputs[0], taken)
         return []
     if len(scope.shape(x)) > 1:
@@ -115,10 +115,8 @@ def _of_width(part: str, length: Extent, scope: ImportScope) -> str:
     if width == length:
         return part
     if length < width:
-        return scope.add(
-            "Slice", part, scope.constant(ints([0])), scope.constant(ints([length])), last
-        )
-    return scope.add("Pad", part, scope.constant(ints([0, length - width])), "", last)
+        return scope.add("Slice", part, [0], [length], last)
+    return scope.add("Pad", part, [0, length - width], "", last)
 
 
 def one_hot_encoder(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
@@ -132,7 +130,7 @@ def one_hot_encoder(node: RawNode, opset: int, scope: ImportScope) -> list[RawNo
     else:
         categories = np.array(node.attrs.get("cats_int64s", ()), np.int64)
         whole = scope.add("Cast", x, to=str(DType.I64))
-        rows, keys = scope.add("Unsqueeze", whole, scope.constant(ints([-1]))), categories[:, None]
+        rows, keys = scope.add("Unsqueeze", whole, [-1]), categories[:, None]
     if not len(categories):
         raise Mismatch("it lists no categories of its input's type")
     place, kept = find(scope, rows, keys)
@@ -147,7 +145,7 @@ def zip_map(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     part of the output's declaration."""
     x, labels = node.inputs[0], labels_of(node.attrs, "classlabels_int64s")
     if len(scope.shape(x)) == 1:
-        x = scope.add("Unsqueeze", x, scope.constant(ints([0])))
+        x = scope.add("Unsqueeze", x, [0])
     if len(scope.shape(x)) != 2 or differ(scope.shape(x)[1], len(labels)):
         raise Mismatch(f"{len(labels)} labels for columns of {scope.shape(x)}")
     return [RawNode("Identity", [x], node.outputs, {}, node.origin)]

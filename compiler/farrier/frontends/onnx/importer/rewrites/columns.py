@@ -65,7 +65,7 @@ def deform_conv(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     pads = node.attrs.get("pads") or [0] * (2 * rank)
 
     def reshaped(value: str, *shape: Extent) -> str:
-        return scope.add("Reshape", value, scope.constant(ints(shape)))
+        return scope.add("Reshape", value, shape)
 
     # Where each tap of each point lies without offsets, in elements: [taps, rank, points].
     steps = np.stack(np.meshgrid(*map(np.arange, kernel), indexing="ij"), -1).reshape(taps, rank)

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from farrier.frontends.builder.node import RawNode
-from farrier.frontends.builder.symbolic import ints
 from farrier.frontends.onnx.importer.scope import ImportScope
 from farrier.ir.dim import Extent, typical
 from farrier.ir.types import Shape
@@ -43,7 +42,7 @@ def einsum(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     for position, (labels, shape) in enumerate(zip(operands, shapes, strict=True)):
         single = [axis for axis, c in enumerate(labels) if shape[axis] == 1 and extents[c] != 1]
         if single:
-            inputs[position] = scope.add("Squeeze", inputs[position], scope.constant(ints(single)))
+            inputs[position] = scope.add("Squeeze", inputs[position], single)
             operands[position] = "".join(c for a, c in enumerate(labels) if a not in single)
     return [_product(node, inputs, operands, output, extents, scope)]
 

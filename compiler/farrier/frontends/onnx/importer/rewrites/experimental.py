@@ -89,7 +89,7 @@ def mean_variance_normalization(node: RawNode, opset: int, scope: ImportScope) -
     if node.attrs.get("normalize_variance", 1):
         attrs = {"axes": tuple(axes)}
         return [RawNode("MeanVarianceNormalization", [x], node.outputs, attrs, node.origin)]
-    mean = scope.add("ReduceMean", x, scope.constant(ints(axes)))
+    mean = scope.add("ReduceMean", x, axes)
     return [RawNode("Sub", [x, mean], node.outputs, {}, node.origin)]
 
 

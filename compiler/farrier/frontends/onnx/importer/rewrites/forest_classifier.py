@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from farrier.frontends.builder.node import RawNode
-from farrier.frontends.builder.symbolic import ints
 from farrier.frontends.onnx.importer.rewrites.scores import (
     above,
     bind_labels,
@@ -65,7 +64,7 @@ def _binary(node: RawNode, forest: Forest, scores: str, voted: int, scope: Impor
     score of the second class even if `voted` is the first, whose score is then the opposite."""
     transform = node.attrs.get("post_transform", "NONE")
     is_share = bool((forest.votes.weights >= 0).all())
-    score = scope.add("Gather", scores, scope.constant(ints([voted])), axis=1)
+    score = scope.add("Gather", scores, [voted], axis=1)
     labels = labels_of(node.attrs, "classlabels_int64s")
     bind_labels(node, above(score, 0.5 if is_share else 0.0, scope), labels, scope)
     if voted == 0:

@@ -80,7 +80,7 @@ class Fourier:
         rows from `length` on."""
         scope = self._scope
         end = scope.unknown(scope.constant(ints(length)))
-        rows = scope.add("Unsqueeze", places(count, scope), scope.constant(ints([1])))
+        rows = scope.add("Unsqueeze", places(count, scope), [1])
         steps = scope.add("Mod", scope.add("Mul", rows, places(results, scope)), end)
         share = scope.add("Div", *(scope.add("Cast", name, to="f64") for name in (steps, end)))
         turn = scope.constant(np.array(2 * np.pi * self._sign))

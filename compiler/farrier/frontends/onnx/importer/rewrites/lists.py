@@ -33,7 +33,7 @@ def at(of: Listed, place: str, scope: ImportScope) -> Entry:
     if of.lengths is None:
         return _value(scope.add("Gather", whole, place, axis=0), scope)
     lengths = scope.bind("", of.lengths)
-    ends = scope.add("CumSum", lengths, scope.constant(ints(0)))
+    ends = scope.add("CumSum", lengths, 0)
     end, extent = (scope.add("Gather", name, place, axis=0) for name in (ends, lengths))
     return _value(_part(whole, scope.add("Sub", end, extent), end, of.axis, scope), scope)
 
@@ -47,7 +47,7 @@ def insert(of: Listed, item: Value, place: str, scope: ImportScope) -> Entry:
     """The sequence with an item before a place, "" for the end."""
     whole, name = scope.bind("", of.whole), scope.bind("", item)
     if of.lengths is None:
-        row = scope.add("Unsqueeze", name, scope.constant(ints([0])))
+        row = scope.add("Unsqueeze", name, [0])
         parts = [whole, row]
         if place:
             front, back = _part(whole, 0, place, 0, scope), _part(whole, place, _END, 0, scope)
@@ -100,9 +100,7 @@ def concatenate(of: Listed, axis: int, is_new: bool, scope: ImportScope) -> Entr
         return _value(whole, scope)
     shape = scope.shape(whole)
     merged = (*shape[:axis], product(shape[axis : axis + 2]), *shape[axis + 2 :])
-    return _value(
-        scope.add("Reshape", whole, scope.constant(ints(list(merged))), allowzero=1), scope
-    )
+    return _value(scope.add("Reshape", whole, list(merged), allowzero=1), scope)
 
 
 def split(x: str, axis: int, step: Number, keeps_axis: bool, scope: ImportScope) -> Listed:
@@ -114,16 +112,16 @@ def split(x: str, axis: int, step: Number, keeps_axis: bool, scope: ImportScope)
     rest = extent % step if isinstance(step, int) else None
     if isinstance(rest, int) and rest == 0 and isinstance(step, int):
         parts = (*shape[:axis], extent // step, step, *shape[axis + 1 :])
-        whole = scope.add("Reshape", x, scope.constant(ints(list(parts))), allowzero=1)
+        whole = scope.add("Reshape", x, list(parts), allowzero=1)
         if axis:
             order = [axis, *range(axis), *range(axis + 1, len(parts))]
             whole = scope.add("Transpose", whole, perm=tuple(order))
         if not keeps_axis:
-            whole = scope.add("Squeeze", whole, scope.constant(ints([axis + 1])))
+            whole = scope.add("Squeeze", whole, [axis + 1])
         return Listed(_value(whole, scope))
     numbers = Numbers(scope)
     if not isinstance(step, int):
-        scope.require(numbers.name(step), [1], Demand.LEAST, "it is the length of parts")
+        scope.require(step, [1], Demand.LEAST, "it is the length of parts")
         step = numbers("Max", step, 1)
     count = (
         ceildiv(extent, step)
@@ -132,9 +130,9 @@ def split(x: str, axis: int, step: Number, keeps_axis: bool, scope: ImportScope)
             numbers("Div", numbers("Sub", numbers("Add", extent, step), 1), step), extent
         )
     )
-    starts = scope.add("Mul", places(count, scope), numbers.name(step))
-    left = scope.add("Sub", numbers.name(extent), starts)
-    lengths = scope.add("Min", left, numbers.name(step))
+    starts = scope.add("Mul", places(count, scope), step)
+    left = scope.add("Sub", extent, starts)
+    lengths = scope.add("Min", left, step)
     return Listed(_value(x, scope), _value(lengths, scope), axis)
 
 
@@ -145,8 +143,8 @@ def split_by(x: str, axis: int, lengths: str, scope: ImportScope) -> Listed:
     if step is not None and count * step == extent:
         return split(x, axis, step, True, scope)
     lengths = scope.add("Cast", lengths, to="i64")
-    total = scope.add("ReduceSum", lengths, scope.constant(ints([0])), keepdims=0)
-    least = scope.add("ReduceMin", lengths, scope.constant(ints([0])), keepdims=0)
+    total = scope.add("ReduceSum", lengths, [0], keepdims=0)
+    least = scope.add("ReduceMin", lengths, [0], keepdims=0)
     scope.require(scope.unknown(total), [extent], Demand.EXACT, "all parts together fill the axis")
     scope.require(scope.unknown(least), [0], Demand.LEAST, "it is the length of a part")
     return Listed(_value(x, scope), _value(lengths, scope), axis)
@@ -154,8 +152,7 @@ def split_by(x: str, axis: int, lengths: str, scope: ImportScope) -> Listed:
 
 def _part(whole: str, start: Number, end: Number, axis: int, scope: ImportScope) -> str:
     """The part of a tensor from `start` to `end` along an axis."""
-    bounds = (Numbers(scope).vector([value]) for value in (start, end))
-    return scope.add("Slice", whole, *bounds, scope.constant(ints([axis])))
+    return scope.add("Slice", whole, [start], [end], [axis])
 
 
 def _value(name: str, scope: ImportScope) -> Value:

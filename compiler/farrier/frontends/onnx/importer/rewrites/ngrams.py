@@ -77,7 +77,7 @@ def _occurrences(
         for position in range(length):
             at = scope.constant(ints(np.arange(windows) + position * (skip + 1)))
             seen = scope.add("Gather", tokens, at, axis=-1)
-            seen = scope.add("Unsqueeze", seen, scope.constant(ints([-1])))
+            seen = scope.add("Unsqueeze", seen, [-1])
             wanted = scope.constant(np.ascontiguousarray(grams[:, position]))
             equal.append(scope.add("Equal", seen, wanted))
         match = functools.reduce(functools.partial(scope.add, "And"), equal)

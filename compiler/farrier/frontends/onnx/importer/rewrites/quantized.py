@@ -80,7 +80,7 @@ def _aligned(node: RawNode, scope: ImportScope, attrs: dict[str, object]) -> lis
     ):
         raise Mismatch(f"scale {granularity} and zero point {scope.shape(zero)} differ")
     if product(granularity) == 1:
-        parameters = [scope.add("Reshape", name, scope.constant(ints([]))) for name in parameters]
+        parameters = [scope.add("Reshape", name, []) for name in parameters]
         return [RawNode(op, [x, *parameters], node.outputs, attrs, node.origin)]
     axis = int(node.attrs.get("axis", 1))
     axis = 0 if len(shape) == 1 else normal_axis(axis, len(shape))
@@ -140,7 +140,7 @@ def shaped(name: str, shape: tuple[int, ...], scope: ImportScope) -> str:
     if len(shape_of_name) > 1:
         return name
     target = () if product(shape_of_name) == 1 else shape
-    return scope.add("Reshape", name, scope.constant(ints(target)))
+    return scope.add("Reshape", name, target)
 
 
 def sums(name: str, axes: Iterable[int], keepdims: int, scope: ImportScope) -> str:
@@ -160,11 +160,11 @@ def integer_product(a: str, b: str, a_zero: str, b_zero: str, scope: ImportScope
         raise Mismatch(f"factors {a_shape} and {b_shape} must not be scalars")
     matrix_a, matrix_b = a, b
     if len(a_shape) == 1:
-        matrix_a = scope.add("Unsqueeze", a, scope.constant(ints([0])))
+        matrix_a = scope.add("Unsqueeze", a, [0])
     if len(b_shape) == 1:
-        matrix_b = scope.add("Unsqueeze", b, scope.constant(ints([1])))
+        matrix_b = scope.add("Unsqueeze", b, [1])
     total = scope.add("MatMul", matrix_a, matrix_b, accumulator=str(DType.I32))
-    inner = scope.add("Cast", scope.constant(ints(a_shape[-1])), to="i32")
+    inner = scope.add("Cast", a_shape[-1], to="i32")
     moved_a = "" if is_zero(a_zero, scope) else shaped(as_integer(a_zero, scope), (-1, 1), scope)
     moved_b = "" if is_zero(b_zero, scope) else shaped(as_integer(b_zero, scope), (1, -1), scope)
     if moved_b:
@@ -176,7 +176,7 @@ def integer_product(a: str, b: str, a_zero: str, b_zero: str, scope: ImportScope
             columns = scope.add("Sub", columns, scope.add("Mul", moved_b, inner))
         total = scope.add("Sub", total, scope.add("Mul", columns, moved_a))
     squeezed = [axis for axis, rank in ((-2, len(a_shape)), (-1, len(b_shape))) if rank == 1]
-    return scope.add("Squeeze", total, scope.constant(ints(squeezed))) if squeezed else total
+    return scope.add("Squeeze", total, squeezed) if squeezed else total
 
 
 def matmul_integer(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
@@ -242,7 +242,7 @@ def _convolution(
         attrs["pads"] = (0,) * 2 * window.rank
         pads = (0, 0, *window.before, 0, 0, *window.after)
         if any(pad != 0 for pad in pads):
-            x = scope.add("Pad", x, scope.constant(ints(pads)), zero)
+            x = scope.add("Pad", x, pads, zero)
         totals = sums(weights, range(1, rank), 0, scope)
         added = scope.add("Mul", totals, as_integer(zero, scope))
         bias = scope.add("Sub", bias, added) if bias else scope.add("Neg", added)

@@ -52,10 +52,10 @@ def multinomial(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     filled = scope.add("ConstantOfShape", shape, dtype=str(DType.BOOL), value=0)
     kind = str(scope.dtype(logits))
     drawn = scope.add("RandomUniformLike", filled, dtype=kind, seed=seed)
-    beyond = scope.add("Less", scope.add("Unsqueeze", sums, scope.constant(ints([1]))), drawn)
+    beyond = scope.add("Less", scope.add("Unsqueeze", sums, [1]), drawn)
     counted = scope.add("Cast", beyond, to="i64")
-    chosen = scope.add("ReduceSum", counted, scope.constant(ints([2])), keepdims=0)
-    bounded = scope.add("Min", chosen, scope.constant(ints(classes - 1)))
+    chosen = scope.add("ReduceSum", counted, [2], keepdims=0)
+    bounded = scope.add("Min", chosen, classes - 1)
     return [RawNode("Cast", [bounded], node.outputs, {"to": str(to)}, node.origin)]
 
 

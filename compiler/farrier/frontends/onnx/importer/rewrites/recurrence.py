@@ -63,7 +63,7 @@ class _Writer:
         self._width = weights[2]
 
     def _reshape(self, name: str, *shape: int) -> str:
-        return self._scope.add("Reshape", name, self._scope.constant(ints(shape)))
+        return self._scope.add("Reshape", name, shape)
 
     def _part(self, name: str, axis: int, start: int, end: int) -> str:
         """The elements [start, end) along an axis."""

@@ -40,7 +40,7 @@ def _keep_aspect_ratio(node: RawNode, scope: ImportScope) -> None:
     own = scope.constant(ints([shape[axis] for axis in axes]))
     wanted, own = (scope.add("Cast", name, to="f64") for name in (node.inputs[3], own))
     reduction = "ReduceMin" if policy == "not_larger" else "ReduceMax"
-    scale = scope.add(reduction, scope.add("Div", wanted, own), scope.constant(ints([0])))
+    scale = scope.add(reduction, scope.add("Div", wanted, own), [0])
     half = scope.constant(np.array(0.5))
     kept = scope.add("Floor", scope.add("Add", scope.add("Mul", own, scale), half))
     common = scope.data(scale)

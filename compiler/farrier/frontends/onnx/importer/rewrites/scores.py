@@ -119,7 +119,7 @@ def two_columns(score: str, transform: str, is_share: bool, scope: ImportScope) 
 def above(score: str, threshold: float, scope: ImportScope) -> str:
     """Return the positions, i64 [N], of two labels: 1 where a column [N, 1] is above a threshold,
     else 0."""
-    flat = scope.add("Reshape", score, scope.constant(ints([-1])))
+    flat = scope.add("Reshape", score, [-1])
     return scope.add("Cast", scope.add("Greater", flat, _like(score, threshold, scope)), to="i64")
 
 
@@ -130,7 +130,7 @@ def rows_of(x: str, scope: ImportScope, dtype: str = "f32") -> str:
         x = scope.add("Cast", x, to=dtype)
     rank = len(scope.shape(x))
     if rank == 1:
-        return scope.add("Unsqueeze", x, scope.constant(ints([0])))
+        return scope.add("Unsqueeze", x, [0])
     if rank != 2:
         raise Mismatch(f"its input has {rank} axes, and must be a matrix [examples, features]")
     return x

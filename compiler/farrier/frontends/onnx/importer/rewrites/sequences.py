@@ -74,7 +74,7 @@ def _sequence(node: RawNode, operand: int, scope: ImportScope) -> tuple[Tensors 
         return entry, ""
     place = scope.add("Cast", name, to="i64")
     if scope.shape(place) != ():
-        place = scope.add("Reshape", place, scope.constant(ints([])))
+        place = scope.add("Reshape", place, [])
     if isinstance(entry, Tensors) and scope.data(name) is None:
         more = [
             item.type

@@ -44,12 +44,12 @@ def dft(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     lead = [shape[a] for a in order]
     if isinstance(count, int) and isinstance(length, int) and length <= LONGEST_PLAIN:
         matrix = _matrix(count, parts, length, inverse, onesided)
-        flat = scope.add("Reshape", turned, scope.constant(ints([*lead, count * parts])))
+        flat = scope.add("Reshape", turned, [*lead, count * parts])
         weights = scope.constant(matrix.reshape(-1, matrix[0, 0].size).astype(scope.dtype(x).numpy))
         product = scope.add("MatMul", flat, weights)
         results = matrix.shape[2:]
     else:
-        flat = scope.add("Reshape", turned, scope.constant(ints([product_of(lead), count, parts])))
+        flat = scope.add("Reshape", turned, [product_of(lead), count, parts])
         product, results = _long(flat, length, inverse, onesided, scope)
     back = scope.constant(ints([*lead, *results]))
     spread = scope.add("Reshape", product, back)
@@ -64,12 +64,7 @@ def _long(
     of its last two axes."""
     count, parts = scope.shape(x)[1:]
     fourier = Fourier(scope, scope.dtype(x), inverse)
-    signal = Signal(
-        *(
-            scope.add("Gather", x, scope.constant(ints(part)), axis=2)
-            for part in range(number(parts))
-        )
-    )
+    signal = Signal(*(scope.add("Gather", x, part, axis=2) for part in range(number(parts))))
     if isinstance(count, int) and isinstance(length, int):
         if inverse and onesided:
             signal = _whole_spectrum(signal, count, length, fourier, scope)
@@ -158,7 +153,7 @@ def stft(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """Frames of the signal, then their transforms, each times the window."""
     signal, shape = node.inputs[0], scope.shape(node.inputs[0])
     if len(shape) == 2:
-        signal = scope.add("Unsqueeze", signal, scope.constant(ints([-1])))
+        signal = scope.add("Unsqueeze", signal, [-1])
         shape = (*shape, 1)
     if len(shape) != 3 or shape[-1] not in (1, 2):
         raise Mismatch(f"a signal {shape}, and not [batch, length, 1 or 2]")
@@ -178,13 +173,13 @@ def stft(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     onesided = bool(node.attrs.get("onesided", 1))
     if onesided and parts == 2:
         raise NotSupported("half of a complex signal's spectrum")
-    first = scope.add("Mul", places(frames, scope), numbers.name(step))
-    first = scope.add("Unsqueeze", first, scope.constant(ints([1])))
+    first = scope.add("Mul", places(frames, scope), step)
+    first = scope.add("Unsqueeze", first, [1])
     taken = scope.add("Gather", signal, scope.add("Add", first, places(length, scope)), axis=1)
     matrix = _matrix(length, parts, length, False, onesided)
     window = scope.data(node.inputs[2]) if node.input(2) else np.ones(1)
     if window is None:
-        column = scope.add("Unsqueeze", node.inputs[2], scope.constant(ints([-1])))
+        column = scope.add("Unsqueeze", node.inputs[2], [-1])
         taken = scope.add("Mul", taken, column)
     else:
         matrix = matrix * window.astype(np.float64).reshape(-1, 1, 1, 1)
@@ -219,7 +214,7 @@ def _mel(node: RawNode, scope: ImportScope) -> str:
         p("Cast", p("Reshape", name, scope.constant(ints([]))), to="f64") for name in node.inputs
     )
     columns = p("Cast", bands, to="i64")
-    rows = p("Add", p("Cast", p("Floor", p("Div", length, 2.0)), to="i64"), scope.constant(ints(1)))
+    rows = p("Add", p("Cast", p("Floor", p("Div", length, 2.0)), to="i64"), 1)
     logarithm = 1 / np.log(10)
     first, last = (
         p("Mul", p("Log", p("Add", p("Div", hertz, 700.0), 1.0)), 2595 * logarithm)

@@ -106,7 +106,7 @@ def _kernels(node: RawNode, x: str, count: int, scope: ImportScope) -> str:
     if kind == "RBF":  # The sum of (x - v)², as x² - 2xv + v² would cancel digits.
         # The vectors lie along the last axis, so that a machine's vectors hold one feature of them.
         columns, axis = np.ascontiguousarray(vectors.T), scope.constant(ints([1]))
-        wide = scope.add("Unsqueeze", x, scope.constant(ints([2])))
+        wide = scope.add("Unsqueeze", x, [2])
         apart = scope.add("Sub", wide, scope.constant(columns))
         distance = scope.add("ReduceSumSquare", apart, axis, keepdims=0)
         return scope.add("Exp", scope.add("Mul", distance, number(-gamma)))
@@ -199,10 +199,10 @@ def _probabilities(node: RawNode, decisions: str, count: int, scope: ImportScope
     r = scope.add("Add", scope.add("Reshape", flat, shape), c(base))
     back = scope.add("Transpose", r, perm=(0, 2, 1))
     mixed = scope.add("Neg", scope.add("Mul", r, back))
-    own = scope.add("ReduceSumSquare", r, scope.constant(ints([1])), keepdims=1)
+    own = scope.add("ReduceSumSquare", r, [1], keepdims=1)
     q = scope.add("Add", mixed, scope.add("Mul", own, c(np.eye(count))))
     zero = scope.add("Mul", own, c(0))
-    start = scope.add("Squeeze", zero, scope.constant(ints([1])))
+    start = scope.add("Squeeze", zero, [1])
     start = scope.add("Add", start, c(1 / count))
     operands = {"q": scope.entry(q), "start": scope.entry(start)}
     (coupled,) = scope.inline(_coupling(count), operands, NEWEST_OPSET)

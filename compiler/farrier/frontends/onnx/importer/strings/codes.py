@@ -50,8 +50,6 @@ def of_one_width(scope: ImportScope, names: Sequence[str]) -> list[str]:
     widest = functools.reduce(maximum, widths)
     last = scope.constant(ints([-1]))
     return [
-        name
-        if width == widest
-        else scope.add("Pad", name, scope.constant(ints([0, widest - width])), "", last)
+        name if width == widest else scope.add("Pad", name, [0, widest - width], "", last)
         for name, width in zip(names, widths, strict=True)
     ]

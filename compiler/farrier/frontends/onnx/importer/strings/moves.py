@@ -134,8 +134,8 @@ def _tile(node: RawNode, scope: ImportScope) -> None:
 def _gather_elements(node: RawNode, scope: ImportScope) -> None:
     _along(node, scope)
     shape = (*scope.shape(node.inputs[1]), _width(node, scope))
-    rows = scope.add("Unsqueeze", node.inputs[1], scope.constant(ints([-1])))
-    node.inputs[1] = scope.add("Expand", rows, scope.constant(ints(shape)))
+    rows = scope.add("Unsqueeze", node.inputs[1], [-1])
+    node.inputs[1] = scope.add("Expand", rows, shape)
 
 
 def _list(node: RawNode, scope: ImportScope) -> None:
@@ -143,12 +143,12 @@ def _list(node: RawNode, scope: ImportScope) -> None:
     _along(node, scope)
     if "axis" not in node.attrs:
         whole = [product(scope.shape(node.inputs[0])[:-1]), _width(node, scope)]
-        node.inputs[0] = scope.add("Reshape", node.inputs[0], scope.constant(ints(whole)))
+        node.inputs[0] = scope.add("Reshape", node.inputs[0], whole)
         node.attrs["axis"] = 0
 
 
 def _where(node: RawNode, scope: ImportScope) -> None:
-    node.inputs[0] = scope.add("Unsqueeze", node.inputs[0], scope.constant(ints([-1])))
+    node.inputs[0] = scope.add("Unsqueeze", node.inputs[0], [-1])
     node.inputs[1:] = of_one_width(scope, node.inputs[1:])
 
 
@@ -171,9 +171,9 @@ def _string_split(node: RawNode, scope: ImportScope) -> None:
         scope.bind(name, scope.entry(counts))
     most: Extent = 0
     if 0 not in scope.shape(counts):
-        flat = scope.add("Reshape", counts, scope.constant(ints([-1])))
-        widest = scope.add("ReduceMax", flat, scope.constant(ints([0])), keepdims=0)
-        most = Numbers(scope).size(scope.add("Max", widest, scope.constant(ints(0))))
+        flat = scope.add("Reshape", counts, [-1])
+        widest = scope.add("ReduceMax", flat, [0], keepdims=0)
+        most = Numbers(scope).size(scope.add("Max", widest, 0))
     node.inputs, node.outputs = [x, scope.constant(ints([most]))], node.outputs[:1]
 
 

@@ -47,7 +47,7 @@ def equal(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
         return [node]
     sides = of_one_width(scope, [codes(scope, name) for name in node.inputs])
     same = scope.add("Cast", scope.add("Equal", *sides), to=str(DType.U8))
-    all_same = scope.add("ReduceMin", same, scope.constant(ints([-1])), keepdims=0)
+    all_same = scope.add("ReduceMin", same, [-1], keepdims=0)
     attrs = {"to": str(DType.BOOL)}
     return [RawNode("Cast", [all_same], node.outputs, attrs, node.origin)]
 
@@ -70,7 +70,7 @@ def normalize(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
         raise Mismatch(f"the case_change_action {action!r}")
     if str(attrs.get("locale", ""))[:2] in _OWN_CASES:
         raise NotSupported(f"the locale {attrs['locale']!r}")
-    given = scope.add("Reshape", x, scope.constant(ints([extents[-1], width])))
+    given = scope.add("Reshape", x, [extents[-1], width])
     changed = given if action == "NONE" else change_case(scope, given, action.lower())
     stops = words(attrs.get("stopwords", ()))
     compared = given
@@ -80,7 +80,7 @@ def normalize(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
         compared = change_case(scope, given, "lower") if action == "NONE" else changed
     kept = _kept(scope, changed, compared, stops)
     if len(extents) == 2:
-        kept = scope.add("Unsqueeze", kept, scope.constant(ints([0])))
+        kept = scope.add("Unsqueeze", kept, [0])
     bind_strings(scope, node.outputs[0], kept)
     return []
 

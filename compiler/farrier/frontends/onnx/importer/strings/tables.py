@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from farrier.frontends.builder.node import RawNode
-from farrier.frontends.builder.symbolic import ints
 from farrier.frontends.onnx.importer.scope import ImportScope
 from farrier.frontends.onnx.importer.strings.codes import bind_strings, codes, is_strings, words
 from farrier.ir.strings import codes_of
@@ -39,7 +38,7 @@ def label_encoder(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode
     else:
         if keys.dtype.kind == "f":
             x, keys = _bits(scope, x, keys)
-        rows = scope.add("Unsqueeze", x, scope.constant(ints([-1])))
+        rows = scope.add("Unsqueeze", x, [-1])
         keys = keys[:, None]
     place, kept = find(scope, rows, keys)
     table = scope.constant(np.append(values[kept], default))
