@@ -28,7 +28,29 @@ from farrier.targets.riscv.cores import BASE
 LACKS = bare.missing("riscv64")
 needs_qemu = pytest.mark.skipif(bool(LACKS), reason=LACKS)
 SMALL_BERT = {"layers": 1, "width": 32, "heads": 2, "vocabulary": 50}
+
+
+def _gru():
+    """Sums of blocks of 16 hidden units stay in registers, whatever the vectors."""
+    rng = np.random.default_rng(0)
+    weights = {"w": (1, 9, 3), "r": (1, 9, 3)}
+    floats = TensorProto.FLOAT
+    graph = helper.make_graph(
+        [helper.make_node("GRU", ["x", "w", "r"], ["", "h"], hidden_size=3)],
+        "gru",
+        [helper.make_tensor_value_info("x", floats, (4, 2, 3))],
+        [helper.make_tensor_value_info("h", floats, (1, 2, 3))],
+        [
+            onnx.numpy_helper.from_array(rng.standard_normal(shape).astype(np.float32), name)
+            for name, shape in weights.items()
+        ],
+    )
+    opsets = [helper.make_opsetid("", 17)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
+
+
 MODELS = {
+    "gru": _gru,
     "mobilenet": lambda: models.build("mobilenet_v2", size=64, stages=4),
     "resnet": lambda: models.build("resnet18", size=32),
     "bert": lambda: models.build("bert_base", tokens=12, **SMALL_BERT),

@@ -27,6 +27,7 @@ import numpy as np
 
 from farrier.ir.choices import with_choices
 from farrier.ir.dim import Extent, bounds, ceildiv, typical
+from farrier.ir.expr import MemoryScope
 from farrier.ir.loop import (
     Alloc,
     Barrier,
@@ -42,9 +43,11 @@ from farrier.ir.loop import (
     While,
 )
 from farrier.ir.statements import below
+from farrier.ir.substitute import variables
 from farrier.ir.work import USUAL_TRIPS, statements_run, usually_taken
 from farrier.records import RuleId
 from farrier.schedule import Schedule
+from farrier.schedule.accesses import accesses
 from farrier.schedule.errors import ScheduleError
 from farrier.schedule.kind_primitives import parallel, vectorize
 from farrier.schedule.nest import NestView, loops
@@ -268,10 +271,21 @@ def _mark(schedule: Schedule, name: str) -> None:
 
 
 def _vectorize(schedule: Schedule, name: str, lanes: int) -> None:
-    """Make a loop vectors of the target, those of a short loop one after another."""
+    """Make a loop vectors of the target. Each vector of a short loop has code of its own, and so
+    does each of a loop that indexes registers, which have no addresses."""
     extent = schedule.extent(name)
     schedule.vectorize(name)
     if bounds(extent)[1] > lanes:
         chunks, _ = schedule.split(name, lanes)
-        if isinstance(extent, int) and extent <= _UNROLLED * lanes:
+        is_short = isinstance(extent, int) and extent <= _UNROLLED * lanes
+        if is_short or _indexes_registers(schedule.function, chunks):
             schedule.unroll(chunks)
+
+
+def _indexes_registers(function: Function, name: str) -> bool:
+    """Check whether the place of an element of a register buffer depends on a loop."""
+    return any(
+        access.buffer.scope is MemoryScope.REGISTER
+        and any(name in variables(index) for index in access.indices)
+        for access in accesses(NestView(function, "vectorize").loop(name).body)
+    )
