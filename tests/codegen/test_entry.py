@@ -14,14 +14,12 @@ from farrier.ir.expr import Binary, BinaryOp, Buffer, Load, Unary, UnaryOp, Var
 from farrier.ir.graph import Value
 from farrier.ir.loop import For, Function, LoopKind, Store
 from farrier.ir.types import DType, TensorType
+from farrier.partition.addresses import Addresses, KernelCall, Sizes
 from farrier.partition.plan_memory import MemoryPlan, Place, Segment
 from farrier.partition.program import Branch, Call, DriverProgram, Fail, Repeat, Slice
 from farrier.targets.cpu.codegen import compile_functions, compile_text, link, support_object
 from farrier.targets.cpu.codegen.entry import (
     WORKSPACE_BYTES,
-    KernelCall,
-    Placement,
-    Sizes,
     emit_entry,
     emit_workspace_bytes,
 )
@@ -71,7 +69,7 @@ def test_a_model_of_two_kernels(target):
         "sum": KernelCall("sum_k", (x_at, weights_at, sum_at)),
         "product": KernelCall("product_k", (sum_at, y_at, Place(Segment.OUTPUT, 0))),
     }
-    entry = emit_entry(program(map(call, calls), 2, 1), Placement(calls, {}))
+    entry = emit_entry(program(map(call, calls), 2, 1), Addresses(calls, {}))
     assert not entry.checks
     objects = compile_functions(functions, target)
     objects += [compile_text(entry.text, target), support_object(target)]
@@ -95,7 +93,7 @@ def test_the_first_failure_of_a_kernel_is_returned(target):
     define i32 @crash(ptr %args, ptr %pool) { unreachable }
     """
     calls = {name: KernelCall(name, ()) for name in ("good", "bad", "crash")}
-    entry = emit_entry(program(map(call, calls)), Placement(calls, {}))
+    entry = emit_entry(program(map(call, calls)), Addresses(calls, {}))
     objects = [compile_text(t, target) for t in (kernels, entry.text)]
     with Library.from_bytes(link([*objects, support_object(target)])) as library:
         assert library.entry("farrier_entry")(pointers([0]), 0) == 5
@@ -112,7 +110,7 @@ def test_a_branch_that_fails_ends_the_call_and_none_to_measure(target, usual):
         Branch(second, (call("good"),), (Fail("the second", "b"),)),
     ]
     places = {one.name: Place(Segment.INPUT, n) for n, one in enumerate((first, second))}
-    placement = Placement({"good": KernelCall("good", ())}, places)
+    placement = Addresses({"good": KernelCall("good", ())}, places)
     entry = emit_entry(program(steps, 2), placement, usual=usual, first_check=6)
     assert [(one.reason, one.origin) for one in entry.checks] == [
         ("the first", "a"),
@@ -154,7 +152,7 @@ def test_a_kernel_gets_the_sizes_that_it_runs_for(target):
         body=(call("part"),),
     )
     top = dim("top", 0, 8 * 50, 8)
-    placement = Placement(
+    placement = Addresses(
         {
             "first": KernelCall("note", (Place(Segment.OUTPUT, 0, 8 * n - 8), sizes)),
             "part": KernelCall("note", (Place(Segment.POINTER, pointer="part"), sizes)),

@@ -14,6 +14,7 @@ from farrier.ir.dim import dim, symbols
 from farrier.ir.graph import Value
 from farrier.ir.types import DType, TensorType
 from farrier.options.shapes import NamedDim
+from farrier.partition.addresses import Addresses, KernelCall
 from farrier.partition.plan_memory import MemoryPlan, Place, Segment
 from farrier.partition.program import Call, DriverProgram, Repeat, Slice
 from farrier.runtime.artifact import Artifact
@@ -21,8 +22,6 @@ from farrier.targets import parse_target
 from farrier.targets.cpu.codegen import compile_text, link, support_object
 from farrier.targets.cpu.codegen.entry import (
     ENTRY,
-    KernelCall,
-    Placement,
     emit_entry,
     emit_workspace_bytes,
 )
@@ -73,7 +72,7 @@ def artifact():
     needed = 64 + 16 * n
     texts = (
         _KERNEL,
-        emit_entry(program, Placement(calls, places)).text,
+        emit_entry(program, Addresses(calls, places)).text,
         emit_workspace_bytes(MemoryPlan({}, {}, needed, needed, 0, {}), dims),
     )
     library = link([*(compile_text(text, target) for text in texts), support_object(target)])

@@ -12,8 +12,21 @@ from farrier.errors import CompilerError
 from farrier.ir.dim import Extent, Symbol, evaluate, maximum, typical, upper
 from farrier.ir.graph import Value
 from farrier.partition.packing import ALIGNMENT, Block, alive_at_once
-from farrier.partition.program import Bind, Branch, Call, DriverProgram, Fail, Repeat, Step
+from farrier.partition.program import (
+    Bind,
+    Branch,
+    Call,
+    Copy,
+    DriverProgram,
+    Fail,
+    Launch,
+    Repeat,
+    Step,
+    Wait,
+)
+from farrier.partition.queues import queue_of
 from farrier.partition.stacking import packed, stacked
+from farrier_device.program import HOST
 
 GAP_BYTES = 256 << 10  # what is fetched ahead is not further away: measured on Zen 5
 _MOST_SPREAD = 1.1  # of the workspace with nothing between the threads' slices
@@ -34,12 +47,13 @@ class Segment(enum.StrEnum):
 class Place:
     """Where a value lies: `index` says which input, output or constant of the program, `pointer`
     which value of a loop the pointer is, `offset` is bytes from there (the offsets of constants are
-    the parameter arena's)."""
+    the parameter arena's). Parameters and workspace are those of the space."""
 
     segment: Segment
     index: int = 0
     offset: Extent = 0
     pointer: str = ""
+    space: str = HOST
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -89,10 +103,11 @@ def plan_memory(
     scratch: Mapping[str, Extent] = _NONE,
     slices: Mapping[str, Extent] = _NONE,
     threads: int = 1,
+    space: str = HOST,
 ) -> MemoryPlan:
-    """The plan for a program of kernels. `scratch` gives the bytes that a call needs for itself
-    while it runs, by the name of its first output, and `slices` those that each of `threads`
-    threads needs for itself.
+    """The plan for a program of kernels, of the values in a space. `scratch` gives the bytes that a
+    call needs for itself while it runs, by the name of its first output, and `slices` those that
+    each of `threads` threads needs for itself.
 
     Slices are spread where the workspace grows by a tenth at most. Loads that walk a slice in large
     strides, one a channel, make the processor fetch lines several strides ahead, beyond the end;
@@ -104,11 +119,11 @@ def plan_memory(
     loop reads, carries or writes lives as long as the loop. Raises CompilerError for an output that
     has no memory of its own; `fuse` sees to it that each has.
     """
-    tight = _Packing.of(program, scratch, slices, threads, _TIGHT)
+    tight = _Packing.of(program, scratch, slices, threads, _TIGHT, space)
     chosen = tight
     if slices and threads > 1:
         most = _MOST_SPREAD * tight.typical_bytes
-        spreads = (_Packing.of(program, scratch, slices, threads, each) for each in _SPREADS)
+        spreads = (_Packing.of(program, scratch, slices, threads, each, space) for each in _SPREADS)
         chosen = next((found for found in spreads if found.typical_bytes <= most), tight)
     return chosen.plan(alive_at_once(tight.blocks))
 
@@ -134,11 +149,12 @@ class _Packing:
         slices: Mapping[str, Extent],
         threads: int,
         spread: _Spread,
+        space: str,
     ) -> _Packing:
-        fixed = _fixed_places(program)
+        fixed = _fixed_places(program, space)
         steps = {name: nbytes + spread.gap for name, nbytes in slices.items()}
         spans = {name: (threads - 1) * steps[name] + nbytes for name, nbytes in slices.items()}
-        timeline = _Timeline(program, fixed, scratch, _NONE if spread.behind else spans)
+        timeline = _Timeline(program, space, fixed, scratch, _NONE if spread.behind else spans)
         timeline.walk(program.steps)
         unowned = [place.index for name, place in fixed.items() if name in timeline.pointers]
         if unowned:
@@ -159,16 +175,19 @@ class _Packing:
     def plan(self, lower_bound: int) -> MemoryPlan:
         """The plan for any sizes."""
         stack = stacked(self.blocks, self.offsets, self.total)
-        places = dict(self.fixed)
+        space, places = self.timeline.space, dict(self.fixed)
         for name, offset in stack.offsets.items():
-            places[name] = Place(Segment.WORKSPACE, 0, offset)
+            places[name] = Place(Segment.WORKSPACE, 0, offset, space=space)
         pointers = self.timeline.pointers
-        places |= {name: Place(Segment.POINTER, pointer=name) for name in pointers}
+        places |= {name: Place(Segment.POINTER, pointer=name, space=space) for name in pointers}
         if self.behind != 0:
-            behind = Place(Segment.WORKSPACE, 0, stack.nbytes)
+            behind = Place(Segment.WORKSPACE, 0, stack.nbytes, space=space)
             places |= {slices_of(name): behind for name in self.steps}
         for name, home in self.program.homes.items():
-            place = places.get(home.name, Place(Segment.WORKSPACE))  # of no elements, if unwritten
+            if self.program.spaces.get(home.name, HOST) != space:
+                continue
+            # A value that nothing writes has no elements.
+            place = places.get(home.name, Place(Segment.WORKSPACE, space=space))
             places[name] = dataclasses.replace(place, offset=place.offset + home.offset)
         return MemoryPlan(
             places=places,
@@ -200,11 +219,16 @@ def buffers_of(current: str) -> tuple[str, str]:
     return f"{current}.even", f"{current}.odd"
 
 
-def _fixed_places(program: DriverProgram) -> dict[str, Place]:
+def _fixed_places(program: DriverProgram, space: str) -> dict[str, Place]:
     """Places of what the caller owns, by the name of the value that holds the memory."""
-    places = {value.name: Place(Segment.INPUT, i) for i, value in enumerate(program.inputs)}
+    places: dict[str, Place] = {}
+    if space == HOST:
+        places |= {value.name: Place(Segment.INPUT, i) for i, value in enumerate(program.inputs)}
     for i, constant in enumerate(program.constants):
-        places[constant.value.name] = Place(Segment.PARAMS, i)
+        if program.space(constant.value) == space:
+            places[constant.value.name] = Place(Segment.PARAMS, i, space=space)
+    if space != HOST:
+        return places
     for i, value in enumerate(program.outputs):
         home = program.home(value)
         if home.name in places or home.offset != 0:
@@ -221,11 +245,13 @@ class _Timeline:
     def __init__(
         self,
         program: DriverProgram,
+        space: str,
         fixed: Mapping[str, Place],
         scratch: Mapping[str, Extent],
         spans: Mapping[str, Extent],
     ) -> None:
         self._program = program
+        self.space = space
         self._fixed = fixed
         self._scratch = scratch
         self._spans = spans
@@ -236,6 +262,8 @@ class _Timeline:
         self._given = frozenset(symbol.name for symbol in program.dims)
         # The values in whose memory a pointer may point.
         self.pointers: dict[str, tuple[str, ...]] = {}
+        # The blocks that the queues of other spaces read or write until a wait, by space.
+        self._queued: dict[str, frozenset[str]] = {}
 
     def blocks(self) -> list[Block]:
         return [
@@ -249,19 +277,49 @@ class _Timeline:
             self._step += 1
             match step:
                 case Call():
-                    self._call(step)
+                    self._call(step, HOST)
+                case Launch(call, space):
+                    self._call(call, space)
+                case Copy():
+                    self._copy(step)
+                case Wait(space):
+                    self._keep(self._queued.pop(space, ()))
                 case Bind():
                     self._touch(step.value)
                 case Fail():
                     pass
                 case Branch():
                     self._touch(step.condition)
+                    before = dict(self._queued)
                     self.walk(step.then)
+                    after, self._queued = self._queued, before
                     self.walk(step.otherwise)
+                    self._queue(after)
                 case Repeat():
                     self._repeat(step)
 
-    def _call(self, step: Call) -> None:
+    def _copy(self, step: Copy) -> None:
+        """Keep both ends alive, the one in the host until the queue has come to the copy."""
+        for value in (step.source, step.target):
+            self._touch(value)
+        if self.space == HOST:
+            names = (name for v in (step.source, step.target) for name in self._roots(v))
+            held = frozenset(name for name in names if name in self._first)
+            space = queue_of(step, self._program)
+            self._queued[space] = self._queued.get(space, frozenset()) | held
+
+    def _queue(self, others: Mapping[str, frozenset[str]]) -> None:
+        """Add the blocks that are queued on another way through the program."""
+        for space, names in others.items():
+            self._queued[space] = self._queued.get(space, frozenset()) | names
+
+    def _keep(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._last[name] = self._step
+
+    def _call(self, step: Call, space: str) -> None:
+        if space != self.space:
+            return
         for value in (*step.outputs, *step.inputs):
             self._touch(value)
         own = step.outputs[0].name
@@ -271,15 +329,18 @@ class _Timeline:
             self._hold(slices_of(own), self._spans[own])
 
     def _repeat(self, step: Repeat) -> None:
-        start = self._step
+        start, before = self._step, dict(self._queued)
         for carried in step.carried:
+            if self._program.space(carried.current) != self.space:
+                continue
             buffers = buffers_of(carried.current.name)
             self.pointers[carried.current.name] = (*self._roots(carried.initial), *buffers)
             self.pointers[carried.next.name] = buffers
             for name in buffers:
                 self._hold(name, carried.current.type.nbytes)
         for part in (*step.read, *step.written):
-            self.pointers[part.slice.name] = self._roots(part.whole)
+            if self._program.space(part.whole) == self.space:
+                self.pointers[part.slice.name] = self._roots(part.whole)
         entering = [step.trips, step.condition, step.iteration]
         entering += [part.whole for part in (*step.read, *step.written)]
         for value in (*entering, *(carried.current for carried in step.carried)):
@@ -289,12 +350,19 @@ class _Timeline:
         self._step += 1
         if step.again is not None:
             self._touch(step.again)
+        self._queue(before)
+        for names in self._queued.values():  # The wait may stand in the next iteration.
+            self._keep(names)
+            for name in names:
+                self._first[name] = min(self._first[name], start)
         for name, first in self._first.items():
             if first <= start <= self._last[name]:
                 self._last[name] = self._step
 
     def _touch(self, value: Value) -> None:
-        """Keep what `value` lies in alive until this step."""
+        """Keep what `value` lies in alive until this step, if that is in the space."""
+        if self._program.space(value) != self.space:
+            return
         reach = self._program.home(value).offset + value.type.nbytes
         for name in self._roots(value):
             self._hold(name, reach)

@@ -1,8 +1,12 @@
-"""The program of a model's driver: calls of kernels in order, under conditions and in loops.
+"""The program of a model's driver: calls of kernels in order, under conditions and in loops, and
+what moves values between the spaces of memory where kernels run.
 
-    program = DriverProgram([value] inputs, [value] outputs, [constant], [step], {home})
+    program = DriverProgram([value] inputs, [value] outputs, [constant], [step], {home}, {space})
     step    = Call(task, [value] inputs, [value] outputs, origin, runs, [extent] dims,
                    [extent] needed, count, copies)
+            | Launch(call, space, [extent] grid, [extent] block)
+            | Copy(value source, value target)
+            | Wait(space)
             | Bind(value, [extent], origin, is_check, reason, demands, needs)
             | Fail(reason, origin)
             | Branch(condition, [step] then, [step] otherwise, [joined])
@@ -15,19 +19,28 @@
 All regions of a graph are in one program, so the names of their values are made unique: those of a
 region begin with the first result of its node. A value that has no memory of its own has a home:
 the value in whose memory it lies.
+
+A value lies in the `host` unless `spaces` names another space, and is read and written only there:
+by the host, or by the queue of the device that the space belongs to. Launches wait in that queue,
+and so do copies, which have one end in the host; the host goes on, until a `Wait` ends when the
+queue is empty. Partition makes programs of calls alone, all in the host. For a machine with other
+spaces `farrier.partition.placement` turns them into programs with launches, copies and waits, which
+`farrier.partition.verify_program` checks. `farrier.partition.executable` resolves every value to an
+address, for `farrier_device.interpreter` and artifacts; memory of a space is allocated there.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 from farrier.ir.control import Grown, Joined
 from farrier.ir.dim import Extent, Symbol, as_extent, symbols, upper, with_bounds
 from farrier.ir.graph import Constant, Value
 from farrier.ir.sizes import Demand
+from farrier_device.program import HOST
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -50,6 +63,32 @@ class Call:
     needed: tuple[Extent, ...] = ()
     count: str = ""
     copies: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Launch:
+    """A call that the queue of a space makes, of a kernel of the device. `grid` counts the blocks
+    along each axis, and `block` the threads of a block, over the dims of the model."""
+
+    call: Call
+    space: str
+    grid: tuple[Extent, ...] = ()
+    block: tuple[Extent, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Copy:
+    """A copy of a whole value, in the queue of the space at one end; the host is the other end."""
+
+    source: Value
+    target: Value
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Wait:
+    """The host waits until the queue of a space is empty."""
+
+    space: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -122,7 +161,7 @@ class Repeat:
     origin: str = ""
 
 
-Step: TypeAlias = Call | Bind | Fail | Branch | Repeat
+Step: TypeAlias = Call | Launch | Copy | Wait | Bind | Fail | Branch | Repeat
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -140,6 +179,9 @@ class DriverProgram:
     constants: tuple[Constant, ...]
     steps: tuple[Step, ...]
     homes: Mapping[str, Home]  # by value name; of values that have memory of their own, none
+    spaces: Mapping[str, str] = dataclasses.field(
+        default_factory=dict
+    )  # By the name of a value with memory.
 
     @property
     def dims(self) -> tuple[Symbol, ...]:
@@ -196,6 +238,12 @@ class DriverProgram:
         """Where a value lies: in its own memory, if in no other's."""
         return outermost(Home(value.name), self.homes)
 
+    def space(self, value: Value) -> str:
+        """Return the space in which a value lies."""
+        if not self.spaces:
+            return HOST
+        return self.spaces.get(self.home(value).name, HOST)
+
 
 def steps_in(steps: Iterable[Step]) -> Iterator[Step]:
     """Every step, each before those in it, in the order of the text."""
@@ -207,12 +255,17 @@ def steps_in(steps: Iterable[Step]) -> Iterator[Step]:
                 yield from steps_in(step.otherwise)
             case Repeat():
                 yield from steps_in(step.body)
-            case Call() | Bind() | Fail():
+            case Call() | Launch() | Copy() | Wait() | Bind() | Fail():
                 pass
 
 
 def calls_in(steps: Iterable[Step]) -> Iterator[Call]:
-    return (step for step in steps_in(steps) if isinstance(step, Call))
+    """Yield every call, those of launches included, in the order of the text."""
+    for step in steps_in(steps):
+        if isinstance(step, Call):
+            yield step
+        elif isinstance(step, Launch):
+            yield step.call
 
 
 def _with_calls(steps: Iterable[Step], calls: Iterator[Call]) -> tuple[Step, ...]:
@@ -221,7 +274,9 @@ def _with_calls(steps: Iterable[Step], calls: Iterator[Call]) -> tuple[Step, ...
         match step:
             case Call():
                 found.append(next(calls))
-            case Bind() | Fail():
+            case Launch():
+                found.append(dataclasses.replace(step, call=next(calls)))
+            case Copy() | Wait() | Bind() | Fail():
                 found.append(step)
             case Branch():
                 then = _with_calls(step.then, calls)
@@ -232,6 +287,23 @@ def _with_calls(steps: Iterable[Step], calls: Iterator[Call]) -> tuple[Step, ...
     return tuple(found)
 
 
+def without(steps: Iterable[Step], is_gone: Callable[[Step], bool]) -> tuple[Step, ...]:
+    """Return the steps without some, at any depth."""
+    left: list[Step] = []
+    for step in steps:
+        match step:
+            case _ if is_gone(step):
+                continue
+            case Branch():
+                then, otherwise = without(step.then, is_gone), without(step.otherwise, is_gone)
+                left.append(dataclasses.replace(step, then=then, otherwise=otherwise))
+            case Repeat():
+                left.append(dataclasses.replace(step, body=without(step.body, is_gone)))
+            case Call() | Launch() | Copy() | Wait() | Bind() | Fail():
+                left.append(step)
+    return tuple(left)
+
+
 def _extents_of(steps: Iterable[Step]) -> Iterator[Extent]:
     """The extents of all values that steps read and write, and of all sizes that they take."""
     for step in steps:
@@ -240,9 +312,14 @@ def _extents_of(steps: Iterable[Step]) -> Iterator[Extent]:
                 yield from step.dims
                 for value in (*step.inputs, *step.outputs):
                     yield from value.type.shape
+            case Launch():
+                yield from (*step.grid, *step.block)
+                yield from _extents_of((step.call,))
+            case Copy():
+                yield from step.source.type.shape
             case Bind():
                 yield from step.extents
-            case Fail():
+            case Fail() | Wait():
                 pass
             case Branch():
                 yield from _extents_of((*step.then, *step.otherwise))
@@ -262,7 +339,9 @@ def _defined_in(step: Step) -> Iterable[str]:
             return (step.count,)
         case Bind():
             found: Iterable[Extent] = () if step.is_check else step.extents
-        case Fail():
+        case Launch(call=call):
+            return (call.count,)
+        case Fail() | Copy() | Wait():
             found = ()
         case Branch():
             found = (one.symbol for one in step.joined)

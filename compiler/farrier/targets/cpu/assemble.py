@@ -3,42 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from farrier.artifact.calls import CallArgument, CallRecord
+from farrier.artifact.calls import CallRecord
 from farrier.artifact.params import ParamArena
-from farrier.ir.dim import Atom, Extent, Symbol, substitute, typical
-from farrier.ir.graph import Value
-from farrier.ir.types import Layout
-from farrier.partition.plan_memory import (
-    MemoryPlan,
-    Place,
-    Segment,
-    buffers_of,
-    plan_memory,
-    scratch_of,
-    slices_of,
-)
-from farrier.partition.program import Bind, Branch, Call, DriverProgram, Fail, Repeat, steps_in
+from farrier.ir.dim import Symbol, typical
+from farrier.partition.addresses import Addresses, Addressing, plan_spaces
+from farrier.partition.plan_memory import MemoryPlan
+from farrier.partition.program import DriverProgram
 from farrier.targets import Target
 from farrier.targets.cpu.codegen import compile_text, library
 from farrier.targets.cpu.codegen.entry import (
     ENTRY,
     WORKSPACE_BYTES,
-    Argument,
     Entry,
     HotEntry,
-    KernelCall,
-    Placement,
-    Sizes,
     emit_dispatch,
     emit_entry,
     emit_workspace_bytes,
-    position_of,
 )
 from farrier.targets.interface import Interface
 from farrier.targets.linked import Check, LinkedModel
+from farrier_device.program import HOST
 
 __all__ = ["ENTRY", "LinkedModel", "Plan", "assemble", "plan"]
 
@@ -54,7 +41,7 @@ class Plan:
     outputs: tuple[int, ...]
     arena: ParamArena
     memory: MemoryPlan
-    placement: Placement
+    addresses: Addresses
     max_threads: int
     calls: tuple[CallRecord, ...]  # those of the program, for the profiler
     sizes: tuple[int, ...]  # typical values of dims and counted, then what records point to
@@ -63,12 +50,12 @@ class Plan:
     def entry(self, name: str = ENTRY, dims: Sequence[Symbol] = (), first_check: int = 0) -> Entry:
         """The entry point, under that name; `dims` are those that a caller says where this plan is
         for one size of them."""
-        return emit_entry(self.program, self.placement, name, dims, first_check=first_check)
+        return emit_entry(self.program, self.addresses, name, dims, first_check=first_check)
 
     def measured_entry(self, target: Target, name: str) -> bytes:
         """The object of an entry point for any memory: what values decide has its typical size, and
         nothing is checked."""
-        made = emit_entry(self.program, self.placement, name, usual=self.usual)
+        made = emit_entry(self.program, self.addresses, name, usual=self.usual)
         return compile_text(made.text, target)
 
     @property
@@ -116,35 +103,25 @@ def plan(
     target. `kernels` are by task key; constants and sizes are placed beside those of the plan
     `beside`."""
     most = max(threads, target.cores)
-    scratch: dict[str, Extent] = {}
-    slices: dict[str, Extent] = {}
-    for call in program.calls:
-        kernel = kernels[call.task]
-        told: dict[Atom, Extent] = dict(zip(kernel.dims, call.dims, strict=True))
-        name = call.outputs[0].name
-        if kernel.shared_bytes != 0:
-            scratch[name] = substitute(kernel.shared_bytes, told)
-        if kernel.slice_bytes != 0:
-            slices[name] = substitute(kernel.slice_bytes, told)
-    memory = plan_memory(program, scratch, slices, most)
+    memories = plan_spaces(program, kernels, most)
     if beside is None:
         typicals = [symbol.typical for symbol in (*program.dims, *program.counted)]
         # The size that fails a check: of this program, or of one for sizes of its dims.
         typicals += [0] if program.has_checks or program.dims else []
-        placing = _Placing(program, kernels, memory, ParamArena(), typicals)
+        addressing = Addressing(program, kernels, memories, ParamArena(), typicals)
     else:
-        placing = _Placing(program, kernels, memory, beside.arena, beside.sizes)
-    placement = placing.placement()
+        addressing = Addressing(program, kernels, memories, beside.arena, beside.sizes)
+    addresses = addressing.addresses()
     return Plan(
         program=program,
         inputs=tuple(typical(value.type.nbytes) for value in program.inputs),
         outputs=tuple(typical(program.room(value)) for value in program.outputs),
-        placement=placement,
-        calls=tuple(placing.records),
-        sizes=tuple(placing.sizes),
+        addresses=addresses,
+        calls=tuple(addressing.records),
+        sizes=tuple(addressing.sizes),
         usual={symbol.name: symbol.typical for symbol in program.symbols},
-        arena=placing.arena,
-        memory=memory,
+        arena=addressing.arena,
+        memory=memories[HOST],
         max_threads=most,
     )
 
@@ -207,103 +184,3 @@ def _library(
         exports.append(WORKSPACE_BYTES)
     made_objects = [*objects, *(compile_text(text, target) for text in texts)]
     return library(made_objects, exports, target), checks
-
-
-class _Placing:
-    """Places what the steps of a program are about; constants are placed as they are met."""
-
-    def __init__(
-        self,
-        program: DriverProgram,
-        kernels: Mapping[str, Interface],
-        memory: MemoryPlan,
-        arena: ParamArena,
-        sizes: Iterable[int],
-    ) -> None:
-        self.arena = arena
-        self.records: list[CallRecord] = []
-        self.sizes = [*sizes]
-        self._program = program
-        self._kernels = kernels
-        self._memory = memory
-        self._calls: dict[str, KernelCall] = {}
-        self._places: dict[str, Place] = {}
-        self._starts: dict[str, Place] = {}  # where each pointer points at first
-        self._sizes_at: dict[tuple[int, ...], int] = {}  # where in `sizes` those of a call are
-
-    def placement(self) -> Placement:
-        """Where everything is; `records` and `sizes` are filled."""
-        for step in steps_in(self._program.steps):
-            match step:
-                case Call():
-                    self._calls[step.outputs[0].name] = self._call(step)
-                    if step.count:
-                        self._put(step.outputs[-1])
-                case Bind():
-                    self._put(step.value)
-                case Fail():
-                    pass
-                case Branch():
-                    self._put(step.condition)
-                case Repeat():
-                    self._repeat(step)
-        return Placement(self._calls, self._places, self._memory.tops)
-
-    def _call(self, call: Call) -> KernelCall:
-        kernel = self._kernels[call.task]
-        values = zip((*call.inputs, *call.outputs), kernel.params, strict=True)
-        args: list[Argument] = [self._place(value, param.layout) for value, param in values]
-        name = call.outputs[0].name
-        step = self._memory.slice_steps.get(name)
-        if call.dims or step is not None:
-            args.append(Sizes(call.dims if step is None else (*call.dims, step)))
-        for own in (scratch_of(name), slices_of(name)):
-            if own in self._memory.places:
-                args.append(self._memory.places[own])
-        nbytes = [typical(param.nbytes) for param in kernel.params]
-        nbytes += [0] * (len(args) - len(nbytes))
-        arguments = tuple(map(self._argument, args, nbytes))
-        self.records.append(CallRecord(kernel.name, call.task, call.origin, arguments, call.runs))
-        return KernelCall(kernel.name, tuple(args))
-
-    def _repeat(self, step: Repeat) -> None:
-        for one in step.carried:
-            even, odd = buffers_of(one.current.name)
-            self._places |= {name: self._memory.places[name] for name in (even, odd)}
-            self._starts[one.current.name] = self._put(one.initial)
-            self._starts[one.next.name] = self._places[even]
-        for part in (*step.read, *step.written):
-            self._starts[part.slice.name] = self._put(part.whole)
-        for value in (step.trips, step.condition, step.again, step.iteration):
-            if isinstance(value, Value):
-                self._put(value)
-
-    def _put(self, value: Value) -> Place:
-        """The place of a value that the driver itself reads or writes."""
-        self._places[value.name] = self._place(value)
-        return self._places[value.name]
-
-    def _place(self, value: Value, layout: Layout | None = None) -> Place:
-        """Where a value lies; a constant in the `layout` in which it is read."""
-        place = self._memory.places[value.name]
-        if place.segment is not Segment.PARAMS:
-            return place
-        constant = self._program.constants[place.index]
-        is_whole = constant.value.type == value.type
-        start = self.arena.add(constant, layout if is_whole else None)
-        return dataclasses.replace(place, offset=place.offset + start)
-
-    def _argument(self, argument: Argument, nbytes: int) -> CallArgument:
-        """Where an argument lies at the typical sizes, in a loop's first iteration."""
-        inputs, outputs = len(self._program.inputs), len(self._program.outputs)
-        if isinstance(argument, Sizes):
-            values = tuple(map(typical, argument.extents))
-            start = self._sizes_at.setdefault(values, len(self.sizes))
-            if start == len(self.sizes):
-                self.sizes.extend(values)
-            return CallArgument(inputs + outputs + 2, 8 * start, 0)
-        place, offset = argument, argument.offset
-        while place.segment is Segment.POINTER:
-            place = self._starts[place.pointer]
-            offset += place.offset
-        return CallArgument(position_of(place, inputs, outputs), typical(offset), nbytes)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 from farrier.ir import instr
 from farrier.ir.control import Grown, symbol_of
@@ -22,15 +22,19 @@ from farrier.ir.dim import Extent, Symbol, symbols, upper
 from farrier.ir.graph import Value
 from farrier.ir.instr import I64, Instruction, Operand, Operation, Type, Variable
 from farrier.ir.sizes import Demand
+from farrier.partition.addresses import Addresses, KernelCall, Sizes, position_of
 from farrier.partition.plan_memory import MemoryPlan, Place, Segment, buffers_of
 from farrier.partition.program import (
     Bind,
     Branch,
     Call,
+    Copy,
     DriverProgram,
     Fail,
+    Launch,
     Repeat,
     Step,
+    Wait,
     calls_in,
 )
 from farrier.targets.cpu.codegen.extents import Make, emit_extent, emit_largest
@@ -39,35 +43,6 @@ from farrier.targets.linked import Check
 
 ENTRY = "farrier_entry"
 WORKSPACE_BYTES = "farrier_workspace_bytes"
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Sizes:
-    """Values of a kernel's dims: an argument that points to as many i64."""
-
-    extents: tuple[Extent, ...]
-
-
-Argument: TypeAlias = Place | Sizes
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class KernelCall:
-    """What a `Call` is in native code: a kernel, and what it is given."""
-
-    function: str
-    args: tuple[Argument, ...]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Placement:
-    """Where the driver finds what a program is about: each of `calls` by the name of its first
-    output, and of the values that other steps read or write, the places by name. Both may be over
-    `tops`, which are a `MemoryPlan`'s."""
-
-    calls: Mapping[str, KernelCall]
-    places: Mapping[str, Place]
-    tops: Mapping[Symbol, tuple[Extent, ...]] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -80,7 +55,7 @@ class Entry:
 
 def emit_entry(
     program: DriverProgram,
-    placement: Placement,
+    addresses: Addresses,
     name: str = ENTRY,
     dims: Sequence[Symbol] = (),
     usual: Mapping[str, int] | None = None,
@@ -96,9 +71,9 @@ def emit_entry(
     entry's last argument points to i64: the values of the dims, behind them room for those that are
     counted, which it finds out, and for the size at which a check fails.
     """
-    driver = _Driver(program, placement, dims or program.dims, usual, first_check)
+    driver = _Driver(program, addresses, dims or program.dims, usual, first_check)
     driver.steps(program.steps)
-    called = {placement.calls[call.outputs[0].name].function for call in calls_in(program.steps)}
+    called = {addresses.calls[call.outputs[0].name].function for call in calls_in(program.steps)}
     lines = [
         f"define i32 @{name}(ptr %args, ptr %pool) nounwind {{",
         "entry:",
@@ -223,21 +198,6 @@ def _operands(value_of: Callable[[Symbol], str]) -> Callable[[Symbol], Operand]:
     return operand
 
 
-def position_of(place: Place, inputs: int, outputs: int) -> int:
-    """Which argument of the entry a place is in; that of a pointer is not known."""
-    match place.segment:
-        case Segment.INPUT:
-            return place.index
-        case Segment.OUTPUT:
-            return inputs + place.index
-        case Segment.PARAMS:
-            return inputs + outputs
-        case Segment.WORKSPACE:
-            return inputs + outputs + 1
-        case Segment.POINTER:
-            raise AssertionError(f"{place.pointer} is in no argument")
-
-
 def _ends_of_copy(call: KernelCall) -> tuple[Place, Place] | None:
     """The places that a copy reads and writes, where the caller of the model may have them be one:
     an input and an output."""
@@ -268,7 +228,7 @@ class _Driver:
     def __init__(
         self,
         program: DriverProgram,
-        placement: Placement,
+        addresses: Addresses,
         dims: Sequence[Symbol],
         usual: Mapping[str, int] | None,
         first_check: int,
@@ -277,7 +237,7 @@ class _Driver:
         self.code: list[str] = []
         self.checks: list[Check] = []
         self._program = program
-        self._placement = placement
+        self._addresses = addresses
         self._usual = usual
         self._first_check = first_check
         self._sides = len(program.inputs), len(program.outputs)
@@ -292,7 +252,7 @@ class _Driver:
             base = self._base(self._sizes_at)
             at = self._hoisted(f"getelementptr i64, ptr {base}, i64 {number}")
             self._dims[symbol.name] = self._hoisted(f"load i64, ptr {at}, align 8")
-        for top, extents in placement.tops.items():
+        for top, extents in addresses.tops.items():
             largest = emit_largest(extents, _operands(self._value_of), _making(self._hoisted))
             self._dims[top.name] = operand_text(largest)
         self._given = frozenset(self._dims)
@@ -314,11 +274,13 @@ class _Driver:
                     self._branch(step)
                 case Repeat():
                     self._repeat(step)
+                case Launch() | Copy() | Wait():
+                    raise AssertionError("a CPU has one space, and no queue")
 
     def _call(self, step: Call) -> None:
         """Fill the argument array, call, and leave on a failure."""
         number = next(self._count)
-        call = self._placement.calls[step.outputs[0].name]
+        call = self._addresses.calls[step.outputs[0].name]
         for position, extent in enumerate(step.needed):
             self._put(f"%any{number}.{position} = icmp ne i64 {self._extent(extent)}, 0")
             self._put(
@@ -449,7 +411,7 @@ class _Driver:
         starts = "true" if loop.condition is None else self._bool(loop.condition)
         initial = [self._address(self._place(one.initial)) for one in loop.carried]
         buffers = [
-            [self._address(self._placement.places[name]) for name in buffers_of(one.current.name)]
+            [self._address(self._addresses.places[name]) for name in buffers_of(one.current.name)]
             for one in loop.carried
         ]
         slices = (*loop.read, *loop.written)
@@ -556,7 +518,7 @@ class _Driver:
         return self._new(f"icmp ne i8 {byte}, 0")
 
     def _place(self, value: Value) -> Place:
-        return self._placement.places[value.name]
+        return self._addresses.places[value.name]
 
     def _address(self, place: Place) -> str:
         if place.segment is Segment.POINTER:

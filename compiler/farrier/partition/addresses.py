@@ -1,0 +1,257 @@
+"""The addresses of everything that a driver program is about: constants in the parameters, values
+in planned memory, the arguments of each kernel."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+from farrier.artifact.calls import CallArgument, CallRecord
+from farrier.artifact.params import ParamArena
+from farrier.ir.dim import Atom, Extent, Symbol, number, substitute, typical
+from farrier.ir.graph import Value
+from farrier.ir.types import Layout
+from farrier.partition.packing import aligned
+from farrier.partition.plan_memory import (
+    MemoryPlan,
+    Place,
+    Segment,
+    buffers_of,
+    plan_memory,
+    scratch_of,
+    slices_of,
+)
+from farrier.partition.program import (
+    Bind,
+    Branch,
+    Call,
+    Copy,
+    DriverProgram,
+    Fail,
+    Launch,
+    Repeat,
+    Wait,
+    steps_in,
+)
+from farrier.targets.interface import Interface
+from farrier_device.program import HOST
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sizes:
+    """Values of a kernel's dims: an argument that points to i64."""
+
+    extents: tuple[Extent, ...]
+
+
+Argument: TypeAlias = Place | Sizes
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class KernelCall:
+    """A `Call` at addresses: a kernel, and its arguments."""
+
+    function: str
+    args: tuple[Argument, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Upload:
+    """A constant in a space: bytes of the parameters, and their place in those of the space."""
+
+    space: str
+    source: int
+    target: int
+    nbytes: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Addresses:
+    """The addresses in a program: each of `calls` by the name of its first output, and the places,
+    by name, of the values that other steps read or write. All may be over `tops`, which are those
+    of the `MemoryPlan` of a space."""
+
+    calls: Mapping[str, KernelCall]
+    places: Mapping[str, Place]
+    tops: Mapping[Symbol, tuple[Extent, ...]] = dataclasses.field(default_factory=dict)
+    uploads: tuple[Upload, ...] = ()
+
+
+def plan_spaces(
+    program: DriverProgram, kernels: Mapping[str, Interface], threads: int
+) -> dict[str, MemoryPlan]:
+    """Return the plan of each space, the host's first. `kernels` are by task key."""
+    scratch: dict[str, Extent] = {}
+    slices: dict[str, Extent] = {}
+    for call in program.calls:
+        kernel = kernels[call.task]
+        extents: dict[Atom, Extent] = dict(zip(kernel.dims, call.dims, strict=True))
+        name = call.outputs[0].name
+        if kernel.shared_bytes != 0:
+            scratch[name] = substitute(kernel.shared_bytes, extents)
+        if kernel.slice_bytes != 0:
+            slices[name] = substitute(kernel.slice_bytes, extents)
+    plans = {}
+    for space in dict.fromkeys((HOST, *program.spaces.values())):
+        here = {
+            call.outputs[0].name
+            for call in program.calls
+            if program.space(call.outputs[0]) == space
+        }
+        plans[space] = plan_memory(
+            program,
+            {name: nbytes for name, nbytes in scratch.items() if name in here},
+            {name: nbytes for name, nbytes in slices.items() if name in here},
+            threads,
+            space,
+        )
+    return plans
+
+
+def position_of(place: Place, inputs: int, outputs: int) -> int:
+    """Return the position of the argument of the entry that holds a place."""
+    match place.segment:
+        case Segment.INPUT:
+            return place.index
+        case Segment.OUTPUT:
+            return inputs + place.index
+        case Segment.PARAMS:
+            return inputs + outputs
+        case Segment.WORKSPACE:
+            return inputs + outputs + 1
+        case Segment.POINTER:
+            raise AssertionError(f"{place.pointer} is in no argument")
+
+
+class Addressing:
+    """The walk that assigns addresses; constants are placed as they are met, in the arena and among
+    the sizes of another program, if there is one before. Of a program in one space it records the
+    calls."""
+
+    def __init__(
+        self,
+        program: DriverProgram,
+        kernels: Mapping[str, Interface],
+        memories: Mapping[str, MemoryPlan],
+        arena: ParamArena,
+        sizes: Iterable[int],
+    ) -> None:
+        self.arena = arena
+        self.records: list[CallRecord] = []
+        self.sizes = [*sizes]
+        self._program = program
+        self._kernels = kernels
+        self._memories = memories
+        self._memory = {n: place for plan in memories.values() for n, place in plan.places.items()}
+        self._slice_steps = {
+            name: step for plan in memories.values() for name, step in plan.slice_steps.items()
+        }
+        self._uploads: dict[tuple[str, int], Upload] = {}
+        self._calls: dict[str, KernelCall] = {}
+        self._places: dict[str, Place] = {}
+        self._starts: dict[str, Place] = {}  # The first place of each pointer.
+        self._sizes_at: dict[
+            tuple[int, ...], int
+        ] = {}  # Positions in `sizes`, by the sizes of a call.
+
+    def addresses(self) -> Addresses:
+        """Return all addresses, and fill `records` and `sizes`."""
+        for step in steps_in(self._program.steps):
+            match step:
+                case Call():
+                    self._calls[step.outputs[0].name] = self._call(step)
+                    if step.count:
+                        self._put(step.outputs[-1])
+                case Launch(call):
+                    self._calls[call.outputs[0].name] = self._call(call)
+                case Copy(source, target):
+                    self._put(source)
+                    self._put(target)
+                case Wait():
+                    pass
+                case Bind():
+                    self._put(step.value)
+                case Fail():
+                    pass
+                case Branch():
+                    self._put(step.condition)
+                case Repeat():
+                    self._repeat(step)
+        tops = self._memories[HOST].tops
+        return Addresses(self._calls, self._places, tops, tuple(self._uploads.values()))
+
+    def _call(self, call: Call) -> KernelCall:
+        kernel = self._kernels[call.task]
+        values = zip((*call.inputs, *call.outputs), kernel.params, strict=True)
+        args: list[Argument] = [self._place(value, param.layout) for value, param in values]
+        name = call.outputs[0].name
+        step = self._slice_steps.get(name)
+        if call.dims or step is not None:
+            args.append(Sizes(call.dims if step is None else (*call.dims, step)))
+        for own in (scratch_of(name), slices_of(name)):
+            if own in self._memory:
+                args.append(self._memory[own])
+        if not self._program.spaces:
+            self._record(call, kernel, args)
+        return KernelCall(kernel.name, tuple(args))
+
+    def _record(self, call: Call, kernel: Interface, args: Sequence[Argument]) -> None:
+        nbytes = [typical(param.nbytes) for param in kernel.params]
+        nbytes += [0] * (len(args) - len(nbytes))
+        arguments = tuple(map(self._argument, args, nbytes))
+        self.records.append(CallRecord(kernel.name, call.task, call.origin, arguments, call.runs))
+
+    def _repeat(self, step: Repeat) -> None:
+        for carried in step.carried:
+            even, odd = buffers_of(carried.current.name)
+            self._places |= {name: self._memory[name] for name in (even, odd)}
+            self._starts[carried.current.name] = self._put(carried.initial)
+            self._starts[carried.next.name] = self._places[even]
+        for part in (*step.read, *step.written):
+            self._starts[part.slice.name] = self._put(part.whole)
+        for value in (step.trips, step.condition, step.again, step.iteration):
+            if isinstance(value, Value):
+                self._put(value)
+
+    def _put(self, value: Value) -> Place:
+        """The place of a value that the driver itself reads or writes."""
+        self._places[value.name] = self._place(value)
+        return self._places[value.name]
+
+    def _place(self, value: Value, layout: Layout | None = None) -> Place:
+        """Return the place of a value, of a constant in the `layout` in which it is read."""
+        place = self._memory[value.name]
+        if place.segment is not Segment.PARAMS:
+            return place
+        constant = self._program.constants[place.index]
+        is_whole = constant.value.type == value.type
+        start = self.arena.add(constant, layout if is_whole else None)
+        if place.space != HOST:
+            nbytes = dataclasses.replace(
+                constant.value.type, layout=layout if is_whole else None
+            ).nbytes
+            start = self._upload(place.space, start, number(nbytes))
+        return dataclasses.replace(place, offset=place.offset + start)
+
+    def _upload(self, space: str, source: int, nbytes: int) -> int:
+        """Return the offset of a constant in the parameters of a space."""
+        ends = [each.target + each.nbytes for each in self._uploads.values() if each.space == space]
+        start = number(aligned(max(ends, default=0)))
+        upload = Upload(space, source, start, nbytes)
+        return self._uploads.setdefault((space, source), upload).target
+
+    def _argument(self, argument: Argument, nbytes: int) -> CallArgument:
+        """Return the place of an argument at the typical sizes, in a loop's first iteration."""
+        inputs, outputs = len(self._program.inputs), len(self._program.outputs)
+        if isinstance(argument, Sizes):
+            values = tuple(map(typical, argument.extents))
+            start = self._sizes_at.setdefault(values, len(self.sizes))
+            if start == len(self.sizes):
+                self.sizes.extend(values)
+            return CallArgument(inputs + outputs + 2, 8 * start, 0)
+        place, offset = argument, argument.offset
+        while place.segment is Segment.POINTER:
+            place = self._starts[place.pointer]
+            offset += place.offset
+        return CallArgument(position_of(place, inputs, outputs), typical(offset), nbytes)

@@ -1,0 +1,283 @@
+"""A driver program at its addresses as plain data, which `farrier_device.interpreter` runs.
+
+    Program              every value at a place in a memory; the memory of a device is allocated,
+                         and its constants are copied there once, in the setup
+
+The checks that it makes are numbered in the order of its text, as in the entry of a CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import assert_never
+
+from farrier.ir.control import Grown, symbol_of
+from farrier.ir.dim import Atom, Extent, dim, substitute, symbols, upper
+from farrier.ir.graph import Value
+from farrier.partition import program as driver
+from farrier.partition.addresses import Addresses, KernelCall, Sizes
+from farrier.partition.plan_memory import MemoryPlan, Place, Segment, buffers_of
+from farrier.partition.program import DriverProgram
+from farrier.targets.linked import Check
+from farrier_device import program as device
+from farrier_device.program import HOST, Program, Size
+
+
+def executable(
+    program: DriverProgram,
+    addresses: Addresses,
+    memories: Mapping[str, MemoryPlan],
+    params_bytes: int,
+) -> tuple[Program, tuple[Check, ...]]:
+    """Return the program at its addresses, and its checks by number. The caller provides inputs,
+    outputs, parameters and workspace, in this order."""
+    return _Resolving(program, addresses, memories, params_bytes).resolved()
+
+
+class _Resolving:
+    def __init__(
+        self,
+        program: DriverProgram,
+        addresses: Addresses,
+        memories: Mapping[str, MemoryPlan],
+        params_bytes: int,
+    ) -> None:
+        self._program = program
+        self._addresses = addresses
+        self._memories = memories
+        self._params_bytes = params_bytes
+        self._checks: list[Check] = []
+        self._told = frozenset(symbol.name for symbol in program.dims)
+        self._bound = set(self._told)  # The symbols that have values at a step.
+        # The tops of a plan have names that no other plan has, and that are identifiers.
+        self._tops: dict[str, dict[Atom, Extent]] = {
+            space: {
+                top: dim(f"top{number}_{at}", top.low, top.high, top.typical)
+                for at, top in enumerate(plan.tops)
+            }
+            for number, (space, plan) in enumerate(memories.items())
+        }
+
+    def resolved(self) -> tuple[Program, tuple[Check, ...]]:
+        program = self._program
+        named = {
+            str(self._tops[space][top]): _largest(self._size(each, space) for each in extents)
+            for space, plan in self._memories.items()
+            for top, extents in plan.tops.items()
+        }
+        memories = [
+            device.Memory(f"{side}{number}", self._size(program.room(value)))
+            for side, values in (("input", program.inputs), ("output", program.outputs))
+            for number, value in enumerate(values)
+        ]
+        memories.append(device.Memory("params", self._params_bytes))
+        memories.append(device.Memory("workspace", self._workspace(HOST)))
+        steps = [
+            device.Allocate("workspace", space, self._workspace(space))
+            for space in self._memories
+            if space != HOST
+        ]
+        resolved = Program(
+            tuple(memories),
+            tuple(symbol.name for symbol in program.dims),
+            tuple(symbol.name for symbol in program.counted),
+            named,
+            tuple(self._setup()),
+            (*steps, *self._steps(program.steps)),
+        )
+        return resolved, tuple(self._checks)
+
+    def _workspace(self, space: str) -> Size:
+        return self._size(self._memories[space].workspace_bytes, space)
+
+    def _setup(self) -> Iterator[device.Step]:
+        """Yield the steps that put constants where they are read."""
+        for space in self._memories:
+            uploads = [upload for upload in self._addresses.uploads if upload.space == space]
+            if not uploads:
+                continue
+            nbytes = max(upload.target + upload.nbytes for upload in uploads)
+            yield device.Allocate("params", space, nbytes)
+            for upload in uploads:
+                source = device.Place("params", upload.source)
+                target = device.Place("params", upload.target, space)
+                yield device.Copy(source, target, upload.nbytes)
+            yield device.Wait(space)
+
+    # -- steps
+
+    def _steps(self, steps: Iterable[driver.Step]) -> tuple[device.Step, ...]:
+        return tuple(resolved for step in steps for resolved in self._step(step))
+
+    def _step(self, step: driver.Step) -> Iterator[device.Step]:
+        match step:
+            case driver.Call():
+                yield from self._call(step)
+            case driver.Launch():
+                yield self._launch(step)
+            case driver.Copy(source, target):
+                nbytes = self._size(source.type.nbytes)
+                yield device.Copy(self._at(source), self._at(target), nbytes)
+            case driver.Wait(space):
+                yield device.Wait(space)
+            case driver.Bind():
+                yield from self._bind(step)
+            case driver.Fail():
+                yield device.Fail(self._add(Check(0, True, step.origin, step.reason)))
+            case driver.Branch():
+                yield self._branch(step)
+            case driver.Repeat():
+                yield self._repeat(step)
+            case _:
+                assert_never(step)
+
+    def _call(self, step: driver.Call) -> Iterator[device.Step]:
+        call = self._addresses.calls[step.outputs[0].name]
+        args, sizes, scratch = self._arguments(call)
+        needed = tuple(map(self._size, step.needed))
+        yield device.Call(call.function, args, sizes, scratch, needed, step.copies)
+        if step.count:
+            self._bound.add(step.count)
+            yield device.Bind(self._at(step.outputs[-1]), step.count)
+
+    def _launch(self, step: driver.Launch) -> device.Launch:
+        call = self._addresses.calls[step.call.outputs[0].name]
+        needed, grid, block = (
+            tuple(map(self._size, extents)) for extents in (step.call.needed, step.grid, step.block)
+        )
+        return device.Launch(call.function, step.space, *self._arguments(call), needed, grid, block)
+
+    def _arguments(
+        self, call: KernelCall
+    ) -> tuple[tuple[device.Place, ...], tuple[Size, ...], tuple[device.Place, ...]]:
+        """Return the arguments of a kernel before its sizes, the sizes, and those behind."""
+        ahead: list[device.Place] = []
+        behind: list[device.Place] = []
+        sizes: tuple[Size, ...] = ()
+        for argument in call.args:
+            if isinstance(argument, Sizes):
+                sizes = tuple(map(self._size, argument.extents))
+            else:
+                (behind if sizes else ahead).append(self._place(argument))
+        return tuple(ahead), sizes, tuple(behind)
+
+    def _bind(self, step: driver.Bind) -> Iterator[device.Bind]:
+        start = self._addresses.places[step.value.name]
+        for position, extent in enumerate(step.extents):
+            place = self._place(start, position * step.value.type.dtype.nbytes)
+            symbol = symbol_of(extent)
+            if step.is_check or symbol is None or symbol.name in self._bound:
+                check = Check(extent, True, step.origin, step.reason, step.needs)
+                number, bound = self._add(check), self._size(extent)
+                yield device.Bind(place, "", device.Check(number, bound, step.demands.value))
+            else:
+                limit = self._limit(symbol.high, step)
+                self._bound.add(symbol.name)
+                yield device.Bind(place, symbol.name, limit)
+
+    def _branch(self, step: driver.Branch) -> device.Branch:
+        then, otherwise = self._steps(step.then), self._steps(step.otherwise)
+        joined = tuple(
+            device.Joined(str(each.symbol), self._size(each.then), self._size(each.otherwise))
+            for each in step.joined
+        )
+        self._bound |= {each.name for each in joined}
+        return device.Branch(self._at(step.condition), then, otherwise, joined)
+
+    def _repeat(self, step: driver.Repeat) -> device.Repeat:
+        trips = step.trips
+        check = self._most_trips(step)
+        limits = [self._limit_of(grown, step) for grown in step.grown]
+        initial = [self._size(grown.initial) for grown in step.grown]
+        self._bound |= {str(grown.symbol) for grown in step.grown}
+        body = self._steps(step.body)
+        carried = tuple(
+            device.Carried(
+                each.current.name,
+                each.next.name,
+                self._at(each.initial),
+                *(
+                    self._place(self._addresses.places[name])
+                    for name in buffers_of(each.current.name)
+                ),
+            )
+            for each in step.carried
+        )
+        slices = tuple(
+            device.Slice(part.slice.name, self._at(part.whole), self._size(part.slice.type.nbytes))
+            for part in (*step.read, *step.written)
+        )
+        grown = tuple(
+            device.Grown(str(each.symbol), first, self._size(each.next), str(each.result), limit)
+            for each, first, limit in zip(step.grown, initial, limits, strict=True)
+        )
+        count = "" if step.count is None else step.count.name
+        self._bound |= {count, *(each.result for each in grown)}
+        return device.Repeat(
+            None if trips is None or isinstance(trips, Value) else self._size(trips),
+            self._at(trips) if isinstance(trips, Value) else None,
+            None if step.condition is None else self._at(step.condition),
+            None if step.again is None else self._at(step.again),
+            self._at(step.iteration),
+            carried,
+            slices,
+            body,
+            count,
+            check,
+            grown,
+        )
+
+    # -- checks
+
+    def _add(self, check: Check) -> int:
+        """Add a check and return its number."""
+        self._checks.append(check)
+        return len(self._checks) - 1
+
+    def _limit(self, most: Extent, of: driver.Bind | driver.Repeat) -> device.Check:
+        """Add a check of a capacity; the run holds a size to what its other sizes leave of that."""
+        room = upper(most, lambda symbol: symbol.name in self._told)
+        bound = upper(most, lambda symbol: symbol.name in self._bound)
+        reason, needs = (of.reason, of.needs) if isinstance(of, driver.Bind) else ("", "")
+        number = self._add(Check(room, False, of.origin, reason, needs))
+        return device.Check(number, self._size(bound))
+
+    def _most_trips(self, step: driver.Repeat) -> device.Check | None:
+        """Return the check of how often a loop runs, if no size says that."""
+        if step.count is None:
+            return None
+        most = upper(step.count.high, lambda symbol: symbol.name in self._told)
+        has_room = any(symbol in self._program.capacities for symbol in symbols((most,)))
+        return self._limit(most, step) if has_room else None
+
+    def _limit_of(self, grown: Grown, step: driver.Repeat) -> device.Check:
+        symbol = symbol_of(grown.symbol)
+        assert symbol is not None
+        return self._limit(symbol.high, step)
+
+    # -- places
+
+    def _at(self, value: Value) -> device.Place:
+        return self._place(self._addresses.places[value.name])
+
+    def _place(self, place: Place, behind: int = 0) -> device.Place:
+        match place.segment:
+            case Segment.INPUT | Segment.OUTPUT:
+                memory = f"{place.segment.value}{place.index}"
+            case Segment.PARAMS | Segment.WORKSPACE:
+                memory = place.segment.value
+            case Segment.POINTER:
+                memory = place.pointer
+        return device.Place(memory, self._size(place.offset + behind, place.space), place.space)
+
+    def _size(self, extent: Extent, space: str = HOST) -> Size:
+        """Return an extent as plain data."""
+        extent = substitute(extent, self._tops[space]) if self._tops[space] else extent
+        return extent if isinstance(extent, int) else str(extent)
+
+
+def _largest(sizes: Iterable[Size]) -> Size:
+    first, *others = map(str, sizes)
+    for other in others:
+        first = f"max({first}, {other})"
+    return first

@@ -1,0 +1,330 @@
+"""Placement: calls run where their kernels do, and values move to where they are read.
+
+    call a(x) -> h               copy(x -> x@frame)
+    call b(h) -> y        →      launch[frame] a(x@frame) -> h
+                                 copy(h -> h@host)
+    where `a` runs in            wait(frame)
+    `frame`, `b` in the host     call b(h@host) -> y
+
+A value lies where the first step writes it that does; inputs and outputs of the program, and what
+the driver itself writes, lie in the host. A step elsewhere reads a twin, a copy that is made once,
+and writes a twin, which is copied back. The twin of a constant is another constant: whoever loads
+the program puts it where it is read. For a machine with one space all of this is the identity.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeAlias
+
+from farrier.ir.dim import Extent, as_extent
+from farrier.ir.graph import Constant, Value
+from farrier.partition.program import (
+    Bind,
+    Branch,
+    Call,
+    Carried,
+    Copy,
+    DriverProgram,
+    Fail,
+    Home,
+    Launch,
+    Repeat,
+    Step,
+    Wait,
+    calls_in,
+    outermost,
+    steps_in,
+    without,
+)
+from farrier.partition.queues import accesses, with_waits
+from farrier.partition.spans import Span, are_apart, in_both, is_within
+from farrier_device.program import HOST
+
+Extents: TypeAlias = tuple[Extent, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Site:
+    """The space in which a kernel runs, and the shape of its launch."""
+
+    space: str = HOST
+    grid: Extents = ()
+    block: Extents = ()
+
+
+def place(program: DriverProgram, site_of: Callable[[Call], Site]) -> DriverProgram:
+    """Return the program with every call in its site."""
+    sites = {call.outputs[0].name: site_of(call) for call in program.calls}
+    if all(site.space == HOST for site in sites.values()):
+        return program
+    return with_waits(_Placing(program, sites).placed())
+
+
+# The bytes of a memory that another space holds, too, by the names of both.
+_Valid: TypeAlias = dict[tuple[str, str], tuple[Span, ...]]
+
+
+class _Placing:
+    """The copies of a program, step by step."""
+
+    def __init__(self, program: DriverProgram, sites: dict[str, Site]) -> None:
+        self._program = program
+        self._sites = sites
+        self._homes = dict(program.homes)
+        self._spaces: dict[str, str] = {}
+        self._constants = {c.value.name: c for c in program.constants}
+        self._pointers: dict[str, str] = {}
+        self._lies = self._choose_spaces()
+        self._valid: _Valid = {}
+
+    def placed(self) -> DriverProgram:
+        steps = self._without_unread(self._steps(self._program.steps))
+        roots = {self._root(value.name) for value in _read_in(steps)}
+        roots |= {self._root(value.name) for value in self._program.outputs}
+        return dataclasses.replace(
+            self._program,
+            steps=steps,
+            homes=self._homes,
+            spaces=self._spaces,
+            constants=tuple(c for name, c in self._constants.items() if name in roots),
+        )
+
+    def _without_unread(self, steps: tuple[Step, ...]) -> tuple[Step, ...]:
+        """Return the steps without copies to bytes that no step reads."""
+        while True:
+            read: dict[str, list[Span]] = {}
+            for value in (*self._program.outputs, *_read_in(steps)):
+                root, span = self._span(value)
+                read.setdefault(root, []).append(span)
+
+            def is_read(copy: Copy, read: dict[str, list[Span]] = read) -> bool:
+                root, span = self._span(copy.target)
+                return any(not are_apart(span, each) for each in read.get(root, ()))
+
+            left = without(steps, lambda step: isinstance(step, Copy) and not is_read(step))
+            if left == steps:
+                return steps
+            steps = left
+
+    def _span(self, value: Value) -> tuple[str, Span]:
+        """Return the memory of a value, and its bytes there."""
+        home = outermost(Home(value.name), self._homes)
+        return home.name, (home.offset, home.offset + value.type.nbytes)
+
+    # -- the space of each memory
+
+    def _choose_spaces(self) -> dict[str, str]:
+        """Return the space of each memory by name, a pointer's by that of its first memory."""
+        for step in steps_in(self._program.steps):
+            if isinstance(step, Repeat):
+                for carried in step.carried:
+                    self._pointers[carried.next.name] = carried.current.name
+                for part in (*step.read, *step.written):
+                    self._pointers[part.slice.name] = self._root(part.whole.name)
+        lies: dict[str, str] = {}
+        fixed = [*self._program.inputs, *self._program.outputs]
+        fixed += [constant.value for constant in self._program.constants]
+        fixed += [s.iteration for s in steps_in(self._program.steps) if isinstance(s, Repeat)]
+        for value in fixed:
+            lies[self._pointed(self._root(value.name))] = HOST
+        for call in calls_in(self._program.steps):
+            for value in call.outputs:
+                name = self._pointed(self._root(value.name))
+                lies.setdefault(name, self._sites[call.outputs[0].name].space)
+        for name in {*lies, *self._pointers}:
+            if (space := lies.get(self._pointed(name), HOST)) != HOST:
+                self._spaces[name] = space
+        return lies
+
+    def _root(self, name: str) -> str:
+        home = self._homes.get(name)
+        return name if home is None else self._root(home.name)
+
+    def _pointed(self, name: str) -> str:
+        """Return the memory that decides for a pointer, or the same name."""
+        while name in self._pointers:
+            name = self._pointers[name]
+        return name
+
+    def _space_of(self, root: str) -> str:
+        return self._lies.get(self._pointed(root), HOST)
+
+    # -- steps
+
+    def _steps(self, steps: Iterable[Step]) -> tuple[Step, ...]:
+        return tuple(placed for step in steps for placed in self._step(step))
+
+    def _step(self, step: Step) -> Iterator[Step]:
+        match step:
+            case Call():
+                yield from self._call(step)
+            case Bind():
+                copies, value = self._read(step.value, HOST)
+                yield from copies
+                yield dataclasses.replace(step, value=value)
+            case Branch():
+                yield from self._branch(step)
+            case Repeat():
+                yield from self._repeat(step)
+            case Fail():
+                yield step
+            case Launch() | Copy() | Wait():
+                raise AssertionError("the program is placed already")
+
+    def _call(self, call: Call) -> Iterator[Step]:
+        site = self._sites[call.outputs[0].name]
+        inputs: list[Value] = []
+        for value in call.inputs:
+            copies, twin = self._read(value, site.space)
+            yield from copies
+            inputs.append(twin)
+        behind: list[Copy] = []
+        outputs: list[Value] = []
+        for value in call.outputs:
+            twin, copies = self._write(value, site.space)
+            outputs.append(twin)
+            behind += copies
+        moved = dataclasses.replace(call, inputs=tuple(inputs), outputs=tuple(outputs))
+        if site.space == HOST:
+            yield moved
+            yield from behind
+            return
+        moved = dataclasses.replace(moved, count="", copies=False)
+        yield Launch(moved, site.space, site.grid, site.block)
+        yield from behind
+        if call.count:
+            copies, value = self._read(call.outputs[-1], HOST)
+            yield from copies
+            (symbol,) = (s for s in self._program.symbols if s.name == call.count)
+            yield Bind(value, (as_extent(symbol),), call.origin)
+
+    def _branch(self, step: Branch) -> Iterator[Step]:
+        copies, condition = self._read(step.condition, HOST)
+        yield from copies
+        before = dict(self._valid)
+        then = self._steps(step.then)
+        after, self._valid = self._valid, before
+        otherwise = self._steps(step.otherwise)
+        self._valid = _in_both(self._valid, after)
+        yield dataclasses.replace(step, condition=condition, then=then, otherwise=otherwise)
+
+    def _repeat(self, step: Repeat) -> Iterator[Step]:
+        trips, condition = step.trips, step.condition
+        if isinstance(trips, Value):
+            copies, trips = self._read(trips, HOST)
+            yield from copies
+        if condition is not None:
+            copies, condition = self._read(condition, HOST)
+            yield from copies
+        carried: list[Carried] = []
+        for each in step.carried:
+            copies, initial = self._read(each.initial, self._space_of(each.current.name))
+            yield from copies
+            carried.append(dataclasses.replace(each, initial=initial))
+        written = {self._root(value.name) for call in calls_in(step.body) for value in call.outputs}
+        written |= {self._root(part.whole.name) for part in step.written}
+        self._valid = {key: spans for key, spans in self._valid.items() if key[0] not in written}
+        before = dict(self._valid)
+        body = self._steps(step.body)
+        again = step.again
+        if again is not None:
+            copies, again = self._read(again, HOST)
+            body = (*body, *copies)
+        self._valid = _in_both(self._valid, before)
+        yield dataclasses.replace(
+            step,
+            trips=trips,
+            condition=condition,
+            body=body,
+            again=again,
+            carried=tuple(carried),
+        )
+
+    # -- values
+
+    def _read(self, value: Value, space: str) -> tuple[list[Copy], Value]:
+        """Return a value to read in a space, and the copies that have to be made before."""
+        home = self._program.home(value)
+        lies = self._space_of(home.name)
+        if lies == space:
+            return [], value
+        if home.name in self._constants:
+            return [], self._constant(value, home, space)
+        span = home.offset, home.offset + value.type.nbytes
+        twin = self._twin(value, space)
+        if is_within(span, self._valid.get((home.name, space), ())):
+            return [], twin
+        copies: list[Copy] = []
+        source = value
+        if HOST not in (lies, space):
+            copies, source = self._read(value, HOST)
+        self._hold(home.name, space, span)
+        return [*copies, Copy(source, twin)], twin
+
+    def _write(self, value: Value, space: str) -> tuple[Value, list[Copy]]:
+        """Return a value to write in a space, and the copies that have to be made behind that."""
+        home = self._program.home(value)
+        lies = self._space_of(home.name)
+        span = home.offset, home.offset + value.type.nbytes
+        for key, spans in self._valid.items():
+            if key[0] == home.name:
+                self._valid[key] = tuple(each for each in spans if are_apart(each, span))
+        if lies == space:
+            return value, []
+        twin = self._twin(value, space)
+        self._hold(home.name, space, span)
+        if value.type.nbytes == 0:
+            return twin, []
+        if HOST in (lies, space):
+            return twin, [Copy(twin, value)]
+        between = self._twin(value, HOST)
+        self._hold(home.name, HOST, span)
+        return twin, [Copy(twin, between), Copy(between, value)]
+
+    def _hold(self, name: str, space: str, span: Span) -> None:
+        self._valid[name, space] = (*self._valid.get((name, space), ()), span)
+
+    def _twin(self, value: Value, space: str) -> Value:
+        """Return the value of another space with the same bytes, at the same offset of a memory."""
+        home = self._program.home(value)
+        twin = Value(f"{value.name}@{space}", value.type)
+        root = f"{home.name}@{space}"
+        if twin.name != root:
+            self._homes[twin.name] = Home(root, home.offset)
+        if space != HOST:
+            self._spaces[root] = space
+        return twin
+
+    def _constant(self, value: Value, home: Home, space: str) -> Value:
+        """Return a constant of a space, or a view of it."""
+        twin = self._twin(value, space)
+        constant = self._constants[home.name]
+        whole = Value(f"{home.name}@{space}", constant.value.type)
+        self._constants.setdefault(whole.name, Constant(whole, constant.content))
+        return twin
+
+
+def _in_both(valid: _Valid, other: _Valid) -> _Valid:
+    return {key: in_both(valid[key], other[key]) for key in valid.keys() & other.keys()}
+
+
+def _read_in(steps: Iterable[Step]) -> Iterator[Value]:
+    """Yield the values that steps read."""
+    for step in steps_in(steps):
+        yield from (access.value for access in accesses(step) if not access.is_write)
+        match step:
+            case Copy(source):
+                yield source
+            case Repeat():
+                for carried in step.carried:
+                    yield from (carried.initial, carried.next)
+                for part in step.read:
+                    yield part.whole
+                for part in step.written:
+                    yield part.slice
+                if step.again is not None:
+                    yield step.again
+            case Call() | Launch() | Wait() | Bind() | Fail() | Branch():
+                pass

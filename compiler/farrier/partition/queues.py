@@ -1,0 +1,239 @@
+"""The queues of a driver program: what they may still read or write when the host goes on.
+
+Launches in a space, and copies from or to it, run in the order of its queue, some time before the
+next wait for it. So a step of the host, or of another queue, that needs a pending result stands
+behind a wait:
+
+    Copy(y.device, y)
+    Wait(device)         otherwise the call would read y too early
+    Call(k, [y], [z])
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeAlias
+
+from farrier.ir.graph import Value
+from farrier.partition.program import (
+    Bind,
+    Branch,
+    Call,
+    Copy,
+    DriverProgram,
+    Fail,
+    Launch,
+    Repeat,
+    Step,
+    Wait,
+    steps_in,
+)
+from farrier_device.program import HOST
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Access:
+    """A read or a write of a value, by the host or by the queue of a space."""
+
+    value: Value
+    is_write: bool
+    by: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Hazard:
+    """An access to a value that the queue of `space` may still use, as `is_write` says."""
+
+    access: Access
+    space: str
+    is_write: bool
+
+
+# The uses that are pending, by the name of the memory: the space of the queue, and whether it
+# writes.
+Pending: TypeAlias = dict[str, frozenset[tuple[str, bool]]]
+
+
+def accesses(step: Step) -> Iterator[Access]:
+    """Yield the accesses of a step, those of the steps in it left out. The values that a loop reads
+    between iterations are not among them."""
+    match step:
+        case Call():
+            yield from _of_call(step, HOST)
+        case Launch():
+            yield from _of_call(step.call, step.space)
+        case Bind(value=value) | Branch(condition=value):
+            yield Access(value, False, HOST)
+        case Repeat():
+            for start in (step.trips, step.condition):
+                if isinstance(start, Value):
+                    yield Access(start, False, HOST)
+            yield Access(step.iteration, True, HOST)
+        case Copy() | Wait() | Fail():
+            pass
+
+
+def queue_of(copy: Copy, program: DriverProgram) -> str:
+    """Return the space at one end of a copy whose queue makes it; `host` for a copy within it."""
+    ends = program.space(copy.source), program.space(copy.target)
+    return next((space for space in ends if space != HOST), HOST)
+
+
+def _of_call(call: Call, by: str) -> Iterator[Access]:
+    yield from (Access(value, False, by) for value in call.inputs)
+    yield from (Access(value, True, by) for value in call.outputs)
+
+
+def pointees(program: DriverProgram) -> dict[str, frozenset[str]]:
+    """Return the memory that each pointer of a loop may point to, by name. The buffers of a carried
+    value bear the name of the pointer `current`."""
+    names: dict[str, frozenset[str]] = {}
+
+    def roots(value: Value) -> frozenset[str]:
+        name = program.home(value).name
+        return names.get(name, frozenset((name,)))
+
+    for step in steps_in(program.steps):
+        if isinstance(step, Repeat):
+            for carried in step.carried:
+                own = frozenset((carried.current.name,))
+                names[carried.current.name] = own | roots(carried.initial)
+                names[carried.next.name] = own
+            for part in (*step.read, *step.written):
+                names[part.slice.name] = roots(part.whole)
+    return names
+
+
+class Queues:
+    """A walk over a program that calls `meet` for every hazard. What that returns, a wait for the
+    space of the hazard or nothing, stands before the access in the steps of the result."""
+
+    def __init__(
+        self, program: DriverProgram, meet: Callable[[Step | None, Hazard], Wait | None]
+    ) -> None:
+        self._program = program
+        self._meet = meet
+        self._pointees = pointees(program)
+
+    def walk(self) -> tuple[Step, ...]:
+        """Return the steps, with waits before accesses that need them, and at the end for all that
+        queues do in the host."""
+        steps, pending = self._steps(self._program.steps, {})
+        if pending is None:
+            return steps
+        values = {name: Value(name, value.type) for name, value in self._host_values().items()}
+        ends = [Access(values[name], True, HOST) for name in pending if name in values]
+        return (*steps, *self._waits(None, ends, pending))
+
+    def _host_values(self) -> dict[str, Value]:
+        """Return a value in each memory of the host that a copy reads or writes."""
+        copies = (step for step in steps_in(self._program.steps) if isinstance(step, Copy))
+        values = (value for step in copies for value in (step.source, step.target))
+        return {
+            name: value
+            for value in values
+            if self._program.space(value) == HOST
+            for name in self._names(value)
+        }
+
+    def _steps(
+        self, steps: Iterable[Step], pending: Pending | None
+    ) -> tuple[tuple[Step, ...], Pending | None]:
+        """Return steps with waits, and the uses that are pending behind them; None if no run gets
+        there."""
+        result: list[Step] = []
+        for step in steps:
+            if pending is None:
+                result.append(step)
+                continue
+            uses = [*accesses(step)]
+            if isinstance(step, Copy):
+                by = queue_of(step, self._program)
+                uses += [Access(step.source, False, by), Access(step.target, True, by)]
+            result += self._waits(step, uses, pending)
+            match step:
+                case Call() | Launch() | Copy() | Bind():
+                    self._queue(uses, pending)
+                    result.append(step)
+                case Wait(space):
+                    _clear(pending, space)
+                    result.append(step)
+                case Fail():
+                    result.append(step)
+                    pending = None
+                case Branch():
+                    step, pending = self._branch(step, pending)
+                    result.append(step)
+                case Repeat():
+                    step, pending = self._repeat(step, pending)
+                    result.append(step)
+        return tuple(result), pending
+
+    def _branch(self, step: Branch, pending: Pending) -> tuple[Branch, Pending | None]:
+        then, after = self._steps(step.then, dict(pending))
+        otherwise, others = self._steps(step.otherwise, dict(pending))
+        step = dataclasses.replace(step, then=then, otherwise=otherwise)
+        return step, _joined(after, others)
+
+    def _repeat(self, step: Repeat, before: Pending) -> tuple[Repeat, Pending]:
+        ends = [Access(step.iteration, True, HOST)]
+        if step.again is not None:
+            ends.append(Access(step.again, False, HOST))
+        start = before
+        while True:
+            body, pending = self._steps(step.body, dict(start))
+            if pending is not None:
+                body = (*body, *self._waits(step, ends, pending))
+            joined = _joined(start, pending)
+            assert joined is not None
+            if joined == start:
+                return dataclasses.replace(step, body=body), start
+            start = joined
+
+    def _waits(self, step: Step | None, uses: Sequence[Access], pending: Pending) -> Iterator[Wait]:
+        for access in uses:
+            for name in self._names(access.value):
+                for space, is_write in sorted(pending.get(name, ())):
+                    if space != access.by and (is_write or access.is_write):
+                        # An earlier wait may have ended it.
+                        if (space, is_write) not in pending.get(name, ()):
+                            continue
+                        wait = self._meet(step, Hazard(access, space, is_write))
+                        if wait is not None:
+                            _clear(pending, space)
+                            yield wait
+
+    def _queue(self, uses: Iterable[Access], pending: Pending) -> None:
+        for access in uses:
+            if access.by != HOST:
+                for name in self._names(access.value):
+                    before = pending.get(name, frozenset())
+                    pending[name] = before | {(access.by, access.is_write)}
+
+    def _names(self, value: Value) -> list[str]:
+        name = self._program.home(value).name
+        return sorted(self._pointees.get(name, (name,)))
+
+
+def _clear(pending: Pending, space: str) -> None:
+    for name, uses in [*pending.items()]:
+        left = frozenset(use for use in uses if use[0] != space)
+        if left:
+            pending[name] = left
+        else:
+            del pending[name]
+
+
+def _joined(pending: Pending | None, other: Pending | None) -> Pending | None:
+    if pending is None or other is None:
+        return pending if other is None else other
+    nothing: frozenset[tuple[str, bool]] = frozenset()
+    names = pending.keys() | other.keys()
+    return {name: pending.get(name, nothing) | other.get(name, nothing) for name in names}
+
+
+def with_waits(program: DriverProgram) -> DriverProgram:
+    """Return the program with a wait before each step that needs one."""
+    steps = Queues(program, lambda _, hazard: Wait(hazard.space)).walk()
+    return dataclasses.replace(program, steps=steps)
