@@ -8,6 +8,7 @@ from farrier.ir import special
 from farrier.ir.expr import BinaryOp, UnaryOp
 from farrier.ir.types import DType
 from farrier.ops.conversion import np_whole, whole
+from farrier.ops.derivative import by_slope
 from farrier.ops.operator import Array, Attrs, Mismatch, Operator, Types, float_attr
 from farrier.ops.pointwise import first_dtype, pointwise
 from farrier.ops.scalar import (
@@ -151,6 +152,7 @@ OPERATORS: tuple[Operator, ...] = (
         lambda attrs, x: maximum(x, 0),
         lambda attrs, x: np.maximum(x, 0),
         traits=Trait.EXACT,
+        derivative=lambda s: [s("Where", s("Greater", s.operands[0], 0.0), s.by, 0.0)],
     ),
     pointwise(
         "LeakyRelu",
@@ -174,6 +176,7 @@ OPERATORS: tuple[Operator, ...] = (
         lambda attrs, x: sigmoid(x),
         lambda attrs, x: special.sigmoid(x),
         instructions=18,
+        derivative=by_slope(lambda s, x, y: s("Mul", y, s("Sub", 1.0, y))),
     ),
     pointwise("HardSigmoid", _hard_sigmoid, _np_hard_sigmoid, instructions=3),
     pointwise("HardSwish", _hard_swish, _np_hard_swish, instructions=4),
@@ -183,6 +186,7 @@ OPERATORS: tuple[Operator, ...] = (
         lambda attrs, x: softplus(x),
         lambda attrs, x: _np_softplus(x),
         instructions=20,
+        derivative=by_slope(lambda s, x, y: s("Sigmoid", x)),
     ),
     pointwise(
         "Softsign", lambda attrs, x: x / (1 + magnitude(x)), lambda attrs, x: x / (1 + np.abs(x))

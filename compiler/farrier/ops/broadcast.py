@@ -13,6 +13,7 @@ from farrier.ir.special import real_power, whole_power
 from farrier.ir.types import DType
 from farrier.ops import affine, symbolic
 from farrier.ops.conversion import np_whole, whole
+from farrier.ops.derivative import Adjoint, unchanged
 from farrier.ops.operator import Array, Attrs, Mismatch, Operator, Types, required
 from farrier.ops.pointwise import first_dtype, pointwise
 from farrier.ops.scalar import (
@@ -162,6 +163,25 @@ def _np_pow(attrs: Attrs, x: Array, y: Array) -> Array:
     return whole_power(x.astype(np.int64), y.astype(np.int64)).astype(x.dtype)
 
 
+def _div_derivative(s: Adjoint) -> Sequence[str]:
+    share = s("Div", s.by, s.operands[1])
+    return [share, s("Neg", s("Mul", share, s.result))]
+
+
+def _pow_derivative(s: Adjoint) -> Sequence[str]:
+    """Return the gradients by base and exponent: by the exponent 0 if the base has no logarithm."""
+    x, y = s.operands[0], s("Cast", s.operands[1], to=str(s.dtype))
+    slope = s("Mul", y, s("Pow", x, s("Sub", y, 1.0)))
+    by_x = s("Mul", s.by, s("Where", s("Equal", y, 0.0), 0.0, slope))
+    log = s("Log", s("Where", s("Greater", x, 0.0), x, 1.0))
+    return [by_x, s("Mul", s.by, s("Mul", s.result, log))]
+
+
+def _where_derivative(s: Adjoint) -> Sequence[str | None]:
+    condition = s.operands[0]
+    return [None, s("Where", condition, s.by, 0.0), s("Where", condition, 0.0, s.by)]
+
+
 def _base_dtype(types: Types, attrs: Attrs) -> DType:
     required(types, 1)
     return required(types, 0).dtype
@@ -182,6 +202,7 @@ ADD = pointwise(
     neutral=0.0,
     affine=affine.by_operand(lambda operand: (np.ones_like(operand), operand)),
     symbolic=symbolic.add,
+    derivative=unchanged,
 )
 SUB = pointwise(
     "Sub",
@@ -191,6 +212,7 @@ SUB = pointwise(
     neutral=0.0,
     affine=affine.by_operand(lambda operand: (np.ones_like(operand), -operand)),
     symbolic=symbolic.subtract,
+    derivative=lambda s: [s.by, s("Neg", s.by)],
 )
 MUL = pointwise(
     "Mul",
@@ -200,6 +222,7 @@ MUL = pointwise(
     neutral=1.0,
     affine=affine.by_operand(lambda operand: (operand, np.zeros_like(operand))),
     symbolic=symbolic.multiply,
+    derivative=lambda s: [s("Mul", s.by, other) for other in reversed(s.operands)],
 )
 DIV = pointwise(
     "Div",
@@ -209,8 +232,9 @@ DIV = pointwise(
     neutral=1.0,
     affine=affine.by_operand(lambda operand: (1 / operand, np.zeros_like(operand))),
     symbolic=symbolic.divide,
+    derivative=_div_derivative,
 )
-POW = pointwise("Pow", _pow, _np_pow, result=_base_dtype, neutral=1.0)
+POW = pointwise("Pow", _pow, _np_pow, result=_base_dtype, neutral=1.0, derivative=_pow_derivative)
 OPERATORS: tuple[Operator, ...] = (
     ADD,
     SUB,
@@ -237,11 +261,13 @@ OPERATORS: tuple[Operator, ...] = (
         lambda attrs, *xs: _combined(Scalar.__add__, xs),
         lambda attrs, *xs: functools.reduce(np.add, xs),
         traits=Trait.TOTAL,
+        derivative=unchanged,
     ),
     pointwise(
         "Mean",
         lambda attrs, *xs: _combined(Scalar.__add__, xs) / len(xs),
         lambda attrs, *xs: functools.reduce(np.add, xs) / len(xs),
+        derivative=lambda s: [s("Div", s.by, float(len(s.operands)))] * len(s.operands),
     ),
     pointwise(
         "Where",
@@ -250,5 +276,6 @@ OPERATORS: tuple[Operator, ...] = (
         result=_where_dtype,
         traits=Trait.TOTAL | Trait.EXACT,
         symbolic=symbolic.choose,
+        derivative=_where_derivative,
     ),
 )

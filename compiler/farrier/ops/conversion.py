@@ -154,5 +154,6 @@ CAST = pointwise(
     traits=Trait.EXACT | Trait.PACKED,
     copies=always,
     symbolic=symbolic.convert,
+    derivative=lambda s: [s("Cast", s.by, to=str(s.kinds[0].dtype))],
 )
 OPERATORS: tuple[Operator, ...] = (CAST,)

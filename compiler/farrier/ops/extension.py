@@ -26,7 +26,8 @@ T = TypeVar("T")
 _OWN_DOMAINS = frozenset(("", "ai.onnx", "ai.onnx.ml", "ai.onnx.preview.training", "com.microsoft"))
 _RULES = (
     *("infer", "reference", "compute", "nest", "explicit"),
-    *("copies", "symbolic", "from_types", "in_place", "affine", "window", "layout", "positions"),
+    *("copies", "symbolic", "from_types", "derivative", "in_place", "affine"),
+    *("window", "layout", "positions"),
 )
 
 

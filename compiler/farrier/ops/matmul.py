@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from farrier.ir.expr import Buffer, Expr, Reduce
@@ -9,6 +11,7 @@ from farrier.ir.graph import Node
 from farrier.ir.types import DType, Shape, TensorType
 from farrier.ops.builder import Builder, total, without_halo
 from farrier.ops.conversion import np_whole, whole
+from farrier.ops.derivative import Adjoint
 from farrier.ops.operator import (
     Array,
     Arrays,
@@ -173,7 +176,49 @@ def _gemm_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer
     return (builder.output(node, epilogue, hint="gemm_bias", axes=("m", "n")),)
 
 
-MATMUL = Operator("MatMul", Kind.CONTRACTION, _infer, _reference, _compute, product=Product.MATRIX)
+def _turned(s: Adjoint, name: str) -> str:
+    """Return a matrix, or each of many, transposed."""
+    rank = len(s.shape(name))
+    return s("Transpose", name, perm=(*range(rank - 2), rank - 1, rank - 2))
+
+
+def _derivative(s: Adjoint) -> Sequence[str]:
+    """Return the gradients by the factors. A vector is a matrix of one row, or behind another of
+    one column."""
+    (a, b), (left, right) = s.operands, s.shapes
+    by_shape = s.shape(s.by)
+    if len(right) == 1:
+        b, by_shape = s.reshaped(b, (right[0], 1)), (*by_shape, 1)
+    if len(left) == 1:
+        a, by_shape = s.reshaped(a, (1, left[0])), (*by_shape[:-1], 1, by_shape[-1])
+    by = s.reshaped(s.by, by_shape)
+    by_a, by_b = s("MatMul", by, _turned(s, b)), s("MatMul", _turned(s, a), by)
+    by_a, by_b = s.summed_to(by_a, s.shape(a)), s.summed_to(by_b, s.shape(b))
+    return [s.reshaped(by_a, left), s.reshaped(by_b, right)]
+
+
+def _gemm_derivative(s: Adjoint) -> Sequence[str]:
+    a, b = s.operands[:2]
+    turns = [bool(s.node.attr(name, 0)) for name in ("transA", "transB")]
+    by = s("Mul", s.by, float(s.node.attr("alpha", 1.0)))
+    by_a = s("MatMul", by, b if turns[1] else _turned(s, b))
+    by_b = s("MatMul", a if turns[0] else _turned(s, a), by)
+    shares = [
+        _turned(s, share) if is_turned else share
+        for share, is_turned in zip((by_a, by_b), turns, strict=True)
+    ]
+    return [*shares, s("Mul", s.by, float(s.node.attr("beta", 1.0)))]
+
+
+MATMUL = Operator(
+    "MatMul",
+    Kind.CONTRACTION,
+    _infer,
+    _reference,
+    _compute,
+    product=Product.MATRIX,
+    derivative=_derivative,
+)
 GEMM = Operator(
     "Gemm",
     Kind.CONTRACTION,
@@ -181,5 +226,6 @@ GEMM = Operator(
     _gemm_reference,
     _gemm_compute,
     product=Product.MATRIX,
+    derivative=_gemm_derivative,
 )
 OPERATORS: tuple[Operator, ...] = (MATMUL, GEMM)

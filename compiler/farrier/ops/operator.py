@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from farrier.ops.builder import Builder
+    from farrier.ops.derivative import Adjoint
     from farrier.ops.layout import LayoutRule
     from farrier.ops.nest import LoopBuilder
     from farrier.ops.positions import PositionRule
@@ -50,20 +51,23 @@ NestRule: TypeAlias = Callable[["LoopBuilder", Node], None]
 Data: TypeAlias = Callable[[Value | None], Array | None]
 MoveRule: TypeAlias = Callable[[Node], Moves | None]
 SymbolicRule: TypeAlias = Callable[[Arrays, Attrs, Sequence[TensorType]], Sequence[Array] | None]
+# The names of the gradients by the operands; None stands for a gradient of 0.
+DerivativeRule: TypeAlias = Callable[["Adjoint"], Sequence[str | None]]
 TypeRule: TypeAlias = Callable[[Types, Attrs], Array]
 AffineRule: TypeAlias = Callable[[Node, Data], tuple[Array, Array] | None]
 
 
 class Kind(enum.StrEnum):
-    """How an operator's output elements depend on its inputs; decides what may fuse with what."""
+    """The way in which an operator's output elements depend on its inputs, which decides what may
+    fuse with what."""
 
     ELEMENTWISE = "elementwise"  # output[i] reads every input at i, or at i broadcast
     INJECTIVE = "injective"  # output[i] is one input element, found by index arithmetic, or none
     REDUCTION = "reduction"  # output[i] reads many elements of one input
-    CONTRACTION = "contraction"  # a sum of products of two inputs
-    VIEW = "view"  # the same elements in the same row-major order
-    NEST = "nest"  # no tensor expression: a loop nest of its own
-    OPAQUE = "opaque"  # known only as a constant: Shape, ConstantOfShape
+    CONTRACTION = "contraction"  # output[i] is a sum of products of two inputs
+    VIEW = "view"  # It has the same elements in the same row-major order.
+    NEST = "nest"  # It has a loop nest instead of a tensor expression.
+    OPAQUE = "opaque"  # It is known only as a constant, as Shape is.
     CONTROL = "control"  # runs its regions
 
 
@@ -73,6 +77,7 @@ class Facts(TypedDict, total=False):
     traits: Trait
     copies: Callable[[Node, Data], bool]
     symbolic: SymbolicRule
+    derivative: DerivativeRule
     affine: AffineRule
     neutral: float
     joined_by: str
@@ -100,14 +105,14 @@ class NotSupported(ValueError):
 class Operator:
     """One operator of ONNX's newest opset, or of Farrier's own.
 
-    `infer(types, constants, attrs)` gives the outputs' types; omitted inputs are None, known values
-    are in `constants` by position. Raises Mismatch, NotStatic, NotSupported or Undecided.
+    `infer(types, constants, attrs)` returns the outputs' types; omitted inputs are None, and known
+    values are in `constants` by position. Raises Mismatch, NotStatic, NotSupported or Undecided.
     `reference(arrays, attrs)` is the semantics, in numpy; it computes in the dtype of its inputs.
     `compute(builder, node, buffers)` declares the stages; for an operator of kind NEST, `nest(nest,
     node)` writes the loops instead. An operator with neither is only folded.
     `static` are the positions of operands whose value must be known when compiling: they are
     constants of the region that holds the node, never buffers.
-    `explicit(types, attrs)` gives the attributes with every default written out.
+    `explicit(types, attrs)` returns the attributes with every default written out.
     A contraction's attribute `accumulator` names the dtype that its products are summed in, and
     its result has, where that is not its operands'.
 
@@ -124,6 +129,8 @@ class Operator:
     array as well.
     `from_types(types, attrs)` returns the result of an operator that reads only the types of its
     inputs, if the type of the result is static.
+    `derivative(adjoint)` adds the nodes that compute the gradients by the operands from the one by
+    the result (`ops/derivative.py`).
     `in_place(node)` returns the node that writes to the memory of the first input where `node`
     copies it, and None if it has to copy.
     `affine(node, data)` returns scale and shift of a node that computes `x * scale + shift` of its
@@ -147,13 +154,14 @@ class Operator:
     static: frozenset[int] = frozenset()
     explicit: Callable[[Types, Attrs], Attrs] | None = None
     nest: NestRule | None = None
-    counts: bool = False  # its last output is the extent that data decides (`data_dim.py`)
+    counts: bool = False  # Its last output is the extent that data decides.
     traits: Trait = Trait.NONE
     product: Product | None = None
     moves: Moves | MoveRule | None = None
     copies: Callable[[Node, Data], bool] | None = None
     symbolic: SymbolicRule | None = None
     from_types: TypeRule | None = None
+    derivative: DerivativeRule | None = None
     in_place: Callable[[Node], Node | None] | None = None
     affine: AffineRule | None = None
     neutral: float | None = None
@@ -191,8 +199,8 @@ class Operator:
         computes = self.kind in (Kind.ELEMENTWISE, Kind.REDUCTION, Kind.CONTRACTION)
         if not computes or "to" in attrs:
             return list(self.reference(arrays, attrs))
-        given = [array if array is None else _as_f32(array) for array in arrays]
-        results = self.reference(given, attrs)
+        wide = [array if array is None else _as_f32(array) for array in arrays]
+        results = self.reference(wide, attrs)
         return [
             convert(result, kind.dtype) if kind.dtype.is_narrow_float else result
             for result, kind in zip(results, kinds, strict=False)
@@ -233,18 +241,18 @@ def rounded(result: Array, attrs: Attrs) -> Array:
 
 def required(types: Types, position: int) -> TensorType:
     """The type of an input that may not be omitted."""
-    found = types[position] if position < len(types) else None
-    if found is None:
+    kind = types[position] if position < len(types) else None
+    if kind is None:
         raise Mismatch(f"input {position} is required but omitted")
-    return found
+    return kind
 
 
 def present(arrays: Arrays, position: int) -> Array:
     """The array of an input that may not be omitted."""
-    found = arrays[position] if position < len(arrays) else None
-    if found is None:
+    array = arrays[position] if position < len(arrays) else None
+    if array is None:
         raise Mismatch(f"input {position} is required but omitted")
-    return found
+    return array
 
 
 def optional(arrays: Arrays, position: int) -> Array | None:
@@ -279,7 +287,7 @@ def static_ints(
 
 
 def to_extents(array: Array) -> tuple[Extent, ...]:
-    """The elements of an integer constant, flattened; those of one that holds dims are dims."""
+    """Return the elements of an integer constant, flattened: dims if it holds dims."""
     return tuple(v if isinstance(v, Dim) else int(v) for v in array.reshape(-1).tolist())
 
 
@@ -317,7 +325,7 @@ def differ_as_a_rule(left: Extent, right: Extent) -> bool:
 
 
 def clash(left: Shape, right: Shape) -> bool:
-    """Whether two shapes that must agree do not. Raises Undecided where that depends."""
+    """Check whether two shapes that must agree differ. Raises Undecided if sizes decide."""
     return len(left) != len(right) or any(map(differ, left, right))
 
 

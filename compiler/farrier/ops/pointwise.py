@@ -1,4 +1,4 @@
-"""How a scalar formula becomes an elementwise operator with broadcasting."""
+"""Elementwise operators with broadcasting, from scalar formulas."""
 
 from __future__ import annotations
 
@@ -77,9 +77,9 @@ def pointwise(
     def infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
         if not types:
             raise Mismatch("it has no inputs")
-        given = [t for t in types if t is not None]
+        shapes = [kind.shape for kind in types if kind is not None]
         dtype = result(types, attrs)
-        return (TensorType(dtype, broadcast_shapes(*(t.shape for t in given))),)
+        return (TensorType(dtype, broadcast_shapes(*shapes)),)
 
     def refer(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
         with np.errstate(all="ignore"):

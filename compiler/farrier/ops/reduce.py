@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Unpack, overload
 
 import numpy as np
@@ -17,6 +17,7 @@ from farrier.ir.types import DType, Shape, TensorType
 from farrier.ops import layout
 from farrier.ops.builder import Builder, Operand, attributes_of, reduce, total, without_halo
 from farrier.ops.conversion import converted, np_whole
+from farrier.ops.derivative import Adjoint
 from farrier.ops.operator import (
     Array,
     Arrays,
@@ -297,10 +298,28 @@ def _extreme(combine: ReduceOp, function: Callable[..., Array]) -> _Rule:
 
 _MAXIMUM = _extreme(ReduceOp.MAX, np.max)
 
+
+def _spread(s: Adjoint, name: str) -> str:
+    """Return a value of the shape of a reduction's result in the shape of its operand."""
+    shape = s.shapes[0]
+    axes = _axes(s.static(1), len(shape), attributes_of(s.node))
+    kept = reduced_shape(shape, axes, keep=True)
+    return s("Expand", s.reshaped(name, kept), s.ints(shape))
+
+
+def _mean_derivative(s: Adjoint) -> Sequence[str]:
+    count = product(s.shapes[0]) // product(s.shape(s.result))
+    return [_spread(s, s("Div", s.by, s("Cast", s.ints([count]), to=str(s.dtype))))]
+
+
+def _square_derivative(s: Adjoint) -> Sequence[str]:
+    return [s("Mul", s("Mul", s.operands[0], 2.0), _spread(s, s.by))]
+
+
 _EXACT = Trait.TOTAL | Trait.EXACT
 _MINIMUM = _extreme(ReduceOp.MIN, np.min)
 _TOTAL, _PRODUCT = _Rule(ReduceOp.SUM, _SUM), _Rule(ReduceOp.PROD, _keep(np.prod))
-REDUCE_MEAN = _operator("ReduceMean", _MEAN, joined_by="ReduceMean")
+REDUCE_MEAN = _operator("ReduceMean", _MEAN, joined_by="ReduceMean", derivative=_mean_derivative)
 OPERATORS: tuple[Operator, ...] = (
     _operator(
         "ReduceSum",
@@ -308,6 +327,7 @@ OPERATORS: tuple[Operator, ...] = (
         traits=Trait.TOTAL,
         joined_by="ReduceSum",
         symbolic=to_one(operator.add),
+        derivative=lambda s: [_spread(s, s.by)],
     ),
     REDUCE_MEAN,
     _operator(
@@ -336,6 +356,7 @@ OPERATORS: tuple[Operator, ...] = (
         "ReduceSumSquare",
         _Rule(ReduceOp.SUM, lambda x, a: _SUM(x * x, a), lambda x: x * x),
         joined_by="ReduceSum",
+        derivative=_square_derivative,
     ),
     _operator(
         "ReduceLogSum",

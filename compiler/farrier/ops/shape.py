@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from farrier.ir import expr as e
@@ -11,6 +13,7 @@ from farrier.ir.graph import Node
 from farrier.ir.types import Shape, TensorType
 from farrier.ops import layout
 from farrier.ops.builder import Builder, attributes_of
+from farrier.ops.derivative import Adjoint
 from farrier.ops.operator import (
     Array,
     Arrays,
@@ -56,6 +59,11 @@ def _transpose_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[B
     return (
         builder.output(node, lambda *at: x(*(at[order.index(axis)] for axis in range(x.rank)))),
     )
+
+
+def _transpose_derivative(s: Adjoint) -> Sequence[str]:
+    order = _permutation(attributes_of(s.node), len(s.shapes[0]))
+    return [s("Transpose", s.by, perm=tuple(np.argsort(order).tolist()))]
 
 
 def _expand_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
@@ -178,6 +186,7 @@ TRANSPOSE = Operator(
     _transpose_compute,
     traits=Trait.TOTAL | Trait.READS_ONCE | Trait.PACKED,
     moves=Moves.ONCE,
+    derivative=_transpose_derivative,
 )
 EXPAND = Operator(
     "Expand",
@@ -189,6 +198,7 @@ EXPAND = Operator(
     traits=Trait.SHARES_MEMORY,
     moves=Moves.REPEATED,
     copies=always,
+    derivative=lambda s: [s.by],
 )
 OPERATORS: tuple[Operator, ...] = (
     TRANSPOSE,

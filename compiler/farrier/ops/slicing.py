@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from farrier.ir.graph import Node
 from farrier.ir.types import Shape, TensorType
 from farrier.ops import layout
 from farrier.ops.builder import Builder, Operand, attributes_of
+from farrier.ops.derivative import Adjoint
 from farrier.ops.operator import (
     Array,
     Arrays,
@@ -85,6 +87,17 @@ def _concat_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buff
         return value
 
     return (builder.output(node, body),)
+
+
+def _concat_derivative(s: Adjoint) -> Sequence[str]:
+    axis = axis_attr(attributes_of(s.node), len(s.shapes[0]))
+    shares: list[str] = []
+    start: Extent = 0
+    for shape in s.shapes:
+        end = start + shape[axis]
+        shares.append(s("Slice", s.by, s.ints([start]), s.ints([end]), s.ints([axis])))
+        start = end
+    return shares
 
 
 def _split_sizes(extent: Extent, given: Shape | None, attrs: Attrs) -> Shape:
@@ -302,6 +315,7 @@ OPERATORS: tuple[Operator, ...] = (
         traits=Trait.JOINS | Trait.READS_ONCE | Trait.TOTAL,
         moves=Moves.ONCE,
         copies=lambda node, data: len(node.inputs) == 1,
+        derivative=_concat_derivative,
         layout=layout.concatenation,
     ),
     ADJOIN,

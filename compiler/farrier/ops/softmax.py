@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from farrier.ir import expr as e
@@ -11,6 +13,7 @@ from farrier.ir.graph import Node
 from farrier.ir.types import DType, TensorType
 from farrier.ops.arg import compared
 from farrier.ops.builder import Builder, Operand, attributes_of, reduce, total
+from farrier.ops.derivative import Adjoint
 from farrier.ops.operator import (
     Array,
     Arrays,
@@ -164,11 +167,38 @@ def _hard_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer
     return (builder.output(node, body),)
 
 
-SOFTMAX = Operator("Softmax", Kind.REDUCTION, _infer, _softmax, _compute, traits=Trait.READS_ONCE)
+def _derivative(s: Adjoint) -> Sequence[str]:
+    share = s("Mul", s.by, s.result)
+    return [s("Sub", share, s("Mul", s.result, _row_sums(s, share)))]
+
+
+def _log_derivative(s: Adjoint) -> Sequence[str]:
+    return [s("Sub", s.by, s("Mul", s("Exp", s.result), _row_sums(s, s.by)))]
+
+
+def _row_sums(s: Adjoint, name: str) -> str:
+    return s("ReduceSum", name, s.ints([s.node.attr("axis", -1)]), keepdims=1)
+
+
+SOFTMAX = Operator(
+    "Softmax",
+    Kind.REDUCTION,
+    _infer,
+    _softmax,
+    _compute,
+    traits=Trait.READS_ONCE,
+    derivative=_derivative,
+)
 OPERATORS: tuple[Operator, ...] = (
     SOFTMAX,
     Operator(
-        "LogSoftmax", Kind.REDUCTION, _infer, _log_softmax, _log_compute, traits=Trait.READS_ONCE
+        "LogSoftmax",
+        Kind.REDUCTION,
+        _infer,
+        _log_softmax,
+        _log_compute,
+        traits=Trait.READS_ONCE,
+        derivative=_log_derivative,
     ),
     Operator("Hardmax", Kind.REDUCTION, _infer, _hardmax, _hard_compute, traits=Trait.EXACT),
 )

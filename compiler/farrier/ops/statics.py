@@ -39,7 +39,7 @@ from farrier.ops.traits import Trait
 
 
 def shape_bounds(attrs: Attrs, rank: int) -> slice:
-    """Which extents Shape gives."""
+    """Return the range of the extents that Shape returns."""
     return slice(int_attr(attrs, "start", 0), int_attr(attrs, "end", rank))
 
 

@@ -12,6 +12,7 @@ from farrier.ir.expr import Buffer, Expr
 from farrier.ir.graph import Node
 from farrier.ir.types import DType, Shape, TensorType
 from farrier.ops.builder import Builder
+from farrier.ops.derivative import in_shape
 from farrier.ops.operator import (
     Array,
     Arrays,
@@ -150,6 +151,7 @@ def _view(
         traits=traits,
         moves=Moves.ONCE,
         copies=copies,
+        derivative=in_shape,
     )
 
 

@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from farrier.artifact.declaration import ITEMS, LENGTHS
 from farrier.errors import InvalidModelError
-from farrier.frontends.builder import blame, branches, elements, loops, nodes
+from farrier.frontends.builder import blame, branches, elements, gradients, loops, nodes
 from farrier.frontends.builder.data_dims import Defined
 from farrier.frontends.builder.data_sizes import DataSizes
 from farrier.frontends.builder.limits import MAX_TENSOR_BYTES, check_size
@@ -170,6 +170,13 @@ class Builder:
                 scanned=tuple(self.values.names[name] for name in scanned),
             )
             return self._named(loop.outputs())
+
+    def gradients(self, target: str, sources: Sequence[str], *, origin: str) -> tuple[str, ...]:
+        """Add the gradients of `target`, of the sum of its elements, by each of `sources`, and
+        return their names. Raises a FarrierError for an operator without a derivative."""
+        with self.at(RawNode("Gradient", [target, *sources], [], {}, origin)):
+            by = [self.values.names[name] for name in sources]
+            return tuple(gradients.gradients(self, self.values.names[target], by))
 
     def output(self, name: str, value: str) -> None:
         """Return a value from the graph as the output `name`."""
