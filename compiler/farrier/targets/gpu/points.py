@@ -1,0 +1,183 @@
+"""The rule `points`: a thread for each point of a nest. It fits every kernel, and is the measure of
+what better rules gain.
+
+    for i in serial(4):              for p in block(1):
+        for j in serial(9):   →          for t in thread(64):
+            y[i, j] = x[j]                   if p * 64 + t < 36:
+                                                 y[(p * 64 + t) // 9, …] = x[…]
+
+The thread that stores a sum computes it in a local variable. Statements that depend on each other
+run on one thread, which is slow and reported.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from farrier.ir.affine import Simplifier
+from farrier.ir.choices import with_usual_choices
+from farrier.ir.dim import Extent
+from farrier.ir.expr import MemoryScope, Reduce
+from farrier.ir.loop import Alloc, Block, For, Function, LoopKind, Stmt
+from farrier.ir.statements import map_children
+from farrier.ir.substitute import Substitution
+from farrier.ir.tensor import Stage, TensorProgram
+from farrier.ir.work import statements_run
+from farrier.lower.loops import to_loops
+from farrier.records import RuleId
+from farrier.schedule import Schedule, ScheduleError
+from farrier.schedule.dependence import conflicts
+from farrier.schedule.nest import NestView, allocated
+from farrier.space import Columns, Decisions, Estimate, Knob, Space
+from farrier.space.operations import count_points, reads_of
+from farrier.space.sketch.inline import inline
+
+RULE = RuleId("points", version=1)
+_THREADS = (64, 32, 128, 256)  # The threads of a block; the first is the usual number.
+# Figures that only rank: the statements that a small GPU, and one of its threads, runs in a second.
+_RATE = 1e11
+_RATE_ALONE = 1e8
+_LAUNCH_S = 5e-6
+
+
+def space(program: TensorProgram | Function) -> Space:
+    """Return the space of a kernel: the number of threads of a block."""
+    if isinstance(program, Function):
+        base = Schedule(with_usual_choices(program))
+    else:
+        base = _with_local_sums(inline(program))
+    nests = _split_up(base)
+    work = max(1.0, statements_run(base.function.body, 1))
+    alone = sum(statements_run(nest.stmt, 1) for nest in nests if nest.is_alone)
+
+    def estimate(columns: Columns) -> Estimate:
+        seconds = _LAUNCH_S * len(nests) + work / _RATE + alone / _RATE_ALONE
+        ranked = seconds * (1 + abs(columns["threads"] - _THREADS[0]) / 1e4)
+        return Estimate(ranked, {"overhead": ranked})
+
+    def schedule(decisions: Decisions) -> Schedule:
+        return _bound(base, nests, decisions["threads"])
+
+    threads = Knob("threads", _THREADS)
+    space = Space(RULE, (threads,), lambda columns: columns["threads"] > 0, estimate, schedule)
+    if alone > 1:
+        space.slow_reason = "its statements depend on each other, so one thread runs them"
+    return space
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Nest:
+    """A nest that becomes a launch, with its outermost loops, whose iterations are independent.
+    `is_alone`: it is one iteration around statements that depend on each other."""
+
+    stmt: For
+    points: tuple[str, ...]
+    is_alone: bool
+
+
+def _with_local_sums(program: TensorProgram) -> Schedule:
+    """The nests of a program, each sum computed where the one element is stored that reads it."""
+    schedule = Schedule(to_loops(program))
+    outputs = {buffer.name for buffer in program.outputs}
+    for stage in program.stages:
+        if isinstance(stage.body, Reduce) and stage.axes:
+            attempt = _copy(schedule)
+            try:
+                _compute_locally(attempt, program, stage, stage.buffer.name in outputs)
+            except ScheduleError:
+                continue  # Other elements read it, too, so it has a launch of its own.
+            schedule = attempt
+    return schedule
+
+
+def _compute_locally(
+    schedule: Schedule, program: TensorProgram, stage: Stage, is_output: bool
+) -> None:
+    """Compute a sum within the innermost loop of the nest that reads it. Raises ScheduleError if an
+    element is read by several iterations, an iteration reads several, or several nests do."""
+    name = stage.buffer.name
+    nest = NestView(schedule.function, "points")
+    if is_output:
+        schedule.apply("cache_write", name, f"{name}_sum")
+        name, reader = f"{name}_sum", stage
+    else:
+        readers = [other for other in program.stages if reads_of(name, [other])]
+        if len(readers) != 1 or not readers[0].axes or isinstance(readers[0].body, Reduce):
+            nest.fail(f"no single stage of elements reads {name}")
+        reader = readers[0]
+        if count_points(reader.axes) > count_points(stage.axes):
+            nest.fail(f"several iterations read an element of {name}")
+    schedule.apply("compute_at", name, f"{reader.buffer.name}_{reader.axes[-1].name}")
+    (local,) = (b for b in allocated(schedule.function.body) if b.name == name)
+    if local.type.size != 1:
+        nest.fail(f"an iteration reads several elements of {name}")
+
+
+def _copy(schedule: Schedule) -> Schedule:
+    copied = Schedule(schedule.function)
+    copied.trace = schedule.trace
+    return copied
+
+
+def _split_up(schedule: Schedule) -> tuple[_Nest, ...]:
+    """Give each statement of a function a nest of its own, and memory between nests to the device;
+    return the nests."""
+    nests: list[_Nest] = []
+
+    def visit(stmt: Stmt) -> Stmt:
+        if isinstance(stmt, Block):
+            return map_children(stmt, visit)
+        if isinstance(stmt, Alloc):
+            buffer = dataclasses.replace(stmt.buffer, scope=MemoryScope.WORKSPACE)
+            body = Substitution(buffers={buffer.name: buffer}).stmt(stmt.body)
+            return Alloc(buffer, visit(body))
+        stmt = _with_local_memory(stmt)
+        points = _independent(stmt, ranges)
+        if not points:
+            stmt = For(f"alone{len(nests)}", 1, LoopKind.SERIAL, stmt)
+        assert isinstance(stmt, For)
+        nests.append(_Nest(stmt, points or (stmt.var,), not points))
+        return stmt
+
+    ranges = NestView(schedule.function, "points").ranges()
+    body = visit(schedule.function.body)
+    schedule.function = dataclasses.replace(schedule.function, body=body)
+    return tuple(nests)
+
+
+def _with_local_memory(stmt: Stmt) -> Stmt:
+    """The statement with the scratch memory within it as that of one thread."""
+    buffers = {
+        buffer.name: dataclasses.replace(buffer, scope=MemoryScope.LOCAL)
+        for buffer in allocated(stmt)
+        if buffer.scope is MemoryScope.WORKSPACE
+    }
+    return Substitution(buffers=buffers).stmt(stmt) if buffers else stmt
+
+
+def _independent(stmt: Stmt, ranges: Mapping[str, Extent]) -> tuple[str, ...]:
+    """Return the outermost loops of a nest whose iterations are independent."""
+    names: list[str] = []
+    while isinstance(stmt, For):
+        simplifier = Simplifier(ranges)
+        if stmt.kind is not LoopKind.INDEPENDENT and conflicts(
+            stmt.body, frozenset(names), simplifier, [stmt.var]
+        ):
+            break
+        names.append(stmt.var)
+        stmt = stmt.body
+    return tuple(names)
+
+
+def _bound(base: Schedule, nests: Sequence[_Nest], threads: int) -> Schedule:
+    """The nests, each a launch over its points."""
+    schedule = _copy(base)
+    for number, nest in enumerate(nests):
+        points = nest.points[0]
+        for position, inner in enumerate(nest.points[1:]):
+            points = schedule.fuse(points, inner, f"point{number}_{position}")
+        outer, inner = schedule.split(points, threads, f"block{number}", f"thread{number}")
+        schedule.apply("bind", outer, "block")
+        schedule.apply("bind", inner, "thread")
+    return schedule

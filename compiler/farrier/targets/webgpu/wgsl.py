@@ -1,0 +1,446 @@
+"""Render a lowered kernel as WGSL: a module with an entry point for each launch.
+
+Every parameter is a storage buffer, bound in order; constants are read only, and all others are
+read and written, because a buffer may not be bound in both ways at once and one arena holds most
+values. The sizes of a kernel with open dims are one more, of i64, and its workspace buffers share
+the last, of words. Blocks are numbered along two
+axes of the grid, of which a device allows 65,535 each. Indices are i32: a binding has at most 2^31
+bytes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Sequence
+from typing import assert_never
+
+from farrier.errors import CompilerError
+from farrier.ir import expr as e
+from farrier.ir.addresses import flatten
+from farrier.ir.affine import Simplifier, to_expr
+from farrier.ir.dim import Atom, DimOp, Extent, Symbol, bounds, number
+from farrier.ir.expr import (
+    Binary,
+    BinaryOp,
+    Buffer,
+    ByteTable,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    MemoryScope,
+    Reduce,
+    Select,
+    Size,
+    Unary,
+    UnaryOp,
+    Var,
+)
+from farrier.ir.loop import (
+    Alloc,
+    Barrier,
+    Block,
+    For,
+    Function,
+    If,
+    Intrinsic,
+    LoopKind,
+    Prefetch,
+    Stmt,
+    Store,
+    While,
+)
+from farrier.ir.statements import walk_stmts
+from farrier.ir.threads import Launch, extents_of, launches, nest_of
+from farrier.ir.types import DType
+from farrier.targets.webgpu.functions import functions
+
+_SCRATCH = "scratch_"
+_WORD = 4  # bytes
+_UNROLLED = 64  # Longer bodies stay loops: a compiler unrolls what pays.
+
+# The functions of WGSL that are too inexact by its specification, such as atan by 4096 units.
+REPLACED = (
+    *("log", "sin", "cos", "tan", "asin", "acos", "atan"),
+    *("sinh", "tanh", "asinh", "acosh", "atanh"),
+)
+TYPES = {DType.F32: "f32", DType.I32: "i32", DType.U32: "u32", DType.BOOL: "bool", DType.I64: "i32"}
+STORED = (DType.F32, DType.I32, DType.U32)  # The types that a storage buffer may have here.
+
+_UNARY = {
+    UnaryOp.NEG: "-{0}",
+    UnaryOp.NOT: "!{0}",
+    UnaryOp.ROUND: "round({0})",
+    UnaryOp.EXP_NONPOSITIVE: "exp({0})",
+    **{op: f"{op.value}_({{0}})" for op in UnaryOp if op.value in REPLACED},
+}
+_INFIX = {
+    BinaryOp.ADD: "+",
+    BinaryOp.SUB: "-",
+    BinaryOp.MUL: "*",
+    BinaryOp.LT: "<",
+    BinaryOp.LE: "<=",
+    BinaryOp.EQ: "==",
+    BinaryOp.AND: "&&",
+    BinaryOp.OR: "||",
+    BinaryOp.BIT_AND: "&",
+    BinaryOp.BIT_OR: "|",
+    BinaryOp.BIT_XOR: "^",
+}
+_OF_FLOATS = {
+    BinaryOp.DIV: "({0} / {1})",
+    BinaryOp.MOD: "float_mod({0}, {1})",
+    BinaryOp.MIN: "least({0}, {1})",
+    BinaryOp.MAX: "most({0}, {1})",
+    BinaryOp.POW: "power({0}, {1})",
+    BinaryOp.SWISH: "swish({0}, {1})",
+}
+_OF_INTEGERS = {
+    BinaryOp.DIV: "floor_div({0}, {1})",
+    BinaryOp.MOD: "floor_mod({0}, {1})",
+    BinaryOp.MIN: "min({0}, {1})",
+    BinaryOp.MAX: "max({0}, {1})",
+    BinaryOp.POW: "whole_power({0}, {1})",
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class EntryPoint:
+    """An entry point of a module: the number of its blocks, over the dims, and of their threads."""
+
+    name: str
+    blocks: Extent
+    threads: int
+
+
+def render(function: Function) -> str:
+    """Return the module of a lowered kernel. Raises CompilerError for an element type that WGSL
+    does not store, and for an intrinsic."""
+    written = frozenset(b.name for s in walk_stmts(function.body) for b in s.writes)
+    parts = [_binding(position, buffer, written) for position, buffer in enumerate(function.params)]
+    symbols = (*function.dims, *(size.symbol for size in function.sizes))
+    if symbols:
+        parts.append(
+            f"@group(0) @binding({len(parts)}) var<storage, read_write> sizes_: array<vec2<i32>>;"
+        )
+    if scratch_bytes(function) != 0:
+        parts.append(
+            f"@group(0) @binding({len(parts)}) var<storage, read_write> {_SCRATCH}: array<u32>;"
+        )
+    bodies = [
+        line
+        for entry, launch in zip(entry_points(function), launches(function), strict=True)
+        for line in _Entry(function, launch, entry).lines()
+    ]
+    text = "\n".join([*parts, *bodies]) + "\n"
+    helpers = functions(re.findall(r"\b(\w+)\(", text))
+    return f"{helpers}\n\n{text}" if helpers else text
+
+
+def scratch_bytes(function: Function) -> Extent:
+    """Return the bytes of a kernel's workspace buffers, which lie one after the other."""
+    total: Extent = 0
+    for buffer in _workspaces(function):
+        total = total + buffer.nbytes
+    return total
+
+
+def _workspaces(function: Function) -> list[Buffer]:
+    allocs = (s.buffer for s in walk_stmts(function.body) if isinstance(s, Alloc))
+    return [buffer for buffer in allocs if buffer.scope is MemoryScope.WORKSPACE]
+
+
+def entry_points(function: Function) -> tuple[EntryPoint, ...]:
+    """Return the entry points of a lowered kernel, in the order of its launches."""
+    points = []
+    for position, launch in enumerate(launches(function)):
+        blocks: Extent = 1
+        for loop in launch.blocks:
+            blocks = blocks * loop.extent
+        threads = math.prod(extents_of(_threads(launch)))
+        points.append(EntryPoint(f"{function.name}_{position}", blocks, threads))
+    return tuple(points)
+
+
+def _threads(launch: Launch) -> tuple[For, ...]:
+    body = launch.body
+    while isinstance(body, Alloc):
+        body = body.body
+    return nest_of(body, LoopKind.THREAD)[0]
+
+
+def _binding(position: int, buffer: Buffer, written: frozenset[str]) -> str:
+    if buffer.dtype not in STORED:
+        raise CompilerError(f"{buffer.name} is {buffer.dtype}, which WGSL has no array of")
+    is_constant = buffer.scope is MemoryScope.CONSTANT and buffer.name not in written
+    access = "read" if is_constant else "read_write"
+    element = TYPES[buffer.dtype]
+    return (
+        f"@group(0) @binding({position}) var<storage, {access}> {_memory(buffer.name)}: "
+        f"array<{element}>;"
+    )
+
+
+def _memory(name: str) -> str:
+    """The name of a buffer. Names of WGSL and of variables have another beginning."""
+    return f"m_{name}"
+
+
+def _elements(buffer: Buffer) -> int:
+    """The number of elements of an array for a buffer, which WGSL wants to be positive."""
+    return max(1, number(buffer.type.nbytes) * 8 // max(8, buffer.dtype.bits))
+
+
+def _variable(name: str) -> str:
+    return f"v_{name}"
+
+
+class _Entry:
+    """One entry point."""
+
+    def __init__(self, function: Function, launch: Launch, entry: EntryPoint) -> None:
+        self._function = function
+        self._launch = launch
+        self._entry = entry
+        ranges: dict[str, Extent] = {
+            s.var: s.extent for s in walk_stmts(launch.body) if isinstance(s, For)
+        }
+        ranges |= {loop.var: loop.extent for loop in launch.blocks}
+        self._simplifier = Simplifier(ranges)
+        self._values: dict[str, str] = {}  # The variables of unrolled loops, as they are now.
+        self._sizes = {
+            symbol.name: f"sizes_[{position}].x" for position, symbol in enumerate(function.dims)
+        }
+        self._scratch: dict[str, Extent] = {}  # The first word of each workspace buffer.
+        first: Extent = 0
+        for buffer in _workspaces(function):
+            if buffer.dtype not in STORED:
+                raise CompilerError(f"{buffer.name} is {buffer.dtype}, which WGSL has no array of")
+            self._scratch[buffer.name] = first
+            first = first + buffer.nbytes // _WORD
+
+    def lines(self) -> list[str]:
+        body: Stmt = self._launch.body
+        shared = []
+        while isinstance(body, Alloc):
+            shared.append(body.buffer)
+            body = body.body
+        threads, body = nest_of(body, LoopKind.THREAD)
+        lines = []
+        for buffer in shared:
+            size = _elements(buffer)
+            lines.append(
+                f"var<workgroup> {_memory(buffer.name)}: array<{self._type(buffer)}, {size}>;"
+            )
+        lines += [
+            f"@compute @workgroup_size({self._entry.threads})",
+            f"fn {self._entry.name}(",
+            "  @builtin(workgroup_id) group_: vec3<u32>,",
+            "  @builtin(num_workgroups) groups_: vec3<u32>,",
+            "  @builtin(local_invocation_index) thread_: u32,",
+            ") {",
+            "  let block_ = i32(group_.x + group_.y * groups_.x);",
+            *self._named_sizes(),
+            f"  if (block_ >= {self._extent(self._entry.blocks)}) {{ return; }}",
+            *self._digits(self._launch.blocks, "block_"),
+            *self._digits(threads, "i32(thread_)"),
+            *self._stmt(body, "  "),
+            "}",
+        ]
+        return lines
+
+    def _type(self, buffer: Buffer) -> str:
+        if buffer.dtype not in TYPES:
+            raise CompilerError(f"{buffer.name} is {buffer.dtype}, which WGSL has no type for")
+        return TYPES[buffer.dtype]
+
+    def _named_sizes(self) -> list[str]:
+        lines = []
+        for size in self._function.sizes:
+            lines.append(f"  let {size.name}_ = {self._extent(size.extent)};")
+            self._sizes[size.name] = f"{size.name}_"
+        return lines
+
+    def _digits(self, loops: Sequence[For], of: str) -> list[str]:
+        """The variables of a nest, from the number of a point in it."""
+        lines: list[str] = []
+        inner: Extent = 1
+        for loop in reversed(loops):
+            digit = of if inner == 1 else f"{of} / {self._extent(inner)}"
+            if loop is not loops[0]:
+                digit = f"{digit} % {self._extent(loop.extent)}"
+            lines.insert(0, f"  let {_variable(loop.var)} = {digit};")
+            inner = inner * loop.extent
+        return lines
+
+    def _extent(self, extent: Extent) -> str:
+        if isinstance(extent, int):
+            return str(extent)
+        terms = []
+        for monomial, factor in extent.terms:
+            atoms = [self._atom(atom) for atom in monomial]
+            terms.append(" * ".join([str(factor), *atoms] if factor != 1 or not atoms else atoms))
+        return f"({' + '.join(terms)})"
+
+    def _atom(self, atom: Atom) -> str:
+        if isinstance(atom, Symbol):
+            return self._sizes[atom.name]
+        left, right = self._extent(atom.left), self._extent(atom.right)
+        if atom.op in (DimOp.MIN, DimOp.MAX):
+            return f"{atom.op.value}({left}, {right})"
+        if bounds(atom.left)[0] >= 0:
+            return f"({left} {'/' if atom.op is DimOp.FLOORDIV else '%'} {right})"
+        return f"floor_{'div' if atom.op is DimOp.FLOORDIV else 'mod'}({left}, {right})"
+
+    def _stmt(self, stmt: Stmt, indent: str) -> list[str]:
+        deeper = indent + "  "
+        match stmt:
+            case Block(statements):
+                return [line for part in statements for line in self._stmt(part, indent)]
+            case For(var, extent, LoopKind.UNROLLED, body) if self._is_short(stmt):
+                lines = []
+                for value in range(number(extent)):
+                    self._values[var] = str(value)
+                    lines += self._stmt(body, indent)
+                del self._values[var]
+                return lines
+            case For(var, extent, _, body):
+                name = _variable(var)
+                head = f"for (var {name} = 0; {name} < {self._extent(extent)}; {name}++) {{"
+                return [f"{indent}{head}", *self._stmt(body, deeper), f"{indent}}}"]
+            case Alloc(buffer, body):
+                size = _elements(buffer)
+                line = f"{indent}var {_memory(buffer.name)}: array<{self._type(buffer)}, {size}>;"
+                return [line, *self._stmt(body, indent)]
+            case Store(buffer, indices, value):
+                text = self._expr(value)
+                if buffer.name in self._scratch:
+                    text = f"bitcast<u32>({text})"
+                return [f"{indent}{self._element(buffer, indices)} = {text};"]
+            case If(condition, then, otherwise):
+                lines = [f"{indent}if ({self._expr(condition)}) {{", *self._stmt(then, deeper)]
+                if otherwise is not None:
+                    lines += [f"{indent}}} else {{", *self._stmt(otherwise, deeper)]
+                return [*lines, f"{indent}}}"]
+            case While(condition, body):
+                head = f"{indent}while ({self._expr(condition)}) {{"
+                return [head, *self._stmt(body, deeper), f"{indent}}}"]
+            case Prefetch():
+                return []
+            case Barrier(scope):
+                device = [] if scope is MemoryScope.WORKGROUP else [f"{indent}storageBarrier();"]
+                return [*device, f"{indent}workgroupBarrier();"]
+            case Intrinsic(name, _):
+                raise CompilerError(f"WGSL has no intrinsic {name}")
+        assert_never(stmt)
+
+    def _is_short(self, loop: For) -> bool:
+        size = 1
+        for stmt in walk_stmts(loop):
+            if isinstance(stmt, For):
+                size *= number(stmt.extent) if stmt.kind is LoopKind.UNROLLED else 1
+        return size <= _UNROLLED
+
+    def _element(self, buffer: Buffer, indices: tuple[Expr, ...]) -> str:
+        offset = self._expr(to_expr(flatten(buffer, indices, self._simplifier, 1)))
+        if buffer.name in self._scratch:
+            return f"{_SCRATCH}[{self._extent(self._scratch[buffer.name])} + {offset}]"
+        return f"{_memory(buffer.name)}[{offset}]"
+
+    def _expr(self, expr: Expr) -> str:
+        match expr:
+            case Const(value, dtype):
+                return _constant(value, dtype)
+            case Var(name):
+                return self._values.get(name, _variable(name))
+            case Size(extent):
+                return self._extent(extent)
+            case Load(buffer, indices):
+                text = self._element(buffer, indices)
+                in_scratch = buffer.name in self._scratch
+                return f"bitcast<{TYPES[buffer.dtype]}>({text})" if in_scratch else text
+            case Unary(UnaryOp.ABS | UnaryOp.NEG as op, operand):
+                return _UNARY.get(op, f"{op.value}({{0}})").format(f"({self._expr(operand)})")
+            case Unary(op, operand):
+                return _UNARY.get(op, f"{op.value}({{0}})").format(self._expr(operand))
+            case Binary(op, left, right):
+                return self._binary(op, left, right)
+            case Select(condition, then, otherwise):
+                parts = (self._expr(part) for part in (otherwise, then, condition))
+                return f"select({', '.join(parts)})"
+            case Cast(dtype, operand):
+                return self._cast(dtype, operand)
+            case ByteTable():
+                raise CompilerError("WGSL has no tables of bytes")
+            case Reduce():
+                raise CompilerError("a loop function holds no Reduce")
+        assert_never(expr)
+
+    def _binary(self, op: BinaryOp, left: Expr, right: Expr) -> str:
+        a, b = self._expr(left), self._expr(right)
+        dtype = e.dtype_of(left)
+        if op is BinaryOp.NE:
+            if left == right and dtype is DType.F32:
+                return f"is_nan({a})"
+            return f"!({a} == {b})"
+        if op in _INFIX:
+            if dtype is DType.BOOL and op in (BinaryOp.LT, BinaryOp.LE):
+                a, b = f"u32({a})", f"u32({b})"
+            return f"({a} {_INFIX[op]} {b})"
+        if op in (BinaryOp.SHL, BinaryOp.SHR):
+            side = "left" if op is BinaryOp.SHL else "right"
+            return f"shift_{side}_{TYPES[dtype]}({a}, {b})"
+        if dtype.is_float:
+            return _OF_FLOATS[op].format(a, b)
+        if op in (BinaryOp.DIV, BinaryOp.MOD) and (
+            dtype is DType.U32 or (_is_natural(left) and _is_natural(right))
+        ):
+            return f"({a} {'/' if op is BinaryOp.DIV else '%'} {b})"
+        return _OF_INTEGERS[op].format(a, b)
+
+    def _cast(self, dtype: DType, operand: Expr) -> str:
+        text, source = self._expr(operand), e.dtype_of(operand)
+        if dtype not in TYPES or source not in TYPES:
+            raise CompilerError(f"WGSL does not convert {source} to {dtype}")
+        wanted = TYPES[dtype]
+        if TYPES[source] == wanted:
+            return text
+        if dtype is DType.BOOL:
+            return f"!({text} == {TYPES[source]}(0))"
+        if source.is_float:
+            return f"to_{wanted}({text})"
+        return f"{wanted}({text})"
+
+
+def _is_natural(expr: Expr) -> bool:
+    """Check whether an integer is surely not negative."""
+    match expr:
+        case Const(value, _):
+            return value >= 0
+        case Var() | Size():
+            return True
+        case Binary(
+            BinaryOp.ADD | BinaryOp.MUL | BinaryOp.DIV | BinaryOp.MOD | BinaryOp.MIN | BinaryOp.MAX,
+            left,
+            right,
+        ):
+            return _is_natural(left) and _is_natural(right)
+    return False
+
+
+def _constant(value: float, dtype: DType) -> str:
+    if dtype is DType.BOOL:
+        return "true" if value else "false"
+    if dtype not in TYPES:
+        raise CompilerError(f"WGSL has no constant of {dtype}")
+    if not dtype.is_float:
+        if not -(2**31) <= value < 2**32:
+            raise CompilerError(f"{value} is not a number of 32 bits")
+        return f"{value}u" if dtype is DType.U32 else str(value) if value >= 0 else f"({value})"
+    if math.isnan(value):
+        return "not_a_number()"
+    if math.isinf(value):
+        return "infinity()" if value > 0 else "(-infinity())"
+    return f"f32({value!r})"
