@@ -8,9 +8,8 @@ from farrier.ir import special
 from farrier.ir.expr import BinaryOp, UnaryOp
 from farrier.ir.types import DType
 from farrier.ops.conversion import np_whole, whole
-from farrier.ops.derivative import by_slope
 from farrier.ops.operator import Array, Attrs, Mismatch, Operator, Types, float_attr
-from farrier.ops.pointwise import first_dtype, pointwise
+from farrier.ops.pointwise import first_dtype, function, pointwise
 from farrier.ops.scalar import (
     Scalar,
     binary,
@@ -147,10 +146,10 @@ def _prelu_dtype(types: Types, attrs: Attrs) -> DType:
 
 
 OPERATORS: tuple[Operator, ...] = (
-    pointwise(
+    function(
         "Relu",
-        lambda attrs, x: maximum(x, 0),
-        lambda attrs, x: np.maximum(x, 0),
+        lambda x: maximum(x, 0),
+        lambda x: np.maximum(x, 0),
         traits=Trait.EXACT,
         derivative=lambda s: [s("Where", s("Greater", s.operands[0], 0.0), s.by, 0.0)],
     ),
@@ -171,27 +170,19 @@ OPERATORS: tuple[Operator, ...] = (
         lambda attrs, x: np.where(x > float_attr(attrs, "alpha", 1.0), x, x.dtype.type(0)),
         traits=Trait.EXACT,
     ),
-    pointwise(
+    function(
         "Sigmoid",
-        lambda attrs, x: sigmoid(x),
-        lambda attrs, x: special.sigmoid(x),
+        sigmoid,
+        special.sigmoid,
+        lambda s, x, y: s("Mul", y, s("Sub", 1.0, y)),
         instructions=18,
-        derivative=by_slope(lambda s, x, y: s("Mul", y, s("Sub", 1.0, y))),
     ),
     pointwise("HardSigmoid", _hard_sigmoid, _np_hard_sigmoid, instructions=3),
     pointwise("HardSwish", _hard_swish, _np_hard_swish, instructions=4),
     pointwise("Swish", _swish, _np_swish),
-    pointwise(
-        "Softplus",
-        lambda attrs, x: softplus(x),
-        lambda attrs, x: _np_softplus(x),
-        instructions=20,
-        derivative=by_slope(lambda s, x, y: s("Sigmoid", x)),
-    ),
-    pointwise(
-        "Softsign", lambda attrs, x: x / (1 + magnitude(x)), lambda attrs, x: x / (1 + np.abs(x))
-    ),
-    pointwise("Mish", lambda attrs, x: unary(UnaryOp.MISH, x), lambda attrs, x: special.mish(x)),
+    function("Softplus", softplus, _np_softplus, lambda s, x, y: s("Sigmoid", x), instructions=20),
+    function("Softsign", lambda x: x / (1 + magnitude(x)), lambda x: x / (1 + np.abs(x))),
+    function("Mish", lambda x: unary(UnaryOp.MISH, x), special.mish),
     pointwise("Elu", _elu, _np_elu),
     pointwise("Celu", _celu, _np_celu),
     pointwise("Selu", _selu, _np_selu),

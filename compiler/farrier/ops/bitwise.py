@@ -7,7 +7,7 @@ import numpy as np
 from farrier.ir.expr import BinaryOp
 from farrier.ir.types import DType
 from farrier.ops.operator import Array, Attrs, Mismatch, Operator, Types
-from farrier.ops.pointwise import first_dtype, pointwise
+from farrier.ops.pointwise import first_dtype, function, pointwise
 from farrier.ops.scalar import Scalar, bits
 from farrier.ops.traits import Trait
 
@@ -29,7 +29,7 @@ def _bitwise(name: str, op: BinaryOp, reference: np.ufunc) -> Operator:
     )
 
 
-def _inverted(attrs: Attrs, x: Scalar) -> Scalar:
+def _inverted(x: Scalar) -> Scalar:
     ones = -1 if x.dtype.is_signed else x.dtype.limits[1]
     return bits(BinaryOp.BIT_XOR, x, ones)
 
@@ -46,12 +46,6 @@ OPERATORS: tuple[Operator, ...] = (
     _bitwise("BitwiseAnd", BinaryOp.BIT_AND, np.bitwise_and),
     _bitwise("BitwiseOr", BinaryOp.BIT_OR, np.bitwise_or),
     _bitwise("BitwiseXor", BinaryOp.BIT_XOR, np.bitwise_xor),
-    pointwise(
-        "BitwiseNot",
-        _inverted,
-        lambda attrs, x: np.invert(x),
-        result=_integer,
-        traits=Trait.TOTAL,
-    ),
+    function("BitwiseNot", _inverted, np.invert, result=_integer, traits=Trait.TOTAL),
     pointwise("BitShift", _shift, _np_shift, result=_integer),
 )

@@ -11,23 +11,11 @@ import numpy as np
 from farrier.ir.expr import UnaryOp
 from farrier.ir.special import erf
 from farrier.ops import symbolic
-from farrier.ops.derivative import Adjoint, Slope, by_slope
+from farrier.ops.derivative import Adjoint, Slope
 from farrier.ops.operator import Array, Facts, Operator
-from farrier.ops.pointwise import pointwise
-from farrier.ops.scalar import Scalar, number, unary, where
+from farrier.ops.pointwise import function
+from farrier.ops.scalar import number, unary, where
 from farrier.ops.traits import Trait
-
-
-def _function(
-    name: str,
-    formula: Callable[[Scalar], Scalar],
-    reference: Callable[[Array], Array],
-    slope: Slope | None = None,
-    **facts: Unpack[Facts],
-) -> Operator:
-    if slope is not None:
-        facts["derivative"] = by_slope(slope)
-    return pointwise(name, lambda attrs, x: formula(x), lambda attrs, x: reference(x), **facts)
 
 
 def _primitive(
@@ -37,7 +25,7 @@ def _primitive(
     slope: Slope | None = None,
     **facts: Unpack[Facts],
 ) -> Operator:
-    return _function(name, lambda x: unary(op, x), reference, slope, **facts)
+    return function(name, lambda x: unary(op, x), reference, slope, **facts)
 
 
 def _reciprocal_slope(s: Adjoint, x: str, y: str) -> str:
@@ -92,9 +80,9 @@ OPERATORS: tuple[Operator, ...] = (
     _primitive("Asinh", UnaryOp.ASINH, np.arcsinh),
     _primitive("Acosh", UnaryOp.ACOSH, np.arccosh),
     _primitive("Atanh", UnaryOp.ATANH, np.arctanh),
-    _function("Reciprocal", lambda x: 1 / x, np.reciprocal, slope=_reciprocal_slope),
+    function("Reciprocal", lambda x: 1 / x, np.reciprocal, slope=_reciprocal_slope),
     # Zero and NaN are their own sign.
-    _function(
+    function(
         "Sign",
         lambda x: where(x > 0, number(1, x.dtype), where(x < 0, number(-1, x.dtype), x)),
         np.sign,

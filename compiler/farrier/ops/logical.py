@@ -12,7 +12,7 @@ import numpy as np
 from farrier.ir.types import DType
 from farrier.ops import symbolic
 from farrier.ops.operator import Array, Attrs, Mismatch, Operator, SymbolicRule, Types
-from farrier.ops.pointwise import Formula, Numpy, boolean, pointwise
+from farrier.ops.pointwise import Formula, Numpy, boolean, function, pointwise
 from farrier.ops.scalar import Scalar, both, either, equal, invert, number, unequal
 from farrier.ops.traits import Trait
 
@@ -58,13 +58,7 @@ def _ordered(name: str, relation: Relation) -> Operator:
 
 EQUAL = _comparison("Equal", equal, operator.eq, symbolic.equal)
 OPERATORS: tuple[Operator, ...] = (
-    pointwise(
-        "Not",
-        lambda attrs, x: invert(x),
-        lambda attrs, x: np.logical_not(x),
-        result=_bools,
-        traits=Trait.TOTAL,
-    ),
+    function("Not", invert, np.logical_not, result=_bools, traits=Trait.TOTAL),
     _logical("And", lambda attrs, x, y: both(x, y), lambda attrs, x, y: x & y),
     _logical("Or", lambda attrs, x, y: either(x, y), lambda attrs, x, y: x | y),
     _logical("Xor", lambda attrs, x, y: unequal(x, y), lambda attrs, x, y: x ^ y),
@@ -73,12 +67,6 @@ OPERATORS: tuple[Operator, ...] = (
     _ordered("LessOrEqual", operator.le),
     _ordered("Greater", operator.gt),
     _ordered("GreaterOrEqual", operator.ge),
-    pointwise(
-        "IsNaN",
-        lambda attrs, x: unequal(x, x),
-        lambda attrs, x: np.isnan(x),
-        result=boolean,
-        traits=Trait.EXACT,
-    ),
+    function("IsNaN", lambda x: unequal(x, x), np.isnan, result=boolean, traits=Trait.EXACT),
     pointwise("IsInf", _is_inf, _np_is_inf, result=boolean, traits=Trait.EXACT),
 )

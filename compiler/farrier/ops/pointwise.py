@@ -12,6 +12,7 @@ from farrier.ir.graph import Node
 from farrier.ir.types import DType, Shape, TensorType
 from farrier.ops import layout
 from farrier.ops.builder import Builder, attributes_of
+from farrier.ops.derivative import Slope, by_slope
 from farrier.ops.operator import (
     Array,
     Arrays,
@@ -102,4 +103,21 @@ def pointwise(
         compute,
         layout=layout.elementwise,
         **facts,
+    )
+
+
+def function(
+    name: str,
+    formula: Callable[[Scalar], Scalar],
+    reference: Callable[[Array], Array],
+    slope: Slope | None = None,
+    *,
+    result: Result = first_dtype,
+    **facts: Unpack[Facts],
+) -> Operator:
+    """Return the operator of a function of one operand, whose derivative is by its `slope`."""
+    if slope is not None:
+        facts["derivative"] = by_slope(slope)
+    return pointwise(
+        name, lambda attrs, x: formula(x), lambda attrs, x: reference(x), result=result, **facts
     )

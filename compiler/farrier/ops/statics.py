@@ -23,10 +23,12 @@ from farrier.ops.operator import (
     Attrs,
     Buffers,
     Constants,
+    Infer,
     Kind,
     Mismatch,
     NotStatic,
     Operator,
+    TypeRule,
     Types,
     extents_array,
     int_attr,
@@ -43,19 +45,24 @@ def shape_bounds(attrs: Attrs, rank: int) -> slice:
     return slice(int_attr(attrs, "start", 0), int_attr(attrs, "end", rank))
 
 
+def _of_type(name: str, infer: Infer, result: TypeRule) -> Operator:
+    """Return an operator that reads only the type of its input."""
+
+    def refer(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+        x = present(arrays, 0)
+        return (result([TensorType(DType.from_numpy(x.dtype), x.shape)], attrs),)
+
+    return Operator(name, Kind.OPAQUE, infer, refer, None, from_types=result)
+
+
 def _shape_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
     x = required(types, 0)
     return (TensorType(DType.I64, (len(x.shape[shape_bounds(attrs, x.rank)]),)),)
 
 
-def _shape_from_types(types: Types, attrs: Attrs) -> Array:
+def _shape(types: Types, attrs: Attrs) -> Array:
     x = required(types, 0)
     return extents_array(x.shape[shape_bounds(attrs, x.rank)])
-
-
-def _shape_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
-    x = present(arrays, 0)
-    return (np.array(x.shape[shape_bounds(attrs, x.ndim)], np.int64),)
 
 
 def _size_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
@@ -63,12 +70,8 @@ def _size_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[Tenso
     return (TensorType(DType.I64, ()),)
 
 
-def _size_from_types(types: Types, attrs: Attrs) -> Array:
+def _size(types: Types, attrs: Attrs) -> Array:
     return extents_array([required(types, 0).size]).reshape(())
-
-
-def _size_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
-    return (np.array(present(arrays, 0).size, np.int64),)
 
 
 def _range(types: Types, constants: Constants) -> tuple[Any, Any, Extent]:
@@ -171,23 +174,16 @@ def _eye_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[Tensor
     return (TensorType(DType(str(attrs.get("dtype", x.dtype))), x.shape),)
 
 
-def _eye_from_types(types: Types, attrs: Attrs) -> Array:
+def _eye(types: Types, attrs: Attrs) -> Array:
     (eye,) = _eye_infer(types, {}, attrs)
     rows, columns = eye.static_shape
     return np.eye(rows, columns, int_attr(attrs, "k", 0)).astype(eye.dtype.numpy)
 
 
-def _eye_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
-    x = present(arrays, 0)
-    return (_eye_from_types([TensorType(DType.from_numpy(x.dtype), x.shape)], attrs),)
-
-
 OPERATORS: tuple[Operator, ...] = (
-    Operator(
-        "Shape", Kind.OPAQUE, _shape_infer, _shape_reference, None, from_types=_shape_from_types
-    ),
-    Operator("Size", Kind.OPAQUE, _size_infer, _size_reference, None, from_types=_size_from_types),
-    Operator("EyeLike", Kind.OPAQUE, _eye_infer, _eye_reference, None, from_types=_eye_from_types),
+    _of_type("Shape", _shape_infer, _shape),
+    _of_type("Size", _size_infer, _size),
+    _of_type("EyeLike", _eye_infer, _eye),
     Operator(
         "Range",
         Kind.INJECTIVE,
