@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import struct
 from collections.abc import Mapping, MutableSequence, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from farrier_device.devices.device import AnyDevice
 from farrier_device.measurement import Launch as BoundLaunch
@@ -34,6 +34,7 @@ from farrier_device.program import (
 )
 
 _I64 = 8  # Bytes of a size in memory.
+Sizes: TypeAlias = MutableSequence[int] | memoryview
 
 
 class HostMemory(Protocol):
@@ -75,7 +76,7 @@ class Interpreter:
         self._pointers: dict[tuple[str, str], _Pointer] = {}
         self._held: list[Any] = []  # Queued steps read it.
 
-    def run(self, memories: Sequence[HostMemory], sizes: MutableSequence[int] = ()) -> int:  # type: ignore[assignment]
+    def run(self, memories: Sequence[HostMemory], sizes: Sizes | None = None) -> int:
         """Run the program in the memories that it declares, in their order. Return 0, a positive
         code of a function or kernel that failed, or -1 - n if the check numbered n failed.
 
@@ -83,6 +84,7 @@ class Interpreter:
         breaks a check.
         """
         program = self._program
+        sizes = [] if sizes is None else sizes
         self._sizes = dict(zip(program.dims, sizes, strict=False))
         for name, size in program.named.items():
             self._sizes[name] = evaluate(size, self._sizes)

@@ -1,6 +1,8 @@
 """A backend of another package: a machine that counts with beads, and is Python.
 
-Its code is the scheduled loops as text, and the interpreter of the IR runs them. It says what any
+Its code is the scheduled loops as text, and the interpreter of the IR runs them. It has two spaces
+of memory: that of the host, a table, and that of a frame of beads, a device with a queue of its
+own. Kernels of floats alone run on the frame, all others on the table. The backend states what any
 backend has to: a target, figures, passes, a rule, objects, a library, a runner, a way to load.
 """
 

@@ -1,8 +1,8 @@
-"""What an abacus is, as a target, and the steps of a compilation for it."""
+"""An abacus as a target, and the steps of a compilation for it."""
 
 from __future__ import annotations
 
-from farrier.errors import UsageError
+from farrier.errors import ArtifactError, UsageError
 from farrier.targets import Backend, KnownMachine, Target
 from farrier_device.describe import MachineDescription
 
@@ -19,7 +19,7 @@ SMALL = MachineDescription(
 
 
 class AbacusBackend(Backend):
-    """Models of fixed shapes, without control flow."""
+    """Two spaces, and no code generator for the driver."""
 
     name = "abacus"
     archs = frozenset({"abacus"})
@@ -53,7 +53,7 @@ class AbacusBackend(Backend):
     # -- running its code on this machine
 
     def why_not_here(self, arch, cpu, features):
-        return ""  # any Python will do
+        return ""  # Any Python runs it.
 
     def runner(self):
         from abacus.runner import InProcessRunner
@@ -61,9 +61,15 @@ class AbacusBackend(Backend):
         return InProcessRunner()
 
     def load(self, library, entry, threads):
-        from abacus.program import LoadedProgram
+        from abacus.devices import FRAME, Frame, Table
+        from abacus.program import Library
+        from farrier_device.interpreted import InterpretedEntry
 
-        return LoadedProgram(library, entry)
+        try:
+            code = Library(library)
+        except ValueError as error:
+            raise ArtifactError(f"these are no beads: {error}") from error
+        return InterpretedEntry(code.programs[entry], {"host": Table(code), FRAME: Frame(code)})
 
     # -- the steps of a compilation
 

@@ -1,48 +1,63 @@
-"""Memory is placed as for a CPU; the entry is the table of calls."""
+"""A model is placed in the two spaces, and its driver is a program for the interpreter."""
 
 from __future__ import annotations
 
+import dataclasses
+
+from abacus.devices import FRAME
 from abacus.program import joined, written
-from farrier.errors import UsageError
-from farrier.partition.program import Call
-from farrier.targets.cpu import assemble as cpu
+from farrier.ir.types import DType
+from farrier.partition.model_plan import ModelPlan
+from farrier.partition.placement import Site, place
+from farrier.partition.verify_program import verify_driver
 from farrier.targets.linked import LinkedModel
+from farrier_device.program import program_to_json
 
 ENTRY = "count"
 
 
-class Plan(cpu.Plan):
-    """A plan whose entries are tables."""
+@dataclasses.dataclass(frozen=True)
+class Plan(ModelPlan):
+    """A plan for the table alone, where models are measured, with the plan for both spaces."""
+
+    placed: ModelPlan | None = None
 
     def measured_entry(self, target, name):
-        calls = [
-            [call.function, [[one.position, one.offset] for one in call.arguments]]
-            for call in self.calls
-        ]
-        return written((), {name: calls})
+        return _object(self, name)
 
 
 def plan(program, kernels, target, threads):
-    if program.dims or not all(isinstance(step, Call) for step in program.steps):
-        raise UsageError(
-            "an abacus takes models of fixed shapes, without If and Loop",
-            hint="--shape fixes the shapes",
-        )
-    return Plan(**vars(cpu.plan(program, kernels, target, threads)))
+    """Return the plan of a model; kernels of floats alone run on the frame."""
+
+    def site_of(call):
+        floats = all(param.dtype is DType.F32 for param in kernels[call.task].params)
+        return Site(FRAME if floats else "host")
+
+    placed = place(program, site_of)
+    verify_driver(placed)
+    whole = Plan.of(program, kernels, threads)
+    return dataclasses.replace(whole, placed=ModelPlan.of(placed, kernels, threads))
 
 
 def assemble(planned, objects):
+    """Return the library of a model. Code for single sizes would be the same as that for all."""
+    placed = planned.placed
     return LinkedModel(
-        library=joined([*objects, planned.measured_entry(None, ENTRY)]),
-        params=planned.arena.pack(),
-        bytes_of=planned.arena.bytes_of,
-        memories=(planned.memory,),
-        dims=(),
-        capacities=(),
-        counted=(),
-        checks=(),
-        sizes=planned.sizes,
-        max_threads=planned.max_threads,
-        calls=planned.calls,
+        library=joined([*objects, _object(placed, ENTRY)]),
+        params=placed.arena.pack(),
+        bytes_of=placed.arena.bytes_of,
+        memories=(placed.memory,),
+        dims=placed.dims,
+        capacities=placed.capacities,
+        counted=placed.counted,
+        checks=placed.executable()[1],
+        sizes=placed.sizes,
+        max_threads=placed.max_threads,
+        calls=placed.calls,
         entries=(ENTRY,),
     )
+
+
+def _object(planned, name):
+    program, _ = planned.executable()
+    return written((), {name: program_to_json(program)})

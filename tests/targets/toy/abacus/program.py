@@ -1,93 +1,110 @@
-"""A library: kernels as IR, entries as lists of calls, in one JSON text.
+"""A library in one JSON text: kernels as IR, and programs that call them.
 
-{"kernels": {NAME: IR}, "entries": {NAME: [[KERNEL, [[argument, offset], …]], …]}}
+{"kernels": {NAME: IR, or the number of a failure}, "programs": {NAME: PROGRAM}}
 """
 
 from __future__ import annotations
 
-import ctypes
+import dataclasses
 import json
 
 import numpy as np
 
-from farrier.errors import ArtifactError
-from farrier.ir.loop import Store
+from farrier.ir.dim import substitute
+from farrier.ir.expr import Buffer, Size, index
+from farrier.ir.loop import For, Function, Store
 from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir
 from farrier.ir.run_loops import run_loops
-from farrier.ir.walk import walk
+from farrier.ir.walk import rewrite, walk
+from farrier_device.program import program_from_json
 
 
-def written(functions, entries=None):
-    """An object."""
+def written(functions, programs=None):
+    """Return an object: kernels, and programs as JSON by name."""
     kernels = {function.name: print_ir(function) for function in functions}
-    return json.dumps({"kernels": kernels, "entries": entries or {}}).encode()
+    programs = {name: json.loads(text) for name, text in (programs or {}).items()}
+    return json.dumps({"kernels": kernels, "programs": programs}).encode()
 
 
 def joined(objects):
-    """The library of objects."""
-    whole = {"kernels": {}, "entries": {}}
-    for one in map(json.loads, objects):
-        whole["kernels"].update(one["kernels"])
-        whole["entries"].update(one["entries"])
+    """Return the library of objects."""
+    whole = {"kernels": {}, "programs": {}}
+    for content in map(json.loads, objects):
+        whole["kernels"].update(content["kernels"])
+        whole["programs"].update(content["programs"])
     return json.dumps(whole).encode()
 
 
-class Program:
-    """A library that can be run."""
+class Library:
+    """Kernels as functions of their arguments' bytes, and programs, by name. Raises ValueError for
+    bytes that are not a library."""
 
-    def __init__(self, library):
-        raw = json.loads(library)
-        self.entries = raw["entries"]
-        self.kernels = {name: parse_ir(text) for name, text in raw["kernels"].items()}
-
-    def has(self, symbol):
-        return symbol in self.kernels or symbol in self.entries
-
-    def run(self, symbol, addresses):
-        """Call a kernel or an entry with the addresses of its arguments."""
-        if symbol in self.kernels:
-            self._run_kernel(self.kernels[symbol], addresses)
-            return
-        for kernel, places in self.entries[symbol]:
-            self.run(kernel, [addresses[argument] + offset for argument, offset in places])
-
-    def _run_kernel(self, function, addresses):
-        memory = {
-            param.name: _array(param, address)
-            for param, address in zip(function.params, addresses, strict=True)
+    def __init__(self, content):
+        try:
+            raw = json.loads(content)
+            kernels, programs = raw["kernels"].items(), raw["programs"].items()
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{error!r} in a library") from None
+        self.kernels = {
+            name: Kernel(parse_ir(code))
+            if isinstance(code, str)
+            else (lambda *views, code=code: code)
+            for name, code in kernels
         }
-        stored = {s.buffer.name for s in walk(function.body) if isinstance(s, Store)}
-        read = {name: array for name, array in memory.items() if name not in stored}
-        before = {name: array for name, array in memory.items() if name in stored}
+        self.programs = {name: program_from_json(json.dumps(program)) for name, program in programs}
+
+
+class Kernel:
+    """A function of loops over bytes."""
+
+    def __init__(self, function):
+        self._function = function
+        self._stored = {s.buffer.name for s in walk(function.body) if isinstance(s, Store)}
+
+    def __call__(self, *views):
+        """Run it with views of its arguments, and of its sizes behind them if it has any."""
+        function, dims = self._function, self._function.dims
+        if dims:
+            numbers = np.frombuffer(views[len(function.params)], np.int64)
+            function = bound(function, dict(zip(dims, map(int, numbers), strict=False)))
+        memory = {
+            param.name: _array(param, view)
+            for param, view in zip(function.params, views, strict=False)
+        }
+        read = {name: array for name, array in memory.items() if name not in self._stored}
+        before = {name: array for name, array in memory.items() if name in self._stored}
         for name, array in run_loops(function, read, initial=before).items():
             memory[name][...] = array
-
-
-class LoadedProgram:
-    """Implements `farrier.targets.Loaded`."""
-
-    context = 0
-
-    def __init__(self, library, entry):
-        try:
-            self._program = Program(library)
-        except ValueError as error:
-            raise ArtifactError(f"these are no beads: {error}") from error
-        self._symbol = entry
-
-    def entry(self, arguments, context):
-        self._program.run(self._symbol, [address or 0 for address in arguments])
         return 0
 
-    def workspace_bytes(self, sizes):
-        return 0  # no size is open
 
-    def close(self):
-        self._program = None
+def bound(function, dims):
+    """Return a function with numbers in the place of its dims."""
+    values = dict(dims)
+    for size in function.sizes:
+        values[size.symbol] = substitute(size.extent, values)
+
+    def visit(part):
+        match part:
+            case Buffer(shape=shape):
+                shape = tuple(substitute(extent, values) for extent in shape)
+                return dataclasses.replace(part, shape=shape)
+            case For():
+                return dataclasses.replace(part, extent=substitute(part.extent, values))
+            case Size(extent):
+                return index(substitute(extent, values))
+            case Function():
+                return dataclasses.replace(part, dims=(), sizes=())
+            case _:
+                return part
+
+    return rewrite(function, visit)
 
 
-def _array(param, address):
-    shape, nbytes = param.type.static_shape, param.type.nbytes
-    bytes_there = (ctypes.c_char * nbytes).from_address(address) if nbytes else b""
-    return np.frombuffer(bytes_there, param.dtype.numpy).reshape(shape)
+def _failing(code):
+    return lambda *views: code
+
+
+def _array(param, view):
+    return np.frombuffer(view[: param.nbytes], param.dtype.numpy).reshape(param.type.static_shape)

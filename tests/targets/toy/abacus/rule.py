@@ -30,7 +30,8 @@ def space(program, target, threads):
     def schedule(decisions):
         made, steps = Schedule(function), decisions["steps"]
         for loop in innermost:
-            if steps > 1 and loop.extent > steps and loop.extent % steps == 0:
+            is_known = isinstance(loop.extent, int) and loop.extent > steps
+            if steps > 1 and is_known and loop.extent % steps == 0:
                 _, inner = made.split(loop.var, steps)
                 made.unroll(inner)
         return made

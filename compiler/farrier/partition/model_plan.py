@@ -1,0 +1,107 @@
+"""The plan of a whole model: a driver program, and where everything in it lies."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Self
+
+from farrier.artifact.calls import CallRecord
+from farrier.artifact.params import ParamArena
+from farrier.ir.dim import Symbol, typical
+from farrier.partition.addresses import Addresses, Addressing, plan_spaces
+from farrier.partition.executable import executable
+from farrier.partition.plan_memory import MemoryPlan
+from farrier.partition.program import DriverProgram
+from farrier.targets.interface import Interface
+from farrier.targets.linked import Check
+from farrier_device.program import HOST, Program
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelPlan:
+    """A program with the addresses of its values. The bytes of inputs and outputs are those at the
+    typical sizes, and so are `sizes`: of the dims, the counted ones and what the records of `calls`
+    point to."""
+
+    program: DriverProgram
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    arena: ParamArena
+    memories: Mapping[str, MemoryPlan]  # By space.
+    addresses: Addresses
+    max_threads: int
+    calls: tuple[CallRecord, ...]
+    sizes: tuple[int, ...]
+
+    @classmethod
+    def of(
+        cls,
+        program: DriverProgram,
+        kernels: Mapping[str, Interface],
+        threads: int,
+        beside: ModelPlan | None = None,
+    ) -> Self:
+        """Place the memory of a program, with room for `threads` threads. `kernels` are by task
+        key; constants and sizes are placed behind those of the plan `beside`."""
+        memories = plan_spaces(program, kernels, threads)
+        if beside is None:
+            typicals = [symbol.typical for symbol in (*program.dims, *program.counted)]
+            # The size that fails a check: of this program, or of a program for sizes of its dims.
+            typicals += [0] if program.has_checks or program.dims else []
+            addressing = Addressing(program, kernels, memories, ParamArena(), typicals)
+        else:
+            addressing = Addressing(program, kernels, memories, beside.arena, beside.sizes)
+        addresses = addressing.addresses()
+        return cls(
+            program=program,
+            inputs=tuple(typical(value.type.nbytes) for value in program.inputs),
+            outputs=tuple(typical(program.room(value)) for value in program.outputs),
+            arena=addressing.arena,
+            memories=memories,
+            addresses=addresses,
+            max_threads=threads,
+            calls=tuple(addressing.records),
+            sizes=tuple(addressing.sizes),
+        )
+
+    def executable(self) -> tuple[Program, tuple[Check, ...]]:
+        """Return the program as plain data, and its checks by number."""
+        return executable(self.program, self.addresses, self.memories, self.params_bytes)
+
+    @property
+    def memory(self) -> MemoryPlan:
+        """The plan of the host's memory."""
+        return self.memories[HOST]
+
+    @property
+    def dims(self) -> tuple[Symbol, ...]:
+        """The sizes that the caller provides; the last of them are `capacities`."""
+        return self.program.dims
+
+    @property
+    def capacities(self) -> tuple[Symbol, ...]:
+        return self.program.capacities
+
+    @property
+    def counted(self) -> tuple[Symbol, ...]:
+        """The sizes that a run reports."""
+        return self.program.counted
+
+    @property
+    def params_bytes(self) -> int:
+        return self.arena.nbytes
+
+    @property
+    def symbols(self) -> set[str]:
+        """The kernels that it calls."""
+        return {call.function for call in self.addresses.calls.values()}
+
+    def stands_for(self, other: ModelPlan) -> bool:
+        """Return whether both have the same capacities and sizes that data decides."""
+        names = [[s.name for s in (*p.capacities, *p.counted)] for p in (self, other)]
+        return names[0] == names[1]
+
+    def given(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """Return the sizes of its dims, by symbol in `sizes`, in the order of the caller."""
+        return tuple(sizes[dim.name] for dim in self.dims if dim not in self.capacities)

@@ -1,0 +1,71 @@
+"""An entry point, as `farrier_device.measurement` describes it, that interprets a program."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from farrier_device.devices.device import AnyDevice
+from farrier_device.interpreter import Interpreter
+from farrier_device.program import Program, evaluate
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Lent:
+    """Memory of the caller."""
+
+    address: int
+    view: memoryview
+
+
+class InterpretedEntry:
+    """A program whose arguments are addresses: those of its memories, then that of its sizes, i64,
+    if it has any. The devices are closed with it."""
+
+    context = 0  # The entry takes nothing else.
+
+    def __init__(self, program: Program, devices: Mapping[str, AnyDevice]) -> None:
+        self._program = program
+        self._devices = devices
+        self._interpreter = Interpreter(program, devices)
+
+    def entry(self, arguments: Sequence[int | None], context: int) -> int:
+        """Run the program; return 0, a positive code of a failure, or -1 - n if check n failed."""
+        program = self._program
+        sizes: memoryview | None = None
+        if len(arguments) > len(program.memories):
+            count = len(program.dims) + len(program.counted) + 1  # The last one breaks a check.
+            sizes = _sizes_at(arguments[len(program.memories)] or 0, count)
+        values = self._values(sizes)
+        memories = [
+            _lent(address or 0, evaluate(memory.nbytes, values))
+            for memory, address in zip(program.memories, arguments, strict=False)
+        ]
+        return self._interpreter.run(memories, sizes)
+
+    def workspace_bytes(self, sizes: int) -> int:
+        """Return the bytes of the last memory of the program, for the sizes at an address."""
+        values = self._values(_sizes_at(sizes, len(self._program.dims)))
+        return evaluate(self._program.memories[-1].nbytes, values)
+
+    def close(self) -> None:
+        for device in self._devices.values():
+            device.close()
+
+    def _values(self, sizes: Sequence[int] | None) -> dict[str, int]:
+        """Return the values of all sizes that hold for a run, by name."""
+        values = dict(zip(self._program.dims, sizes or (), strict=False))
+        for name, size in self._program.named.items():
+            values[name] = evaluate(size, values)
+        return values
+
+
+def _sizes_at(address: int, count: int) -> memoryview:
+    sizes = (ctypes.c_int64 * count).from_address(address) if count and address else bytearray()
+    return memoryview(sizes).cast("B").cast("q")
+
+
+def _lent(address: int, nbytes: int) -> _Lent:
+    content = (ctypes.c_ubyte * nbytes).from_address(address) if nbytes else bytearray()
+    return _Lent(address, memoryview(content).cast("B"))
