@@ -187,6 +187,13 @@ class Operator:
         """Return how a node moves the elements of its data operands; None if it computes others."""
         return self.moves(node) if callable(self.moves) else self.moves
 
+    def copied(self, node: Node, data: Data) -> Value | None:
+        """Return the first input of a node if its result is the same tensor."""
+        x = node.inputs[0] if node.inputs else None
+        if self.copies is None or x is None or x.type != node.outputs[0].type:
+            return None
+        return x if self.copies(node, data) else None
+
     @property
     def moves_elements(self) -> bool:
         """Check whether all nodes only move elements of their data operands."""

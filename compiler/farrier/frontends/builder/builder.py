@@ -294,9 +294,9 @@ class Builder:
         """Return the elements of a constant, or None if they are known only at run time."""
         return self.values.known.get(self.values.names[name].name) if name else None
 
-    def known(self, value: Value) -> npt.NDArray[Any] | None:
+    def known(self, value: Value | None) -> npt.NDArray[Any] | None:
         """Return the elements of a constant, or None if they are known only at run time."""
-        return self.values.known.get(value.name)
+        return None if value is None else self.values.known.get(value.name)
 
     def entry(self, name: str) -> Entry:
         """Return what a name stands for."""

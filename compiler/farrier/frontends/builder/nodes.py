@@ -15,7 +15,6 @@ from farrier.ir.dim import Extent, Question, Undecided, as_extent, minimum, symb
 from farrier.ir.graph import Attribute, Node, Value
 from farrier.ir.types import DType, TensorType
 from farrier.ops import Kind, Mismatch, NotSupported, Operator, lookup
-from farrier.ops.operator import Array
 
 if TYPE_CHECKING:
     from farrier.frontends.builder.builder import Builder
@@ -111,7 +110,7 @@ def _append(
     outputs = tuple(values.define(kind, name) for name, kind in zip(names, kinds, strict=False))
     appended = Node(node.op, tuple(inputs), outputs, pairs, (), node.origin)
     values.append(appended)
-    copied = _copied(builder, operator, appended)
+    copied = operator.copied(appended, builder.known)
     if copied is not None:
         values.first_equal[outputs[0].name] = values.first_equal.get(copied.name, copied)
     elif twin is None:
@@ -122,18 +121,6 @@ def _append(
     for name, value in zip(node.outputs, outputs, strict=False):
         if name:
             builder.bind(name, value)
-
-
-def _copied(builder: Builder, operator: Operator, node: Node) -> Value | None:
-    """Return the first input of a node if the node copies it."""
-    x = node.inputs[0] if node.inputs else None
-    if operator.copies is None or x is None or x.type != node.outputs[0].type:
-        return None
-
-    def data(value: Value | None) -> Array | None:
-        return None if value is None else builder.known(value)
-
-    return x if operator.copies(node, data) else None
 
 
 def _is_tested_at_run_time(builder: Builder, node: RawNode, question: Question) -> bool:

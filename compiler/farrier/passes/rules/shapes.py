@@ -16,11 +16,7 @@ from farrier.passes.rules.rule import Replacement
 def drop_idle(node: Node, rewriter: Rewriter) -> Replacement | None:
     """Identity, Dropout, Cast to the same dtype, Expand or Reshape to the same shape, Concat of one
     tensor, Slice of everything, Pad by nothing → their input."""
-    x = node.inputs[0] if node.inputs else None
-    if x is None or len(node.outputs) != 1 or x.type != node.outputs[0].type:
-        return None
-    copies = lookup(node.op).copies
-    return x if copies is not None and copies(node, rewriter.data) else None
+    return lookup(node.op).copied(node, rewriter.data) if len(node.outputs) == 1 else None
 
 
 # The most operands of one Concat kernel, whose code grows with the square of their number.
