@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 import farrier
-from farrier.targets import backend
+from farrier.targets import backend, names
 from farrier_device import program
 from farrier_device.program import Wait, program_from_json, program_to_json
 from tests.control_flow.test_models import branching, looping
-from tests.packages import install
 from tests.rpc_device.device_contract import DeviceContract
 from tests.rpc_device.doubling import COUNT
 
 sys.path.insert(0, str(Path(__file__).with_name("toy")))
+import abacus
 from abacus import devices
 
 TOY = Path(__file__).with_name("toy")
@@ -70,16 +70,19 @@ def test_it_knows_no_cpu():
 
 
 @pytest.fixture(scope="module", autouse=True)
-def registered(tmp_path_factory):
-    """The package is installed while the tests of this module run."""
-    site = tmp_path_factory.mktemp("site")
-    install(TOY, site, "abacus", "1.0", {"farrier.backends": {"abacus": "abacus:BACKEND"}})
-    caches = backend._others, backend.backends
-    sys.path.insert(0, str(site))
-    for cache in caches:
-        cache.cache_clear()
-    yield
-    sys.path.remove(str(site))
+def registered():
+    """The backend is one of another package while the tests of this module run."""
+    caches = [
+        value
+        for module in (backend, names)
+        for value in vars(module).values()
+        if hasattr(value, "cache_clear") and value.__module__ == module.__name__
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(backend, "_others", lambda: (abacus.BACKEND,))
+        for cache in caches:
+            cache.cache_clear()
+        yield
     for cache in caches:
         cache.cache_clear()
 
@@ -202,11 +205,9 @@ def test_a_wait_that_is_missing_is_a_wrong_result():
 
 def run(library, artifact, x):
     """Return the output of a library of the artifact, called by addresses."""
-    from abacus import BACKEND
-
     y, params = np.zeros_like(x), np.frombuffer(bytes(artifact.params), np.uint8)
     workspace = np.zeros(max(1, artifact.manifest.workspace_bytes), np.uint8)
-    loaded = BACKEND.load(library, "count", 1)
+    loaded = abacus.BACKEND.load(library, "count", 1)
     arrays = (x, y, params, workspace)
     assert loaded.entry([array.ctypes.data for array in arrays], loaded.context) == 0
     output = y.copy()
