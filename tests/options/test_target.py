@@ -94,6 +94,11 @@ class TestHostIsABoard:
         assert found == tuple(size << 10 for size in caches)
         assert why_not_here(target.triple, target.cpu, target.features) == ""
 
+    def test_of_riscv_it_is_the_board_that_has_a_name(self, this):
+        """So records of the board count for its name."""
+        this.be(boards.VISIONFIVE2)
+        assert host() == parse_target("visionfive2")
+
     def test_of_an_unknown_core(self, this):
         """Of which the kernel tells nothing else, either."""
         this.be(Board([Cluster(0x805, 8, implementer=0x51)], boards.RPI5.features, (0x119FFF, 0)))

@@ -23,6 +23,7 @@ from farrier.lower.runner import run_loop_passes
 from farrier.options import CompileOptions
 from farrier.passes import PASSES
 from farrier.pipeline import compile_model
+from farrier.records import MemoryRecords, RecordStore
 from farrier.runtime.artifact import Artifact, load
 from farrier.space import Space
 from farrier.targets import Backend, Target, backend_for, parse_target, to_text, why_not_here
@@ -41,6 +42,7 @@ for name in backend.machines:
     backend.why_not_here(target.arch, target.cpu, target.features)
 print(json.dumps(sorted(sys.modules)))
 """
+_TRIALS = 4
 _CLOSE = 1e-5  # Sums of f32 in another order differ by less, relative to the range.
 
 
@@ -79,10 +81,13 @@ class BackendContract:
         """The model of `kernels`, compiled for the target."""
         return self.compiled()
 
-    def compiled(self) -> Artifact:
+    def compiled(
+        self, *, verify: bool = False, trials: int = 0, records: RecordStore | None = None
+    ) -> Artifact:
         proto, _, _ = kernels.model()
         model = Model.of_bytes(proto.SerializeToString(), "small")
-        return compile_model(model, CompileOptions(self.machine, verify=False), name="small")
+        options = CompileOptions(self.machine, verify=verify, trials=trials)
+        return compile_model(model, options, name="small", records=records)
 
     def space(self, name: str) -> Space:
         return self.backend.space(kernels.kernel(name), self.target, self.target.cores)
@@ -204,6 +209,15 @@ class BackendContract:
         _, inputs, expected = kernels.model()
         for threads in sorted({1, self.target.cores}):
             _assert_close(self.run(artifact, inputs, threads), expected)
+
+    def test_its_runner_measures_schedules_of_its_rules(self) -> None:
+        target = self.target
+        if reason := self.backend.why_not_here(target.arch, target.cpu, target.features):
+            pytest.skip(reason)
+        records = MemoryRecords()
+        self.compiled(verify=True, trials=_TRIALS, records=records)
+        assert {record.made_by for record in records} <= self.backend.rules
+        assert any(record.samples_ns for record in records)
 
     def test_a_model_names_its_target_and_is_the_same_each_time(self, tmp_path: Path) -> None:
         artifact = self.artifact
