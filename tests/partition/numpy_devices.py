@@ -17,7 +17,6 @@ from farrier.partition import extract_tasks
 from farrier.partition.addresses import Addressing, plan_spaces
 from farrier.partition.executable import executable
 from farrier.partition.placement import place
-from farrier.partition.verify_program import verify_driver
 from farrier.targets.interface import Interface
 from farrier_device.devices.device import Device
 from farrier_device.interpreter import Interpreter
@@ -25,6 +24,7 @@ from farrier_device.memory import aligned_buffer
 from farrier_device.program import HOST, program_from_json, program_to_json
 
 FRAME = "frame"
+ALIGNMENT = 256  # Of every whole value in the frame; WebGPU binds buffers so.
 
 
 def interface(task):
@@ -131,16 +131,22 @@ class Placed:
     def of(cls, graph, site_of):
         tasks, before = extract_tasks(graph)
         program = place(before, lambda call: site_of(tasks[call.task], call))
-        verify_driver(program)
         return cls(tasks, program, before)
+
+    def planned(self):
+        """Return the plans of the spaces, and what assigns addresses."""
+        kernels = {key: interface(task) for key, task in self.tasks.items()}
+        alignments = {FRAME: ALIGNMENT}
+        memories = plan_spaces(self.program, kernels, 1, alignments)
+        arena = ParamArena()
+        return memories, Addressing(self.program, kernels, memories, arena, (), alignments)
 
     def run(self, inputs, sizes=()):
         """Return the outputs by name, of the first run and of a second one."""
         program = self.program
         kernels = {key: interface(task) for key, task in self.tasks.items()}
         functions = {kernels[key].name: kernel(task) for key, task in self.tasks.items()}
-        memories = plan_spaces(program, kernels, 1)
-        addressing = Addressing(program, kernels, memories, ParamArena(), ())
+        memories, addressing = self.planned()
         addresses = addressing.addresses()
         params = addressing.arena.pack().view
         resolved, checks = executable(program, addresses, memories, len(params))

@@ -15,12 +15,13 @@ from farrier.ir.parser import parse_ir
 from farrier.ops import run_graph
 from farrier.partition import extract_tasks
 from farrier.partition.placement import Site, place
+from farrier.partition.plan_memory import Segment
 from farrier.partition.print_program import print_driver
 from farrier.partition.program import Branch, Copy, Repeat, Wait, steps_in
 from farrier.partition.verify_program import verify_driver
 from farrier.passes import optimize
 from tests.control_flow.test_models import branching, looping, node
-from tests.partition.numpy_devices import FRAME, Placed
+from tests.partition.numpy_devices import ALIGNMENT, FRAME, Placed
 from tests.passes.graph_tools import SETTINGS, image_networks, random_inputs
 
 
@@ -135,6 +136,21 @@ def test_a_stack_has_as_many_slices_as_the_loop_has_run(bits, trips):
     if trips > 1:
         check, size = placed.run(inputs, (1,))
         assert (check.is_final, size) == (False, 2)
+
+
+@settings(max_examples=10)
+@given(image_networks)
+def test_values_of_a_space_are_aligned_as_it_needs(network):
+    graph = optimize(network, SETTINGS)
+    placed = Placed.of(graph, lambda task, call: Site(FRAME))
+    memories, _ = placed.planned()
+    offsets = [
+        place.offset
+        for name, place in memories[FRAME].places.items()
+        if name not in placed.program.homes and place.segment is Segment.WORKSPACE
+    ]
+    assert offsets
+    assert all(offset % ALIGNMENT == 0 for offset in offsets)
 
 
 def test_one_space_is_the_identity():

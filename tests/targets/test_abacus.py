@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 import farrier
+from farrier.options import CompileOptions
+from farrier.pipeline import Dump, StoppedError, compile_model
 from farrier.targets import backend, names
 from farrier_device import program
 from farrier_device.program import Wait, program_from_json, program_to_json
@@ -180,6 +183,25 @@ def test_control_flow():
     wide = np.random.default_rng(6).standard_normal((2, 5)).astype(np.float32)
     cases = [{"n": np.array(n), "x": wide} for n in (0, 1, 4)]
     assert_as_onnxruntime(looping("n", "", "cond"), *cases)
+
+
+def test_a_dump_shows_the_driver_before_and_after_it_is_placed(tmp_path):
+    nodes = [node("MatMul", ["x", "w"], ["y"])]
+    model = model_of(nodes, {"y": TensorProto.FLOAT}, [2, 3], WEIGHTS)
+    options = CompileOptions("abacus", verify=False)
+    with pytest.raises(StoppedError):
+        compile_model(model, options, dump=Dump(tmp_path, "link"))
+    before, after = (
+        (tmp_path / f"{name}-driver.txt").read_text() for name in ("3-partition", "10-link")
+    )
+    assert re.search(r"    call \w+\(\w+, \w+\) -> \w+\n", before)
+    placed = r"""    copy\((\w+) -> \1@frame\)
+    launch\[frame\] \w+\(\1@frame, \w+@frame\) -> (\w+)@frame
+    copy\(\2@frame -> \2\)
+    wait\(frame\)
+    return \2
+"""
+    assert re.search(placed, after)
 
 
 def waits(steps):

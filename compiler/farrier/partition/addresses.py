@@ -12,7 +12,7 @@ from farrier.artifact.params import ParamArena
 from farrier.ir.dim import Atom, Extent, Symbol, number, substitute, typical
 from farrier.ir.graph import Value
 from farrier.ir.types import Layout
-from farrier.partition.packing import aligned
+from farrier.partition.packing import ALIGNMENT, aligned
 from farrier.partition.plan_memory import (
     MemoryPlan,
     Place,
@@ -36,6 +36,8 @@ from farrier.partition.program import (
 )
 from farrier.targets.interface import Interface
 from farrier_device.program import HOST
+
+_NONE: Mapping[str, int] = {}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -79,9 +81,13 @@ class Addresses:
 
 
 def plan_spaces(
-    program: DriverProgram, kernels: Mapping[str, Interface], threads: int
+    program: DriverProgram,
+    kernels: Mapping[str, Interface],
+    threads: int,
+    alignments: Mapping[str, int] = _NONE,
 ) -> dict[str, MemoryPlan]:
-    """Return the plan of each space, the host's first. `kernels` are by task key."""
+    """Return the plan of each space, the host's first. `kernels` are by task key, and `alignments`
+    in bytes, by space: 64 in those left out."""
     scratch: dict[str, Extent] = {}
     slices: dict[str, Extent] = {}
     for call in program.calls:
@@ -105,6 +111,7 @@ def plan_spaces(
             {name: nbytes for name, nbytes in slices.items() if name in here},
             threads,
             space,
+            alignments.get(space, ALIGNMENT),
         )
     return plans
 
@@ -136,12 +143,14 @@ class Addressing:
         memories: Mapping[str, MemoryPlan],
         arena: ParamArena,
         sizes: Iterable[int],
+        alignments: Mapping[str, int] = _NONE,
     ) -> None:
         self.arena = arena
         self.records: list[CallRecord] = []
         self.sizes = [*sizes]
         self._program = program
         self._kernels = kernels
+        self._alignments = alignments
         self._memories = memories
         self._memory = {n: place for plan in memories.values() for n, place in plan.places.items()}
         self._slice_steps = {
@@ -237,7 +246,8 @@ class Addressing:
     def _upload(self, space: str, source: int, nbytes: int) -> int:
         """Return the offset of a constant in the parameters of a space."""
         ends = [each.target + each.nbytes for each in self._uploads.values() if each.space == space]
-        start = number(aligned(max(ends, default=0)))
+        alignment = self._alignments.get(space, ALIGNMENT)
+        start = number(aligned(max(ends, default=0), alignment))
         upload = Upload(space, source, start, nbytes)
         return self._uploads.setdefault((space, source), upload).target
 

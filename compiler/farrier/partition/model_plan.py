@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Self
 
 from farrier.artifact.calls import CallRecord
@@ -41,17 +42,20 @@ class ModelPlan:
         kernels: Mapping[str, Interface],
         threads: int,
         beside: ModelPlan | None = None,
+        alignments: Mapping[str, int] = MappingProxyType({}),
     ) -> Self:
         """Place the memory of a program, with room for `threads` threads. `kernels` are by task
-        key; constants and sizes are placed behind those of the plan `beside`."""
-        memories = plan_spaces(program, kernels, threads)
+        key; constants and sizes are placed behind those of the plan `beside`. `alignments`, in
+        bytes, are of the spaces that need more than 64."""
+        memories = plan_spaces(program, kernels, threads, alignments)
         if beside is None:
             typicals = [symbol.typical for symbol in (*program.dims, *program.counted)]
             # The size that fails a check: of this program, or of a program for sizes of its dims.
             typicals += [0] if program.has_checks or program.dims else []
-            addressing = Addressing(program, kernels, memories, ParamArena(), typicals)
+            arena, sizes = ParamArena(), tuple(typicals)
         else:
-            addressing = Addressing(program, kernels, memories, beside.arena, beside.sizes)
+            arena, sizes = beside.arena, beside.sizes
+        addressing = Addressing(program, kernels, memories, arena, sizes, alignments)
         addresses = addressing.addresses()
         return cls(
             program=program,

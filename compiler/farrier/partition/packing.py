@@ -117,5 +117,5 @@ def alive_at_once(blocks: Sequence[Block]) -> int:
     return most
 
 
-def aligned(nbytes: Extent) -> Extent:
-    return ceildiv(nbytes, ALIGNMENT) * ALIGNMENT
+def aligned(nbytes: Extent, alignment: int = ALIGNMENT) -> Extent:
+    return ceildiv(nbytes, alignment) * alignment

@@ -40,6 +40,7 @@ from farrier.partition.program import (
 )
 from farrier.partition.queues import accesses, with_waits
 from farrier.partition.spans import Span, are_apart, in_both, is_within
+from farrier.partition.verify_program import verify_driver
 from farrier_device.program import HOST
 
 Extents: TypeAlias = tuple[Extent, ...]
@@ -55,11 +56,13 @@ class Site:
 
 
 def place(program: DriverProgram, site_of: Callable[[Call], Site]) -> DriverProgram:
-    """Return the program with every call in its site."""
+    """Return the program with every call in its site, verified. Raises CompilerError."""
     sites = {call.outputs[0].name: site_of(call) for call in program.calls}
     if all(site.space == HOST for site in sites.values()):
         return program
-    return with_waits(_Placing(program, sites).placed())
+    placed = with_waits(_Placing(program, sites).placed())
+    verify_driver(placed)
+    return placed
 
 
 # The bytes of a memory that another space holds, too, by the names of both.

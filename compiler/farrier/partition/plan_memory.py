@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from farrier.errors import CompilerError
 from farrier.ir.dim import Extent, Symbol, evaluate, maximum, typical, upper
 from farrier.ir.graph import Value
-from farrier.partition.packing import ALIGNMENT, Block, alive_at_once
+from farrier.partition.packing import ALIGNMENT, Block, aligned, alive_at_once
 from farrier.partition.program import (
     Bind,
     Branch,
@@ -104,10 +104,12 @@ def plan_memory(
     slices: Mapping[str, Extent] = _NONE,
     threads: int = 1,
     space: str = HOST,
+    alignment: int = ALIGNMENT,
 ) -> MemoryPlan:
     """The plan for a program of kernels, of the values in a space. `scratch` gives the bytes that a
     call needs for itself while it runs, by the name of its first output, and `slices` those that
-    each of `threads` threads needs for itself.
+    each of `threads` threads needs for itself. Offsets of whole values are multiples of `alignment`
+    bytes, itself a multiple of 64.
 
     Slices are spread where the workspace grows by a tenth at most. Loads that walk a slice in large
     strides, one a channel, make the processor fetch lines several strides ahead, beyond the end;
@@ -119,12 +121,12 @@ def plan_memory(
     loop reads, carries or writes lives as long as the loop. Raises CompilerError for an output that
     has no memory of its own; `fuse` sees to it that each has.
     """
-    tight = _Packing.of(program, scratch, slices, threads, _TIGHT, space)
-    chosen = tight
+    pack = functools.partial(_Packing.of, program, scratch, slices, threads, space, alignment)
+    chosen = tight = pack(_TIGHT)
     if slices and threads > 1:
         most = _MOST_SPREAD * tight.typical_bytes
-        spreads = (_Packing.of(program, scratch, slices, threads, each, space) for each in _SPREADS)
-        chosen = next((found for found in spreads if found.typical_bytes <= most), tight)
+        packings = map(pack, _SPREADS)
+        chosen = next((packing for packing in packings if packing.typical_bytes <= most), tight)
     return chosen.plan(alive_at_once(tight.blocks))
 
 
@@ -148,13 +150,15 @@ class _Packing:
         scratch: Mapping[str, Extent],
         slices: Mapping[str, Extent],
         threads: int,
-        spread: _Spread,
         space: str,
+        alignment: int,
+        spread: _Spread,
     ) -> _Packing:
         fixed = _fixed_places(program, space)
         steps = {name: nbytes + spread.gap for name, nbytes in slices.items()}
         spans = {name: (threads - 1) * steps[name] + nbytes for name, nbytes in slices.items()}
-        timeline = _Timeline(program, space, fixed, scratch, _NONE if spread.behind else spans)
+        slices_among = _NONE if spread.behind else spans
+        timeline = _Timeline(program, space, alignment, fixed, scratch, slices_among)
         timeline.walk(program.steps)
         unowned = [place.index for name, place in fixed.items() if name in timeline.pointers]
         if unowned:
@@ -246,12 +250,14 @@ class _Timeline:
         self,
         program: DriverProgram,
         space: str,
+        alignment: int,
         fixed: Mapping[str, Place],
         scratch: Mapping[str, Extent],
         spans: Mapping[str, Extent],
     ) -> None:
         self._program = program
         self.space = space
+        self._alignment = alignment
         self._fixed = fixed
         self._scratch = scratch
         self._spans = spans
@@ -267,10 +273,14 @@ class _Timeline:
 
     def blocks(self) -> list[Block]:
         return [
-            Block(name, self._sizes[name], first, self._last[name])
+            Block(name, self._padded(self._sizes[name]), first, self._last[name])
             for name, first in self._first.items()
             if name not in self._fixed
         ]
+
+    def _padded(self, nbytes: Extent) -> Extent:
+        """Return the bytes of a block after which another one is aligned."""
+        return nbytes if self._alignment == ALIGNMENT else aligned(nbytes, self._alignment)
 
     def walk(self, steps: Iterable[Step]) -> None:
         for step in steps:

@@ -234,6 +234,12 @@ class DriverProgram:
         """The same with other calls, one for each of `calls`."""
         return dataclasses.replace(self, steps=_with_calls(self.steps, iter(calls)))
 
+    def as_text(self) -> tuple[str, str]:
+        """Return its name among the results of a step, and its text."""
+        from farrier.partition.print_program import print_driver
+
+        return "driver", print_driver(self)
+
     def home(self, value: Value) -> Home:
         """Where a value lies: in its own memory, if in no other's."""
         return outermost(Home(value.name), self.homes)

@@ -7,7 +7,7 @@ import dataclasses
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from farrier.errors import StorageError, UsageError
 from farrier.ir.constants import FOLDER, ConstantFiles
@@ -18,6 +18,7 @@ from farrier.ir.tensor import TensorProgram
 from farrier.progress import Listener, StageFinished, StageStarted
 
 T = TypeVar("T")
+_IR: TypeAlias = Graph | TensorProgram | Function
 
 STAGES = (
     "import",
@@ -57,8 +58,17 @@ class Dump:
 class Printable(Protocol):
     """What stands for a piece of IR."""
 
-    def printed(self) -> tuple[str, Graph | TensorProgram | Function]:
+    def printed(self) -> tuple[str, _IR]:
         """Its name, and the IR."""
+        ...
+
+
+@runtime_checkable
+class Readable(Protocol):
+    """A result with a text that only people read."""
+
+    def as_text(self) -> tuple[str, str]:
+        """Return its name, and the text."""
         ...
 
 
@@ -127,11 +137,19 @@ class Steps:
 
 
 def _write(directory: Path, name: str, result: object, constants: ConstantFiles) -> None:
-    """Write the IR in a step's result: one file, or a folder where there are several pieces. What
-    is too large for text goes to `constants`."""
-    pieces = dict(_pieces(result))
+    """Write the IR in a step's result, in one file or a folder of several pieces, and other texts
+    next to it. Large data goes to `constants`."""
+    pieces: dict[str, _IR] = {}
+    texts: dict[str, str] = {}
+    for piece, part in _pieces(result):
+        if isinstance(part, str):
+            texts[piece] = part
+        else:
+            pieces[piece] = part
     try:
         directory.mkdir(parents=True, exist_ok=True)
+        for piece, text in texts.items():
+            (directory / f"{name}-{piece}.txt").write_text(text, encoding="utf-8")
         for piece, node in pieces.items():
             path = directory / name / f"{piece}.ir" if len(pieces) > 1 else directory / f"{name}.ir"
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -141,13 +159,15 @@ def _write(directory: Path, name: str, result: object, constants: ConstantFiles)
         raise StorageError(f"cannot write to {directory}: {error.strerror}") from error
 
 
-def _pieces(result: object) -> Iterable[tuple[str, Graph | TensorProgram | Function]]:
-    """The printable parts of a step's result, by name: those of a kernel are called as it is."""
+def _pieces(result: object) -> Iterable[tuple[str, _IR | str]]:
+    """Yield the printable parts of a step's result, by name; those of a kernel have its name."""
     match result:
         case Graph() | TensorProgram() | Function():
             yield result.name, result
         case Printable():
             yield result.printed()
+        case Readable():
+            yield result.as_text()
         case Mapping():
             for value in result.values():
                 yield from _pieces(value)

@@ -12,6 +12,7 @@ from farrier.ir.dim import Extent, Symbol, typical
 
 if TYPE_CHECKING:
     from farrier.partition.plan_memory import MemoryPlan
+    from farrier.partition.program import DriverProgram
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class LinkedModel:
     memories: tuple[MemoryPlan, ...]  # for all sizes of the dims, and for each of the hot ones
     calls: tuple[CallRecord, ...]  # in the order of execution
     entries: tuple[str, ...]  # what a caller calls; then, beside hot code, that for all sizes
+    driver: DriverProgram | None = None  # It is interpreted: no library holds it as native code.
 
     @property
     def memory(self) -> MemoryPlan:

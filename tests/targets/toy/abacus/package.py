@@ -9,7 +9,6 @@ from abacus.program import joined, written
 from farrier.ir.types import DType
 from farrier.partition.model_plan import ModelPlan
 from farrier.partition.placement import Site, place
-from farrier.partition.verify_program import verify_driver
 from farrier.targets.linked import LinkedModel
 from farrier_device.program import program_to_json
 
@@ -34,7 +33,6 @@ def plan(program, kernels, target, threads):
         return Site(FRAME if floats else "host")
 
     placed = place(program, site_of)
-    verify_driver(placed)
     whole = Plan.of(program, kernels, threads)
     return dataclasses.replace(whole, placed=ModelPlan.of(placed, kernels, threads))
 
@@ -55,6 +53,7 @@ def assemble(planned, objects):
         max_threads=placed.max_threads,
         calls=placed.calls,
         entries=(ENTRY,),
+        driver=placed.program,
     )
 
 
