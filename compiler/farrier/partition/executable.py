@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import assert_never
 
-from farrier.ir.control import Grown, symbol_of
-from farrier.ir.dim import Atom, Extent, dim, substitute, symbols, upper
+from farrier.ir.dim import Atom, Extent, dim, substitute
 from farrier.ir.graph import Value
 from farrier.partition import program as driver
 from farrier.partition.addresses import Addresses, KernelCall, Sizes
+from farrier.partition.checks import Checks, Limit
 from farrier.partition.plan_memory import MemoryPlan, Place, Segment, buffers_of
 from farrier.partition.program import DriverProgram
 from farrier.targets.linked import Check
@@ -46,9 +46,7 @@ class _Resolving:
         self._addresses = addresses
         self._memories = memories
         self._params_bytes = params_bytes
-        self._checks: list[Check] = []
-        self._told = frozenset(symbol.name for symbol in program.dims)
-        self._bound = set(self._told)  # The symbols that have values at a step.
+        self._checks = Checks(program)
         # The tops of a plan have names that no other plan has, and that are identifiers.
         self._tops: dict[str, dict[Atom, Extent]] = {
             space: {
@@ -85,7 +83,7 @@ class _Resolving:
             tuple(self._setup()),
             (*steps, *self._steps(program.steps)),
         )
-        return resolved, tuple(self._checks)
+        return resolved, tuple(self._checks.checks)
 
     def _workspace(self, space: str) -> Size:
         return self._size(self._memories[space].workspace_bytes, space)
@@ -123,7 +121,7 @@ class _Resolving:
             case driver.Bind():
                 yield from self._bind(step)
             case driver.Fail():
-                yield device.Fail(self._add(Check(0, True, step.origin, step.reason)))
+                yield device.Fail(self._checks.of_failure(step))
             case driver.Branch():
                 yield self._branch(step)
             case driver.Repeat():
@@ -137,7 +135,7 @@ class _Resolving:
         needed = tuple(map(self._size, step.needed))
         yield device.Call(call.function, args, sizes, scratch, needed, step.copies)
         if step.count:
-            self._bound.add(step.count)
+            self._checks.bound.add(step.count)
             yield device.Bind(self._at(step.outputs[-1]), step.count)
 
     def _launch(self, step: driver.Launch) -> device.Launch:
@@ -165,15 +163,11 @@ class _Resolving:
         start = self._addresses.places[step.value.name]
         for position, extent in enumerate(step.extents):
             place = self._place(start, position * step.value.type.dtype.nbytes)
-            symbol = symbol_of(extent)
-            if step.is_check or symbol is None or symbol.name in self._bound:
-                check = Check(extent, True, step.origin, step.reason, step.needs)
-                number, bound = self._add(check), self._size(extent)
-                yield device.Bind(place, "", device.Check(number, bound, step.demands.value))
-            else:
-                limit = self._limit(symbol.high, step)
-                self._bound.add(symbol.name)
-                yield device.Bind(place, symbol.name, limit)
+            limit, symbol = self._checks.of_extent(extent, step)
+            name = "" if symbol is None else symbol.name
+            if symbol is not None:
+                self._checks.bound.add(name)
+            yield device.Bind(place, name, self._check(limit))
 
     def _branch(self, step: driver.Branch) -> device.Branch:
         then, otherwise = self._steps(step.then), self._steps(step.otherwise)
@@ -181,15 +175,16 @@ class _Resolving:
             device.Joined(str(each.symbol), self._size(each.then), self._size(each.otherwise))
             for each in step.joined
         )
-        self._bound |= {each.name for each in joined}
+        self._checks.bound |= {each.name for each in joined}
         return device.Branch(self._at(step.condition), then, otherwise, joined)
 
     def _repeat(self, step: driver.Repeat) -> device.Repeat:
         trips = step.trips
-        check = self._most_trips(step)
-        limits = [self._limit_of(grown, step) for grown in step.grown]
+        most = self._checks.of_trips(step)
+        check = None if most is None else self._check(most)
+        limits = [self._check(self._checks.of_grown(grown, step)) for grown in step.grown]
         initial = [self._size(grown.initial) for grown in step.grown]
-        self._bound |= {str(grown.symbol) for grown in step.grown}
+        self._checks.bound |= {str(grown.symbol) for grown in step.grown}
         body = self._steps(step.body)
         carried = tuple(
             device.Carried(
@@ -212,7 +207,7 @@ class _Resolving:
             for each, first, limit in zip(step.grown, initial, limits, strict=True)
         )
         count = "" if step.count is None else step.count.name
-        self._bound |= {count, *(each.result for each in grown)}
+        self._checks.bound |= {count, *(each.result for each in grown)}
         return device.Repeat(
             None if trips is None or isinstance(trips, Value) else self._size(trips),
             self._at(trips) if isinstance(trips, Value) else None,
@@ -227,33 +222,9 @@ class _Resolving:
             grown,
         )
 
-    # -- checks
-
-    def _add(self, check: Check) -> int:
-        """Add a check and return its number."""
-        self._checks.append(check)
-        return len(self._checks) - 1
-
-    def _limit(self, most: Extent, of: driver.Bind | driver.Repeat) -> device.Check:
-        """Add a check of a capacity; the run holds a size to what its other sizes leave of that."""
-        room = upper(most, lambda symbol: symbol.name in self._told)
-        bound = upper(most, lambda symbol: symbol.name in self._bound)
-        reason, needs = (of.reason, of.needs) if isinstance(of, driver.Bind) else ("", "")
-        number = self._add(Check(room, False, of.origin, reason, needs))
-        return device.Check(number, self._size(bound))
-
-    def _most_trips(self, step: driver.Repeat) -> device.Check | None:
-        """Return the check of how often a loop runs, if no size says that."""
-        if step.count is None:
-            return None
-        most = upper(step.count.high, lambda symbol: symbol.name in self._told)
-        has_room = any(symbol in self._program.capacities for symbol in symbols((most,)))
-        return self._limit(most, step) if has_room else None
-
-    def _limit_of(self, grown: Grown, step: driver.Repeat) -> device.Check:
-        symbol = symbol_of(grown.symbol)
-        assert symbol is not None
-        return self._limit(symbol.high, step)
+    def _check(self, limit: Limit) -> device.Check:
+        demand = "" if limit.demands is None else limit.demands.value
+        return device.Check(limit.number, self._size(limit.most), demand)
 
     # -- places
 

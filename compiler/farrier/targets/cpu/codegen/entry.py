@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from farrier.ir import instr
-from farrier.ir.control import Grown, symbol_of
-from farrier.ir.dim import Extent, Symbol, symbols, upper
+from farrier.ir.dim import Extent, Symbol, symbols
 from farrier.ir.graph import Value
 from farrier.ir.instr import I64, Instruction, Operand, Operation, Type, Variable
 from farrier.ir.sizes import Demand
 from farrier.partition.addresses import Addresses, KernelCall, Sizes, position_of
+from farrier.partition.checks import Checks, Limit
 from farrier.partition.plan_memory import MemoryPlan, Place, Segment, buffers_of
 from farrier.partition.program import (
     Bind,
@@ -84,7 +84,7 @@ def emit_entry(
         *(f"declare i32 @{function}(ptr, ptr)" for function in sorted(called)),
         "",
     ]
-    return Entry("\n".join(lines), tuple(driver.checks))
+    return Entry("\n".join(lines), tuple(driver.checks.checks))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -208,16 +208,6 @@ def _ends_of_copy(call: KernelCall) -> tuple[Place, Place] | None:
             return None
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Limit:
-    """The range of a size that is computed at run time: 0 to `most`, or with `demands` the sizes
-    in that relation to `most`. A size outside of it fails check `number`."""
-
-    number: int
-    most: Extent
-    demands: Demand | None = None
-
-
 # The predicate of LLVM's icmp that holds for a size which violates a demand.
 _UNMET = {Demand.EXACT: "ne", Demand.LEAST: "slt", Demand.MOST: "sgt"}
 
@@ -235,11 +225,10 @@ class _Driver:
     ) -> None:
         self.head: list[str] = []
         self.code: list[str] = []
-        self.checks: list[Check] = []
+        self.checks = Checks(program, first_check)
         self._program = program
         self._addresses = addresses
         self._usual = usual
-        self._first_check = first_check
         self._sides = len(program.inputs), len(program.outputs)
         self._loaded: set[int] = set()
         self._pointers: dict[str, str] = {}
@@ -256,8 +245,6 @@ class _Driver:
             largest = emit_largest(extents, _operands(self._value_of), _making(self._hoisted))
             self._dims[top.name] = operand_text(largest)
         self._given = frozenset(self._dims)
-        self._told = frozenset(symbol.name for symbol in program.dims)
-        self._bound = set(self._told)  # the program's symbols that are known at a step
         self._returned = {s.name: len(dims) + at for at, s in enumerate(program.counted)}
         self._found_at = len(dims) + len(program.counted)
 
@@ -319,7 +306,7 @@ class _Driver:
 
     def _define(self, symbol: str, value: str) -> None:
         """The value of a symbol is known from here on."""
-        self._bound.add(symbol)
+        self.checks.bound.add(symbol)
         self._dims[symbol] = value
         if symbol in self._returned:
             self._tell(value, self._returned[symbol])
@@ -335,33 +322,14 @@ class _Driver:
         for position, extent in enumerate(step.extents):
             offset = start.offset + position * step.value.type.dtype.nbytes
             place = dataclasses.replace(start, offset=offset)
-            symbol = symbol_of(extent)
-            if step.is_check or symbol is None or symbol.name in self._bound:
-                limit = self._limit(extent, step, step.demands)
-                if self._usual is None:
-                    self._checked(self._new(f"load i64, ptr {self._address(place)}"), limit)
-            else:
-                limit = self._limit(symbol.high, step)
+            limit, symbol = self.checks.of_extent(extent, step)
+            if symbol is not None:
                 value = self._checked(self._found(symbol.name, place), limit)
                 self._define(symbol.name, value)
+            elif self._usual is None:
+                self._checked(self._new(f"load i64, ptr {self._address(place)}"), limit)
 
-    def _limit(self, most: Extent, of: Bind | Repeat, demands: Demand | None = None) -> _Limit:
-        """Add a check and return its limit. Without a demand the limit is the capacity, tightened
-        by the sizes that are bound at this step."""
-        room = most
-        if demands is None:
-            room = upper(most, lambda symbol: symbol.name in self._told)
-            most = upper(most, lambda symbol: symbol.name in self._bound)
-        reason, needs = (of.reason, of.needs) if isinstance(of, Bind) else ("", "")
-        check = Check(room, demands is not None, of.origin, reason, needs)
-        return _Limit(self._check(check), most, demands)
-
-    def _check(self, check: Check) -> int:
-        """Add a check and return its number."""
-        self.checks.append(check)
-        return self._first_check + len(self.checks) - 1
-
-    def _checked(self, value: str, limit: _Limit) -> str:
+    def _checked(self, value: str, limit: Limit) -> str:
         """The value; leaves where it is beyond its limit, or negative."""
         if self._usual is not None:
             most = self._extent(limit.most)
@@ -381,7 +349,7 @@ class _Driver:
         return value
 
     def _fail(self, step: Fail) -> None:
-        number = self._check(Check(0, True, step.origin, step.reason))
+        number = self.checks.of_failure(step)
         self._put(f"ret i32 {-1 - number}")
         self._open(f"behind{number}")  # which nothing reaches
 
@@ -416,8 +384,8 @@ class _Driver:
         ]
         slices = (*loop.read, *loop.written)
         wholes = [self._address(self._place(one.whole)) for one in slices]
-        most = self._most_trips(loop)
-        limits = [self._limit_of_grown(grown, loop) for grown in loop.grown]
+        most = self.checks.of_trips(loop)
+        limits = [self.checks.of_grown(grown, loop) for grown in loop.grown]
         sizes = [
             self._checked(self._extent(one.initial), limit)
             for one, limit in zip(loop.grown, limits, strict=True)
@@ -479,10 +447,10 @@ class _Driver:
             self._pointers[one.current.name] = f"%current{number}.{position}"
             self._pointers[one.next.name] = f"%next{number}.{position}"
         for position, grown in enumerate(loop.grown):
-            self._bound.add(str(grown.symbol))
+            self.checks.bound.add(str(grown.symbol))
             self._dims[str(grown.symbol)] = f"%size{number}.{position}"
 
-    def _goes_on(self, number: int, trips: str | None, most: _Limit | None) -> str:
+    def _goes_on(self, number: int, trips: str | None, most: Limit | None) -> str:
         """Whether a loop runs once more."""
         ends = [] if trips is None else [trips]
         if most is not None and self._usual is not None:
@@ -492,19 +460,6 @@ class _Driver:
             below = self._new(f"icmp slt i64 %i{number}, {end}")
             goes = self._new(f"and i1 {goes}, {below}")
         return goes
-
-    def _most_trips(self, loop: Repeat) -> _Limit | None:
-        """How often a loop may run, where no size says that."""
-        if loop.count is None:
-            return None
-        most = upper(loop.count.high, lambda symbol: symbol.name in self._told)
-        has_room = any(symbol in self._program.capacities for symbol in symbols((most,)))
-        return self._limit(most, loop) if has_room else None
-
-    def _limit_of_grown(self, grown: Grown, loop: Repeat) -> _Limit:
-        symbol = symbol_of(grown.symbol)
-        assert symbol is not None
-        return self._limit(symbol.high, loop)
 
     def _condition(self, branch: Branch) -> str:
         if self._usual is not None:
