@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import struct
 from collections.abc import Mapping, MutableSequence, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from farrier_device.devices.device import AnyDevice
 from farrier_device.measurement import Launch as BoundLaunch
@@ -34,6 +34,7 @@ from farrier_device.program import (
 )
 
 _I64 = 8  # Bytes of a size in memory.
+_MOST_SIZES = 4096  # Sets of sizes that are kept: those of a large model, several times.
 Sizes: TypeAlias = MutableSequence[int] | memoryview
 
 
@@ -63,6 +64,20 @@ class _Pointer:
     offset: int
 
 
+class _Bound(NamedTuple):
+    """A launch with its arguments, and what it was bound from."""
+
+    places: list[tuple[Any, int]]
+    shape: tuple[tuple[int, ...], tuple[int, ...]]
+    bound: Any
+
+    def is_of(self, places: Sequence[tuple[Any, int]], shape: object) -> bool:
+        return self.shape == shape and all(
+            memory is other and offset == at
+            for (memory, offset), (other, at) in zip(self.places, places, strict=True)
+        )
+
+
 class Interpreter:
     """A program that is run again and again. Devices keep the memory that it allocates until the
     sizes of a run ask for another amount."""
@@ -74,7 +89,8 @@ class Interpreter:
         self._is_set_up = False
         self._sizes: dict[str, int] = {}
         self._pointers: dict[tuple[str, str], _Pointer] = {}
-        self._held: list[Any] = []  # Queued steps read it.
+        self._numbers: dict[tuple[str, tuple[int, ...]], Any] = {}  # Sizes in memory, by space.
+        self._bound: dict[int, _Bound] = {}  # By the identity of a step.
 
     def run(self, memories: Sequence[HostMemory], sizes: Sizes | None = None) -> int:
         """Run the program in the memories that it declares, in their order. Return 0, a positive
@@ -106,7 +122,6 @@ class Interpreter:
         for position, name in enumerate(program.counted, len(program.dims)):
             if name in self._sizes:
                 sizes[position] = self._sizes[name]
-        self._held.clear()
         return code
 
     # -- steps
@@ -167,10 +182,13 @@ class Interpreter:
             grid = tuple(map(self._value, step.grid))
             block = tuple(map(self._value, step.block))
         if step.sizes:
-            places.append((self._sizes_in(space, [*map(self._value, step.sizes)]), 0))
+            places.append((self._sizes_in(space, tuple(map(self._value, step.sizes))), 0))
         places += [self._at(place) for place in step.scratch]
-        device = self._devices[space]
-        device.launch(device.bind(BoundLaunch(symbol, None, grid, block), places))
+        device, ready = self._devices[space], self._bound.get(id(step))
+        if ready is None or not ready.is_of(places, (grid, block)):
+            bound = device.bind(BoundLaunch(symbol, None, grid, block), places)
+            ready = self._bound[id(step)] = _Bound(places, (grid, block), bound)
+        device.launch(ready.bound)
         if space == HOST:
             self._wait(HOST)
 
@@ -259,16 +277,23 @@ class Interpreter:
         memory, offset = self._at(place)
         return int.from_bytes(memory.view[offset : offset + nbytes], "little", signed=True)
 
-    def _sizes_in(self, space: str, sizes: Sequence[int]) -> Any:
-        """Return memory of a space that holds the sizes as i64."""
-        content = aligned_buffer(_I64 * len(sizes))
-        content.view[:] = struct.pack(f"<{len(sizes)}q", *sizes)
-        if space == HOST:
-            return content
-        memory = self._devices[space].allocate(_I64 * len(sizes), len(self._allocated))
-        self._devices[space].send(content.view, memory, 0)
-        self._held += [content, memory]
-        return memory
+    def _sizes_in(self, space: str, sizes: tuple[int, ...]) -> Any:
+        """Return memory of a space that holds the sizes as i64. It stays: the next run is likely to
+        have the same sizes."""
+        key = space, sizes
+        if key not in self._numbers:
+            if len(self._numbers) >= _MOST_SIZES:
+                for device in self._devices.values():
+                    device.synchronize()
+                self._numbers.clear()
+            content = aligned_buffer(_I64 * len(sizes))
+            content.view[:] = struct.pack(f"<{len(sizes)}q", *sizes)
+            memory: Any = content
+            if space != HOST:
+                memory = self._devices[space].allocate(_I64 * len(sizes), len(self._allocated))
+                self._devices[space].send(content.view, memory, 0)
+            self._numbers[key] = memory
+        return self._numbers[key]
 
 
 def _address(memory: HostMemory, offset: int) -> int:

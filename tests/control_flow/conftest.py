@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import tempfile
 
 import numpy as np
 import pytest
@@ -18,8 +20,11 @@ from farrier.partition import DriverProgram, extract_tasks
 from farrier.passes import Settings, optimize
 from farrier.progress import ignore
 from farrier.targets import Target, parse_target
-from farrier.targets.cpu.assemble import LinkedModel, assemble, plan
+from farrier.targets.cpu.assemble import LinkedModel, Plan, assemble, plan
 from farrier.targets.cpu.codegen import compile_functions, interface
+from farrier_device.devices.host import HostDevice
+from farrier_device.interpreter import Interpreter
+from farrier_device.measurement import CodeObject
 from farrier_device.native import Library, Pool, aligned_buffer, call, pointers
 
 
@@ -28,6 +33,7 @@ class Compiled:
     graph: Graph
     optimized: Graph
     program: DriverProgram
+    planned: Plan
     linked: LinkedModel
     threads: int
 
@@ -49,6 +55,20 @@ class Compiled:
                     found = np.frombuffer(buffer.view, wanted.dtype).reshape(wanted.shape)
                     np.testing.assert_allclose(array, wanted, rtol=1e-5, atol=1e-5)
                     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+        compiled = [bytes(buffer.view) for buffer in outputs]
+        assert self.interpreted(arguments, outputs) == compiled
+
+    def interpreted(self, arguments, outputs):
+        """Return the bytes of the outputs as the interpreter of the same program leaves them."""
+        for buffer in outputs:
+            buffer.view[:] = b"\xab" * buffer.nbytes
+        program, _ = self.planned.executable()
+        with tempfile.TemporaryFile() as file, contextlib.closing(HostDevice()) as host:
+            file.write(self.linked.library)
+            file.flush()
+            host.load([(CodeObject("", "elf"), file.fileno())], self.threads, ())
+            assert Interpreter(program, {"host": host}).run(arguments) == 0
+        return [bytes(buffer.view) for buffer in outputs]
 
 
 @pytest.fixture(scope="session")
@@ -72,7 +92,7 @@ def compiled(target):
         kernels = {key: interface(function) for key, function in functions.items()}
         planned = plan(program, kernels, target, threads)
         linked = assemble(planned, compile_functions(list(functions.values()), target), target)
-        return Compiled(graph, optimized, program, linked, threads)
+        return Compiled(graph, optimized, program, planned, linked, threads)
 
     return compile_text
 

@@ -160,6 +160,18 @@ def test_functions_of_the_host_have_sizes_and_scratch_behind_their_arguments():
     assert run([floats(9), y, floats(0, 3)], [1]) == 5
 
 
+def test_a_launch_is_bound_once_as_long_as_its_arguments_stay(chip, monkeypatch):
+    bound = []
+    bind = chip.bind
+    monkeypatch.setattr(chip, "bind", lambda *what: bound.append(what) or bind(*what))
+    run = Interpreter(program(*DOUBLED, dims=("n",)), {"chip": chip}).run
+    for values in ([1.0, 2.0], [3.0, 4.0], [5.0]):
+        y = floats(*[0.0] * len(values))
+        assert run([floats(*values), y], [len(values)]) == 0
+        assert read(y) == [2 * value for value in values]
+    assert len(bound) == 2
+
+
 def test_a_copy_to_where_it_is_already_is_left_out():
     called = []
     whole = program(Call("f", (X, Y), copies=True))
