@@ -17,7 +17,7 @@ from farrier.partition import extract_tasks
 from farrier.partition.placement import Site, place
 from farrier.partition.plan_memory import Segment
 from farrier.partition.print_program import print_driver
-from farrier.partition.program import Branch, Copy, Repeat, Wait, steps_in
+from farrier.partition.program import Branch, Copy, Repeat, Shape, Wait, steps_in
 from farrier.partition.verify_program import verify_driver
 from farrier.passes import optimize
 from tests.control_flow.test_models import branching, looping, node
@@ -175,8 +175,9 @@ def g(x: f32[2, 3]):
     return y
 """
     )
+    shapes = (Shape("", (2,)), Shape("", (3, 4), (32,)))
     placed = Placed.of(
-        graph, lambda task, call: Site(FRAME if call.outputs[0].name == "a" else "host", (2,))
+        graph, lambda task, call: Site(FRAME if call.outputs[0].name == "a" else "host", shapes)
     )
     first, second = (call.task for call in placed.program.calls)
     assert (
@@ -186,7 +187,7 @@ def g(x: f32[2, 3]):
     a lies in frame
     x@frame lies in frame
     copy(x -> x@frame)
-    launch[frame] {first}(x@frame, w@frame) -> a grid (2) block ()
+    launch[frame] {first}(x@frame, w@frame) -> a grid (2) block () grid (3, 4) block (32)
     copy(a -> a@host)
     wait(frame)
     call {second}(a@host) -> y

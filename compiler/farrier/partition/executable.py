@@ -112,7 +112,7 @@ class _Resolving:
             case driver.Call():
                 yield from self._call(step)
             case driver.Launch():
-                yield self._launch(step)
+                yield from self._launches(step)
             case driver.Copy(source, target):
                 nbytes = self._size(source.type.nbytes)
                 yield device.Copy(self._at(source), self._at(target), nbytes)
@@ -138,12 +138,16 @@ class _Resolving:
             self._checks.bound.add(step.count)
             yield device.Bind(self._at(step.outputs[-1]), step.count)
 
-    def _launch(self, step: driver.Launch) -> device.Launch:
+    def _launches(self, step: driver.Launch) -> Iterator[device.Launch]:
         call = self._addresses.calls[step.call.outputs[0].name]
-        needed, grid, block = (
-            tuple(map(self._size, extents)) for extents in (step.call.needed, step.grid, step.block)
-        )
-        return device.Launch(call.function, step.space, *self._arguments(call), needed, grid, block)
+        arguments = self._arguments(call)
+        for shape in step.shapes:
+            needed, grid, block = (
+                tuple(map(self._size, extents))
+                for extents in (step.call.needed, shape.grid, shape.block)
+            )
+            entry = f"{call.function}{shape.entry}"
+            yield device.Launch(entry, step.space, *arguments, needed, grid, block)
 
     def _arguments(
         self, call: KernelCall

@@ -31,6 +31,7 @@ from farrier.partition.program import (
     Home,
     Launch,
     Repeat,
+    Shape,
     Step,
     Wait,
     calls_in,
@@ -48,11 +49,10 @@ Extents: TypeAlias = tuple[Extent, ...]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Site:
-    """The space in which a kernel runs, and the shape of its launch."""
+    """The space in which a kernel runs, and the shapes of its launches."""
 
     space: str = HOST
-    grid: Extents = ()
-    block: Extents = ()
+    shapes: tuple[Shape, ...] = (Shape(),)
 
 
 def place(program: DriverProgram, site_of: Callable[[Call], Site]) -> DriverProgram:
@@ -195,7 +195,7 @@ class _Placing:
             yield from behind
             return
         moved = dataclasses.replace(moved, count="", copies=False)
-        yield Launch(moved, site.space, site.grid, site.block)
+        yield Launch(moved, site.space, site.shapes)
         yield from behind
         if call.count:
             copies, value = self._read(call.outputs[-1], HOST)

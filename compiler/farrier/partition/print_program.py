@@ -33,6 +33,7 @@ from farrier.partition.program import (
     Fail,
     Launch,
     Repeat,
+    Shape,
     Step,
     Wait,
 )
@@ -72,9 +73,8 @@ def _steps(steps: Iterable[Step], indent: str) -> Iterator[str]:
         match step:
             case Call():
                 yield f"{indent}call {_call(step)}"
-            case Launch(call, space, grid, block):
-                shape = f" grid ({_listed(grid)}) block ({_listed(block)})" if grid or block else ""
-                yield f"{indent}launch[{space}] {_call(call)}{shape}"
+            case Launch(call, space, shapes):
+                yield f"{indent}launch[{space}] {_call(call)}{''.join(map(_shape, shapes))}"
             case Copy(source, target):
                 yield f"{indent}copy({source.name} -> {target.name})"
             case Wait(space):
@@ -94,6 +94,13 @@ def _steps(steps: Iterable[Step], indent: str) -> Iterator[str]:
                     yield f"{indent}size {joined.symbol} = {sides}"
             case Repeat():
                 yield from _repeat(step, indent)
+
+
+def _shape(shape: Shape) -> str:
+    entry = f" {shape.entry}" if shape.entry else ""
+    if not shape.grid and not shape.block:
+        return entry
+    return f"{entry} grid ({_listed(shape.grid)}) block ({_listed(shape.block)})"
 
 
 def _call(call: Call) -> str:

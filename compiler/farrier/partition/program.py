@@ -4,7 +4,7 @@ what moves values between the spaces of memory where kernels run.
     program = DriverProgram([value] inputs, [value] outputs, [constant], [step], {home}, {space})
     step    = Call(task, [value] inputs, [value] outputs, origin, runs, [extent] dims,
                    [extent] needed, count, copies)
-            | Launch(call, space, [extent] grid, [extent] block)
+            | Launch(call, space, [shape])
             | Copy(value source, value target)
             | Wait(space)
             | Bind(value, [extent], origin, is_check, reason, demands, needs)
@@ -12,6 +12,7 @@ what moves values between the spaces of memory where kernels run.
             | Branch(condition, [step] then, [step] otherwise, [joined])
             | Repeat(trips?, condition?, again?, iteration, [carried], [slice] read,
                      [slice] written, [step] body, count?, [grown], origin)
+    shape   = Shape(entry, [extent] grid, [extent] block)
     carried = Carried(initial, current, next)
     slice   = Slice(whole, slice)
     home    = Home(name, offset)                     the value in whose memory another lies
@@ -66,14 +67,24 @@ class Call:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Shape:
+    """The shape of a launch: `grid` counts the blocks along each axis, and `block` the threads of a
+    block, over the dims of the model. The entry point has the kernel's name, followed by `entry`.
+    """
+
+    entry: str = ""
+    grid: tuple[Extent, ...] = ()
+    block: tuple[Extent, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Launch:
-    """A call that the queue of a space makes, of a kernel of the device. `grid` counts the blocks
-    along each axis, and `block` the threads of a block, over the dims of the model."""
+    """A call that the queue of a space makes, of a kernel of the device: one launch after the other
+    of its entry points, all with the same arguments."""
 
     call: Call
     space: str
-    grid: tuple[Extent, ...] = ()
-    block: tuple[Extent, ...] = ()
+    shapes: tuple[Shape, ...] = (Shape(),)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -319,7 +330,8 @@ def _extents_of(steps: Iterable[Step]) -> Iterator[Extent]:
                 for value in (*step.inputs, *step.outputs):
                     yield from value.type.shape
             case Launch():
-                yield from (*step.grid, *step.block)
+                for shape in step.shapes:
+                    yield from (*shape.grid, *shape.block)
                 yield from _extents_of((step.call,))
             case Copy():
                 yield from step.source.type.shape
