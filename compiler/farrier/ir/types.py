@@ -187,6 +187,12 @@ class Layout:
     halo: tuple[tuple[int, int], ...] = ()
     per_byte: int = 1
 
+    def __post_init__(self) -> None:
+        """Leave out parts of one element, such as the lanes of a machine without vectors."""
+        if any(dim.mod == 1 for dim in self.dims):
+            parts = tuple(dim for dim in self.dims if dim.mod != 1)
+            object.__setattr__(self, "dims", parts)
+
     @classmethod
     def plain(cls, rank: int) -> Layout:
         """Row-major, dense."""
@@ -196,10 +202,7 @@ class Layout:
     def blocked(
         cls, rank: int, axis: int, block: int, halo: tuple[tuple[int, int], ...] = ()
     ) -> Layout:
-        """`axis` split by `block`: its outer part stays in place, its inner part goes last. A block
-        of one splits nothing."""
-        if block == 1:
-            return dataclasses.replace(cls.plain(rank), halo=halo)
+        """`axis` split by `block`: its outer part stays in place, its inner part goes last."""
         outer = (PhysicalDim(a, block if a == axis else 1) for a in range(rank))
         return cls((*outer, PhysicalDim(axis, 1, block)), halo)
 

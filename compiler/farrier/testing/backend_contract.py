@@ -25,7 +25,7 @@ from farrier.passes import PASSES
 from farrier.pipeline import compile_model
 from farrier.records import MemoryRecords, RecordStore
 from farrier.runtime.artifact import Artifact, load
-from farrier.space import Space
+from farrier.space import Decisions, Space
 from farrier.targets import Backend, Target, backend_for, parse_target, to_text, why_not_here
 from farrier.testing import kernels
 from farrier.testing.kernels import Arrays
@@ -43,6 +43,7 @@ for name in backend.machines:
 print(json.dumps(sorted(sys.modules)))
 """
 _TRIALS = 4
+_CANDIDATES = 4
 _CLOSE = 1e-5  # Sums of f32 in another order differ by less, relative to the range.
 
 
@@ -92,11 +93,15 @@ class BackendContract:
     def space(self, name: str) -> Space:
         return self.backend.space(kernels.kernel(name), self.target, self.target.cores)
 
-    def default(self, name: str) -> Function:
-        """A kernel as the backend compiles it where nothing was measured."""
-        space = self.space(name)
-        function = space.schedule(space.default()).function
+    def loops(self, space: Space, decisions: Decisions) -> Function:
+        """The final loops of a candidate."""
+        function = space.schedule(decisions).function
         return run_loop_passes(function, self.backend.loop_passes(self.target))
+
+    def default(self, name: str) -> Function:
+        """The final loops of a kernel for which nothing was measured."""
+        space = self.space(name)
+        return self.loops(space, space.default())
 
     # -- describing machines
 
@@ -187,6 +192,16 @@ class BackendContract:
     def test_a_default_schedule_computes_what_the_kernel_does(self, name: str) -> None:
         inputs, expected = kernels.example(name)
         _assert_close(run_loops(self.default(name), inputs), expected)
+
+    @pytest.mark.parametrize("name", kernels.REGIONS)
+    def test_candidates_compute_what_the_kernel_does(self, name: str) -> None:
+        inputs, expected = kernels.example(name)
+        space = self.space(name)
+        rows = space.candidates()
+        chosen = np.random.default_rng(0).choice(len(rows), min(_CANDIDATES, len(rows)), False)
+        for row in rows[[0, -1, *chosen]]:
+            function = self.loops(space, space.decisions(row))
+            _assert_close(run_loops(function, inputs), expected)
 
     def test_all_defaults_become_objects_that_are_the_same_each_time(self) -> None:
         functions = [self.default(name) for name in kernels.REGIONS]
