@@ -12,6 +12,9 @@ from farrier.ops.layout import is_image
 from farrier.space.machine import Machine
 from farrier.targets import Target, backend_of
 
+# Channels of a block on a machine with fewer lanes. The tiles of a convolution run along channels,
+# and find those of a point together; RISC-V needs up to a third fewer instructions.
+_LEAST = 4
 _MOST_MERGED = (
     8  # groups in one: its products are as many times those of the model, and vectors of zeros
 )
@@ -20,21 +23,23 @@ _MOST_MERGED = (
 def channel_block(
     graph: Graph, target: Target, *, merges: bool = False, floats: DType = DType.F32
 ) -> int:
-    """As many as a vector has lanes; or the most that a convolution's products make worth it, where
-    the channels of all others fill such blocks: their tiles end where the channels do. `merges`:
+    """As many as a vector has lanes, `_LEAST` at least; or the most that a convolution's products
+    make worth it, where the channels of all others fill such blocks: their tiles end where the
+    channels do. `merges`:
     groups of channels may still be merged to fill them. `floats` is what f32 will be rounded to
     before it is multiplied. What joins or parts images along their channels takes no wider blocks
     than it finds whole."""
     products = ((node, product_of(node)) for node in graph.nodes)
     nodes = [node for node, product in products if product is not None and product.is_convolution]
     blocks = [_blocks(node, target, floats) for node in nodes]
-    parts = _parts(graph, target.lanes)
+    least = max(target.lanes, _LEAST)
+    parts = _parts(graph, least)
     for block in sorted(frozenset().union(*blocks), reverse=True):
         pairs = zip(nodes, blocks, strict=True)
         fills = all(block in suited or _fills(node, block, merges) for node, suited in pairs)
         if fills and all(channels % block == 0 for channels in parts):
             return block
-    return target.lanes
+    return least
 
 
 def block_for(dot: Dot, target: Target) -> int:
