@@ -20,7 +20,7 @@ from farrier.partition.print_program import print_driver
 from farrier.partition.program import Branch, Copy, Repeat, Shape, Wait, steps_in
 from farrier.partition.verify_program import verify_driver
 from farrier.passes import optimize
-from tests.control_flow.test_models import branching, looping, node
+from tests.control_flow.test_models import INT64, branching, info, looping, model, node
 from tests.partition.numpy_devices import ALIGNMENT, FRAME, Placed
 from tests.passes.graph_tools import SETTINGS, image_networks, random_inputs
 
@@ -136,6 +136,51 @@ def test_a_stack_has_as_many_slices_as_the_loop_has_run(bits, trips):
     if trips > 1:
         check, size = placed.run(inputs, (1,))
         assert (check.is_final, size) == (False, 2)
+
+
+COUNTING = optimize(
+    import_model(
+        model(
+            [
+                node("Relu", ["x"], ["r"]),
+                node("NonZero", ["r"], ["places"]),
+                node("Transpose", ["places"], ["rows"], perm=[1, 0]),
+                node("GatherND", ["r", "rows"], ["picked"]),
+                node("Tanh", ["picked"], ["y"]),
+            ],
+            [info("x", shape=[2, 5])],
+            [info("y"), info("places", INT64)],
+        )
+    ).graph,
+    SETTINGS,
+)
+
+
+@given(st.integers(0, 1 << 5))
+def test_a_kernel_of_a_device_decides_a_size(bits):
+    placed = Placed.of(COUNTING, by_bits(bits))
+    assert_needs_everything(placed.program)
+    assert_same(COUNTING, placed, random_inputs(COUNTING))
+
+
+def test_a_copy_of_a_constant_is_called():
+    """It reads no input that the caller could have put where the copy would."""
+    graph = parse_ir(
+        """@graph
+def g(x: f32[2]):
+    w: f32[2] = constant([1.0, 2.0])
+    def copy(w: f32[2]):
+        a: f32[2] = Relayout(w)
+        return a
+    y: f32[2] = Fused[copy](w)
+    def same(x: f32[2]):
+        b: f32[2] = Relayout(x)
+        return b
+    z: f32[2] = Fused[same](x)
+    return y, z
+"""
+    )
+    assert_same(graph, Placed.of(graph, lambda task, call: Site()), {"x": np.ones(2, np.float32)})
 
 
 @settings(max_examples=10)

@@ -131,6 +131,16 @@ def position_of(place: Place, inputs: int, outputs: int) -> int:
             raise AssertionError(f"{place.pointer} is in no argument")
 
 
+def ends_of_copy(call: KernelCall) -> tuple[Place, Place] | None:
+    """Return the places that a copy reads and writes, if the caller of the model may have them be
+    the same: an input and an output."""
+    match call.args[:2]:
+        case [Place(segment=Segment.INPUT) as source, Place(segment=Segment.OUTPUT) as target]:
+            return source, target
+        case _:
+            return None
+
+
 class Addressing:
     """The walk that assigns addresses; constants are placed as they are met, in the arena and among
     the sizes of another program, if there is one before. Of a program in one space it records the

@@ -14,7 +14,7 @@ from typing import assert_never
 from farrier.ir.dim import Atom, Extent, dim, substitute
 from farrier.ir.graph import Value
 from farrier.partition import program as driver
-from farrier.partition.addresses import Addresses, KernelCall, Sizes
+from farrier.partition.addresses import Addresses, KernelCall, Sizes, ends_of_copy
 from farrier.partition.checks import Checks, Limit
 from farrier.partition.plan_memory import MemoryPlan, Place, Segment, buffers_of
 from farrier.partition.program import DriverProgram
@@ -133,7 +133,8 @@ class _Resolving:
         call = self._addresses.calls[step.outputs[0].name]
         args, sizes, scratch = self._arguments(call)
         needed = tuple(map(self._size, step.needed))
-        yield device.Call(call.function, args, sizes, scratch, needed, step.copies)
+        copies = step.copies and ends_of_copy(call) is not None
+        yield device.Call(call.function, args, sizes, scratch, needed, copies)
         if step.count:
             self._checks.bound.add(step.count)
             yield device.Bind(self._at(step.outputs[-1]), step.count)

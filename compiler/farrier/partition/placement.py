@@ -183,25 +183,26 @@ class _Placing:
             copies, twin = self._read(value, site.space)
             yield from copies
             inputs.append(twin)
-        behind: list[Copy] = []
         outputs: list[Value] = []
+        behind: list[list[Copy]] = []
         for value in call.outputs:
             twin, copies = self._write(value, site.space)
             outputs.append(twin)
-            behind += copies
+            behind.append(copies)
         moved = dataclasses.replace(call, inputs=tuple(inputs), outputs=tuple(outputs))
         if site.space == HOST:
             yield moved
-            yield from behind
-            return
-        moved = dataclasses.replace(moved, count="", copies=False)
-        yield Launch(moved, site.space, site.shapes)
-        yield from behind
-        if call.count:
-            copies, value = self._read(call.outputs[-1], HOST)
+        else:
+            moved = dataclasses.replace(moved, count="", copies=False)
+            yield Launch(moved, site.space, site.shapes)
+            if call.count:  # The copies of other outputs have sizes that it decides.
+                yield from behind.pop()
+                copies, value = self._read(call.outputs[-1], HOST)
+                yield from copies
+                (symbol,) = (s for s in self._program.symbols if s.name == call.count)
+                yield Bind(value, (as_extent(symbol),), call.origin)
+        for copies in behind:
             yield from copies
-            (symbol,) = (s for s in self._program.symbols if s.name == call.count)
-            yield Bind(value, (as_extent(symbol),), call.origin)
 
     def _branch(self, step: Branch) -> Iterator[Step]:
         copies, condition = self._read(step.condition, HOST)

@@ -21,7 +21,7 @@ from farrier.ir.dim import Extent, Symbol, symbols
 from farrier.ir.graph import Value
 from farrier.ir.instr import I64, Instruction, Operand, Operation, Type, Variable
 from farrier.ir.sizes import Demand
-from farrier.partition.addresses import Addresses, KernelCall, Sizes, position_of
+from farrier.partition.addresses import Addresses, Sizes, ends_of_copy, position_of
 from farrier.partition.checks import Checks, Limit
 from farrier.partition.plan_memory import MemoryPlan, Place, Segment, buffers_of
 from farrier.partition.program import (
@@ -198,16 +198,6 @@ def _operands(value_of: Callable[[Symbol], str]) -> Callable[[Symbol], Operand]:
     return operand
 
 
-def _ends_of_copy(call: KernelCall) -> tuple[Place, Place] | None:
-    """The places that a copy reads and writes, where the caller of the model may have them be one:
-    an input and an output."""
-    match call.args[:2]:
-        case [Place(segment=Segment.INPUT) as source, Place(segment=Segment.OUTPUT) as target]:
-            return source, target
-        case _:
-            return None
-
-
 # The predicate of LLVM's icmp that holds for a size which violates a demand.
 _UNMET = {Demand.EXACT: "ne", Demand.LEAST: "slt", Demand.MOST: "sgt"}
 
@@ -274,7 +264,7 @@ class _Driver:
                 f"br i1 %any{number}.{position}, label %go{number}.{position}, label %next{number}"
             )
             self._open(f"go{number}.{position}")
-        places = _ends_of_copy(call) if step.copies else None
+        places = ends_of_copy(call) if step.copies else None
         if places is not None:
             source, target = map(self._address, places)
             self._put(f"%stays{number} = icmp eq ptr {source}, {target}")
