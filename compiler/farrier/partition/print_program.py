@@ -63,8 +63,8 @@ def print_driver(program: DriverProgram) -> str:
 
 
 def print_step(step: Step) -> str:
-    """Return the first line of a step."""
-    return next(_steps((step,), ""))
+    """Return the first line of a step, which errors put before a colon."""
+    return next(_steps((step,), "")).removesuffix(":")
 
 
 def _steps(steps: Iterable[Step], indent: str) -> Iterator[str]:
