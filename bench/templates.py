@@ -63,7 +63,7 @@ def contest(rows: int, steps: int, columns: int, trials: int, threads: int) -> C
     target = parse_target("host")
     choice = _layer(rows, steps, columns).task(target, threads)
     assert isinstance(choice.program, TensorProgram)
-    problem = Problem(choice.program, target, threads)
+    problem = Problem(choice.program, target, threads, target.machine(threads))
     template = importlib.import_module("dense_product").TEMPLATE
     own = TemplateSpace(template, problem, f"the template {template.name}", "")
     key = choice.task.key

@@ -5,7 +5,7 @@ from __future__ import annotations
 from farrier.ir.loop import Function
 from farrier.lower.runner import run_loop_passes
 from farrier.space import Decisions, Space
-from farrier.targets import Target, backend_of
+from farrier.targets import Target
 from farrier.targets.cpu.lowering import loop_passes
 
 
@@ -13,7 +13,7 @@ def finalize(function: Function, target: Target | None = None) -> Function:
     """The final loops for a target; without one, for a CPU with no special passes."""
     names = loop_passes(counts_loops=False)
     if target is not None:
-        names = backend_of(target).loop_passes(target)
+        names = target.backend.loop_passes(target)
     return run_loop_passes(function, names)
 
 

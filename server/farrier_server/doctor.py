@@ -16,7 +16,6 @@ import grpc
 from farrier.errors import FarrierError, NotFoundError, ServiceError, StorageError
 from farrier.measure.drift import drift_candidate, drift_object
 from farrier.sdk.doctor import Finding, Findings
-from farrier.targets import backend_of
 from farrier_device.measurement import CodeObject, MeasureRequest, TimingPolicy
 from farrier_device.protocol import channel, device_pb2, device_pb2_grpc
 from farrier_farm import embedded
@@ -225,7 +224,7 @@ def _request(farm: Farm, device: Device) -> MeasureRequest:
     if its_class is None:
         raise NotFoundError(f"no class {device.device_class!r}", hint="let it register again")
     target = its_class.target
-    library = backend_of(target).library([drift_object(target)], (), target)
+    library = target.backend.library([drift_object(target)], (), target)
     candidate = drift_candidate(farm.blobs)
     code = CodeObject(farm.blobs.put(library))
     return MeasureRequest((code,), (candidate,), TimingPolicy())

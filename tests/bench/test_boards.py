@@ -12,7 +12,7 @@ import pytest
 from bench.boards import __main__ as command
 from bench.boards import artifacts, board, cpio, root
 from farrier.errors import UsageError
-from farrier.targets import backend_of, known_machines, parse_target
+from farrier.targets import known_machines, parse_target
 from farrier_device import describe
 from farrier_device.arch import arm
 
@@ -76,7 +76,7 @@ def test_a_processor_has_what_code_for_a_board_may_use(name):
     text = board.cpuinfo(2, board.qemu_cpu(name))
     processors = describe.parse_cpuinfo(text)
     assert set(processors) == {0, 1}
-    assert backend_of(target).implied(target.cpu) <= set(processors[1]["Features"].split())
+    assert target.backend.implied(target.cpu) <= set(processors[1]["Features"].split())
     assert arm.core(processors[1]) != ""
 
 

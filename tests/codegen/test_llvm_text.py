@@ -9,7 +9,6 @@ from farrier.ir.instr import F32, I1, I64, Branch, Carried, Joined, Loop, Variab
 from farrier.ir.loop import For, Function, LoopKind, Store
 from farrier.ir.types import DType
 from farrier.targets import parse_target
-from farrier.targets.cpu.backend import cpu_backend_of
 from farrier.targets.cpu.codegen import compile_text, emit_function
 from farrier.targets.cpu.codegen import llvm_text as text
 from farrier.targets.cpu.codegen.builder import Builder, Instructions
@@ -76,4 +75,4 @@ def test_attributes_of_functions_come_from_the_backend():
         target = parse_target(name)
         written = emit_function(Function("twice", (x,), nest), target)
         assert ("min-legal-vector-width" in written) is has_width
-        assert llvm.object_of(written, cpu_backend_of(target).llvm(target))
+        assert llvm.object_of(written, target.llvm)

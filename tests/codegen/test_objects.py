@@ -10,7 +10,7 @@ import pytest
 
 from farrier.errors import UsageError
 from farrier.llvm.objects import LLVMMachine, assembly, object_of
-from farrier.targets import backend_of, parse_target
+from farrier.targets import parse_target
 
 TEXT = 'define void @f() {{\n  call void asm sideeffect "{0}", ""()\n  ret void\n}}\n'
 
@@ -60,7 +60,7 @@ two:
 def test_an_address_of_several_users_is_computed_once_on_x86():
     """LLVM gives its sum to each of them where it asks all."""
     target = parse_target("x86-64-v3")
-    one = backend_of(target).llvm(target)
+    one = target.llvm
     all_of_them = [f.replace("-to-scan=1", "-to-scan=100") for f in one.flags]
     assert "leaq" not in assembly(ADDRESS, dataclasses.replace(one, flags=tuple(all_of_them)))
     assert "leaq" in assembly(ADDRESS, one)

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from farrier.ir.types import DType
-from farrier.targets import Target
+from farrier.targets.arm import ArmTarget
 from farrier.targets.cpu.codegen.link import link
 from farrier.targets.cpu.codegen.support import SYMBOLS, support_object
 from farrier_device.native import NativeError, pointers
@@ -159,7 +159,9 @@ def test_padding_is_not_compared(load, dtype, padding):
 
 
 def test_the_library_is_made_for_aarch64_on_any_host():
-    board = Target("aarch64-unknown-linux-gnu", "cortex-a72", (), 128, 32, 4, 32 << 10, 1 << 20, 0)
+    board = ArmTarget(
+        "aarch64-unknown-linux-gnu", "cortex-a72", (), 128, 32, 4, 32 << 10, 1 << 20, 0
+    )
     library = link([support_object(board)], SYMBOLS)
     assert library[:4] == b"\x7fELF"
     assert int.from_bytes(library[18:20], "little") == 183

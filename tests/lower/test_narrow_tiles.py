@@ -14,14 +14,16 @@ from farrier.ir.run_loops import run_loops
 from farrier.ir.statements import walk_stmts
 from farrier.lower.narrow_tiles import shortened
 from farrier.ops.verify import verify_function
-from farrier.targets import Target
 from farrier.targets.cpu.rules import register_tile
+from farrier.targets.x86 import X86Target
 from tests.ir.bind import bind
 from tests.lowering import final_loops, finalize
 from tests.schedule.programs import inputs_of
 
 # 32 registers of 16 lanes, whichever machine runs the tests.
-TARGET = Target("x86_64-unknown-linux-gnu", "x86-64-v4", (), 512, 32, 2, 32 << 10, 1 << 20, 1 << 24)
+TARGET = X86Target(
+    "x86_64-unknown-linux-gnu", "x86-64-v4", (), 512, 32, 2, 32 << 10, 1 << 20, 1 << 24
+)
 
 MATMUL = """@program(m=dim(1, 40, 20))
 def matmul(a: f32[m, 4], b: f32[4, 40] in constant, r: f32[m, 40]):

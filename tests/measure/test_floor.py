@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from farrier.lower.program import to_program
-from farrier.measure import BatchBuilder, floor_ns
-from farrier.space.machine import Machine
+from farrier.measure import BatchBuilder
 from farrier_device.measurement import (
     CandidateResult,
     MeasureResult,
@@ -38,9 +37,9 @@ def test_no_device_is_told_the_floor(subject, device):
 def test_the_floor_is_below_the_peak_of_this_machine_s_figures(subject, threads):
     task = conv_task(channels=64, size=32, outputs=64)
     program = to_program(task.region, task.symbol, task.constant_inputs)
-    peak = threads * Machine.of(subject.target, threads).peak
+    peak = threads * subject.target.machine(threads).peak
     products = 64 * 64 * (3 * 32 - 2) ** 2  # without those of padding
-    floor = floor_ns(program, subject.target, threads)
+    floor = subject.target.backend.floor_ns(program, subject.target, threads)
     assert 0.1 < floor / (2 * products / peak * 1e9) < 0.7
 
 

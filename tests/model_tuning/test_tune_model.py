@@ -29,7 +29,7 @@ from farrier.progress.clock import Clock
 from farrier.records import Context, MemoryRecords, TuningRecord
 from farrier.records.record import pairs
 from farrier.schedule_search.trial import DeviceFaultError
-from farrier.targets import Target, backend_of, parse_target
+from farrier.targets import parse_target, read_target
 from farrier_device.measurement import CandidateResult, DeviceFault, Status
 
 
@@ -271,9 +271,9 @@ def test_tasks_are_defined_before_their_first_record_and_their_spaces_can_be_mad
     assert records
     for record in records:
         one = defined[record.task, record.fingerprint, record.threads]
-        target = Target.from_dict(json.loads(one.target))
+        target = read_target(json.loads(one.target))
         assert target == default.settings.target
-        space = backend_of(target).space(parse_ir(one.program), target, one.threads)
+        space = target.backend.space(parse_ir(one.program), target, one.threads)
         assert space.rule == record.made_by
         assert space.contains(record.knobs)
         if record.task in tuned.choices:

@@ -11,8 +11,14 @@ from farrier import pipeline
 from farrier.compilation import settings
 from farrier.errors import InvalidModelError, UsageError
 from farrier.options import CompileOptions
-from farrier.targets import backend_for, host, known_machines, parse_target, why_not_here
-from farrier.targets.target import Target
+from farrier.targets import (
+    backend_for,
+    host,
+    known_machines,
+    parse_target,
+    read_target,
+    why_not_here,
+)
 from farrier_device import describe
 from tests.rpc_device import boards
 from tests.rpc_device.boards import Board, Cluster, Pretended
@@ -185,7 +191,7 @@ def test_an_unknown_name_lists_the_nearest():
 
 def test_a_target_reads_back():
     for target in (host(), *map(parse_target, known_machines())):
-        assert Target.from_dict(json.loads(json.dumps(target.to_dict()))) == target
+        assert read_target(json.loads(json.dumps(target.to_dict()))) == target
 
 
 def test_code_that_cannot_run_here_is_made_but_not_measured(monkeypatch):

@@ -21,9 +21,11 @@ from farrier.ops import run_graph
 from farrier.ops.verify import verify
 from farrier.partition import extract_tasks
 from farrier.passes import Settings, finish, prepare
-from farrier.targets import Target
+from farrier.targets.x86 import X86Target
 
-TARGET = Target("x86_64-unknown-linux-gnu", "x86-64-v4", (), 512, 32, 2, 32 << 10, 1 << 20, 1 << 24)
+TARGET = X86Target(
+    "x86_64-unknown-linux-gnu", "x86-64-v4", (), 512, 32, 2, 32 << 10, 1 << 20, 1 << 24
+)
 SETTINGS = Settings(TARGET, 2)
 
 

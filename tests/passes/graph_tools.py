@@ -15,9 +15,10 @@ from farrier.ops import lookup, run_graph, run_node
 from farrier.options.precision import Precision
 from farrier.partition.plan_memory import Segment
 from farrier.passes import Settings
-from farrier.targets import Target, parse_target
+from farrier.targets import parse_target
+from farrier.targets.x86 import X86Target
 
-_AVX512 = Target(
+_AVX512 = X86Target(
     triple="x86_64-unknown-linux-gnu",
     cpu="x86-64-v4",
     features=(),

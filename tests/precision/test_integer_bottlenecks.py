@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from farrier.intrinsics import dot_of
 from farrier.ir.types import DType
 from farrier.options import CompileOptions
 from farrier.pipeline import compile_model
-from farrier.targets import backend_of, host
+from farrier.targets import host
 
-HAS_DOT = dot_of(DType.U8, DType.I8, DType.I32, host()) is not None
-HAS_TILES = backend_of(host()).has_tiles(DType.U8, DType.I8, host())
+HAS_DOT = host().dot_of(DType.U8, DType.I8, DType.I32) is not None
+HAS_TILES = host().unit_of(DType.U8, DType.I8) is not None
 pytestmark = pytest.mark.skipif(
     not HAS_DOT or HAS_TILES, reason="no dot product of bytes, or products of tiles"
 )

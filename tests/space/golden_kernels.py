@@ -31,6 +31,7 @@ from farrier.ops.winograd import filtering_of, transformed
 from farrier.space.space import Space
 from farrier.targets import Target
 from farrier.targets.cpu.rules import for_program
+from farrier.targets.x86 import X86Target
 from tests.lowering import final_loops
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -38,7 +39,7 @@ PATHS = sorted((GOLDEN / "loops").glob("*.txt"))
 THREADS = 2
 # Machines that are written down: the texts depend on no other.
 TARGETS = {
-    "x86-64-v3": Target(
+    "x86-64-v3": X86Target(
         triple="x86_64-unknown-linux-gnu",
         cpu="x86-64-v3",
         features=(),
@@ -49,7 +50,7 @@ TARGETS = {
         l2_bytes=1 << 20,
         l3_bytes=16 << 20,
     ),
-    "x86-64-v4 with AMX": Target(
+    "x86-64-v4 with AMX": X86Target(
         triple="x86_64-unknown-linux-gnu",
         cpu="x86-64-v4",
         features=("amx_bf16", "amx_int8", "amx_tile", "avx512_bf16", "avx512_vnni"),

@@ -9,11 +9,11 @@ from farrier.ir.run_loops import run_loops
 from farrier.ir.types import DType, Layout, PhysicalDim, TensorType
 from farrier.lower.program import to_program
 from farrier.ops.registry import lookup
-from farrier.targets import Target
+from farrier.targets.x86 import X86Target
 from tests.lowering import final_loops
 
 # Small vectors make small programs interesting: 4 lanes, 16 registers.
-TARGET = Target("x86_64-unknown-linux-gnu", "x86-64-v2", (), 128, 16, 2, 32768, 1 << 20, 1 << 24)
+TARGET = X86Target("x86_64-unknown-linux-gnu", "x86-64-v2", (), 128, 16, 2, 32768, 1 << 20, 1 << 24)
 
 
 def tensor(name, *shape, layout=None, dtype=DType.F32):

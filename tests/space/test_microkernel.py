@@ -11,18 +11,21 @@ from space_programs import Region, nchwc, tensor
 
 from farrier.ir.types import DType
 from farrier.records import Context
-from farrier.space.machine import Machine
 from farrier.space.operations import operations
-from farrier.targets import Target
 from farrier.targets.cpu.codegen.compile import assembly
 from farrier.targets.cpu.codegen.emit import emit_function
 from farrier.targets.cpu.rules import for_program
 from farrier.targets.cpu.space.microkernel import LoopOrder, Problem, window_reads
+from farrier.targets.x86 import X86Target
 from tests.lowering import final_loops
 
-AVX2 = Target("x86_64-unknown-linux-gnu", "x86-64-v3", (), 256, 16, 2, 48 << 10, 1 << 20, 1 << 25)
+AVX2 = X86Target(
+    "x86_64-unknown-linux-gnu", "x86-64-v3", (), 256, 16, 2, 48 << 10, 1 << 20, 1 << 25
+)
 SSE = dataclasses.replace(AVX2, cpu="x86-64-v2", vector_bits=128)
-AVX512 = Target("x86_64-unknown-linux-gnu", "x86-64-v4", (), 512, 32, 2, 48 << 10, 1 << 20, 1 << 25)
+AVX512 = X86Target(
+    "x86_64-unknown-linux-gnu", "x86-64-v4", (), 512, 32, 2, 48 << 10, 1 << 20, 1 << 25
+)
 
 
 def conv_space(channels, size, outputs, kernel=3, threads=2, target=AVX512, group=1):
@@ -213,7 +216,7 @@ def test_as_many_operands_of_a_window_are_expected_to_be_loaded_as_are(target, k
         depthwise=True,
         epilogue=0,
     )
-    (expected,) = window_reads(problem, Machine.of(target, 2), *np.array([tile], np.float64).T)
+    (expected,) = window_reads(problem, target.machine(2), *np.array([tile], np.float64).T)
     assert expected == pytest.approx(found, rel=0.08)
 
 
@@ -265,7 +268,7 @@ def test_tiles_of_3_by_4_load_each_operand_once_and_fill_16_registers(size):
 def test_products_that_are_added_by_themselves_take_a_register():
     vectors, points = np.array([3]), np.array([4])
     for target, dtype, fits in [(AVX2, DType.F32, 1), (AVX2, DType.I32, 0), (SSE, DType.F32, 0)]:
-        assert Machine.of(target, 2).fits(vectors, points, dtype) == fits
+        assert target.machine(2).fits(vectors, points, dtype) == fits
 
 
 def test_barely_enough_accumulators_do_not_hide_the_latency():
@@ -307,7 +310,7 @@ def test_many_threads_divide_the_weights_and_not_the_rows(inputs, outputs):
     rows = space.candidates()
     order = np.array([space.decisions(row)["order"] for row in rows])
     best = {kind: float(space.cost(rows[order == kind]).min()) for kind in LoopOrder}
-    alone = inputs * outputs * 4 / Machine.of(XEON16, 16).core_bandwidth
+    alone = inputs * outputs * 4 / XEON16.machine(16).core_bandwidth
     assert best[LoopOrder.PARTS] >= alone > best[LoopOrder.PANELS] / 2
 
 
@@ -320,7 +323,7 @@ def test_fewer_panels_than_threads_share_the_points():
 
 def test_memory_grows_with_the_cores_and_a_core_draws_no_more():
     def machine(cores, target=XEON):
-        return Machine.of(dataclasses.replace(target, cores=cores), cores)
+        return dataclasses.replace(target, cores=cores).machine(cores)
 
     assert machine(2).memory_bandwidth == 20e9
     assert machine(1).memory_bandwidth == machine(1).core_bandwidth == 15e9

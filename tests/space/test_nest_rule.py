@@ -128,7 +128,7 @@ def sums(x: f32[60, 64], y: f32[60]):
 def test_choices_fill_the_registers_evenly_and_give_every_thread_a_part():
     function = parse_ir(CHOICES)
     assert parse_ir(print_ir(function)) == function
-    choices = nest.Choices(function, Machine.of(TARGET, 4))
+    choices = nest.Choices(function, TARGET.machine(4))
     assert choices.shared == ("parts",)
     assert choices.parts(4) == {"parts": 4}
     groups = (TARGET.registers - 8) * TARGET.lanes // 16

@@ -13,7 +13,7 @@ TARGET = parse_target("x86-64-v4")
 
 
 def problem_of(write):
-    return Problem(Layer("layer", write).task(TARGET, 2).program, TARGET, 2)
+    return Problem(Layer("layer", write).task(TARGET, 2).program, TARGET, 2, TARGET.machine(2))
 
 
 def linear(rows, steps, columns, *after):

@@ -51,7 +51,9 @@ class Preferred(Steps):
 
 
 def space_of(template):
-    return TemplateSpace(template, Problem(PROGRAM, TARGET, 2), "the template", "")
+    return TemplateSpace(
+        template, Problem(PROGRAM, TARGET, 2, TARGET.machine(2)), "the template", ""
+    )
 
 
 def with_installed(monkeypatch, *templates):

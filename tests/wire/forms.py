@@ -30,8 +30,8 @@ from farrier.options.states import HeldState
 from farrier.progress import Event
 from farrier.records import Context, TaskDefinition, TuningRecord
 from farrier.records.outcome import Figures, Outcome, SetAside
-from farrier.targets import parse_machine, to_text
-from farrier.targets.target import Target
+from farrier.targets import parse_machine, read_target, to_text
+from farrier.targets.x86 import X86Target
 from farrier_device import codec, program
 from farrier_device.describe import MachineDescription
 from farrier_device.measurement import (
@@ -90,7 +90,7 @@ OPTIONS = CompileOptions(
     states={"past": "present:capacity=64"},
 )
 
-TARGET = Target(
+TARGET = X86Target(
     triple="x86_64-unknown-linux-gnu",
     cpu="x86-64-v4",
     features=("amx_tile", "avx512_vnni"),
@@ -307,7 +307,7 @@ FORMS: dict[str, Form] = {
     "target": Form(
         (TARGET,),
         lambda value: json.dumps(value.to_dict()),
-        lambda text: Target.from_dict(json.loads(text)),
+        lambda text: read_target(json.loads(text)),
     ),
     "machine": Form((MACHINE,), to_text, lambda text: parse_machine(text).description),
     "manifest": Form((MANIFEST,), Manifest.to_json, Manifest.from_json),

@@ -23,6 +23,7 @@ from farrier.runtime.artifact import Artifact
 from farrier.runtime.session import Session
 from farrier.targets import parse_target
 from farrier.targets.cpu.loaded import LoadedLibrary
+from farrier.targets.cpu.target import as_cpu
 from farrier_device.native import Entry, NativeError, Pointers, pointers
 
 _MIN_ROUNDS = 5
@@ -97,7 +98,7 @@ def profile(
     """
     calls = artifact.calls
     session = artifact.session(threads)
-    of_level = parse_target(artifact.manifest.cpu)
+    of_level = as_cpu(parse_target(artifact.manifest.cpu))
     target = dataclasses.replace(of_level, features=artifact.manifest.features)
     roofline = measure_roofline(target, session.threads)
     session.load_state(typical_states(artifact))

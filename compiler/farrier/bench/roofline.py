@@ -12,13 +12,13 @@ from collections.abc import Mapping
 import numpy as np
 
 from farrier.artifact.manifest import KernelReport
-from farrier.intrinsics import Dot, dots_of
+from farrier.intrinsics import Dot
 from farrier.ir.instr import I32, Variable
-from farrier.targets import Target
 from farrier.targets.cpu.codegen import compile_text, link, support_object
 from farrier.targets.cpu.codegen.builder import Builder
 from farrier.targets.cpu.codegen.llvm_text import lines_of, operand_text, type_text
 from farrier.targets.cpu.codegen.values import type_of
+from farrier.targets.cpu.target import CpuTarget
 from farrier_device.memory import aligned_buffer, pointers
 from farrier_device.native import Library, Pool
 
@@ -52,13 +52,13 @@ class Roofline:
         return max(self.arithmetic_s(kernel), nbytes / self.bandwidth)
 
 
-def measure_roofline(target: Target, threads: int) -> Roofline:
+def measure_roofline(target: CpuTarget, threads: int) -> Roofline:
     """With vectors of the target, the best of some runs of each; takes about half a second.
     Products of whole tiles are not measured."""
     vector_bytes = 4 * target.lanes
     stream_bytes = -(-max(_STREAM_BYTES, 4 * target.l3_bytes) // (1 << 20)) << 20
     steps = stream_bytes // _ITEMS // (_LOADS * vector_bytes)
-    dots = {f"{dot.left} {dot.right} {dot.total}": dot for dot in reversed(dots_of(target))}
+    dots = {f"{dot.left} {dot.right} {dot.total}": dot for dot in reversed(target.available_dots)}
     names = {"multiply_adds": "", "read_stream": ""}
     names |= {f"dots{number}": key for number, key in enumerate(dots)}
     text = _multiply_adds(target.lanes) + _read_stream(target.lanes, steps)
@@ -99,11 +99,11 @@ def _multiply_adds(lanes: int) -> str:
     return _kernel("multiply_adds", f"<{lanes} x float>", _SUMS, _ROUNDS, before, step)
 
 
-def _lanes(dot: Dot, target: Target) -> int:
+def _lanes(dot: Dot, target: CpuTarget) -> int:
     return max(lanes for lanes in dot.lanes if lanes <= target.lanes)
 
 
-def _dots(name: str, dot: Dot, target: Target) -> str:
+def _dots(name: str, dot: Dot, target: CpuTarget) -> str:
     """sum = sum + dot product of operand and sum, likewise: a product of what does not change would
     leave the loop."""
     lanes = _lanes(dot, target)

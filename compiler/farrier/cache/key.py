@@ -31,7 +31,7 @@ def entry_key(content: str, options: CompileOptions, sizes: Mapping[str, int]) -
     asked = {
         **dataclasses.replace(options, cores=0).to_dict(),
         "target": target.to_dict(),
-        "threads": options.threads or target.cores,
+        "threads": options.threads or target.threads,
     }
     whole = {
         "content": content,

@@ -332,7 +332,7 @@ def opt(
             print_after_all=print_after_all,
             constants=large.beside(file) if constants is None else large.StoredConstants(constants),
             settings=pipeline_passes.Settings(
-                machine, machine.cores, precision=parse_precision(precision)
+                machine, machine.threads, precision=parse_precision(precision)
             ),
         ),
         nl=False,

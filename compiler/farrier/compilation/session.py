@@ -23,7 +23,6 @@ from farrier.progress import Listener, ignore
 from farrier.progress.steps import Dump, Steps
 from farrier.records import MemoryRecords, RecordStore, TaskStore
 from farrier.release.reference_time import reference_s as reference_s_of
-from farrier.targets import backend_of
 
 
 class Resources(TypedDict, total=False):
@@ -114,7 +113,7 @@ def open_session(
         count = helpers_for(len(imported.graph.nodes), options.cores, tunes=tunes)
         builders = resources.get("builders")
         with (
-            LocalDevice(backend_of(settings.target).runner()) as local,
+            LocalDevice(settings.target.backend.runner()) as local,
             Helpers(count, settings.target, settings.threads, builders) as helpers,
         ):
             device = NotedRunner(local.runner if runner is None else runner, listener)

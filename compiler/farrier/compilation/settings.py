@@ -8,7 +8,7 @@ from farrier.errors import UsageError
 from farrier.options import CompileOptions
 from farrier.options.precision import Precision, parse_precision
 from farrier.passes import Settings
-from farrier.targets import Target, backend_of, parse_target, why_not_here
+from farrier.targets import Target, parse_target, why_not_here
 from farrier_device.describe import cores
 
 
@@ -21,7 +21,7 @@ def resolve_settings(options: CompileOptions, *, is_here: bool) -> tuple[Setting
     _check_precision(precision, target)
     if is_here and options.needs_device:
         _check_measurable_here(target)
-    threads = options.threads or target.cores
+    threads = options.threads or target.threads
     run_threads = threads
     if is_here and not options.threads:
         run_threads = min(threads, cores())  # This machine may have fewer than the target.
@@ -39,7 +39,7 @@ def resolve_options(options: CompileOptions) -> CompileOptions:
 
 def _check_precision(precision: Precision, target: Target) -> None:
     """Raise UsageError if the target has no instruction for a precision."""
-    needs = backend_of(target).precisions
+    needs = target.backend.precisions
     possible = [name for name, features in needs.items() if features <= target.required_features]
     if precision.value in possible:
         return

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from farrier.compilation.session import Session
 from farrier.compilation.specialization import Specialization
 from farrier.errors import UnverifiableError
-from farrier.measure import floor_ns, floor_of_run
+from farrier.measure import floor_of_run
 from farrier.model_tuning.compare import Race
 from farrier.progress import VERIFICATION, Raced, StageFinished, StageStarted, Verified, Warned
 from farrier.release.against import race as race_with
@@ -99,7 +99,7 @@ def _floor_ns(session: Session, specialization: Specialization) -> int:
     """The nanoseconds that no run of a specialization can beat."""
     target, variant = session.settings.target, specialization.variant
     floors = {
-        key: floor_ns(choice.program, target, session.run_threads)
+        key: target.backend.floor_ns(choice.program, target, session.run_threads)
         for key, choice in variant.choices.items()
     }
     return floor_of_run(variant.program, floors)

@@ -16,7 +16,7 @@ from farrier.records import Context, TaskDefinition, TuningRecord, latest
 from farrier.records.outcome import SetAside
 from farrier.space import Features, Space
 from farrier.space.space import Floats
-from farrier.targets import Target, backend_of
+from farrier.targets import read_target
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -42,13 +42,13 @@ def space_of(definition: TaskDefinition) -> Space:
     """The space that its records are of. Raises DefinitionError: a definition is what a stranger's
     process wrote."""
     try:
-        target = Target.from_dict(json.loads(definition.target))
+        target = read_target(json.loads(definition.target))
         program = parse_ir(definition.program)
         if not isinstance(program, TensorProgram | Function):
             raise DefinitionError("its program is a graph")
         if target.fingerprint != definition.fingerprint:
             raise DefinitionError("its target is another one")
-        return backend_of(target).space(program, target, definition.threads)
+        return target.backend.space(program, target, definition.threads)
     except DefinitionError:
         raise
     except Exception as error:

@@ -25,7 +25,7 @@ from farrier.records import RecordStore, TaskDefinition, best, latest, usable
 from farrier.records.definition import MOST_CHARACTERS
 from farrier.records.record import pairs
 from farrier.space import Space
-from farrier.targets import Target, backend_of
+from farrier.targets import Target
 
 MARGIN = 0.01  # what a schedule must win over the default by
 
@@ -119,7 +119,7 @@ def choose_defaults(
             program = lower_region(task.region, task.symbol, task.constant_inputs)
             if check_level() > 0:
                 verify(program)
-            space = backend_of(target).space(program, target, threads)
+            space = target.backend.space(program, target, threads)
         except Undecided as error:
             raise _of_model(error, task, calls) from error
         except CompilerError as error:

@@ -16,7 +16,7 @@ from farrier.ir.loop import Function
 from farrier.kernels.choose import ScheduledTask, of_kernel
 from farrier.lower.runner import LoopPassRun, run_loop_passes
 from farrier.space import Decisions, Space
-from farrier.targets import Target, backend_of
+from farrier.targets import Target
 from farrier.targets.interface import Interface
 
 # Takes the loops of a kernel on their way, by the kernel's name and that of the pass.
@@ -66,16 +66,15 @@ def lower(
         schedule = build_input.space.schedule(build_input.decisions)
         loops = dataclasses.replace(schedule.function, name=name)
         note(name, "schedule", loops)
-        return run_loop_passes(loops, backend_of(target).loop_passes(target), noted)
+        return run_loop_passes(loops, target.backend.loop_passes(target), noted)
     except (CompilerError, Undecided) as error:
         raise of_kernel(error, name, build_input.origin) from error
 
 
 def codegen(functions: Sequence[Function], target: Target) -> list[Compiled]:
     """Some kernels as one object; their names must differ. Raises CompilerError."""
-    backend = backend_of(target)
-    (content,) = backend.compile(functions, target)
-    return [Compiled(backend.interface(function), content) for function in functions]
+    (content,) = target.backend.compile(functions, target)
+    return [Compiled(target.backend.interface(function), content) for function in functions]
 
 
 def lowered(

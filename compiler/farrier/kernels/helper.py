@@ -31,7 +31,7 @@ from farrier.ir.tensor import TensorProgram
 from farrier.ir.text.extents import parse_extent
 from farrier.kernels.compile import BuildInput, codegen, lower
 from farrier.space import Space
-from farrier.targets import Target, backend_of
+from farrier.targets import Target, read_target
 from farrier.targets.interface import Interface
 from farrier_device import wire
 
@@ -44,7 +44,7 @@ def serve() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
     gc.disable()  # IR is made of trees, and counted references free it
     descriptor, fields, threads = map(json.loads, sys.argv[2:])
-    target = Target.from_dict(fields)
+    target = read_target(fields)
     with socket.socket(fileno=descriptor) as sock:
         try:
             wire.send(sock, {"ready": True})
@@ -58,7 +58,7 @@ def build(message: Mapping[str, Any]) -> dict[str, Any]:
     """Compile the kernels of a message that says all, as builders get it; the answer is a
     helper's."""
     try:
-        target = Target.from_dict(message["target"])
+        target = read_target(message["target"])
     except Exception as error:
         return {"failed": str(error)}
     return _answer(message["kernels"], target, message["threads"])
@@ -85,7 +85,7 @@ def _space(text: str, target: Target, threads: int) -> Space:
     """The space of a program; one that is tuned is asked for again and again."""
     program = parse_ir(text)
     assert isinstance(program, TensorProgram | Function)
-    return backend_of(target).space(program, target, threads)
+    return target.backend.space(program, target, threads)
 
 
 def _written(one: Interface) -> dict[str, str]:

@@ -139,7 +139,7 @@ class Helpers(Closing):
         kernels = _written(module)
         if kernels is None:
             return None
-        target = dataclasses.asdict(self._target)
+        target = self._target.to_dict()
         return json.dumps({"kernels": kernels, "target": target, "threads": self._threads})
 
     def close(self) -> None:
@@ -225,7 +225,7 @@ class _Helper:
     def __init__(self, target: Target, threads: int, modules: ModuleQueue) -> None:
         self._modules = modules
         self._process = ChildProcess(
-            lambda line: command_of(serve, line, dataclasses.asdict(target), threads),
+            lambda line: command_of(serve, line, target.to_dict(), threads),
             own_group=False,
         )
         self.is_ready = threading.Event()

@@ -21,8 +21,8 @@ from farrier.model_tuning.variant import Variant
 from farrier.options import CompileOptions
 from farrier.partition.program import Call, DriverProgram, Repeat, steps_in
 from farrier.runtime.artifact import Artifact
-from farrier.space.machine import Machine
-from farrier.targets import Target, backend_of
+from farrier.targets import Target
+from farrier.targets.backend import Peaks
 
 _MOST = 10_000  # kernels, and calls in the graph
 _MOST_EDGES = 40_000
@@ -80,7 +80,7 @@ def _choices(variants: Sequence[Variant]) -> dict[str, ScheduledTask]:
 
 def _texts(choice: ScheduledTask, target: Target) -> dict[str, str]:
     function = lower(BuildInput.of(choice), target)
-    code = backend_of(target).texts(function, target)
+    code = target.backend.texts(function, target)
     return {
         "schedule": choice.space.trace(choice.decisions),
         "loops": print_ir(function),
@@ -91,7 +91,8 @@ def _texts(choice: ScheduledTask, target: Target) -> dict[str, str]:
 
 def _document(rebuilt: Rebuilt) -> dict[str, Any]:
     shown, settings = rebuilt.shown, rebuilt.shown.settings
-    machine = Machine.of(settings.target, settings.threads)
+    target = settings.target
+    peaks = target.backend.peaks(target, settings.threads)
     names = names_of(rebuilt.imported.dims)
     choices = _choices(rebuilt.variants)
     numbers = {key: number for number, key in enumerate(choices)}
@@ -105,10 +106,10 @@ def _document(rebuilt: Rebuilt) -> dict[str, Any]:
         own = shown.choices.get(key)
         calls = 0 if own is None else own.calls
         share = 0.0 if own is None else total(own) / whole
-        kernels.append(_kernel(number, choices[key], first.get(key), calls, share, machine))
+        kernels.append(_kernel(number, choices[key], first.get(key), calls, share, peaks))
     return {
         "is_same": rebuilt.is_same,
-        "target": _named(f"{settings.target.cpu}, {settings.threads} threads"),
+        "target": _named(f"{target.cpu}, {settings.threads} threads"),
         "sizes": {one.name: one.typical * one.step for one in rebuilt.imported.dims[:1000]},
         "kernels": kernels,
         "graph": _graph(rebuilt, numbers, names),
@@ -121,7 +122,7 @@ def _kernel(
     call: Call | None,
     calls: int,
     share: float,
-    machine: Machine,
+    peaks: Peaks,
 ) -> dict[str, Any]:
     report = choice.report()
     us = report.predicted_us if report.measured_us is None else report.measured_us
@@ -145,8 +146,8 @@ def _kernel(
         "flops": operations,
         "bytes": moved,
         "roofline": {
-            "peak_gflops": machine.peak * machine.threads / 1e9,
-            "bandwidth_gbs": machine.memory_bandwidth / 1e9,
+            "peak_gflops": peaks.operations / 1e9,
+            "bandwidth_gbs": peaks.bandwidth / 1e9,
             "intensity": operations / moved if moved else 0.0,
             "achieved_gflops": operations / us / 1e3 if us else 0.0,
         },

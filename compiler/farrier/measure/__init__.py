@@ -1,7 +1,7 @@
 """Candidates on a device: from decisions to a batch of native code, and back to results."""
 
 from farrier.measure.batch import Batch, BatchBuilder
-from farrier.measure.floor import floor_ns, floor_of_run
+from farrier.measure.floor import floor_of_run
 from farrier.measure.local import LocalDevice
 from farrier.measure.measurer import TaskMeasurer
 from farrier.measure.noted import NotedRunner
@@ -16,7 +16,6 @@ __all__ = [
     "NotedRunner",
     "Runner",
     "TaskMeasurer",
-    "floor_ns",
     "floor_of_run",
     "measure_by",
     "sizes_argument",

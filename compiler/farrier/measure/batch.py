@@ -13,7 +13,6 @@ from farrier.ir.types import DType
 from farrier.kernels import BuildInput, Compiled, Helpers
 from farrier.lower.region import lower_region
 from farrier.measure.drift import drift_candidate, drift_object
-from farrier.measure.floor import floor_ns
 from farrier.measure.packing import as_argument, packing_function, packing_objects
 from farrier.measure.runner import Blobs
 from farrier.measure.sizes import sizes_argument
@@ -23,7 +22,7 @@ from farrier.partition.plan_memory import GAP_BYTES
 from farrier.partition.task import Task
 from farrier.records.record import pairs
 from farrier.space import Decisions, Space
-from farrier.targets import Target, backend_of
+from farrier.targets import Target
 from farrier.targets.interface import Interface
 from farrier_device.measurement import (
     Argument,
@@ -105,10 +104,9 @@ class BatchBuilder:
                 requested.append(one)
         if not requested:
             return Batch(None, tuple(places), failures)
-        backend = backend_of(self._target)
         objects += packing_objects(list(packers.values()), self._target)
         objects.append(drift_object(self._target))
-        linked = backend.library(list(dict.fromkeys(objects)), (), self._target)
+        linked = self._target.backend.library(list(dict.fromkeys(objects)), (), self._target)
         code = CodeObject(self._blobs.put(linked))
         reference = drift_candidate(self._blobs)
         floors = ((self._floor(),),) * len(requested)
@@ -155,9 +153,9 @@ class BatchBuilder:
     def _floor(self) -> int:
         """The nanoseconds that no call of a candidate can beat."""
         if self._floor_ns is None:
-            task, threads = self._task, self._policy.threads
+            task, target = self._task, self._target
             program = lower_region(task.region, task.symbol, task.constant_inputs)
-            self._floor_ns = floor_ns(program, self._target, threads)
+            self._floor_ns = target.backend.floor_ns(program, target, self._policy.threads)
         return self._floor_ns
 
     def _own_memory(self, kernel: Interface) -> list[Argument]:

@@ -15,7 +15,7 @@ from farrier.ir.expr import Binary, BinaryOp, Buffer, Const, Load, MemoryScope, 
 from farrier.ir.loop import Alloc, Block, For, Function, LoopKind, Store
 from farrier.ir.types import DType
 from farrier.measure.runner import Keeps
-from farrier.targets import Target, backend_of
+from farrier.targets import Target
 from farrier_device.measurement import Argument, Candidate, Launch, Role
 
 SYMBOL = "farrier_drift"
@@ -27,7 +27,7 @@ _LANES = 8
 @functools.cache
 def drift_object(target: Target) -> bytes:
     """The kernel as an object."""
-    (made,) = backend_of(target).compile([_function()], target)
+    (made,) = target.backend.compile([_function()], target)
     return made
 
 

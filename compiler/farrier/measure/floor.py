@@ -1,60 +1,15 @@
 """The floor of a measurement: a time that no machine of a target's kind can beat.
 
-A device that answers less did not run the code: its clock is wrong, or it invents results. The
-bound is a roofline of what vector and tile units could do at a clock that no processor has, over
-data that lies in the first-level cache. So it holds for every machine of the class, however good,
-and is far below what code takes; figures of a particular core, by which schedules are ranked
-(`farrier.space.machine`), are not in it.
+A device that answers less did not run the code: its clock is wrong, or it invents results. That of
+a kernel is the backend's (`Backend.floor_ns`).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
-from farrier.ir.dim import typical
-from farrier.ir.least_work import Products, least_products
-from farrier.ir.loop import Function
-from farrier.ir.tensor import TensorProgram
 from farrier.partition import DriverProgram
 from farrier.partition.program import Call
-from farrier.targets import Target, backend_of
-
-# Twice the 4 GHz that most processors reach, and above the 6.2 GHz that any is sold with.
-_HERTZ = 8e9
-# Vector multiply-adds a cycle: Arm's large cores have four units of 128 bits, others two or fewer
-# wider ones, of which some halve 512 bits.
-_VECTOR_BITS_A_CYCLE = {128: 512, 256: 512}
-_WIDEST = 2  # units of wider vectors
-# Instructions that multiply small matrices in vector registers (Arm's i8mm and bf16) do twice as
-# much as a dot product of their width.
-_MATRIX = 2
-_STORED_BYTES = 128  # a cycle, to the first-level cache: two stores of 512 bits
-# The square tiles, and the depth, for which a tile unit is as fast as for any others.
-_TILE = (64, 64, 256)
-
-
-def floor_ns(program: TensorProgram | Function, target: Target, threads: int) -> int:
-    """Return the nanoseconds that no call of a kernel can beat, 0 where nothing is known: a loop
-    nest may have little to do, as its data decides."""
-    if not isinstance(program, TensorProgram):
-        return 0
-    stored = sum(
-        math.prod(map(typical, buffer.shape)) * buffer.dtype.bits // 8 for buffer in program.outputs
-    )
-    multiplied = sum(_cycles(one, target) for one in least_products(program))
-    cycles = max(multiplied, stored / _STORED_BYTES)
-    return int(cycles / (threads * _HERTZ) * 1e9)
-
-
-def _cycles(products: Products, target: Target) -> float:
-    """The cycles that one core takes at least for the products of a stage."""
-    left, right = products.left, products.right
-    bits = _VECTOR_BITS_A_CYCLE.get(target.vector_bits, _WIDEST * target.vector_bits)
-    narrowest = max(min(left.bits, right.bits), 8)
-    by_vectors = (_MATRIX if narrowest < 32 else 1) * bits / narrowest
-    by_tiles = backend_of(target).tile_rate(left, right, target, *_TILE)
-    return products.count / max(by_vectors, by_tiles)
 
 
 def floor_of_run(program: DriverProgram, floors: Mapping[str, int]) -> int:

@@ -13,7 +13,7 @@ from farrier.ir.expr import Buffer, Load, MemoryScope, Var
 from farrier.ir.loop import Block, For, Function, LoopKind, Stmt, Store
 from farrier.lower.runner import run_loop_passes
 from farrier.schedule import Schedule
-from farrier.targets import Target, backend_of
+from farrier.targets import Target
 
 
 def packing_function(
@@ -40,9 +40,8 @@ def packing_function(
 
 def packing_objects(functions: Sequence[Function], target: Target) -> list[bytes]:
     """Lower the functions, and return objects that define them."""
-    backend = backend_of(target)
-    passes = backend.loop_passes(target)
-    return backend.compile([run_loop_passes(each, passes) for each in functions], target)
+    passes = target.backend.loop_passes(target)
+    return target.backend.compile([run_loop_passes(each, passes) for each in functions], target)
 
 
 def as_argument(buffer: Buffer, name: str = "") -> Buffer:

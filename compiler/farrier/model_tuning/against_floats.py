@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from farrier.intrinsics import integer_dot
 from farrier.ir.graph import Graph, Node
 from farrier.ir.types import DType
 from farrier.model_tuning.variant import Variant, make_variant
 from farrier.passes import prepare
 from farrier.passes.float_form import float_form, has_pairs, products_of_bytes
-from farrier.targets import Target
 
 _GAINS = 0.95  # of the float form's predicted time, below which predictions tell a gain
 _FLOATS = frozenset(dtype.value for dtype in DType if dtype.is_float)
@@ -30,7 +28,7 @@ def slower_than_floats(imported: Graph, variant: Variant) -> str:
         if ratio <= _GAINS:
             return ""
         expected = f"take {ratio:.2f} times as long as its float form"
-    elif integer_dot(settings.target) is None:  # quantized as it runs
+    elif settings.target.backend.byte_factors(settings.target) is None:  # quantized as it runs
         expected = "be slower than its float form"
     else:
         return ""
@@ -48,13 +46,14 @@ def _predicted_s(variant: Variant) -> float:
 
 def _reasons(imported: Graph, products: list[Node], variant: Variant) -> Iterator[str]:
     target = variant.settings.target
-    if integer_dot(target) is None:
+    factors = target.backend.byte_factors(target)
+    if factors is None:
         yield "it has no instruction that adds up products of bytes"
         return
     share = _share_of_floats(variant)
     if share > _MANY:
         yield f"{share:.0%} of its multiply-adds are of floats{_example(imported, products)}"
-    if not _multiplies_bytes(target):
+    if factors not in (DType.U8, DType.I8):
         yield "bytes are widened to i16 there, and convolutions of floats take fewer products"
     elif share <= _MANY:
         yield "its conversions between bytes and floats take longer than its products gain"
@@ -85,8 +84,3 @@ def _example(imported: Graph, products: list[Node]) -> str:
         if node.attr("group", 1) != 1 and weights.type.shape[1] != 1:
             return f", such as those of {node.origin!r}, a convolution in groups"
     return ""
-
-
-def _multiplies_bytes(target: Target) -> bool:
-    dot = integer_dot(target)
-    return dot is not None and dot.left in (DType.U8, DType.I8)

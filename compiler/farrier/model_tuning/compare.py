@@ -23,12 +23,12 @@ from farrier.errors import CompilerError
 from farrier.ir.dim import typical
 from farrier.kernels import BuildInput, Compiled, Helpers
 from farrier.kernels.choose import ScheduledTask
-from farrier.measure import Blobs, Runner, floor_ns, measure_by, sizes_argument
+from farrier.measure import Blobs, Runner, measure_by, sizes_argument
 from farrier.model_tuning.variant import Variant
 from farrier.progress import Listener, Warned
 from farrier.progress.clock import Clock
 from farrier.records.record import Pairs, pairs
-from farrier.targets import Plan, Target, backend_of
+from farrier.targets import Plan, Target
 from farrier_device.measurement import (
     Argument,
     Blame,
@@ -246,8 +246,9 @@ class Comparison:
                 raise made
             interfaces[key] = made.interface
             objects.append(made.content)
-        backend = backend_of(self._target)
-        planned = backend.plan(variant.program, interfaces, self._target, self._threads)
+        planned = self._target.backend.plan(
+            variant.program, interfaces, self._target, self._threads
+        )
         return _Planned(planned, objects)
 
     def _prepared(self, variants: Sequence[Variant], seconds: float) -> _Prepared:
@@ -279,7 +280,9 @@ class Comparison:
     def _floor(self, choice: ScheduledTask) -> int:
         key = choice.task.key
         if key not in self._floors_ns:
-            self._floors_ns[key] = floor_ns(choice.program, self._target, self._threads)
+            self._floors_ns[key] = self._target.backend.floor_ns(
+                choice.program, self._target, self._threads
+            )
         return self._floors_ns[key]
 
     def _code(self, plans: Sequence[_Planned]) -> CodeObject:
@@ -291,7 +294,7 @@ class Comparison:
         symbols = set().union(*(one.plan.symbols for one in plans))
         exports = (*map(_entry_name, range(len(plans))), *sorted(symbols))
         objects = dict.fromkeys(content for one in plans for content in one.objects)
-        linked = backend_of(self._target).library([*entries, *objects], exports, self._target)
+        linked = self._target.backend.library([*entries, *objects], exports, self._target)
         return CodeObject(self._blobs.put(linked))
 
     def _answers(self, requests: Sequence[MeasureRequest]) -> list[MeasureResult]:

@@ -25,7 +25,6 @@ from farrier.passes.algorithm import CHOICE, Layer
 from farrier.passes.passes import PASSES, Pass
 from farrier.passes.settings import Settings
 from farrier.progress import debug
-from farrier.targets import backend_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -66,14 +65,14 @@ def finish(graph: Graph, settings: Settings, listener: Listener | None = None) -
 
 def _halves(settings: Settings) -> tuple[Sequence[str], Sequence[str]]:
     """The passes of the target's backend, before and from the one that chooses algorithms."""
-    order = backend_of(settings.target).passes
+    order = settings.target.backend.passes
     at = order.index(CHOICE) if CHOICE in order else len(order)
     return order[:at], order[at:]
 
 
 def layers(graph: Graph, settings: Settings) -> Sequence[Layer]:
     """Return the convolutions of a prepared graph for which an algorithm is chosen, in order."""
-    return backend_of(settings.target).layers(graph, settings)
+    return settings.target.backend.layers(graph, settings)
 
 
 def run_passes(
@@ -81,7 +80,7 @@ def run_passes(
 ) -> Graph:
     """`graph` after the named passes. Raises UsageError for a name that is none, and CompilerError
     where a pass fails or breaks the IR, naming the pass and the reproducer that it left."""
-    passes = {**PASSES, **backend_of(settings.target).own_passes}
+    passes = {**PASSES, **settings.target.backend.own_passes}
     unknown = [name for name in names if name not in passes]
     if unknown:
         raise UsageError(

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from farrier.kernels import Kernels
 from farrier.model_tuning.variant import Variant
-from farrier.targets import Plan, backend_of
+from farrier.targets import Plan
 from farrier.targets.linked import LinkedModel
 
 
@@ -14,9 +14,8 @@ def planned(variant: Variant, kernels: Kernels, beside: Plan | None = None) -> P
     """Where everything of a variant lies, whose kernels are among these; beside what that of
     another one has placed, if any."""
     settings = variant.settings
-    backend = backend_of(settings.target)
-    told = kernels.interfaces
-    return backend.plan(variant.program, told, settings.target, settings.threads, beside)
+    target, interfaces = settings.target, kernels.interfaces
+    return target.backend.plan(variant.program, interfaces, target, settings.threads, beside)
 
 
 def link(
@@ -35,4 +34,4 @@ def link(
         if instead.stands_for(first):
             hot[first.given(given)] = instead
     target = variants[0].settings.target
-    return backend_of(target).assemble(first, kernels.objects, target, hot)
+    return target.backend.assemble(first, kernels.objects, target, hot)

@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 from farrier.ir.types import DType
 from farrier.space.space import Floats
-from farrier.targets import Target, backend_of
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 
@@ -52,15 +51,6 @@ class Machine:
     fused: bool = False  # whether one instruction multiplies floats and adds
     folds_loads: bool = False  # whether a multiply-add may take a factor from memory
     by_lane: bool = False  # whether it takes as factor one lane of a vector, for all lanes
-
-    @classmethod
-    def of(cls, target: Target, threads: int) -> Machine:
-        """The part of `target` that a kernel with `threads` threads has."""
-        caches = target.l1_bytes, target.l2_bytes, target.l3_bytes
-        sizes = target.lanes, target.registers, threads, *caches
-        found = cls(*sizes, **backend_of(target).figures(target))
-        drawn = min(found.memory_bandwidth, threads * found.core_bandwidth)
-        return dataclasses.replace(found, memory_bandwidth=drawn)
 
     def for_elements(self, dtype: DType) -> Machine:
         """Return the machine for kernels whose vectors hold elements of `dtype`, which has 32 bits

@@ -13,7 +13,6 @@ from farrier.targets.backend import (
     Loaded,
     Plan,
     backend_for,
-    backend_of,
     backends,
 )
 from farrier.targets.names import (
@@ -23,6 +22,7 @@ from farrier.targets.names import (
     known_machines,
     parse_machine,
     parse_target,
+    read_target,
     to_text,
     why_not_here,
 )
@@ -35,7 +35,6 @@ __all__ = [
     "Plan",
     "Target",
     "backend_for",
-    "backend_of",
     "backends",
     "called",
     "canonical",
@@ -43,6 +42,7 @@ __all__ = [
     "known_machines",
     "parse_machine",
     "parse_target",
+    "read_target",
     "to_text",
     "why_not_here",
 ]

@@ -19,7 +19,7 @@ from farrier_device.describe import MachineDescription
 
 if TYPE_CHECKING:
     from farrier.artifact.calls import CallRecord
-    from farrier.intrinsics import Dot, TableLookup, TensorIntrinsic
+    from farrier.intrinsics import TensorIntrinsic
     from farrier.ir.graph import Graph
     from farrier.ir.loop import Function
     from farrier.ir.tensor import TensorProgram
@@ -54,6 +54,14 @@ class KnownMachine:
     description: MachineDescription
     source: str
     generic: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Peaks:
+    """Operations on f32 a second, and bytes a second from memory; 0 for what is not known."""
+
+    operations: float = 0.0
+    bandwidth: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -158,9 +166,9 @@ class Backend(Protocol):
         needs, naming it."""
         ...
 
-    def implied(self, cpu: str) -> frozenset[str]:
-        """The kernel's names of the ISA extensions that code for `Target.cpu` may use, of what
-        versions of Farrier before this one called so, too."""
+    @property
+    def target_type(self) -> type[Target]:
+        """The class of its targets."""
         ...
 
     # -- running its code on this machine
@@ -181,11 +189,6 @@ class Backend(Protocol):
 
     # -- what a target can do, for passes and rules
 
-    def figures(self, target: Target) -> Mapping[str, Any]:
-        """The figures of `space.machine.Machine` for a target. A figure that is left out is the
-        simplest core's."""
-        ...
-
     @property
     def precisions(self) -> Mapping[str, frozenset[str]]:
         """What contractions may multiply in, as `CompileOptions.precision` names it, and the
@@ -197,34 +200,19 @@ class Backend(Protocol):
         """All that its machines can do to whole tiles."""
         return ()
 
-    @property
-    def dots(self) -> Sequence[Dot]:
-        """The dot products of its machines, the best first."""
-        return ()
+    def byte_factors(self, target: Target) -> DType | None:
+        """The type of the first factor where its passes multiply bytes by i8: bytes, or what they
+        are widened to. None where such products stay those of floats."""
+        return None
 
-    @property
-    def table_lookups(self) -> Sequence[TableLookup]:
-        """How its machines look bytes up in tables, the best first."""
-        return ()
+    def peaks(self, target: Target, threads: int) -> Peaks:
+        """The bounds of what so many threads can do, for a roofline to show."""
+        return Peaks()
 
-    def has_tiles(self, left: DType, right: DType, target: Target) -> bool:
-        """Whether the target has products of whole tiles of such operands."""
-        return False
-
-    def tile_blocks(
-        self, left: DType, right: DType, target: Target, outputs: int
-    ) -> tuple[int, ...]:
-        """Channels of blocks of images that suit products of whole tiles of such operands, for a
-        convolution of so many outputs; () where there are none."""
-        return ()
-
-    def tile_rate(
-        self, left: DType, right: DType, target: Target, lanes: int, rows: int, depth: int
-    ) -> float:
-        """Products that a core adds up in a cycle in tile registers, of matrices of such operands
-        with so many lanes and rows whose reduction has blocks of `depth`; 0 where it has none for
-        them."""
-        return 0.0
+    def floor_ns(self, program: TensorProgram | Function, target: Target, threads: int) -> int:
+        """The nanoseconds that no call of a kernel can beat on any machine of the target's kind: a
+        device that answers less did not run the code. 0 where nothing is known."""
+        return 0
 
     # -- its part of a compilation, in the order of the steps
 
@@ -332,11 +320,6 @@ def backend_for(arch: str) -> Backend:
         f"no code generator for {arch}",
         hint=f"there are some for {', '.join(known)}; `farrier targets` lists machines",
     )
-
-
-def backend_of(target: Target) -> Backend:
-    """Who makes code for a target."""
-    return backend_for(target.arch)
 
 
 @functools.cache

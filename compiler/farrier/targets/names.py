@@ -101,6 +101,15 @@ def host() -> Target:
     return backend_for(machine.arch).target(machine)
 
 
+def read_target(raw: object) -> Target:
+    """Return the target of a JSON object that `Target.to_dict` made. Raises ValueError for anything
+    else, and UsageError where no backend knows its architecture."""
+    triple = raw.get("triple") if isinstance(raw, dict) else None
+    if not isinstance(triple, str):
+        raise ValueError("target: an object with a triple is needed")
+    return backend_for(triple.partition("-")[0]).target_type.from_dict(raw)
+
+
 def why_not_here(triple: str, cpu: str, features: Sequence[str]) -> str:
     """Why this machine cannot run code for another target's triple, CPU and features: a clause, ""
     where it can."""

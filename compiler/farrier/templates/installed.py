@@ -6,11 +6,9 @@ import functools
 import re
 
 from farrier.errors import UsageError
-from farrier.ir.tensor import TensorProgram
 from farrier.plugins import TEMPLATES, Plugin, plugins
 from farrier.records import RuleId
 from farrier.space import JoinedSpace, Space
-from farrier.targets import Target
 from farrier.templates.asked import Asked
 from farrier.templates.problem import Problem
 from farrier.templates.space import TemplateSpace
@@ -19,11 +17,10 @@ from farrier.templates.template import Template, rule_of
 _NAME = re.compile(r"[A-Za-z]\w*")
 
 
-def beside(known: Space, program: TensorProgram, target: Target, threads: int) -> Space:
+def beside(known: Space, problem: Problem) -> Space:
     """The space `known` of a kernel, joined with those of the installed templates that apply to it;
     `known` itself where none does. The default is the known one's, unless a template is preferred.
     Raises UsageError for a package, and TemplateError for a template, that is broken."""
-    problem = Problem(program, target, threads)
     found = [plugin for plugin in installed() if _applies(plugin, problem)]
     if not found:
         return known

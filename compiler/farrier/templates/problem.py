@@ -16,16 +16,13 @@ from farrier.templates.product import Product
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """A kernel to schedule: what it computes, and the machine and the threads that run it."""
+    """A kernel to schedule: what it computes, and the target and the threads that run it. `machine`
+    is these as figures: vector lanes and registers, sizes of caches, throughputs."""
 
     program: TensorProgram
     target: Target
     threads: int
-
-    @functools.cached_property
-    def machine(self) -> Machine:
-        """The target as figures: vector lanes and registers, sizes of caches, throughputs."""
-        return Machine.of(self.target, self.threads)
+    machine: Machine
 
     @functools.cached_property
     def product(self) -> Product | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from farrier.targets.arm.backend import ArmBackend
+from farrier.targets.arm.backend import BACKEND, ArmBackend, ArmTarget
 
-BACKEND = ArmBackend()
-
-__all__ = ["BACKEND", "ArmBackend"]
+__all__ = ["BACKEND", "ArmBackend", "ArmTarget"]

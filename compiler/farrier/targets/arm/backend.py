@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from farrier.errors import UsageError
 from farrier.targets.arm.cores import CORES, GENERIC, OTHER_NEW, OTHER_OLD, V8_0
 from farrier.targets.arm.machines import MACHINES
 from farrier.targets.cpu.backend import CpuBackend
-from farrier.targets.target import Target
+from farrier.targets.cpu.target import CpuTarget
 
 if TYPE_CHECKING:
     from farrier.intrinsics import Dot, TensorIntrinsic
@@ -21,9 +22,72 @@ if TYPE_CHECKING:
     from farrier_device.describe import MachineDescription
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class ArmTarget(CpuTarget):
+    """A core of aarch64."""
+
+    @property
+    def backend(self) -> ArmBackend:
+        return BACKEND
+
+    @property
+    def figures(self) -> Mapping[str, Any]:
+        return CORES.get(self.tune, CORES[OTHER_OLD]).figures
+
+    @property
+    def llvm(self) -> LLVMMachine:
+        from farrier.llvm import LLVMMachine
+
+        core = CORES.get(self.tune)
+        in_order = core is not None and core.in_order
+        # 128 bits at a time, whatever width of SVE a core has; and who makes a core may leave its
+        # cryptographic extensions out.
+        features = ("-sve", "-sve2", "-sha3") if self.cpu in _WITH_SVE else ()
+        # An in-order core needs its loads ahead of their use; an out-of-order one finds them by
+        # itself, and the scheduler would only spill.
+        scheduler = f"-enable-misched={str(in_order).lower()}"
+        return LLVMMachine(self.triple, self.cpu, features, (scheduler, *_FLAGS))
+
+    @property
+    def instructions(self) -> Instructions:
+        from farrier.targets.cpu.codegen.builder import Instructions
+
+        return Instructions(
+            rounds_bf16="bf16" in self.required_features,
+            converts_f16=True,
+            keeps_nan=True,
+            counts_loops=True,
+            takes_lanes=True,
+            pair_reach=63 * 16,  # LDP and STP of 128 bits
+        )
+
+    @property
+    def support(self) -> str:
+        from farrier.targets.cpu.codegen.support import NOTHING_TO_ASK
+
+        return (Path(__file__).parent / "support.ll").read_text() + NOTHING_TO_ASK
+
+    @property
+    def dots(self) -> Sequence[Dot]:
+        from farrier.targets.arm.intrinsics import DOTS
+
+        return DOTS
+
+    @property
+    def tile_units(self) -> Sequence[TileUnit]:
+        from farrier.targets.arm.tile_unit import tile_units
+
+        return tile_units(self)
+
+    @property
+    def page_bytes(self) -> int:
+        return 65536
+
+
 class ArmBackend(CpuBackend):
     """aarch64 under Linux, with vectors of 128 bits."""
 
+    target_type = ArmTarget
     name = "arm"
     archs = frozenset({"aarch64"})
 
@@ -31,7 +95,7 @@ class ArmBackend(CpuBackend):
     def machines(self) -> Mapping[str, KnownMachine]:
         return MACHINES
 
-    def target(self, machine: MachineDescription) -> Target:
+    def target(self, machine: MachineDescription) -> ArmTarget:
         flags = set(machine.features)
         if lacks := sorted(V8_0 - flags):
             raise UsageError(
@@ -46,7 +110,7 @@ class ArmBackend(CpuBackend):
         if l2 and not l3:  # then the second level is the last one, and the cores share it
             l2, l3 = max(l2 // machine.cores, l1), l2
         l2 = l2 or 256 << 10
-        return Target(
+        return ArmTarget(
             triple="aarch64-unknown-linux-gnu",
             cpu=machine.cpu if is_known else GENERIC,
             features=(),
@@ -63,39 +127,6 @@ class ArmBackend(CpuBackend):
     def implied(self, cpu: str) -> frozenset[str]:
         return CORES[cpu].features if cpu in CORES else V8_0
 
-    def figures(self, target: Target) -> Mapping[str, Any]:
-        return CORES.get(target.tune, CORES[OTHER_OLD]).figures
-
-    def llvm(self, target: Target) -> LLVMMachine:
-        from farrier.llvm import LLVMMachine
-
-        core = CORES.get(target.tune)
-        in_order = core is not None and core.in_order
-        # 128 bits at a time, whatever width of SVE a core has; and who makes a core may leave its
-        # cryptographic extensions out.
-        features = ("-sve", "-sve2", "-sha3") if target.cpu in _WITH_SVE else ()
-        # An in-order core needs its loads ahead of their use; an out-of-order one finds them by
-        # itself, and the scheduler would only spill.
-        scheduler = f"-enable-misched={str(in_order).lower()}"
-        return LLVMMachine(target.triple, target.cpu, features, (scheduler, *_FLAGS))
-
-    def instructions(self, target: Target) -> Instructions:
-        from farrier.targets.cpu.codegen.builder import Instructions
-
-        return Instructions(
-            rounds_bf16="bf16" in target.required_features,
-            converts_f16=True,
-            keeps_nan=True,
-            counts_loops=True,
-            takes_lanes=True,
-            pair_reach=63 * 16,  # LDP and STP of 128 bits
-        )
-
-    def support(self, target: Target) -> str:
-        from farrier.targets.cpu.codegen.support import NOTHING_TO_ASK
-
-        return (Path(__file__).parent / "support.ll").read_text() + NOTHING_TO_ASK
-
     @property
     def precisions(self) -> Mapping[str, frozenset[str]]:
         return {
@@ -105,28 +136,15 @@ class ArmBackend(CpuBackend):
         }
 
     @property
-    def dots(self) -> Sequence[Dot]:
-        from farrier.targets.arm.intrinsics import DOTS
-
-        return DOTS
-
-    @property
     def intrinsics(self) -> Sequence[TensorIntrinsic]:
         from farrier.targets.arm.intrinsics import INTRINSICS
 
         return INTRINSICS
-
-    def tile_units(self, target: Target) -> Sequence[TileUnit]:
-        from farrier.targets.arm.tile_unit import tile_units
-
-        return tile_units(target)
-
-    @property
-    def page_bytes(self) -> int:
-        return 65536
 
 
 _LAST_LEVEL = 1 << 20  # bytes, where the kernel does not tell
 _WITH_SVE = frozenset({"neoverse-n2", "neoverse-v1", "neoverse-v2"})
 # As for x86, as flags are a process's, but for addresses: LLVM's own number.
 _FLAGS = ("-x86-machine-combiner=false", "-cgp-max-address-users-to-scan=100")
+
+BACKEND = ArmBackend()

@@ -8,9 +8,9 @@ import functools
 from farrier.intrinsics import TileProduct
 from farrier.space.machine import Ints, Machine
 from farrier.space.space import Floats
-from farrier.targets import Target
 from farrier.targets.arm.intrinsics import HALF_PRODUCT, MATRIX_PRODUCTS, REGISTER_BYTES, ROW_BYTES
 from farrier.targets.cpu.space.tile_unit import Cycles, Registers, TileUnit
+from farrier.targets.cpu.target import CpuTarget
 
 _BLOCK = 16  # channels that lie together, at most
 _PASSING = 3  # registers of operands that are used at once, and of the next
@@ -20,10 +20,10 @@ _WIDENING = 9.0
 
 
 @functools.cache
-def tile_units(target: Target) -> tuple[TileUnit, ...]:
+def tile_units(target: CpuTarget) -> tuple[TileUnit, ...]:
     """The vector registers of a core. It begins as many matrix products a cycle as multiply-adds
     (Arm's software optimization guides for Neoverse N2, V1 and V2)."""
-    machine = Machine.of(target, 1)
+    machine = target.machine(1)
 
     def matrix(rows: Floats, row_bytes: int) -> Floats:
         return 0 * rows + row_bytes / ROW_BYTES / machine.fma_ports

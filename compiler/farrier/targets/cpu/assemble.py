@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from farrier.ir.dim import Symbol
 from farrier.partition.model_plan import ModelPlan
 from farrier.partition.program import DriverProgram
-from farrier.targets import Target
 from farrier.targets.cpu.codegen import compile_text, library
 from farrier.targets.cpu.codegen.entry import (
     ENTRY,
@@ -20,8 +19,10 @@ from farrier.targets.cpu.codegen.entry import (
     emit_entry,
     emit_workspace_bytes,
 )
+from farrier.targets.cpu.target import CpuTarget, as_cpu
 from farrier.targets.interface import Interface
 from farrier.targets.linked import Check, LinkedModel
+from farrier.targets.target import Target
 
 __all__ = ["ENTRY", "LinkedModel", "Plan", "assemble", "plan"]
 
@@ -42,7 +43,7 @@ class Plan(ModelPlan):
         and nothing is checked."""
         usual = {symbol.name: symbol.typical for symbol in self.program.symbols}
         entry = emit_entry(self.program, self.addresses, name, usual=usual)
-        return compile_text(entry.text, target)
+        return compile_text(entry.text, as_cpu(target))
 
 
 def plan(
@@ -53,13 +54,13 @@ def plan(
     beside: Plan | None = None,
 ) -> Plan:
     """Plan a model, with room for `threads` threads and for every core of the target."""
-    return Plan.of(program, kernels, max(threads, target.cores), beside)
+    return Plan.of(program, kernels, max(threads, target.threads), beside)
 
 
 def assemble(
     planned: Plan,
     objects: Sequence[bytes],
-    target: Target,
+    target: CpuTarget,
     hot: Mapping[tuple[int, ...], Plan] | None = None,
 ) -> LinkedModel:
     """Link a model's kernels, and pack its parameters. `hot` are plans of the same model, each
@@ -89,7 +90,7 @@ def assemble(
 
 
 def _library(
-    planned: Plan, objects: Sequence[bytes], target: Target, hot: Mapping[tuple[int, ...], Plan]
+    planned: Plan, objects: Sequence[bytes], target: CpuTarget, hot: Mapping[tuple[int, ...], Plan]
 ) -> tuple[bytes, tuple[Check, ...]]:
     """The shared library of a model, with its entry points and what they need; and the checks that
     they make, by number."""

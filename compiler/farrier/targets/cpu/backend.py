@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from farrier.errors import CompilerError
-from farrier.targets.backend import Backend, CodeTexts, backend_of
+from farrier.targets.backend import Backend, CodeTexts, Peaks
+from farrier.targets.cpu.target import as_cpu
 from farrier_device import arch as arch_names
 from farrier_device import describe
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from farrier.ir.loop import Function
     from farrier.ir.tensor import TensorProgram
     from farrier.ir.types import DType
-    from farrier.llvm import LLVMMachine
     from farrier.measure import Runner
     from farrier.partition.program import DriverProgram
     from farrier.passes import Settings
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     from farrier.space import Space
     from farrier.targets.backend import Loaded
     from farrier.targets.cpu.assemble import Plan
-    from farrier.targets.cpu.codegen.builder import Instructions
-    from farrier.targets.cpu.space.tile_unit import TileUnit
     from farrier.targets.interface import Interface
     from farrier.targets.linked import LinkedModel
     from farrier.targets.target import Target
@@ -39,49 +36,10 @@ class CpuBackend(Backend):
     What is imported within methods is what only a compilation needs.
     """
 
-    # -- what a family of CPUs says of itself
-
     @abc.abstractmethod
-    def llvm(self, target: Target) -> LLVMMachine:
-        """The target as LLVM knows it."""
-
-    @abc.abstractmethod
-    def instructions(self, target: Target) -> Instructions:
-        """What the emitter may use beyond what any machine has."""
-
-    @abc.abstractmethod
-    def support(self, target: Target) -> str:
-        """LLVM text of what the support library takes from the machine (`codegen.support`)."""
-
-    @property
-    def page_bytes(self) -> int:
-        """The largest page that its Linux may use."""
-        return 4096
-
-    def tile_units(self, target: Target) -> Sequence[TileUnit]:
-        """What multiplies tiles in registers of its machines."""
-        return ()
-
-    def has_tiles(self, left: DType, right: DType, target: Target) -> bool:
-        from farrier.targets.cpu.space.tile_unit import unit_of
-
-        return unit_of(left, right, target) is not None
-
-    def tile_blocks(
-        self, left: DType, right: DType, target: Target, outputs: int
-    ) -> tuple[int, ...]:
-        from farrier.targets.cpu.space.tile_unit import unit_of
-
-        unit = unit_of(left, right, target)
-        return () if unit is None else unit.blocks_of(outputs, target.lanes)
-
-    def tile_rate(
-        self, left: DType, right: DType, target: Target, lanes: int, rows: int, depth: int
-    ) -> float:
-        from farrier.targets.cpu.space.tile_unit import unit_of
-
-        unit = unit_of(left, right, target)
-        return 0.0 if unit is None else unit.rate(lanes, rows, depth)
+    def implied(self, cpu: str) -> frozenset[str]:
+        """The kernel's names of the ISA extensions that code for `Target.cpu` may use, of what
+        versions of Farrier before this one called so, too."""
 
     # -- running its code on this machine
 
@@ -126,10 +84,23 @@ class CpuBackend(Backend):
 
         return layers(graph, settings)
 
+    def byte_factors(self, target: Target) -> DType | None:
+        dot = as_cpu(target).integer_dot()
+        return None if dot is None else dot.left
+
+    def peaks(self, target: Target, threads: int) -> Peaks:
+        machine = as_cpu(target).machine(threads)
+        return Peaks(machine.peak * machine.threads, machine.memory_bandwidth)
+
+    def floor_ns(self, program: TensorProgram | Function, target: Target, threads: int) -> int:
+        from farrier.targets.cpu.floor import floor_ns
+
+        return floor_ns(program, as_cpu(target), threads)
+
     def loop_passes(self, target: Target) -> tuple[str, ...]:
         from farrier.targets.cpu.lowering import loop_passes
 
-        return loop_passes(counts_loops=self.instructions(target).counts_loops)
+        return loop_passes(counts_loops=as_cpu(target).instructions.counts_loops)
 
     @property
     def rules(self) -> frozenset[RuleId]:
@@ -140,18 +111,19 @@ class CpuBackend(Backend):
     def space(self, program: TensorProgram | Function, target: Target, threads: int) -> Space:
         from farrier.targets.cpu.rules import for_program
 
-        return for_program(program, target, threads)
+        return for_program(program, as_cpu(target), threads)
 
     def compile(self, functions: Sequence[Function], target: Target) -> list[bytes]:
         from farrier.targets.cpu.codegen import compile_functions
 
-        return compile_functions(functions, target)
+        return compile_functions(functions, as_cpu(target))
 
     def texts(self, function: Function, target: Target) -> CodeTexts:
         from farrier.targets.cpu.codegen import assembly, emit_function
 
-        text = emit_function(function, target)
-        return CodeTexts(text, assembly(text, target))
+        cpu = as_cpu(target)
+        text = emit_function(function, cpu)
+        return CodeTexts(text, assembly(text, cpu))
 
     def interface(self, function: Function) -> Interface:
         from farrier.targets.cpu.codegen import interface
@@ -179,17 +151,9 @@ class CpuBackend(Backend):
     ) -> LinkedModel:
         from farrier.targets.cpu.assemble import assemble
 
-        return assemble(planned, objects, target, hot)
+        return assemble(planned, objects, as_cpu(target), hot)
 
     def library(self, objects: Sequence[bytes], symbols: Sequence[str], target: Target) -> bytes:
         from farrier.targets.cpu.codegen import library
 
-        return library(objects, symbols, target)
-
-
-def cpu_backend_of(target: Target) -> CpuBackend:
-    """The backend of a target that is a CPU. Raises CompilerError for any other."""
-    found: Any = backend_of(target)
-    if not isinstance(found, CpuBackend):
-        raise CompilerError(f"{target.cpu} is no CPU")
-    return found
+        return library(objects, symbols, as_cpu(target))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from farrier.targets.riscv.backend import RiscvBackend
+from farrier.targets.riscv.backend import BACKEND, RiscvBackend, RiscvTarget
 
-BACKEND = RiscvBackend()
-
-__all__ = ["BACKEND", "RiscvBackend"]
+__all__ = ["BACKEND", "RiscvBackend", "RiscvTarget"]

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from farrier.errors import UsageError
 from farrier.targets.cpu.backend import CpuBackend
+from farrier.targets.cpu.target import CpuTarget
 from farrier.targets.riscv.cores import BASE, CORES, EXTENSIONS, OTHER
 from farrier.targets.riscv.machines import MACHINES
-from farrier.targets.target import Target
 
 if TYPE_CHECKING:
     from farrier.llvm import LLVMMachine
@@ -19,9 +20,47 @@ if TYPE_CHECKING:
     from farrier_device.describe import MachineDescription
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class RiscvTarget(CpuTarget):
+    """A core of riscv64."""
+
+    @property
+    def backend(self) -> RiscvBackend:
+        return BACKEND
+
+    @property
+    def figures(self) -> Mapping[str, Any]:
+        return CORES.get(self.tune, CORES[OTHER])
+
+    @property
+    def llvm(self) -> LLVMMachine:
+        from farrier.llvm import LLVMMachine
+
+        features = [f"+{name}" for name in (*sorted(BASE - {"i"}), *self.features)]
+        return LLVMMachine(self.triple, self.cpu, tuple(features), _FLAGS)
+
+    @property
+    def instructions(self) -> Instructions:
+        from farrier.targets.cpu.codegen.builder import Instructions
+
+        return Instructions(counts_loops=True, attributes=(f'"tune-cpu"="{self.tune}"',))
+
+    @property
+    def support(self) -> str:
+        from farrier.targets.cpu.codegen.support import NOTHING_TO_ASK
+
+        text = (Path(__file__).parent / "support.ll").read_text()
+        # Twice the size replaces every line, whichever line a cache replaces first.
+        nbytes = 2 * max(self.l2_bytes, self.l3_bytes)
+        size = f"@evicting_bytes = internal constant i64 {nbytes}\n"
+        memory = f"@evicting = internal global [{nbytes} x i8] zeroinitializer, align 64\n"
+        return text + size + memory + NOTHING_TO_ASK
+
+
 class RiscvBackend(CpuBackend):
     """riscv64 under Linux. A register holds one f32: a vector of another core's is a loop here."""
 
+    target_type = RiscvTarget
     name = "riscv"
     archs = frozenset({"riscv64"})
 
@@ -29,7 +68,7 @@ class RiscvBackend(CpuBackend):
     def machines(self) -> Mapping[str, KnownMachine]:
         return MACHINES
 
-    def target(self, machine: MachineDescription) -> Target:
+    def target(self, machine: MachineDescription) -> RiscvTarget:
         flags = set(machine.features)
         if lacks := sorted(BASE - flags):
             raise UsageError(
@@ -40,7 +79,7 @@ class RiscvBackend(CpuBackend):
         l1, l2, l3 = machine.l1_bytes or 32 << 10, machine.l2_bytes, machine.l3_bytes
         if l2 and not l3:  # Then the second level is the last one, and the cores share it.
             l2, l3 = max(l2 // machine.cores, l1), l2
-        return Target(
+        return RiscvTarget(
             triple="riscv64-unknown-linux-gnu",
             cpu=_CPU,
             features=tuple(sorted(flags & EXTENSIONS)),
@@ -57,30 +96,6 @@ class RiscvBackend(CpuBackend):
     def implied(self, cpu: str) -> frozenset[str]:
         return BASE
 
-    def figures(self, target: Target) -> Mapping[str, Any]:
-        return CORES.get(target.tune, CORES[OTHER])
-
-    def llvm(self, target: Target) -> LLVMMachine:
-        from farrier.llvm import LLVMMachine
-
-        features = [f"+{name}" for name in (*sorted(BASE - {"i"}), *target.features)]
-        return LLVMMachine(target.triple, target.cpu, tuple(features), _FLAGS)
-
-    def instructions(self, target: Target) -> Instructions:
-        from farrier.targets.cpu.codegen.builder import Instructions
-
-        return Instructions(counts_loops=True, attributes=(f'"tune-cpu"="{target.tune}"',))
-
-    def support(self, target: Target) -> str:
-        from farrier.targets.cpu.codegen.support import NOTHING_TO_ASK
-
-        text = (Path(__file__).parent / "support.ll").read_text()
-        # Twice the size replaces every line, whichever line a cache replaces first.
-        nbytes = 2 * max(target.l2_bytes, target.l3_bytes)
-        size = f"@evicting_bytes = internal constant i64 {nbytes}\n"
-        memory = f"@evicting = internal global [{nbytes} x i8] zeroinitializer, align 64\n"
-        return text + size + memory + NOTHING_TO_ASK
-
 
 # This is LLVM's name of a core with the integer base alone; `llvm` adds the extensions.
 _CPU = "generic-rv64"
@@ -93,3 +108,5 @@ _FLAGS = (
     "-x86-machine-combiner=false",
     "-cgp-max-address-users-to-scan=100",
 )
+
+BACKEND = RiscvBackend()

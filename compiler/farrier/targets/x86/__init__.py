@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from farrier.targets.x86.backend import X86Backend
+from farrier.targets.x86.backend import BACKEND, X86Backend, X86Target
 
-BACKEND = X86Backend()
-
-__all__ = ["BACKEND", "X86Backend"]
+__all__ = ["BACKEND", "X86Backend", "X86Target"]

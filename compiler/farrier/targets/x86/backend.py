@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from farrier.errors import UsageError
 from farrier.targets.cpu.backend import CpuBackend
-from farrier.targets.target import Target
+from farrier.targets.cpu.target import CpuTarget
 from farrier.targets.x86.machines import EXTENSIONS, LEVELS, MACHINES, V2, V3, V4, figures
 
 if TYPE_CHECKING:
@@ -44,9 +45,76 @@ _BITS = {"x86-64-v2": 128, "x86-64-v3": 256, "x86-64-v4": 512}
 _REGISTERS = {"x86-64-v2": 16, "x86-64-v3": 16, "x86-64-v4": 32}
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class X86Target(CpuTarget):
+    """A level of x86-64 and its extensions."""
+
+    @property
+    def backend(self) -> X86Backend:
+        return BACKEND
+
+    @property
+    def figures(self) -> Mapping[str, Any]:
+        known = figures(self.tune, self.cores)
+        return {**known, "fused": "fma" in self.required_features}
+
+    @property
+    def llvm(self) -> LLVMMachine:
+        from farrier.llvm import LLVMMachine
+
+        features = [f"+{_LLVM_NAMES.get(name, name)}" for name in self.features]
+        if self.vector_bits == 512:
+            features.append("-prefer-256-bit")
+        return LLVMMachine(self.triple, self.cpu, tuple(features), _FLAGS)
+
+    @property
+    def instructions(self) -> Instructions:
+        from farrier.targets.cpu.codegen.builder import Instructions
+        from farrier.targets.x86.intrinsics import scale
+
+        is_wide = self.vector_bits == 512  # narrower vectors of that instruction set are rare
+        return Instructions(
+            scale=scale if is_wide else None,
+            scale_bits=512 if is_wide else 0,
+            rounds_bf16=_BF16 in self.features,
+            converts_f16="f16c" in self.required_features,
+            fuses="fma" in self.required_features,
+            # Without it LLVM splits vectors of 512 bits where a machine prefers those of 256.
+            attributes=(f'"min-legal-vector-width"="{self.vector_bits}"',),
+        )
+
+    @property
+    def support(self) -> str:
+        from farrier.targets.cpu.codegen.support import NOTHING_TO_ASK
+
+        folder = Path(__file__).parent
+        has_tiles = "amx_tile" in self.features
+        asks = (folder / "support_amx.ll").read_text() if has_tiles else NOTHING_TO_ASK
+        return (folder / "support.ll").read_text() + asks
+
+    @property
+    def dots(self) -> Sequence[Dot]:
+        from farrier.targets.x86.intrinsics import DOTS
+
+        return DOTS
+
+    @property
+    def table_lookups(self) -> Sequence[TableLookup]:
+        from farrier.targets.x86.intrinsics import TABLE_LOOKUPS
+
+        return TABLE_LOOKUPS
+
+    @property
+    def tile_units(self) -> Sequence[TileUnit]:
+        from farrier.targets.x86.tile_unit import UNITS
+
+        return UNITS
+
+
 class X86Backend(CpuBackend):
     """x86-64 under Linux, at the highest level of the psABI that a machine has."""
 
+    target_type = X86Target
     name = "x86"
     archs = frozenset({"x86_64"})
 
@@ -54,7 +122,7 @@ class X86Backend(CpuBackend):
     def machines(self) -> Mapping[str, KnownMachine]:
         return MACHINES
 
-    def target(self, machine: MachineDescription) -> Target:
+    def target(self, machine: MachineDescription) -> X86Target:
         flags = set(machine.features)
         if lacks := sorted(V2 - flags):
             raise UsageError(
@@ -63,7 +131,7 @@ class X86Backend(CpuBackend):
                 hint="any processor since 2009 (x86-64-v2) has them",
             )
         level = "x86-64-v4" if flags >= V4 else "x86-64-v3" if flags >= V3 else "x86-64-v2"
-        return Target(
+        return X86Target(
             triple="x86_64-unknown-linux-gnu",
             cpu=level,
             features=tuple(sorted(flags & EXTENSIONS)),
@@ -80,41 +148,6 @@ class X86Backend(CpuBackend):
     def implied(self, cpu: str) -> frozenset[str]:
         return LEVELS.get(cpu, frozenset())
 
-    def figures(self, target: Target) -> Mapping[str, Any]:
-        known = figures(target.tune, target.cores)
-        return {**known, "fused": "fma" in target.required_features}
-
-    def llvm(self, target: Target) -> LLVMMachine:
-        from farrier.llvm import LLVMMachine
-
-        features = [f"+{_LLVM_NAMES.get(name, name)}" for name in target.features]
-        if target.vector_bits == 512:
-            features.append("-prefer-256-bit")
-        return LLVMMachine(target.triple, target.cpu, tuple(features), _FLAGS)
-
-    def instructions(self, target: Target) -> Instructions:
-        from farrier.targets.cpu.codegen.builder import Instructions
-        from farrier.targets.x86.intrinsics import scale
-
-        is_wide = target.vector_bits == 512  # narrower vectors of that instruction set are rare
-        return Instructions(
-            scale=scale if is_wide else None,
-            scale_bits=512 if is_wide else 0,
-            rounds_bf16=_BF16 in target.features,
-            converts_f16="f16c" in target.required_features,
-            fuses="fma" in target.required_features,
-            # Without it LLVM splits vectors of 512 bits where a machine prefers those of 256.
-            attributes=(f'"min-legal-vector-width"="{target.vector_bits}"',),
-        )
-
-    def support(self, target: Target) -> str:
-        from farrier.targets.cpu.codegen.support import NOTHING_TO_ASK
-
-        folder = Path(__file__).parent
-        has_tiles = "amx_tile" in target.features
-        asks = (folder / "support_amx.ll").read_text() if has_tiles else NOTHING_TO_ASK
-        return (folder / "support.ll").read_text() + asks
-
     @property
     def precisions(self) -> Mapping[str, frozenset[str]]:
         return {"f32": frozenset(), "bf16": frozenset({_BF16})}
@@ -124,23 +157,6 @@ class X86Backend(CpuBackend):
         from farrier.targets.x86.intrinsics import INTRINSICS
 
         return INTRINSICS
-
-    @property
-    def dots(self) -> Sequence[Dot]:
-        from farrier.targets.x86.intrinsics import DOTS
-
-        return DOTS
-
-    @property
-    def table_lookups(self) -> Sequence[TableLookup]:
-        from farrier.targets.x86.intrinsics import TABLE_LOOKUPS
-
-        return TABLE_LOOKUPS
-
-    def tile_units(self, target: Target) -> Sequence[TileUnit]:
-        from farrier.targets.x86.tile_unit import UNITS
-
-        return UNITS
 
 
 def _microarchitecture(machine: MachineDescription) -> str:
@@ -152,3 +168,6 @@ def _microarchitecture(machine: MachineDescription) -> str:
     if "AMD" in machine.cpu and flags >= V3 and "avx512f" not in flags:
         return "znver3"
     return ""
+
+
+BACKEND = X86Backend()

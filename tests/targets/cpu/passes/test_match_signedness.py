@@ -10,7 +10,6 @@ from graph_tools import NetworkBuilder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farrier.intrinsics import dot_of
 from farrier.ir.graph import Value
 from farrier.ir.types import DType, TensorType
 from farrier.ops import run_graph
@@ -180,7 +179,7 @@ def test_products_get_a_dot_product(dtype, settings, case):
     for node in match_signedness(network(case, dtype), settings).nodes:
         if node.op in ("Conv", "MatMul") and node.attr("group", 1) == 1:
             kinds = (node.inputs[0].type.dtype, node.inputs[1].type.dtype, DType.I32)
-            assert dot_of(*kinds, settings.target) is not None
+            assert settings.target.dot_of(*kinds) is not None
 
 
 @DIRECTIONS

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from farrier.errors import ArtifactError, UsageError
 from farrier.targets import Backend, KnownMachine, Target
 from farrier_device.describe import MachineDescription
@@ -18,9 +20,23 @@ SMALL = MachineDescription(
 )
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class AbacusTarget(Target):
+    """An abacus of any make."""
+
+    @property
+    def backend(self):
+        return BACKEND
+
+    @property
+    def threads(self):
+        return 1
+
+
 class AbacusBackend(Backend):
     """Two spaces, and no code generator for the driver."""
 
+    target_type = AbacusTarget
     name = "abacus"
     archs = frozenset({"abacus"})
     passes = ("fold-constants", "simplify", "eliminate-dead-code", "fuse")
@@ -32,23 +48,7 @@ class AbacusBackend(Backend):
     def target(self, machine):
         if machine.cores != 1:
             raise UsageError(f"an abacus has one core, not {machine.cores}")
-        return Target(
-            triple="abacus-none-python",
-            cpu=machine.cpu,
-            features=machine.features,
-            vector_bits=32,
-            registers=10,
-            cores=1,
-            l1_bytes=machine.l1_bytes,
-            l2_bytes=machine.l2_bytes,
-            l3_bytes=machine.l3_bytes,
-        )
-
-    def implied(self, cpu):
-        return frozenset()
-
-    def figures(self, target):
-        return {"hertz": 1e6, "fma_ports": 0.5, "fused": False, "memory_bandwidth": 1e6}
+        return AbacusTarget("abacus-none-python", machine.cpu, machine.features)
 
     # -- running its code on this machine
 
@@ -108,3 +108,6 @@ class AbacusBackend(Backend):
         from abacus.program import joined
 
         return joined(objects)
+
+
+BACKEND = AbacusBackend()

@@ -10,21 +10,20 @@ from farrier.records import RuleId
 from farrier.schedule import Schedule
 from farrier.schedule.nest import loops
 from farrier.space import Estimate, Knob, Space
-from farrier.space.machine import Machine
 
 RULE = RuleId("beads", version=1)
+_HERTZ = 1e6
 
 
 def space(program, target, threads):
     """The space of any program."""
     is_nest = isinstance(program, Function)
     function = with_usual_choices(program) if is_nest else to_loops(program)
-    machine = Machine.of(target, threads)
     innermost = [loop for loop in loops(function.body) if not loops(loop.body)]
-    work = max(1.0, statements_run(function.body, machine.lanes))
+    work = max(1.0, statements_run(function.body, 1))
 
     def estimate(columns):
-        seconds = work * (1 + 1 / columns["steps"]) / machine.hertz
+        seconds = work * (1 + 1 / columns["steps"]) / _HERTZ
         return Estimate(seconds, {"overhead": seconds})
 
     def schedule(decisions):

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from farrier.ir.loop import Function
-from farrier.targets import Target
 from farrier.targets.cpu.codegen.compile import compile_text
 from farrier.targets.cpu.codegen.emit import emit_module
+from farrier.targets.cpu.target import CpuTarget
 
 _KERNELS_A_MODULE = 16
 
 
-def compile_functions(functions: Sequence[Function], target: Target) -> list[bytes]:
+def compile_functions(functions: Sequence[Function], target: CpuTarget) -> list[bytes]:
     """Objects that together define every kernel; their names must differ."""
     objects = []
     for start in range(0, len(functions), _KERNELS_A_MODULE):

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from farrier import llvm
-from farrier.targets.cpu.backend import cpu_backend_of
-from farrier.targets.target import Target
+from farrier.targets.cpu.target import CpuTarget
 
 
-def compile_text(text: str, target: Target) -> bytes:
+def compile_text(text: str, target: CpuTarget) -> bytes:
     """The ELF object of a module of LLVM text; CompilerError names the line that does not parse."""
-    return llvm.object_of(text, cpu_backend_of(target).llvm(target))
+    return llvm.object_of(text, target.llvm)
 
 
-def assembly(text: str, target: Target) -> str:
+def assembly(text: str, target: CpuTarget) -> str:
     """The module as assembly text, to read and for tests to look at."""
-    return llvm.assembly(text, cpu_backend_of(target).llvm(target))
+    return llvm.assembly(text, target.llvm)

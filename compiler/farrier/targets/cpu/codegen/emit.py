@@ -10,16 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from farrier.ir.loop import Function
-from farrier.targets import Target
-from farrier.targets.cpu.backend import cpu_backend_of
 from farrier.targets.cpu.codegen.instruction_passes import instruction_passes
 from farrier.targets.cpu.codegen.llvm_text import definition
 from farrier.targets.cpu.codegen.statements import instructions_of
+from farrier.targets.cpu.target import CpuTarget
 
 _LIBRARY = '"no-builtins"'  # A kernel calls no function of a library, so none is recognized.
 
 
-def emit_function(function: Function, target: Target) -> str:
+def emit_function(function: Function, target: CpuTarget) -> str:
     """Return a module with the kernel `i32 @<function.name>(ptr args, ptr pool)`.
 
     `args` holds the params in order, then, each where the function has any (`codegen.workspace`): a
@@ -28,9 +27,9 @@ def emit_function(function: Function, target: Target) -> str:
     return emit_module((function,), target)
 
 
-def emit_module(functions: Iterable[Function], target: Target) -> str:
+def emit_module(functions: Iterable[Function], target: CpuTarget) -> str:
     """Return a module with several kernels, as `emit_function` makes one each."""
-    instructions = cpu_backend_of(target).instructions(target)
+    instructions = target.instructions
     attributes = " ".join((*instructions.attributes, _LIBRARY))
     passes = instruction_passes(instructions)
     definitions: list[str] = []

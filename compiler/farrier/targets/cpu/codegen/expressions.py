@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import TypeAlias, assert_never
 
 from farrier.errors import CompilerError
-from farrier.intrinsics import table_lookup
 from farrier.ir.addresses import flatten
 from farrier.ir.affine import Simplifier
 from farrier.ir.dim import number
@@ -32,7 +31,6 @@ from farrier.ir.loop import Store
 from farrier.ir.operands import operands
 from farrier.ir.shared_bytes import element, shares_bytes
 from farrier.ir.types import DType
-from farrier.targets import Target
 from farrier.targets.cpu.codegen import arithmetic
 from farrier.targets.cpu.codegen.builder import Builder
 from farrier.targets.cpu.codegen.indices import Bindings, Indices, Place
@@ -40,6 +38,7 @@ from farrier.targets.cpu.codegen.memory import Memory
 from farrier.targets.cpu.codegen.registers import Registers
 from farrier.targets.cpu.codegen.tables import look_up
 from farrier.targets.cpu.codegen.values import Value, literal
+from farrier.targets.cpu.target import CpuTarget
 
 _INDEX_OPS = frozenset(
     (
@@ -71,10 +70,10 @@ class Expressions:
     """
 
     def __init__(
-        self, builder: Builder, bindings: Bindings, simplifier: Simplifier, target: Target
+        self, builder: Builder, bindings: Bindings, simplifier: Simplifier, target: CpuTarget
     ) -> None:
         self.b = builder
-        self._table_lookup = table_lookup(target)
+        self._table_lookup = target.table_lookup()
         self.bindings = bindings
         self.indices = Indices(builder, bindings, simplifier, self._apply)
         self.memory = Memory(builder, bindings, self.indices, target.registers)

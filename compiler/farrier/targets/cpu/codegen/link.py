@@ -10,19 +10,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from farrier.errors import CompilerError
-from farrier.targets.cpu.backend import cpu_backend_of
 from farrier.targets.cpu.codegen.support import SYMBOLS, support_object
-from farrier.targets.target import Target
+from farrier.targets.cpu.target import CpuTarget
 
 _PAGE_BYTES = 65536  # as large as a page of any Linux
 
 
-def library(objects: Sequence[bytes], symbols: Sequence[str], target: Target) -> bytes:
+def library(objects: Sequence[bytes], symbols: Sequence[str], target: CpuTarget) -> bytes:
     """The shared library of `objects` and the support code, which hosts bind to. `symbols` are to
     be seen from outside, as are those of the support code; none are named: all are."""
     exports = (*SYMBOLS, *symbols) if symbols else None
-    page_bytes = cpu_backend_of(target).page_bytes
-    return link([*objects, support_object(target)], exports, page_bytes)
+    return link([*objects, support_object(target)], exports, target.page_bytes)
 
 
 def link(

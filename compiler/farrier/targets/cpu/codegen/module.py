@@ -26,17 +26,17 @@ from farrier.ir.loop import (
     While,
 )
 from farrier.ir.statements import below, walk_stmts
-from farrier.targets import Target
 from farrier.targets.cpu.codegen import workspace
 from farrier.targets.cpu.codegen.builder import Instructions
 from farrier.targets.cpu.codegen.reductions import Reduction, split_reduction
 from farrier.targets.cpu.codegen.tiles import RowsCall, TileCall, tile_call
+from farrier.targets.cpu.target import CpuTarget
 
 
 class Module:
     """Names, bodies and facts that all functions made from one loop function share."""
 
-    def __init__(self, function: Function, target: Target, instructions: Instructions) -> None:
+    def __init__(self, function: Function, target: CpuTarget, instructions: Instructions) -> None:
         self.function = function
         self.target = target
         self.instructions = instructions

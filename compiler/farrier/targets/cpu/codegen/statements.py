@@ -12,7 +12,7 @@ import dataclasses
 from typing import assert_never
 
 from farrier.errors import CompilerError
-from farrier.intrinsics import Dot, dot_of
+from farrier.intrinsics import Dot
 from farrier.intrinsics.dot import factors_of, held_as
 from farrier.ir import instr
 from farrier.ir.dim import as_extent, bounds
@@ -45,7 +45,6 @@ from farrier.ir.loop import (
     While,
 )
 from farrier.ir.shared_bytes import exchange, shares_bytes
-from farrier.targets import Target
 from farrier.targets.cpu.codegen import workspace
 from farrier.targets.cpu.codegen.arithmetic import binary, cast, joined
 from farrier.targets.cpu.codegen.builder import Builder, Instructions
@@ -58,6 +57,7 @@ from farrier.targets.cpu.codegen.reductions import horizontal
 from farrier.targets.cpu.codegen.registers import Piece, Tiles
 from farrier.targets.cpu.codegen.tiles import RowsCall, RowsOperand
 from farrier.targets.cpu.codegen.values import Value
+from farrier.targets.cpu.target import CpuTarget
 
 _SIZES = "sizes!"  # No buffer can have this name.
 _WORD = 8  # The bytes of a pointer or a size.
@@ -65,7 +65,7 @@ _ARGS, _POOL = Variable(PTR, "args"), Variable(PTR, "pool")
 
 
 def instructions_of(
-    function: Function, target: Target, instructions: Instructions
+    function: Function, target: CpuTarget, instructions: Instructions
 ) -> list[instr.Function]:
     """Return the kernel of a loop function, and the bodies of its parallel loops."""
     module = Module(function, target, instructions)
@@ -316,7 +316,7 @@ class _Emitter:
             return None
         left, right = factors
         kinds = right.buffer.dtype, store.buffer.dtype
-        dots = (dot_of(held, *kinds, self.target) for held in held_as(left.buffer.dtype))
+        dots = (self.target.dot_of(held, *kinds) for held in held_as(left.buffer.dtype))
         dot = next((dot for dot in dots if dot is not None), None)
         if dot is None or dot.group != loop.extent or self.bindings.lanes not in dot.lanes:
             return None

@@ -13,6 +13,7 @@ from farrier.passes.rewriting import Rewriter
 from farrier.passes.settings import Settings
 from farrier.targets.cpu.passes.channel_blocks import channel_block
 from farrier.targets.cpu.passes.layouts import form_of, halo_read
+from farrier.targets.cpu.target import as_cpu
 
 
 def assign_layouts(graph: Graph, settings: Settings) -> Graph:
@@ -37,7 +38,7 @@ def assign_layouts(graph: Graph, settings: Settings) -> Graph:
             y: f32[1, 16, 6, 6] = Relayout(y_blocked)
             return y
     """  # noqa: E501
-    return _Assignment(graph, channel_block(graph, settings.target)).run()
+    return _Assignment(graph, channel_block(graph, as_cpu(settings.target))).run()
 
 
 class _Assignment:

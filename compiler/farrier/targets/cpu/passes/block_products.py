@@ -6,7 +6,6 @@ import dataclasses
 
 import numpy as np
 
-from farrier.intrinsics import dot_of
 from farrier.intrinsics.dot import held_as
 from farrier.ir.dim import Extent, product
 from farrier.ir.graph import Graph, Node, Value
@@ -22,9 +21,9 @@ from farrier.passes.eliminate_dead_code import eliminate_dead_code
 from farrier.passes.fold_constants import fold_node, is_foldable
 from farrier.passes.rewriting import Replacement, Rewriter
 from farrier.passes.settings import Settings
-from farrier.targets import Target
 from farrier.targets.cpu.passes.block_tables import gathered_codes
 from farrier.targets.cpu.passes.block_weights import BlockWeights, block_weights, drops_ends
+from farrier.targets.cpu.target import CpuTarget, as_cpu
 
 
 def block_products(graph: Graph, settings: Settings) -> Graph:
@@ -53,13 +52,14 @@ def block_products(graph: Graph, settings: Settings) -> Graph:
             y: f32[1, 8] = BlockMatMul(x, w_codes, s_scales, zero=0)
             return y
     """
+    target = as_cpu(settings.target)
     rewriter, count = Rewriter(graph), 0
     for original in graph.nodes:
         node = rewriter.resolve_inputs(original)
         if UNPACK_BITS.matches(node) and is_foldable(node, rewriter):
             fold_node(node, rewriter)
             continue
-        nodes = _product(node, rewriter, settings.target) or gathered_codes(node, rewriter)
+        nodes = _product(node, rewriter, target) or gathered_codes(node, rewriter)
         count += len(nodes)
         for replacement in nodes or (node,):
             rewriter.emit(replacement)
@@ -67,7 +67,7 @@ def block_products(graph: Graph, settings: Settings) -> Graph:
     return eliminate_dead_code(rewriter.finish()) if count else rewriter.finish()
 
 
-def _product(node: Node, rewriter: Rewriter, target: Target) -> tuple[Node, ...]:
+def _product(node: Node, rewriter: Rewriter, target: CpuTarget) -> tuple[Node, ...]:
     """Return the nodes that multiply by codes in the place of `node`, or none if it is not such a
     product."""
     if product_of(node) is not Product.MATRIX or "accumulator" in dict(node.attrs):
@@ -116,9 +116,9 @@ def _rows(x: Value, weights: BlockWeights, rewriter: Rewriter) -> tuple[Value, V
     return codes, scales
 
 
-def has_dot(codes: DType, target: Target) -> bool:
+def has_dot(codes: DType, target: CpuTarget) -> bool:
     """Check whether the target has dot products of codes and i8."""
-    dots = (dot_of(kind, DType.I8, DType.I32, target) for kind in held_as(codes))
+    dots = (target.dot_of(kind, DType.I8, DType.I32) for kind in held_as(codes))
     return any(dot is not None for dot in dots)
 
 

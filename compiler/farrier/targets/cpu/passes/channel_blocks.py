@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
-from farrier.intrinsics import Dot, dot_of
+from farrier.intrinsics import Dot
 from farrier.ir.graph import Graph, Node
 from farrier.ir.types import DType
 from farrier.ops import Product, Trait, lookup, product_of
 from farrier.ops.layout import is_image
-from farrier.space.machine import Machine
-from farrier.targets import Target, backend_of
+from farrier.targets.cpu.target import CpuTarget
 
 # Channels of a block on a machine with fewer lanes. The tiles of a convolution run along channels,
 # and find those of a point together; RISC-V needs up to a third fewer instructions.
@@ -21,7 +20,7 @@ _MOST_MERGED = (
 
 
 def channel_block(
-    graph: Graph, target: Target, *, merges: bool = False, floats: DType = DType.F32
+    graph: Graph, target: CpuTarget, *, merges: bool = False, floats: DType = DType.F32
 ) -> int:
     """As many as a vector has lanes, `_LEAST` at least; or the most that a convolution's products
     make worth it, where the channels of all others fill such blocks: their tiles end where the
@@ -42,10 +41,10 @@ def channel_block(
     return least
 
 
-def block_for(dot: Dot, target: Target) -> int:
+def block_for(dot: Dot, target: CpuTarget) -> int:
     """Channels of a block of which a dot product takes groups: where it takes a lane of a register
     as a factor, as many as fill the register, so that one load brings the groups of all lanes."""
-    return target.lanes * dot.group if Machine.of(target, 1).by_lane else target.lanes
+    return target.lanes * dot.group if target.machine(1).by_lane else target.lanes
 
 
 def _parts(graph: Graph, lanes: int) -> list[int]:
@@ -63,7 +62,7 @@ def _parts(graph: Graph, lanes: int) -> list[int]:
     return [n for n in found if isinstance(n, int) and n % lanes == 0]
 
 
-def _blocks(node: Node, target: Target, floats: DType) -> frozenset[int]:
+def _blocks(node: Node, target: CpuTarget, floats: DType) -> frozenset[int]:
     """The channels of blocks that suit a convolution's products; none where none is better."""
     if product_of(node) is not Product.CONVOLUTION or node.attr("group", 1) != 1:
         return frozenset()
@@ -71,9 +70,10 @@ def _blocks(node: Node, target: Target, floats: DType) -> frozenset[int]:
     if x is None or w is None or not isinstance(y.shape[1], int):
         return frozenset()
     left, right = (floats if v.type.dtype is DType.F32 else v.type.dtype for v in (x, w))
-    dot = dot_of(left, right, y.dtype, target)
+    dot = target.dot_of(left, right, y.dtype)
     of_dots = () if dot is None else (block_for(dot, target),)
-    of_tiles = backend_of(target).tile_blocks(left, right, target, y.shape[1])
+    unit = target.unit_of(left, right)
+    of_tiles = () if unit is None else unit.blocks_of(y.shape[1], target.lanes)
     return frozenset((*of_dots, *of_tiles))
 
 

@@ -7,7 +7,6 @@ import functools
 import hashlib
 import math
 
-from farrier.intrinsics import dot_of
 from farrier.ir.dim import bounds, number, typical
 from farrier.ir.graph import Graph, Node, Value, attributes
 from farrier.ir.types import DType, TensorType
@@ -20,8 +19,8 @@ from farrier.passes.fold_constants import is_foldable
 from farrier.passes.rewriting import Rewriter
 from farrier.passes.settings import Settings
 from farrier.space.machine import Machine
-from farrier.targets import Target, backend_of
 from farrier.targets.cpu.passes.channel_blocks import channel_block
+from farrier.targets.cpu.target import CpuTarget, as_cpu
 
 _LATE = 0.7  # of what shows of traffic that is not fetched ahead (`Machine.exposed`)
 _MARGIN = 0.85  # of the direct sum's time: what another algorithm must stay below
@@ -39,7 +38,7 @@ class Layer:
     node: Node
     windows: Value  # in f32
     window: Window
-    target: Target
+    target: CpuTarget
     machine: Machine
     max_error: float
     block: int  # channels of an image that lie together
@@ -85,7 +84,7 @@ class Layer:
     def seconds(self, way: Algorithm) -> float:
         """How long it should take, all threads together."""
         kind = way.weights(self.operands)
-        dot = dot_of(kind, kind, self.node.outputs[0].type.dtype, self.target)
+        dot = self.target.dot_of(kind, kind, self.node.outputs[0].type.dtype)
         rate = self.machine.lanes * self.machine.fma_ports * (1 if dot is None else dot.group)
         if way is not Algorithm.DIRECT:
             return _seconds(self.node, self.filtering(way), kind, rate, self.machine)
@@ -100,8 +99,8 @@ class Layer:
         width = self.node.outputs[0].type.shape[3]
         if not isinstance(width, int):
             return 0.0
-        backend, depth = backend_of(self.target), math.gcd(inputs, self.block)
-        return backend.tile_rate(kind, kind, self.target, outputs, width, depth)
+        unit, depth = self.target.unit_of(kind, kind), math.gcd(inputs, self.block)
+        return 0.0 if unit is None else unit.rate(outputs, width, depth)
 
     def filtering(self, way: Algorithm) -> Filtering:
         """The tiles of an algorithm for the strides of the layer."""
@@ -110,7 +109,7 @@ class Layer:
 
 def layers(graph: Graph, settings: Settings) -> list[Layer]:
     """Return the convolutions of a graph for which there is a choice, in the graph's order."""
-    rewriter, block = Rewriter(graph), channel_block(graph, settings.target)
+    rewriter, block = Rewriter(graph), channel_block(graph, as_cpu(settings.target))
     found = []
     for node in graph.nodes:
         found.append(_layer(node, rewriter, settings, block))
@@ -150,7 +149,7 @@ def choose_algorithms(graph: Graph, settings: Settings) -> Graph:
             y: f32[1, 64, 56, 56] = WinogradConv(x, w_winograd, kernel_shape=(3, 3), pads=(1, 1, 1, 1), strides=(1, 1), tile=4)
             return y
     """  # noqa: E501
-    rewriter, block = Rewriter(graph), channel_block(graph, settings.target)
+    rewriter, block = Rewriter(graph), channel_block(graph, as_cpu(settings.target))
     for original in graph.nodes:
         node = rewriter.resolve_inputs(original)
         layer = _layer(node, rewriter, settings, block)
@@ -171,7 +170,8 @@ def _layer(node: Node, rewriter: Rewriter, settings: Settings, block: int) -> La
     if x is None or windows is None or windows.type.rank != 4 or not windows.type.is_static:
         return None
     outputs, inputs, *kernel = windows.type.static_shape
-    if kernel != [TAPS, TAPS] or min(inputs, outputs) < settings.target.lanes:
+    target = as_cpu(settings.target)
+    if kernel != [TAPS, TAPS] or min(inputs, outputs) < target.lanes:
         return None
     if not _is_known(windows, rewriter):
         return None
@@ -182,8 +182,8 @@ def _layer(node: Node, rewriter: Rewriter, settings: Settings, block: int) -> La
         return None
     if min(bounds(extent)[0] for extent in node.outputs[0].type.shape[2:]) < 1:
         return None
-    machine = Machine.of(settings.target, settings.threads)
-    return Layer(node, windows, window, settings.target, machine, settings.max_layer_error, block)
+    machine = target.machine(settings.threads)
+    return Layer(node, windows, window, target, machine, settings.max_layer_error, block)
 
 
 def _windows(w: Value, rewriter: Rewriter) -> Value | None:

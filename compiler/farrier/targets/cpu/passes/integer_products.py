@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from farrier.intrinsics import integer_dot
 from farrier.ir.dim import number
 from farrier.ir.graph import Attribute, Graph, Node, Value, attributes
 from farrier.ir.types import DType, TensorType
@@ -18,6 +17,7 @@ from farrier.ops.window import window_of
 from farrier.passes.rewriting import Rewriter
 from farrier.passes.settings import Settings
 from farrier.targets.cpu.passes.channel_blocks import block_for, merging
+from farrier.targets.cpu.target import as_cpu
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -76,10 +76,11 @@ def integer_products(graph: Graph, settings: Settings) -> Graph:
             y: f32[2, 2] = Mul(y_sums_f32, y_factor)
             return y
     """
-    dot = integer_dot(settings.target)
+    target = as_cpu(settings.target)
+    dot = target.integer_dot()
     if dot is None:
         return graph
-    return _Products(graph, dot.group, block_for(dot, settings.target)).run()
+    return _Products(graph, dot.group, block_for(dot, target)).run()
 
 
 class _Products:

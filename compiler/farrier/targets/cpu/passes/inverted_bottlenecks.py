@@ -18,7 +18,7 @@ from farrier.ops.window import Window, window_of
 from farrier.passes.attention import FLOATS
 from farrier.passes.fuse import Home
 from farrier.passes.settings import Settings
-from farrier.targets import Target, backend_of
+from farrier.targets.cpu.target import CpuTarget, as_cpu
 
 _BYTES = frozenset((DType.U8, DType.I8))
 _MAX_NODES = 8  # of one convolution and its epilogue, that may join the next one's kernel
@@ -39,8 +39,8 @@ def inverted_bottlenecks(graph: Graph, home: Home, settings: Settings) -> dict[i
     """
     if settings.beside_hot:
         return {}
-    threads, operands = settings.threads, _operands(settings.target)
-    search = _Search(graph, home, operands, settings.target.lanes)
+    target, threads = as_cpu(settings.target), settings.threads
+    search = _Search(graph, home, _operands(target), target.lanes)
     found: dict[int, Node] = {}
     for node in graph.nodes:
         expansion = search.before(node) if search.is_depthwise(node) else []
@@ -58,12 +58,11 @@ def inverted_bottlenecks(graph: Graph, home: Home, settings: Settings) -> dict[i
     return found
 
 
-def _operands(target: Target) -> frozenset[DType]:
+def _operands(target: CpuTarget) -> frozenset[DType]:
     """What the images of such convolutions consist of: floats and bytes; nothing that tiles
     multiply."""
     weights = {kind: DType.I8 if kind in _BYTES else kind for kind in FLOATS | _BYTES}
-    has_tiles = backend_of(target).has_tiles
-    return frozenset(kind for kind in weights if not has_tiles(kind, weights[kind], target))
+    return frozenset(kind for kind in weights if target.unit_of(kind, weights[kind]) is None)
 
 
 class _Search:

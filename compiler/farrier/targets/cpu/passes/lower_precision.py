@@ -17,8 +17,8 @@ from farrier.options.precision import Precision
 from farrier.passes.attention import attention_regions
 from farrier.passes.rewriting import Rewriter
 from farrier.passes.settings import Settings
-from farrier.targets import Target, backend_of
 from farrier.targets.cpu.passes.layouts import halo_read
+from farrier.targets.cpu.target import CpuTarget, as_cpu
 
 Inputs: TypeAlias = tuple[Value | None, ...]
 
@@ -67,11 +67,11 @@ def lower_precision(graph: Graph, settings: Settings) -> Graph:
     """
     if settings.precision is Precision.F32:
         return graph
-    return _Lowering(graph, settings.precision.dtype, settings.target).run()
+    return _Lowering(graph, settings.precision.dtype, as_cpu(settings.target)).run()
 
 
 class _Lowering:
-    def __init__(self, graph: Graph, dtype: DType, target: Target) -> None:
+    def __init__(self, graph: Graph, dtype: DType, target: CpuTarget) -> None:
         self._graph = graph
         self._dtype = dtype
         self._target = target
@@ -138,7 +138,8 @@ class _Lowering:
             return True
         channels, inputs, *_ = w.type.static_shape
         kinds, outputs = (self._dtype, self._dtype), channels // group
-        blocks = backend_of(self._target).tile_blocks(*kinds, self._target, channels)
+        unit = self._target.unit_of(*kinds)
+        blocks = () if unit is None else unit.blocks_of(channels, self._target.lanes)
         return any(outputs % block == inputs % block == 0 for block in blocks)
 
     def _is_planar(self, x: Value) -> bool:

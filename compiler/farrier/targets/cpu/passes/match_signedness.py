@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from farrier.intrinsics import dot_of
 from farrier.ir.graph import Graph, Node, Value, attributes
 from farrier.ir.types import DType
 from farrier.ops import Moves, Product, lookup, product_of
@@ -18,7 +17,7 @@ from farrier.ops.quantize import DEQUANTIZE, QUANTIZE
 from farrier.ops.window import window_of
 from farrier.passes.rewriting import Rewriter
 from farrier.passes.settings import Settings
-from farrier.targets import Target
+from farrier.targets.cpu.target import CpuTarget, as_cpu
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -63,14 +62,14 @@ def match_signedness(graph: Graph, settings: Settings) -> Graph:
             y: i32[2, 2] = Add(y_product, y_moved)
             return y
     """
-    changed = _tensors(graph, settings.target)
+    changed = _tensors(graph, as_cpu(settings.target))
     return _Change(graph, changed).run() if changed else graph
 
 
 # Which tensors change -----------------------------------------------------------------------------
 
 
-def _tensors(graph: Graph, target: Target) -> frozenset[str]:
+def _tensors(graph: Graph, target: CpuTarget) -> frozenset[str]:
     """The names of the tensors that change: what products ask for, and what only moves these."""
     constants = {constant.value.name for constant in graph.constants}
     found = {
@@ -93,7 +92,7 @@ def _tensors(graph: Graph, target: Target) -> frozenset[str]:
     return frozenset(found - constants)
 
 
-def _asks(node: Node, constants: set[str], target: Target) -> bool:
+def _asks(node: Node, constants: set[str], target: CpuTarget) -> bool:
     """Whether a product has a dot product with the first factor of the other signedness alone."""
     if not _is_movable(node, constants) or node.attr("group", 1) != 1:
         return False
@@ -101,8 +100,8 @@ def _asks(node: Node, constants: set[str], target: Target) -> bool:
     assert x is not None
     assert w is not None
     kind, weights = x.type.dtype, w.type.dtype
-    as_it_is = dot_of(kind, weights, DType.I32, target)
-    return as_it_is is None and dot_of(_OTHER[kind], weights, DType.I32, target) is not None
+    as_it_is = target.dot_of(kind, weights, DType.I32)
+    return as_it_is is None and target.dot_of(_OTHER[kind], weights, DType.I32) is not None
 
 
 def _is_movable(node: Node, constants: set[str]) -> bool:

@@ -14,6 +14,7 @@ from farrier.ops import Product, product_of
 from farrier.passes.rewriting import Rewriter, derived
 from farrier.passes.settings import Settings
 from farrier.targets.cpu.passes.channel_blocks import channel_block, merging
+from farrier.targets.cpu.target import as_cpu
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -43,7 +44,7 @@ def merge_groups(graph: Graph, settings: Settings) -> Graph:
             return y
     """  # noqa: E501
     floats, rewriter = settings.precision.dtype, Rewriter(graph)
-    block = channel_block(graph, settings.target, merges=True, floats=floats)
+    block = channel_block(graph, as_cpu(settings.target), merges=True, floats=floats)
     for original in graph.nodes:
         node = rewriter.resolve_inputs(original)
         for made in _merged(node, rewriter, block, settings.max_layer_error > 0):

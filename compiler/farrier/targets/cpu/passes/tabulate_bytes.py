@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from farrier.intrinsics import table_lookup
 from farrier.ir.expr import BYTES
 from farrier.ir.graph import Graph, Node, Value, attributes
 from farrier.ir.types import DType
 from farrier.ops import Kind, lookup
 from farrier.passes.rewriting import Rewriter, join_origins
 from farrier.passes.settings import Settings
-from farrier.targets import Target
+from farrier.targets.cpu.target import CpuTarget, as_cpu
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -57,14 +56,14 @@ def tabulate_bytes(graph: Graph, settings: Settings) -> Graph:
             y: u8[2, 4] = ByteTable(x, entries='000102020303…1717', to='u8')
             return y
     """
-    return _Tables(graph, settings.target).run()
+    return _Tables(graph, as_cpu(settings.target)).run()
 
 
 class _Tables:
-    def __init__(self, graph: Graph, target: Target) -> None:
+    def __init__(self, graph: Graph, target: CpuTarget) -> None:
         self._graph = graph
         self._rewriter = Rewriter(graph)
-        self._dearest = 0 if table_lookup(target) is not None else _PER_LANE * target.lanes
+        self._dearest = 0 if target.table_lookup() is not None else _PER_LANE * target.lanes
         self._found: dict[str, _OfByte] = {}
 
     def run(self) -> Graph:

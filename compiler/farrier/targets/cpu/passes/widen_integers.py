@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 
-from farrier.intrinsics import dot_of
 from farrier.ir.dim import Extent, is_less
 from farrier.ir.graph import Graph, Node, Value, attributes
 from farrier.ir.types import DType
 from farrier.ops import Product, product_of
 from farrier.passes.rewriting import Rewriter
 from farrier.passes.settings import Settings
-from farrier.targets import Target
+from farrier.targets.cpu.target import CpuTarget, as_cpu
 
 _FIT = frozenset((DType.I8, DType.U8, DType.I16))  # whose values i16 holds
 
@@ -36,27 +35,27 @@ def widen_integers(graph: Graph, settings: Settings) -> Graph:
             y: i32[2, 8] = MatMul(x_i16, w_i16, accumulator='i32')
             return y
     """
-    rewriter = Rewriter(graph)
+    rewriter, target = Rewriter(graph), as_cpu(settings.target)
     made: dict[str, Value] = {}
     for original in graph.nodes:
         node = rewriter.resolve_inputs(original)
-        if _is_widened(node, settings.target):
+        if _is_widened(node, target):
             wide = tuple(_wide(value, made, rewriter) for value in node.inputs[:2])
             node = dataclasses.replace(node, inputs=(*wide, *node.inputs[2:]))
         rewriter.emit(node)
     return rewriter.finish()
 
 
-def _is_widened(node: Node, target: Target) -> bool:
+def _is_widened(node: Node, target: CpuTarget) -> bool:
     if product_of(node) not in (Product.MATRIX, Product.CONVOLUTION):
         return False
     x, w = node.inputs[:2]
     assert x is not None
     assert w is not None
     kinds, total = {x.type.dtype, w.type.dtype}, node.outputs[0].type.dtype
-    if not kinds <= _FIT or dot_of(x.type.dtype, w.type.dtype, total, target) is not None:
+    if not kinds <= _FIT or target.dot_of(x.type.dtype, w.type.dtype, total) is not None:
         return False
-    dot = dot_of(DType.I16, DType.I16, total, target)
+    dot = target.dot_of(DType.I16, DType.I16, total)
     if dot is None or kinds == {DType.I16}:
         return False
     return _neighbours(node, x, w, target.lanes) % dot.group == 0

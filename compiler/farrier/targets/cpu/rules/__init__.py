@@ -11,9 +11,7 @@ from farrier.ir.tensor import TensorProgram
 from farrier.ir.work import arithmetic
 from farrier.schedule.errors import ScheduleError
 from farrier.space.joined import JoinedSpace
-from farrier.space.machine import Machine
 from farrier.space.space import Space
-from farrier.targets import Target
 from farrier.targets.cpu.rules import (
     attention,
     attention_tile,
@@ -29,7 +27,8 @@ from farrier.targets.cpu.rules import (
     sketch,
     winograd,
 )
-from farrier.templates import beside
+from farrier.targets.cpu.target import CpuTarget
+from farrier.templates import Problem, beside
 
 RULES = (
     block_panel,
@@ -50,17 +49,17 @@ IDS = frozenset(module.RULE for module in (*RULES, nest)) | sketch.RULES
 _WITH_SKETCHES = (register_tile.RULE, rows.RULE)
 
 
-def for_program(program: TensorProgram | Function, target: Target, threads: int) -> Space:
+def for_program(program: TensorProgram | Function, target: CpuTarget, threads: int) -> Space:
     """Return the schedule space of one kernel run by `threads` threads."""
     if isinstance(program, Function):
         return _about(nest.space(program, target, threads), program, target, threads)
     built_in = _about(_first(program, target, threads), program, target, threads)
-    space = beside(built_in, program, target, threads)
+    space = beside(built_in, Problem(program, target, threads, target.machine(threads)))
     return _with_sketches(space, built_in, program, target, threads)
 
 
 def _with_sketches(
-    space: Space, built_in: Space, program: TensorProgram, target: Target, threads: int
+    space: Space, built_in: Space, program: TensorProgram, target: CpuTarget, threads: int
 ) -> Space:
     """Return the space joined with sketches, which a search may choose, where the rule of the
     `built_in` space leaves them a chance and no template knows the program better."""
@@ -74,7 +73,7 @@ def _with_sketches(
     return JoinedSpace([built_in], built_in, later, sketch.RULES)
 
 
-def _first(program: TensorProgram, target: Target, threads: int) -> Space:
+def _first(program: TensorProgram, target: CpuTarget, threads: int) -> Space:
     """Return the space of the first rule that matches a program.
 
     If the program has open dims, the rule's default schedule must apply to it too: what a rule
@@ -101,12 +100,14 @@ def _first(program: TensorProgram, target: Target, threads: int) -> Space:
     return space
 
 
-def _about(space: Space, program: TensorProgram | Function, target: Target, threads: int) -> Space:
+def _about(
+    space: Space, program: TensorProgram | Function, target: CpuTarget, threads: int
+) -> Space:
     """Return the space, and the spaces that it joins, with the program and the features of task
     and machine."""
     for part in (space, *(space.spaces if isinstance(space, JoinedSpace) else ())):
         part.program = program
-        part.describe = lambda: {**_extents(program), **Machine.of(target, threads).features()}
+        part.describe = lambda: {**_extents(program), **target.machine(threads).features()}
     return space
 
 

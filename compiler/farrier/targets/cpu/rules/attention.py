@@ -27,7 +27,6 @@ import functools
 import numpy as np
 import numpy.typing as npt
 
-from farrier.intrinsics import dot_of
 from farrier.ir.dim import typical
 from farrier.ir.expr import MemoryScope
 from farrier.ir.loop import Function
@@ -39,7 +38,6 @@ from farrier.space.machine import Machine
 from farrier.space.operations import operations
 from farrier.space.rewrites import without_halos
 from farrier.space.space import Columns, Decisions, Estimate, Floats, Knob, Space
-from farrier.targets import Target
 from farrier.targets.cpu.space import microkernel
 from farrier.targets.cpu.space.attention_costs import (
     EXPOSED,
@@ -80,6 +78,7 @@ from farrier.targets.cpu.space.key_blocks import BLOCK, CONTEXT, in_key_blocks
 from farrier.targets.cpu.space.nests import run_parallel
 from farrier.targets.cpu.space.operands import PACKED, pack_lane_operand
 from farrier.targets.cpu.space.tiled_sum import TiledSum
+from farrier.targets.cpu.target import CpuTarget
 
 RULE = RuleId("attention", version=7)
 _VECTORS = (1, 2, 3, 4, 6)
@@ -90,14 +89,14 @@ _KEYS = (512, 256, 128)  # of a block
 _PACK_CYCLES = 0.3  # to turn one element of the keys
 
 
-def space(program: TensorProgram, target: Target, threads: int) -> Space | None:
+def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | None:
     """The space of a product, a softmax along its rows, and a product with those; elementwise
     stages may follow both products. None for any other program."""
-    kernel = _kernel(without_halos(program), Machine.of(target, threads), target)
+    kernel = _kernel(without_halos(program), target.machine(threads), target)
     return None if kernel is None else Space.of(RULE, kernel)
 
 
-def _kernel(program: TensorProgram, machine: Machine, target: Target) -> _Kernel | None:
+def _kernel(program: TensorProgram, machine: Machine, target: CpuTarget) -> _Kernel | None:
     """The program made ready, or None where it is something else."""
     made = prepared(program)
     if made is None:
@@ -110,7 +109,7 @@ def _kernel(program: TensorProgram, machine: Machine, target: Target) -> _Kernel
         program = pack_lane_operand(program, scores)
     found = second(program)
     operands = found.broadcast_load.buffer.dtype, found.vector_load.buffer.dtype
-    dot = dot_of(*operands, found.stage.buffer.dtype, target)
+    dot = target.dot_of(*operands, found.stage.buffer.dtype)
     if dot is None:
         return _Kernel(program, machine, packs, grouped, None)
     program = in_whole_groups(pack_lane_operand(program, found, VALUES), dot.group)

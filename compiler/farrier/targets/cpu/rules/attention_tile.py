@@ -22,7 +22,6 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from farrier.intrinsics import dot_of
 from farrier.ir.dim import typical
 from farrier.ir.loop import Function
 from farrier.ir.tensor import TensorProgram
@@ -32,7 +31,6 @@ from farrier.schedule import Schedule
 from farrier.space.machine import Machine
 from farrier.space.rewrites import accumulate, without_halos
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
-from farrier.targets import Target
 from farrier.targets.cpu.space.attention_costs import (
     EXPOSED,
     GROUP_CYCLES,
@@ -66,22 +64,23 @@ from farrier.targets.cpu.space.contraction import (
 from farrier.targets.cpu.space.epilogue import inline_once, keep_values
 from farrier.targets.cpu.space.nests import run_parallel
 from farrier.targets.cpu.space.operands import PACKED, pack_lane_operand
-from farrier.targets.cpu.space.tile_unit import TileUnit, unit_of
+from farrier.targets.cpu.space.tile_unit import TileUnit
 from farrier.targets.cpu.space.tiled_product import TiledProduct, find_unit
+from farrier.targets.cpu.target import CpuTarget
 
 RULE = RuleId("attention_tile", version=2)
 _BLOCKS = (16, 32, 48, 64, 96, 128, 192, 256)  # query rows
 _WORTH = 4.0  # times the products of vectors, that pay for the way of the totals
 
 
-def space(program: TensorProgram, target: Target, threads: int) -> Space | None:
+def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | None:
     """The space of an attention of static extents, whose operands tiles multiply much faster than
     vectors do; None for any other program."""
-    kernel = _kernel(without_halos(program), Machine.of(target, threads), target)
+    kernel = _kernel(without_halos(program), target.machine(threads), target)
     return None if kernel is None else Space.of(RULE, kernel)
 
 
-def _kernel(program: TensorProgram, machine: Machine, target: Target) -> _Kernel | None:
+def _kernel(program: TensorProgram, machine: Machine, target: CpuTarget) -> _Kernel | None:
     """The program made ready, or None where it is something else."""
     made = None if program.dims else prepared(program)
     if made is None:
@@ -104,21 +103,21 @@ def _kernel(program: TensorProgram, machine: Machine, target: Target) -> _Kernel
     return kernel if fits and all(kernel.tile_rows) else None
 
 
-def _fits(tiled: TiledProduct, target: Target) -> bool:
+def _fits(tiled: TiledProduct, target: CpuTarget) -> bool:
     """Whether operands and lanes of a product are whole tiles."""
     found = tiled.contraction
     whole = extent_of(found.stage, found.lane) % tiled.product.lanes == 0
     return whole and find_unit(found, target) is tiled.unit
 
 
-def _unit(found: Contraction, machine: Machine, target: Target) -> TileUnit | None:
+def _unit(found: Contraction, machine: Machine, target: CpuTarget) -> TileUnit | None:
     """What multiplies tiles of a product's operands several times as fast as vectors do."""
     operands = found.broadcast_load.buffer.dtype, found.vector_load.buffer.dtype
-    unit = unit_of(*operands, target)
+    unit = target.unit_of(*operands)
     lanes = extent_of(found.stage, found.lane)
     if unit is None or not machine.lanes <= unit.product.lanes <= lanes:
         return None
-    dot = dot_of(*operands, found.stage.buffer.dtype, target)
+    dot = target.dot_of(*operands, found.stage.buffer.dtype)
     of_vectors = machine.lanes * machine.fma_ports * (1 if dot is None else dot.group)
     rows = min(volume(found.stage, found.points), max(unit.product.rows))
     rate = unit.rate(unit.product.lanes, rows, unit.product.depths[0])

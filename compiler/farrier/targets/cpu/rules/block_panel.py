@@ -32,25 +32,24 @@ from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import DType
 from farrier.records import RuleId
 from farrier.schedule import Schedule
-from farrier.space.machine import Machine
 from farrier.space.rewrites import accumulate, without_halos
 from farrier.space.space import Decisions, Knob, Space
-from farrier.targets import Target
 from farrier.targets.cpu.rules.register_tile import TileKernel
 from farrier.targets.cpu.space.block_layout import BlockLayout
 from farrier.targets.cpu.space.block_products import BlockProduct, find_block_product
 from farrier.targets.cpu.space.contraction import extent_of, find_contraction
 from farrier.targets.cpu.space.operands import PACKED, by_first_use
+from farrier.targets.cpu.target import CpuTarget
 
 RULE = RuleId("block_panel", version=1)
 _FEWEST_ROWS = 16
 
 
-def space(program: TensorProgram, target: Target, threads: int) -> Space | None:
+def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | None:
     """The space of a product of many rows of floats with block-quantized weights, or None."""
     program = by_first_use(without_halos(program))
     product = find_block_product(program)
-    machine = Machine.of(target, threads)
+    machine = target.machine(threads)
     if product is None or product.part.stage.buffer.dtype is not DType.F32:
         return None
     rows = [axis for axis in product.points if extent_of(product.total, axis) > 1]

@@ -23,7 +23,6 @@ import functools
 import numpy as np
 import numpy.typing as npt
 
-from farrier.intrinsics import dot_of
 from farrier.intrinsics.dot import held_as
 from farrier.ir.expr import MemoryScope
 from farrier.ir.loop import Function
@@ -35,7 +34,6 @@ from farrier.space.machine import Machine
 from farrier.space.operations import operations
 from farrier.space.rewrites import accumulate, without_halos
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
-from farrier.targets import Target
 from farrier.targets.cpu.space.block_layout import BlockLayout
 from farrier.targets.cpu.space.block_products import BlockProduct, find_block_product
 from farrier.targets.cpu.space.contraction import extent_of, innermost_axis
@@ -43,6 +41,7 @@ from farrier.targets.cpu.space.epilogue import inline_once, keep_values
 from farrier.targets.cpu.space.nests import run_parallel
 from farrier.targets.cpu.space.operands import by_first_use
 from farrier.targets.cpu.space.partials import reduce_on_lanes
+from farrier.targets.cpu.target import CpuTarget
 
 RULE = RuleId("block_tile", version=1)
 _ROWS = 8
@@ -51,11 +50,11 @@ _UNROLL = (1, 2, 4)
 _UNPACK = 3.0
 
 
-def space(program: TensorProgram, target: Target, threads: int) -> Space | None:
+def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | None:
     """The space of a product with block-quantized weights; None for any other program."""
     program = by_first_use(without_halos(program))
     product = find_block_product(program)
-    machine = Machine.of(target, threads)
+    machine = target.machine(threads)
     if product is None or 2 * extent_of(product.total, product.lane) < machine.lanes:
         return None
     program = accumulate(program)
@@ -65,12 +64,12 @@ def space(program: TensorProgram, target: Target, threads: int) -> Space | None:
     return Space.of(RULE, _Kernel(program, product, machine, layout))
 
 
-def _group(product: BlockProduct, target: Target) -> int:
+def _group(product: BlockProduct, target: CpuTarget) -> int:
     """The number of codes that a dot product of the target takes at once, or 1."""
     loads = product.part.broadcast_load, product.part.vector_load
     rows, codes = (load.buffer.dtype for load in loads)
     kind = product.part.stage.buffer.dtype
-    dots = (dot_of(held, rows, kind, target) for held in held_as(codes))
+    dots = (target.dot_of(held, rows, kind) for held in held_as(codes))
     return next((dot.group for dot in dots if dot is not None), 1)
 
 

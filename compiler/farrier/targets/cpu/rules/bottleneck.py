@@ -35,7 +35,6 @@ from farrier.space.machine import Machine
 from farrier.space.operations import operations, reads_of
 from farrier.space.rewrites import accumulate, without_halos
 from farrier.space.space import Columns, Decisions, Estimate, Floats, Knob, Space
-from farrier.targets import Target
 from farrier.targets.cpu.space import microkernel
 from farrier.targets.cpu.space.contraction import (
     Contraction,
@@ -53,6 +52,7 @@ from farrier.targets.cpu.space.nests import run_parallel
 from farrier.targets.cpu.space.operands import PADDED, by_first_use, hoist_padding
 from farrier.targets.cpu.space.shortlist import Tile, parts, shortlist, tile_extents, tiles_of
 from farrier.targets.cpu.space.tiled_sum import TiledSum
+from farrier.targets.cpu.target import CpuTarget
 
 RULE = RuleId("bottleneck", version=7)
 _VECTORS = (1, 2, 3, 4, 6)
@@ -67,14 +67,14 @@ _SUMS = (DType.F32, DType.I32)
 _TIMES = ("compute", "latency", "load", "l2", "memory", "late")
 
 
-def space(program: TensorProgram, target: Target, threads: int) -> Space | None:
+def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | None:
     """The space of an inverted bottleneck; None for any other program, and where sizes decide how
     much padding the windows read."""
-    kernel = _kernel(by_first_use(without_halos(program)), Machine.of(target, threads), target)
+    kernel = _kernel(by_first_use(without_halos(program)), target.machine(threads), target)
     return None if kernel is None else Space.of(RULE, kernel)
 
 
-def _kernel(program: TensorProgram, machine: Machine, target: Target) -> _Kernel | None:
+def _kernel(program: TensorProgram, machine: Machine, target: CpuTarget) -> _Kernel | None:
     """The program's stages in their parts, or None where it is something else."""
     found = _contractions(program)
     if len(program.outputs) != 1 or not all(map(_convolves, found)):

@@ -37,11 +37,11 @@ from farrier.space.machine import Machine
 from farrier.space.operations import operations, reads_of
 from farrier.space.rewrites import without_halos
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
-from farrier.targets import Target
 from farrier.targets.cpu.space.contraction import innermost_axis, is_elementwise
 from farrier.targets.cpu.space.epilogue import inline_once, keep_values
 from farrier.targets.cpu.space.nests import exact_extents, loop_extents, share
 from farrier.targets.cpu.space.squares import SMALLEST, turn_squares
+from farrier.targets.cpu.target import CpuTarget
 
 RULE = RuleId("elementwise", version=7)
 _WORTH_SHARING = 32 << 10  # bytes a kernel moves before a second thread pays
@@ -50,14 +50,14 @@ _EXPOSED = 0.1  # of the shorter of arithmetic and traffic, what the longer does
 _TURNING = 6.0  # cycles a vector of what is read across
 
 
-def space(program: TensorProgram, target: Target, threads: int) -> Space | None:
+def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | None:
     """The space of a program of tensors (no scalars) without Reduce; None for any other."""
     made = without_halos(program)
     if any(isinstance(stage.body, Reduce) or not stage.axes for stage in made.stages):
         return None
     if len(made.outputs) > 1 and _is_tangled(made):
         return None
-    kernel = _Kernel(made, Machine.of(target, threads))
+    kernel = _Kernel(made, target.machine(threads))
     return Space.of(RULE, kernel)
 
 

@@ -36,11 +36,11 @@ from farrier.space.machine import Machine
 from farrier.space.operations import JOIN_CYCLES, operations
 from farrier.space.rewrites import accumulate, replaced, without_halos
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
-from farrier.targets import Target
 from farrier.targets.cpu.space.contraction import SUMS, factors_of, is_elementwise, is_permuted
 from farrier.targets.cpu.space.nests import share
 from farrier.targets.cpu.space.operands import by_first_use, pack
 from farrier.targets.cpu.space.row_kernel import WORTH_SHARING
+from farrier.targets.cpu.target import CpuTarget
 
 RULE = RuleId("inner_product", version=1)
 PACKED = "packed"
@@ -66,11 +66,11 @@ class _Product:
     width: Axis | None  # The axis of the small operand alone.
 
 
-def space(program: TensorProgram, target: Target, threads: int) -> Space | None:
+def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | None:
     """Return the space of a product whose long operand lies along the sum, and whose small operand
     has up to `_WIDEST` rows or columns; None for any other program."""
     plain = by_first_use(with_joined_axes(without_halos(program)))
-    machine = Machine.of(target, threads)
+    machine = target.machine(threads)
     product = _product(plain, machine)
     if product is None:
         return None

@@ -35,7 +35,6 @@ from farrier.schedule import Schedule
 from farrier.space.machine import Ints, Machine
 from farrier.space.rewrites import accumulate, without_halos
 from farrier.space.space import Columns, Decisions, Estimate, Floats, Knob, Space
-from farrier.targets import Target
 from farrier.targets.cpu.space import microkernel
 from farrier.targets.cpu.space.contraction import (
     Contraction,
@@ -52,13 +51,14 @@ from farrier.targets.cpu.space.nests import loop_extents, run_parallel
 from farrier.targets.cpu.space.operands import by_first_use
 from farrier.targets.cpu.space.tile_unit import TileUnit, panels_cover
 from farrier.targets.cpu.space.tiled_product import TiledProduct, find_unit
+from farrier.targets.cpu.target import CpuTarget
 
 RULE = RuleId("matrix_tile", version=8)
 # Of the shorter of arithmetic and memory traffic, where the next panel is fetched ahead:
 _EXPOSED_AHEAD = 0.2
 
 
-def space(program: TensorProgram, target: Target, threads: int) -> Space | None:
+def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | None:
     """The space of products of rows, or of an image's windows, with constant lanes; None for any
     other program, and for a target without tiles of such operands."""
     if program.dims:
@@ -68,7 +68,7 @@ def space(program: TensorProgram, target: Target, threads: int) -> Space | None:
     unit = None if found is None else find_unit(found, target)
     if found is None or unit is None:
         return None
-    machine = Machine.of(target, threads)
+    machine = target.machine(threads)
     width = max(unit.product.lanes, machine.lanes)
     if not _fits(found, width):
         return None

@@ -53,9 +53,9 @@ from farrier.schedule.kind_primitives import parallel, vectorize
 from farrier.schedule.nest import NestView, loops
 from farrier.space.machine import Machine
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
-from farrier.targets import Target
 from farrier.targets.cpu.space.nest_choices import Choices
 from farrier.targets.cpu.space.nest_vectors import UNDECIDED, vector_loops
+from farrier.targets.cpu.target import CpuTarget
 
 RULE = RuleId("nest", version=9)
 # Cycles of a statement.
@@ -75,10 +75,10 @@ _HOT = 0.5
 _UNHELD = 1.25
 
 
-def space(function: Function, target: Target, threads: int) -> Space:
+def space(function: Function, target: CpuTarget, threads: int) -> Space:
     """Return the space of a loop function: its independent loops are shared, or are not, and its
     iterations fill the registers, or do not."""
-    machine = Machine.of(target, threads)
+    machine = target.machine(threads)
     choices = Choices(function, machine)
     plan = _Plan.of(with_choices(function, {**choices.held, **choices.parts(threads)}), machine)
     knobs = [Knob("parallel", (0, 1) if plan.regions and threads > 1 else (0,))]

@@ -35,7 +35,6 @@ from farrier.space.operations import operations
 from farrier.space.phase_axes import INTERLEAVED, PhaseAxis, find_phase_axes, take_apart
 from farrier.space.rewrites import accumulate, without_halos
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
-from farrier.targets import Target
 from farrier.targets.cpu.space import microkernel
 from farrier.targets.cpu.space.contraction import (
     Contraction,
@@ -64,6 +63,7 @@ from farrier.targets.cpu.space.operands import (
     pack_lane_operand,
 )
 from farrier.targets.cpu.space.tiled_sum import UNROLLED, TiledSum
+from farrier.targets.cpu.target import CpuTarget
 
 RULE = RuleId("register_tile", version=7)
 _VECTORS = (1, 2, 3, 4, 6, 8, 12)
@@ -73,14 +73,14 @@ _ROWS = 8  # of a tile that has columns as well
 _LONG_SUM, _SLICE_STEPS = 1024, 256  # steps of what is cut into slices, and of a slice, at least
 
 
-def space(program: TensorProgram, target: Target, threads: int) -> Space | None:
+def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | None:
     """The space of a contraction with whole vectors of lanes; None for any other program."""
-    machine = Machine.of(target, threads)
+    machine = target.machine(threads)
     kernel = _kernel(by_first_use(without_halos(program)), machine, target)
     return None if kernel is None else Space.of(RULE, kernel)
 
 
-def _kernel(program: TensorProgram, machine: Machine, target: Target) -> TileKernel | None:
+def _kernel(program: TensorProgram, machine: Machine, target: CpuTarget) -> TileKernel | None:
     """The program made ready for tiling, or None where the rule does not apply."""
     contraction = find_contraction(program)
     if contraction is None:

@@ -30,13 +30,12 @@ from farrier.lower.contiguous_axes import with_joined_axes
 from farrier.lower.loops import to_loops
 from farrier.records import RuleId
 from farrier.schedule import Schedule
-from farrier.space.machine import Machine
 from farrier.space.rewrites import accumulate, without_halos
 from farrier.space.sketch import has_residues, is_wide_contraction
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
-from farrier.targets import Target
 from farrier.targets.cpu.space.row_kernel import RowKernel
 from farrier.targets.cpu.space.split_reductions import joined, split_reductions
+from farrier.targets.cpu.target import CpuTarget
 
 RULE = RuleId("rows", version=10)
 # The element types of reductions. Registers hold narrow floats as f32.
@@ -52,7 +51,7 @@ _WORTH_SPLITTING = 4
 _VECTORS = 4
 
 
-def space(program: TensorProgram, target: Target, threads: int) -> Space | None:
+def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | None:
     """Return the space of a program with reductions and one output, whose type may differ; None for
     any other program, for reductions of elements that vectors do not calculate with, and for what a
     sketch computes in a fraction of the time: contractions by tiles of sums, and sums under guards
@@ -69,7 +68,7 @@ def space(program: TensorProgram, target: Target, threads: int) -> Space | None:
     if has_residues(program):
         return None
     widest = max((stage.buffer.dtype for stage in plain.stages), key=lambda dtype: dtype.bits)
-    machine = Machine.of(target, threads).for_elements(widest)
+    machine = target.machine(threads).for_elements(widest)
     kernel = RowKernel(accumulate(plain), machine)
     return Space.of(RULE, _in_parts(plain, kernel) or kernel)
 

@@ -11,18 +11,17 @@ from collections.abc import Sequence
 from farrier.ir.tensor import TensorProgram
 from farrier.schedule import Schedule
 from farrier.space.joined import JoinedSpace
-from farrier.space.machine import Machine
 from farrier.space.sketch import RULES, sketches
 from farrier.space.space import Space
-from farrier.targets import Target
 from farrier.targets.cpu.space.nests import share
+from farrier.targets.cpu.target import CpuTarget
 
 _WORTH_MEASURING = 4.0  # Estimates of sketches were never further off from each other.
 
 __all__ = ["RULES", "space", "spaces"]
 
 
-def space(program: TensorProgram, target: Target, threads: int) -> Space:
+def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space:
     """Return the space of all sketches of a program, for every program."""
     first, *others = spaces(program, target, threads)
     if not others:
@@ -30,9 +29,9 @@ def space(program: TensorProgram, target: Target, threads: int) -> Space:
     return JoinedSpace([first, *others], first)
 
 
-def spaces(program: TensorProgram, target: Target, threads: int) -> list[Space]:
+def spaces(program: TensorProgram, target: CpuTarget, threads: int) -> list[Space]:
     """Return the space of each sketch of a program, the one first that ranks first."""
-    machine = Machine.of(target, threads)
+    machine = target.machine(threads)
 
     def on_threads(schedule: Schedule, loops: Sequence[str]) -> None:
         share(schedule, loops, machine.threads)

@@ -37,7 +37,6 @@ from farrier.space.machine import Machine
 from farrier.space.operations import operations, reads_of
 from farrier.space.rewrites import without_halos
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
-from farrier.targets import Target
 from farrier.targets.cpu.space import microkernel
 from farrier.targets.cpu.space.contraction import (
     Contraction,
@@ -55,6 +54,7 @@ from farrier.targets.cpu.space.microkernel import LoopOrder
 from farrier.targets.cpu.space.nests import exact_extents, run_parallel
 from farrier.targets.cpu.space.operands import by_first_use
 from farrier.targets.cpu.space.tiled_sum import UNROLLED, TiledSum
+from farrier.targets.cpu.target import CpuTarget
 
 RULE = RuleId("winograd", version=7)
 _VECTORS = (1, 2, 3, 4)
@@ -75,14 +75,14 @@ _LATE = (
 _TRANSFORM_CYCLES = 4.0  # an element of a tile, as a vector: to load it, its sums, to store it
 
 
-def space(program: TensorProgram, target: Target, threads: int) -> Space | None:
+def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | None:
     """The space of a Winograd convolution and what follows it; None for any other program."""
-    machine = Machine.of(target, threads)
+    machine = target.machine(threads)
     kernel = _kernel(program, machine, target)
     return None if kernel is None else Space.of(RULE, kernel)
 
 
-def _kernel(program: TensorProgram, machine: Machine, target: Target) -> _Kernel | None:
+def _kernel(program: TensorProgram, machine: Machine, target: CpuTarget) -> _Kernel | None:
     """The program's stages in their parts, or None where it is something else."""
     program = by_first_use(without_halos(program))
     if len(program.stages) < 5 or len(program.outputs) != 1:

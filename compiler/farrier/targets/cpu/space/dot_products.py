@@ -12,13 +12,13 @@ from __future__ import annotations
 import dataclasses
 from typing import Protocol
 
-from farrier.intrinsics import Dot, dot_of
+from farrier.intrinsics import Dot
 from farrier.ir.affine import Simplifier
 from farrier.ir.expr import Load, Reduce, Var
 from farrier.ir.substitute import variables
 from farrier.ir.types import Layout
-from farrier.targets import Target
 from farrier.targets.cpu.space.contraction import Contraction, factor_of
+from farrier.targets.cpu.target import CpuTarget
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -43,10 +43,10 @@ class Neighbours(Protocol):
     def group(self) -> int: ...
 
 
-def find_grouping(found: Contraction, target: Target) -> Grouping | None:
+def find_grouping(found: Contraction, target: CpuTarget) -> Grouping | None:
     """How the target's dot products take a contraction; None where none does."""
     operands = found.broadcast_load.buffer.dtype, found.vector_load.buffer.dtype
-    dot = dot_of(*operands, found.stage.buffer.dtype, target)
+    dot = target.dot_of(*operands, found.stage.buffer.dtype)
     if dot is None or found.depthwise or found.padded:
         return None
     axis = neighbours(found, found.broadcast_load, dot.group)

@@ -10,11 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from farrier.intrinsics import TileProduct
-from farrier.ir.types import DType
 from farrier.space.machine import Ints
 from farrier.space.space import Floats
-from farrier.targets import Target
-from farrier.targets.cpu.backend import cpu_backend_of
 
 # (rows of a tile, bytes of a row) -> cycles of one product.
 Cycles: TypeAlias = Callable[[Floats, int], Floats]
@@ -62,15 +59,6 @@ class TileUnit:
         taken = self.cycles(np.array(counts, np.float64), steps[0] * product.left.nbytes)
         cycles = float(np.min(-(-rows // np.array(counts)) * taken))
         return steps[0] * product.lanes * rows / cycles
-
-
-def unit_of(left: DType, right: DType, target: Target) -> TileUnit | None:
-    """What multiplies tiles of such operands on a target; None where nothing does."""
-    for unit in cpu_backend_of(target).tile_units(target):
-        product = unit.product
-        if (product.left, product.right) == (left, right):
-            return unit if product.features <= set(target.required_features) else None
-    return None
 
 
 def panels_cover(panels: Ints, outputs: int, lanes: int) -> npt.NDArray[np.bool_]:

@@ -20,7 +20,6 @@ from farrier.ir.types import Layout
 from farrier.schedule import Schedule
 from farrier.space.operations import operations
 from farrier.space.space import Floats
-from farrier.targets import Target
 from farrier.targets.cpu.space.contraction import (
     Contraction,
     extent_of,
@@ -30,14 +29,15 @@ from farrier.targets.cpu.space.contraction import (
     window_along,
 )
 from farrier.targets.cpu.space.dot_products import neighbours
-from farrier.targets.cpu.space.tile_unit import TileUnit, row_counts, unit_of
+from farrier.targets.cpu.space.tile_unit import TileUnit, row_counts
+from farrier.targets.cpu.target import CpuTarget
 
 
-def find_unit(found: Contraction, target: Target) -> TileUnit | None:
+def find_unit(found: Contraction, target: CpuTarget) -> TileUnit | None:
     """What multiplies tiles of a contraction's operands; None where the target has nothing for
     them, or where their rows are not such tiles'."""
     point, lane = found.broadcast_load, found.vector_load
-    unit = unit_of(point.buffer.dtype, lane.buffer.dtype, target)
+    unit = target.unit_of(point.buffer.dtype, lane.buffer.dtype)
     body = found.stage.body
     assert isinstance(body, Reduce)
     if unit is None or found.stage.buffer.dtype is not unit.product.total:

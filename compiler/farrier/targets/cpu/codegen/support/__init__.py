@@ -24,10 +24,9 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-from farrier.targets import Target
-from farrier.targets.cpu.backend import cpu_backend_of
 from farrier.targets.cpu.codegen.compile import compile_text
 from farrier.targets.cpu.codegen.support.elements import bits_function, element_function
+from farrier.targets.cpu.target import CpuTarget
 
 # What the runtime and the device layer bind from a library, besides its entry points.
 SYMBOLS = (
@@ -47,10 +46,10 @@ _PARTS = ("pool.ll", "timing.ll", "compare.ll")
 
 
 @functools.cache
-def support_object(target: Target) -> bytes:
+def support_object(target: CpuTarget) -> bytes:
     """The library as an ELF object."""
     folder = Path(__file__).parent
-    texts = [cpu_backend_of(target).support(target)]
+    texts = [target.support]
     texts += [(folder / part).read_text() for part in _PARTS]
     texts += [element_function(), bits_function()]
     return compile_text("\n".join(texts), target)
