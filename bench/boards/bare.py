@@ -26,7 +26,8 @@ from farrier.artifact.manifest import Manifest, TensorSpec
 from farrier.errors import UsageError
 from farrier.ir.dim import evaluate, upper
 from farrier.runtime.artifact import Artifact
-from farrier.targets import backend_for, parse_target
+from farrier.targets import parse_target
+from farrier.targets.registry import backend_for
 
 _SOURCE = Path(__file__).with_name("call.c")
 # The program asks the library for the size of a workspace of these bytes.

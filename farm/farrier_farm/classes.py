@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from farrier.errors import UsageError
-from farrier.targets import Target, backend_for, parse_machine, to_text
+from farrier.targets import Target, parse_machine, to_text
+from farrier.targets.registry import backend_for
 from farrier_device import codec
 from farrier_device.describe import MachineDescription
 

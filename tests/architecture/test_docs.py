@@ -197,7 +197,11 @@ def test_the_page_on_targets_tells_every_part_of_the_protocol():
 
     text = (ROOT / "docs/targets.md").read_text()
     cells = re.findall(r"^\| (`.*?) \|", text[text.index("## Adding") :], re.MULTILINE)
-    parts = {name for name in vars(Backend) if not name.startswith("_")}
+    roles = Backend.__bases__[:-1]
+    assert {f"{role.__module__.rpartition('.')[2]}.py" for role in roles} <= set(
+        re.findall(r"`(\w+\.py)`", text)
+    )
+    parts = {name for role in roles for name in vars(role) if not name.startswith("_")}
     assert set(re.findall(r"`(\w+)`", " ".join(cells))) == parts
 
 

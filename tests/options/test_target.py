@@ -11,14 +11,8 @@ from farrier import pipeline
 from farrier.compilation import settings
 from farrier.errors import InvalidModelError, UsageError
 from farrier.options import CompileOptions
-from farrier.targets import (
-    backend_for,
-    host,
-    known_machines,
-    parse_target,
-    read_target,
-    why_not_here,
-)
+from farrier.targets import host, known_machines, parse_target, read_target, why_not_here
+from farrier.targets.registry import backend_for
 from farrier_device import describe
 from tests.rpc_device import boards
 from tests.rpc_device.boards import Board, Cluster, Pretended

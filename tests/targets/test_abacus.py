@@ -19,7 +19,7 @@ from onnx import TensorProto, helper, numpy_helper
 import farrier
 from farrier.options import CompileOptions
 from farrier.pipeline import Dump, StoppedError, compile_model
-from farrier.targets import backend, names
+from farrier.targets import names, registry
 from farrier_device import program
 from farrier_device.program import Wait, program_from_json, program_to_json
 from tests.control_flow.test_models import branching, looping
@@ -77,12 +77,12 @@ def registered():
     """The backend is one of another package while the tests of this module run."""
     caches = [
         value
-        for module in (backend, names)
+        for module in (registry, names)
         for value in vars(module).values()
         if hasattr(value, "cache_clear") and value.__module__ == module.__name__
     ]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(backend, "_others", lambda: (abacus.BACKEND,))
+        patch.setattr(registry, "_others", lambda: (abacus.BACKEND,))
         for cache in caches:
             cache.cache_clear()
         yield

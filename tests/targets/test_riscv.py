@@ -22,7 +22,8 @@ from farrier.options import CompileOptions
 from farrier.options.shapes import parse_hot, parse_shapes
 from farrier.pipeline import compile_model
 from farrier.release.draws import random_inputs
-from farrier.targets import backend_for, known_machines, parse_target
+from farrier.targets import known_machines, parse_target
+from farrier.targets.registry import backend_for
 from farrier.targets.riscv.cores import BASE
 
 LACKS = bare.missing("riscv64")

@@ -13,7 +13,8 @@ from rich.table import Column, Table
 
 from farrier.cli.show import print_table
 from farrier.errors import UsageError
-from farrier.targets import KnownMachine, backend_for, canonical, known_machines, parse_target
+from farrier.targets import KnownMachine, canonical, known_machines, parse_target
+from farrier.targets.registry import backend_for
 from farrier_device.describe import describe
 
 TargetOption = Annotated[

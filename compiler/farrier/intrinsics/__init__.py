@@ -19,7 +19,7 @@ from farrier.intrinsics.dot import Dot
 from farrier.intrinsics.table import TableLookup
 from farrier.intrinsics.tile_product import TileProduct
 from farrier.plugins import INTRINSICS, plugins
-from farrier.targets import backends
+from farrier.targets.registry import backends
 
 __all__ = [
     "Dot",

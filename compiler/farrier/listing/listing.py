@@ -22,7 +22,7 @@ from farrier.options import CompileOptions
 from farrier.partition.program import Call, DriverProgram, Repeat, steps_in
 from farrier.runtime.artifact import Artifact
 from farrier.targets import Target
-from farrier.targets.backend import Peaks
+from farrier.targets.scheduling import Peaks
 
 _MOST = 10_000  # kernels, and calls in the graph
 _MOST_EDGES = 40_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from farrier.model_tuning import algorithms
 from farrier.records import RuleId
-from farrier.targets.backend import backends
+from farrier.targets.registry import backends
 from farrier.templates import installed as templates
 
 

@@ -24,7 +24,8 @@ from farrier.errors import (
 from farrier.ir.dim import Extent, evaluate, symbols, upper
 from farrier.runtime.small_call import SmallCall
 from farrier.runtime.state import State
-from farrier.targets import backend_for, why_not_here
+from farrier.targets import why_not_here
+from farrier.targets.registry import backend_for
 from farrier_device.memory import ALIGNMENT, Buffer, aligned_buffer, pointers
 
 Array = npt.NDArray[Any]

@@ -14,7 +14,7 @@ from farrier.errors import ArtifactError, InputMismatchError
 from farrier.ir.strings import codes_of, fitted, strings_of
 from farrier.runtime.loaded_model import LoadedModel
 from farrier.runtime.state import State
-from farrier.targets.backend import Loaded
+from farrier.targets.running import Loaded
 from farrier_device.memory import Buffer
 
 Array = npt.NDArray[Any]

@@ -1,20 +1,16 @@
 """The hardware that code is made for: what a machine is, and who makes code for it.
 
-    parse_target("rpi5")  →  MachineDescription  →  Backend.target  →  Target
+    parse_target("rpi5")  →  MachineDescription  →  Backend.target  →  Target  →  Target.backend
 
-A `Target` is data about the machine that runs the code, whatever machine compiles.
+A `Target` describes the machine that runs the code, whatever machine compiles. Names and messages
+lead to backends (`names`, `registry`); whoever has a target has its backend.
 """
 
 from __future__ import annotations
 
-from farrier.targets.backend import (
-    Backend,
-    KnownMachine,
-    Loaded,
-    Plan,
-    backend_for,
-    backends,
-)
+from farrier.targets.backend import Backend
+from farrier.targets.code import Plan
+from farrier.targets.describing import KnownMachine
 from farrier.targets.names import (
     called,
     canonical,
@@ -26,6 +22,7 @@ from farrier.targets.names import (
     to_text,
     why_not_here,
 )
+from farrier.targets.running import Loaded
 from farrier.targets.target import Target
 
 __all__ = [
@@ -34,8 +31,6 @@ __all__ = [
     "Loaded",
     "Plan",
     "Target",
-    "backend_for",
-    "backends",
     "called",
     "canonical",
     "host",

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from farrier.errors import UsageError
-from farrier.targets.backend import KnownMachine, backend_for, backends, own_backends
+from farrier.targets.describing import KnownMachine
+from farrier.targets.registry import backend_for, backends, own_backends
 from farrier.targets.target import Target
 from farrier_device import codec, describe
 from farrier_device.describe import MachineDescription

@@ -26,7 +26,8 @@ from farrier.pipeline import compile_model
 from farrier.records import MemoryRecords, RecordStore
 from farrier.runtime.artifact import Artifact, load
 from farrier.space import Decisions, Space
-from farrier.targets import Backend, Target, backend_for, parse_target, to_text, why_not_here
+from farrier.targets import Backend, Target, parse_target, read_target, to_text, why_not_here
+from farrier.targets.registry import backend_for
 from farrier.testing import kernels
 from farrier.testing.kernels import Arrays
 
@@ -91,7 +92,7 @@ class BackendContract:
         return compile_model(model, options, name="small", records=records)
 
     def space(self, name: str) -> Space:
-        return self.backend.space(kernels.kernel(name), self.target, self.target.cores)
+        return self.backend.space(kernels.kernel(name), self.target, self.target.threads)
 
     def loops(self, space: Space, decisions: Decisions) -> Function:
         """The final loops of a candidate."""
@@ -117,7 +118,8 @@ class BackendContract:
             assert target == parse_target(to_text(machine.description))
             assert target.arch == machine.description.arch
             assert target.arch in self.backend.archs
-            assert Target.from_dict(json.loads(json.dumps(target.to_dict()))) == target
+            assert target.backend is self.backend
+            assert read_target(json.loads(json.dumps(target.to_dict()))) == target
 
     def test_a_machine_has_a_source_and_what_its_code_uses(self) -> None:
         for name, machine in self.backend.machines.items():
@@ -222,7 +224,7 @@ class BackendContract:
     def test_a_model_is_right_with_one_thread_and_with_all(self) -> None:
         artifact = self.artifact
         _, inputs, expected = kernels.model()
-        for threads in sorted({1, self.target.cores}):
+        for threads in sorted({1, self.target.threads}):
             _assert_close(self.run(artifact, inputs, threads), expected)
 
     def test_its_runner_measures_schedules_of_its_rules(self) -> None:
@@ -238,7 +240,7 @@ class BackendContract:
         artifact = self.artifact
         manifest = artifact.manifest
         assert (manifest.triple, manifest.cpu) == (self.target.triple, self.target.cpu)
-        assert manifest.threads == self.target.cores
+        assert manifest.threads == self.target.threads
         assert self.compiled().members.keys() == artifact.members.keys()
         assert self.compiled().library == artifact.library
         assert load(artifact.save(tmp_path / "small.farrier")).library == artifact.library

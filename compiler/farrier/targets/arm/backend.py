@@ -16,9 +16,9 @@ from farrier.targets.cpu.target import CpuTarget
 if TYPE_CHECKING:
     from farrier.intrinsics import Dot, TensorIntrinsic
     from farrier.llvm import LLVMMachine
-    from farrier.targets.backend import KnownMachine
     from farrier.targets.cpu.codegen.builder import Instructions
     from farrier.targets.cpu.space.tile_unit import TileUnit
+    from farrier.targets.describing import KnownMachine
     from farrier_device.describe import MachineDescription
 
 

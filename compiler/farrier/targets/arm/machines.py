@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from farrier.targets.arm.cores import CORES
-from farrier.targets.backend import KnownMachine
+from farrier.targets.describing import KnownMachine
 from farrier_device.describe import MachineDescription
 
 _K, _M, _G = 1 << 10, 1 << 20, 1 << 30

@@ -6,8 +6,10 @@ import abc
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from farrier.targets.backend import Backend, CodeTexts, Peaks
+from farrier.targets.backend import Backend
+from farrier.targets.code import CodeTexts
 from farrier.targets.cpu.target import as_cpu
+from farrier.targets.scheduling import Peaks
 from farrier_device import arch as arch_names
 from farrier_device import describe
 
@@ -23,10 +25,10 @@ if TYPE_CHECKING:
     from farrier.passes.passes import Pass
     from farrier.records import RuleId
     from farrier.space import Space
-    from farrier.targets.backend import Loaded
     from farrier.targets.cpu.assemble import Plan
     from farrier.targets.interface import Interface
     from farrier.targets.linked import LinkedModel
+    from farrier.targets.running import Loaded
     from farrier.targets.target import Target
 
 

@@ -22,11 +22,12 @@ _HERTZ = 8e9
 # Vector multiply-adds a cycle: Arm's large cores have four units of 128 bits, others two or fewer
 # wider ones, of which some halve 512 bits.
 _VECTOR_BITS_A_CYCLE = {128: 512, 256: 512}
-_WIDEST = 2  # units of wider vectors
+_WIDEST = 2  # Units of vectors of more bits; no core has three.
 # Instructions that multiply small matrices in vector registers (Arm's i8mm and bf16) do twice as
 # much as a dot product of their width.
 _MATRIX = 2
-_STORED_BYTES = 128  # a cycle, to the first-level cache: two stores of 512 bits
+# Bytes a cycle to the first-level cache: two stores of 512 bits.
+_STORED_BYTES = 128
 # The square tiles, and the depth, for which a tile unit is as fast as for any others.
 _TILE = (64, 64, 256)
 
@@ -39,7 +40,7 @@ def floor_ns(program: TensorProgram | Function, target: CpuTarget, threads: int)
     stored = sum(
         math.prod(map(typical, buffer.shape)) * buffer.dtype.bits // 8 for buffer in program.outputs
     )
-    multiplied = sum(_cycles(one, target) for one in least_products(program))
+    multiplied = sum(_cycles(products, target) for products in least_products(program))
     cycles = max(multiplied, stored / _STORED_BYTES)
     return int(cycles / (threads * _HERTZ) * 1e9)
 

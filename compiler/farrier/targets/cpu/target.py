@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class CpuTarget(Target):
     """One kind of CPU. Sizes are bytes; caches are per core but for the last level.
 
-    An architecture has a subclass. What is imported within methods is what only a compilation
-    needs.
+    An architecture has a subclass. Methods import the parts of the compiler, which a session that
+    loads an artifact does without.
     """
 
     vector_bits: int
@@ -46,7 +46,7 @@ class CpuTarget(Target):
     @property
     @abc.abstractmethod
     def figures(self) -> Mapping[str, Any]:
-        """The figures of `space.machine.Machine`. One that is left out is the simplest core's."""
+        """The figures of `space.machine.Machine`; a missing figure is the simplest core's."""
 
     @property
     @abc.abstractmethod

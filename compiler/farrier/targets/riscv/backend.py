@@ -15,8 +15,8 @@ from farrier.targets.riscv.machines import MACHINES
 
 if TYPE_CHECKING:
     from farrier.llvm import LLVMMachine
-    from farrier.targets.backend import KnownMachine
     from farrier.targets.cpu.codegen.builder import Instructions
+    from farrier.targets.describing import KnownMachine
     from farrier_device.describe import MachineDescription
 
 

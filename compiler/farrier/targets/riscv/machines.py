@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farrier.targets.backend import KnownMachine
+from farrier.targets.describing import KnownMachine
 from farrier.targets.riscv.cores import BASE
 from farrier_device.describe import MachineDescription
 

@@ -15,9 +15,9 @@ from farrier.targets.x86.machines import EXTENSIONS, LEVELS, MACHINES, V2, V3, V
 if TYPE_CHECKING:
     from farrier.intrinsics import Dot, TableLookup, TensorIntrinsic
     from farrier.llvm import LLVMMachine
-    from farrier.targets.backend import KnownMachine
     from farrier.targets.cpu.codegen.builder import Instructions
     from farrier.targets.cpu.space.tile_unit import TileUnit
+    from farrier.targets.describing import KnownMachine
     from farrier_device.describe import MachineDescription
 
 # The scheduler before register allocation hoists broadcasts until they spill; to shorten chains of

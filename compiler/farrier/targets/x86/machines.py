@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from farrier.targets.backend import KnownMachine
+from farrier.targets.describing import KnownMachine
 from farrier_device.describe import MachineDescription
 
 # The kernel's names of what a level of the psABI promises, as far as code uses it.

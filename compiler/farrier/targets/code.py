@@ -1,0 +1,126 @@
+"""The code of a backend, one of its roles: final loops → objects → a library that is loaded."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from farrier.artifact.calls import CallRecord
+    from farrier.ir.loop import Function
+    from farrier.partition.plan_memory import MemoryPlan
+    from farrier.partition.program import DriverProgram
+    from farrier.targets.interface import Interface
+    from farrier.targets.linked import LinkedModel
+    from farrier.targets.target import Target
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CodeTexts:
+    """A kernel's code as text; "" for what a backend does not have."""
+
+    llvm: str = ""
+    assembly: str = ""
+
+
+class Plan(Protocol):
+    """The places of everything in a model, before its code is linked. Backends have their own."""
+
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        """The bytes of each, at the typical sizes."""
+        ...
+
+    @property
+    def outputs(self) -> tuple[int, ...]: ...
+
+    @property
+    def params_bytes(self) -> int: ...
+
+    @property
+    def memory(self) -> MemoryPlan: ...
+
+    @property
+    def calls(self) -> tuple[CallRecord, ...]:
+        """The calls of kernels in the order of execution."""
+        ...
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The integer arguments of the entry, at the typical sizes."""
+        ...
+
+    @property
+    def symbols(self) -> set[str]:
+        """The kernels that it calls."""
+        ...
+
+    def measured_entry(self, target: Target, name: str) -> bytes:
+        """Return the object of an entry point for any memory, at the typical sizes: nothing is
+        checked."""
+        ...
+
+    def stands_for(self, other: Any) -> bool:
+        """Check whether it has the capacities and the sizes decided by data of another plan."""
+        ...
+
+    def given(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """Return the arguments of a caller for `sizes`, by symbol, in the entry's order."""
+        ...
+
+
+class CodeGeneration(Protocol):
+    """Makes code for a target, on whichever machine compiles.
+
+    Code is a function of its arguments and of the versions of the tools: an artifact can be made
+    again byte by byte. A target must be one of the backend's own; an error in a kernel is a
+    CompilerError.
+    """
+
+    def loop_passes(self, target: Target) -> tuple[str, ...]:
+        """The names of the passes that the scheduled loops of a kernel go through
+        (`lower.passes.PASSES`), in order."""
+        return ("partition-loops", "eliminate-dead-stores")
+
+    def compile(self, functions: Sequence[Function], target: Target) -> list[bytes]:
+        """Return objects that together define every kernel of final loops, one for up to 16; their
+        names must differ."""
+        ...
+
+    def texts(self, function: Function, target: Target) -> CodeTexts:
+        """Return a kernel's code as text, to be read by people."""
+        return CodeTexts()
+
+    def interface(self, function: Function) -> Interface:
+        """Return the interface of a kernel for its callers."""
+        ...
+
+    def plan(
+        self,
+        program: DriverProgram,
+        kernels: Mapping[str, Interface],
+        target: Target,
+        threads: int,
+        beside: Any = None,
+    ) -> Plan:
+        """Place the memory of a model, with room for `threads` threads and for `target.threads`.
+        `kernels` are by task key; constants and sizes share the memory of those of the plan
+        `beside`."""
+        ...
+
+    def assemble(
+        self,
+        planned: Any,
+        objects: Sequence[bytes],
+        target: Target,
+        hot: Mapping[tuple[int, ...], Any],
+    ) -> LinkedModel:
+        """Link a model's kernels, and pack its parameters. `hot` are plans of the same model for
+        single sizes of its dims, each planned with the previous one as `beside`."""
+        ...
+
+    def library(self, objects: Sequence[bytes], symbols: Sequence[str], target: Target) -> bytes:
+        """Return the content that a device loads to measure: the objects, linked with what they
+        need. `symbols` are to be seen from outside."""
+        ...

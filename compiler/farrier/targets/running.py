@@ -1,0 +1,54 @@
+"""The role of a backend that runs its code on this machine: to measure it, and for sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from farrier.measure import Runner
+
+
+class Loaded(Protocol):
+    """A model's code in this process, ready to be called."""
+
+    @property
+    def entry(self) -> Callable[[Any, int], int]:
+        """Run the model: take the addresses of its arguments, as a ctypes array, and `context`;
+        return 0, a positive code for a failure, or -1 - n where check n of the manifest failed."""
+        ...
+
+    @property
+    def context(self) -> int:
+        """The last argument of the entry."""
+        ...
+
+    def workspace_bytes(self, sizes: int) -> int:
+        """Return the bytes of workspace that a call needs, for the sizes (i64) at an address."""
+        ...
+
+    def close(self) -> None:
+        """End its threads and let go of its memory."""
+        ...
+
+
+class Running(Protocol):
+    """Runs code for the backend's targets where this machine can.
+
+    It is asked before `load` and `runner` are used, for artifacts of any version too; no compiler
+    is imported for it.
+    """
+
+    def why_not_here(self, arch: str, cpu: str, features: Sequence[str]) -> str:
+        """Return the reason why this machine cannot run code for targets with that `Target.arch`,
+        `cpu` and `features`: a clause, "" where it can."""
+        ...
+
+    def runner(self) -> Runner:
+        """Return a runner that measures on this machine."""
+        ...
+
+    def load(self, library: bytes, entry: str, threads: int) -> Loaded:
+        """Load the entry point of a model into this process, with `threads` threads. Raises
+        ArtifactError where the library is damaged."""
+        ...
