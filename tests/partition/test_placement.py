@@ -198,6 +198,15 @@ def test_values_of_a_space_are_aligned_as_it_needs(network):
     assert all(offset % ALIGNMENT == 0 for offset in offsets)
 
 
+def test_a_loop_copies_once_what_stays_the_same():
+    placed = Placed.of(LOOPING, by_bits(0b111110))
+    (loop,) = (step for step in placed.program.steps if isinstance(step, Repeat))
+    around = [step.target.name for step in placed.program.steps if isinstance(step, Copy)]
+    inside = [step.target.name for step in loop.body if isinstance(step, Copy)]
+    assert around[0] == loop.carried[0].initial.name  # It is read in the loop, too.
+    assert inside == [f"{loop.iteration.name}@{FRAME}", loop.again.name]
+
+
 def test_one_space_is_the_identity():
     _, program = extract_tasks(LOOPING)
     assert place(program, lambda call: Site()) is program

@@ -227,9 +227,12 @@ class _Placing:
             copies, initial = self._read(each.initial, self._space_of(each.current.name))
             yield from copies
             carried.append(dataclasses.replace(each, initial=initial))
-        written = {self._root(value.name) for call in calls_in(step.body) for value in call.outputs}
-        written |= {self._root(part.whole.name) for part in step.written}
-        self._valid = {key: spans for key, spans in self._valid.items() if key[0] not in written}
+        changed = self._changed_by(step)
+        self._valid = {key: spans for key, spans in self._valid.items() if key[0] not in changed}
+        for value, space in self._read_by(step.body):
+            if self._root(value.name) not in changed:  # It is copied once, before the loop.
+                copies, _ = self._read(value, space)
+                yield from copies
         before = dict(self._valid)
         body = self._steps(step.body)
         again = step.again
@@ -245,6 +248,26 @@ class _Placing:
             again=again,
             carried=tuple(carried),
         )
+
+    def _changed_by(self, loop: Repeat) -> set[str]:
+        """Return the names of the memories and pointers that differ from iteration to iteration."""
+        names = {self._root(value.name) for call in calls_in(loop.body) for value in call.outputs}
+        for step in steps_in((loop,)):
+            if isinstance(step, Repeat):
+                names.add(step.iteration.name)
+                names |= {name for c in step.carried for name in (c.current.name, c.next.name)}
+                for part in (*step.read, *step.written):
+                    names.add(part.slice.name)
+                names |= {self._root(part.whole.name) for part in step.written}
+        return names
+
+    def _read_by(self, steps: Iterable[Step]) -> Iterator[tuple[Value, str]]:
+        """Yield the values that steps read, with the spaces in which they do."""
+        for step in steps_in(steps):
+            here = HOST
+            if isinstance(step, Call):
+                here = self._sites[step.outputs[0].name].space
+            yield from ((access.value, here) for access in accesses(step) if not access.is_write)
 
     # -- values
 
