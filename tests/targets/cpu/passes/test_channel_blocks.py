@@ -61,6 +61,22 @@ def test_blocks_are_rows_of_tiles(layers, of_bf16, of_bytes):
     assert all(channel_block(chain(kind, *layers), VECTORS) == 16 for kind in KINDS.values())
 
 
+@pytest.mark.parametrize(
+    ("layers", "block"),
+    [
+        (((3, 64, 1), (64, 64, 64), (64, 20, 1)), 4),
+        (((3, 64, 1), (64, 18, 1)), 1),
+        (((13, 64, 1),), 1),
+        (((8, 8, 4),), 1),
+    ],
+    ids=["all", "partial outputs", "partial inputs", "small groups"],
+)
+def test_scalars_lie_in_blocks_of_four_where_all_convolutions_fill_them(layers, block):
+    scalars = parse_target("rv64gc")
+    for merges in (False, True):
+        assert channel_block(chain(F32, *layers), scalars, merges=merges) == block
+
+
 def test_groups_fill_blocks_once_they_are_merged():
     """Of 32 groups of 4 channels 8 are merged, at most."""
     graph = chain(BYTES, (64, 128, 1), (128, 128, 32), (128, 64, 1))

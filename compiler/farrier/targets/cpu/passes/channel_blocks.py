@@ -11,9 +11,10 @@ from farrier.ops import Product, Trait, lookup, product_of
 from farrier.ops.layout import is_image
 from farrier.targets.cpu.target import CpuTarget
 
-# Channels of a block on a machine with fewer lanes. The tiles of a convolution run along channels,
-# and find those of a point together; RISC-V needs up to a third fewer instructions.
-_LEAST = 4
+# Channels of a block on a machine with fewer lanes, if those of all convolutions fill such blocks.
+# The tiles of a convolution run along channels, and find those of a point together; RISC-V needs up
+# to a third fewer instructions.
+_OF_SCALARS = 4
 _MOST_MERGED = (
     8  # groups in one: its products are as many times those of the model, and vectors of zeros
 )
@@ -22,23 +23,25 @@ _MOST_MERGED = (
 def channel_block(
     graph: Graph, target: CpuTarget, *, merges: bool = False, floats: DType = DType.F32
 ) -> int:
-    """As many as a vector has lanes, `_LEAST` at least; or the most that a convolution's products
-    make worth it, where the channels of all others fill such blocks: their tiles end where the
-    channels do. `merges`:
+    """As many as a vector has lanes; or the most that a convolution's products make worth it, where
+    the channels of all others fill such blocks: their tiles end where the channels do. `merges`:
     groups of channels may still be merged to fill them. `floats` is what f32 will be rounded to
     before it is multiplied. What joins or parts images along their channels takes no wider blocks
     than it finds whole."""
     products = ((node, product_of(node)) for node in graph.nodes)
     nodes = [node for node, product in products if product is not None and product.is_convolution]
     blocks = [_blocks(node, target, floats) for node in nodes]
-    least = max(target.lanes, _LEAST)
-    parts = _parts(graph, least)
+    parts = _parts(graph, target.lanes)
     for block in sorted(frozenset().union(*blocks), reverse=True):
         pairs = zip(nodes, blocks, strict=True)
         fills = all(block in suited or _fills(node, block, merges) for node, suited in pairs)
         if fills and all(channels % block == 0 for channels in parts):
             return block
-    return least
+    if target.lanes < _OF_SCALARS and nodes:
+        fills = all(_fills(node, _OF_SCALARS, False) and _reads_whole(node) for node in nodes)
+        if fills and all(channels % _OF_SCALARS == 0 for channels in parts):
+            return _OF_SCALARS
+    return target.lanes
 
 
 def block_for(dot: Dot, target: CpuTarget) -> int:
@@ -90,6 +93,14 @@ def _fills(node: Node, block: int, merges: bool) -> bool:
         return True
     found = merging(group, channels // group, inputs, block)
     return found is not None and not found.rest and (merges or found.count == 1)
+
+
+def _reads_whole(node: Node) -> bool:
+    """Check whether a convolution reads whole blocks of `_OF_SCALARS` channels, or so few channels
+    that it reads them as they lie."""
+    x = node.inputs[0]
+    channels = None if x is None else x.type.shape[1]
+    return isinstance(channels, int) and (channels < _OF_SCALARS or channels % _OF_SCALARS == 0)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
