@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 
 from farrier.errors import CompilerError
+from farrier.ir.dim import dim
 from farrier.ir.graph import Value
 from farrier.ir.types import DType, TensorType
 from farrier.partition.program import (
@@ -154,6 +155,21 @@ def test_copies_have_an_end_in_the_host_and_one_size():
 def test_outputs_lie_in_the_host():
     message, _ = refused(UP, RUN, outputs=(B,))
     assert message == "the output b does not lie in the host"
+
+
+def test_a_size_that_has_no_value_yet():
+    size = dim("k", 0, 4)
+    rows = TensorType(DType.F32, (size,))
+    h, r = Value("h", rows), Value("r", rows)
+    count = Value("n", TensorType(DType.I64, ()))
+    run = Launch(Call("k", (A,), (r, Value("m", count.type)), ""), "chip")
+    steps = [UP, run, Copy(Value("m", count.type), count), WAIT, Bind(count, (size,), "")]
+    spaces = {"a": "chip", "r": "chip", "m": "chip"}
+    verify_driver(program(*steps, Copy(r, h), WAIT, outputs=(h,), **spaces))
+    assert refused(*steps[:2], Copy(r, h), *steps[2:], outputs=(h,), **spaces) == (
+        "copy(r -> h): the size k has no value yet",
+        "a step that binds it is missing before",
+    )
 
 
 def test_sizes_are_read_in_the_host():

@@ -206,7 +206,7 @@ class DriverProgram:
     def capacities(self) -> tuple[Symbol, ...]:
         """What bounds extents that the data decides and no size does: how much room there is."""
         told = {s.name for v in self.inputs for s in symbols(v.type.shape)}
-        found = {name for step in steps_in(self.steps) for name in _defined_in(step)}
+        found = {name for step in steps_in(self.steps) for name in defined_in(step)}
         defined = told | found
         return tuple(s for s in self.symbols if s.name not in defined and isinstance(s.high, int))
 
@@ -350,7 +350,7 @@ def _extents_of(steps: Iterable[Step]) -> Iterator[Extent]:
                 yield from _extents_of(step.body)
 
 
-def _defined_in(step: Step) -> Iterable[str]:
+def defined_in(step: Step) -> Iterable[str]:
     """The names of symbols whose values a step finds out, those in it not included."""
     match step:
         case Call():

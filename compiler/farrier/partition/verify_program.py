@@ -3,10 +3,11 @@ and no step needs what a queue has pending."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 from farrier.errors import CompilerError
+from farrier.ir.dim import Extent, symbols
 from farrier.ir.graph import Value
 from farrier.partition.print_program import print_step
 from farrier.partition.program import (
@@ -20,6 +21,7 @@ from farrier.partition.program import (
     Repeat,
     Step,
     Wait,
+    defined_in,
     steps_in,
 )
 from farrier.partition.queues import Access, Hazard, Queues, accesses
@@ -95,10 +97,12 @@ _Ranges: TypeAlias = dict[str, tuple[Span, ...]]
 
 
 class _Written:
-    """A walk that knows which bytes of each memory have been written."""
+    """A walk that knows the bytes of each memory that have been written, and the sizes that have
+    values."""
 
     def __init__(self, program: DriverProgram) -> None:
         self._program = program
+        self._sizes = {symbol.name for symbol in program.dims}
 
     def check(self) -> None:
         ranges: _Ranges = {}
@@ -116,6 +120,12 @@ class _Written:
     def _steps(self, steps: Iterable[Step], ranges: _Ranges) -> _Ranges | None:
         """Return the ranges that are written behind the steps; None where no run gets."""
         for step in steps:
+            for symbol in symbols(_sizes_of(step)):
+                if symbol.name not in self._sizes:
+                    raise CompilerError(
+                        f"{print_step(step)}: the size {symbol} has no value yet",
+                        hint="a step that binds it is missing before",
+                    )
             uses = [*accesses(step)]
             if isinstance(step, Copy):
                 uses = [Access(step.source, False, HOST), Access(step.target, True, HOST)]
@@ -129,8 +139,11 @@ class _Written:
                 case Fail():
                     return None
                 case Branch():
+                    sizes = set(self._sizes)
                     then = self._steps(step.then, dict(ranges))
+                    self._sizes = set(sizes)
                     otherwise = self._steps(step.otherwise, dict(ranges))
+                    self._sizes = sizes
                     joined = _in_both(then, otherwise)
                     if joined is None:
                         return None
@@ -139,6 +152,7 @@ class _Written:
                     self._repeat(step, ranges)
                 case Call() | Launch() | Copy() | Wait() | Bind():
                     pass
+            self._sizes.update(defined_in(step))
         return ranges
 
     def _repeat(self, step: Repeat, ranges: _Ranges) -> None:
@@ -153,7 +167,10 @@ class _Written:
             *(part.slice for part in step.read),
         ):
             self._write(value, inside)
+        sizes = set(self._sizes)
+        self._sizes.update(str(grown.symbol) for grown in step.grown)
         end = self._steps(step.body, inside)
+        self._sizes = sizes
         if end is not None:
             returned = [carried.next for carried in step.carried]
             returned += [part.slice for part in step.written]
@@ -182,6 +199,21 @@ class _Written:
         before = ranges.get(home.name, ())
         if span[0] != span[1] and span not in before:
             ranges[home.name] = (*before, span)
+
+
+def _sizes_of(step: Step) -> Iterator[Extent]:
+    """Yield the sizes that a step needs, those of the steps in it left out."""
+    match step:
+        case Call():
+            yield from (*step.dims, *step.needed)
+        case Launch():
+            yield from _sizes_of(step.call)
+            for shape in step.shapes:
+                yield from (*shape.grid, *shape.block)
+        case Copy():
+            yield step.source.type.nbytes
+        case Bind() | Fail() | Branch() | Repeat() | Wait():
+            pass
 
 
 def _in_both(ranges: _Ranges | None, other: _Ranges | None) -> _Ranges | None:
