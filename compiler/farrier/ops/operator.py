@@ -299,13 +299,9 @@ def to_extents(array: Array) -> tuple[Extent, ...]:
 
 
 def extents_array(extents: Iterable[Extent]) -> Array:
-    """A constant of sizes: i64, or of objects where there are dims among them."""
-    values = list(extents)
-    if not any(isinstance(value, Dim) for value in values):
-        return np.array(values, np.int64)
-    array = np.empty(len(values), object)
-    array[:] = values
-    return array
+    """Return a constant of sizes: of i64, or of objects if there are dims among them."""
+    array = np.array(list(extents), object)
+    return array if any(isinstance(extent, Dim) for extent in array) else array.astype(np.int64)
 
 
 def differ(left: Extent, right: Extent) -> bool:

@@ -50,9 +50,9 @@ from farrier.ir.types import DType, Shape
 class Builder:
     """A graph under construction, and the regions in it.
 
-    A frontend uses `input`, `constant`, `node`, `if_`, `loop` and `output`; whoever rewrites its
-    nodes into Farrier's form, `add` and the rest, which belong to the node at hand. `signature` is
-    that of the graph or region at hand, `whole` that of the model."""
+    A frontend uses `input`, `constant`, `node`, `if_`, `loop`, `gradients` and `output`; whoever
+    rewrites its nodes into Farrier's form, `add` and the rest, which belong to the node at hand.
+    `signature` is that of the graph or region at hand, `whole` that of the model."""
 
     def __init__(self, signature: Signature) -> None:
         self.signature = self.whole = signature
