@@ -27,7 +27,7 @@ from farrier.frontends.builder import Source, placed
 from farrier.frontends.onnx.model.file import Model, model_of
 from farrier.ir.collection import no_collection
 from farrier.ir.graph import Graph
-from farrier.kernels import Kernels, lowered
+from farrier.kernels import Kernels, lowered, note_instructions
 from farrier.kernels.choose import choose_defaults
 from farrier.kernels.slow import messages, slow_of_forms
 from farrier.model_tuning.against_floats import slower_than_floats
@@ -231,5 +231,7 @@ def _compile_kernels(session: Session, variants: Sequence[Variant]) -> tuple[Ker
         note = step.note if step.is_read else None
         build_inputs = step.done(lowered(choices, session.settings.target, note))
     with session.steps("codegen") as step:
+        if step.is_read:
+            note_instructions(build_inputs.values(), session.settings.target, step.note)
         kernels = step.done(session.helpers.compile(build_inputs, plan))
     return kernels, next(iter(plans), None)

@@ -12,7 +12,7 @@ import pytest
 
 from farrier.targets import host
 from farrier.targets.cpu.codegen.compile import compile_text
-from farrier.targets.cpu.codegen.emit import emit_function
+from farrier.targets.cpu.codegen.emit import emit_function, instruction_texts
 from farrier_device import describe
 from tests.space.golden_kernels import GOLDEN, PATHS, GoldenKernel
 
@@ -41,6 +41,19 @@ def test_golden(name, update_golden):
         path.write_text(text)
     else:
         assert text == path.read_text()
+
+
+def test_the_last_pass_leaves_what_is_compiled(monkeypatch, capsys):
+    monkeypatch.setenv("FARRIER_DEBUG", "6")
+    for name in _NAMES:
+        kernel = GoldenKernel.of(GOLDEN / "loops" / f"{name}.txt")
+        text = emit_function(kernel.function, kernel.target)
+        shown = capsys.readouterr().err
+        texts = instruction_texts(kernel.function, kernel.target)
+        assert next(iter(texts)) == "instructions"
+        assert list(texts.values())[-1] == text
+        for step, each in texts.items():
+            assert f"--- {step} of {kernel.function.name}\n{each}" in shown
 
 
 def test_every_text_is_that_of_a_golden_kernel():

@@ -116,6 +116,19 @@ def test_models_of_the_bench(name, tmp_path):
     assert all(path.stem in used for path in stored)
 
 
+def test_instructions_after_each_pass_that_changed_them(tmp_path):
+    dumped(tmp_path, BUILT["resnet18"](), until="codegen", target="rpi5")
+    kernels = {path.stem for path in (tmp_path / "7-lower").iterdir()}
+    folders = list((tmp_path / "8-codegen-passes").iterdir())
+    assert {folder.name for folder in folders} == kernels
+    for folder in folders:
+        first, *others = sorted(path.name for path in folder.iterdir())
+        assert first == "0-instructions.txt"
+        assert others in ([], ["1-pair-vectors.txt"])
+        assert f"@{folder.name}(" in (folder / first).read_text(encoding="utf-8")
+    assert any((folder / "1-pair-vectors.txt").exists() for folder in folders)
+
+
 def test_control_flow(tmp_path):
     """Constants of regions too; a symbol for how often a loop runs."""
     dumped(tmp_path / "if", branching("c", (5, 3)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from farrier.kernels.builders import Builders, Built
-from farrier.kernels.compile import BuildInput, Compiled, lower, lowered
+from farrier.kernels.compile import BuildInput, Compiled, lower, lowered, note_instructions
 from farrier.kernels.helpers import Helpers, Kernels, helpers_for
 
 __all__ = [
@@ -16,4 +16,5 @@ __all__ = [
     "helpers_for",
     "lower",
     "lowered",
+    "note_instructions",
 ]

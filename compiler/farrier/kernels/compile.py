@@ -7,7 +7,7 @@ and whichever process it is in.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from farrier.errors import CompilerError
@@ -19,8 +19,9 @@ from farrier.space import Decisions, Space
 from farrier.targets import Target
 from farrier.targets.interface import Interface
 
-# Takes the loops of a kernel on their way, by the kernel's name and that of the pass.
-Note: TypeAlias = Callable[[str, str, Function], None]
+# Takes the loops of a kernel, or the text of its instructions, by the kernel's name and that of the
+# pass.
+Note: TypeAlias = Callable[[str, str, Function | str], None]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -90,3 +91,11 @@ def lowered(
         key: dataclasses.replace(each, loops=lower(each, target, note))
         for key, each in build_inputs.items()
     }
+
+
+def note_instructions(build_inputs: Iterable[BuildInput], target: Target, note: Note) -> None:
+    """Let `note` take the instructions of kernels, and those after each pass that changes them, as
+    text. They are made anew where a kernel is compiled, as their texts do not read back."""
+    for each in build_inputs:
+        for name, text in target.backend.instruction_texts(lower(each, target), target).items():
+            note(each.name, name, text)

@@ -2,7 +2,8 @@
 
 FARRIER_DEBUG    0 silent (default) · 1 time of each stage · 2 what each pass changed · 3 the graph
                  after each pass · 4 tensor programs and schedules · 5 every kernel's loops after
-                 each loop pass that changed them · 6 LLVM text
+                 each loop pass that changed them · 6 its instructions,
+                 and those after each pass on them
 FARRIER_CHECK    0 nothing · 1 verify after each pass on graphs (default) · 2 also after each pass
                  on loops, and read the printed IR back
 FARRIER_CRASHES  where a failing pass leaves its reproducer (default: farrier-crashes in the

@@ -87,10 +87,11 @@ class Step:
     def __init__(self, is_read: bool) -> None:
         self.is_read = is_read
         self.result: object = None
-        self.notes: dict[str, list[tuple[str, Function]]] = {}
+        self.notes: dict[str, list[tuple[str, Function | str]]] = {}
 
-    def note(self, folder: str, name: str, ir: Function) -> None:
-        """Keep a piece of IR on its way to the result; a dump numbers those of each folder."""
+    def note(self, folder: str, name: str, ir: Function | str) -> None:
+        """Keep a piece of IR on its way to the result, or the text of instructions; a dump numbers
+        those of each folder."""
         self.notes.setdefault(folder, []).append((name, ir))
 
     def done(self, result: T) -> T:
@@ -137,8 +138,8 @@ class Steps:
 
 
 def _write(directory: Path, name: str, result: object, constants: ConstantFiles) -> None:
-    """Write the IR in a step's result, in one file or a folder of several pieces, and other texts
-    next to it. Large data goes to `constants`."""
+    """Write the IR in a step's result, in one file or a folder of several pieces, and other texts,
+    which a result may be itself, next to it. Large data goes to `constants`."""
     pieces: dict[str, _IR] = {}
     texts: dict[str, str] = {}
     for piece, part in _pieces(result):
@@ -148,15 +149,20 @@ def _write(directory: Path, name: str, result: object, constants: ConstantFiles)
             pieces[piece] = part
     try:
         directory.mkdir(parents=True, exist_ok=True)
+        if isinstance(result, str):
+            _put(directory / f"{name}.txt", result)
         for piece, text in texts.items():
-            (directory / f"{name}-{piece}.txt").write_text(text, encoding="utf-8")
+            _put(directory / f"{name}-{piece}.txt", text)
         for piece, node in pieces.items():
             path = directory / name / f"{piece}.ir" if len(pieces) > 1 else directory / f"{name}.ir"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            written = constants.store(node) if isinstance(node, Graph) else node
-            path.write_text(print_ir(written), encoding="utf-8")
+            _put(path, print_ir(constants.store(node) if isinstance(node, Graph) else node))
     except OSError as error:
         raise StorageError(f"cannot write to {directory}: {error.strerror}") from error
+
+
+def _put(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
 
 
 def _pieces(result: object) -> Iterable[tuple[str, _IR | str]]:

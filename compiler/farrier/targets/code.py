@@ -92,6 +92,11 @@ class CodeGeneration(Protocol):
         """Return a kernel's code as text, to be read by people."""
         return CodeTexts()
 
+    def instruction_texts(self, function: Function, target: Target) -> Mapping[str, str]:
+        """Return a kernel's instructions as text, before the passes on them and after each that
+        changes them, by a name. Raises CompilerError."""
+        return {}
+
     def interface(self, function: Function) -> Interface:
         """Return the interface of a kernel for its callers."""
         ...

@@ -127,6 +127,11 @@ class CpuBackend(Backend):
         text = emit_function(function, cpu)
         return CodeTexts(text, assembly(text, cpu))
 
+    def instruction_texts(self, function: Function, target: Target) -> Mapping[str, str]:
+        from farrier.targets.cpu.codegen import instruction_texts
+
+        return instruction_texts(function, as_cpu(target))
+
     def interface(self, function: Function) -> Interface:
         from farrier.targets.cpu.codegen import interface
 

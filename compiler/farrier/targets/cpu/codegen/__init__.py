@@ -2,7 +2,7 @@
 
 from farrier.targets.cpu.codegen.batch import compile_functions
 from farrier.targets.cpu.codegen.compile import assembly, compile_text
-from farrier.targets.cpu.codegen.emit import emit_function
+from farrier.targets.cpu.codegen.emit import emit_function, instruction_texts
 from farrier.targets.cpu.codegen.link import library, link
 from farrier.targets.cpu.codegen.support import support_object
 from farrier.targets.cpu.codegen.workspace import interface
@@ -12,6 +12,7 @@ __all__ = [
     "compile_functions",
     "compile_text",
     "emit_function",
+    "instruction_texts",
     "interface",
     "library",
     "link",

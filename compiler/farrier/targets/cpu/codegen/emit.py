@@ -7,9 +7,12 @@ writes them. No optimizer of LLVM follows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import functools
+from collections.abc import Iterable, Iterator, Sequence
 
+from farrier.ir import instr
 from farrier.ir.loop import Function
+from farrier.progress import debug
 from farrier.targets.cpu.codegen.instruction_passes import instruction_passes
 from farrier.targets.cpu.codegen.llvm_text import definition
 from farrier.targets.cpu.codegen.statements import instructions_of
@@ -29,16 +32,49 @@ def emit_function(function: Function, target: CpuTarget) -> str:
 
 def emit_module(functions: Iterable[Function], target: CpuTarget) -> str:
     """Return a module with several kernels, as `emit_function` makes one each."""
-    instructions = target.instructions
-    attributes = " ".join((*instructions.attributes, _LIBRARY))
-    passes = instruction_passes(instructions)
+    attributes = _attributes(target)
     definitions: list[str] = []
     declarations: dict[str, None] = {}  # What several kernels declare is declared once.
     for function in functions:
         declared: set[str] = set()
-        for part in instructions_of(function, target, instructions):
-            for run in passes.values():
-                part = run(part)
-            definitions.append(definition(part, attributes, declared))
+        parts: Sequence[instr.Function] = ()
+        for name, parts in _after_each_pass(function, target):
+            shown = functools.partial(_text, parts, attributes)
+            debug.show(debug.CODE, f"{name} of {function.name}", shown)
+        definitions += [definition(part, attributes, declared) for part in parts]
         declarations |= dict.fromkeys(sorted(declared))
     return "\n".join([*definitions, *declarations, ""])
+
+
+def instruction_texts(function: Function, target: CpuTarget) -> dict[str, str]:
+    """Return the instructions of a kernel as text, by "instructions" for what statements become,
+    and by the name of each pass that changes them."""
+    attributes = _attributes(target)
+    texts: dict[str, str] = {}
+    for name, parts in _after_each_pass(function, target):
+        text = _text(parts, attributes)
+        if text not in texts.values():
+            texts[name] = text
+    return texts
+
+
+def _after_each_pass(
+    function: Function, target: CpuTarget
+) -> Iterator[tuple[str, Sequence[instr.Function]]]:
+    """Yield the instructions of a kernel and the bodies of its parallel loops as statements become
+    them, then after each pass, with its name."""
+    parts = instructions_of(function, target, target.instructions)
+    yield "instructions", parts
+    for name, run in instruction_passes(target.instructions).items():
+        parts = list(map(run, parts))
+        yield name, parts
+
+
+def _attributes(target: CpuTarget) -> str:
+    return " ".join((*target.instructions.attributes, _LIBRARY))
+
+
+def _text(parts: Iterable[instr.Function], attributes: str) -> str:
+    declared: set[str] = set()
+    definitions = [definition(part, attributes, declared) for part in parts]
+    return "\n".join([*definitions, *sorted(declared), ""])
