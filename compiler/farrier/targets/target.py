@@ -17,6 +17,23 @@ T = TypeVar("T", bound="Target")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class MemorySpace:
+    """A memory in which values of a driver program lie, by the name that programs have for it."""
+
+    name: str
+    alignment: int = 64  # The offset of a value is a multiple of it, in bytes.
+    nbytes: int = 0  # Its size; 0 if the machine decides.
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ParallelAxis:
+    """An axis along which a launch runs in parallel, with the most that it may have there."""
+
+    name: str
+    limit: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Target(abc.ABC):
     """One kind of machine. Each family of machines has a subclass, with the fields that its
     backends ask for (`targets.cpu.target`); all fields are data, and those of a text or a record
@@ -35,6 +52,18 @@ class Target(abc.ABC):
     @abc.abstractmethod
     def threads(self) -> int:
         """The threads that run a model where its options do not say."""
+
+    @property
+    def spaces(self) -> tuple[MemorySpace, ...]:
+        """The memories of the machine, the host's first."""
+        from farrier_device.program import HOST
+
+        return (MemorySpace(HOST),)
+
+    @property
+    def axes(self) -> tuple[ParallelAxis, ...]:
+        """The parallel axes of the machine, the outermost first."""
+        return (ParallelAxis("threads", self.threads),)
 
     @property
     def arch(self) -> str:

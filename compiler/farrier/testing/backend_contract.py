@@ -30,6 +30,7 @@ from farrier.targets import Backend, Target, parse_target, read_target, to_text,
 from farrier.targets.registry import backend_for
 from farrier.testing import kernels
 from farrier.testing.kernels import Arrays
+from farrier_device.program import HOST
 
 # The packages that only a compilation imports: none of them describes a machine.
 _OF_COMPILATIONS = ("llvmlite", "onnx", "farrier.lower", "farrier.passes", "farrier.schedule")
@@ -120,6 +121,15 @@ class BackendContract:
             assert target.arch in self.backend.archs
             assert target.backend is self.backend
             assert read_target(json.loads(json.dumps(target.to_dict()))) == target
+
+    def test_a_machine_has_spaces_and_axes_the_host_s_first(self) -> None:
+        spaces, axes = self.target.spaces, self.target.axes
+        assert spaces[0].name == HOST
+        assert len({space.name for space in spaces}) == len(spaces)
+        assert all(space.alignment.bit_count() == 1 and space.nbytes >= 0 for space in spaces)
+        assert len({axis.name for axis in axes}) == len(axes)
+        assert all(axis.limit >= 1 for axis in axes)
+        assert self.target.threads >= 1
 
     def test_a_machine_has_a_source_and_what_its_code_uses(self) -> None:
         for name, machine in self.backend.machines.items():

@@ -6,6 +6,7 @@ import dataclasses
 
 from farrier.errors import ArtifactError, UsageError
 from farrier.targets import Backend, KnownMachine, Target
+from farrier.targets.target import MemorySpace
 from farrier_device.describe import MachineDescription
 
 SMALL = MachineDescription(
@@ -31,6 +32,10 @@ class AbacusTarget(Target):
     @property
     def threads(self):
         return 1
+
+    @property
+    def spaces(self):
+        return MemorySpace("host"), MemorySpace("frame", alignment=128)
 
 
 class AbacusBackend(Backend):

@@ -34,7 +34,9 @@ def plan(program, kernels, target, threads):
 
     placed = place(program, site_of)
     whole = Plan.of(program, kernels, threads)
-    return dataclasses.replace(whole, placed=ModelPlan.of(placed, kernels, threads))
+    alignments = {space.name: space.alignment for space in target.spaces}
+    placed = ModelPlan.of(placed, kernels, threads, alignments=alignments)
+    return dataclasses.replace(whole, placed=placed)
 
 
 def assemble(planned, objects):
