@@ -188,6 +188,11 @@ def test_facts_bound_an_atom_within_a_branch():
     assert Simplifier({"a": 20}, {digit: (0, 3)}).truth(_e(digit, "<", 4)) is True
 
 
+def test_a_condition_on_numbers_alone_teaches_nothing():
+    simplifier = Simplifier({"i": 8})
+    assert simplifier.knowing({}, 0, 0) is simplifier
+
+
 def test_a_known_sum_bounds_its_multiples_and_what_they_stand_in():
     total = _e(_e(A, "*", 3), "+", B)
     known = Simplifier({"a": 2, "b": 3, "c": 3})

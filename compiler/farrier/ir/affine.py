@@ -225,7 +225,10 @@ class Simplifier:
         return low, high
 
     def knowing(self, terms: Mapping[Expr, Extent], low: Extent, high: Extent) -> Simplifier:
-        """For a branch in which the sum of `terms` lies in [low, high]."""
+        """For a branch in which the sum of `terms` lies in [low, high]. A sum of no terms is 0, and
+        teaches nothing."""
+        if not terms:
+            return self
         factors = [factor for factor in terms.values() if isinstance(factor, int)]
         divisor = gcd(*factors) if len(factors) == len(terms) else 1
         low, high = ceildiv(low, divisor), high // divisor
