@@ -31,6 +31,7 @@ from farrier.errors import FarrierError, ServiceError
 from farrier.options import parse_budget
 from farrier.options.shapes import GivenShape, parse_shapes
 from farrier.release.draws import random_inputs
+from farrier.runtime.loaded_model import check_runs_here
 from farrier.sdk.client import Client, StateChanged
 
 MODEL = "cls"
@@ -100,7 +101,7 @@ def demonstrate(
             Entrant("onnxruntime", model),
         ],
         random_inputs(artifact.manifest.inputs),
-        threads=artifact.manifest.threads,
+        threads=check_runs_here(artifact.manifest),
         rounds=10,
     )
     tuned_first, untuned_second, others = figures[0], figures[1], figures[2:]

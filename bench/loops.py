@@ -106,7 +106,7 @@ def loops_in(disassembly: str) -> list[Loop]:
 
 def loops_of(artifact: Artifact) -> list[Loop]:
     """The innermost loops of an artifact's code. Raises UsageError without llvm-objdump."""
-    return loops_in(_disassembled(artifact.library))
+    return loops_in(_disassembled(artifact))
 
 
 def share_of_peak(loop: Loop, cpu: str) -> float:
@@ -137,7 +137,7 @@ def rows_of(artifact: Artifact, board: Root, qemu: str, cpu: str) -> list[Row]:
     tasks = {kernel.task: kernel.name for kernel in artifact.manifest.kernels}
     names = {call.function: tasks[call.task] for call in artifact.calls}
     executed = count.executed(artifact, board, qemu)
-    text = _disassembled(artifact.library)
+    text = _disassembled(artifact)
     times = _times(executed.blocks, text)
     found = [(sum(times[at] for at in loop.code), loop) for loop in loops_in(text)]
     rows: list[Row] = []
@@ -221,9 +221,10 @@ def _to_assemble(text: str) -> str:
     return re.sub(r"(?<![\w#])0x[0-9a-f]+(?: <.*>)?$", "again", text.partition(" //")[0])
 
 
-def _disassembled(library: bytes) -> str:
+def _disassembled(artifact: Artifact) -> str:
+    [library] = artifact.code.objects
     with tempfile.NamedTemporaryFile(suffix=".so") as file:
-        Path(file.name).write_bytes(library)
+        Path(file.name).write_bytes(library.content)
         return _run([_tool(_OBJDUMP), "-d", "--no-show-raw-insn", file.name], "")
 
 

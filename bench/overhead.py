@@ -82,7 +82,7 @@ def measure(name: str, data: bytes, calls: int) -> Overhead:
         for key, array in session.run(given).items():
             np.testing.assert_array_equal(array, expected[key])
     outputs = session.run(inputs)  # The native calls write these arrays.
-    entry = session.code.library.entry(artifact.manifest.entry)
+    entry = session.code.entry
     native = session.code.library.time(entry, pointers(session.addresses), session.code.pool, calls)
     del outputs
     return Overhead(

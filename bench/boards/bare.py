@@ -27,6 +27,7 @@ from farrier.errors import UsageError
 from farrier.ir.dim import evaluate, upper
 from farrier.runtime.artifact import Artifact
 from farrier.targets import parse_target
+from farrier.targets.cpu.part import CpuPart
 from farrier.targets.registry import backend_for
 
 _SOURCE = Path(__file__).with_name("call.c")
@@ -78,26 +79,27 @@ def runner(target: str) -> Run:
         raise UsageError(f"--bare runs code for {', '.join(TOOLS)}, and {target} is {arch}")
     if sentence := missing(arch):
         raise NoRootError(sentence)
-    return lambda artifact, inputs: run(artifact, inputs, artifact.manifest.threads)
+    return lambda artifact, inputs: run(artifact, inputs, _part(artifact).threads)
 
 
 def run(artifact: Artifact, inputs: Arrays, threads: int = 1, timeout_s: float = 600.0) -> Arrays:
     """Call an artifact without states and strings once, and return its outputs by name. Raises
     GuestError where the program fails or does not answer in time."""
-    manifest = artifact.manifest
-    arch, _, _ = manifest.triple.partition("-")
+    manifest, part = artifact.manifest, _part(artifact)
+    [library] = artifact.code.objects
+    arch = manifest.architecture
     tools = TOOLS[arch]
     sizes = _given(manifest, inputs)
     contents = _arguments(artifact, inputs, sizes)
-    workspace = _ASK if manifest.given else manifest.workspace_bytes
+    workspace = _ASK if manifest.given else part.workspace_bytes
     with tempfile.TemporaryDirectory(prefix="farrier-bare-") as name:
         folder = Path(name)
-        (folder / "library.so").write_bytes(artifact.library)
+        (folder / "library.so").write_bytes(library.content)
         (folder / "memory").write_bytes(_written(contents, workspace))
-        needed = backend_for(arch).implied(manifest.cpu) | set(manifest.features)
+        needed = backend_for(arch).implied(manifest.machine) | set(manifest.features)
         cpu = next(cpu for cpu, has in tools.cpus if needed <= has)
         command = [tools.qemu, "-cpu", cpu, "-L", tools.library, _program(tools.gcc)]
-        command += [folder / "library.so", manifest.entry, str(threads), folder / "memory"]
+        command += [folder / "library.so", part.entry, str(threads), folder / "memory"]
         try:
             done = subprocess.run(
                 command, capture_output=True, text=True, timeout=timeout_s, check=False
@@ -107,6 +109,10 @@ def run(artifact: Artifact, inputs: Arrays, threads: int = 1, timeout_s: float =
         if done.returncode:
             raise GuestError(f"ended with {done.returncode}: {done.stderr}{done.stdout}")
         return _outputs(manifest, contents, (folder / "memory").read_bytes())
+
+
+def _part(artifact: Artifact) -> CpuPart:
+    return CpuPart.of_json(artifact.manifest.backend)
 
 
 def _given(manifest: Manifest, inputs: Arrays) -> dict[str, int]:

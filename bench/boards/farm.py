@@ -76,7 +76,7 @@ def check(root: Root, console: Console) -> bool:
             what
             for what, holds in {
                 **_of_the_job(job, device, watched.stdout),
-                "the artifact is for a Cortex-A72": artifact.manifest.cpu == "cortex-a72",
+                "the artifact is for a Cortex-A72": artifact.manifest.machine == "cortex-a72",
                 "it runs there, with right outputs": difference(outputs, wanted) <= TOLERANCE,
                 "no record of it is kept": not _has_records(home),
                 "the artifact carries no time": b"_ns" not in artifact.members[RECORDS],

@@ -21,11 +21,15 @@ class _Lent:
 
 class InterpretedEntry:
     """A program whose arguments are addresses: those of its memories, then that of its sizes, i64,
-    if it has any. The devices are closed with it."""
+    if it has any. The devices are closed with it. `most_workspace` are the bytes of its last memory
+    at most, an extent over its dims."""
 
     context = 0  # The entry takes nothing else.
 
-    def __init__(self, program: Program, devices: Mapping[str, AnyDevice]) -> None:
+    def __init__(
+        self, program: Program, devices: Mapping[str, AnyDevice], most_workspace: int | str
+    ) -> None:
+        self.most_workspace = most_workspace
         self._program = program
         self._devices = devices
         self._interpreter = Interpreter(program, devices)

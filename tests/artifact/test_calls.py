@@ -44,13 +44,13 @@ def test_the_calls_one_by_one_give_what_the_entry_point_gives(artifact):
     (array,) = inputs.values()
     sizes = [array.nbytes, 4 * int(np.prod(spec.shape))]
     told = np.array(manifest.sizes, np.int64)
-    sizes += [manifest.params_bytes, manifest.workspace_bytes, told.nbytes]
+    sizes += [manifest.params_bytes, manifest.backend["workspace_bytes"], told.nbytes]
     buffers = [aligned_buffer(size) for size in sizes]
     buffers[0].view[:] = array.tobytes()
     assert artifact.params is not None
     buffers[2].view[:] = artifact.params.cast("B")
     buffers[4].view[:] = told.tobytes()
-    with Library.from_bytes(artifact.library) as library, Pool(library) as pool:
+    with Library.from_bytes(artifact.code.objects[0].content) as library, Pool(library) as pool:
         for one in artifact.calls:
             places = [buffers[a.position].address + a.offset for a in one.arguments]
             for argument in one.arguments:

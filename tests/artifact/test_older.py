@@ -5,10 +5,15 @@ w[4, 3] = k / 8 - 1/2, for x86-64:
 
     before-precision.farrier  729d3d4  format 1 as it began
     before-targets.farrier    a8232f0  nine fields later, x[n, 4]; targets were no descriptions yet
+    format-1-open.farrier     b8508ce7 the last of format 1, x[n, 4]
+    format-1-static.farrier   b8508ce7 likewise, x[2, 4]
+
+`manifest-1.json` is a manifest of format 1 with a value for every field.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import platform
 import zipfile
@@ -19,10 +24,13 @@ import pytest
 
 import farrier
 from farrier.artifact import container
+from farrier.artifact.manifest import Manifest
 from farrier.errors import ArtifactError
-from farrier.runtime.artifact import MANIFEST, PARAMS
+from farrier.runtime.artifact import MANIFEST, PARAMS, load_mapped
+from tests.wire.forms import MANIFEST as WHOLE
 
-OLDER = sorted((Path(__file__).parent / "older").glob("*.farrier"))
+FOLDER = Path(__file__).parent / "older"
+OLDER = sorted(FOLDER.glob("*.farrier"))
 
 
 def rewritten(path, change):
@@ -38,8 +46,9 @@ def rewritten(path, change):
     return path
 
 
-def test_there_are_two():
-    assert [path.stem for path in OLDER] == ["before-precision", "before-targets"]
+def test_there_are_four():
+    names = ["before-precision", "before-targets", "format-1-open", "format-1-static"]
+    assert [path.stem for path in OLDER] == names
 
 
 @pytest.mark.parametrize("path", OLDER, ids=lambda path: path.stem)
@@ -47,7 +56,9 @@ def test_an_older_artifact_is_read_and_runs(path):
     artifact = farrier.load(path)
     assert artifact.manifest.format == 1
     assert artifact.manifest.precision == "f32"
-    assert [kernel.multiply_adds for kernel in artifact.manifest.kernels] == [0]
+    [code] = artifact.code.objects
+    assert (code.path, code.kind, code.entries) == ("code/model.so", "elf", ("farrier_entry",))
+    assert code.file in artifact.manifest.code
     if platform.machine() != "x86_64":
         with pytest.raises(ArtifactError, match="was compiled for x86-64-v"):
             artifact.session()
@@ -55,9 +66,41 @@ def test_an_older_artifact_is_read_and_runs(path):
     x = np.arange(8, dtype=np.float32).reshape(2, 4)
     w = np.arange(12, dtype=np.float32).reshape(4, 3) / 8 - 0.5
     np.testing.assert_array_equal(artifact.run({"x": x})["y"], np.maximum(x @ w, 0))
+    if path.stem.endswith("open"):
+        x = np.arange(400, dtype=np.float32).reshape(100, 4)
+        np.testing.assert_array_equal(artifact.run({"x": x})["y"], np.maximum(x @ w, 0))
 
 
-@pytest.mark.parametrize("number", [0, 2])
+def test_an_older_artifact_that_is_written_again_has_the_new_format(tmp_path):
+    artifact = load_mapped(OLDER[-1])
+    path = artifact.save(tmp_path / "again.farrier")
+    again = farrier.load(path)
+    assert again.manifest == dataclasses.replace(artifact.manifest, format=2)
+    assert (again.code, again.calls) == (artifact.code, artifact.calls)
+    with zipfile.ZipFile(path) as archive:
+        assert "code/model.so" in archive.namelist()
+        assert "model.so" not in archive.namelist()
+
+
+def test_every_field_of_an_older_manifest_is_read():
+    text = (FOLDER / "manifest-1.json").read_text()
+    hashes = {"params.bin": "b" * 64}
+    told = json.loads(text)
+    told["hashes"].update(hashes)
+    read = Manifest.from_json(json.dumps(told))
+    assert dataclasses.replace(read, format=2) == WHOLE
+
+
+@pytest.mark.parametrize("field", ["entry", "triple", "cpu", "threads", "max_threads", "hashes"])
+@pytest.mark.parametrize("value", [None, [], {"a": 1}, -1])
+def test_damage_in_a_field_that_has_moved_is_named(field, value):
+    raw = json.loads((FOLDER / "manifest-1.json").read_text())
+    for damaged in (raw | {field: value}, {n: v for n, v in raw.items() if n != field}):
+        with pytest.raises(ArtifactError, match=f"manifest is damaged: .*{field}"):
+            Manifest.from_json(json.dumps(damaged))
+
+
+@pytest.mark.parametrize("number", [0, 3])
 def test_another_format_is_refused_with_both_versions_and_the_way_out(tmp_path, number):
     def change(manifest):
         manifest["format"] = number
@@ -67,7 +110,7 @@ def test_another_format_is_refused_with_both_versions_and_the_way_out(tmp_path, 
         farrier.load(rewritten(tmp_path / "other.farrier", change))
     assert caught.value.args[0] == (
         f"the artifact of Farrier 7.3 has format {number}; "
-        f"this Farrier, {farrier.__version__}, reads 1"
+        f"this Farrier, {farrier.__version__}, reads 1 and 2"
     )
     assert caught.value.hint == (
         "compile the model again with this one, or run the artifact with Farrier 7.3"
@@ -76,10 +119,10 @@ def test_another_format_is_refused_with_both_versions_and_the_way_out(tmp_path, 
 
 def test_a_format_is_refused_where_nobody_says_who_made_it(tmp_path):
     def change(manifest):
-        manifest["format"] = 2
+        manifest["format"] = 3
         del manifest["tools"]
 
-    with pytest.raises(ArtifactError, match="the artifact has format 2; this Farrier"):
+    with pytest.raises(ArtifactError, match="the artifact has format 3; this Farrier"):
         farrier.load(rewritten(tmp_path / "other.farrier", change))
 
 

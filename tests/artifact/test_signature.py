@@ -19,8 +19,9 @@ from farrier.artifact import container, trust
 from farrier.artifact.signature import SIGNATURE, PublicKey, Signature, SigningKey, statement
 from farrier.artifact.trust import Trust
 from farrier.errors import ArtifactError, UsageError
-from farrier.runtime.artifact import LIBRARY, MANIFEST, PARAMS, REPORT, check_whole
+from farrier.runtime.artifact import MANIFEST, PARAMS, REPORT, check_whole
 
+LIBRARY = "code/model.so"
 X = np.arange(-3, 3, dtype=np.float32)
 KEY = SigningKey.new()
 
@@ -66,8 +67,7 @@ def trusted(monkeypatch):
 def swapped(members, others):
     """With the library of others, and a manifest that has its hash."""
     manifest = json.loads(members[MANIFEST])
-    manifest["hashes"][LIBRARY] = container.digest(others[LIBRARY])
-    manifest["entry"] = json.loads(others[MANIFEST])["entry"]
+    manifest["code"] = json.loads(others[MANIFEST])["code"]
     return {**members, LIBRARY: others[LIBRARY], MANIFEST: json.dumps(manifest).encode()}
 
 
@@ -87,7 +87,7 @@ def test_a_swapped_library_with_new_hashes_does_not_run(files, tmp_path, trusted
     np.testing.assert_array_equal(farrier.load(path).run({"x": X})["y"], X + 5)
     evil = swapped(adds, multiplies)
     for members, says in [
-        (evil, f"manifest.json and model.so of {path} are not what {KEY.public.fingerprint}"),
+        (evil, f"code/model.so and manifest.json of {path} are not what {KEY.public.fingerprint}"),
         (signed_by(evil, KEY, changed=True), f"signature of {path} is not one by"),
         (signed_by(evil, SigningKey.new()), "FARRIER_TRUST names"),
         ({n: d for n, d in evil.items() if n != SIGNATURE}, "is not signed, and FARRIER_TRUST"),
@@ -219,11 +219,11 @@ def test_names_that_could_be_taken_for_others_are_not_signed():
         f"{digest}  a".encode(),
         f"{digest}  b".encode(),
     ]
-    for name in ("", "a\nb", "../a", "a b", SIGNATURE):
+    for name in ("", "a\nb", "../a", "a b", "code/../a", "code/", "code/a/b", "b/a", SIGNATURE):
         with pytest.raises(ValueError, match="cannot be signed"):
             KEY.sign({name: digest})
-    with pytest.raises(ValueError, match="more than 64"):
-        KEY.sign({f"n{n}": digest for n in range(65)})
+    with pytest.raises(ValueError, match="more than 1024"):
+        KEY.sign({f"n{n}": digest for n in range(1025)})
 
 
 @pytest.mark.skipif(

@@ -92,12 +92,12 @@ def test_a_process_that_is_killed_leaves_the_artifact_as_it_is():
     artifact = farrier.compile(
         MODEL, budget_s=LONG_S, threads=1, verify=False, background=True, listener=events.append
     )
-    library = artifact.library
+    code = artifact.code
     os.kill(artifact.tuning._process.pid, signal.SIGKILL)
     assert artifact.tuning.wait(60) is State.FAILED
     assert "killed by SIGKILL" in artifact.tuning.error.message
     assert isinstance(events[-1], Warned)
-    assert artifact.library == library
+    assert artifact.code == code
     artifact.run(random_inputs(artifact.manifest.inputs))
 
 

@@ -87,8 +87,8 @@ def test_the_artifact_and_its_sessions_become_each_version(tuned, paths):
     (expected,) = session.run(inputs).values()
     for number, path in enumerate(paths[1:], 2):
         found(artifact, process, path)
-        library = farrier.load(path).library
-        assert artifact.library == library
+        code = farrier.load(path).code
+        assert artifact.code == code
         assert session.manifest == artifact.manifest
         assert [one.number for one in artifact.tuning.versions] == [*range(1, number + 1)]
         assert artifact.tuning.current.number == number
@@ -105,12 +105,12 @@ def test_revert_goes_back_and_stays_there(tuned, paths):
         artifact.tuning.revert()
     found(artifact, process, paths[1])
     assert artifact.tuning.revert().number == 1
-    assert artifact.library == farrier.load(paths[0]).library
+    assert artifact.code == farrier.load(paths[0]).code
     found(artifact, process, paths[2])
     assert artifact.tuning.current.number == 1
-    assert artifact.library == farrier.load(paths[0]).library
+    assert artifact.code == farrier.load(paths[0]).code
     assert artifact.tuning.revert(3).number == 3
-    assert artifact.library == farrier.load(paths[2]).library
+    assert artifact.code == farrier.load(paths[2]).code
     with pytest.raises(UsageError, match="no version 4"):
         artifact.tuning.revert(4)
 
@@ -119,7 +119,7 @@ def test_what_is_saved_is_the_best_of_the_moment(tuned, paths, tmp_path):
     artifact, process, _ = tuned
     found(artifact, process, paths[1])
     saved = farrier.load(artifact.save(tmp_path / "now.farrier"))
-    assert saved.library == farrier.load(paths[1]).library
+    assert saved.code == farrier.load(paths[1]).code
 
 
 def test_a_failure_is_told_and_warned_of_and_calls_go_on(tuned):
@@ -143,10 +143,10 @@ def test_a_process_that_is_lost_is_told(tuned):
 
 def test_a_version_that_cannot_be_loaded_changes_nothing(tuned, tmp_path):
     artifact, process, events = tuned
-    library = artifact.library
+    code = artifact.code
     process.messages.put({"version": str(tmp_path / "missing.farrier")})
     assert artifact.tuning.wait(60) is State.FAILED
-    assert artifact.library == library
+    assert artifact.code == code
     assert len(artifact.tuning.versions) == 1
     assert [type(event) for event in events] == [Warned]
 
@@ -177,7 +177,7 @@ def test_forks_find_the_artifact_whole_while_versions_are_exchanged(tuned, paths
     artifact, process, _ = tuned
     inputs = random_inputs(artifact.manifest.inputs)
     session, over = artifact.session(threads=2), threading.Event()
-    libraries = [farrier.load(path).library for path in paths]
+    libraries = [farrier.load(path).code for path in paths]
 
     def find():
         while not over.is_set():
@@ -189,7 +189,7 @@ def test_forks_find_the_artifact_whole_while_versions_are_exchanged(tuned, paths
         for _ in range(10):
             child = os.fork()
             if child == 0:
-                is_whole = artifact.library in libraries and session.manifest == artifact.manifest
+                is_whole = artifact.code in libraries and session.manifest == artifact.manifest
                 session.run(inputs)
                 artifact.session(threads=1).run(inputs)
                 is_left = artifact.tuning.wait() is State.STOPPED

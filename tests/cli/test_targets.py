@@ -40,8 +40,8 @@ def test_the_description_of_one_is_a_file_to_start_from(farrier, mlp, tmp_path, 
         compiled = farrier("compile", mlp, "--target", target, *flags, "-o", file)
         assert compiled.returncode == 0, compiled.stderr
     named, copied = (package.load(tmp_path / file) for file in ("named", "copied"))
-    assert named.library == copied.library
-    assert named.manifest.cpu == copied.manifest.cpu
+    assert named.code == copied.code
+    assert named.manifest.machine == copied.manifest.machine
 
 
 @pytest.mark.parametrize(
@@ -67,8 +67,9 @@ def test_a_machine_of_ones_own(farrier, mlp, tmp_path):
     done = farrier("compile", mlp, "--target", "board.json", "--no-verify", "-o", "a.farrier")
     assert done.returncode == 0, done.stderr
     manifest = package.load(tmp_path / "a.farrier").manifest
-    assert (manifest.cpu, manifest.threads, manifest.features) == ("cortex-a72", 2, ())
-    assert manifest.triple == "aarch64-unknown-linux-gnu"
+    assert (manifest.architecture, manifest.machine) == ("aarch64", "cortex-a72")
+    assert (manifest.features, manifest.backend["threads"]) == ((), 2)
+    assert manifest.backend["triple"] == "aarch64-unknown-linux-gnu"
 
 
 @pytest.mark.parametrize(

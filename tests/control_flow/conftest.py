@@ -46,7 +46,7 @@ class Compiled:
         arguments += [*outputs, _filled(self.linked.params.view.tobytes())]
         arguments.append(_filled(b"\xff" * self.linked.workspace_bytes))
         addresses = pointers([buffer.address for buffer in arguments])
-        image = self.linked.library
+        image = self.linked.code.objects[0].content
         with Library.from_bytes(image) as library, Pool(library, self.threads) as pool:
             for _ in range(2):
                 call(library.entry("farrier_entry"), addresses, pool)
@@ -64,7 +64,7 @@ class Compiled:
             buffer.view[:] = b"\xab" * buffer.nbytes
         program, _ = self.planned.executable()
         with tempfile.TemporaryFile() as file, contextlib.closing(HostDevice()) as host:
-            file.write(self.linked.library)
+            file.write(self.linked.code.objects[0].content)
             file.flush()
             host.load([(CodeObject("", "elf"), file.fileno())], self.threads, ())
             assert Interpreter(program, {"host": host}).run(arguments) == 0

@@ -84,7 +84,7 @@ def test_an_absurd_size_is_refused_and_the_session_lives_on():
     artifact = farrier.compile(ranges(), threads=1, verify=False)
     with pytest.raises(MemoryLimitError, match=f"node 'y' .* extent of {1 << 60}"):
         artifact.run(bounds(0, 1 << 60, 1))
-    limited = Session(artifact.manifest, artifact.library, artifact._load_params(), 1, 1 << 20)
+    limited = Session(artifact.manifest, artifact.code, artifact._load_params(), 1, 1 << 20)
     with pytest.raises(MemoryLimitError, match="it may have 1048576"):
         limited.run(bounds(0, 200_000, 1))
     assert limited.run(bounds(0, 100_000, 1))["y"].shape == (100_000,)

@@ -33,7 +33,7 @@ def test_a_description_of_this_machine_is_measured_on_its_device(up, model, tmp_
     fetched = up.command("fetch", job, "-o", tmp_path / "a.farrier")
     assert fetched.returncode == 0, fetched.stderr
     artifact = farrier.load(tmp_path / "a.farrier")
-    assert artifact.manifest.cpu == host().cpu
+    assert artifact.manifest.machine == host().cpu
     records = [json.loads(line) for line in _records(artifact)]
     assert {record["fingerprint"] for record in records} == {host().fingerprint}
     assert {(record["device_class"], record["device"]) for record in records} == {

@@ -64,11 +64,11 @@ def test_each_round_is_raced_with_what_is_in_use(races, monkeypatch):
     for (_, _, won), (_, in_use, _) in itertools.pairwise(races):
         assert in_use.is_same_code(won)
     plain = farrier.compile(MODEL, threads=1)
-    assert first.library == plain.library
+    assert first.code == plain.code
     inputs = random_inputs(plain.manifest.inputs)
     (expected,) = plain.run(inputs).values()
     for artifact in found:
-        assert artifact.library != plain.library
+        assert artifact.code != plain.code
         (y,) = artifact.run(inputs).values()
         np.testing.assert_allclose(y, expected, rtol=0, atol=1e-4 * np.abs(expected).max())
 
@@ -89,4 +89,4 @@ def test_rounds_go_on_from_an_artifact_that_is_in_use(races, monkeypatch):
     assert not in_use.is_same_code(default)
     (given,) = newest.schedules
     assert {key: one.decisions for key, one in in_use.choices.items()} == given.decisions
-    assert [one.library == newest.library for one in found] == [False]
+    assert [one.code == newest.code for one in found] == [False]

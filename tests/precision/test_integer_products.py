@@ -34,7 +34,7 @@ _MACHINE = parse_target(AVX_VNNI)
 avx_vnni = pytest.param(
     AVX_VNNI,
     marks=pytest.mark.skipif(
-        why_not_here(_MACHINE.triple, _MACHINE.cpu, _MACHINE.features) != "",
+        why_not_here(_MACHINE.arch, _MACHINE.cpu, _MACHINE.features) != "",
         reason="this machine has no AVX-VNNI",
     ),
 )

@@ -103,7 +103,7 @@ def test_calls_between_loading_and_exchange_count(versions, used):
     session = used.session()
     x = RNG.standard_normal((7, 16, 17, 17)).astype(np.float32)
     other = versions[1]
-    loaded = session.beside(other.manifest, other.library, other._load_params())
+    loaded = session.beside(other.manifest, other.code, other._load_params())
     session.run({"x": x})
     session.exchange(loaded)
     assert loaded._given == {other.manifest.dims[0].symbol: 7}
@@ -120,7 +120,7 @@ def test_the_code_that_was_in_use_is_unloaded(versions, used):
 def test_a_closed_session_stays_closed(versions, used):
     session = used.session()
     other = versions[1]
-    loaded = session.beside(other.manifest, other.library, other._load_params())
+    loaded = session.beside(other.manifest, other.code, other._load_params())
     session.close()
     session.exchange(loaded)
     assert session.closed
@@ -144,5 +144,5 @@ def test_another_model_is_refused_and_nothing_changes(used):
 def test_what_is_saved_is_what_the_artifact_has_become(versions, used, tmp_path):
     first = used.version()
     used.become(farrier.load(versions[1].save(tmp_path / "second.farrier")))
-    assert farrier.load(used.save(tmp_path / "used.farrier")).library == versions[1].library
-    assert farrier.load(first.save(tmp_path / "first.farrier")).library == versions[0].library
+    assert farrier.load(used.save(tmp_path / "used.farrier")).code == versions[1].code
+    assert farrier.load(first.save(tmp_path / "first.farrier")).code == versions[0].code

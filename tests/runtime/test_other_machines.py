@@ -38,5 +38,5 @@ def test_it_says_why_it_cannot_run(model, target, board, bits, why, tmp_path, mo
     Pretended(tmp_path, monkeypatch).be(board, bits=bits)
     with pytest.raises(ArtifactError) as refused:
         artifact.session()
-    assert f"was compiled for {artifact.manifest.cpu} (" in refused.value.message
+    assert f"was compiled for {artifact.manifest.machine} (" in refused.value.message
     assert why in refused.value.message

@@ -8,6 +8,7 @@ import gc
 import numpy as np
 import pytest
 
+from farrier.artifact.code import CodeObject
 from farrier.artifact.manifest import Manifest, TensorSpec
 from farrier.errors import ArtifactError, InputMismatchError, MemoryLimitError
 from farrier.ir.dim import dim, symbols
@@ -25,6 +26,7 @@ from farrier.targets.cpu.codegen.entry import (
     emit_entry,
     emit_workspace_bytes,
 )
+from farrier.targets.cpu.part import WORKSPACE_BYTES, CpuPart
 
 # y[i] = x[i] + k[i] on rows of two i64, by way of the workspace.
 _KERNEL = """
@@ -76,19 +78,18 @@ def artifact():
         emit_workspace_bytes(MemoryPlan({}, {}, needed, needed, 0, {}), dims),
     )
     library = link([*(compile_text(text, target) for text in texts), support_object(target)])
+    code = CodeObject("code/model.so", "elf", (ENTRY, WORKSPACE_BYTES), library)
     typical = ((4, 2), (8, 2))
     manifest = Manifest(
         name="rows",
         inputs=tuple(TensorSpec(name, "i64", ("s0", 2), typical[0]) for name in "xk"),
         outputs=(TensorSpec("y", "i64", ("2*s0", 2), typical[1]),),
-        entry=ENTRY,
-        triple=target.triple,
-        cpu=target.cpu,
+        architecture=target.arch,
+        machine=target.cpu,
         features=target.features,
-        threads=1,
-        max_threads=1,
+        code=(code.file,),
+        backend=CpuPart(target.triple, 1, 1, ENTRY, 64 + 16 * 4).to_json(),
         params_bytes=0,
-        workspace_bytes=64 + 16 * 4,
         hashes={},
         tools={},
         kernels=(),
@@ -96,7 +97,7 @@ def artifact():
         sizes=(4,),
     )
     manifest = Manifest.from_json(manifest.to_json())
-    return Artifact(manifest, {"model.so": library}, memoryview(b""))
+    return Artifact(manifest, {code.path: code.content}, memoryview(b""))
 
 
 def test_any_size_in_range(artifact):
@@ -160,7 +161,8 @@ def test_a_size_comes_in_steps(artifact):
 
 def test_the_limit_holds_what_the_workspace_takes_and_not_what_it_takes_at_most(artifact):
     """64 + 16 n bytes, for which the manifest says more; beside them the output's 32 n."""
-    manifest = dataclasses.replace(artifact.manifest, workspace="1000000*s0")
+    part = {**artifact.manifest.backend, "workspace": "1000000*s0"}
+    manifest = dataclasses.replace(artifact.manifest, backend=part)
     large = Artifact(manifest, artifact.members, memoryview(b""))
     x = np.ones((500, 2), np.int64)
     session = large.session(memory_bytes=64 + 48 * 500)

@@ -212,24 +212,22 @@ def test_a_wait_that_is_missing_is_a_wrong_result():
     """The program of the artifact, run without its waits."""
     model = model_of([node("MatMul", ["x", "w"], ["y"])], {"y": TensorProto.FLOAT}, [2, 3], WEIGHTS)
     artifact = compiled(model)
-    library = json.loads(artifact.library)
-    whole = program_from_json(json.dumps(library["programs"][artifact.manifest.entry]))
+    whole = artifact.code.program
     assert waits(whole.steps)
     assert any(isinstance(step, program.Launch) for step in whole.steps)
     hasty = dataclasses.replace(
         whole, steps=tuple(step for step in whole.steps if not isinstance(step, Wait))
     )
     for each, is_right in ((whole, True), (hasty, False)):
-        library["programs"] = {"count": json.loads(program_to_json(each))}
-        y = run(json.dumps(library).encode(), artifact, X)
+        y = run(dataclasses.replace(artifact.code, program=each), artifact, X)
         assert np.allclose(y, X @ WEIGHTS["w"]) is is_right
 
 
-def run(library, artifact, x):
-    """Return the output of a library of the artifact, called by addresses."""
+def run(code, artifact, x):
+    """Return the output of code of the artifact, called by addresses."""
     y, params = np.zeros_like(x), np.frombuffer(bytes(artifact.params), np.uint8)
-    workspace = np.zeros(max(1, artifact.manifest.workspace_bytes), np.uint8)
-    loaded = abacus.BACKEND.load(library, "count", 1)
+    loaded = abacus.BACKEND.load(code, 1)
+    workspace = np.zeros(max(1, loaded.workspace_bytes(0)), np.uint8)
     arrays = (x, y, params, workspace)
     assert loaded.entry([array.ctypes.data for array in arrays], loaded.context) == 0
     output = y.copy()

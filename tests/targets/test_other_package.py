@@ -15,6 +15,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import farrier
+from farrier.artifact.code import PROGRAM
 from farrier.errors import ArtifactError, UsageError
 from farrier.records import FileRecords
 from farrier.targets import parse_target
@@ -89,10 +90,12 @@ def test_it_compiles_measures_and_runs_a_model(command, model, tmp_path):
     command("run", "a.farrier", "--input", "x=x.npy", "-o", "y.npz")
     np.testing.assert_allclose(np.load(tmp_path / "y.npz")["y"], expected(), rtol=1e-5)
     artifact = farrier.load(tmp_path / "a.farrier")
-    assert artifact.manifest.triple == "abacus-none-python"
+    assert artifact.manifest.architecture == "abacus"
     assert {kernel.rule for kernel in artifact.manifest.kernels} == {"beads"}
-    library = json.loads(artifact.library)
-    steps = library["programs"][artifact.manifest.entry]["steps"]
+    [beads] = artifact.code.objects
+    assert (beads.path, beads.kind) == ("code/beads.json", "beads")
+    library, steps = (json.loads(text) for text in (beads.content, artifact.members[PROGRAM]))
+    steps = steps["steps"]
     launched = [step["kernel"] for step in steps if step["step"] == "launch"]
     assert sorted(launched) == sorted(library["kernels"])
     assert [step["step"] for step in steps] == ["allocate", "copy", *["launch"] * 3, "copy", "wait"]

@@ -158,7 +158,7 @@ def test_functions_and_conversions_are_those_of_every_cpu():
 
 def test_its_objects_have_the_abi_of_linux_distributions():
     artifact = compiled(models.build("mobilenet_v2", size=32, stages=1))
-    machine, flags = struct.unpack_from("<18xH28xI", artifact.library)
+    machine, flags = struct.unpack_from("<18xH28xI", artifact.code.objects[0].content)
     compressed, double_floats = 0x1, 0x4  # EF_RISCV_RVC, EF_RISCV_FLOAT_ABI_DOUBLE
     assert (machine, flags) == (243, compressed | double_floats)
 

@@ -13,6 +13,7 @@ from typing import Any
 from farrier import progress
 from farrier.artifact import calls, schedules
 from farrier.artifact.calls import CallArgument, CallRecord
+from farrier.artifact.code import CodeFile
 from farrier.artifact.declaration import Declaration, DeclaredValue
 from farrier.artifact.manifest import (
     Capacity,
@@ -31,6 +32,7 @@ from farrier.progress import Event
 from farrier.records import Context, TaskDefinition, TuningRecord
 from farrier.records.outcome import Figures, Outcome, SetAside
 from farrier.targets import parse_machine, read_target, to_text
+from farrier.targets.cpu.part import CpuPart
 from farrier.targets.x86 import X86Target
 from farrier_device import codec, program
 from farrier_device.describe import MachineDescription
@@ -128,15 +130,13 @@ MANIFEST = Manifest(
         TensorSpec("present", "f32", ("m", 4), (2, 4)),
         TensorSpec("hits", "i64", ("k", 2), (3, 2)),
     ),
-    entry="net_run",
-    triple="x86_64-unknown-linux-gnu",
-    cpu="x86-64-v3",
+    architecture="x86_64",
+    machine="x86-64-v3",
     features=("avx512_vnni", "fma"),
-    threads=2,
-    max_threads=8,
+    code=(CodeFile("code/model.so", "elf", ("net_run",), "a" * 64),),
+    backend=CpuPart("x86_64-unknown-linux-gnu", 2, 8, "net_run", 65536, "64*n+c").to_json(),
     params_bytes=4096,
-    workspace_bytes=65536,
-    hashes={"model.so": "a" * 64},
+    hashes={"params.bin": "b" * 64},
     tools={"farrier": "0.1.0"},
     kernels=(
         KernelReport("add_1", "ab12", 3, "elementwise", "default", 1.5),
@@ -152,7 +152,6 @@ MANIFEST = Manifest(
         SizeCheck("reshape", 4, True),
         SizeCheck("if", 0, False, "the branch is not compiled", "a positive size"),
     ),
-    workspace="64*n+c",
     sizes=(2, 2, 16, 3, 0),
     declaration=Declaration(
         inputs=(DeclaredValue("x", "tensor(float)", ("batch", 4, None), ("x",)),),
@@ -322,7 +321,7 @@ FORMS: dict[str, Form] = {
         schedules.from_json,
     ),
     "signature": Form(
-        (Signature({"model.so": "a" * 64}, PublicKey(bytes(range(32))), bytes(64)),),
+        (Signature({"code/model.so": "a" * 64}, PublicKey(bytes(range(32))), bytes(64)),),
         Signature.to_json,
         lambda text: Signature.of_json(text.encode()),
     ),

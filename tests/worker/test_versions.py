@@ -69,7 +69,7 @@ def _check(farm: Farm, job: Job) -> None:
     assert [version.number for version in job.versions] == [*range(1, len(job.versions) + 1)]
     assert (job.artifact, job.current) == (job.versions[-1].artifact, len(job.versions))
     found = [load(Path(farm.blobs.verified(version.artifact))) for version in job.versions]
-    assert len({artifact.library for artifact in found}) == len(found) >= 2
+    assert len({artifact.manifest.code for artifact in found}) == len(found) >= 2
     assert all(version.median_ms > 0 for version in job.versions)
     assert job.report == found[-1].report
 

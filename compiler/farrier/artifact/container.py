@@ -125,6 +125,12 @@ def read(path: Path) -> dict[str, bytes]:
             names = archive.namelist()
             if len(set(names)) < len(names):  # readers would differ in which they take
                 raise ArtifactError(f"{path} has two files of one name", hint="fetch it again")
+            for name in names:
+                if name.startswith("/") or ".." in name.split("/"):
+                    raise ArtifactError(
+                        f"{path} has a file {name!r}, which lies outside of the archive",
+                        hint="do not unpack it, and fetch it again from its source",
+                    )
             return {n: archive.read(n) for n in names if n != "params.bin"}
     except FileNotFoundError:
         raise ArtifactError(f"no such artifact: {path}") from None

@@ -7,6 +7,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from farrier.artifact import format_1
+from farrier.artifact.code import CodeFile
 from farrier.artifact.declaration import Declaration
 from farrier.errors import ArtifactError
 from farrier.ir.dim import Extent, dim, typical
@@ -20,7 +22,7 @@ from farrier_device.codec import Natural
 # Rises where a reader of this one would run what a new artifact holds wrongly: another entry point,
 # another meaning of a field. A field that is added has an empty default, which says what artifacts
 # said without it: older artifacts load, and older readers refuse what they do not know.
-FORMAT = 1
+FORMAT = 2
 STRING = "string"  # the element type of strings
 
 
@@ -113,19 +115,21 @@ class KernelReport:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Manifest:
-    """What `manifest.json` says. Sizes are bytes; `hashes` are sha256 of the other files."""
+    """What `manifest.json` says. Sizes are bytes; `hashes` are the sha256 of the parameters and of
+    the program.
+
+    `architecture` names the backend that loads the code, and `backend` is what that alone reads.
+    """
 
     name: str
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
-    entry: str
-    triple: str
-    cpu: str
-    features: tuple[str, ...]
-    threads: Natural  # what it was tuned for
-    max_threads: Natural  # what the workspace has room for
+    architecture: str  # as `uname -m` names it
+    machine: str  # the name of the kind of machine, within its architecture
+    features: tuple[str, ...]  # what code uses beyond what all such machines have
+    code: tuple[CodeFile, ...]
+    backend: dict[str, Any]
     params_bytes: Natural
-    workspace_bytes: Natural
     hashes: dict[str, str]
     tools: dict[str, str]
     kernels: tuple[KernelReport, ...]
@@ -135,16 +139,15 @@ class Manifest:
     preconditions: tuple[Precondition, ...] = ()  # what was taken for granted of the dims
     counted: tuple[CountedDim, ...] = ()  # in the order in which the entry says their values
     checks: tuple[SizeCheck, ...] = ()  # the one numbered n fails with the code -1 - n
-    workspace: int | str = 0  # its bytes at most, an extent in the dims and capacities
     # Typical values of the dims, capacities and counted ones, a place for the size that fails a
     # check, then those that single calls take.
     sizes: tuple[Natural, ...] = ()
     declaration: Declaration | None = None  # what the ONNX file says; older artifacts lack it
     state: tuple[HeldState, ...] = ()  # The order is that of `inputs`.
-    format: int = FORMAT
+    format: int = FORMAT  # of the file that it was read from
 
     def to_json(self) -> str:
-        return json.dumps(codec.encode(self), indent=1)
+        return json.dumps(codec.encode(self) | {"format": FORMAT}, indent=1)
 
     @classmethod
     def from_json(cls, text: str) -> Manifest:
@@ -152,8 +155,12 @@ class Manifest:
         version does not know."""
         try:
             raw: dict[str, Any] = codec.loads(dict[str, Any], text, name="it")
-            if raw.get("format") != FORMAT:
-                raise _of_another_version(raw, f"has format {raw.get('format')}", f"reads {FORMAT}")
+            written_in = raw.get("format")
+            if written_in == format_1.FORMAT:
+                raw = format_1.upgraded(raw)
+            elif written_in != FORMAT:
+                reads = f"reads {format_1.FORMAT} and {FORMAT}"
+                raise _of_another_version(raw, f"has format {written_in}", reads)
             manifest = codec.decode(
                 cls, raw, unknown=codec.Unknown.REFUSED_UNLESS_EMPTY, name="manifest"
             )
@@ -174,8 +181,8 @@ class Manifest:
             _ = spec.element
             self.extents(spec)
         self._check_state()
+        self._check_code()
         self.limits()
-        self.workspace_extent()
         for precondition in self.preconditions:
             self.not_negative(precondition)
 
@@ -189,6 +196,15 @@ class Manifest:
                 raise ValueError(f"a state {state.input!r} that is not an input and an output")
             if state.axis is not None and not 0 <= state.axis < len(past.shape):
                 raise ValueError(f"a state {state.input!r} with no axis {state.axis}")
+
+    def _check_code(self) -> None:
+        """Raises ValueError for code objects that lie elsewhere, or two of one path."""
+        if not self.code:
+            raise ValueError("a model without code")
+        for position, file in enumerate(self.code):
+            file.check()
+            if file.path in (other.path for other in self.code[:position]):
+                raise ValueError(f"two code objects {file.path}")
 
     def has_interface_of(self, other: Manifest) -> bool:
         """Whether both are called in the same way, with sizes in the same ranges."""
@@ -220,19 +236,16 @@ class Manifest:
     def limits(self) -> tuple[Extent | None, ...]:
         """The most that each check allows, over the symbols of dims and capacities; None for one
         that is exact."""
-        known = self._given()
-        return tuple(
-            None if check.is_exact else parse_extent(str(check.most), known)
-            for check in self.checks
-        )
+        return tuple(None if check.is_exact else self.extent(check.most) for check in self.checks)
 
     def not_negative(self, precondition: Precondition) -> Extent:
         """What a precondition says must not be negative, over the symbols of dims."""
-        return parse_extent(str(precondition.extent), self._given())
+        return self.extent(precondition.extent)
 
-    def workspace_extent(self) -> Extent:
-        """The bytes of workspace at most, over the symbols of dims and capacities."""
-        return parse_extent(str(self.workspace), self._given())
+    def extent(self, text: int | str) -> Extent:
+        """Return the extent that a text holds, over the symbols of dims and capacities. Raises
+        ValueError."""
+        return parse_extent(str(text), self._given())
 
     def _given(self) -> dict[str, Extent]:
         """What the caller gives, by symbol."""

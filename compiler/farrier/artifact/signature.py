@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 SIGNATURE = "signature.json"
 FORMAT = 1  # of the member; rises where a reader of this one would check something else
-MOST_FILES = 64  # a container has eight
+MOST_FILES = 1024  # A container has eight, and more where each kernel is a code object.
 # It tells this use of a key from any other.
 _FIRST_LINE = "# farrier artifact 1\n"
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_NAME = re.compile(r"(code/)?[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _PREFIX = "ed25519:"
 _KEY_BYTES, _SIGNATURE_BYTES = 32, 64  # RFC 8032, 5.1

@@ -98,14 +98,14 @@ def profile(
     """
     calls = artifact.calls
     session = artifact.session(threads)
-    of_level = as_cpu(parse_target(artifact.manifest.cpu))
+    of_level = as_cpu(parse_target(artifact.manifest.machine))
     target = dataclasses.replace(of_level, features=artifact.manifest.features)
     roofline = measure_roofline(target, session.threads)
     session.load_state(typical_states(artifact))
     # The rounds read and write these arrays where they lie.
     inputs = runnable_inputs(artifact)
     outputs = session.run(inputs)
-    whole, each = _rounds(session, artifact.manifest.entry, calls, seconds)
+    whole, each = _rounds(session, calls, seconds)
     del inputs, outputs
     reports = {report.task: report for report in artifact.manifest.kernels}
     rows = [
@@ -130,11 +130,11 @@ def profile(
 
 
 def _rounds(
-    session: Session, entry: str, calls: Sequence[CallRecord], seconds: float
+    session: Session, calls: Sequence[CallRecord], seconds: float
 ) -> tuple[list[float], list[list[float]]]:
     """Seconds of the whole model, and of each call, a round."""
     code, bases = _native(session), session.addresses
-    model = (code.library.entry(entry), pointers(bases))
+    model = (code.entry, pointers(bases))
     kernels = [
         (
             code.library.entry(call.function),
@@ -157,8 +157,8 @@ def _native(session: Session) -> LoadedLibrary:
     if isinstance(session.code, LoadedLibrary):
         return session.code
     raise UsageError(
-        f"{session.manifest.name} was compiled for {session.manifest.cpu}, whose kernels are not "
-        "timed one by one",
+        f"{session.manifest.name} was compiled for {session.manifest.machine}, whose kernels are "
+        "not timed one by one",
         hint="`farrier bench` times the whole model",
     )
 

@@ -15,6 +15,7 @@ from farrier.errors import ArtifactError, StorageError
 from farrier.frontends.onnx.model.file import Model
 from farrier.options import CompileOptions
 from farrier.runtime.artifact import Artifact
+from farrier.targets.registry import backend_for
 
 # Makes the artifact of a model, and calls the function for what its user should know.
 Compile: TypeAlias = Callable[[Model, Callable[[str], None]], Artifact]
@@ -116,9 +117,10 @@ class Cache:
         artifact = compile(model, warn)
         model.check_unchanged()  # or the entry would be of other bytes than its key
         manifest = artifact.manifest
+        threads, _ = backend_for(manifest.architecture).threads(manifest.backend)
         about = {
             "model": str(model.path or manifest.name),
-            "target": f"{request.options.target} ({manifest.cpu}, {manifest.threads} threads)",
+            "target": f"{request.options.target} ({manifest.machine}, {threads} threads)",
         }
         try:
             store.put(key, artifact, about, warnings)

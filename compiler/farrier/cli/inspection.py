@@ -59,7 +59,7 @@ def _inspect_artifact(path: Path, as_json: bool) -> None:
 
 def _artifact_lines(artifact: Artifact) -> Iterator[str]:
     manifest, signature = artifact.manifest, artifact.signature
-    yield f"{manifest.name}: compiled for {manifest.cpu} ({manifest.triple.partition('-')[0]})"
+    yield f"{manifest.name}: compiled for {manifest.machine} ({manifest.architecture})"
     for what, specs in (("input", manifest.inputs), ("output", manifest.outputs)):
         yield from (f"{what}: {spec.name} {_spec(spec)}" for spec in specs)
     for state in manifest.state:

@@ -274,8 +274,7 @@ def bench(
                 floats.append(Entrant(_FLOAT_FORM, beside, precision=asked))
         compiled_model = load(path)
         manifest = compiled_model.manifest
-        threads = threads or manifest.threads
-        check_runs_here(manifest, threads)
+        threads = check_runs_here(manifest, threads)
         if manifest.state:
             raise UsageError(
                 f"{manifest.name} keeps {manifest.state[0].input} from call to call, so no two "

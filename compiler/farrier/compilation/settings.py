@@ -53,7 +53,7 @@ def _check_precision(precision: Precision, target: Target) -> None:
 
 def _check_measurable_here(target: Target) -> None:
     """Raise UsageError if this machine cannot run code for the target."""
-    if why := why_not_here(target.triple, target.cpu, target.features):
+    if why := why_not_here(target.arch, target.cpu, target.features):
         raise UsageError(
             f"code for {target.cpu} cannot be measured or verified here: {why}",
             hint="--no-verify without --trials and --budget runs nothing; "

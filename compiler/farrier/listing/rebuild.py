@@ -10,7 +10,6 @@ import dataclasses
 from collections.abc import Callable
 from typing import TypeVar
 
-from farrier.artifact import container
 from farrier.errors import ArtifactError
 from farrier.frontends.builder import ImportedModel, placed, with_states
 from farrier.frontends.onnx.importer import import_model
@@ -29,7 +28,7 @@ from farrier.options import CompileOptions
 from farrier.options.precision import parse_precision
 from farrier.passes import Settings, prepare
 from farrier.release.link import link
-from farrier.runtime.artifact import LIBRARY, Artifact
+from farrier.runtime.artifact import Artifact
 from farrier.targets import parse_target
 
 T = TypeVar("T")
@@ -85,20 +84,19 @@ def rebuild(
         helpers.begin({key: one for key, one in build_inputs.items() if key not in early})
         made = meanwhile(tuple(variants))
         linked = link(variants, [{}, *hot], helpers.compile(build_inputs))
-    is_same = container.digest(linked.library) == artifact.manifest.hashes[LIBRARY]
+    made_now = [code.file.sha256 for code in linked.code.objects]
+    is_same = made_now == [file.sha256 for file in artifact.manifest.code]
     return Rebuilt(imported, tuple(variants), is_same), made
 
 
 def _settings(options: CompileOptions, artifact: Artifact) -> Settings:
     """Raises ArtifactError where the artifact is for another machine than the options name."""
     target, manifest = parse_target(options.target), artifact.manifest
-    if (target.triple, target.cpu, target.features) != (
-        manifest.triple,
-        manifest.cpu,
-        tuple(manifest.features),
-    ):
+    made_for = manifest.architecture, manifest.machine, manifest.features
+    if (target.arch, target.cpu, target.features) != made_for:
         raise ArtifactError(
-            f"{manifest.name} was made for {manifest.cpu}, and the options name {target.cpu}"
+            f"{manifest.name} was made for {manifest.machine}, and the options name {target.cpu}"
         )
+    threads, _ = target.backend.threads(manifest.backend)
     precision = parse_precision(manifest.precision)
-    return Settings(target, manifest.threads, options.max_layer_error, precision)
+    return Settings(target, threads, options.max_layer_error, precision)

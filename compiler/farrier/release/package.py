@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from farrier.artifact import calls, container, schedules
+from farrier.artifact.code import PROGRAM
 from farrier.artifact.declaration import (
     Declaration,
     DeclaredSize,
@@ -47,6 +48,7 @@ from farrier.release.verify import Verification
 from farrier.runtime import artifact as members
 from farrier.runtime.artifact import Artifact
 from farrier.targets.linked import LinkedModel
+from farrier_device.program import program_to_json
 
 _TOOLS = ("farrier", "llvmlite", "onnx", "numpy", "ziglang")
 
@@ -118,12 +120,13 @@ def package(
             "weights_bytes": _constant_bytes(imported.graph),
             "winograd_bytes": _winograd_bytes((v.graph for v in variants), linked.bytes_of),
             "params_bytes": linked.params.nbytes,
-            "library_bytes": len(linked.library),
+            "library_bytes": linked.code.nbytes,
         },
     }
     used = "".join(_records_used(each, records) for each in variants)
     contents = {
-        members.LIBRARY: linked.library,
+        **{code.path: code.content for code in linked.code.objects},
+        **_program(linked),
         members.GRAPH: print_ir(variant.graph, _Numbers()).encode(),
         members.RECORDS: used.encode(),
         members.SCHEDULES: schedules.to_json(map(_schedules, variants)).encode(),
@@ -146,18 +149,15 @@ def _manifest(
         name=name,
         inputs=inputs,
         outputs=outputs,
-        entry=linked.entries[0],
-        triple=target.triple,
-        cpu=target.cpu,
+        architecture=target.arch,
+        machine=target.cpu,
         features=target.features,
+        code=tuple(code.file for code in linked.code.objects),
+        backend=dict(linked.code.backend),
         precision=settings.precision.value,
-        threads=settings.threads,
-        max_threads=linked.max_threads,
         params_bytes=linked.params.nbytes,
-        workspace_bytes=linked.workspace_bytes,
         dims=tuple(named[s.name] for s in linked.dims if s not in linked.capacities),
         capacities=tuple(Capacity(s.name, s.typical) for s in linked.capacities),
-        workspace=_text(linked.memory.most_bytes),
         preconditions=imported.preconditions,
         checks=tuple(
             SizeCheck(c.origin, _text(c.most), c.is_exact, c.reason, c.needs) for c in linked.checks
@@ -167,12 +167,18 @@ def _manifest(
         state=imported.states,
         declaration=_declaration(imported, inputs, outputs),
         hashes={
-            members.LIBRARY: container.digest(linked.library),
             members.PARAMS: linked.params.digest,
+            **{name: container.digest(text) for name, text in _program(linked).items()},
         },
         tools=_tools(),
         kernels=tuple(choice.report() for choice in choices.values()),
     )
+
+
+def _program(linked: LinkedModel) -> dict[str, bytes]:
+    """The member of the archive that holds the program; none if the code objects hold it."""
+    program = linked.code.program
+    return {} if program is None else {PROGRAM: program_to_json(program).encode()}
 
 
 def _declaration(

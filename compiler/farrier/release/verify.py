@@ -437,7 +437,7 @@ class Verifier:
             tolerance=tolerance,
         )
         return MeasureRequest(
-            (CodeObject(self._blobs.put(linked.library)),),
+            tuple(CodeObject(self._blobs.put(one.content), one.kind) for one in linked.measured),
             candidates,
             policy,
             floors_ns=((self._floor_ns,),) * len(candidates),

@@ -11,14 +11,14 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import IO, TYPE_CHECKING, Any
 
-from farrier.artifact import calls, container, schedules, trust
+from farrier.artifact import calls, container, format_1, schedules, trust
 from farrier.artifact.calls import CallRecord
+from farrier.artifact.code import PROGRAM, CodeObject, ModelCode, program_of
 from farrier.artifact.manifest import Manifest
 from farrier.artifact.schedules import Schedules
 from farrier.artifact.signature import SIGNATURE, Signature
 from farrier.errors import ArtifactError, UsageError
 from farrier.files.atomic import write_atomically
-from farrier_device.describe import cores
 from farrier_device.memory import Buffer, aligned_buffer
 
 if TYPE_CHECKING:
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from farrier.runtime.session import Session
 
 MANIFEST = "manifest.json"
-LIBRARY = "model.so"
 PARAMS = "params.bin"
 GRAPH = "graph.ir"
 RECORDS = "records.jsonl"
 CALLS = "calls.json"
 SCHEDULES = "schedules.json"
 REPORT = "report.json"
+_AGAIN = "the file is damaged: fetch it again, or compile the model again"
 
 
 @dataclasses.dataclass(slots=True)
@@ -91,9 +91,13 @@ class Artifact:
         return schedules.from_json(self.members[SCHEDULES].decode(errors="replace"))
 
     @property
-    def library(self) -> bytes:
-        """The linked shared library."""
-        return self.members[LIBRARY]
+    def code(self) -> ModelCode:
+        """The code objects and the program. Raises ArtifactError for a damaged program."""
+        objects = (
+            CodeObject(file.path, file.kind, file.entries, self.members[file.path])
+            for file in self.manifest.code
+        )
+        return ModelCode(tuple(objects), self.manifest.backend, program_of(self.members))
 
     @property
     def signature(self) -> Signature | None:
@@ -144,9 +148,8 @@ class Artifact:
             from farrier.runtime.session import Session
 
             with self._changing:
-                threads = threads or min(self.manifest.threads, cores())
                 params = self._shared_params()
-                known = Session(self.manifest, self.library, params, threads, memory_bytes)
+                known = Session(self.manifest, self.code, params, threads, memory_bytes)
                 self._sessions.add(known)
                 self._session = None if self.manifest.state else known
         return known
@@ -173,7 +176,7 @@ class Artifact:
         with self._changing:
             sessions = [session for session in self._sessions if not session.closed]
             loaded = [
-                session.beside(other.manifest, other.library, other._load_params())
+                session.beside(other.manifest, other.code, other._load_params())
                 for session in sessions
             ]
             self.manifest, self.members = other.manifest, other.members
@@ -222,7 +225,7 @@ def load(path: str | pathlib.Path) -> Artifact:
     missing, damaged, or of another format, was changed after it was signed, or FARRIER_TRUST does
     not name who signed it (`farrier.artifact.trust`).
 
-    What is checked are the bytes that are loaded then: those of the library and the tables are in
+    What is checked are the bytes that are loaded then: those of the code and the tables are in
     memory by now, and those of the parameters are held to their hash as they are read.
     """
     file = pathlib.Path(path)
@@ -265,17 +268,23 @@ def _artifact(file: pathlib.Path, members: dict[str, bytes]) -> Artifact:
         manifest = Manifest.from_json(members.pop(MANIFEST).decode())
     except (KeyError, UnicodeDecodeError):
         raise ArtifactError(f"{file} holds no {MANIFEST}", hint="is it a .farrier file?") from None
-    for name in (LIBRARY, REPORT):
-        if name not in members:
-            raise ArtifactError(f"{file} holds no {name}")
-    if container.digest(members[LIBRARY]) != manifest.hashes.get(LIBRARY):
-        raise ArtifactError(f"{LIBRARY} in {file} does not match its hash in the manifest")
+    held = format_1.renamed(members) if manifest.format == format_1.FORMAT else members
+    hashes = {code.path: code.sha256 for code in manifest.code}
+    if PROGRAM in {*manifest.hashes, *held}:
+        hashes[PROGRAM] = manifest.hashes.get(PROGRAM, "")
+    for name in (*hashes, REPORT):
+        if name not in held:
+            raise ArtifactError(f"{file} holds no {name}", hint=_AGAIN)
+    for name, digest in hashes.items():
+        if container.digest(held[name]) != digest:
+            raise _unlike_its_hash(name, file)
     length = container.size(file, PARAMS)
     if length != manifest.params_bytes:
         raise ArtifactError(
-            f"{PARAMS} in {file} has {length} bytes, the manifest says {manifest.params_bytes}"
+            f"{PARAMS} in {file} has {length} bytes, the manifest says {manifest.params_bytes}",
+            hint=_AGAIN,
         )
-    return Artifact(manifest, members, path=file)
+    return Artifact(manifest, held, path=file)
 
 
 def load_mapped(path: pathlib.Path) -> Artifact:
@@ -318,7 +327,11 @@ def _read_params(path: pathlib.Path, manifest: Manifest) -> Buffer:
 
 def _check_digest(path: pathlib.Path, digest: str, manifest: Manifest) -> None:
     if digest != manifest.hashes.get(PARAMS):
-        raise ArtifactError(f"{PARAMS} in {path} does not match its hash in the manifest")
+        raise _unlike_its_hash(PARAMS, path)
+
+
+def _unlike_its_hash(name: str, path: pathlib.Path) -> ArtifactError:
+    return ArtifactError(f"{name} in {path} does not match its hash in the manifest", hint=_AGAIN)
 
 
 def _identity(path: pathlib.Path) -> tuple[int, int]:

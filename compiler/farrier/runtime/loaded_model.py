@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from farrier.artifact import container
+from farrier.artifact.code import ModelCode
 from farrier.artifact.manifest import Manifest, TensorSpec
 from farrier.errors import (
     ArtifactError,
@@ -26,27 +27,31 @@ from farrier.runtime.small_call import SmallCall
 from farrier.runtime.state import State
 from farrier.targets import why_not_here
 from farrier.targets.registry import backend_for
+from farrier_device.describe import cores
 from farrier_device.memory import ALIGNMENT, Buffer, aligned_buffer, pointers
 
 Array = npt.NDArray[Any]
 _WORTH_ALIGNING = 16 << 10  # Below, in bytes, aligning takes longer than the stores it saves.
 
 
-def check_runs_here(manifest: Manifest, threads: int) -> None:
-    """Raises ArtifactError where the model was built for another kind of machine, UsageError for
-    more threads than it has memory for."""
-    if why := why_not_here(manifest.triple, manifest.cpu, manifest.features):
-        arch = manifest.triple.partition("-")[0]
+def check_runs_here(manifest: Manifest, threads: int = 0) -> int:
+    """Return the number of threads that run the model: `threads`, or for 0 as many as it was tuned
+    for, or one a core where this machine has fewer. Raises ArtifactError where the model was built
+    for another kind of machine, UsageError for more threads than it has memory for."""
+    if why := why_not_here(manifest.architecture, manifest.machine, manifest.features):
         raise ArtifactError(
-            f"{manifest.name} was compiled for {manifest.cpu} ({arch}); {why}",
+            f"{manifest.name} was compiled for {manifest.machine} ({manifest.architecture}); {why}",
             hint="compile it here (--target host), or for a machine like this one: "
             "`farrier targets` lists those that have names",
         )
-    if not 1 <= threads <= manifest.max_threads:
+    tuned, most = backend_for(manifest.architecture).threads(manifest.backend)
+    threads = threads or min(tuned, cores())
+    if not 1 <= threads <= most:
         raise UsageError(
-            f"{manifest.name} runs with 1 to {manifest.max_threads} threads, not {threads}",
+            f"{manifest.name} runs with 1 to {most} threads, not {threads}",
             hint=f"compile it with --threads {threads}" if threads > 0 else "",
         )
+    return threads
 
 
 class LoadedModel:
@@ -60,17 +65,17 @@ class LoadedModel:
     def __init__(
         self,
         manifest: Manifest,
-        library: bytes,
+        code: ModelCode,
         params: Buffer | container.Mapped,
         threads: int,
         memory_bytes: int = 0,
     ) -> None:
         """As `Session`."""
-        check_runs_here(manifest, threads)
+        self.threads = check_runs_here(manifest, threads)
         self.manifest = manifest
-        self.threads = threads
-        backend = backend_for(manifest.triple.partition("-")[0])
-        self.code = backend.load(library, manifest.entry, threads)
+        backend = backend_for(manifest.architecture)
+        code.check_kinds(backend.code_kinds, f"the backend for {manifest.architecture}")
+        self.code = backend.load(code, self.threads)
         self._entry, self._context = self.code.entry, self.code.context
         # Not `__del__`: at interpreter exit the helpers must be told before their memory goes.
         self._finalizer = weakref.finalize(self, self.code.close)
@@ -82,7 +87,7 @@ class LoadedModel:
         )
         self._at = {slot.name: at for at, slot in enumerate((*self._inputs, *self._outputs))}
         self.params = params
-        self._workspace = aligned_buffer(manifest.workspace_bytes)
+        self._workspace = aligned_buffer(0)
         self._sizes = (ctypes.c_int64 * len(manifest.sizes))(*manifest.sizes)
         self._given: dict[str, int] = {}  # the sizes that memory is laid out for
         self._is_laid_out = False
@@ -90,7 +95,10 @@ class LoadedModel:
         self._capacities = {one.symbol: one.first for one in manifest.capacities}
         self.memory_bytes = memory_bytes or _machine_bytes()
         self._limits = manifest.limits()
-        self._workspace_extent = manifest.workspace_extent()
+        try:
+            self._workspace_extent = manifest.extent(self.code.most_workspace)
+        except ValueError as error:
+            raise ArtifactError(f"the artifact's manifest is damaged: {error}") from error
         self._limits_of_dims = [
             (one, manifest.not_negative(one)) for one in manifest.preconditions if one.extent
         ]
@@ -456,7 +464,7 @@ class LoadedModel:
         first = len(self._inputs)
         for position, slot in enumerate(self._outputs, first):
             self._args[position] = slot.resized(told)
-        needed = self.code.workspace_bytes(ctypes.addressof(self._sizes)) if told else 0
+        needed = self.code.workspace_bytes(ctypes.addressof(self._sizes))
         if needed > self._workspace.nbytes:
             # A state that grows by a little at each call asks for a little more each time.
             grows = any(state.axis is not None for state in self.manifest.state)

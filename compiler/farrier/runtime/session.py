@@ -9,6 +9,7 @@ from typing import Any
 import numpy.typing as npt
 
 from farrier.artifact import container
+from farrier.artifact.code import ModelCode
 from farrier.artifact.manifest import Manifest
 from farrier.errors import ArtifactError, InputMismatchError
 from farrier.ir.strings import codes_of, fitted, strings_of
@@ -27,20 +28,21 @@ class Session:
     def __init__(
         self,
         manifest: Manifest,
-        library: bytes,
+        code: ModelCode,
         params: Buffer | container.Mapped,
         threads: int,
         memory_bytes: int = 0,
     ) -> None:
-        """Loads `library`; `params` holds the packed parameters and is kept. `memory_bytes` is what
-        outputs and workspace may take; 0: as much as the machine has.
+        """Loads `code`; `params` holds the packed parameters and is kept. `memory_bytes` is what
+        outputs and workspace may take; 0: as much as the machine has. `threads` 0: the number that
+        the code was tuned for, or as many as the machine has cores.
 
         Raises ArtifactError where the model was built for another kind of machine, UsageError for
         more threads than it has memory for.
         """
         self._lock = threading.RLock()  # a signal's handler may close what the signal found at work
-        self._loaded = LoadedModel(manifest, library, params, threads, memory_bytes)
-        self.threads = threads
+        self._loaded = LoadedModel(manifest, code, params, threads, memory_bytes)
+        self.threads = self._loaded.threads
         self.memory_bytes = self._loaded.memory_bytes
         self.states = tuple(State(manifest, spec) for spec in manifest.state)
         held = frozenset(state.spec.input for state in self.states)
@@ -179,7 +181,7 @@ class Session:
         return self._loaded.closed
 
     def beside(
-        self, manifest: Manifest, library: bytes, params: Buffer | container.Mapped
+        self, manifest: Manifest, code: ModelCode, params: Buffer | container.Mapped
     ) -> LoadedModel:
         """Other code for this model, loaded beside what is in use, for `exchange`: with the same
         threads, and with memory for the same sizes. Raises ArtifactError where it is no code for
@@ -190,7 +192,7 @@ class Session:
                 f"{manifest.name} has other inputs, outputs or sizes than {now.manifest.name}",
                 hint="make a session of its own for it",
             )
-        loaded = LoadedModel(manifest, library, params, self.threads, self.memory_bytes)
+        loaded = LoadedModel(manifest, code, params, self.threads, self.memory_bytes)
         loaded.adopt(now)
         return loaded
 

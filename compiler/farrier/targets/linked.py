@@ -7,6 +7,7 @@ from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING
 
 from farrier.artifact.calls import CallRecord
+from farrier.artifact.code import CodeObject, ModelCode
 from farrier.artifact.params import PackedParams
 from farrier.ir.dim import Extent, Symbol, typical
 
@@ -17,10 +18,10 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LinkedModel:
-    """One model as native code; `bytes_of` says how many bytes of the parameters are each
+    """One model as code objects; `bytes_of` says how many bytes of the parameters are each
     constant's, by its identity."""
 
-    library: bytes
+    code: ModelCode
     params: PackedParams
     bytes_of: Mapping[Hashable, int]
     dims: tuple[Symbol, ...]  # what the caller says; then capacities, the last of these
@@ -28,11 +29,16 @@ class LinkedModel:
     counted: tuple[Symbol, ...]
     checks: tuple[Check, ...]
     sizes: tuple[int, ...]
-    max_threads: int  # each thread has scratch memory of its own
     memories: tuple[MemoryPlan, ...]  # for all sizes of the dims, and for each of the hot ones
     calls: tuple[CallRecord, ...]  # in the order of execution
     entries: tuple[str, ...]  # what a caller calls; then, beside hot code, that for all sizes
     driver: DriverProgram | None = None  # It is interpreted: no library holds it as native code.
+    library: CodeObject | None = None  # It has the entries, if the objects of `code` lack them.
+
+    @property
+    def measured(self) -> tuple[CodeObject, ...]:
+        """The code that a device loads to call the entries."""
+        return (self.library,) if self.library else self.code.objects
 
     @property
     def memory(self) -> MemoryPlan:

@@ -111,10 +111,9 @@ def read_target(raw: object) -> Target:
     return backend_for(triple.partition("-")[0]).target_type.from_dict(raw)
 
 
-def why_not_here(triple: str, cpu: str, features: Sequence[str]) -> str:
-    """Why this machine cannot run code for another target's triple, CPU and features: a clause, ""
-    where it can."""
-    arch = triple.partition("-")[0]
+def why_not_here(arch: str, cpu: str, features: Sequence[str]) -> str:
+    """Why this machine cannot run code for another target's architecture, CPU and features: a
+    clause, "" where it can."""
     try:
         backend = backend_for(arch)
     except UsageError:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from farrier.artifact.code import ModelCode
     from farrier.measure import Runner
 
 
@@ -21,6 +22,11 @@ class Loaded(Protocol):
     @property
     def context(self) -> int:
         """The last argument of the entry."""
+        ...
+
+    @property
+    def most_workspace(self) -> int | str:
+        """The bytes of workspace at most, an extent in the manifest's dims and capacities."""
         ...
 
     def workspace_bytes(self, sizes: int) -> int:
@@ -48,7 +54,18 @@ class Running(Protocol):
         """Return a runner that measures on this machine."""
         ...
 
-    def load(self, library: bytes, entry: str, threads: int) -> Loaded:
-        """Load the entry point of a model into this process, with `threads` threads. Raises
-        ArtifactError where the library is damaged."""
+    @property
+    def code_kinds(self) -> frozenset[str]:
+        """The kinds of code objects that `load` takes."""
+        ...
+
+    def threads(self, part: Mapping[str, Any]) -> tuple[int, int]:
+        """Return how many threads of the host suit a model best, and how many it runs with at most.
+        `part` is the backend's part of the model's manifest. Raises ArtifactError if it is
+        damaged."""
+        return 1, 1
+
+    def load(self, code: ModelCode, threads: int) -> Loaded:
+        """Load a model into this process, with `threads` threads. Raises ArtifactError where the
+        code is damaged."""
         ...

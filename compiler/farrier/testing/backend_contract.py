@@ -63,7 +63,7 @@ class BackendContract:
     def run(self, artifact: Artifact, inputs: Arrays, threads: int) -> Arrays:
         """Return the outputs of a call, by name. Skips the test where nothing can run it here."""
         manifest = artifact.manifest
-        if reason := why_not_here(manifest.triple, manifest.cpu, manifest.features):
+        if reason := why_not_here(manifest.architecture, manifest.machine, manifest.features):
             pytest.skip(reason)
         session = artifact.session(threads)
         outputs = session.run(inputs)
@@ -249,15 +249,16 @@ class BackendContract:
     def test_a_model_names_its_target_and_is_the_same_each_time(self, tmp_path: Path) -> None:
         artifact = self.artifact
         manifest = artifact.manifest
-        assert (manifest.triple, manifest.cpu) == (self.target.triple, self.target.cpu)
-        assert manifest.threads == self.target.threads
+        assert (manifest.architecture, manifest.machine) == (self.target.arch, self.target.cpu)
+        assert self.backend.threads(manifest.backend)[0] == self.target.threads
+        assert {code.kind for code in manifest.code} <= self.backend.code_kinds
         assert self.compiled().members.keys() == artifact.members.keys()
-        assert self.compiled().library == artifact.library
-        assert load(artifact.save(tmp_path / "small.farrier")).library == artifact.library
+        assert self.compiled().code == artifact.code
+        assert load(artifact.save(tmp_path / "small.farrier")).code == artifact.code
 
     def test_where_it_cannot_run_a_model_is_refused(self) -> None:
         manifest = self.artifact.manifest
-        reason = why_not_here(manifest.triple, manifest.cpu, manifest.features)
+        reason = why_not_here(manifest.architecture, manifest.machine, manifest.features)
         if not reason:
             pytest.skip("this machine runs it")
         with pytest.raises(ArtifactError) as refused:

@@ -6,32 +6,37 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from farrier.ir.dim import Symbol
+from farrier.artifact.code import CodeObject, ModelCode
+from farrier.ir.dim import Symbol, typical
 from farrier.partition.model_plan import ModelPlan
 from farrier.partition.program import DriverProgram
 from farrier.targets.cpu.codegen import compile_text, library
 from farrier.targets.cpu.codegen.entry import (
     ENTRY,
-    WORKSPACE_BYTES,
     Entry,
     HotEntry,
     emit_dispatch,
     emit_entry,
     emit_workspace_bytes,
 )
+from farrier.targets.cpu.part import WORKSPACE_BYTES, CpuPart
 from farrier.targets.cpu.target import CpuTarget, as_cpu
 from farrier.targets.interface import Interface
 from farrier.targets.linked import Check, LinkedModel
 from farrier.targets.target import Target
+from farrier_device.library_form import HOST_CODE
 
 __all__ = ["ENTRY", "LinkedModel", "Plan", "assemble", "plan"]
 
+_LIBRARY = "code/model.so"
 GENERAL = f"{ENTRY}.any"  # for all sizes, where hot ones have code of their own
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan(ModelPlan):
-    """The plan of a model whose driver is native code."""
+    """The plan of a model whose driver is native code, for kernels that suit `threads` threads."""
+
+    threads: int = 1
 
     def entry(self, name: str = ENTRY, dims: Sequence[Symbol] = (), first_check: int = 0) -> Entry:
         """Return the entry point, under that name; `dims` replace the program's in a plan for a
@@ -54,7 +59,8 @@ def plan(
     beside: Plan | None = None,
 ) -> Plan:
     """Plan a model, with room for `threads` threads and for every core of the target."""
-    return Plan.of(program, kernels, max(threads, target.threads), beside)
+    whole = Plan.of(program, kernels, max(threads, target.threads), beside)
+    return dataclasses.replace(whole, threads=threads)
 
 
 def assemble(
@@ -73,17 +79,27 @@ def assemble(
         library, checks = _library(planned, objects, target, hot)
         params = packed.result()
     shown = next(iter(hot.values()), planned)
+    memories = tuple(one.memory for one in plans)
+    most = planned.memory.most_bytes
+    part = CpuPart(
+        triple=target.triple,
+        threads=planned.threads,
+        max_threads=planned.max_threads,
+        entry=ENTRY,
+        workspace_bytes=max(typical(memory.workspace_bytes) for memory in memories),
+        workspace=most if isinstance(most, int) else str(most),
+    )
+    entries = (ENTRY, WORKSPACE_BYTES) if planned.dims else (ENTRY,)
     return LinkedModel(
-        library=library,
+        code=ModelCode((CodeObject(_LIBRARY, HOST_CODE, entries, library),), part.to_json()),
         params=params,
         bytes_of=planned.arena.bytes_of,
-        memories=tuple(one.memory for one in plans),
+        memories=memories,
         dims=planned.dims,
         capacities=planned.capacities,
         counted=planned.counted,
         checks=checks,
         sizes=shown.sizes,
-        max_threads=planned.max_threads,
         calls=shown.calls,
         entries=(ENTRY, GENERAL) if hot else (ENTRY,),
     )

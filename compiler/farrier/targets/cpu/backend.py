@@ -12,8 +12,10 @@ from farrier.targets.cpu.target import as_cpu
 from farrier.targets.scheduling import Peaks
 from farrier_device import arch as arch_names
 from farrier_device import describe
+from farrier_device.library_form import HOST_CODE
 
 if TYPE_CHECKING:
+    from farrier.artifact.code import ModelCode
     from farrier.ir.graph import Graph
     from farrier.ir.loop import Function
     from farrier.ir.tensor import TensorProgram
@@ -62,10 +64,20 @@ class CpuBackend(Backend):
 
         return ChildRunner()
 
-    def load(self, library: bytes, entry: str, threads: int) -> Loaded:
+    @property
+    def code_kinds(self) -> frozenset[str]:
+        return frozenset({HOST_CODE})
+
+    def threads(self, part: Mapping[str, Any]) -> tuple[int, int]:
+        from farrier.targets.cpu.part import CpuPart
+
+        cpu = CpuPart.of_json(part)
+        return cpu.threads, cpu.max_threads
+
+    def load(self, code: ModelCode, threads: int) -> Loaded:
         from farrier.targets.cpu.loaded import LoadedLibrary
 
-        return LoadedLibrary(library, entry, threads)
+        return LoadedLibrary(code, threads)
 
     # -- the steps of a compilation
 

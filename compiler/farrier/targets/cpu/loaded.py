@@ -5,24 +5,42 @@ from __future__ import annotations
 import ctypes
 import os
 
+from farrier.artifact.code import ModelCode
 from farrier.errors import ArtifactError
+from farrier.targets.cpu.part import WORKSPACE_BYTES, CpuPart
 from farrier_device import native
 
 
 class LoadedLibrary:
     """Implements `Loaded`: `library` is bound, and `pool` has the threads."""
 
-    def __init__(self, data: bytes, entry: str, threads: int) -> None:
+    def __init__(self, code: ModelCode, threads: int) -> None:
+        part = CpuPart.of_json(code.backend)
+        if len(code.objects) != 1:
+            paths = ", ".join(one.path for one in code.objects)
+            raise ArtifactError(
+                f"a CPU loads one library, and the artifact has {paths}",
+                hint="compile the model again, or run it with the Farrier that made it",
+            )
+        [library] = code.objects
+        self.most_workspace = part.workspace
         try:
-            self.library = native.Library.from_bytes(data)
-            self.entry = self.library.entry(entry)
+            self.library = native.Library.from_bytes(library.content)
+            self.entry = self.library.entry(part.entry)
             self.pool = native.Pool(self.library, threads, _cpu_a_thread(threads))
         except native.NativeError as error:
-            raise ArtifactError(f"the artifact's code cannot be loaded: {error}") from error
+            raise ArtifactError(
+                f"{library.path} of the artifact cannot be loaded: {error}",
+                hint="fetch it again, or compile the model again",
+            ) from error
         self.context = self.pool.address
+        self._workspace_bytes = part.workspace_bytes
 
     def workspace_bytes(self, sizes: int) -> int:
-        needed = self.library.function("farrier_workspace_bytes", ctypes.c_int64, ctypes.c_void_p)
+        try:
+            needed = self.library.function(WORKSPACE_BYTES, ctypes.c_int64, ctypes.c_void_p)
+        except native.NativeError:
+            return self._workspace_bytes  # A library in which no size is open has no function.
         return int(needed(sizes))
 
     def close(self) -> None:

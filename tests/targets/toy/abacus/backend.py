@@ -65,16 +65,24 @@ class AbacusBackend(Backend):
 
         return InProcessRunner()
 
-    def load(self, library, entry, threads):
+    @property
+    def code_kinds(self):
+        from abacus.program import KIND
+
+        return frozenset({KIND})
+
+    def load(self, code, threads):
         from abacus.devices import FRAME, Frame, Table
         from abacus.program import Library
         from farrier_device.interpreted import InterpretedEntry
 
+        [beads] = code.objects
         try:
-            code = Library(library)
+            library = Library(beads.content)
         except ValueError as error:
             raise ArtifactError(f"these are no beads: {error}") from error
-        return InterpretedEntry(code.programs[entry], {"host": Table(code), FRAME: Frame(code)})
+        devices = {"host": Table(library), FRAME: Frame(library)}
+        return InterpretedEntry(code.program, devices, code.backend["workspace"])
 
     # -- the steps of a compilation
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 from abacus.devices import FRAME
-from abacus.program import joined, written
+from abacus.program import KIND, joined, written
+from farrier.artifact.code import CodeObject, ModelCode
 from farrier.ir.types import DType
 from farrier.partition.model_plan import ModelPlan
 from farrier.partition.placement import Site, place
@@ -13,6 +15,7 @@ from farrier.targets.linked import LinkedModel
 from farrier_device.program import program_to_json
 
 ENTRY = "count"
+PATH = "code/beads.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,17 +45,22 @@ def plan(program, kernels, target, threads):
 def assemble(planned, objects):
     """Return the library of a model. Code for single sizes would be the same as that for all."""
     placed = planned.placed
+    program, checks = placed.executable()
+    kernels, whole = (joined([*objects, *rest]) for rest in ((), (_object(placed, ENTRY),)))
+    names = tuple(json.loads(kernels)["kernels"])
+    most = placed.memory.most_bytes
+    part = {"workspace": most if isinstance(most, int) else str(most)}
     return LinkedModel(
-        library=joined([*objects, _object(placed, ENTRY)]),
+        code=ModelCode((CodeObject(PATH, KIND, names, kernels),), part, program),
+        library=CodeObject(PATH, KIND, (ENTRY,), whole),
         params=placed.arena.pack(),
         bytes_of=placed.arena.bytes_of,
         memories=(placed.memory,),
         dims=placed.dims,
         capacities=placed.capacities,
         counted=placed.counted,
-        checks=placed.executable()[1],
+        checks=checks,
         sizes=placed.sizes,
-        max_threads=placed.max_threads,
         calls=placed.calls,
         entries=(ENTRY,),
         driver=placed.program,

@@ -19,6 +19,8 @@ from farrier.ir.run_loops import run_loops
 from farrier.ir.walk import rewrite, walk
 from farrier_device.program import program_from_json
 
+KIND = "beads"
+
 
 def written(functions, programs=None):
     """Return an object: kernels, and programs as JSON by name."""

@@ -39,10 +39,10 @@ from farrier.partition.program import (
 )
 from farrier.targets.cpu.codegen.extents import Make, emit_extent, emit_largest
 from farrier.targets.cpu.codegen.llvm_text import expression, operand_text
+from farrier.targets.cpu.part import WORKSPACE_BYTES
 from farrier.targets.linked import Check
 
 ENTRY = "farrier_entry"
-WORKSPACE_BYTES = "farrier_workspace_bytes"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -1,0 +1,92 @@
+"""The code of an artifact: code objects, and the program that launches what is in them.
+
+An object lies in the archive as `code/NAME`, and the manifest has a `CodeFile` for it. Its kind is
+a word of the devices that load it (`farrier_device.devices`), such as `elf`, or a backend's own.
+A backend whose code objects hold the driver themselves, as those for CPUs do, has no program.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from farrier.errors import ArtifactError
+from farrier_device.program import Program, program_from_json
+
+PROGRAM = "program.json"
+# A name in the folder alone: whoever unpacks an archive writes nowhere else.
+_PATH = re.compile(r"code/[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CodeFile:
+    """A code object of an archive, and the entry points in it that a run of the model calls."""
+
+    path: str
+    kind: str
+    entries: tuple[str, ...]
+    sha256: str
+
+    def check(self) -> None:
+        """Raise ValueError for a path that does not lie in the folder of code objects."""
+        if not _PATH.fullmatch(self.path):
+            raise ValueError(f"{self.path!r} is not the path of a code object: code/NAME")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CodeObject:
+    """A code object that a backend has made, to lie at `path`."""
+
+    path: str
+    kind: str
+    entries: tuple[str, ...]
+    content: bytes
+
+    @property
+    def file(self) -> CodeFile:
+        digest = hashlib.sha256(self.content).hexdigest()
+        return CodeFile(self.path, self.kind, self.entries, digest)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ModelCode:
+    """All that runs a model but for its parameters: what a backend makes, and loads again.
+
+    `backend` is the part of the manifest that this backend alone reads, as JSON types."""
+
+    objects: tuple[CodeObject, ...]
+    backend: Mapping[str, Any]
+    program: Program | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the code objects."""
+        return sum(len(code.content) for code in self.objects)
+
+    def check_kinds(self, kinds: Iterable[str], whose: str) -> None:
+        """Raise ArtifactError for a code object of a kind that a backend, `whose`, cannot load."""
+        loadable = sorted(kinds)
+        for code in self.objects:
+            if code.kind not in loadable:
+                raise ArtifactError(
+                    f"{code.path} is a code object of the kind {code.kind!r}, and {whose} loads "
+                    f"{', '.join(loadable)}",
+                    hint="run it with the Farrier that made it, or compile the model again",
+                )
+
+
+def program_of(members: Mapping[str, bytes]) -> Program | None:
+    """Return the program in an archive's members, None if there is none. Raises ArtifactError for
+    one that is damaged, or has steps that this version does not know."""
+    if PROGRAM not in members:
+        return None
+    try:
+        return program_from_json(members[PROGRAM])
+    except ValueError as error:
+        raise ArtifactError(
+            f"the artifact's {PROGRAM} is damaged, or of a newer Farrier: {error}",
+            hint="fetch it again, or run it with the Farrier that made it",
+        ) from error
