@@ -107,7 +107,7 @@ def map_member(path: Path, name: str) -> Mapped | None:
                 raise EOFError("it is truncated")
             return Mapped(file, start, entry.file_size)
     except (KeyError, *_UNREADABLE) as error:
-        raise ArtifactError(f"{path} is damaged: {error}") from error
+        raise _damaged(path, error) from error
 
 
 def _start(file: IO[bytes], entry: zipfile.ZipInfo) -> int:
@@ -150,7 +150,7 @@ def size(path: Path, name: str) -> int:
         with zipfile.ZipFile(path) as archive:
             return archive.getinfo(name).file_size
     except (KeyError, *_UNREADABLE) as error:
-        raise ArtifactError(f"{path} is damaged: {error}") from error
+        raise _damaged(path, error) from error
 
 
 def read_into(path: Path, name: str, memory: memoryview) -> str:
@@ -170,7 +170,7 @@ def read_into(path: Path, name: str, memory: memoryview) -> str:
                 raise ArtifactError(f"{path} is truncated inside {name}")
             return _read_and_digest(file, memory)
     except (KeyError, *_UNREADABLE) as error:
-        raise ArtifactError(f"{path} is damaged: {error}") from error
+        raise _damaged(path, error) from error
 
 
 def _read_and_digest(file: IO[bytes], memory: memoryview) -> str:
@@ -183,6 +183,10 @@ def _read_and_digest(file: IO[bytes], memory: memoryview) -> str:
                 raise EOFError("it is truncated")
             beside.submit(hashed.update, piece)
     return hashed.hexdigest()
+
+
+def _damaged(path: Path, error: Exception) -> ArtifactError:
+    return ArtifactError(f"{path} is damaged: {error}", hint="compile or download it again")
 
 
 def digest(data: bytes | memoryview) -> str:

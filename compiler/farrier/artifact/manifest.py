@@ -170,7 +170,7 @@ class Manifest:
             has, knows = f"says {error.field!r} in its manifest", f"does not know {error.field!r}"
             raise _of_another_version(raw, has, knows) from None
         except ValueError as error:
-            raise ArtifactError(f"the artifact's manifest is damaged: {error}") from error
+            raise damaged(error) from error
 
     def _check(self) -> None:
         """Raises ValueError for a field that code would trip over. Whoever can change the hash of
@@ -250,6 +250,14 @@ class Manifest:
     def _given(self) -> dict[str, Extent]:
         """What the caller gives, by symbol."""
         return {one.symbol: one.extent for one in self.given}
+
+
+def damaged(error: ValueError) -> ArtifactError:
+    """Return the refusal of an artifact whose manifest has a value that cannot be."""
+    return ArtifactError(
+        f"the artifact's manifest is damaged: {error}",
+        hint="fetch it again, or compile the model again",
+    )
 
 
 def _of_another_version(raw: Mapping[str, Any], has: str, reads: str) -> ArtifactError:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from farrier.artifact import container
 from farrier.artifact.code import ModelCode
-from farrier.artifact.manifest import Manifest, TensorSpec
+from farrier.artifact.manifest import Manifest, TensorSpec, damaged
 from farrier.errors import (
     ArtifactError,
     CompilerError,
@@ -98,7 +98,7 @@ class LoadedModel:
         try:
             self._workspace_extent = manifest.extent(self.code.most_workspace)
         except ValueError as error:
-            raise ArtifactError(f"the artifact's manifest is damaged: {error}") from error
+            raise damaged(error) from error
         self._limits_of_dims = [
             (one, manifest.not_negative(one)) for one in manifest.preconditions if one.extent
         ]
