@@ -21,7 +21,7 @@ from farrier.options import CompileOptions
 from farrier.pipeline import Dump, StoppedError, compile_model
 from farrier.targets import names, registry
 from farrier_device import program
-from farrier_device.program import Wait, program_from_json, program_to_json
+from farrier_device.program import Wait
 from tests.control_flow.test_models import branching, looping
 from tests.rpc_device.device_contract import DeviceContract
 from tests.rpc_device.doubling import COUNT
