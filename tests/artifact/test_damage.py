@@ -1,4 +1,4 @@
-"""Damaged artifacts: an error that names what is wrong and a way out, whatever was damaged."""
+"""Damaged artifacts: an error names the damage and a way out, wherever it is."""
 
 from __future__ import annotations
 

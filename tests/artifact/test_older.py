@@ -85,9 +85,9 @@ def test_an_older_artifact_that_is_written_again_has_the_new_format(tmp_path):
 def test_every_field_of_an_older_manifest_is_read():
     text = (FOLDER / "manifest-1.json").read_text()
     hashes = {"params.bin": "b" * 64}
-    told = json.loads(text)
-    told["hashes"].update(hashes)
-    read = Manifest.from_json(json.dumps(told))
+    raw = json.loads(text)
+    raw["hashes"].update(hashes)
+    read = Manifest.from_json(json.dumps(raw))
     assert dataclasses.replace(read, format=2) == WHOLE
 
 

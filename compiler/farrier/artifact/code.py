@@ -1,4 +1,4 @@
-"""The code of an artifact: code objects, and the program that launches what is in them.
+"""The code of an artifact: code objects, and the program that launches their kernels.
 
 An object lies in the archive as `code/NAME`, and the manifest has a `CodeFile` for it. Its kind is
 a word of the devices that load it (`farrier_device.devices`), such as `elf`, or a backend's own.
@@ -79,8 +79,8 @@ class ModelCode:
 
 
 def program_of(members: Mapping[str, bytes]) -> Program | None:
-    """Return the program in an archive's members, None if there is none. Raises ArtifactError for
-    one that is damaged, or has steps that this version does not know."""
+    """Return the program in an archive's members, None if there is none. Raises ArtifactError for a
+    damaged program, and for steps that are new to this version."""
     if PROGRAM not in members:
         return None
     try:

@@ -437,7 +437,7 @@ class Verifier:
             tolerance=tolerance,
         )
         return MeasureRequest(
-            tuple(CodeObject(self._blobs.put(one.content), one.kind) for one in linked.measured),
+            tuple(CodeObject(self._blobs.put(code.content), code.kind) for code in linked.measured),
             candidates,
             policy,
             floors_ns=((self._floor_ns,),) * len(candidates),

@@ -35,9 +35,9 @@ _WORTH_ALIGNING = 16 << 10  # Below, in bytes, aligning takes longer than the st
 
 
 def check_runs_here(manifest: Manifest, threads: int = 0) -> int:
-    """Return the number of threads that run the model: `threads`, or for 0 as many as it was tuned
-    for, or one a core where this machine has fewer. Raises ArtifactError where the model was built
-    for another kind of machine, UsageError for more threads than it has memory for."""
+    """Return the number of threads that run the model: `threads`, or for 0 the number that it was
+    tuned for, and no more than this machine has cores. Raises ArtifactError where the model was
+    built for another kind of machine, UsageError for more threads than it has memory for."""
     if why := why_not_here(manifest.architecture, manifest.machine, manifest.features):
         raise ArtifactError(
             f"{manifest.name} was compiled for {manifest.machine} ({manifest.architecture}); {why}",

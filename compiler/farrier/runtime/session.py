@@ -35,7 +35,7 @@ class Session:
     ) -> None:
         """Loads `code`; `params` holds the packed parameters and is kept. `memory_bytes` is what
         outputs and workspace may take; 0: as much as the machine has. `threads` 0: the number that
-        the code was tuned for, or as many as the machine has cores.
+        the code was tuned for, and no more than the machine has cores.
 
         Raises ArtifactError where the model was built for another kind of machine, UsageError for
         more threads than it has memory for.

@@ -17,7 +17,7 @@ class LoadedLibrary:
     def __init__(self, code: ModelCode, threads: int) -> None:
         part = CpuPart.of_json(code.backend)
         if len(code.objects) != 1:
-            paths = ", ".join(one.path for one in code.objects)
+            paths = ", ".join(library.path for library in code.objects)
             raise ArtifactError(
                 f"a CPU loads one library, and the artifact has {paths}",
                 hint="compile the model again, or run it with the Farrier that made it",

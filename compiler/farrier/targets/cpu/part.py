@@ -16,15 +16,18 @@ WORKSPACE_BYTES = "farrier_workspace_bytes"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CpuPart:
-    """The entry point of the library, and the threads and the memory that it takes. Sizes are
-    bytes."""
+    """The entry point of the library, and the threads and the memory that it takes.
+
+    The model was tuned for `threads`, and the workspace has room for `max_threads`. It has
+    `workspace_bytes` at the typical sizes, and `workspace` at most, an extent in the manifest's
+    dims and capacities."""
 
     triple: str
-    threads: Natural  # what it was tuned for
-    max_threads: Natural  # what the workspace has room for
+    threads: Natural
+    max_threads: Natural
     entry: str
-    workspace_bytes: Natural  # at the typical sizes
-    workspace: int | str = 0  # at most, an extent in the manifest's dims and capacities
+    workspace_bytes: Natural
+    workspace: int | str = 0
 
     def to_json(self) -> dict[str, Any]:
         part: dict[str, Any] = codec.encode(self)
@@ -32,8 +35,7 @@ class CpuPart:
 
     @classmethod
     def of_json(cls, part: Mapping[str, Any]) -> CpuPart:
-        """Raises ArtifactError where it is no such part, or says what this version does not
-        know."""
+        """Raise ArtifactError for a field that is missing, malformed or new to this version."""
         try:
             unknown = codec.Unknown.REFUSED_UNLESS_EMPTY
             return codec.decode(cls, dict(part), unknown=unknown, name="backend")
