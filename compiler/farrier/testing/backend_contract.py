@@ -136,6 +136,16 @@ class BackendContract:
             assert machine.source
             assert parse_target(name).required_features <= set(machine.description.features)
 
+    def test_a_target_has_its_backend_memories_and_parallel_axes(self) -> None:
+        for target in map(parse_target, self.backend.machines):
+            assert target.backend is self.backend
+            assert target.threads >= 1
+            names = [space.name for space in target.spaces]
+            assert names[0] == HOST
+            assert len(set(names)) == len(names)
+            assert all(space.alignment.bit_count() == 1 for space in target.spaces)
+            assert all(axis.limit >= 1 for axis in target.axes)
+
     def test_machines_that_differ_have_fingerprints_that_differ(self) -> None:
         targets = {parse_target(name) for name in self.backend.machines}
         assert len({target.fingerprint for target in targets}) == len(targets)
