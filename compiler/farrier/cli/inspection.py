@@ -66,6 +66,8 @@ def _artifact_lines(artifact: Artifact) -> Iterator[str]:
         size = "of fixed size" if state.axis is None else f"grows along axis {state.axis}"
         size += f", to {state.capacity}" if state.capacity else ""
         yield f"state: {state.input} becomes {state.output}; {size}"
+    for code in artifact.code.objects:
+        yield f"code: {code.path} of the kind {code.kind}, {len(code.content) / 1e6:.2f} MB"
     yield f"parameters: {manifest.params_bytes / 1e6:.2f} MB"
     yield "unsigned" if signature is None else f"signed by {signature.key.fingerprint}"
 
