@@ -11,10 +11,12 @@ import dataclasses
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from farrier.errors import ArtifactError
-from farrier_device.program import Program, program_from_json
+
+if TYPE_CHECKING:
+    from farrier_device.program import Program
 
 PROGRAM = "program.json"
 # A name in the folder alone: whoever unpacks an archive writes nowhere else.
@@ -83,6 +85,9 @@ def program_of(members: Mapping[str, bytes]) -> Program | None:
     damaged program, and for steps that are new to this version."""
     if PROGRAM not in members:
         return None
+    # A CPU's artifact has no program, and is loaded sooner without the grammar.
+    from farrier_device.program import program_from_json
+
     try:
         return program_from_json(members[PROGRAM])
     except ValueError as error:
