@@ -172,6 +172,16 @@ def test_a_size_that_has_no_value_yet():
     )
 
 
+def test_sizes_that_are_equal_only_in_a_run():
+    """A Bind checks that two symbols are the same number; bytes that nothing writes are missed."""
+    k, m = (TensorType(DType.F32, (dim(name, 0, 4),)) for name in "km")
+    written, read = Value("v", k), Value("view", m)
+    fill, use = Call("f", (X,), (written,), ""), Call("g", (read,), (Y,), "")
+    verify_driver(program(fill, use, homes={"view": Home("v")}))
+    message, _ = refused(use, homes={"view": Home("v")})
+    assert message == "call g(view) -> y: view is read, and not written before"
+
+
 def test_sizes_are_read_in_the_host():
     bind = Bind(INDEX, (4,), "", is_check=True)
     message, _ = refused(bind, Call("f", (X,), (Y,), ""))

@@ -44,6 +44,8 @@ from farrier.partition.program import (
     outermost,
 )
 from farrier.partition.task import Task
+from farrier.partition.verify_program import verify_driver
+from farrier.progress.debug import READ_BACK, check_level
 
 
 def extract_tasks(
@@ -66,6 +68,8 @@ def extract_tasks(
         steps,
         {name: outermost(home, flattening.homes) for name, home in flattening.homes.items()},
     )
+    if check_level() >= READ_BACK:
+        verify_driver(program)
     tasks, program = share_literals(flattening.tasks, program)
     return with_open_channels(tasks, program) if share_channels else (tasks, program)
 

@@ -19,26 +19,35 @@ def are_apart(span: Span, other: Span) -> bool:
     )
 
 
-def is_within(span: Span, spans: Iterable[Span]) -> bool:
-    """Check whether ranges cover a range, one behind the other."""
+def is_within(span: Span, spans: Iterable[Span], *, if_open: bool = False) -> bool:
+    """Check whether ranges cover a range, one behind the other. Ends over different symbols may be
+    the same number in a run, as a Bind checks; `if_open` is the answer then."""
     spans = tuple(spans)
     reach, end = span
     while reach != end:
         further = [stop for start, stop in spans if _covers(start, stop, reach)]
         if not further:
             return False
+        if if_open and any(_is_open(stop, end) for stop in further):
+            return True
         reach = end if end in further else _furthest(further)
         if isinstance(reach, int) and isinstance(end, int):
             reach = min(reach, end)
     return True
 
 
-def in_both(spans: Iterable[Span], others: Iterable[Span]) -> tuple[Span, ...]:
+def in_both(
+    spans: Iterable[Span], others: Iterable[Span], *, if_open: bool = False
+) -> tuple[Span, ...]:
     """Return the ranges of either side that the other one covers."""
     spans, others = tuple(spans), tuple(others)
-    covered = [span for span in spans if is_within(span, others)]
-    covered += [span for span in others if is_within(span, spans)]
+    covered = [span for span in spans if is_within(span, others, if_open=if_open)]
+    covered += [span for span in others if is_within(span, spans, if_open=if_open)]
     return tuple(dict.fromkeys(covered))
+
+
+def _is_open(stop: Extent, end: Extent) -> bool:
+    return not (isinstance(stop, int) and isinstance(end, int))
 
 
 def _covers(start: Extent, stop: Extent, at: Extent) -> bool:

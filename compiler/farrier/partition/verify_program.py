@@ -191,7 +191,7 @@ class _Written:
     def _is_there(self, value: Value, ranges: _Ranges) -> bool:
         home = self._program.home(value)
         span = home.offset, home.offset + value.type.nbytes
-        return is_within(span, ranges.get(home.name, ()))
+        return is_within(span, ranges.get(home.name, ()), if_open=True)
 
     def _write(self, value: Value, ranges: _Ranges) -> None:
         home = self._program.home(value)
@@ -202,17 +202,15 @@ class _Written:
 
 
 def _sizes_of(step: Step) -> Iterator[Extent]:
-    """Yield the sizes that a step needs, those of the steps in it left out."""
+    """Yield the sizes that a step of a queue needs."""
     match step:
-        case Call():
-            yield from (*step.dims, *step.needed)
-        case Launch():
-            yield from _sizes_of(step.call)
+        case Launch(call):
+            yield from (*call.dims, *call.needed)
             for shape in step.shapes:
                 yield from (*shape.grid, *shape.block)
         case Copy():
             yield step.source.type.nbytes
-        case Bind() | Fail() | Branch() | Repeat() | Wait():
+        case Call() | Bind() | Fail() | Branch() | Repeat() | Wait():
             pass
 
 
@@ -221,4 +219,4 @@ def _in_both(ranges: _Ranges | None, other: _Ranges | None) -> _Ranges | None:
     if ranges is None or other is None:
         return ranges if other is None else other
     names = ranges.keys() & other.keys()
-    return {name: in_both(ranges[name], other[name]) for name in names}
+    return {name: in_both(ranges[name], other[name], if_open=True) for name in names}

@@ -5,7 +5,8 @@ FARRIER_DEBUG    0 silent (default) · 1 time of each stage · 2 what each pass 
                  each loop pass that changed them · 6 its instructions,
                  and those after each pass on them
 FARRIER_CHECK    0 nothing · 1 verify after each pass on graphs (default) · 2 also after each pass
-                 on loops, and read the printed IR back
+                 on loops and the driver, and read the printed
+                 IR back
 FARRIER_CRASHES  where a failing pass leaves its reproducer (default: farrier-crashes in the
                  directory for temporary files)
 """
