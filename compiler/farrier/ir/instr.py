@@ -1,13 +1,14 @@
 """Instructions: what a final loop function becomes before it is the text of a target.
 
     function    = Function(name, [argument], [statement] body, result?, is_exported)
-    statement   = Instruction | Loop | While | Branch | [statement]
+    statement   = Instruction | Loop | While | Branch | Return | [statement]
     instruction = Instruction(operation, type, [operand], attribute, number)
     operation   = Operation(name, effect)
     loop        = Loop([carried], [statement] body, operand again, number)
     while       = While([carried], [statement] test, operand condition, [statement] body, number)
     branch      = Branch(operand condition, [statement] then, [statement] otherwise, [joined],
                          number)
+    return      = Return(operand result, number)
     carried     = Carried(variable, operand first, operand next)
     joined      = Joined(variable, operand then, operand otherwise)
     operand     = Instruction | Variable | Constant | Lanes | Zero | Poison | Symbol
@@ -29,13 +30,14 @@ made by functions that remember them, so a key of some of these is a key of thei
 
 A `Loop` runs its body, with each `variable` of its `carried` first `first` and then `next`, until
 `again` fails after it; a `While` tests its condition before the body. A `Branch` runs one side, and
-each `variable` of its `joined` is then that side's operand. A list within a body is the head of a
-loop: instructions are added there from further in.
+each `variable` of its `joined` is then that side's operand. A `Return`
+ends the function, and nothing runs what stands behind it in its body. A list within a body is the
+head of a loop: instructions are added there from further in.
 
 The attribute of an instruction holds the rest: the order of a comparison, the lanes that a
 shuffle takes, the alignment of an access, the name of a function of the target. Its operation
 declares what it may do to memory besides making a value. Numbers are the names of results, and of
-labels, of which a loop has two, a test and a branch three.
+labels, of which a return has one, a loop two, a test and a branch three.
 """
 
 from __future__ import annotations
@@ -252,8 +254,16 @@ class Branch:
     number: int
 
 
+@dataclasses.dataclass(slots=True, eq=False)
+class Return:
+    """The end of the function, before that of its body."""
+
+    result: Operand
+    number: int
+
+
 # The last is the head of a loop. A list of statements is not a type that an alias can name itself.
-Statement: TypeAlias = Instruction | Loop | While | Branch | list[Any]
+Statement: TypeAlias = Instruction | Loop | While | Branch | Return | list[Any]
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -290,7 +300,8 @@ MASKED_STORE = Operation("masked_store", Effect.WRITE)
 PREFETCH = Operation("prefetch", Effect.ORDER)  # The attribute is how near, 3 the first level.
 FENCE = Operation("fence", Effect.ORDER)
 INTRINSIC = Operation("intrinsic")  # A pure function of the target; (name, what may be assumed).
-INTRINSIC_EFFECT = Operation("intrinsic_effect", Effect.ANY)  # The attribute is its name.
+# A function of the target or of another module; the attribute is its name.
+INTRINSIC_EFFECT = Operation("intrinsic_effect", Effect.ANY)
 ASSEMBLY = Operation("assembly", Effect.ANY)  # (text, constraints)
 CALL = Operation("call", Effect.ANY)  # A function, and what it is given.
 

@@ -19,9 +19,12 @@ from farrier.ir.dim import Extent
 from farrier.ir.expr import MemoryScope
 from farrier.ir.instr import (
     I1,
+    Branch,
     Instruction,
+    Joined,
     Operand,
     Operation,
+    Return,
     Statement,
     Type,
     Variable,
@@ -187,6 +190,27 @@ class Builder:
             yield self.body
         finally:
             self.body, self._known = outer, {}
+
+    def branch(
+        self,
+        condition: Operand,
+        then: Sequence[Statement],
+        otherwise: Sequence[Statement] = (),
+        joined: Sequence[Joined] = (),
+    ) -> None:
+        """Append a branch, whose joined variables hold from here on."""
+        self.body.append(Branch(condition, then, otherwise, joined, self.labels(3)))
+
+    @contextlib.contextmanager
+    def only_if(self, condition: Operand) -> Iterator[None]:
+        """Within it, instructions run where the condition holds."""
+        with self.nested() as body:
+            yield
+        self.branch(condition, body)
+
+    def leave(self, result: Operand) -> None:
+        """End the function with a result."""
+        self.body.append(Return(result, self.labels(1)))
 
     def open_scope(self, variable: Variable | None = None) -> LoopScope:
         """Return a scope whose head is here: that of the loop over `variable`, whose pointers may

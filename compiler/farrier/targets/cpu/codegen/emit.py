@@ -14,7 +14,7 @@ from farrier.ir import instr
 from farrier.ir.loop import Function
 from farrier.progress import debug
 from farrier.targets.cpu.codegen.instruction_passes import instruction_passes
-from farrier.targets.cpu.codegen.llvm_text import definition
+from farrier.targets.cpu.codegen.llvm_text import definition, module_text
 from farrier.targets.cpu.codegen.statements import instructions_of
 from farrier.targets.cpu.target import CpuTarget
 
@@ -39,7 +39,7 @@ def emit_module(functions: Iterable[Function], target: CpuTarget) -> str:
         declared: set[str] = set()
         parts: Sequence[instr.Function] = ()
         for name, parts in _after_each_pass(function, target):
-            shown = functools.partial(_text, parts, attributes)
+            shown = functools.partial(module_text, parts, attributes)
             debug.show(debug.CODE, f"{name} of {function.name}", shown)
         definitions += [definition(part, attributes, declared) for part in parts]
         declarations |= dict.fromkeys(sorted(declared))
@@ -52,7 +52,7 @@ def instruction_texts(function: Function, target: CpuTarget) -> dict[str, str]:
     attributes = _attributes(target)
     texts: dict[str, str] = {}
     for name, parts in _after_each_pass(function, target):
-        text = _text(parts, attributes)
+        text = module_text(parts, attributes)
         if text not in texts.values():
             texts[name] = text
     return texts
@@ -72,9 +72,3 @@ def _after_each_pass(
 
 def _attributes(target: CpuTarget) -> str:
     return " ".join((*target.instructions.attributes, _LIBRARY))
-
-
-def _text(parts: Iterable[instr.Function], attributes: str) -> str:
-    declared: set[str] = set()
-    definitions = [definition(part, attributes, declared) for part in parts]
-    return "\n".join([*definitions, *sorted(declared), ""])

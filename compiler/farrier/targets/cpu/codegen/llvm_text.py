@@ -26,6 +26,7 @@ from farrier.ir.instr import (
     Operand,
     Operation,
     Poison,
+    Return,
     Statement,
     Symbol,
     Text,
@@ -411,12 +412,6 @@ def type_text(type_: Type) -> str:
     return _TYPES[type_]
 
 
-def expression(x: Instruction) -> str:
-    """Return the right side of an instruction that calls nothing."""
-    declarations = Declarations(set())
-    return _WRITERS[x.operation](x, _Names(declarations.define), declarations)
-
-
 def operand_text(x: Operand) -> str:
     """Return the name of an operand that is not a symbol, or the number that it is."""
     return _Names(lambda _: None)[x]
@@ -438,6 +433,13 @@ def definition(function: Function, attributes: str, declarations: set[str]) -> s
     signature = f"define {linkage}{kind} @{function.name}({arguments}) nounwind {attributes}"
     lines = "\n".join(body.lines)
     return f"{signature} {{\nentry:\n{lines}\n  {end}\n}}"
+
+
+def module_text(functions: Iterable[Function], attributes: str = "") -> str:
+    """Return a module of some functions, with what they call."""
+    declared: set[str] = set()
+    definitions = [definition(function, attributes, declared) for function in functions]
+    return "\n".join([*definitions, *sorted(declared), ""])
 
 
 class _Body:
@@ -466,6 +468,9 @@ class _Body:
                 self._loop(x)
             elif isinstance(x, While):
                 self._while(x)
+            elif isinstance(x, Return):
+                lines.append(f"  ret {_TYPES[x.result.type]} {names[x.result]}")
+                self._open(f"behind{x.number}")
             else:
                 assert isinstance(x, Branch)
                 self._branch(x)

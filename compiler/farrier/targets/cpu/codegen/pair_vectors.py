@@ -33,6 +33,7 @@ from farrier.ir.instr import (
     Instruction,
     Loop,
     Operand,
+    Return,
     Statement,
     Symbol,
     While,
@@ -88,12 +89,14 @@ def _paired(body: Sequence[Statement], reach: int, numbers: Iterator[int]) -> li
             case Branch():
                 then, other = (_paired(part, reach, numbers) for part in (x.then, x.otherwise))
                 x = dataclasses.replace(x, then=then, otherwise=other)
+            case Return():
+                pass
         result.append(x)
     end_block()
     return result
 
 
-def _flat(body: Sequence[Statement]) -> Iterator[Instruction | Loop | While | Branch]:
+def _flat(body: Sequence[Statement]) -> Iterator[Instruction | Loop | While | Branch | Return]:
     """Iterate over the statements of a body, those of heads in their places."""
     for x in body:
         if isinstance(x, list):
@@ -115,6 +118,8 @@ def _largest(body: Sequence[Statement]) -> int:
                 largest = max(largest, _largest(x.test), _largest(x.body))
             case Branch():
                 largest = max(largest, _largest(x.then), _largest(x.otherwise))
+            case Return():
+                pass
     return largest
 
 

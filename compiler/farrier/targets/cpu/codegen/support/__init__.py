@@ -25,7 +25,7 @@ import functools
 from pathlib import Path
 
 from farrier.targets.cpu.codegen.compile import compile_text
-from farrier.targets.cpu.codegen.support.elements import bits_function, element_function
+from farrier.targets.cpu.codegen.support.elements import element_functions
 from farrier.targets.cpu.target import CpuTarget
 
 # What the runtime and the device layer bind from a library, besides its entry points.
@@ -51,5 +51,5 @@ def support_object(target: CpuTarget) -> bytes:
     folder = Path(__file__).parent
     texts = [target.support]
     texts += [(folder / part).read_text() for part in _PARTS]
-    texts += [element_function(), bits_function()]
+    texts += [element_functions()]
     return compile_text("\n".join(texts), target)
