@@ -11,9 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from farrier.ir.loop import Barrier
 from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir
 from farrier.ir.run_loops import run_loops
+from farrier.ir.run_threads import run_threads
+from farrier.ir.statements import walk_stmts
 from farrier.lower.passes import PASSES
 from farrier.ops.verify import verify_function
 from tests.ir.bind import bind
@@ -46,7 +49,9 @@ def assert_same_memory(before, after, sizes):
     rng = np.random.default_rng(0)
     initial = {b.name: rng.integers(-4, 5, b.shape).astype(b.dtype.numpy) for b in before.params}
     expected = run_loops(before, {}, initial=initial, packed=True)
-    for name, memory in run_loops(after, {}, initial=initial, packed=True).items():
+    has_barriers = any(isinstance(stmt, Barrier) for stmt in walk_stmts(after.body))
+    run = run_threads if has_barriers else run_loops
+    for name, memory in run(after, {}, initial=initial, packed=True).items():
         np.testing.assert_array_equal(memory, expected[name], err_msg=name)
 
 

@@ -26,3 +26,8 @@ class TestRiscv(BackendContract):
         if lacks := bare.missing("riscv64"):
             pytest.skip(lacks)
         return bare.run(artifact, inputs, threads)
+
+
+class TestWebGpu(BackendContract):
+    module = "farrier.targets.webgpu"
+    machine = "webgpu"

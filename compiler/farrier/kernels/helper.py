@@ -5,7 +5,8 @@ parent → helper   {"kernels": [{"program": <IR>, "decisions": {<knob>: <value>
 helper → parent   {"object": <base64>, "interfaces": [<interface>…], "traces": [<trace>…]}
                   or {"failed": <message>}
 
-interface = {"kernel": <IR, without a body>, "shared": <extent>, "slice": <extent>}
+interface = {"kernel": <IR, without a body>, "shared": <extent>, "slice": <extent>}, and of a
+kernel for a device "entries": [[<suffix>, <extent>, <threads>]…]
 
 A builder gets the same, and beside the kernels what a helper is started with:
 {"kernels": …, "target": {<field>: <value>}, "threads": n}.
@@ -32,7 +33,7 @@ from farrier.ir.text.extents import parse_extent
 from farrier.kernels.compile import BuildInput, codegen, lower
 from farrier.space import Space
 from farrier.targets import Target, read_target
-from farrier.targets.interface import Interface
+from farrier.targets.interface import EntryPoint, Interface
 from farrier_device import wire
 
 _SPACES = 64  # of programs last asked for, kept
@@ -88,16 +89,21 @@ def _space(text: str, target: Target, threads: int) -> Space:
     return target.backend.space(program, target, threads)
 
 
-def _written(one: Interface) -> dict[str, str]:
+def _written(one: Interface) -> dict[str, Any]:
     head = Function(one.name, one.params, Block(()), one.dims)
     sizes = {"shared": str(one.shared_bytes), "slice": str(one.slice_bytes)}
-    return {"kernel": print_ir(head), **sizes}
+    entries = [[entry.suffix, str(entry.blocks), entry.threads] for entry in one.entries]
+    return {"kernel": print_ir(head), **sizes, **({"entries": entries} if entries else {})}
 
 
-def read_interface(written: Mapping[str, str]) -> Interface:
+def read_interface(written: Mapping[str, Any]) -> Interface:
     """An interface that a helper wrote."""
     head = parse_ir(written["kernel"])
     assert isinstance(head, Function)
     dims = {symbol.name: as_extent(symbol) for symbol in head.dims}
     shared, own = (parse_extent(written[which], dims) for which in ("shared", "slice"))
-    return Interface(head.name, head.params, head.dims, shared, own)
+    entries = tuple(
+        EntryPoint(suffix, parse_extent(blocks, dims), threads)
+        for suffix, blocks, threads in written.get("entries", ())
+    )
+    return Interface(head.name, head.params, head.dims, shared, own, entries)

@@ -9,12 +9,24 @@ from farrier.ir.expr import Buffer
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class EntryPoint:
+    """An entry point of a kernel on a device whose threads come in blocks: the kernel's name is
+    followed by `suffix`. `blocks` are over the dims."""
+
+    suffix: str
+    blocks: Extent
+    threads: int  # Each block has these.
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Interface:
-    """The arguments of a kernel's entry point: `params`, sizes for the `dims`, scratch memory. The
-    bytes are over the dims; 0 says that there is no such argument."""
+    """The arguments of a kernel's entry points: `params`, sizes for the `dims`, scratch memory. The
+    bytes are over the dims; 0 says that there is no such argument. On a host a kernel is one entry
+    point; on a device the `entries` run one after the other."""
 
     name: str
     params: tuple[Buffer, ...]
     dims: tuple[Symbol, ...]
     shared_bytes: Extent  # scratch memory that the threads share
     slice_bytes: Extent  # and of each thread
+    entries: tuple[EntryPoint, ...] = ()

@@ -23,6 +23,7 @@ _OWN = {
     "x86_64": "farrier.targets.x86",
     "aarch64": "farrier.targets.arm",
     "riscv64": "farrier.targets.riscv",
+    "webgpu": "farrier.targets.webgpu",
 }
 
 

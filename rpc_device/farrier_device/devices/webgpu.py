@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from farrier_device.blob import Blob
@@ -60,6 +60,7 @@ class WebGpuDevice(Device[WebGpuMemory, WebGpuLaunch]):
         self._encoder: Any = None
         self._pass: Any = None
         self._received: list[tuple[Any, memoryview]] = []
+        self._fence = self.allocate(_WORD, 0)
 
     @property
     def name(self) -> str:
@@ -72,11 +73,14 @@ class WebGpuDevice(Device[WebGpuMemory, WebGpuLaunch]):
         return bool(self._adapter.info["adapter_type"] == "CPU")
 
     def load(self, code: Code, threads: int, pin: Sequence[int]) -> None:
+        self.load_modules(
+            os.pread(file, os.fstat(file).st_size, 0).decode(errors="replace") for _, file in code
+        )
+
+    def load_modules(self, texts: Iterable[str]) -> None:
+        """Load modules of WGSL, in place of the code before them. Raises DeviceError."""
         self.unload()
-        for _, file in code:
-            with open(os.dup(file), encoding="utf-8") as stream:
-                stream.seek(0)
-                text = stream.read()
+        for text in texts:
             module = _Module(self._wgpu, self._device, text)
             for entry in _ENTRY.findall(text):
                 self._entries[entry] = module
@@ -149,14 +153,15 @@ class WebGpuDevice(Device[WebGpuMemory, WebGpuLaunch]):
         self._pass.dispatch_workgroups(*bound.grid)
 
     def synchronize(self) -> int:
+        if self._encoder is not None and not self._received:
+            # To map a copy is the one way to wait that all versions of wgpu have.
+            self.receive(self._fence, 0, memoryview(bytearray(_WORD)))
         self._submit()
         received, self._received = self._received, []
         for staging, target in received:
             staging.map_sync(self._wgpu.MapMode.READ)
             target[:] = staging.read_mapped()[: len(target)]
             staging.unmap()
-        if not received:
-            self._device.queue.on_submitted_work_done_sync()
         return 0
 
     def time(

@@ -222,5 +222,5 @@ def test_what_wgsl_cannot_store_is_an_error_that_names_it():
         "@function\ndef wide(a: i64[8], b: i64[8]):\n    for i in block(8):\n"
         "        for j in thread(1):\n            b[i] = a[i]\n"
     )
-    with pytest.raises(CompilerError, match="a is i64, which WGSL has no array of"):
+    with pytest.raises(CompilerError, match="b is i64, which kernels of WebGPU cannot write"):
         render(function)

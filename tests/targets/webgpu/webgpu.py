@@ -59,7 +59,8 @@ def run(function, inputs):
         memories.append(gpu.allocate(scratch, 0))
     places = [(memory, 0) for memory in memories]
     for entry in entry_points(function):
-        launch = Launch(entry.name, None, (number(entry.blocks),), (entry.threads,))
+        symbol = f"{function.name}{entry.suffix}"
+        launch = Launch(symbol, None, (number(entry.blocks),), (entry.threads,))
         gpu.launch(gpu.bind(launch, places))
     outputs = {name: array for name, array in arrays.items() if name not in inputs}
     for (name, array), memory in zip(arrays.items(), memories, strict=False):

@@ -174,6 +174,9 @@ def _bound(base: Schedule, nests: Sequence[_Nest], threads: int) -> Schedule:
     """The nests, each a launch over its points."""
     schedule = _copy(base)
     for number, nest in enumerate(nests):
+        for name in nest.points:
+            if NestView(schedule.function, "points").loop(name).kind is LoopKind.SERIAL:
+                schedule.independent(name)  # The joined loop would be harder to analyse.
         points = nest.points[0]
         for position, inner in enumerate(nest.points[1:]):
             points = schedule.fuse(points, inner, f"point{number}_{position}")

@@ -70,6 +70,22 @@ fn to_u32(x: f32) -> u32 {
   return select(select(inside, 4294967295u, x >= 4294967296.0), 0u, is_nan(x));
 }
 """,
+    # A number that 32 bits cannot hold becomes the nearest that they can.
+    """
+fn narrow(x: vec2<i32>) -> i32 {
+  return select(select(2147483647, -2147483648, x.y < 0), x.x, x.y == (x.x >> 31u));
+}
+""",
+    """
+fn byte_of(word: u32, at: i32) -> u32 {
+  return (word >> (8u * u32(at & 3))) & 255u;
+}
+""",
+    """
+fn signed_byte(byte: u32) -> i32 {
+  return i32(byte << 24u) >> 24u;
+}
+""",
     """
 fn shift_left_i32(a: i32, b: i32) -> i32 {
   return select(a << u32(b & 31), 0, b < 0 || b > 31);

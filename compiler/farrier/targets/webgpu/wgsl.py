@@ -10,7 +10,6 @@ bytes.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import re
 from collections.abc import Sequence
@@ -53,8 +52,11 @@ from farrier.ir.loop import (
     While,
 )
 from farrier.ir.statements import walk_stmts
-from farrier.ir.threads import Launch, extents_of, launches, nest_of
+from farrier.ir.tensor import TensorProgram
+from farrier.ir.threads import PRIVATE, Launch, extents_of, launches, nest_of
 from farrier.ir.types import DType
+from farrier.ir.walk import walk
+from farrier.targets.interface import EntryPoint
 from farrier.targets.webgpu.functions import functions
 
 _SCRATCH = "scratch_"
@@ -66,8 +68,30 @@ REPLACED = (
     *("log", "sin", "cos", "tan", "asin", "acos", "atan"),
     *("sinh", "tanh", "asinh", "acosh", "atanh"),
 )
-TYPES = {DType.F32: "f32", DType.I32: "i32", DType.U32: "u32", DType.BOOL: "bool", DType.I64: "i32"}
-STORED = (DType.F32, DType.I32, DType.U32)  # The types that a storage buffer may have here.
+# The types of values. A value of 64 bits has 32 here, so its operators must not overflow.
+TYPES = {
+    DType.F32: "f32",
+    DType.I32: "i32",
+    DType.U32: "u32",
+    DType.BOOL: "bool",
+    DType.I64: "i32",
+    DType.I8: "i32",
+    DType.U8: "u32",
+}
+# The types of elements of a storage buffer, which has words alone. To write a part of a word is a
+# race with the thread that writes another part, so that the last three are only read.
+STORED = {
+    DType.F32: "f32",
+    DType.I32: "i32",
+    DType.U32: "u32",
+    DType.I64: "vec2<i32>",
+    DType.BOOL: "u32",
+    DType.I8: "u32",
+    DType.U8: "u32",
+}
+_WRITTEN = (DType.F32, DType.I32, DType.U32)
+_BYTES = (DType.BOOL, DType.I8, DType.U8)
+_NARROWED = (DType.I64, DType.I8, DType.U8)  # The types whose values WGSL has in 32 bits.
 
 _UNARY = {
     UnaryOp.NEG: "-{0}",
@@ -89,6 +113,7 @@ _INFIX = {
     BinaryOp.BIT_OR: "|",
     BinaryOp.BIT_XOR: "^",
 }
+_OVERFLOWING = (BinaryOp.MUL, BinaryOp.POW, BinaryOp.SHL)
 _OF_FLOATS = {
     BinaryOp.DIV: "({0} / {1})",
     BinaryOp.MOD: "float_mod({0}, {1})",
@@ -106,19 +131,10 @@ _OF_INTEGERS = {
 }
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class EntryPoint:
-    """An entry point of a module: the number of its blocks, over the dims, and of their threads."""
-
-    name: str
-    blocks: Extent
-    threads: int
-
-
 def render(function: Function) -> str:
     """Return the module of a lowered kernel. Raises CompilerError for an element type that WGSL
     does not store, and for an intrinsic."""
-    written = frozenset(b.name for s in walk_stmts(function.body) for b in s.writes)
+    written = _written(function)
     parts = [_binding(position, buffer, written) for position, buffer in enumerate(function.params)]
     symbols = (*function.dims, *(size.symbol for size in function.sizes))
     if symbols:
@@ -137,6 +153,31 @@ def render(function: Function) -> str:
     text = "\n".join([*parts, *bodies]) + "\n"
     helpers = functions(re.findall(r"\b(\w+)\(", text))
     return f"{helpers}\n\n{text}" if helpers else text
+
+
+def check_types(program: TensorProgram | Function) -> None:
+    """Raise CompilerError for a kernel with an array that WGSL cannot read or write."""
+    if isinstance(program, Function):
+        params, written = program.params, _written(program)
+    else:
+        params = (*program.inputs, *program.outputs)
+        written = frozenset(buffer.name for buffer in program.outputs)
+    for buffer in params:
+        _check_type(buffer, buffer.name in written)
+
+
+def _written(function: Function) -> frozenset[str]:
+    return frozenset(b.name for s in walk_stmts(function.body) for b in s.writes)
+
+
+def _check_type(buffer: Buffer, is_written: bool) -> None:
+    possible = _WRITTEN if is_written else STORED
+    if buffer.dtype not in possible or (is_written and buffer.dtype in _NARROWED):
+        verb = "write" if is_written else "read"
+        raise CompilerError(
+            f"{buffer.name} is {buffer.dtype}, which kernels of WebGPU cannot {verb}",
+            hint="--target host compiles for the processor",
+        )
 
 
 def scratch_bytes(function: Function) -> Extent:
@@ -160,7 +201,7 @@ def entry_points(function: Function) -> tuple[EntryPoint, ...]:
         for loop in launch.blocks:
             blocks = blocks * loop.extent
         threads = math.prod(extents_of(_threads(launch)))
-        points.append(EntryPoint(f"{function.name}_{position}", blocks, threads))
+        points.append(EntryPoint(f"_{position}", function.over_dims(blocks), threads))
     return tuple(points)
 
 
@@ -172,11 +213,10 @@ def _threads(launch: Launch) -> tuple[For, ...]:
 
 
 def _binding(position: int, buffer: Buffer, written: frozenset[str]) -> str:
-    if buffer.dtype not in STORED:
-        raise CompilerError(f"{buffer.name} is {buffer.dtype}, which WGSL has no array of")
+    _check_type(buffer, buffer.name in written)
     is_constant = buffer.scope is MemoryScope.CONSTANT and buffer.name not in written
     access = "read" if is_constant else "read_write"
-    element = TYPES[buffer.dtype]
+    element = STORED[buffer.dtype]
     return (
         f"@group(0) @binding({position}) var<storage, {access}> {_memory(buffer.name)}: "
         f"array<{element}>;"
@@ -209,6 +249,7 @@ class _Entry:
         }
         ranges |= {loop.var: loop.extent for loop in launch.blocks}
         self._simplifier = Simplifier(ranges)
+        self._is_index = False  # The expression is a part of an address.
         self._values: dict[str, str] = {}  # The variables of unrolled loops, as they are now.
         self._sizes = {
             symbol.name: f"sizes_[{position}].x" for position, symbol in enumerate(function.dims)
@@ -216,8 +257,7 @@ class _Entry:
         self._scratch: dict[str, Extent] = {}  # The first word of each workspace buffer.
         first: Extent = 0
         for buffer in _workspaces(function):
-            if buffer.dtype not in STORED:
-                raise CompilerError(f"{buffer.name} is {buffer.dtype}, which WGSL has no array of")
+            _check_type(buffer, is_written=True)
             self._scratch[buffer.name] = first
             first = first + buffer.nbytes // _WORD
 
@@ -236,7 +276,7 @@ class _Entry:
             )
         lines += [
             f"@compute @workgroup_size({self._entry.threads})",
-            f"fn {self._entry.name}(",
+            f"fn {self._function.name}{self._entry.suffix}(",
             "  @builtin(workgroup_id) group_: vec3<u32>,",
             "  @builtin(num_workgroups) groups_: vec3<u32>,",
             "  @builtin(local_invocation_index) thread_: u32,",
@@ -253,8 +293,14 @@ class _Entry:
 
     def _type(self, buffer: Buffer) -> str:
         if buffer.dtype not in TYPES:
-            raise CompilerError(f"{buffer.name} is {buffer.dtype}, which WGSL has no type for")
+            raise self._error(f"{buffer.name} is {buffer.dtype}")
         return TYPES[buffer.dtype]
+
+    def _error(self, message: str) -> CompilerError:
+        return CompilerError(
+            f"kernel {self._function.name} for WebGPU: {message}",
+            hint="--target host compiles for the processor",
+        )
 
     def _named_sizes(self) -> list[str]:
         lines = []
@@ -333,7 +379,7 @@ class _Entry:
                 device = [] if scope is MemoryScope.WORKGROUP else [f"{indent}storageBarrier();"]
                 return [*device, f"{indent}workgroupBarrier();"]
             case Intrinsic(name, _):
-                raise CompilerError(f"WGSL has no intrinsic {name}")
+                raise self._error(f"there is no intrinsic {name}")
         assert_never(stmt)
 
     def _is_short(self, loop: For) -> bool:
@@ -344,10 +390,32 @@ class _Entry:
         return size <= _UNROLLED
 
     def _element(self, buffer: Buffer, indices: tuple[Expr, ...]) -> str:
-        offset = self._expr(to_expr(flatten(buffer, indices, self._simplifier, 1)))
+        offset = self._offset(buffer, indices)
         if buffer.name in self._scratch:
             return f"{_SCRATCH}[{self._extent(self._scratch[buffer.name])} + {offset}]"
         return f"{_memory(buffer.name)}[{offset}]"
+
+    def _offset(self, buffer: Buffer, indices: tuple[Expr, ...]) -> str:
+        """The number of an element in its memory, which 32 bits hold."""
+        around, self._is_index = self._is_index, True
+        text = self._expr(to_expr(flatten(buffer, indices, self._simplifier, 1)))
+        self._is_index = around
+        return text
+
+    def _load(self, buffer: Buffer, indices: tuple[Expr, ...]) -> str:
+        if buffer.scope in (MemoryScope.WORKGROUP, *PRIVATE):
+            return self._element(buffer, indices)
+        if buffer.name in self._scratch:
+            return f"bitcast<{TYPES[buffer.dtype]}>({self._element(buffer, indices)})"
+        if buffer.dtype is DType.I64:
+            return f"narrow({self._element(buffer, indices)})"
+        if buffer.dtype not in _BYTES:
+            return self._element(buffer, indices)
+        at = self._offset(buffer, indices)
+        byte = f"byte_of({_memory(buffer.name)}[({at}) / 4], {at})"
+        if buffer.dtype is DType.BOOL:
+            return f"({byte} != 0u)"
+        return f"signed_byte({byte})" if buffer.dtype is DType.I8 else byte
 
     def _expr(self, expr: Expr) -> str:
         match expr:
@@ -358,9 +426,7 @@ class _Entry:
             case Size(extent):
                 return self._extent(extent)
             case Load(buffer, indices):
-                text = self._element(buffer, indices)
-                in_scratch = buffer.name in self._scratch
-                return f"bitcast<{TYPES[buffer.dtype]}>({text})" if in_scratch else text
+                return self._load(buffer, indices)
             case Unary(UnaryOp.ABS | UnaryOp.NEG as op, operand):
                 return _UNARY.get(op, f"{op.value}({{0}})").format(f"({self._expr(operand)})")
             case Unary(op, operand):
@@ -373,7 +439,7 @@ class _Entry:
             case Cast(dtype, operand):
                 return self._cast(dtype, operand)
             case ByteTable():
-                raise CompilerError("WGSL has no tables of bytes")
+                raise self._error("there are no tables of bytes")
             case Reduce():
                 raise CompilerError("a loop function holds no Reduce")
         assert_never(expr)
@@ -381,6 +447,9 @@ class _Entry:
     def _binary(self, op: BinaryOp, left: Expr, right: Expr) -> str:
         a, b = self._expr(left), self._expr(right)
         dtype = e.dtype_of(left)
+        is_exact = self._is_index or not (_is_data(left) or _is_data(right))
+        if op in _OVERFLOWING and dtype in _NARROWED and not is_exact:
+            raise self._error(f"{op} of {dtype} has more than 32 bits")
         if op is BinaryOp.NE:
             if left == right and dtype is DType.F32:
                 return f"is_nan({a})"
@@ -403,7 +472,7 @@ class _Entry:
     def _cast(self, dtype: DType, operand: Expr) -> str:
         text, source = self._expr(operand), e.dtype_of(operand)
         if dtype not in TYPES or source not in TYPES:
-            raise CompilerError(f"WGSL does not convert {source} to {dtype}")
+            raise self._error(f"nothing converts {source} to {dtype}")
         wanted = TYPES[dtype]
         if TYPES[source] == wanted:
             return text
@@ -412,6 +481,11 @@ class _Entry:
         if source.is_float:
             return f"to_{wanted}({text})"
         return f"{wanted}({text})"
+
+
+def _is_data(expr: Expr) -> bool:
+    """Check whether an integer depends on an element, and not on variables and sizes alone."""
+    return any(isinstance(node, Load) for node in walk(expr))
 
 
 def _is_natural(expr: Expr) -> bool:
