@@ -178,3 +178,13 @@ def test_the_example_of_the_page_runs():
     exec(textwrap.dedent("\n".join(["    import farrier", *lines])), names)
     x = np.float32([[-1, 2] * 32] * 3)
     np.testing.assert_array_equal(names["artifact"].session().run({"x": x})["y"], np.maximum(x, 0))
+
+
+def test_the_example_of_run_time_sizes_runs():
+    page = (Path(__file__).parents[2] / "docs/frontends.md").read_text()
+    names = {}
+    exec(page.partition("```python\n")[2].partition("```")[0], names)
+    x, results = names["x"], names["results"]
+    np.testing.assert_array_equal(results["top"], x[:2])
+    np.testing.assert_array_equal(results["tail"], x[2:])
+    np.testing.assert_array_equal(results["pairs"], x.reshape(5, 2, 3))
