@@ -44,11 +44,11 @@ from farrier_device.measurement import (
     to_json,
 )
 from farrier_device.protocol import channel, device_pb2, device_pb2_grpc
-from farrier_farm import embedded
-from farrier_farm.classes import DeviceClass, Place
+from farrier_farm.access.tokens import TokenRole, load_token
+from farrier_farm.devices.classes import DeviceClass, Place
 from farrier_farm.farm import Farm
+from farrier_farm.redis import embedded
 from farrier_farm.settings import Settings
-from farrier_farm.tokens import TokenRole, load_token
 
 _CALL_S = 15.0  # an agent gives a call up after so long
 _POLL_S = 20.0

@@ -85,7 +85,7 @@ class Installation:
         self.start_redis()
 
     def start_redis(self) -> None:
-        from farrier_farm import embedded
+        from farrier_farm.redis import embedded
 
         self._valkey = embedded.start(self.settings)
 
@@ -161,8 +161,8 @@ class Service:
 @pytest.fixture
 def start_service() -> Iterator[Callable[..., Service]]:
     """Start servers, `start_service(settings, port=0)`, and stop them when the test ends."""
+    from farrier_farm.access.tokens import TokenRole, load_token
     from farrier_farm.farm import Farm
-    from farrier_farm.tokens import TokenRole, load_token
     from farrier_server.serve import api_server
 
     running: list[tuple[Service, threading.Thread]] = []

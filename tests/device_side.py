@@ -9,10 +9,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from farrier_device.protocol.credentials import Bearer
-from farrier_farm.batches import Batch
-from farrier_farm.device_side import DeviceSide
-from farrier_farm.enrolling import Enrolling, OwnSecret, Secrets
+from farrier_farm.broker import DeviceSide
+from farrier_farm.devices.async_enrolments import Enrolling, OwnSecret, Secrets
 from farrier_farm.farm import Farm
+from farrier_farm.measurements.async_batches import Batch
 from farrier_server.broker.dispatcher import Dispatcher
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from farrier.targets import to_text
 from farrier_device.describe import describe
-from farrier_farm.classes import DeviceClass, Place
+from farrier_farm.devices.classes import DeviceClass, Place
 
 TARGET = to_text(describe())
 CLASS = DeviceClass.of(describe())

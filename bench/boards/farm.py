@@ -31,7 +31,7 @@ from farrier.frontends.onnx.model.file import Model
 from farrier.release.draws import random_inputs
 from farrier.runtime.artifact import RECORDS
 from farrier.sdk.client import Client, Device, Job
-from farrier_farm.classes import EMULATED
+from farrier_farm.devices.classes import EMULATED
 from farrier_farm.farm import Farm
 from farrier_farm.settings import Settings
 

@@ -24,8 +24,8 @@ from bench.pages.browser import launch
 from bench.pages.serving import serving
 from bench.seeded.__main__ import hasty
 from bench.seeded.jobs import BATCH, SeededJob, seed_long
-from farrier_farm import embedded
 from farrier_farm.farm import Farm
+from farrier_farm.redis import embedded
 
 # Runs before any script of a page: what takes the browser long, and when a text appears.
 PROBE = """

@@ -18,8 +18,8 @@ from pathlib import Path
 import httpx
 
 from farrier.errors import ServiceError
+from farrier_farm.access.tokens import TokenRole, load_token
 from farrier_farm.settings import Settings
-from farrier_farm.tokens import TokenRole, load_token
 
 _STARTS_S = 30.0
 

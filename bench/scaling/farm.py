@@ -17,11 +17,11 @@ import httpx
 
 from bench.ports import free_port
 from farrier.errors import ServiceError
-from farrier_farm import embedded
+from farrier_farm.access.tokens import TokenRole, load_token
 from farrier_farm.farm import Farm
-from farrier_farm.roles import Role, stop_together
+from farrier_farm.redis import embedded
+from farrier_farm.roles.supervisor import Role, stop_together
 from farrier_farm.settings import Settings
-from farrier_farm.tokens import TokenRole, load_token
 
 _START_S = 120.0
 _LOOK_S = 0.1

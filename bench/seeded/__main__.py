@@ -26,8 +26,8 @@ from pathlib import Path
 from bench.seeded.devices import Fleet, planned
 from bench.seeded.jobs import BATCH, SeededJob, seed_jobs, seed_long
 from farrier.errors import FarrierError
-from farrier_farm import embedded
 from farrier_farm.farm import Farm
+from farrier_farm.redis import embedded
 from farrier_farm.settings import Settings
 
 _BEAT_S = 4.0

@@ -11,10 +11,10 @@ from typing import Any
 
 from farrier.targets import parse_machine, to_text
 from farrier_device.describe import MachineDescription
-from farrier_farm.admission import Admitted
-from farrier_farm.classes import DeviceClass, Place
-from farrier_farm.device_side import DeviceSide
+from farrier_farm.broker import DeviceSide
+from farrier_farm.devices.classes import DeviceClass, Place
 from farrier_farm.farm import Farm
+from farrier_farm.jobs.admission import Admitted
 
 MACHINES = ("rpi4", "rpi5", "graviton3", "jetson-orin", "x86-64-v3")
 AWAY = "graviton4"  # a machine that no device is

@@ -19,8 +19,8 @@ from farrier.records import TuningRecord
 from farrier.records.record import pairs
 from farrier_device.measurement import Status
 from farrier_farm.farm import Farm
-from farrier_farm.leases import Lease
-from farrier_farm.states import State
+from farrier_farm.leases.leases import Lease
+from farrier_farm.leases.states import State
 
 BATCH = 16  # trials
 _BATCH_S = 4.0  # that one takes

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from farrier_farm.keys import Keys
+    from farrier_farm.access.keys import Keys
+    from farrier_farm.access.users import Users
     from farrier_farm.settings import Settings
-    from farrier_farm.users import Users
 
 tokens = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 keys = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
@@ -66,8 +66,8 @@ def up(
     agent."""
     import dataclasses
 
+    from farrier_farm.roles.up import run
     from farrier_farm.settings import Settings
-    from farrier_farm.up import run
 
     settings = Settings.from_environment()
     given: dict[str, Any] = {
@@ -100,7 +100,7 @@ def add_token(
     home: HomeOption = None,
 ) -> None:
     """Make a token for a user. It is shown this once: the farm keeps its hash alone."""
-    from farrier_farm.users import Role, read_expiry
+    from farrier_farm.access.users import Role, read_expiry
 
     until = read_expiry(expires)
     token = _users(home).add(name, Role(role), group=group, expires=until)
@@ -128,7 +128,7 @@ def rotate_token(
     home: HomeOption = None,
 ) -> None:
     """Make another token in place of a user's, which counts no longer, nor do its sessions."""
-    from farrier_farm.users import read_expiry
+    from farrier_farm.access.users import read_expiry
 
     until = None if expires is None else read_expiry(expires)
     token = _users(home).rotate(name, expires=until, for_ever=expires == "never")
@@ -153,7 +153,7 @@ def _time(moment: float) -> str:
 
 def _users(home: str | None) -> Users:
     """Those of the farm on this machine."""
-    from farrier_farm.users import Users
+    from farrier_farm.access.users import Users
 
     return Users(_home(home))
 
@@ -178,7 +178,7 @@ def _settings(home: str | None) -> Settings:
 
 def _note(action: str, about: str, home: str | None) -> None:
     """Note what a command has done in the farm's audit log."""
-    from farrier_farm.audit import note_command
+    from farrier_farm.access.audit import note_command
 
     note_command(_settings(home), action, about)
 
@@ -214,7 +214,7 @@ def rotate_keys(home: HomeOption = None) -> None:
 
 
 def _keys(home: str | None) -> Keys:
-    from farrier_farm.keys import Keys
+    from farrier_farm.access.keys import Keys
 
     return Keys(_home(home))
 
@@ -227,7 +227,7 @@ def backup(
     keys. Whoever reads the backup has all of them."""
     import contextlib
 
-    from farrier_farm.backup import back_up
+    from farrier_farm.backup.backup import back_up
     from farrier_farm.farm import Farm
 
     with contextlib.closing(Farm.open(_settings(home))) as farm:
@@ -241,7 +241,7 @@ def restore(
     home: HomeOption = None,
 ) -> None:
     """Put the farm of a backup into a home that has nothing yet; `farrier up` starts it then."""
-    from farrier_farm.restore import restore as restored
+    from farrier_farm.backup.restore import restore as restored
 
     settings = _settings(home)
     summary = restored(source, settings)
@@ -256,7 +256,8 @@ def probe(
     """Tell whether a role of this machine is alive, for health checks."""
     from farrier.errors import UsageError
     from farrier_device.alive import SIGNS
-    from farrier_farm import embedded, liveness
+    from farrier_farm.redis import embedded
+    from farrier_farm.roles import liveness
     from farrier_farm.settings import Settings
 
     settings = Settings.from_environment()

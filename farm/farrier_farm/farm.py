@@ -9,42 +9,42 @@ from collections.abc import Iterator
 
 from farrier import progress
 from farrier.errors import ServiceError
-from farrier_farm import embedded
-from farrier_farm.admission import Admission
-from farrier_farm.adoption import Adoption
-from farrier_farm.audit import Audit
-from farrier_farm.blobs import BlobStore
-from farrier_farm.builds import Builds
-from farrier_farm.classes import Place
-from farrier_farm.connection import Client, connect
-from farrier_farm.cost_models import CostModels
-from farrier_farm.curves import Curves
-from farrier_farm.definitions import Definitions
-from farrier_farm.devices import Devices
-from farrier_farm.enrolments import Enrolments
-from farrier_farm.events import Events
-from farrier_farm.jobs import Job, Jobs
-from farrier_farm.keys import Keys
-from farrier_farm.leases import Lease
-from farrier_farm.logouts import Logouts
-from farrier_farm.measurements import Measurements
-from farrier_farm.models import Models
-from farrier_farm.news import Herald, News
+from farrier_farm.access.audit import Audit
+from farrier_farm.access.keys import Keys
+from farrier_farm.access.logouts import Logouts
+from farrier_farm.access.owners import Owners
+from farrier_farm.access.quotas import Quotas
+from farrier_farm.devices.classes import Place
+from farrier_farm.devices.devices import Devices
+from farrier_farm.devices.enrolments import Enrolments
+from farrier_farm.events.farm_events import Herald, News
+from farrier_farm.events.webhooks import Webhooks
+from farrier_farm.jobs.admission import Admission
+from farrier_farm.jobs.builds import Builds
+from farrier_farm.jobs.curves import Curves
+from farrier_farm.jobs.events import Events
+from farrier_farm.jobs.jobs import Job, Jobs
+from farrier_farm.jobs.search import Shown
+from farrier_farm.jobs.trials import Trials
+from farrier_farm.leases.leases import Lease
+from farrier_farm.maintenance.migration import Adoption
+from farrier_farm.maintenance.retention import Retention
+from farrier_farm.measurements.measurements import Measurements
+from farrier_farm.measurements.runner import FarmRunner
 from farrier_farm.overview import FarmOverview, overview
-from farrier_farm.owners import Owners
-from farrier_farm.patience import PATIENT, PROBE, Patience
-from farrier_farm.provenance import JobRecords
-from farrier_farm.quotas import Quotas
-from farrier_farm.record_archives import all_archives
-from farrier_farm.record_pruning import RecordPruning
-from farrier_farm.records import Records
-from farrier_farm.references import References
-from farrier_farm.retention import Retention
-from farrier_farm.runner import FarmRunner
-from farrier_farm.search import Shown
+from farrier_farm.records.archives import all_archives
+from farrier_farm.records.cost_models import CostModels
+from farrier_farm.records.definitions import Definitions
+from farrier_farm.records.provenance import JobRecords
+from farrier_farm.records.pruning import RecordPruning
+from farrier_farm.records.records import Records
+from farrier_farm.redis import embedded
+from farrier_farm.redis.connection import Client, connect
+from farrier_farm.redis.retry import PATIENT, PROBE, Patience
 from farrier_farm.settings import Settings
-from farrier_farm.trials import Trials
-from farrier_farm.webhooks import Webhooks
+from farrier_farm.storage.blobs import BlobStore
+from farrier_farm.storage.models import Models
+from farrier_farm.storage.references import References
 
 _log = logging.getLogger(__name__)
 _RENEWED = 10_000  # archives, by a look for garbage

@@ -6,13 +6,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from farrier_farm.connection import Client
-from farrier_farm.devices import DeviceCounts, Devices
-from farrier_farm.jobs import Job, Jobs
-from farrier_farm.news import Item, News
-from farrier_farm.records import Records
-from farrier_farm.search import JobOrder, JobQuery, Shown
-from farrier_farm.states import State
+from farrier_farm.devices.devices import DeviceCounts, Devices
+from farrier_farm.events.farm_events import Item, News
+from farrier_farm.jobs.jobs import Job, Jobs
+from farrier_farm.jobs.search import JobOrder, JobQuery, Shown
+from farrier_farm.leases.states import State
+from farrier_farm.records.records import Records
+from farrier_farm.redis.connection import Client
 
 MINUTES = 60
 RUNNING = 50  # jobs at most

@@ -19,13 +19,13 @@ from pydantic import TypeAdapter, ValidationError
 from starlette.concurrency import run_in_threadpool
 
 from farrier.errors import ForbiddenError, PrivateError, UsageError
-from farrier_farm.blobs import no_upload
+from farrier_farm.access.users import Role, Users
+from farrier_farm.events.webhooks import no_webhook
 from farrier_farm.farm import Farm
-from farrier_farm.jobs import Job
-from farrier_farm.kinds import Kind
-from farrier_farm.models import unknown
-from farrier_farm.users import Role, Users
-from farrier_farm.webhooks import no_webhook
+from farrier_farm.jobs.jobs import Job
+from farrier_farm.jobs.kinds import Kind
+from farrier_farm.storage.blobs import no_upload
+from farrier_farm.storage.models import unknown
 from farrier_server.authentication import Caller
 from farrier_server.gate import CALLER
 from farrier_server.viewer import Viewer, is_private

@@ -16,7 +16,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from farrier.errors import FarrierError
-from farrier_farm.audit import OK, Entry
+from farrier_farm.access.audit import OK, Entry
 from farrier_farm.farm import Farm
 from farrier_server.authentication import Caller
 from farrier_server.gate import CALLER, LOGIN

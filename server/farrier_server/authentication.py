@@ -14,9 +14,9 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from farrier.errors import AuthenticationError
-from farrier_farm import tokens
+from farrier_farm.access import tokens
+from farrier_farm.access.users import THE_DEFAULT, Role, User, Users
 from farrier_farm.farm import Farm
-from farrier_farm.users import THE_DEFAULT, Role, User, Users
 from farrier_server import sessions
 from farrier_server.sessions import Session, Sessions
 

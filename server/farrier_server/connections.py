@@ -27,7 +27,7 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from farrier.errors import FarrierError, TooManyRequestsError, UsageError
-from farrier_farm.users import DEFAULT
+from farrier_farm.access.users import DEFAULT
 from farrier_server.gate import ADMITTED
 from farrier_server.limits import CONNECTIONS
 from farrier_server.problems import BusyError, SlowError, answer_to

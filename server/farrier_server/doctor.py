@@ -18,15 +18,15 @@ from farrier.measure.drift import drift_candidate, drift_object
 from farrier.sdk.doctor import Finding, Findings
 from farrier_device.measurement import CodeObject, MeasureRequest, TimingPolicy
 from farrier_device.protocol import channel, device_pb2, device_pb2_grpc
-from farrier_farm import embedded
-from farrier_farm.classes import Place
-from farrier_farm.connection import Client
-from farrier_farm.devices import Device, DeviceState
+from farrier_farm.access.tokens import TokenRole, load_token
+from farrier_farm.devices.classes import Place
+from farrier_farm.devices.devices import Device, DeviceState
 from farrier_farm.farm import Farm
-from farrier_farm.patience import PROMPT
-from farrier_farm.probe import local_address
+from farrier_farm.redis import embedded
+from farrier_farm.redis.connection import Client
+from farrier_farm.redis.retry import PROMPT
+from farrier_farm.roles.probe import local_address
 from farrier_farm.settings import Settings
-from farrier_farm.tokens import TokenRole, load_token
 
 _AT_ONCE = 8  # devices that measure meanwhile
 _COMMANDS = 20

@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from farrier.errors import AuthenticationError, FarrierError, TooManyRequestsError
-from farrier_farm.patience import request_time
+from farrier_farm.redis.retry import request_time
 from farrier_server import problems
 from farrier_server.authentication import CSRF_HEADER, Authentication, Caller
 from farrier_server.limits import NOBODY, Limits, Pool

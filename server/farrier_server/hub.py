@@ -11,7 +11,7 @@ import logging
 from collections.abc import AsyncIterator, Iterator, Sequence
 
 from farrier.errors import FarrierError
-from farrier_farm.events import Events, StoredEvent
+from farrier_farm.jobs.events import Events, StoredEvent
 
 READ_S = 0.2  # of one read; a stream that is watched for the first time joins the next one
 QUEUED = 1000  # events that wait for a slow watcher; of more it reads for itself

@@ -9,7 +9,7 @@ Routes wait for Redis and disks in a few threads. Of these a user has at most `T
 requests beyond that wait for those of the same user. So do requests without a user.
 
 All of this is counted in the process: of several API processes each has pools and shares of its
-own. What is counted in Redis, for all of them together, is in `farrier_farm.quotas`.
+own. What is counted in Redis, for all of them together, is in `farrier_farm.access.quotas`.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ import time
 from collections.abc import Callable, Mapping
 
 from farrier.errors import FarrierError, QueueFullError, TooManyRequestsError
+from farrier_farm.access.users import DEFAULT
 from farrier_farm.settings import Settings, variable_of
-from farrier_farm.users import DEFAULT
 from farrier_server.problems import BusyError
 
 NOBODY = ""

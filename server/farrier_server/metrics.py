@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 
 from farrier.errors import ServiceError
 from farrier_farm.farm import Farm
-from farrier_farm.states import State
+from farrier_farm.leases.states import State
 from farrier_server.limits import Limits
 
 _log = logging.getLogger(__name__)

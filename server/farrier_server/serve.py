@@ -17,12 +17,12 @@ import uvicorn
 
 from farrier_device import logs
 from farrier_device.alive import sign_of_life
-from farrier_farm import embedded
+from farrier_farm.access.tokens import TokenRole, load_token
 from farrier_farm.farm import Farm
-from farrier_farm.notifier import Notifier
-from farrier_farm.patience import PROMPT
+from farrier_farm.redis import embedded
+from farrier_farm.redis.retry import PROMPT
+from farrier_farm.roles.notifier import Notifier
 from farrier_farm.settings import Settings
-from farrier_farm.tokens import TokenRole, load_token
 from farrier_server import connections, exposure
 from farrier_server.app import create_app
 from farrier_server.broker import serving

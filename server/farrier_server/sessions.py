@@ -7,7 +7,7 @@
     csrf      = HMAC-SHA256(key, "csrf", payload)
 
 So no server keeps anything of a session, each of a farm takes it, and it ends with the token that
-opened it. Only a logout is kept (`farrier_farm.logouts`)."""
+opened it. Only a logout is kept (`farrier_farm.access.logouts`)."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ import time
 from typing import Any
 
 from farrier.errors import AuthenticationError
+from farrier_farm.access.users import User, Users
 from farrier_farm.settings import Settings
-from farrier_farm.users import User, Users
 
 _VERSION = "v1"
 _AGAIN = "log in again, with a token"

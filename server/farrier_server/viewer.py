@@ -16,12 +16,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from farrier_farm.jobs import Job
-from farrier_farm.kinds import Kind
-from farrier_farm.owners import Claim
-from farrier_farm.search import Shown
+from farrier_farm.access.owners import Claim
+from farrier_farm.access.users import Role, Users
+from farrier_farm.jobs.jobs import Job
+from farrier_farm.jobs.kinds import Kind
+from farrier_farm.jobs.search import Shown
 from farrier_farm.settings import Settings
-from farrier_farm.users import Role, Users
 from farrier_server.authentication import Caller
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from bench.seeded.names import HOSTILE
-from farrier_farm import embedded
 from farrier_farm.farm import Farm
+from farrier_farm.leases.states import State
+from farrier_farm.redis import embedded
 from farrier_farm.settings import Settings
-from farrier_farm.states import State
 
 ROOT = Path(__file__).parents[2]
 

@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from farrier.errors import FarrierError
-from farrier_farm.connection import connect
-from farrier_farm.patience import PROBE
+from farrier_farm.redis.connection import connect
+from farrier_farm.redis.retry import PROBE
 from tests.small_disk import SmallDisk
 from tests.up import Up
 

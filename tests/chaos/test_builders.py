@@ -17,10 +17,10 @@ import pytest
 
 from farrier.errors import CompilerError
 from farrier.kernels import Built, Helpers
-from farrier_farm import embedded
 from farrier_farm.farm import Farm
+from farrier_farm.leases.states import State
+from farrier_farm.redis import embedded
 from farrier_farm.settings import Settings
-from farrier_farm.states import State
 from farrier_worker.remote import RemoteBuilders
 from tests.chaos.crew import Crew
 from tests.farm.conftest import audit  # noqa: F401

@@ -29,9 +29,9 @@ from farrier.records import TuningRecord
 from farrier.sdk.client import Client
 from farrier_device.measurement import Status
 from farrier_farm.farm import Farm
-from farrier_farm.patience import PROBE
+from farrier_farm.leases.states import State
+from farrier_farm.redis.retry import PROBE
 from farrier_farm.settings import Settings
-from farrier_farm.states import State
 from tests.chaos.faults import Injury, Line, Watch, schedule
 from tests.farm.conftest import audit  # noqa: F401
 from tests.small_disk import SmallDisk, small_disk

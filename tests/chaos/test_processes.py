@@ -20,10 +20,10 @@ import pytest
 from farrier.errors import FarrierError
 from farrier.options import CompileOptions
 from farrier_device.describe import describe
-from farrier_farm import embedded
 from farrier_farm.farm import Farm
+from farrier_farm.leases.states import State
+from farrier_farm.redis import embedded
 from farrier_farm.settings import Settings
-from farrier_farm.states import State
 from tests.device_side import BlockingDeviceSide
 from tests.here import TARGET
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from farrier.options import CompileOptions
-from farrier_farm.states import State
+from farrier_farm.leases.states import State
 from tests.chaos.test_processes import MODEL, Plant, plant
 from tests.here import TARGET
 

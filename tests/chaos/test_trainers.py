@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from farrier.cost_model import CostModel
-from farrier_farm import embedded
 from farrier_farm.farm import Farm
+from farrier_farm.redis import embedded
 from farrier_farm.settings import Settings
 from farrier_worker.trainer import Trainer
 from tests.chaos.crew import Crew, children

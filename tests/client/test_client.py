@@ -36,7 +36,7 @@ from farrier.errors import (
 )
 from farrier.sdk.client import Client, StateChanged
 from farrier_device.describe import describe
-from farrier_farm import leases
+from farrier_farm.leases import leases
 
 # An artifact that nobody signed: tests/artifact/test_older.py.
 OLDER = pathlib.Path(__file__).parents[1] / "artifact" / "older" / "before-targets.farrier"

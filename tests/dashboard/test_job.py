@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 
 from farrier.errors import InvalidModelError
 from farrier.sdk.client import Client
-from farrier_farm.users import Users
+from farrier_farm.access.users import Users
 from tests.dashboard.conftest import SHAPES, Proxy
 from tests.dashboard.looks import settle
 

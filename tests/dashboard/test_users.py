@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from farrier.sdk.client import Client
-from farrier_farm.users import Role, Users
+from farrier_farm.access.users import Role, Users
 from tests.dashboard.conftest import SHAPES
 from tests.dashboard.test_login import log_in
 

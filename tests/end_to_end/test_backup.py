@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 
 import farrier
-from farrier_farm.backup import back_up
+from farrier_farm.access.keys import Keys
+from farrier_farm.backup.backup import back_up
+from farrier_farm.backup.restore import restore
 from farrier_farm.farm import Farm
-from farrier_farm.keys import Keys
-from farrier_farm.restore import restore
 from farrier_farm.settings import Settings
 
 SHAPE = (1, 3, 13, 17)

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from farrier_device.measurement import Argument, Candidate, CodeObject, Launch, MeasureRequest, Role
-from farrier_farm import embedded
 from farrier_farm.farm import Farm
-from farrier_farm.jobs import REFERS
-from farrier_farm.kinds import Kind
-from farrier_farm.leases import Lease, Leases
-from farrier_farm.record_archives import all_archives
+from farrier_farm.jobs.jobs import REFERS
+from farrier_farm.jobs.kinds import Kind
+from farrier_farm.leases.leases import Lease, Leases
+from farrier_farm.records.archives import all_archives
+from farrier_farm.redis import embedded
 from farrier_farm.settings import Settings
 from tests.device_side import BlockingDeviceSide
 from tests.farm.indexes import check_indexes

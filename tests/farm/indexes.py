@@ -6,8 +6,8 @@ from collections import defaultdict
 from typing import Any
 
 from farrier_farm.farm import Farm
-from farrier_farm.kinds import Kind
-from farrier_farm.states import State
+from farrier_farm.jobs.kinds import Kind
+from farrier_farm.leases.states import State
 
 _PRIORITIES = {"high": -(2**52), "low": 2**52}
 

@@ -16,10 +16,10 @@ from farrier.progress import TrialsMeasured
 from farrier.records import TuningRecord
 from farrier_device.describe import describe
 from farrier_device.measurement import CandidateResult, MeasureResult, Status
-from farrier_farm.batches import Report
-from farrier_farm.classes import DeviceClass, Place
-from farrier_farm.device_side import DeviceSide
+from farrier_farm.broker import DeviceSide
+from farrier_farm.devices.classes import DeviceClass, Place
 from farrier_farm.farm import Farm
+from farrier_farm.measurements.async_batches import Report
 from tests.device_side import BlockingDeviceSide
 from tests.here import HERE, TARGET
 

@@ -11,8 +11,8 @@ from farrier.errors import CancelledError, ServiceError, StorageError
 from farrier.options import CompileOptions
 from farrier.records import TuningRecord
 from farrier_device.measurement import Status
-from farrier_farm import embedded
 from farrier_farm.farm import Farm
+from farrier_farm.redis import embedded
 from farrier_farm.settings import Settings
 from tests.here import HERE, TARGET
 

@@ -12,12 +12,12 @@ from farrier.errors import UsageError
 from farrier.options import CompileOptions
 from farrier.records import TuningRecord
 from farrier_device.measurement import CandidateResult, MeasureResult, Status
-from farrier_farm.batches import Report
-from farrier_farm.devices import DeviceState
+from farrier_farm.devices.devices import DeviceState
+from farrier_farm.events.farm_events import RECENT
 from farrier_farm.farm import Farm
-from farrier_farm.news import RECENT
+from farrier_farm.leases.states import State
+from farrier_farm.measurements.async_batches import Report
 from farrier_farm.overview import FINISHED, MINUTES
-from farrier_farm.states import State
 from tests.here import HERE, TARGET
 
 MODEL = "5e" * 32

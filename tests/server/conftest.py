@@ -17,8 +17,8 @@ import pytest
 
 from farrier_device.protocol import channel, device_pb2, device_pb2_grpc
 from farrier_device.protocol.credentials import Bearer
+from farrier_farm.access.tokens import TokenRole, load_token
 from farrier_farm.farm import Farm
-from farrier_farm.tokens import TokenRole, load_token
 from farrier_server.broker.serving import Broker
 
 

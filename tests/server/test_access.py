@@ -18,7 +18,7 @@ from farrier import progress
 from farrier.errors import AuthenticationError, ForbiddenError
 from farrier.options import CompileOptions
 from farrier.sdk.client import Client
-from farrier_farm.users import Role, Users
+from farrier_farm.access.users import Role, Users
 from farrier_server.access import TABLE, Relation
 from farrier_server.api.events import shown_to
 from farrier_server.viewer import Viewer
@@ -411,7 +411,7 @@ def test_a_token_that_expires_says_so_and_ends_what_it_opened(service, as_user, 
         assert session["expires"] <= time.time() + 60
         assert (ann.get("/v1/jobs").status_code, browser.get("/v1/jobs").status_code) == (200, 200)
         later = time.time() + 61
-        monkeypatch.setattr("farrier_farm.users.time.time", lambda: later)
+        monkeypatch.setattr("farrier_farm.access.users.time.time", lambda: later)
         answer = ann.get("/v1/jobs")
         assert (answer.status_code, answer.json()["code"]) == (401, "token-expired")
         assert "the token of ann has expired" in answer.json()["detail"]

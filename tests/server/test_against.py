@@ -25,7 +25,7 @@ from farrier_device.measurement import Blame, DeviceFault, MeasureResult, to_jso
 from farrier_device.protocol import device_pb2
 from farrier_device.runners.local import ChildRunner
 from farrier_device.runners.rivals import Engines
-from farrier_farm.devices import DeviceState
+from farrier_farm.devices.devices import DeviceState
 from tests.here import HERE, TARGET
 
 

@@ -11,10 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 from farrier.options import CompileOptions
-from farrier_farm import audit
-from farrier_farm.audit import AUDIT, PENDING, Entry, Wanted
+from farrier_farm.access import audit
+from farrier_farm.access.audit import AUDIT, PENDING, Entry, Wanted
+from farrier_farm.access.users import Role, Users
 from farrier_farm.commands import tokens
-from farrier_farm.users import Role, Users
 from farrier_server.access import TABLE
 from farrier_server.audited import action
 from tests.here import TARGET
@@ -119,7 +119,7 @@ def test_strangers_fill_nothing(service):
 
 
 def test_no_path_writes_lines_of_its_own(service, ann, caplog):
-    with caplog.at_level("INFO", logger="farrier_farm.audit"):
+    with caplog.at_level("INFO", logger="farrier_farm.access.audit"):
         ann.put("/v1/%0aINFO audit: eve (admin)%1b[2J%00", json={})
         ann.delete("/v1/devices/d%0d%0aINFO")
     logged = [record.getMessage() for record in caplog.records if "audit:" in record.message]

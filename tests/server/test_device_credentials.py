@@ -12,7 +12,7 @@ from farrier.errors import ConflictError
 from farrier_device.measurement import CodeObject
 from farrier_device.protocol import device_pb2, signing
 from farrier_device.protocol.credentials import Bearer, Enrolled, Invited
-from farrier_farm.states import State
+from farrier_farm.leases.states import State
 from tests.here import HERE
 from tests.server.test_broker import REQUEST, RESULT, beat, lease, refusal, report, to_json
 

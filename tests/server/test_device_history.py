@@ -21,7 +21,7 @@ from farrier_device.measurement import (
     to_json,
 )
 from farrier_device.protocol import device_pb2
-from farrier_farm.classes import Place
+from farrier_farm.devices.classes import Place
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from farrier.errors import ConflictError, ForbiddenError, NotFoundError, UsageError
 from farrier.sdk.client import Client
 from farrier_device.protocol import device_pb2
-from farrier_farm.users import Role, Users
+from farrier_farm.access.users import Role, Users
 from tests.here import CLASS, HERE
 from tests.server.test_broker import REQUEST, beat, lease, refusal, report
 

@@ -13,7 +13,7 @@ import sys
 import pytest
 
 from farrier_device.blobstore import BlobStore
-from farrier_farm.audit import Wanted
+from farrier_farm.access.audit import Wanted
 from tests.here import HERE
 from tests.rpc_device.small_broker import until
 from tests.server.test_broker_with_agent import batch, library  # noqa: F401

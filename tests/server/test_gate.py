@@ -12,7 +12,7 @@ import httpx
 import pytest
 from fastapi.openapi.utils import get_openapi
 
-from farrier_farm.users import Users
+from farrier_farm.access.users import Users
 from farrier_server.gate import LOGIN, OPEN_PATHS, WHO_AM_I
 from farrier_server.problems import MEDIA_TYPE
 

@@ -12,8 +12,8 @@ from onnx import helper
 from bench.models import build
 from farrier.errors import CompilerError
 from farrier.frontends.onnx.importer import inspection
-from farrier_farm.kinds import Kind
-from farrier_farm.states import State
+from farrier_farm.jobs.kinds import Kind
+from farrier_farm.leases.states import State
 from farrier_server.api.inspections import InspectionDocument
 from farrier_worker.supervisor import Supervisor
 from tests.fuzz.hostile import HOSTILE, model_of

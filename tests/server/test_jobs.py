@@ -16,8 +16,8 @@ from farrier.errors import VerificationError
 from farrier.options import CompileOptions
 from farrier.progress import StageStarted, TrialsMeasured, TuningStarted
 from farrier_device.describe import describe
-from farrier_farm.patience import PROMPT
-from farrier_farm.users import Users
+from farrier_farm.access.users import Users
+from farrier_farm.redis.retry import PROMPT
 from farrier_server import serve
 from farrier_server.api import events
 from farrier_server.api.jobs import Options

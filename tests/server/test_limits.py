@@ -13,8 +13,8 @@ import httpx
 import pytest
 
 from farrier.errors import TooManyRequestsError, UsageError
+from farrier_farm.access.users import DEFAULT, Role, Users
 from farrier_farm.settings import Settings
-from farrier_farm.users import DEFAULT, Role, Users
 from farrier_server import limits
 from farrier_server.connections import Connections, raise_file_limit
 from farrier_server.limits import Limits, Pool

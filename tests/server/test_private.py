@@ -8,7 +8,7 @@ import pytest
 
 from farrier.errors import PrivateError
 from farrier.sdk.client import Client
-from farrier_farm.users import Role, Users
+from farrier_farm.access.users import Role, Users
 from tests.server.test_trials import record
 
 

@@ -13,9 +13,9 @@ from farrier.records import TuningRecord
 from farrier.sdk.client import Client
 from farrier.sdk.records import Imported
 from farrier_device.describe import describe
-from farrier_farm import records as records_module
-from farrier_farm.record_entry import RecordEntry
-from farrier_farm.users import Role, Users
+from farrier_farm.access.users import Role, Users
+from farrier_farm.records import records as records_module
+from farrier_farm.records.entry import RecordEntry
 from tests.client.conftest import cut
 from tests.here import CLASS
 from tests.server.test_trials import record

@@ -9,8 +9,8 @@ import time
 import pytest
 
 from farrier.errors import ServiceError
-from farrier_farm.devices import Devices
-from farrier_farm.patience import check_request, request_time
+from farrier_farm.devices.devices import Devices
+from farrier_farm.redis.retry import check_request, request_time
 
 
 def test_a_route_that_asks_redis_for_ever_ends_with_503(

@@ -28,7 +28,7 @@ from farrier_device.measurement import (
     to_json,
 )
 from farrier_device.protocol import device_pb2
-from farrier_farm.devices import DeviceState
+from farrier_farm.devices.devices import DeviceState
 from tests.here import HERE, TARGET
 from tests.server.test_against import agent
 

@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from farrier.options import CompileOptions
-from farrier_farm.users import Role, Users
+from farrier_farm.access.users import Role, Users
 from farrier_server import gate
 from farrier_server.problems import MEDIA_TYPE
 from tests.here import TARGET

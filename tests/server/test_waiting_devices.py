@@ -8,8 +8,8 @@ import threading
 import grpc
 
 from farrier_device.protocol import device_pb2
-from farrier_farm.async_leases import AsyncLeases
-from farrier_farm.batches import Batches
+from farrier_farm.leases.async_leases import AsyncLeases
+from farrier_farm.measurements.async_batches import Batches
 from farrier_server.broker.dispatcher import Dispatcher
 from tests.here import HERE
 from tests.rpc_device.small_broker import until

@@ -18,12 +18,13 @@ import pytest
 
 from farrier.errors import NotFoundError, QueueFullError, UsageError
 from farrier.options import CompileOptions
-from farrier_farm import notifier, posting
+from farrier_farm.access.users import Role, Users
+from farrier_farm.events import posting
+from farrier_farm.events.posting import PostError, check_url, post
+from farrier_farm.events.webhooks import DEVICE_EVENTS, JOB_EVENTS, MOST_HOOKS
 from farrier_farm.farm import Farm
-from farrier_farm.notifier import Notifier
-from farrier_farm.posting import PostError, check_url, post
-from farrier_farm.users import Role, Users
-from farrier_farm.webhooks import DEVICE_EVENTS, JOB_EVENTS, MOST_HOOKS
+from farrier_farm.roles import notifier
+from farrier_farm.roles.notifier import Notifier
 from tests.here import TARGET
 
 OPTIONS = CompileOptions(target=TARGET, verify=False)

@@ -59,7 +59,7 @@ from farrier_device.measurement import (
 from farrier_device.outbox import PendingResult
 from farrier_device.program import Place, Program, program_from_json
 from farrier_device.secret_file import SecretFile
-from farrier_farm import models
+from farrier_farm.storage import models
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,7 +9,7 @@ from farrier.cost_model import pretrained
 from farrier.options import CompileOptions
 from farrier.records.outcome import Outcome
 from farrier_farm.farm import Farm
-from farrier_farm.states import State
+from farrier_farm.leases.states import State
 from tests.here import TARGET
 
 

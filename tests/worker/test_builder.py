@@ -19,8 +19,8 @@ from farrier.kernels import Built, Helpers
 from farrier.kernels import helpers as helpers_module
 from farrier.options import CompileOptions
 from farrier_device import wire
+from farrier_farm.access.tokens import TokenRole, load_token
 from farrier_farm.farm import Farm
-from farrier_farm.tokens import TokenRole, load_token
 from farrier_worker.build_process import BUILD_COMMAND, BuildProcess
 from farrier_worker.builder import Builder
 from farrier_worker.enclosed_process import ProcessEndedError
@@ -83,7 +83,7 @@ def builders(served: Served) -> RemoteBuilders:
 @pytest.fixture
 def patient(monkeypatch) -> None:
     """Builds wait for a builder as long as it takes."""
-    monkeypatch.setattr("farrier_farm.builds._CALLED_BACK_S", 60.0)
+    monkeypatch.setattr("farrier_farm.jobs.builds._CALLED_BACK_S", 60.0)
 
 
 def test_a_builder_compiles_what_the_job_would(

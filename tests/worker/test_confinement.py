@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from farrier.options import CompileOptions
-from farrier_farm import embedded
+from farrier_farm.access.tokens import TokenRole, load_token
 from farrier_farm.farm import Farm
-from farrier_farm.states import State
-from farrier_farm.tokens import TokenRole, load_token
+from farrier_farm.leases.states import State
+from farrier_farm.redis import embedded
 from farrier_worker import confinement
 from tests.here import TARGET
 

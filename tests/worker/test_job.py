@@ -17,9 +17,9 @@ from farrier.records import Context, TuningRecord
 from farrier.runtime.artifact import check_whole
 from farrier_device.describe import describe
 from farrier_farm.farm import Farm
-from farrier_farm.jobs import Job
-from farrier_farm.models import DataFile, Manifest
-from farrier_farm.states import State
+from farrier_farm.jobs.jobs import Job
+from farrier_farm.leases.states import State
+from farrier_farm.storage.models import DataFile, Manifest
 from farrier_worker.supervisor import JOB_COMMAND
 from tests.here import HERE, TARGET
 from tests.loops import ENDLESS, loop

@@ -10,9 +10,9 @@ import pytest
 from farrier import progress
 from farrier.options import CompileOptions
 from farrier_farm.farm import Farm
-from farrier_farm.kinds import Kind
+from farrier_farm.jobs.kinds import Kind
+from farrier_farm.leases.states import State
 from farrier_farm.settings import Settings
-from farrier_farm.states import State
 from farrier_worker import gateway
 from farrier_worker.steps import Limit, StepClock, limit_of
 from tests.here import TARGET

@@ -12,9 +12,9 @@ import pytest
 from farrier.options import CompileOptions
 from farrier_device.describe import describe
 from farrier_device.measurement import Blame, DeviceFault, MeasureResult
-from farrier_farm.devices import DeviceState
+from farrier_farm.devices.devices import DeviceState
 from farrier_farm.farm import Farm
-from farrier_farm.states import State
+from farrier_farm.leases.states import State
 from farrier_worker.supervisor import JOB_COMMAND
 from tests.here import TARGET
 from tests.worker.test_job import _model

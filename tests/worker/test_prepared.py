@@ -17,10 +17,10 @@ from farrier.errors import NotFoundError
 from farrier.listing import archive
 from farrier.options import CompileOptions
 from farrier_farm.farm import Farm
-from farrier_farm.jobs import Job
-from farrier_farm.kinds import Kind
-from farrier_farm.models import DataFile, Manifest
-from farrier_farm.states import State
+from farrier_farm.jobs.jobs import Job
+from farrier_farm.jobs.kinds import Kind
+from farrier_farm.leases.states import State
+from farrier_farm.storage.models import DataFile, Manifest
 from farrier_worker.supervisor import JOB_COMMAND
 from tests.here import TARGET
 from tests.worker.test_job import _model, _with_data_file

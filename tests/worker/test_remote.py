@@ -39,12 +39,12 @@ from farrier_device.measurement import (
     to_json,
 )
 from farrier_device.runners.local import ChildRunner
-from farrier_farm import embedded
 from farrier_farm.farm import Farm
-from farrier_farm.record_entry import RecordEntry
-from farrier_farm.references import REFERENCES
+from farrier_farm.leases.states import State
+from farrier_farm.records.entry import RecordEntry
+from farrier_farm.redis import embedded
 from farrier_farm.settings import Settings
-from farrier_farm.states import State
+from farrier_farm.storage.references import REFERENCES
 from farrier_worker.clock import JobClock
 from farrier_worker.gateway import Gateway
 from farrier_worker.line import Line

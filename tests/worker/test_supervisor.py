@@ -12,7 +12,7 @@ import pytest
 
 from farrier.options import CompileOptions
 from farrier_farm.farm import Farm
-from farrier_farm.states import State
+from farrier_farm.leases.states import State
 from farrier_worker import attempt
 from farrier_worker import supervisor as module
 from tests.here import TARGET

@@ -15,8 +15,8 @@ from bench import models
 from farrier.options import CompileOptions
 from farrier.runtime.artifact import load
 from farrier_farm.farm import Farm
-from farrier_farm.jobs import Job
-from farrier_farm.states import State
+from farrier_farm.jobs.jobs import Job
+from farrier_farm.leases.states import State
 from tests.here import TARGET
 
 MODEL = models.build("mobilenet_v2", size=32, stages=1)

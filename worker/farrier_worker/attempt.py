@@ -14,9 +14,9 @@ from pathlib import Path
 
 from farrier.errors import FarrierError, TimeLimitError
 from farrier_device.child_process import ChildProcess
-from farrier_farm.children import bound_to_this_process
 from farrier_farm.farm import Farm
-from farrier_farm.leases import Lease
+from farrier_farm.leases.leases import Lease
+from farrier_farm.roles.children import bound_to_this_process
 from farrier_farm.settings import Settings
 from farrier_worker.clock import JobClock
 from farrier_worker.confinement import environment

@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from farrier.errors import ServiceError
 from farrier_device import logs
-from farrier_farm.builds import Build
 from farrier_farm.errors import StaleLeaseError
 from farrier_farm.farm import Farm
+from farrier_farm.jobs.builds import Build
 from farrier_farm.settings import Settings
 from farrier_worker.build_process import BUILD_COMMAND, BuildProcess, ProcessPool
 from farrier_worker.draining import run_role

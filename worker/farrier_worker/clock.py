@@ -6,7 +6,7 @@ import threading
 import time
 
 from farrier import progress
-from farrier_farm.jobs import TimeUsed
+from farrier_farm.jobs.jobs import TimeUsed
 
 _TUNING = ("schedule", "compare")  # the stages of the compiler that a budget is for
 

@@ -15,7 +15,7 @@ from typing import Any
 from farrier_device import wire
 from farrier_device.child_process import ChildProcess, describe_exit, is_from_outside
 from farrier_device.closing import Closing
-from farrier_farm.children import bound_to_this_process
+from farrier_farm.roles.children import bound_to_this_process
 from farrier_farm.settings import Settings
 from farrier_worker.confinement import environment, log_level
 from farrier_worker.memory import held_bytes

@@ -33,10 +33,10 @@ from farrier_device.closing import Closing
 from farrier_device.measurement import request_from_json, to_json
 from farrier_farm.errors import DeviceAwayError, StaleLeaseError, StoreFullError
 from farrier_farm.farm import Farm
-from farrier_farm.kinds import Kind
-from farrier_farm.leases import Lease
-from farrier_farm.runner import FarmRunner
-from farrier_farm.versions import times_of
+from farrier_farm.jobs.kinds import Kind
+from farrier_farm.jobs.versions import times_of
+from farrier_farm.leases.leases import Lease
+from farrier_farm.measurements.runner import FarmRunner
 from farrier_worker import confinement
 from farrier_worker.clock import JobClock
 from farrier_worker.orders import Tuning, order_of

@@ -11,10 +11,10 @@ from farrier.options import CompileOptions
 from farrier.progress import Listener
 from farrier.records import RecordStore, TaskDefinition, TaskStore
 from farrier_farm.farm import Farm
-from farrier_farm.jobs import Job
-from farrier_farm.kinds import Kind
-from farrier_farm.leases import Lease
-from farrier_farm.runner import FarmRunner
+from farrier_farm.jobs.jobs import Job
+from farrier_farm.jobs.kinds import Kind
+from farrier_farm.leases.leases import Lease
+from farrier_farm.measurements.runner import FarmRunner
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

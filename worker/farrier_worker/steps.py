@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from farrier import progress
 from farrier.errors import TimeLimitError
 from farrier.release.limits import MOST_TIMES
-from farrier_farm.kinds import Kind
+from farrier_farm.jobs.kinds import Kind
 from farrier_farm.settings import Settings
 
 _BYTES_A_SECOND = 1 << 20  # of the model, beyond the fixed time: a slow core and a slow disk

@@ -19,9 +19,9 @@ from farrier.errors import FarrierError, ServiceError
 from farrier_device import logs
 from farrier_farm.errors import StaleLeaseError
 from farrier_farm.farm import Farm
-from farrier_farm.kinds import Kind
-from farrier_farm.leases import Lease
-from farrier_farm.states import State
+from farrier_farm.jobs.kinds import Kind
+from farrier_farm.leases.leases import Lease
+from farrier_farm.leases.states import State
 from farrier_worker.attempt import Attempt
 
 JOB_COMMAND = (sys.executable, "-P", "-m", "farrier_worker.job")

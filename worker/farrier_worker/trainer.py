@@ -14,8 +14,8 @@ from pathlib import Path
 from farrier.errors import FarrierError, NotFoundError, StorageError
 from farrier.records import TaskDefinition, TuningRecord
 from farrier.records.outcome import Outcome
-from farrier_farm.cost_models import CostModelState
 from farrier_farm.farm import Farm
+from farrier_farm.records.cost_models import CostModelState
 from farrier_farm.settings import Settings
 from farrier_worker.draining import run_role
 from farrier_worker.enclosed_process import ProcessEndedError

@@ -9,8 +9,8 @@ from fastapi import APIRouter, Header, Query
 from starlette.responses import FileResponse
 
 from farrier.errors import UsageError
-from farrier_farm.jobs import Job
-from farrier_farm.kinds import Kind
+from farrier_farm.jobs.jobs import Job
+from farrier_farm.jobs.kinds import Kind
 from farrier_server.access import JobDep
 from farrier_server.bounds import MOST
 from farrier_server.context import FarmDep

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
-from farrier_farm.audit import Entry, Wanted
+from farrier_farm.access.audit import Entry, Wanted
 from farrier_server.api.trials import ENTRY_ID
 from farrier_server.context import FarmDep
 from farrier_server.problems import documented

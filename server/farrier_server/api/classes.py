@@ -10,8 +10,8 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from farrier_farm.classes import DeviceClass
-from farrier_farm.devices import Device
+from farrier_farm.devices.classes import DeviceClass
+from farrier_farm.devices.devices import Device
 from farrier_server.context import FarmDep
 from farrier_server.problems import documented
 

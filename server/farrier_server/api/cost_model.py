@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
 from farrier.records.outcome import Figures, Outcome
-from farrier_farm.cost_models import CostModelState, ModelVersion
+from farrier_farm.records.cost_models import CostModelState, ModelVersion
 from farrier_server.access import ViewerDep
 from farrier_server.bounds import MOST
 from farrier_server.context import FarmDep

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
-from farrier_farm import curves
+from farrier_farm.jobs import curves
 from farrier_server.access import JobId
 from farrier_server.context import FarmDep
 from farrier_server.problems import documented

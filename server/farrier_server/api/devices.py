@@ -7,8 +7,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, Field
 
-from farrier_farm import devices, history
-from farrier_farm.devices import DeviceState
+from farrier_farm.devices import devices, history
+from farrier_farm.devices.devices import DeviceState
 from farrier_farm.farm import Farm
 from farrier_server.access import ViewerDep
 from farrier_server.api.trials import After, Order

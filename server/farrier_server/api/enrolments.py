@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from farrier_farm.enrolments import EXPIRY_S, LONGEST_EXPIRY_S, MOST_TAGS
+from farrier_farm.devices.enrolments import EXPIRY_S, LONGEST_EXPIRY_S, MOST_TAGS
 from farrier_farm.farm import Farm
 from farrier_server.api.devices import DeviceId
 from farrier_server.context import FarmDep

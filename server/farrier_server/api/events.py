@@ -13,9 +13,9 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
 from farrier.errors import ServiceError
-from farrier_farm.events import FARM, StoredEvent, check_id
+from farrier_farm.access.users import DEFAULT
 from farrier_farm.farm import Farm
-from farrier_farm.users import DEFAULT
+from farrier_farm.jobs.events import FARM, StoredEvent, check_id
 from farrier_server.access import Access, AccessDep, JobDep, ViewerDep
 from farrier_server.context import Context, ContextDep
 from farrier_server.finite import finite

@@ -16,8 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from farrier.errors import NotFoundError
 from farrier_farm.farm import Farm
-from farrier_farm.jobs import Job
-from farrier_farm.states import State
+from farrier_farm.jobs.jobs import Job
+from farrier_farm.leases.states import State
 from farrier_server.access import AccessDep, ViewerDep
 from farrier_server.api.models import ModelId
 from farrier_server.api.prepared import read_json

@@ -10,14 +10,14 @@ from pydantic import BaseModel, ConfigDict, Field
 from farrier.errors import ForbiddenError, NoDeviceError, UsageError
 from farrier.options import MAX_CORES, MAX_LAYER_ERROR, MAX_THREADS, TYPICAL_ALONE, CompileOptions
 from farrier.options.shapes import MAX_EXTENT
-from farrier_farm import jobs
-from farrier_farm.admission import Admitted
+from farrier_farm.access.users import NAME
 from farrier_farm.farm import Farm
-from farrier_farm.kinds import Kind
-from farrier_farm.priorities import Priority
-from farrier_farm.search import JobOrder, JobQuery
-from farrier_farm.states import State
-from farrier_farm.users import NAME
+from farrier_farm.jobs import jobs
+from farrier_farm.jobs.admission import Admitted
+from farrier_farm.jobs.kinds import Kind
+from farrier_farm.jobs.priorities import Priority
+from farrier_farm.jobs.search import JobOrder, JobQuery
+from farrier_farm.leases.states import State
 from farrier_server.access import AccessDep, JobDep, JobId, ViewerDep
 from farrier_server.bounds import MOST
 from farrier_server.context import FarmDep

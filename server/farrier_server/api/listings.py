@@ -18,9 +18,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from farrier.errors import ArtifactError, NotFoundError
 from farrier.listing import archive
 from farrier_farm.farm import Farm
-from farrier_farm.jobs import Job
-from farrier_farm.kinds import Kind
-from farrier_farm.states import State
+from farrier_farm.jobs.jobs import Job
+from farrier_farm.jobs.kinds import Kind
+from farrier_farm.leases.states import State
 from farrier_server.access import JobDep
 from farrier_server.api.prepared import checked, malformed, path_of
 from farrier_server.context import FarmDep

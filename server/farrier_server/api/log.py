@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
-from farrier_farm.events import StoredEvent
+from farrier_farm.jobs.events import StoredEvent
 from farrier_server.access import JobId
 from farrier_server.api.trials import After, Order
 from farrier_server.context import FarmDep

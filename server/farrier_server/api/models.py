@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from farrier.errors import NotFoundError
 from farrier_farm.farm import Farm
-from farrier_farm.models import DataFile, Manifest
+from farrier_farm.storage.models import DataFile, Manifest
 from farrier_server.access import AccessDep, ViewerDep
 from farrier_server.bounds import MOST
 from farrier_server.context import FarmDep

@@ -7,11 +7,12 @@ import functools
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 
-from farrier_farm import news, overview
+from farrier_farm import overview
+from farrier_farm.events import farm_events
 from farrier_farm.farm import Farm
-from farrier_farm.kinds import Kind
+from farrier_farm.jobs.kinds import Kind
+from farrier_farm.leases.states import State
 from farrier_farm.settings import Settings
-from farrier_farm.states import State
 from farrier_server.access import ViewerDep
 from farrier_server.api.jobs import JobView
 from farrier_server.context import ContextDep
@@ -75,7 +76,7 @@ class NewsView(BaseModel):
     reason: str | None
 
     @classmethod
-    def of(cls, item: news.Item, viewer: Viewer) -> NewsView:
+    def of(cls, item: farm_events.Item, viewer: Viewer) -> NewsView:
         """The reason may quote a job, so it is for those who see all jobs."""
         said = item.data.get
         return cls(

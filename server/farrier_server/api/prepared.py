@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from farrier.errors import ServiceError
 from farrier_farm.farm import Farm
-from farrier_farm.jobs import Job
+from farrier_farm.jobs.jobs import Job
 
 Document = TypeVar("Document", bound=BaseModel)
 

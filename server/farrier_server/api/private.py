@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import Depends, Query, Request
 
-from farrier_farm.records import Records
+from farrier_farm.records.records import Records
 from farrier_server.access import asks_for_private
 from farrier_server.context import FarmDep
 from farrier_server.gate import OwnerDep

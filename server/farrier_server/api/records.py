@@ -14,7 +14,7 @@ from farrier.errors import UsageError
 from farrier.records import KnownSchedule, Pruning, RuleId, RuleSummary, Selection, fastest
 from farrier.targets import called
 from farrier_farm.farm import Farm
-from farrier_farm.records import RecordClass
+from farrier_farm.records.records import RecordClass
 from farrier_server.api.private import RecordsDep
 from farrier_server.api.trials import ENTRY_ID
 from farrier_server.bounds import MOST

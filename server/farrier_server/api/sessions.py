@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from farrier_farm.users import Role
+from farrier_farm.access.users import Role
 from farrier_server.authentication import Authentication, refuse_other_sites
 from farrier_server.context import FarmDep
 from farrier_server.gate import CallerDep, SessionDep

@@ -10,10 +10,10 @@ from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, Field
 
 from farrier_device.measurement import undisturbed
-from farrier_farm.choices import Choices, choices
 from farrier_farm.farm import Farm
-from farrier_farm.jobs import Job
-from farrier_farm.trials import JobTask, Trial, TrialFilter, TrialOrder
+from farrier_farm.jobs.jobs import Job
+from farrier_farm.jobs.trials import JobTask, Trial, TrialFilter, TrialOrder
+from farrier_farm.records.choices import Choices, choices
 from farrier_server.access import JobDep
 from farrier_server.bounds import MOST
 from farrier_server.context import FarmDep

@@ -26,8 +26,8 @@ from farrier.errors import (
     ServiceError,
     UsageError,
 )
-from farrier_farm.blobs import Upload
 from farrier_farm.farm import Farm
+from farrier_farm.storage.blobs import Upload
 from farrier_server.access import AccessDep, ViewerDep
 from farrier_server.bounds import MOST
 from farrier_server.context import FarmDep

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Path, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from farrier.errors import NotFoundError
-from farrier_farm.users import NAME, Role, User, Users, read_expiry
+from farrier_farm.access.users import NAME, Role, User, Users, read_expiry
 from farrier_server.access import UsersDep
 from farrier_server.gate import CallerDep
 from farrier_server.problems import documented

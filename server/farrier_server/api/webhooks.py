@@ -10,9 +10,9 @@ from fastapi import APIRouter, Path, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from farrier.errors import ForbiddenError
-from farrier_farm.posting import LONGEST_URL, check_url
-from farrier_farm.users import Role
-from farrier_farm.webhooks import DEVICE_EVENTS, EVENTS, JOB_EVENTS, PING, Webhook
+from farrier_farm.access.users import Role
+from farrier_farm.events.posting import LONGEST_URL, check_url
+from farrier_farm.events.webhooks import DEVICE_EVENTS, EVENTS, JOB_EVENTS, PING, Webhook
 from farrier_server.context import FarmDep
 from farrier_server.gate import CallerDep
 from farrier_server.problems import documented

@@ -16,9 +16,9 @@ import grpc.aio
 
 from farrier_device.protocol import signing
 from farrier_device.protocol.credentials import Bearer, Enrolled, Invited, parsed
-from farrier_farm.enrolling import OwnSecret, Secrets, is_shared
+from farrier_farm.devices.async_enrolments import OwnSecret, Secrets, is_shared
+from farrier_farm.devices.sessions import generation_of
 from farrier_farm.errors import DeviceRefusedError, StaleSessionError
-from farrier_farm.sessions import generation_of
 
 _ENROL = "/farrier.device.v1.Broker/Enrol"
 NOBODY = "the device token is missing or wrong: the farm's FARRIER_HOME holds it in device.token"

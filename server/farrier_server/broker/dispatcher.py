@@ -13,9 +13,9 @@ import logging
 from collections.abc import Iterator
 
 from farrier.errors import FarrierError
-from farrier_farm.batches import Batch
-from farrier_farm.device_side import DeviceSide
-from farrier_farm.sessions import Standing
+from farrier_farm.broker import DeviceSide
+from farrier_farm.devices.sessions import Standing
+from farrier_farm.measurements.async_batches import Batch
 
 _SWEEP_S = 1.0
 _log = logging.getLogger(__name__)

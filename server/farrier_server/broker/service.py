@@ -25,12 +25,11 @@ from farrier.errors import FarrierError, NotFoundError, ServiceError, StorageErr
 from farrier_device import logs
 from farrier_device.measurement import MeasureResult, result_from_json
 from farrier_device.protocol import channel, device_pb2, device_pb2_grpc, version
-from farrier_farm import devices
-from farrier_farm.audit import Entry
-from farrier_farm.batches import Batch, Report
-from farrier_farm.device_side import DeviceSide
-from farrier_farm.enrolling import Enrolling
-from farrier_farm.enrolments import check_name
+from farrier_farm.access.audit import Entry
+from farrier_farm.broker import DeviceSide
+from farrier_farm.devices import devices
+from farrier_farm.devices.async_enrolments import Enrolling
+from farrier_farm.devices.enrolments import check_name
 from farrier_farm.errors import (
     DeviceRefusedError,
     FencedOutError,
@@ -38,6 +37,7 @@ from farrier_farm.errors import (
     UnknownDeviceError,
 )
 from farrier_farm.farm import Farm
+from farrier_farm.measurements.async_batches import Batch, Report
 from farrier_server.broker import versions
 from farrier_server.broker.authentication import NOBODY, Authenticator, Caller
 from farrier_server.broker.dispatcher import Dispatcher

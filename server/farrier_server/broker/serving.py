@@ -16,12 +16,12 @@ import grpc.aio
 from farrier.errors import UsageError
 from farrier_device import alive
 from farrier_device.protocol import channel, device_pb2_grpc
-from farrier_farm.device_side import DeviceSide
-from farrier_farm.devices import missing_layers
-from farrier_farm.enrolling import Enrolling, Secrets
+from farrier_farm.access.tokens import TokenRole, device_key, load_token
+from farrier_farm.broker import DeviceSide
+from farrier_farm.devices.async_enrolments import Enrolling, Secrets
+from farrier_farm.devices.devices import missing_layers
 from farrier_farm.farm import Farm
 from farrier_farm.settings import Settings
-from farrier_farm.tokens import TokenRole, device_key, load_token
 from farrier_server import exposure
 from farrier_server.broker.authentication import AuthenticatingInterceptor, Authenticator
 from farrier_server.broker.dispatcher import Dispatcher

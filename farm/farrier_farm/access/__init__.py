@@ -1,0 +1,1 @@
+"""The users of a farm: tokens, keys, quotas, claims on files, and the log of their changes."""

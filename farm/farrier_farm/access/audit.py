@@ -1,0 +1,270 @@
+"""The audit log: who changed what on the farm, when, and from where.
+
+farrier:audit              stream of entries; those older than `audit_age_s` go, and beyond
+                           `audit_kept` the oldest of whoever has most
+farrier:audit:counts       sorted set: role and user → the number of their entries
+farrier:audit:of:<both>    list of the ids of these, the oldest first
+<home>/audit.pending       lines of JSON: what commands noted on the farm's machine while Redis was
+                           away, for the next look for garbage to bring over
+
+Entries are added and never changed, and no request removes one: whoever adds very many pushes out
+their own, and nobody else's. They name objects and hold no
+content and no secret. Every role that adds one writes it to its own log as well, at the level INFO.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import getpass
+import json
+import logging
+import os
+import socket
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from farrier.errors import FarrierError, ServiceError
+from farrier_farm import disk
+from farrier_farm.redis import embedded
+from farrier_farm.redis.connection import Client, connect
+from farrier_farm.redis.retry import PROBE
+from farrier_farm.settings import Settings
+
+AUDIT = "farrier:audit"
+_COUNTS = "farrier:audit:counts"
+PENDING = "audit.pending"
+OK = "ok"
+_LONGEST = 200  # characters of a field: paths and names may be anything
+_LOOKED_AT = 10_000  # entries, of which a page has those that it is asked for
+_AT_ONCE = 1000
+_FIELDS = ("user", "role", "action", "object", "address", "outcome")
+
+# Keeps each user's entries in a list. KEYS: entries, counts.
+_LISTS = """
+local function list_of(whose) return KEYS[1] .. ':of:' .. whose end
+local function add(whose, id)
+  redis.call('RPUSH', list_of(whose), id)
+  redis.call('ZINCRBY', KEYS[2], 1, whose)
+end
+local function oldest_of(whose) return redis.call('LINDEX', list_of(whose), 0) end
+local function drop_oldest_of(whose)
+  redis.call('LPOP', list_of(whose))
+  if tonumber(redis.call('ZINCRBY', KEYS[2], -1, whose)) <= 0 then
+    redis.call('ZREM', KEYS[2], whose)
+  end
+end
+"""
+# ARGV: whose, most, then fields. A version before this one has kept no lists.
+_NOTE = f"""{_LISTS}
+local after = redis.call('EXISTS', KEYS[2]) == 0 and '-'
+while after do
+  local entries = redis.call('XRANGE', KEYS[1], after, '+', 'COUNT', {_AT_ONCE})
+  for _, entry in ipairs(entries) do
+    local fields = {{}}
+    for i = 1, #entry[2], 2 do fields[entry[2][i]] = entry[2][i + 1] end
+    add((fields.role or '') .. ' ' .. (fields.user or ''), entry[1])
+  end
+  after = #entries > 0 and '(' .. entries[#entries][1]
+end
+add(ARGV[1], redis.call('XADD', KEYS[1], '*', unpack(ARGV, 3)))
+for _ = 1, {_AT_ONCE} do
+  if redis.call('XLEN', KEYS[1]) <= tonumber(ARGV[2]) then return end
+  local whose = redis.call('ZREVRANGE', KEYS[2], 0, 0)[1]
+  redis.call('XDEL', KEYS[1], oldest_of(whose))
+  drop_oldest_of(whose)
+end
+"""
+# ARGV: ms of the time before which entries go.
+_AGE = f"""{_LISTS}
+redis.call('XTRIM', KEYS[1], 'MINID', ARGV[1])
+for _, whose in ipairs(redis.call('ZRANGE', KEYS[2], 0, -1)) do
+  local oldest = oldest_of(whose)
+  while oldest and tonumber(oldest:match('%d+')) < tonumber(ARGV[1]) do
+    drop_oldest_of(whose)
+    oldest = oldest_of(whose)
+  end
+end
+"""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Entry:
+    """A change, or the attempt at one. `object` is the id of the changed object, or "" if it has
+    none; `outcome` is `OK`, or the code of the error that was returned."""
+
+    user: str
+    role: str
+    action: str  # job.cancel, tokens.add, device.enrol, …
+    object: str = ""
+    address: str = ""  # of the peer, or where the command was entered
+    outcome: str = OK
+    at: float = 0.0  # Unix seconds
+    id: str = ""  # grows with time
+
+    def __str__(self) -> str:
+        return (
+            f"{self.user} ({self.role}) from {self.address or 'here'}: {self.action} "
+            f"{self.object} {self.outcome}"
+        ).replace("  ", " ")
+
+    def shortened(self) -> Entry:
+        """Return the entry with each field cut to the longest length that is kept.
+
+        Characters that do not print are escaped: no path makes two lines of one in the log, or
+        tells a terminal what to do."""
+        fields: dict[str, Any] = {
+            name: _printable(getattr(self, name)[:_LONGEST]) for name in _FIELDS
+        }
+        return dataclasses.replace(self, **fields)
+
+
+def _printable(text: str) -> str:
+    if text.isprintable():
+        return text
+    escaped = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return "".join(escaped)[:_LONGEST]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Wanted:
+    """A selection of entries: those that match every field that is set, `since` a Unix time."""
+
+    user: str = ""
+    action: str = ""  # the whole, or what stands before the dot
+    object: str = ""
+    outcome: str = ""
+    since: float = 0.0
+
+    def has(self, entry: Entry) -> bool:
+        return (
+            self.user in ("", entry.user)
+            and self.action in ("", entry.action, entry.action.partition(".")[0])
+            and self.object in ("", entry.object)
+            and self.outcome in ("", entry.outcome)
+        )
+
+
+class Audit:
+    """The audit log. Safe to share between threads. Every method raises ServiceError if Redis is
+    out of reach."""
+
+    def __init__(self, client: Client, settings: Settings) -> None:
+        self._client = client
+        self._home = settings.home
+        self._kept = settings.audit_kept
+        self._age_s = settings.audit_age_s
+        self._note = client.script(_NOTE)
+        self._age = client.script(_AGE)
+
+    def note(self, entry: Entry) -> None:
+        """Add an entry, durably. It is in the log of this process whatever becomes of Redis."""
+        entry = entry.shortened()
+        _log.info("audit: %s", entry)
+        self._add(entry)
+
+    def _add(self, entry: Entry) -> None:
+        at = entry.at or time.time()
+        words: list[str | int] = [f"{entry.role} {entry.user}", self._kept, "at", f"{at:.3f}"]
+        for name in _FIELDS:
+            words += [name, getattr(entry, name)]
+        self._note([AUDIT, _COUNTS], words)
+
+    def read(self, wanted: Wanted, *, limit: int, after: str = "") -> tuple[list[Entry], str]:
+        """The newest entries first, or those before the one with the id `after`; and the `after` of
+        the next page, "" on the last one. A page looks at so many entries that it costs others
+        little, and may be short, or empty, though more follow."""
+        newest = f"({after}" if after else "+"
+        oldest = str(int(wanted.since * 1000)) if wanted.since else "-"
+        entries: list[Entry] = []
+        looked = 0
+        while looked < _LOOKED_AT:
+            raw = self._client.command("XREVRANGE", AUDIT, newest, oldest, "COUNT", _AT_ONCE)
+            for entry_id, fields in raw:
+                looked += 1
+                newest = f"({entry_id}"
+                entry = _entry(entry_id, fields)
+                if wanted.has(entry):
+                    entries.append(entry)
+                    if len(entries) == limit:
+                        return entries, entry_id
+            if len(raw) < _AT_ONCE:
+                return entries, ""
+        return entries, newest[1:]
+
+    def keep(self) -> None:
+        """Bring over what commands noted meanwhile, and remove what is too old."""
+        for entry in _taken(self._home):
+            self._add(entry)
+        if self._age_s:
+            oldest = int((time.time() - self._age_s) * 1000)
+            self._age([AUDIT, _COUNTS], [oldest])
+
+
+def note_command(settings: Settings, action: str, object_: str = "") -> None:
+    """Note what a command has done to the farm whose home is on this machine: in Redis, or, where
+    that is away, in a file there. Raises StorageError where neither can be."""
+    entry = Entry(_login(), "host", action, object_, f"{socket.gethostname()} (command)")
+    entry = dataclasses.replace(entry.shortened(), at=time.time())
+    try:
+        url = settings.redis_url
+        path = embedded.socket_path(settings.home)
+        if url is None and not path.exists():
+            raise ServiceError("no farm runs")
+        client = connect(url or f"unix://{path}", PROBE)
+        try:
+            Audit(client, settings)._add(entry)
+        finally:
+            client.close()
+    except (FarrierError, OSError):
+        _put_aside(settings.home, entry)
+
+
+def _login() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user without a name
+        return str(os.getuid())
+
+
+def _put_aside(home: Path, entry: Entry) -> None:
+    path = home / PENDING
+    line = json.dumps(dataclasses.asdict(entry)) + "\n"
+    with disk.storage_errors(f"cannot write {path}"):
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            disk.write_all(descriptor, line.encode())
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _taken(home: Path) -> list[Entry]:
+    """Remove the entries that were put aside in files, and return them."""
+    path = home / PENDING
+    if not path.exists():
+        return []
+    with disk.storage_errors(f"cannot read {path}"), path.open("r+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        entries = [_read(line) for line in file]
+        file.truncate(0)
+    return [entry for entry in entries if entry is not None]
+
+
+def _read(line: str) -> Entry | None:
+    try:
+        raw = json.loads(line)
+        return Entry(at=float(raw["at"]), **{name: str(raw[name]) for name in _FIELDS})
+    except (ValueError, KeyError, TypeError):
+        _log.warning("a line of %s is damaged: %.200r", PENDING, line)
+        return None
+
+
+def _entry(entry_id: str, fields: Mapping[str, str]) -> Entry:
+    texts = {name: fields.get(name, "") for name in _FIELDS}
+    return Entry(at=float(fields.get("at") or 0), id=entry_id, **texts)

@@ -1,0 +1,96 @@
+"""The claims on stored files and models: of users who have sent them, and of jobs that use them.
+
+farrier:owners:<sha256>   sorted set of the users who have sent all bytes of this file, or made this
+                          model of files that were theirs, by until when that counts, in ms
+
+Files are stored once, whoever sends them, so that one is here says nothing of who may use it. A
+claim counts for as long as a blob is kept that nobody refers to, from when its user last named it.
+Whoever owns a job owns the model that it refers to, unless the model was lent: its owner could use
+it as a member of a group, or as an admin, when they submitted the job. Such a job is not a claim,
+so that nobody keeps what they read through others for longer than through them. So a claim never
+outlives its blob, and the model of a job stays its owner's, also in homes of versions that noted no
+claims."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+from farrier_farm.access.users import DEFAULT
+from farrier_farm.redis.connection import Client
+from farrier_farm.storage.references import REFERENCES
+
+_OWNERS = "farrier:owners:"
+
+# KEYS: the claims, the references. ARGV: the model, the user who has jobs of versions without
+# users, the user who asks. Each claim is `1 <user>` where it is that user's alone, `0 <user>` where
+# of a public job, `1 ` where a job has the model on loan: it is used, and nobody claims it. For
+# a user who claims the model themselves, the script does not look through the jobs.
+_CLAIMS = """
+local time = redis.call('TIME')
+local found = {}
+local now = string.format('%d', time[1] * 1000)
+local till = redis.call('ZSCORE', KEYS[1], ARGV[3])
+if till and tonumber(till) >= tonumber(now) then return {'1 ' .. ARGV[3]} end
+for _, user in ipairs(redis.call('ZRANGE', KEYS[1], now, '+inf', 'BYSCORE')) do
+  found['1 ' .. user] = true
+end
+for _, holder in ipairs(redis.call('SMEMBERS', KEYS[2])) do
+  local kind = holder:match('^farrier:(%a+):item:')
+  if kind == 'job' or kind == 'inspection' then
+    local model, user, private, lent =
+      unpack(redis.call('HMGET', holder, 'model', 'share', 'private', 'lent'))
+    if model == ARGV[1] and lent == '1' then
+      found['1 '] = true
+    elseif model == ARGV[1] then
+      local alone = (private == '1' or kind == 'inspection') and '1 ' or '0 '
+      found[alone .. (user or ARGV[2])] = true
+    end
+  end
+end
+local claims = {}
+for claim in pairs(found) do claims[#claims + 1] = claim end
+return claims
+"""
+
+_NOTE = """
+local time = redis.call('TIME')
+local till = time[1] * 1000 + ARGV[2]
+for i = 1, #KEYS do
+  redis.call('ZREMRANGEBYSCORE', KEYS[i], '-inf', string.format('(%d', time[1] * 1000))
+  redis.call('ZADD', KEYS[i], string.format('%d', till), ARGV[1])
+  local last = redis.call('ZRANGE', KEYS[i], -1, -1, 'WITHSCORES')[2]
+  redis.call('PEXPIREAT', KEYS[i], string.format('%d', last))
+end
+"""
+_AT_ONCE = 1000  # keys of one script; a model may have some thousand files
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Claim:
+    """A user who may use a model; a public one says so of a job that is not private."""
+
+    owner: str
+    private: bool
+
+
+class Owners:
+    """The claims on files and models. Every method raises ServiceError if Redis is out of reach."""
+
+    def __init__(self, client: Client, age_s: float) -> None:
+        self._age_ms = int(age_s * 1000)
+        self._claims = client.script(_CLAIMS)
+        self._note = client.script(_NOTE)
+
+    def claims(self, sha256: str, asker: str = "") -> Sequence[Claim]:
+        """Return the claims on a file or model; only the asker's own claim if the asker has sent
+        it. There are none on a file that an older version stored and that no job refers to."""
+        keys = [f"{_OWNERS}{sha256}", f"{REFERENCES}{sha256}"]
+        found: list[str] = self._claims(keys, [sha256, DEFAULT, asker])
+        return [Claim(text[2:], text[0] == "1") for text in found]
+
+    def note(self, owner: str, sha256s: Iterable[str]) -> None:
+        """Note that a user has shown these to be theirs; durable on return."""
+        keys = [f"{_OWNERS}{sha256}" for sha256 in sha256s]
+        for first in range(0, len(keys), _AT_ONCE):
+            self._note(keys[first : first + _AT_ONCE], [owner, self._age_ms])

@@ -1,0 +1,158 @@
+"""The amounts that users store and use up on a farm, counted in Redis for all API processes.
+
+farrier:kept:<user>            hash: upload → "<bytes> <sha256>", of files that the user has sent
+                               or announced, and that nothing may refer to yet
+farrier:kept-bytes             hash: user → the sum of these bytes
+farrier:device-ms:<day>        hash: user → ms in which devices measured for the user's jobs on this
+                               day of UTC, counted from 1970 on (`history.lua`); for three days
+
+An entry of a file that a job or model refers to by now, or that has gone, is found where it
+matters: where the user's sum reaches the limit. So to announce a file is one script, and nothing
+else has to keep these keys right.
+
+The user `DEFAULT` has no quota: the bounds of the whole farm are its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from farrier.errors import TooManyRequestsError
+from farrier_farm.access.users import DEFAULT
+from farrier_farm.redis.connection import Client
+from farrier_farm.settings import Settings, variable_of
+from farrier_farm.storage.blobs import BlobStore, Upload
+from farrier_farm.storage.references import REFERENCES
+
+MOST_KEPT = 20_000  # files of a user; a model has 4,000 at most
+UPLOADS = "upload-bytes"
+DEVICES = "device-seconds"
+"""The names of the limits."""
+_RETRY_S = 60.0  # in which a job may come to refer to what was sent
+_SETTLED_S = 10.0  # between two looks at what is kept, by one process
+_DAY_MS = 86_400_000
+_KEPT_BYTES = "farrier:kept-bytes"
+
+# KEYS: the user's entries, all sums. ARGV: user, upload, bytes, sha256, limit of bytes, of entries.
+# Answers with the sum where there is no room for more.
+_KEEP = """
+local sum = tonumber(redis.call('HGET', KEYS[2], ARGV[1]) or 0)
+local is_full = tonumber(ARGV[5]) > 0 and sum + ARGV[3] > tonumber(ARGV[5])
+if is_full or redis.call('HLEN', KEYS[1]) >= tonumber(ARGV[6]) then return sum end
+redis.call('HSET', KEYS[1], ARGV[2], ARGV[3] .. ' ' .. ARGV[4])
+redis.call('HINCRBY', KEYS[2], ARGV[1], ARGV[3])
+return -1
+"""
+# The same keys; ARGV: user, then uploads whose entries go.
+_DROP = """
+for i = 2, #ARGV do
+  local bytes = string.match(redis.call('HGET', KEYS[1], ARGV[i]) or '', '^%d+')
+  if bytes then
+    redis.call('HDEL', KEYS[1], ARGV[i])
+    redis.call('HINCRBY', KEYS[2], ARGV[1], -bytes)
+  end
+end
+"""
+
+
+class Quotas:
+    """The counts of all users. Every method raises ServiceError if Redis is out of reach."""
+
+    def __init__(
+        self,
+        client: Client,
+        settings: Settings,
+        blobs: BlobStore,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._client = client
+        self._settings = settings
+        self._blobs = blobs
+        self._now = now
+        self._keep = client.script(_KEEP)
+        self._drop = client.script(_DROP)
+        self._settled: dict[str, float] = {}
+
+    def keep(self, user: str, upload: Upload) -> None:
+        """Count an upload that has begun as the user's. Raises TooManyRequestsError where the user
+        keeps too much that nothing refers to."""
+        limit = self._settings.upload_bytes_of_user
+        if user == DEFAULT or not limit:
+            return
+        words: list[str | int] = [
+            user,
+            upload.id,
+            upload.size,
+            upload.sha256 or "",
+            limit,
+            MOST_KEPT,
+        ]
+        kept = int(self._keep(_keys(user), words))
+        if kept >= 0 and self._settle(user):
+            kept = int(self._keep(_keys(user), words))
+        if kept >= 0:
+            raise TooManyRequestsError(
+                f"{user} keeps {kept} bytes in uploads that no job or model refers to, and "
+                f"{upload.size} more are too many",
+                hint="submit jobs for them; what nothing refers to is forgotten after "
+                f"FARRIER_BLOB_AGE_S; {variable_of('upload_bytes_of_user')} is the limit",
+                retry_after_s=_RETRY_S,
+                limit=UPLOADS,
+            )
+
+    def kept_bytes(self, user: str) -> int:
+        """The bytes that count as the user's, as of the last look."""
+        return int(self._client.command("HGET", _KEPT_BYTES, user) or 0)
+
+    def check_device_time(self, user: str) -> None:
+        """Raises TooManyRequestsError where devices have measured for a user for as long as they
+        may on one day."""
+        budget_s = self._settings.device_seconds_of_user
+        if user == DEFAULT or not budget_s:
+            return
+        now_ms = int(self._now() * 1000)
+        used_ms = int(self._client.command("HGET", _of_day(now_ms), user) or 0)
+        if used_ms >= budget_s * 1000:
+            left_s = (_DAY_MS - now_ms % _DAY_MS) / 1000
+            raise TooManyRequestsError(
+                f"devices have measured for {user} for {used_ms / 1000:.0f} s today",
+                hint="try again after midnight (UTC), or compile without trials and verification; "
+                f"{variable_of('device_seconds_of_user')} is the limit",
+                retry_after_s=left_s,
+                limit=DEVICES,
+            )
+
+    def device_seconds(self) -> Mapping[str, float]:
+        """Return the seconds that devices have measured today, by user."""
+        seconds = self._client.command("HGETALL", _of_day(int(self._now() * 1000)))
+        return {user: int(ms) / 1000 for user, ms in seconds.items()}
+
+    def _settle(self, user: str) -> bool:
+        """Drop the entries of what is referred to, or gone; False where this process has just done
+        so."""
+        now = time.monotonic()
+        if now < self._settled.get(user, 0.0):
+            return False
+        entries: dict[str, str] = self._client.command("HGETALL", f"farrier:kept:{user}")
+        digests = {upload: entry.partition(" ")[2] for upload, entry in entries.items()}
+        names = sorted(set(digests.values()))
+        found = self._client.commands(("EXISTS", f"{REFERENCES}{name}") for name in names)
+        refers = dict(zip(names, map(bool, found), strict=True))
+        over = [one for one, digest in digests.items() if not self._counts(one, digest, refers)]
+        if over:
+            self._drop(_keys(user), [user, *over])
+        self._settled[user] = now + _SETTLED_S
+        return bool(over)
+
+    def _counts(self, upload: str, digest: str, refers: Mapping[str, bool]) -> bool:
+        if self._blobs.has_upload(upload):
+            return True
+        return not refers[digest] and self._blobs.has(digest)
+
+
+def _keys(user: str) -> list[str]:
+    return [f"farrier:kept:{user}", _KEPT_BYTES]
+
+
+def _of_day(now_ms: int) -> str:
+    return f"farrier:device-ms:{now_ms // _DAY_MS}"

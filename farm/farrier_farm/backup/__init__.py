@@ -1,0 +1,1 @@
+"""Backups of a farm that goes on working, and farms from backups."""

@@ -1,0 +1,197 @@
+"""A farm from its backup: `farrier restore` puts one into a home that has nothing yet.
+
+Everything is read once, held to its hashes, and written beside the home, which takes its name when
+all of it is right: a restore that ends early leaves no half a farm.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import re
+import secrets
+import shutil
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from farrier.errors import ConflictError, StorageError, UsageError
+from farrier_farm import disk
+from farrier_farm.backup.backup import (
+    ARCHIVE,
+    BLOBS,
+    FORMAT,
+    HOME,
+    KEPT,
+    MANIFEST,
+    SNAPSHOT,
+    Summary,
+)
+from farrier_farm.redis import embedded
+from farrier_farm.redis.connection import DATA
+from farrier_farm.roles.liveness import answers
+from farrier_farm.settings import Settings
+
+_BLOB = re.compile(rf"{BLOBS}/([0-9a-f]{{64}})")
+_MOST_MANIFEST = 1 << 30  # bytes: some 80 for each blob
+_PIECE = 1 << 20
+# The append-only file of a server is this folder: a base, which may be a snapshot, and what came
+# after it (Redis 7.0 and later).
+_LOG = f"{DATA}/appendonlydir"
+_BASE = "appendonly.aof.1.base.rdb"
+_INCREMENT = "appendonly.aof.1.incr.aof"
+_LOG_MANIFEST = f"file {_BASE} seq 1 type b\nfile {_INCREMENT} seq 1 type i\n"
+
+
+def restore(source: Path, settings: Settings) -> Summary:
+    """Put the farm of a backup into `settings.home`. Raises ConflictError where a farm runs there
+    or anything else is, UsageError for what is no complete backup, or where the farm's Redis is
+    none of the home's, StorageError where it is damaged or cannot be written."""
+    if settings.redis_url is not None:
+        raise UsageError(
+            "REDIS_URL names a Redis of its own, and a restore fills the embedded one",
+            hint=f"unset REDIS_URL; or give that server the {SNAPSHOT} of the backup by its own "
+            "means, and restore with --home into another home for the rest",
+        )
+    home = settings.home
+    _check_is_free(home)
+    staging = home.with_name(f".{home.name}.{secrets.token_hex(4)}")
+    try:
+        with disk.storage_errors(f"cannot restore {source} to {home}"):
+            staging.mkdir(mode=0o700, parents=True)
+            restored = _Restored(staging)
+            try:
+                for name, file in _files(source):
+                    restored.take(name, file)
+            except tarfile.TarError as error:
+                raise UsageError(
+                    f"{source} is not a complete backup: {error}",
+                    hint=f"name a folder or {ARCHIVE} of `farrier backup`",
+                ) from error
+            summary = restored.finished(source)
+            if home.exists():
+                home.rmdir()
+            staging.rename(home)
+            disk.sync_directory(home.parent)
+            return summary
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _check_is_free(home: Path) -> None:
+    if answers(f"unix://{embedded.socket_path(home)}"):
+        raise ConflictError(
+            f"a farm runs in {home}", hint="stop it, and restore to a new home: --home DIR"
+        )
+    if home.exists() and (not home.is_dir() or any(home.iterdir())):
+        raise ConflictError(
+            f"{home} is in use: it is not empty", hint="move it, or restore to a new home: --home"
+        )
+
+
+@dataclasses.dataclass
+class _Restored:
+    """The files that were taken so far, into a folder that is to become a home."""
+
+    root: Path
+    found: dict[str, tuple[int, str]] = dataclasses.field(default_factory=dict)
+    manifest: dict[str, Any] | None = None
+
+    def take(self, name: str, file: IO[bytes]) -> None:
+        """Raises UsageError for a file that no backup has."""
+        if name == MANIFEST:
+            self.manifest = _parsed(file.read(_MOST_MANIFEST))
+            return
+        path = self.root / _place_of(name)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        digest, size = hashlib.sha256(), 0
+        with open(path, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as written:
+            while piece := file.read(_PIECE):
+                digest.update(piece)
+                size += len(piece)
+                written.write(piece)
+            written.flush()
+            os.fsync(written.fileno())
+        self.found[name] = size, digest.hexdigest()
+
+    def finished(self, source: Path) -> Summary:
+        """Raises UsageError for a backup that is not complete, StorageError for a damaged one."""
+        if self.manifest is None:
+            raise UsageError(
+                f"{source} is not a complete backup: it has no {MANIFEST}",
+                hint="the backup was cut short, or this is something else: take another one",
+            )
+        said = {name: (int(n), str(sha)) for name, (n, sha) in self.manifest["files"].items()}
+        blobs = self.manifest["blobs"]
+        said |= {f"{BLOBS}/{sha256}": (int(n), str(sha256)) for sha256, n in blobs.items()}
+        wrong = sorted(n for n in {*said, *self.found} if said.get(n) != self.found.get(n))
+        if wrong or SNAPSHOT not in said:
+            name = wrong[0] if wrong else SNAPSHOT
+            how = "is missing" if name not in self.found else "is damaged"
+            how = how if name in said else "is not of it"
+            more = f", and so are {len(wrong) - 1} more" if len(wrong) > 1 else ""
+            raise StorageError(
+                f"the backup {source} is not whole: {name} {how}{more}",
+                hint="restore another backup; nothing was changed",
+            )
+        self._write_log()
+        return Summary(len(blobs), sum(size for size, _ in self.found.values()))
+
+    def _write_log(self) -> None:
+        """Make the embedded server begin with the snapshot."""
+        folder = self.root / _LOG
+        (folder / _INCREMENT).touch(mode=0o600)
+        (folder / "appendonly.aof.manifest").write_text(_LOG_MANIFEST)
+        for folder_path in (self.root, *(path for path in self.root.rglob("*") if path.is_dir())):
+            disk.sync_directory(folder_path)
+
+
+def _place_of(name: str) -> str:
+    """Return the path within a home of a file of a backup. Raises UsageError for other files."""
+    if name == SNAPSHOT:
+        return f"{_LOG}/{_BASE}"
+    if blob := _BLOB.fullmatch(name):
+        return f"{BLOBS}/{blob[1][:2]}/{blob[1]}"
+    kept = name.removeprefix(f"{HOME}/")
+    if kept in KEPT and kept != name:
+        return kept
+    raise UsageError(f"no backup has a file {name[:200]!r}", hint="is it one of `farrier backup`?")
+
+
+def _parsed(data: bytes) -> dict[str, Any]:
+    try:
+        manifest: dict[str, Any] = json.loads(data)
+        number = manifest["format"]
+        _ = [(int(n), str(sha)) for n, sha in manifest["files"].values()]
+        _ = [int(n) for n in manifest["blobs"].values()]
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise StorageError(
+            f"the {MANIFEST} of the backup is damaged: {error}",
+            hint="restore another backup; nothing was changed",
+        ) from error
+    if number != FORMAT:
+        raise UsageError(
+            f"the backup has format {number}, and this Farrier reads {FORMAT}",
+            hint=f"restore it with Farrier {manifest.get('farrier')}",
+        )
+    return manifest
+
+
+def _files(source: Path) -> Iterator[tuple[str, IO[bytes]]]:
+    """The files of a backup, by their names in it. Raises UsageError for what is none."""
+    if source.is_dir():
+        for path in sorted(source.rglob("*")):
+            if path.is_file() and not path.is_symlink():
+                with path.open("rb") as file:
+                    yield path.relative_to(source).as_posix(), file
+        return
+    if not source.exists():
+        raise UsageError(f"no backup {source}", hint="name a folder or .tar of `farrier backup`")
+    with tarfile.open(source, "r:") as archive:
+        for entry in archive:
+            member = archive.extractfile(entry) if entry.isfile() else None
+            if member is not None:
+                yield entry.name, member

@@ -1,0 +1,1 @@
+"""The devices of a farm: the registry, classes, enrolment, sessions and history."""

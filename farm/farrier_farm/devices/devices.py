@@ -1,0 +1,343 @@
+"""The registry of devices: who is connected, what it is, and how far it can be trusted."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from farrier.errors import ConflictError, NotFoundError
+from farrier_farm.devices.classes import EMULATED, DeviceClass
+from farrier_farm.devices.history import HISTORY, HISTORY_KEPT
+from farrier_farm.devices.presence import Presence
+from farrier_farm.events.farm_events import NEWS, NEWS_KEPT
+from farrier_farm.redis.connection import Client
+from farrier_farm.redis.scripts import read_scripts
+from farrier_farm.settings import Settings
+
+_CLASSES = "farrier:classes"
+KEYS = ("farrier:device", "farrier:settled", _CLASSES, "farrier:connected")  # of `devices.lua`
+_BY_NAME = "farrier:devices"
+_PARTS = ("history", "throughput", "devices", "enrolments")
+_CALL = "\nreturn operations[ARGV[1]]()\n"
+_TRUSTED = "+trusted"  # beside the names of engines, of which none begins so
+_STANDINGS = ("busy", "quarantined", "emulated")
+BUSY_MINUTES = 10
+LONGEST_REST_S = 30.0  # after many faults in a row
+
+
+class DeviceState(enum.StrEnum):
+    IDLE = "idle"
+    BUSY = "busy"
+    DRAINING = "draining"  # finishes its lease, takes no other
+    DRAINED = "drained"  # an operator drained it, and it has no lease; until its agent starts anew
+    PAUSED = "paused"  # an operator gives it no new lease
+    REVOKED = "revoked"  # an operator turns it away, until it enrols again
+    QUARANTINED = "quarantined"  # too many faults in a row; an operator releases it
+    UNFIT = "unfit"  # its agent lacks the version or the token for a batch, until it starts anew
+    OFFLINE = "offline"  # no heartbeat for `device_expiry_s`
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LoadMinute:
+    """What a device did in the minute that began at `time`, in Unix seconds."""
+
+    time: float
+    batches: int  # that it measured to the end
+    busy_s: float  # in which it had a batch in hand
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DeviceCounts:
+    """How many devices are connected at a time, in Unix seconds; of these, how many have a batch in
+    hand, are in quarantine, and are emulated."""
+
+    time: float
+    connected: int
+    busy: int
+    quarantined: int
+    emulated: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Device:
+    """A snapshot. `description` is what the agent said of itself: the fields of
+    `farrier_device.describe.MachineDescription`, perhaps more."""
+
+    id: str
+    device_class: str  # id of its class; "" where a broker older than classes registered it
+    state: DeviceState
+    description: dict[str, Any]
+    session: str
+    seen: float  # Unix seconds of the last sign of life
+    lease: str | None  # id of the batch being measured
+    measured: int  # batches
+    faults: int
+    faults_in_a_row: int
+    resting: bool  # after a fault, for a while
+    health: dict[str, Any]  # temperature and clock, as far as it tells: fields of proto's Health
+    unfit: str = ""  # why its agent is, where it is
+    trusted: bool = False  # an operator vouches for what it measures
+    busy: float = 0.0  # share of the last `BUSY_MINUTES` in which it had a batch in hand
+    load: Sequence[LoadMinute] = ()  # of the last half hour; minutes in which it did nothing lack
+    enrolled: float | None = None  # Unix seconds; None where it has the shared token alone
+    last_fault: str = ""  # what happened
+    standing: str = ""  # by an operator: paused, drained or revoked
+    tags: Sequence[str] = ()  # by an operator
+
+    @property
+    def engines(self) -> Mapping[str, str]:
+        """Other engines that models can be raced with on it: version by name."""
+        told = self.description.get("engines")
+        return {str(k): str(v) for k, v in told.items()} if isinstance(told, dict) else {}
+
+    @property
+    def connected(self) -> bool:
+        return self.state not in (DeviceState.OFFLINE, DeviceState.REVOKED)
+
+    @property
+    def takes_work(self) -> bool:
+        """Whether it may lease a batch now."""
+        return self.state in (DeviceState.IDLE, DeviceState.BUSY) and not self.resting
+
+
+class Devices:
+    """Every method raises ServiceError where Redis is out of reach."""
+
+    def __init__(self, client: Client, settings: Settings) -> None:
+        self._client = client
+        self._settings = settings
+        self._script = client.script(script(settings))
+        self.presence = Presence(client, settings)
+
+    def get(self, device_id: str) -> Device:
+        """Raises NotFoundError."""
+        fields, about = self._client.commands(_snapshot(device_id))
+        if not fields:
+            raise NotFoundError(
+                f"no device {device_id!r}", hint="`farrier devices` lists those that are known"
+            )
+        return self._device(device_id, fields, about, self._now())
+
+    def list(self) -> list[Device]:
+        """All that ever connected, by id."""
+        ids = sorted(self._client.command("SMEMBERS", "farrier:device"))
+        return [*self._snapshots(ids)]
+
+    def page(self, *, limit: int, after: str = "") -> tuple[Sequence[Device], str]:
+        """Those whose ids come after `after`, by id; the second value is the `after` of the next
+        page, "" on the last one."""
+        self._adopt()
+        first = f"({after}" if after else "-"
+        ids = self._client.command("ZRANGE", _BY_NAME, first, "+", "BYLEX", "LIMIT", 0, limit + 1)
+        page = ids[:limit]
+        return self._snapshots(page), page[-1] if len(ids) > limit else ""
+
+    def _adopt(self) -> None:
+        """Have pages list the devices that only an older version has seen."""
+        counts = self._client.commands([("SCARD", "farrier:device"), ("ZCARD", _BY_NAME)])
+        if counts[0] != counts[1]:
+            for one in self._client.command("SMEMBERS", "farrier:device"):
+                self._client.command("ZADD", _BY_NAME, 0, one)
+
+    def beating(self) -> int:
+        """How many are connected, those in quarantine included."""
+        return int(self._client.command("ZCARD", "farrier:beating"))
+
+    def counts(self) -> DeviceCounts:
+        """How many there are and how they stand, in two round trips."""
+        now, expiry = self._now(), self._settings.device_expiry_s
+        bounds = [int((now - expiry) * 1000), int((now + expiry) * 1000)]
+        sets = ("farrier:beating", *(f"{_BY_NAME}:{name}" for name in _STANDINGS))
+        found = self._client.commands(("ZCOUNT", key, *bounds) for key in sets)
+        return DeviceCounts(now, *map(int, found))
+
+    def serving(self, class_id: str) -> int:
+        """How many of a class are connected and not in quarantine."""
+        now, expiry = self._now(), self._settings.device_expiry_s
+        bounds = [int((now - expiry) * 1000), int((now + expiry) * 1000)]
+        return int(self._client.command("ZCOUNT", f"farrier:connected:{class_id}", *bounds))
+
+    def is_there(self, class_id: str, device_id: str = "") -> bool:
+        """Whether a device of a class, or the one of them that is named, is connected and may get
+        work. It takes one script, however many devices there are."""
+        return bool(self._call("is_there", device_id, class_id)[1] == "1")
+
+    def with_engine(self, engine: str, class_id: str, device_id: str = "") -> Sequence[str]:
+        """Some devices of a class that may get work and run another engine, by the last heartbeat;
+        of the one that is named, that or none. It takes one script, however many there are."""
+        found: Sequence[str] = self._call("with_engine", device_id, class_id, engine)[1]
+        return found
+
+    def measuring(self, class_id: str, *, trusted: bool = False) -> Sequence[str]:
+        """Some devices of a class that may get work, and are trusted where that is asked for, by
+        the last heartbeat. It takes one script, however many there are."""
+        return self.with_engine(_TRUSTED if trusted else "", class_id)
+
+    def of_class(self, class_id: str, limit: int) -> Sequence[Device]:
+        """The connected devices of a class that were seen last, `limit` at most, by id."""
+        return self._snapshots(self.presence.devices(class_id, limit))
+
+    def revoked(self, class_id: str) -> Sequence[Device]:
+        """The devices of a class that are turned away, by id."""
+        found = self._snapshots(self._client.command("SMEMBERS", "farrier:devices:revoked"))
+        return [device for device in found if device.device_class == class_id]
+
+    def connected(self) -> Sequence[Device]:
+        """Return the connected devices, sorted by id."""
+        ids = self._client.command("ZRANGE", "farrier:beating", 0, -1)
+        return [device for device in self._snapshots(ids) if device.connected]
+
+    def _snapshots(self, device_ids: Sequence[str]) -> Sequence[Device]:
+        """Return the registered ones of these devices, sorted by id, in two round trips."""
+        ids = sorted(device_ids)
+        found = self._client.commands(command for one in ids for command in _snapshot(one))
+        now = self._now()
+        each = zip(ids, found[::2], found[1::2], strict=True)
+        return [self._device(*one, now) for one in each if one[1]]
+
+    def classes(self) -> Sequence[DeviceClass]:
+        """All that a device was ever of, by id."""
+        found: dict[str, str] = self._client.command("HGETALL", _CLASSES)
+        return [DeviceClass.from_text(one, text) for one, text in sorted(found.items())]
+
+    def device_class(self, class_id: str) -> DeviceClass | None:
+        """None for one that no device was ever of."""
+        text = self._client.command("HGET", _CLASSES, class_id)
+        return None if text is None else DeviceClass.from_text(class_id, text)
+
+    def release(self, device_id: str) -> Device:
+        """End a quarantine, and that an agent is unfit. Raises NotFoundError."""
+        self.get(device_id)
+        self._call("release", device_id)
+        return self.get(device_id)
+
+    def trust(self, device_id: str, trusted: bool = True) -> Device:
+        """Note whether an operator vouches for what a device measures. Raises NotFoundError, and
+        ConflictError for one that has no secret of its own: its name may be another's tomorrow."""
+        self.get(device_id)
+        self._trust(device_id, "01"[trusted])
+        return self.get(device_id)
+
+    def trust_own(self, device_id: str) -> None:
+        """Trust the device that whoever started the farm started with it, unless an operator has
+        decided otherwise. Raises ConflictError as `trust` does."""
+        self._trust(device_id, "")
+
+    def are_trusted(self, device_ids: Sequence[str]) -> Sequence[bool]:
+        """Return for each of these devices whether it is trusted, in one round trip."""
+        found = self._client.commands(
+            ("HGET", f"farrier:device:{one}", "trusted") for one in device_ids
+        )
+        return [one == "1" for one in found]
+
+    def _trust(self, device_id: str, how: str) -> None:
+        if self._call("trust", device_id, how)[0] == "unenrolled":
+            raise ConflictError(
+                f"the device {device_id} is not enrolled, so whoever has the token that devices "
+                "share can be it",
+                hint=f"update its agent, or enrol it: farrier devices add {device_id}",
+            )
+
+    def _call(self, operation: str, device_id: str, *args: str) -> Sequence[Any]:
+        answer: Sequence[Any] = self._script(KEYS, [operation, device_id, *args])
+        return answer
+
+    def _now(self) -> float:
+        seconds, microseconds = self._client.command("TIME")
+        return float(seconds + microseconds / 1e6)
+
+    def _device(
+        self, device_id: str, fields: Mapping[str, str], about: Mapping[str, str], now: float
+    ) -> Device:
+        seen = int(fields["seen"]) / 1000
+        faults_in_a_row = int(fields.get("faults_in_a_row", "0"))
+        standing = about.get("standing", "")
+        # What lies in the future, because the clock was put back, says nothing.
+        if standing == "revoked":
+            state = DeviceState.REVOKED
+        elif abs(now - seen) > self._settings.device_expiry_s:
+            state = DeviceState.OFFLINE
+        elif faults_in_a_row >= self._settings.quarantine_faults:
+            state = DeviceState.QUARANTINED
+        elif fields.get("unfit"):
+            state = DeviceState.UNFIT
+        elif standing == "paused":
+            state = DeviceState.PAUSED
+        elif standing == "drained":
+            state = DeviceState.DRAINING if fields["lease"] else DeviceState.DRAINED
+        elif fields["draining"] == "1":
+            state = DeviceState.DRAINING
+        else:
+            state = DeviceState.BUSY if fields["lease"] else DeviceState.IDLE
+        load = _load(fields.get("load", ""))
+        return Device(
+            id=device_id,
+            device_class=fields.get("class", ""),
+            state=state,
+            description=json.loads(fields["description"]),
+            session=fields["session"],
+            seen=seen,
+            lease=fields["lease"] or None,
+            measured=int(fields.get("measured", "0")),
+            faults=int(fields.get("faults", "0")),
+            faults_in_a_row=faults_in_a_row,
+            unfit=fields.get("unfit", ""),
+            trusted=fields.get("trusted") == "1",
+            health=json.loads(fields.get("health", "{}")),
+            busy=_busy(load, int(fields.get("held", "0")) / 1000 if fields["lease"] else None, now),
+            load=load,
+            resting=0 < int(fields.get("rest_until", "0")) / 1000 - now <= LONGEST_REST_S,
+            enrolled=int(about["enrolled"]) / 1000 if "enrolled" in about else None,
+            last_fault=fields.get("last_fault", ""),
+            standing=standing,
+            tags=tuple(about.get("tags", "").split()),
+        )
+
+
+def _snapshot(device_id: str) -> list[tuple[str, str]]:
+    """The commands that read a device."""
+    return [
+        ("HGETALL", f"farrier:device:{device_id}"),
+        ("HGETALL", f"farrier:standing:{device_id}"),
+    ]
+
+
+def _load(text: str) -> list[LoadMinute]:
+    each = [map(int, word.split(":")) for word in text.split()]
+    return [LoadMinute(minute * 60.0, batches, busy / 1000) for minute, batches, busy in each]
+
+
+def _busy(load: Sequence[LoadMinute], held: float | None, now: float) -> float:
+    """The share of the last minutes, the one that has just begun included, in which a device had a
+    batch in hand; it has had one since `held`."""
+    begin = (now // 60 - BUSY_MINUTES + 1) * 60
+    busy = sum(one.busy_s for one in load if begin <= one.time <= now)
+    if held is not None:
+        busy += max(0.0, now - max(held, begin))
+    return min(busy / (now - begin), 1.0)
+
+
+def script(settings: Settings) -> str:
+    """The text of `devices.lua` under these settings."""
+    limits = {
+        "quarantine_faults": settings.quarantine_faults,
+        "expiry_ms": int(settings.device_expiry_s * 1000),
+        "longest_rest_ms": int(LONGEST_REST_S * 1000),
+        "emulated": f"'{EMULATED}'",
+        "trusted": f"'{_TRUSTED}'",
+        "history": f"'{HISTORY}'",
+        "history_kept": HISTORY_KEPT,
+        "news": f"'{NEWS}'",
+        "news_kept": NEWS_KEPT,
+    }
+    policy = ", ".join(f"{name} = {value}" for name, value in limits.items())
+    return f"local POLICY = {{{policy}}}\n{read_scripts(*_PARTS)}{_CALL}"
+
+
+def missing_layers(required: str, description: Mapping[str, Any]) -> list[str]:
+    """What a device's sandbox lacks of what is required, both as in `seccomp+landlock`."""
+    reached = str(description.get("sandbox", "")).split("+")
+    return sorted(set(filter(None, required.split("+"))) - set(reached))

@@ -1,0 +1,181 @@
+"""The operators' view of a farm's devices: enrolment tokens, and each device's standing and tags.
+The broker's part in enrolment is in `async_enrolments.py`.
+
+A device enrols once with a short-lived token, which is bound to its name, and has a secret of its
+own from then on. The secret follows from the farm's key, the name and a random generation, so the
+farm keeps no secrets: Redis has the generation, and the hash of a token."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import re
+import secrets
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from farrier.errors import ConflictError, NotFoundError, UsageError
+from farrier_farm.devices.devices import KEYS, script
+from farrier_farm.errors import StaleLeaseError
+from farrier_farm.leases.leases import Lease, Leases
+from farrier_farm.redis.connection import Client
+from farrier_farm.settings import Settings
+
+NAME = r"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}"
+TAG = r"[A-Za-z0-9][A-Za-z0-9._:=-]{0,49}"
+MOST_TAGS = 20
+EXPIRY_S = 3600.0  # of an enrolment token: long enough to walk to a board with it
+LONGEST_EXPIRY_S = 30 * 86400.0
+PAUSED, DRAINED, REVOKED = "paused", "drained", "revoked"
+_PREFIX = "fde_"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Invitation:
+    """An enrolment token, shown this once; `expires` is in Unix seconds of Redis's clock."""
+
+    name: str
+    token: str
+    expires: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class About:
+    """The facts about a device that outlive its sessions."""
+
+    enrolled: float | None  # Unix seconds; None where it has the shared token alone
+    standing: str  # paused, drained, revoked or ""
+    tags: list[str]
+
+
+class Enrolments:
+    """The enrolments of a farm. Every method raises ServiceError if Redis is out of reach."""
+
+    def __init__(self, client: Client, settings: Settings, batches: Leases) -> None:
+        self._client = client
+        self._script = client.script(script(settings))
+        self._batches = batches
+
+    def invite(self, name: str, *, expires_s: float = EXPIRY_S, again: bool = False) -> Invitation:
+        """Make a token with which a device enrols under this name, once. With `again` it replaces
+        a device that is enrolled, whose secret counts until then. An earlier token of the name
+        that nobody has used counts no more. Raises UsageError for a malformed name or time,
+        ConflictError for a name that is taken."""
+        check_name(name)
+        if not 0 < expires_s <= LONGEST_EXPIRY_S:
+            raise UsageError(
+                f"an enrolment token cannot expire in {expires_s:g} s",
+                hint=f"more than 0, and at most {LONGEST_EXPIRY_S / 86400:.0f} days",
+            )
+        token = _PREFIX + secrets.token_urlsafe(32)
+        words = hashed(token), "01"[again], str(int(expires_s * 1000) or 1)
+        word, *rest = self._call("invite", name, *words)
+        if word == "taken":
+            raise ConflictError(
+                f"the device {name} is enrolled already",
+                hint=f"farrier devices add {name} --again replaces it, "
+                f"farrier devices remove {name} forgets it",
+            )
+        return Invitation(name, token, int(rest[0]) / 1000)
+
+    def pause(self, device_id: str) -> None:
+        """Give the device no new batch until `resume`. Raises NotFoundError, ConflictError where
+        it is revoked."""
+        self._set_standing(device_id, PAUSED)
+
+    def drain(self, device_id: str) -> None:
+        """Give the device no new batch until `resume`, or its agent starts anew. Raises as
+        `pause` does."""
+        self._set_standing(device_id, DRAINED)
+
+    def resume(self, device_id: str) -> None:
+        """End `pause` and `drain`. Raises as these do."""
+        self._set_standing(device_id, "")
+
+    def revoke(self, device_id: str) -> None:
+        """End the device's session and turn it away until it enrols again, with a token that is
+        made after this. Its batch goes back to the queue. Raises NotFoundError."""
+        batch = self._set_standing(device_id, REVOKED)
+        if not batch:
+            return
+        with contextlib.suppress(NotFoundError, StaleLeaseError):
+            fields = self._batches.fields(batch)
+            if fields.get("owner") == device_id:
+                lease = Lease(batch, int(fields["fence"]), 0, device_id)
+                reason = f"{device_id} was revoked"
+                self._batches.give_back(lease, crashed=False, reason=reason)
+
+    def tag(self, device_id: str, tags: Iterable[str]) -> None:
+        """Give the device these tags and no others. Raises NotFoundError, UsageError."""
+        wanted = sorted(set(tags))
+        for tag in wanted:
+            if not re.fullmatch(TAG, tag):
+                raise UsageError(
+                    f"{tag!r} cannot be a tag",
+                    hint="50 letters, digits and . _ : = - at most, the first a letter or a digit",
+                )
+        if len(wanted) > MOST_TAGS:
+            raise UsageError(f"a device has {MOST_TAGS} tags at most, not {len(wanted)}")
+        self._known(device_id, self._call("tag", device_id, " ".join(wanted)))
+
+    def remove(self, device_id: str) -> None:
+        """Forget the device: its name is free, and its secret counts no more. Raises
+        NotFoundError, and ConflictError for one that is connected and was not revoked."""
+        answer = self._call("remove", device_id)
+        if answer[0] == "there":
+            raise ConflictError(
+                f"the device {device_id} is connected",
+                hint=f"stop its agent, or turn it away first: farrier devices revoke {device_id}",
+            )
+        self._known(device_id, answer)
+
+    def about(self, device_id: str) -> About:
+        """Return the facts about a device; for an unknown device they are empty."""
+        key = f"farrier:standing:{device_id}"
+        words = self._client.command("HMGET", key, "enrolled", "standing", "tags")
+        enrolled, standing, tags = words
+        at = None if enrolled is None else int(enrolled) / 1000
+        return About(at, standing or "", (tags or "").split())
+
+    def standing(self, name: str) -> str | None:
+        """Paused, drained, revoked or "" of a device that is enrolled; None of any other."""
+        key = f"farrier:standing:{name}"
+        generation, standing = self._client.command("HMGET", key, "generation", "standing")
+        return None if generation is None else standing or ""
+
+    def _set_standing(self, device_id: str, standing: str) -> str:
+        """The batch in the device's hands."""
+        answer = self._call("set_standing", device_id, standing)
+        if answer[0] == "revoked":
+            raise ConflictError(
+                f"the device {device_id} is revoked",
+                hint=f"farrier devices add {device_id} --again lets it enrol again",
+            )
+        return str(self._known(device_id, answer)[1])
+
+    def _known(self, device_id: str, answer: Sequence[Any]) -> Sequence[Any]:
+        if answer[0] == "unknown":
+            raise NotFoundError(
+                f"no device {device_id!r}", hint="`farrier devices` lists those that are known"
+            )
+        return answer
+
+    def _call(self, operation: str, device_id: str, *args: str) -> Sequence[Any]:
+        answer: Sequence[Any] = self._script(KEYS, [operation, device_id, *args])
+        return answer
+
+
+def check_name(name: str) -> None:
+    """Raises UsageError for what cannot be a device's name."""
+    if not re.fullmatch(NAME, name):
+        raise UsageError(
+            f"{name!r} is not a name for a device",
+            hint="100 letters, digits and . _ : - at most, the first a letter or a digit",
+        )
+
+
+def hashed(secret: bytes | str) -> str:
+    """The hash under which the farm knows an enrolment token or a nonce."""
+    data = secret.encode() if isinstance(secret, str) else secret
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,43 @@
+"""What happened to a device: connected, lost, back, draining, leased, measured, faulted,
+acquitted, unfit, quarantined, released. The scripts that make these changes note them
+(`history.lua`)."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+from farrier_farm.redis.connection import Client
+
+HISTORY = "farrier:history"
+HISTORY_KEPT = 1000  # of a device, roughly
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Happening:
+    """`id` grows ("<ms>-<n>"); `data["what"]` says what happened, other fields more of it."""
+
+    id: str
+    data: dict[str, Any]
+
+    @property
+    def at(self) -> float:
+        """Unix seconds."""
+        return int(self.id.partition("-")[0]) / 1000
+
+
+def history(
+    client: Client, device_id: str, *, limit: int, after: str = "", newest_first: bool = True
+) -> tuple[list[Happening], str]:
+    """What happened to a device after what has the id `after`, and the `after` of the next page, ""
+    on the last one. Raises ServiceError where Redis is out of reach."""
+    verb = "XREVRANGE" if newest_first else "XRANGE"
+    bounds = (
+        [f"({after}" if after else "+", "-"]
+        if newest_first
+        else [f"({after}" if after else "-", "+"]
+    )
+    entries = client.command(verb, f"{HISTORY}:{device_id}", *bounds, "COUNT", limit + 1)
+    page = [Happening(entry, json.loads(fields["data"])) for entry, fields in entries[:limit]]
+    return page, page[-1].id if len(entries) > limit else ""

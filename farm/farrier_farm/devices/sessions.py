@@ -1,0 +1,157 @@
+"""The sessions of devices: what a broker notes in the registry, on an event loop."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import secrets
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from farrier_device.engines import NAMES
+from farrier_farm.devices.classes import Place, class_of_device
+from farrier_farm.devices.devices import KEYS, script
+from farrier_farm.errors import (
+    DeviceRefusedError,
+    FencedOutError,
+    StaleSessionError,
+    UnknownDeviceError,
+)
+from farrier_farm.redis.async_connection import AsyncClient
+from farrier_farm.settings import Settings
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Standing:
+    """What a device may do now."""
+
+    queues: tuple[str, ...]  # of its batches: those of its class, and those for it alone
+    barred: bool  # it takes no work: it drains, is in quarantine or unfit
+    rest_s: float  # after a fault: how long it takes none
+
+    @property
+    def takes_work(self) -> bool:
+        return not self.barred and self.rest_s <= 0
+
+
+def generation_of(session: str) -> str:
+    """The generation of the secret with which a session was opened; "" for the shared token."""
+    return session.partition(".")[2]
+
+
+class Sessions:
+    """Every method raises ServiceError where Redis is out of reach. Those that take a session raise
+    StaleSessionError where it is not the device's newest, FencedOutError where another is open."""
+
+    def __init__(self, client: AsyncClient, settings: Settings) -> None:
+        self._script = client.script(script(settings))
+
+    async def connect(
+        self,
+        device_id: str,
+        description: Mapping[str, Any],
+        instance: str = "",
+        generation: str = "",
+    ) -> str:
+        """The session of this instance of the device's agent, opened if it has none (an instance
+        without a name has none); that of any other instance is fenced out. `generation` is that of
+        the secret which the caller has; "" where it has the shared token alone.
+
+        Raises UsageError as `class_of_device` does, DeviceRefusedError where the device is revoked
+        or the name is another's, UnknownDeviceError where the secret is no device's any more.
+        """
+        said = json.dumps(dict(description))
+        its_class = class_of_device(device_id, json.loads(said))
+        engines = " ".join(one for one in NAMES if one in description.get("engines", ()))
+        session = secrets.token_hex(8) + (f".{generation}" if generation else "")
+        words = [session, said, instance, its_class.id, its_class.to_text(), engines]
+        return str((await self._call("connect", device_id, *words, generation))[1])
+
+    async def close(self, device_id: str) -> None:
+        """Have the device register again."""
+        await self._call("close", device_id)
+
+    async def heartbeat(
+        self,
+        device_id: str,
+        session: str,
+        *,
+        draining: bool | None = None,
+        health: Mapping[str, Any] | None = None,
+    ) -> Standing:
+        """A sign of life; None, and no health, leave what it was."""
+        said = ["" if draining is None else "01"[draining], json.dumps(health) if health else ""]
+        _, its_class, barred, rest_ms = await self._call("heartbeat", device_id, session, *said)
+        queues = (str(its_class), Place(str(its_class), device_id).queue)
+        return Standing(queues, barred == "1", int(rest_ms) / 1000)
+
+    async def hold(self, device_id: str, session: str, batch_id: str) -> bool:
+        """Note what the device measures; False where it takes no work by now."""
+        word, *_ = await self._call("hold", device_id, session, batch_id)
+        return bool(word == "ok")
+
+    async def settle(
+        self,
+        device_id: str,
+        session: str,
+        batch_id: str,
+        fence: int,
+        *,
+        fault: bool,
+        reason: str = "",
+        invented: bool = False,
+        perhaps_of_library: bool = False,
+    ) -> None:
+        """Count an attempt at a batch that is over, once; `reason` says what a fault was. One that
+        was `invented` puts a device that is not trusted in quarantine; one that may be the
+        library's as well as the device's counts for quarantine once a job."""
+        words = (str(fence), "01"[fault], reason, "01"[invented], "01"[perhaps_of_library])
+        await self._call("settle", device_id, session, batch_id, *words)
+
+    async def let_go(self, device_id: str, batch_ids: Iterable[str]) -> None:
+        """Notes that the device measures these batches no more, and counts nothing."""
+        await self._call("let_go", device_id, *batch_ids)
+
+    async def decline(self, device_id: str, session: str, batch_id: str, reason: str) -> None:
+        """Notes why the device's agent is unfit for a batch, which it measures no more; ends when
+        another agent registers."""
+        await self._call("decline", device_id, session, batch_id, reason)
+
+    async def acquit(self, device_id: str, batch_id: str) -> None:
+        """Take back the fault that a batch counted, once."""
+        await self._call("acquit", device_id, batch_id)
+
+    async def may_read(self, device_id: str, session: str, sha256: str) -> bool:
+        """A sign of life; whether the batch in the device's hands names this blob."""
+        return bool((await self._call("may_read", device_id, session, sha256))[1] == "1")
+
+    async def look(self) -> None:
+        """Notes which devices were not seen for too long."""
+        await self._call("look", "")
+
+    async def _call(self, operation: str, device_id: str, *args: str) -> list[Any]:
+        answer: list[Any] = await self._script(KEYS, [operation, device_id, *args])
+        match answer[0]:
+            case "fenced":
+                raise FencedOutError(f"device {device_id} has a newer session")
+            case "unknown":
+                raise StaleSessionError(f"device {device_id} has no session", hint="connect again")
+            case "revoked":
+                raise DeviceRefusedError(
+                    f"the device {device_id} was revoked",
+                    hint=f"to let it come back: farrier devices add {device_id} --again",
+                )
+            case "owned":
+                raise DeviceRefusedError(
+                    f"the name {device_id} belongs to a device with a secret of its own, which "
+                    "this agent has not",
+                    hint=f"give it another --name; if this is the same device: "
+                    f"farrier devices add {device_id} --again",
+                )
+            case "unenrolled":
+                raise UnknownDeviceError(
+                    f"the secret of the device {device_id} counts no more: the device was removed, "
+                    "or has enrolled again elsewhere",
+                    hint=f"farrier devices add {device_id} makes a token for --enrol",
+                )
+        return answer

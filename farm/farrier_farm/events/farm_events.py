@@ -1,0 +1,99 @@
+"""The farm's own events, for who watches all of it: jobs that change, devices that come and go,
+what a role warns of.
+
+farrier:events         stream of JSON objects with a `kind`; the newest `NEWS_KEPT`, roughly
+farrier:events:counts  hash: how many there were of a kind since the farm began, `job <state>` and
+                       `device <what>`
+
+    job      {job, name, owner, private, state, attempt, reason?, error?}  a job changed its state
+    device   {device, what, …}                      as in a device's history
+    warning  {role, message}                        a role's log has a warning
+
+The scripts that make a change announce it, so it is announced once, and only if it is made."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import logging
+import queue
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from farrier.errors import FarrierError
+from farrier_farm.redis.connection import Client
+
+NEWS = "farrier:events"
+NEWS_KEPT = 10_000
+RECENT = 20
+_LOOKED_AT = 200  # events, among which jobs' own are passed over
+_LONGEST = 2000  # characters of a warning
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Item:
+    """One of the farm's events. `id` grows ("<ms>-<n>")."""
+
+    id: str
+    data: Mapping[str, Any]
+
+
+class News:
+    """Raises ServiceError where Redis is out of reach."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def counts(self) -> dict[str, int]:
+        """How many events there were, by kind and state or what: `job failed`."""
+        found: dict[str, str] = self._client.command("HGETALL", f"{NEWS}:counts")
+        return {name: int(count) for name, count in found.items()}
+
+    def recent(self) -> list[Item]:
+        """The newest warnings and events of devices, the newest first: `RECENT` at most, of those
+        among the newest events of all kinds."""
+        entries = self._client.command("XREVRANGE", NEWS, "+", "-", "COUNT", _LOOKED_AT)
+        found = [Item(entry, json.loads(fields["data"])) for entry, fields in entries]
+        return [item for item in found if item.data["kind"] != "job"][:RECENT]
+
+    def warn(self, role: str, message: str) -> None:
+        """Announce what a role warns of."""
+        text = json.dumps({"kind": "warning", "role": role, "message": message})
+        self._client.command("XADD", NEWS, "MAXLEN", "~", NEWS_KEPT, "*", "data", text)
+
+
+class Herald(logging.Handler):
+    """Announces the warnings of this process's log, those of Farrier's own code, until it is
+    closed. A thread does, so that nobody who logs waits for Redis; what finds no room meanwhile is
+    in the log alone."""
+
+    def __init__(self, news: News, role: str) -> None:
+        super().__init__(logging.WARNING)
+        self._news = news
+        self._role = role
+        self._waiting: queue.Queue[str] = queue.Queue(100)
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._announce, name="herald", daemon=True)
+        self._thread.start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.name.startswith("farrier"):
+            with contextlib.suppress(queue.Full):
+                self._waiting.put_nowait(record.getMessage()[:_LONGEST])
+
+    def close(self) -> None:
+        """Wait a moment for what is being said; it may wait for Redis, and nobody for it."""
+        self._closed.set()
+        with contextlib.suppress(queue.Full):
+            self._waiting.put_nowait("")
+        self._thread.join(1.0)
+        super().close()
+
+    def _announce(self) -> None:
+        while not self._closed.is_set():
+            message = self._waiting.get()
+            with contextlib.suppress(FarrierError):  # Redis is away; the log has it
+                if message:
+                    self._news.warn(self._role, message)

@@ -1,0 +1,224 @@
+"""What a job's target comes to, settled once, as the job is admitted: the machine that code is made
+for, and the devices that measure it.
+
+| target | code for | measured by |
+|---|---|---|
+| a description, a machine's name | that machine | its class |
+| `x86-64-v3`, an instruction set | a class that has it, with no other extension | that class |
+| `class:ID` | the class | the class |
+| `device:NAME` | the device's class | the device alone |
+| `host`, or nothing | the only class that is connected | that class |
+
+The command and the SDK send the description of the machine that they run on for `host`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from farrier.errors import NoDeviceError, NotFoundError, UsageError
+from farrier.targets import KnownMachine, parse_machine, to_text
+from farrier_farm.devices.classes import EMULATED, DeviceClass, Place
+from farrier_farm.devices.devices import Device, Devices, DeviceState
+from farrier_farm.devices.presence import ClassPresence
+from farrier_farm.errors import DeviceAwayError
+
+_LISTED = 8  # classes, or devices, that an error names
+_LOOKED_AT = 100  # devices of a class, for why none of it gets work
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Admitted:
+    """`target` is the JSON text of the description of the machine that code is made for."""
+
+    target: str
+    place: Place
+
+
+class Admission:
+    """Every method raises ServiceError where Redis is out of reach."""
+
+    def __init__(self, devices: Devices) -> None:
+        self._devices = devices
+
+    def admit(self, target: str, *, measured: bool) -> Admitted:
+        """What a target comes to now. Raises UsageError for an unknown one, NotFoundError for an
+        unknown class or device, and DeviceAwayError, which names the classes that are there, for an
+        instruction set that no machine has where the job is to be measured."""
+        kind, _, name = target.partition(":")
+        if kind == "class":
+            return _admitted(self._class(name))
+        if kind == "device":
+            found = self._devices.get(name)
+            if not found.device_class:
+                raise self._away(f"{target} has not connected since its farm knows device classes")
+            return _admitted(self._class(found.device_class), name)
+        if target in ("", "host"):
+            return _admitted(self._only_class())
+        machine = parse_machine(target)
+        if machine.generic and measured:
+            return self._generic(target, machine)
+        return Admitted(to_text(machine.description), self._place_of(machine))
+
+    def require(self, place: Place) -> None:
+        """Raises DeviceAwayError, which says what there is instead, where no device of the place is
+        connected, or none that is gets work."""
+        if self.is_served(place):
+            return
+        devices = self._devices_of(place)
+        if place.device and devices[0].device_class != place.device_class:
+            raise DeviceAwayError(
+                f"{_called(place)} is of class:{devices[0].device_class} now, and the job is for "
+                f"class:{place.device_class}",
+                hint="submit the job again, or have the agent start as the machine that it was",
+            )
+        revoked = DeviceState.REVOKED
+        there = [one for one in devices if one.connected or one.state is revoked]
+        if not there and not place.device:
+            there = [*self._devices.revoked(place.device_class)]
+        if there:
+            raise _no_work(place, there)
+        raise self._away(f"no device for {_called(place)} is connected")
+
+    def is_served(self, place: Place) -> bool:
+        """Whether `require` finds a device. It takes one script, however many devices there are."""
+        return self._devices.is_there(place.device_class, place.device)
+
+    def serving(self, place: Place) -> int:
+        """How many devices of the place are connected and get work. It takes one command, however
+        many there are."""
+        if place.device:
+            return int(self.is_served(place))
+        return self._devices.serving(place.device_class)
+
+    def place_with(self, place: Place, engine: str, preferred: str = "") -> Place:
+        """A device of the place that another engine can be raced on: the preferred one where it is
+        among them. Raises NoDeviceError, which says what to install. It takes one script, however
+        many devices there are."""
+        found = self._devices.with_engine(engine, place.device_class, place.device)
+        if not found:
+            called = _called(place)
+            who = f"{called} does not run" if place.device else f"no device of {called} runs"
+            raise NoDeviceError(
+                f"{who} {engine}, or it gets no work now",
+                hint="on such a device, pip install 'farrier[device,engines]', and start its agent "
+                "with --engines",
+            )
+        return Place(place.device_class, preferred if preferred in found else found[0])
+
+    def _devices_of(self, place: Place) -> Sequence[Device]:
+        if not place.device:
+            return self._devices.of_class(place.device_class, _LOOKED_AT)
+        try:
+            return [self._devices.get(place.device)]
+        except NotFoundError:
+            raise self._away(f"{_called(place)} was removed from the farm") from None
+
+    def _class(self, class_id: str) -> DeviceClass:
+        found = self._devices.device_class(class_id)
+        if found is None:
+            raise NotFoundError(
+                f"there is no device class {class_id!r}", hint=_hint(self._connected())
+            )
+        return found
+
+    def _place_of(self, machine: KnownMachine) -> Place:
+        """The class of the machine; where its only devices are emulated, theirs."""
+        real = DeviceClass.of(machine.description)
+        emulated = DeviceClass.of(dataclasses.replace(machine.description, emulated=True))
+        is_there = [self.is_served(Place(one.id)) for one in (real, emulated)]
+        return Place(emulated.id if is_there == [False, True] else real.id)
+
+    def _only_class(self) -> DeviceClass:
+        there = self._connected()
+        if len(there) == 1:
+            return self._class(next(iter(there)))
+        if not there:
+            raise self._away("no device is connected, and the job names no target")
+        raise UsageError(
+            "the job names no target, and there are devices of several classes",
+            hint=_hint(there),
+        )
+
+    def _generic(self, name: str, machine: KnownMachine) -> Admitted:
+        """Code for an instruction set, made for the class that runs it of which most devices get
+        work; emulated classes come after real ones, and those of which none gets work come last."""
+        needed = set(machine.description.features)
+        there = self._connected()
+
+        def rank(candidate: DeviceClass) -> tuple[bool, bool, int, str]:
+            serving = there[candidate.id].serving
+            return serving == 0, candidate.id.endswith(EMULATED), -serving, candidate.id
+
+        classes = [one for one in self._devices.classes() if one.id in there]
+        for found in sorted(classes, key=rank):
+            have = found.description
+            if have.arch == machine.description.arch and needed <= set(have.features):
+                limited = dataclasses.replace(have, features=machine.description.features)
+                return Admitted(to_text(limited), Place(found.id))
+        raise self._away(f"no device that runs code for {name} is connected")
+
+    def _connected(self) -> Mapping[str, ClassPresence]:
+        """Return the presence of each class. Devices registered by an older broker, without a
+        class, belong to none."""
+        return self._devices.presence.classes()
+
+    def _away(self, message: str) -> DeviceAwayError:
+        return DeviceAwayError(message, hint=_hint(self._connected()))
+
+
+def _admitted(device_class: DeviceClass, device: str = "") -> Admitted:
+    return Admitted(device_class.to_text(), Place(device_class.id, device))
+
+
+def _no_work(place: Place, devices: Sequence[Device]) -> DeviceAwayError:
+    """Return the reason why none of these devices gets work, and the way out."""
+    reasons = [_why_no_work(device) for device in devices[:_LISTED]]
+    more = " and others" if len(devices) > _LISTED else ""
+    causes = "; ".join(why for why, _ in reasons)
+    ways_out = dict.fromkeys(way_out for _, way_out in reasons)
+    return DeviceAwayError(
+        f"no device for {_called(place)} gets work: {causes}{more}", hint="; ".join(ways_out)
+    )
+
+
+def _why_no_work(device: Device) -> tuple[str, str]:
+    """The reason, and the way out."""
+    name = device.id
+    resume = f"`farrier devices resume {name}`"
+    match device.state:
+        case DeviceState.QUARANTINED:
+            last = f" (the last fault: {device.last_fault})" if device.last_fault else ""
+            release = f"see what is wrong with it, then `farrier devices release {name}`"
+            return f"{name} is in quarantine{last}", release
+        case DeviceState.UNFIT:
+            return f"{name} cannot measure: {device.unfit}", f"start the agent of {name} anew"
+        case DeviceState.PAUSED:
+            return f"{name} is paused", resume
+        case DeviceState.REVOKED:
+            again = f"`farrier devices add {name} --again` lets it come back"
+            return f"{name} was revoked", again
+        case _ if device.standing:
+            return f"{name} is drained", f"start its agent anew, or {resume}"
+        case DeviceState.DRAINING:
+            why = f"{name} takes no work: it drains, or cannot measure"
+            return why, f"see what the log of the agent of {name} says"
+        case _:
+            return f"{name} took none just now", "`farrier devices` shows how it stands"
+
+
+def _called(place: Place) -> str:
+    return f"device:{place.device}" if place.device else f"class:{place.device_class}"
+
+
+def _hint(there: Mapping[str, ClassPresence]) -> str:
+    """The targets that could be named instead."""
+    if not there:
+        return "start `farrier device` on a machine of that kind"
+    counts = {one: there[one].connected for one in sorted(there)[:_LISTED]}
+    shown = [f"class:{one} ({count} connected)" for one, count in counts.items()]
+    more = f" and {len(there) - _LISTED} more" if len(there) > _LISTED else ""
+    return (
+        f"there are {', '.join(shown)}{more}; or start `farrier device` on a machine of that kind"
+    )

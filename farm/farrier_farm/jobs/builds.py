@@ -1,0 +1,193 @@
+"""Builds on the lease layer that jobs and batches use: modules of kernels that builders compile for
+the process of a job.
+
+A build is one text that says all (`farrier.kernels.helper`), and so is its answer; both are small
+(0.5 to 100 KB), so they lie in Redis, and a builder needs nothing else of the farm. The answer is
+taken out as soon as it is read. The queue is named after the code of the compiler: a builder serves
+jobs that would make the same code by themselves.
+
+A build belongs to one attempt of a job: it is dropped when the job ends or is taken over.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import time
+from collections.abc import Callable, Sequence
+
+from farrier.cache.key import compiler_digest
+from farrier.errors import NotFoundError
+from farrier_farm.leases.leases import Lease, LeasePolicy, Leases, new_id
+from farrier_farm.leases.states import State
+from farrier_farm.redis.connection import Client
+from farrier_farm.settings import Settings
+
+_KEPT_S = 60.0  # a build that nobody asks for any more, after its end
+_LEASE_S = 10.0  # at most: the job's kernels wait for a builder that is gone
+_CALLED_BACK_S = 2.0  # what no builder has taken by then is compiled sooner by the job itself
+_LOOK_S = 1.0
+_CRASHED = "its process "  # begins the reason of a crash that is the module's
+# A sorted set of builders by when they were heard last, each with how many builds it does at once.
+_BEAT = """
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - ARGV[1])
+if ARGV[2] then
+  redis.call('ZADD', KEYS[1], now, ARGV[2])
+  redis.call('PEXPIRE', KEYS[1], ARGV[1])
+end
+return redis.call('ZRANGE', KEYS[1], 0, -1)
+"""
+
+
+@functools.cache
+def queue_name() -> str:
+    """The queue of builds that come out as this installation's compiler would make them."""
+    return f"code-{compiler_digest()[:16]}"
+
+
+def policy(settings: Settings) -> LeasePolicy:
+    """Of builds."""
+    return LeasePolicy(
+        lease_s=min(settings.lease_s, _LEASE_S),
+        crashes=settings.job_crashes,
+        hint="see the logs of the builders",
+        events=10,
+        events_s=_KEPT_S,
+        ttl_s=_KEPT_S,
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Build:
+    """A leased build: the text that says what to compile, and the job that it is for (`lease.item`
+    is the build's id)."""
+
+    lease: Lease
+    job: str
+    message: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BuildResult:
+    """What became of a build. With neither field, no builder took it, or they went away."""
+
+    answer: str = ""
+    crashed: str = ""  # how the compiling process ended, at the last attempt
+
+
+class Builds:
+    """Both ends: what the supervisor of a job does, and what a builder does. Every method raises
+    ServiceError where Redis is out of reach."""
+
+    def __init__(self, client: Client, settings: Settings) -> None:
+        self.leases = Leases(client, "build", policy(settings))
+        self._client = client
+        self._expiry_ms = int(policy(settings).lease_s * 1000)
+        self._beat = client.script(_BEAT)
+
+    def builders(self) -> dict[str, int]:
+        """The builders of this version that are alive, each with how many builds it does at
+        once."""
+        members = self._beat([_alive_key()], [self._expiry_ms])
+        pairs = (member.rpartition(" ") for member in members)
+        return {name: int(at_once) for name, _, at_once in pairs}
+
+    def submit(self, message: str, job: Lease, owner: str = "") -> str:
+        """Queue a build on behalf of a job's attempt, in the share of the job's owner, and return
+        the build's id."""
+        fields = {"message": message, "job": job.item, "job_fence": str(job.fence)}
+        return self.leases.put(new_id(), queue_name(), fields, group=job.item, share=owner)
+
+    def wait(self, build_id: str, is_over: Callable[[], bool]) -> BuildResult:
+        """The result, after which the build is forgotten; none of either kind where the job that
+        waits for it is over first."""
+        newest, state = "", State.QUEUED
+        waited_s, looked = 0.0, time.monotonic()
+        while not is_over():
+            found = self.leases.events(build_id, newest, _LOOK_S, 100)
+            if state is State.QUEUED:  # for a builder, all its times in the queue together
+                waited_s += time.monotonic() - looked
+            looked = time.monotonic()
+            for event_id, text in found:
+                newest, state = event_id, State(json.loads(text)["state"])
+            if not found:
+                self.leases.reap([queue_name()])
+                state = self.leases.state(build_id) or State.CANCELLED
+            if state.final or (state is State.QUEUED and waited_s > _CALLED_BACK_S):
+                break
+        return self._taken_out(build_id)
+
+    def cancel(self, build_id: str) -> None:
+        """Drop a build, and what is known of it."""
+        try:
+            self.leases.forget(build_id)
+        except NotFoundError:
+            return
+
+    def drop(self, job_id: str) -> int:
+        """Cancel all builds of a job that have not ended; return how many."""
+        builds = self.leases.members(group=job_id, limit=10_000)
+        return sum(self.leases.cancel(build) is State.CANCELLED for build in builds)
+
+    def beat(self, builder: str, at_once: int) -> None:
+        """Tell that a builder is alive, for as long as a lease lasts."""
+        self._beat([_alive_key()], [self._expiry_ms, f"{builder} {at_once}"])
+
+    def leave(self, builder: str, at_once: int) -> None:
+        """Tell that a builder takes no more."""
+        self._client.command("ZREM", _alive_key(), f"{builder} {at_once}")
+
+    def take(self, builder: str, timeout_s: float) -> Build | None:
+        """Leases the oldest build; None after `timeout_s`."""
+        while True:
+            lease = self.leases.take(builder, [queue_name()], timeout_s)
+            if lease is None:
+                return None
+            try:
+                message, job, fence = self.leases.read(lease.item, "message", "job", "job_fence")
+            except NotFoundError:  # dropped meanwhile
+                continue
+            if self._is_wanted(job, fence):
+                return Build(lease, job, message)
+            self.leases.cancel(lease.item)
+
+    def finish(self, build: Build, answer: str) -> None:
+        """Store a builder's answer. Raises StaleLeaseError."""
+        self.leases.finish(build.lease, State.SUCCEEDED, {"answer": answer})
+
+    def crash(self, build: Build, how: str) -> None:
+        """Its compiling process ended: to another attempt, if there is one left. Raises
+        StaleLeaseError."""
+        self.leases.give_back(build.lease, crashed=True, reason=_CRASHED + how)
+
+    def hand_back(self, build: Build, reason: str) -> None:
+        """Back to the queue: nobody is to blame. Raises StaleLeaseError."""
+        self.leases.give_back(build.lease, crashed=False, reason=reason)
+
+    def renew(self, builder: str, builds: Sequence[Build]) -> list[Build]:
+        """Renew a builder's leases; return those that it holds no more."""
+        gone = set(self.leases.renew_held(builder, [build.lease.item for build in builds]))
+        return [build for build in builds if build.lease.item in gone]
+
+    def _taken_out(self, build_id: str) -> BuildResult:
+        """The result, if there is one; nobody works on the build from now on."""
+        try:
+            answer, reason = self.leases.read(build_id, "answer", "last_crash")
+        except NotFoundError:
+            return BuildResult()
+        self.cancel(build_id)
+        if answer or not reason.startswith(_CRASHED):
+            return BuildResult(answer)
+        return BuildResult(crashed=reason.removeprefix(_CRASHED))
+
+    def _is_wanted(self, job: str, fence: str) -> bool:
+        """Whether the attempt that asked for a build still runs."""
+        found = self._client.command("HMGET", f"farrier:job:item:{job}", "state", "fence")
+        return bool(found == [State.RUNNING, fence])
+
+
+def _alive_key() -> str:
+    return f"farrier:builders:{queue_name()}"

@@ -1,0 +1,237 @@
+"""What a job measured, and the schedules of its tasks: pages for who looks at one job.
+
+farrier:job:trials:<id>  stream: an entry a measured candidate, with the digest of its `record`, its
+                         `task`, `context`, `status` and nanoseconds; the newest `trials_kept`,
+                         roughly
+farrier:job:fastest:<id> sorted set: of each of these `<task> <ns> <id>` and ` <ns> <id>`, so those
+                         of a task, or all, in the order of their times; what failed comes last
+farrier:job:found:<id>   hash: `<task> <what>` → a number: `trials`, `failed`, the nanoseconds of
+                         the best, `alone` and in the `model`, and of the first that did not
+                         fail, `first alone` and `first model`
+farrier:job:measured:<id> hash: a digest of a candidate and its context → `<fence> <n> <most>`: the
+                         attempt that added a record of it last, how many it has, and the most that
+                         any attempt has
+farrier:job:rows:<id>    list of the rows of tasks, in the order of the model
+farrier:job:tasks:<id>   hash: row → its task and the schedule that it has by now, as JSON
+
+Whoever adds a record for a job adds the trial in the same script (`records.py`). A page costs the
+same however many trials there are. All of it is forgotten with the job's events; who is no running
+job adds nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from farrier.errors import UsageError
+from farrier.progress import TasksScheduled
+from farrier.records import TuningRecord
+from farrier_farm.redis.connection import Client
+
+_PREFIX = "farrier:job:"
+_OF_A_TRIAL = ("item", "trials", "found", "curves", "fastest", "measured")
+_OF_A_TASK = ("trials", "failed", "first alone", "first model", "alone", "model")
+_LOOKED_AT = 1000  # entries, for a page of one task's trials
+
+_NOTE = """
+if redis.call('HGET', KEYS[1], 'state') ~= 'running' then return 0 end
+for i = 1, #ARGV, 2 do
+  if redis.call('HSET', KEYS[2], ARGV[i], ARGV[i + 1]) == 1 then
+    redis.call('RPUSH', KEYS[3], ARGV[i])
+  end
+end
+return 1
+"""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Trial:
+    """`id` grows ("<ms>-<n>"); `record` is the digest of its record."""
+
+    id: str
+    record: str
+    task: str
+
+
+class TrialOrder(enum.StrEnum):
+    """Which come first."""
+
+    OLDEST = "oldest"
+    NEWEST = "newest"
+    FASTEST = "fastest"  # of trials that this version added; those that failed come last
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TrialFilter:
+    """Which trials are wanted; "" is any. Of what an older version added, status and context are in
+    the record alone, so it passes."""
+
+    task: str = ""
+    status: str = ""
+    context: str = ""
+
+    @property
+    def looks_within_task(self) -> bool:
+        return bool(self.status or self.context)
+
+    def admits(self, fields: Mapping[str, str]) -> bool:
+        """Whether a trial is, by its entry or its record."""
+        given = {"task": self.task, "status": self.status, "context": self.context}
+        return all(fields.get(name, text) == text for name, text in given.items() if text)
+
+
+ALL = TrialFilter()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class JobTask:
+    """One task of a job. `schedule` has the fields of `farrier.progress.TaskSchedule`, perhaps
+    more, and `sizes`, the hot sizes that it is for, by symbol. Seconds are of the first and the
+    best of this job's trials that did not fail, alone and in the model; those of the first are
+    unknown for a job of an older version."""
+
+    schedule: dict[str, Any]
+    trials: int
+    failed: int
+    first_alone_s: float | None
+    first_in_model_s: float | None
+    best_alone_s: float | None
+    best_in_model_s: float | None
+
+
+class Trials:
+    """Every method raises ServiceError where Redis is out of reach. A job that is not known has no
+    tasks and no trials."""
+
+    def __init__(self, client: Client, kept: int) -> None:
+        self._kept = kept
+        self._client = client
+        self._note = client.script(_NOTE)
+
+    def trial(
+        self, job_id: str, record: TuningRecord, fence: int | None
+    ) -> tuple[list[str], list[str | int]]:
+        """Keys and words for the script of `records.py` that adds a record as a trial of a job: the
+        context, nanoseconds of an undisturbed call ("" where it failed), how many are kept, the
+        status, the fence of the attempt that measured it ("" for any), and which candidate it is
+        of."""
+        keys = [f"{_PREFIX}{name}:{job_id}" for name in _OF_A_TRIAL]
+        ns = repr(record.seconds * 1e9) if record.samples_ns else ""
+        words: list[str | int] = [record.context, ns, self._kept, record.status]
+        return keys, [*words, "" if fence is None else fence, _candidate(record)]
+
+    def schedule(self, job_id: str, event: TasksScheduled) -> None:
+        """Notes which schedules tasks of a running job have."""
+        mark = ",".join(f"{symbol}={size}" for symbol, size in sorted(event.sizes.items()))
+        words: list[str] = []
+        for task in event.tasks:
+            row = f"{task.task}@{mark}" if mark else task.task
+            fields = {**dataclasses.asdict(task), "sizes": event.sizes}
+            words += [row, json.dumps(fields, separators=(",", ":"))]
+        keys = [f"{_PREFIX}{name}:{job_id}" for name in ("item", "tasks", "rows")]
+        self._note(keys, words)
+
+    def tasks(self, job_id: str, first: int, limit: int) -> tuple[list[JobTask], int | None]:
+        """Those from number `first` on, and the number of the next page's first."""
+        last = first + limit
+        rows = self._client.command("LRANGE", f"{_PREFIX}rows:{job_id}", first, last)
+        page = rows[:limit]
+        schedules = [json.loads(text) for text in self._read("tasks", job_id, page) if text]
+        names = [f"{schedule['task']} {word}" for schedule in schedules for word in _OF_A_TASK]
+        numbers = iter(self._read("found", job_id, names))
+        tasks = [
+            _task(schedule, dict(zip(_OF_A_TASK, numbers, strict=False))) for schedule in schedules
+        ]
+        return tasks, last if len(rows) > limit else None
+
+    def list(
+        self,
+        job_id: str,
+        *,
+        after: str,
+        limit: int,
+        wanted: TrialFilter = ALL,
+        order: TrialOrder = TrialOrder.OLDEST,
+    ) -> tuple[list[Trial], str]:
+        """Trials after the one with the id `after`, and the `after` of the next page, "" on the
+        last one. Those that are `wanted` are looked for among a limited number, so a page that is
+        not the last one may have fewer than `limit` of them, or none. Raises UsageError where
+        `after` is no trial that is kept, and the order is by time."""
+        count = limit
+        if order is TrialOrder.FASTEST:
+            if wanted.looks_within_task:
+                count = max(limit, _LOOKED_AT // 2)  # each is an entry to be found
+            entries = self._fastest(job_id, after, count + 1, wanted.task)
+        else:
+            if wanted != ALL:
+                count = max(limit, _LOOKED_AT)
+            newest = order is TrialOrder.NEWEST
+            bounds = ["+", "-"] if newest else ["-", "+"]
+            bounds[0] = f"({after}" if after else bounds[0]
+            words = ("XREVRANGE" if newest else "XRANGE", f"{_PREFIX}trials:{job_id}", *bounds)
+            entries = self._client.command(*words, "COUNT", count + 1)
+        found: list[Trial] = []
+        for entry, fields in entries[:count]:
+            trial = Trial(entry, fields["record"], fields["task"])
+            if wanted.admits(fields):
+                found.append(trial)
+            if len(found) == limit:
+                return found, "" if entry == entries[-1][0] else entry
+        return found, entries[count - 1][0] if len(entries) > count else ""
+
+    def _fastest(self, job_id: str, after: str, count: int, task: str) -> Sequence[Any]:
+        """Entries of the stream, in the order of the index."""
+        stream, first = f"{_PREFIX}trials:{job_id}", f"[{task} "
+        if after:
+            known = self._client.command("XRANGE", stream, after, after)
+            if not known or "ns" not in known[0][1]:
+                raise UsageError(
+                    f"no trial {after!r} is kept any more", hint="begin with the first page"
+                )
+            first = f"({task} {float(known[0][1]['ns'] or 1e18):022.1f} {after}"
+        places = self._client.command(
+            *("ZRANGE", f"{_PREFIX}fastest:{job_id}", first, f"({task}!", "BYLEX"),
+            *("LIMIT", 0, count),
+        )
+        ids = [place.rpartition(" ")[2] for place in places]
+        if not ids:
+            return []
+        found = self._client.commands(("XRANGE", stream, one, one) for one in ids)
+        return [entries[0] for entries in found if entries]
+
+    def _read(self, name: str, job_id: str, fields: Sequence[str]) -> Sequence[str | None]:
+        if not fields:
+            return []
+        found: Sequence[str | None] = self._client.command(
+            "HMGET", f"{_PREFIX}{name}:{job_id}", *fields
+        )
+        return found
+
+
+def _candidate(record: TuningRecord) -> str:
+    """A digest of what was measured, and not of what came of it."""
+    schedule = record.rule, record.version, record.decisions
+    parts = record.task, record.fingerprint, record.threads, *schedule, record.context
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+
+
+def _task(schedule: Mapping[str, Any], numbers: Mapping[str, str | None]) -> JobTask:
+    """The task with this schedule; `numbers` are what the hash has of it, by `_OF_A_TASK`."""
+
+    def seconds(name: str) -> float | None:
+        ns = numbers[name]
+        return None if ns is None else float(ns) * 1e-9
+
+    return JobTask(
+        schedule=dict(schedule),
+        trials=int(numbers["trials"] or 0),
+        failed=int(numbers["failed"] or 0),
+        first_alone_s=seconds("first alone"),
+        first_in_model_s=seconds("first model"),
+        best_alone_s=seconds("alone"),
+        best_in_model_s=seconds("model"),
+    )

@@ -1,0 +1,1 @@
+"""The upkeep of a farm: what is removed in time, and what older versions have written."""

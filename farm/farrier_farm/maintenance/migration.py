@@ -1,0 +1,65 @@
+"""What older versions of Farrier wrote enters the references and indexes that they did not have.
+
+farrier:adopted:<version>   since when, in Unix seconds, all of it has been gone through once
+
+Older roles may write on while a farm is updated, so all is gone through again before each removal
+of garbage, for as long as a blob is kept that nothing refers to. What is here already stays as it
+is."""
+
+from __future__ import annotations
+
+import time
+
+from farrier.errors import NotFoundError
+from farrier_farm.jobs.jobs import REFERS, Jobs
+from farrier_farm.redis.connection import Client
+from farrier_farm.storage.blobs import BlobStore
+from farrier_farm.storage.models import Models
+from farrier_farm.storage.references import References
+
+_ADOPTED = "farrier:adopted:2"  # 1, `farrier:refs:adopted`, knew of references alone
+_PAGE = 500
+
+
+class Adoption:
+    """Every method raises ServiceError where Redis is out of reach."""
+
+    def __init__(
+        self,
+        client: Client,
+        references: References,
+        jobs: Jobs,
+        models: Models,
+        blobs: BlobStore,
+    ) -> None:
+        self._client = client
+        self._references = references
+        self._jobs = jobs
+        self._models = models
+        self._blobs = blobs
+
+    def is_due(self, age_s: float) -> bool:
+        """Whether older versions may have written, in the last `age_s` seconds, what nobody has
+        gone through: for so long after the first `run`."""
+        since = self._client.command("GET", _ADOPTED)
+        return since is None or time.time() < float(since) + age_s
+
+    def run(self) -> None:
+        """Go through models and jobs; not through batches, which end long before their
+        blobs are old."""
+        self._models.adopt()
+        leases, after = self._jobs.leases, ""
+        while ids := leases.members(after=after, limit=_PAGE):
+            for job_id in ids:
+                self._references.adopt(leases.key(job_id), REFERS)
+                leases.adopt(job_id, self._artifact_bytes(job_id))
+            after = ids[-1]
+        leases.adopt_keys()
+        self._client.command("SET", _ADOPTED, repr(time.time()), "NX")
+
+    def _artifact_bytes(self, job_id: str) -> int:
+        artifact = self._client.command("HGET", self._jobs.leases.key(job_id), "artifact")
+        try:
+            return 0 if artifact is None else self._blobs.size(artifact)
+        except NotFoundError:
+            return 0

@@ -1,0 +1,221 @@
+"""What a broker does with measurement batches, on an event loop; `measurements.py` has the other
+end, that of the jobs that wait for them.
+
+What a fault of a batch as a whole comes to depends on whose it is (`measurement.Blame`):
+
+    device   counted; the batch goes to another attempt, on whichever device asks next (the faulty
+             one rests); after `batch_attempts` of them the batch's result is that fault
+    library  the same; where a second device has it too, it is the batch's, and nobody is to blame
+    agent    the batch goes to another device; this one gets none until its agent starts anew
+    farm     the fault is the batch's result: its job can store the blob again; where the farm has
+             all blobs of the batch whole, it is the device's
+
+A result that cannot have been measured is a fault of the device as well. One below the floor of its
+candidates (`farrier.measure.floor`) is an invention or a broken clock, so a device that nobody
+trusts is in quarantine from then on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import enum
+import json
+from collections.abc import Collection, Sequence
+
+from farrier.errors import NotFoundError, StorageError, UsageError
+from farrier_device.measurement import (
+    Blame,
+    DeviceFault,
+    MeasureRequest,
+    MeasureResult,
+    implausible,
+    impossible,
+    request_from_json,
+    to_json,
+)
+from farrier_farm.devices.sessions import Sessions
+from farrier_farm.errors import StaleLeaseError, StaleSessionError
+from farrier_farm.leases.async_leases import AsyncLeases
+from farrier_farm.leases.leases import Lease
+from farrier_farm.leases.states import State
+from farrier_farm.measurements.measurements import DOUBTED, FLOORS, policy
+from farrier_farm.redis.async_connection import AsyncClient
+from farrier_farm.settings import Settings
+from farrier_farm.storage.content import ContentStore
+
+
+class Report(enum.StrEnum):
+    """What became of a reported result."""
+
+    ACCEPTED = "accepted"  # recorded, now or by the same report before
+    STALE = "stale"  # the lease was lost; the result is dropped
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Batch:
+    """A leased batch: what to measure, and the lease (`lease.item` is the batch's id). The manifest
+    is the request's text as the job wrote it, with what only a newer version knows of."""
+
+    lease: Lease
+    manifest: str
+
+    @property
+    def request(self) -> MeasureRequest:
+        return request_from_json(self.manifest)
+
+
+class Batches:
+    """Every method raises ServiceError where Redis is out of reach. What each costs there depends
+    on neither the devices nor the jobs that there are."""
+
+    def __init__(
+        self, client: AsyncClient, settings: Settings, sessions: Sessions, blobs: ContentStore
+    ) -> None:
+        self.leases = AsyncLeases(client, "batch", policy(settings))
+        self._client = client
+        self._sessions = sessions
+        self._blobs = blobs
+
+    async def take(self, device_id: str, session: str, queues: Sequence[str]) -> Batch | None:
+        """Leases the oldest batch of these queues to a device; None where there is none now, or the
+        device takes no work by now. Raises StaleSessionError. Whoever cancels this call may have
+        leased a batch by it: `hand_back` is for that."""
+        while True:
+            lease = await self.leases.take(device_id, queues)
+            if lease is None:
+                return None
+            manifest, job, fence = await self.leases.read(lease.item, "request", "job", "job_fence")
+            if not await self._wanted(job, fence):
+                await self.leases.cancel(lease.item)
+                continue
+            batch = Batch(lease, manifest)
+            try:
+                if await self._sessions.hold(device_id, session, lease.item):
+                    return batch
+            except StaleSessionError:
+                await self.hand_back(batch)
+                raise
+            await self.hand_back(batch)
+            return None
+
+    async def hand_back(self, batch: Batch) -> None:
+        """Back to the queue: the device left before it heard of the batch, and is not to blame."""
+        await self._sessions.let_go(batch.lease.owner, [batch.lease.item])
+        with contextlib.suppress(StaleLeaseError):
+            reason = f"{batch.lease.owner} left"
+            await self.leases.give_back(batch.lease, crashed=False, reason=reason)
+
+    async def renew_held(self, device_id: str, batch_ids: Collection[str]) -> list[str]:
+        """Renew the device's leases of these batches; return those that it holds no more. The
+        caller has checked the session."""
+        if not batch_ids:
+            return []
+        gone = await self.leases.renew_held(device_id, batch_ids)
+        if gone:
+            await self._sessions.let_go(device_id, gone)
+        return gone
+
+    async def report(
+        self, device_id: str, session: str, batch_id: str, fence: int, result: MeasureResult
+    ) -> Report:
+        """Idempotent, and it goes on where an earlier call broke off. Raises StaleSessionError, and
+        UsageError for what is no result of the batch."""
+        lease = Lease(item=batch_id, fence=fence, attempt=0, owner=device_id)
+        await self._sessions.heartbeat(device_id, session)
+        try:
+            fields = await self.leases.read(
+                batch_id, "request", DOUBTED, FLOORS, f"holder:{fence}", "owner"
+            )
+            manifest, doubted, floors, holder, owner = fields
+            # A fence is a small number, so a device may guess that of another's lease. A broker
+            # older than the first of these fields has noted the second alone.
+            if (holder or owner) != device_id:
+                raise StaleLeaseError(f"{device_id} has never held batch {batch_id} so")
+            # In a thread: thousands of candidates would keep all other devices waiting.
+            if not await asyncio.to_thread(_answers, result, manifest):
+                raise UsageError(f"the result is not one of batch {batch_id}")
+            result = _believed(result, floors)
+            if result.fault is not None and result.blame is Blame.FARM:
+                result = await asyncio.to_thread(self._held_to_blobs, result, manifest)
+            if result.fault is not None:
+                await self._fail(lease, session, doubted or device_id, result)
+            else:
+                await self._finish(lease, result)
+                await self._sessions.settle(device_id, session, batch_id, fence, fault=False)
+        except (StaleLeaseError, NotFoundError):
+            await self._sessions.let_go(device_id, [batch_id])
+            return Report.STALE
+        return Report.ACCEPTED
+
+    def _held_to_blobs(self, result: MeasureResult, manifest: str) -> MeasureResult:
+        """A fault for which the farm is blamed; the device's where the farm has all that the batch
+        names, so that no device ends batches and is not counted."""
+        try:
+            for sha256 in request_from_json(manifest).blobs():
+                self._blobs.verified(sha256)
+        except (NotFoundError, StorageError):
+            return result
+        said = f"the farm has all blobs of the batch, and yet: {result.message}"
+        return dataclasses.replace(result, blame=Blame.DEVICE, message=said)
+
+    async def _finish(self, lease: Lease, result: MeasureResult) -> None:
+        # A device has no say in who else confirms it.
+        told = dataclasses.replace(result, device=lease.owner, confirmed_by="", untrusted=False)
+        text = to_json(told)
+        await self.leases.finish(lease, State.SUCCEEDED, {"result": text})
+
+    async def _fail(self, lease: Lease, session: str, doubted: str, result: MeasureResult) -> None:
+        """Settle a batch that failed as a whole. `doubted` is the device that first said that the
+        library or itself was to blame."""
+        device_id, batch_id = lease.owner, lease.item
+        reason = f"{result.fault}: {result.message} ({device_id})"
+        if result.blame is Blame.FARM:
+            await self._finish(lease, result)
+            await self._sessions.let_go(device_id, [batch_id])
+        elif result.blame is Blame.AGENT:
+            await self._sessions.decline(device_id, session, batch_id, result.message)
+            await self.leases.give_back(lease, crashed=False, reason=reason)
+        elif result.blame is Blame.LIBRARY and doubted != device_id:
+            await self._finish(lease, result)
+            await self._sessions.acquit(doubted, batch_id)
+            await self._sessions.let_go(device_id, [batch_id])
+        else:
+            doubts = {DOUBTED: device_id} if result.blame is Blame.LIBRARY else {}
+            await self.leases.give_back(lease, crashed=True, reason=reason, fields=doubts)
+            await self._sessions.settle(
+                device_id,
+                session,
+                batch_id,
+                lease.fence,
+                fault=True,
+                reason=f"{result.fault}: {result.message}",
+                invented=result.fault is DeviceFault.IMPLAUSIBLE,
+                perhaps_of_library=result.blame is Blame.LIBRARY,
+            )
+
+    async def _wanted(self, job: str, fence: str) -> bool:
+        """Whether the attempt that asked for a batch still runs."""
+        if not job:
+            return True
+        found = await self._client.command("HMGET", f"farrier:job:item:{job}", "state", "fence")
+        return bool(found == [State.RUNNING, fence])
+
+
+def _believed(result: MeasureResult, floors: str) -> MeasureResult:
+    """The result, or the device's fault where it cannot have been measured."""
+    if result.fault is not None:  # "implausible" is said by no device
+        fault = result.fault
+        return dataclasses.replace(
+            result, fault=DeviceFault.BROKEN if fault is DeviceFault.IMPLAUSIBLE else fault
+        )
+    if why := implausible(result, json.loads(floors or "[]")):
+        return MeasureResult(fault=DeviceFault.IMPLAUSIBLE, message=why)
+    if why := impossible(result):
+        return MeasureResult(fault=DeviceFault.BROKEN, message=why)
+    return result
+
+
+def _answers(result: MeasureResult, manifest: str) -> bool:
+    return result.answers(request_from_json(manifest))

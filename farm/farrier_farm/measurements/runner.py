@@ -1,0 +1,210 @@
+"""The compiler's runner on a farm: any device of the job's class measures a batch."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+import time
+
+from farrier import progress
+from farrier.errors import ConflictError
+from farrier_device.measurement import Blame, DeviceFault, MeasureRequest, MeasureResult, Rival
+from farrier_device.runners.files import BlobError, BlobSource
+from farrier_farm.devices.classes import Place
+from farrier_farm.devices.devices import Devices
+from farrier_farm.errors import DeviceAwayError
+from farrier_farm.jobs.admission import Admission
+from farrier_farm.leases.leases import Lease
+from farrier_farm.measurements.confirmation import Confirmation
+from farrier_farm.measurements.measurements import Measurements
+from farrier_farm.settings import Settings
+from farrier_farm.storage.content import ContentStore
+from farrier_farm.storage.references import References
+
+_LOOK_S = 1.0  # between two looks at whether a device is still there
+
+
+class FarmRunner:
+    """Measures on behalf of one attempt of a job. Batches may be measured in parallel by several
+    threads, each on another device."""
+
+    kind = "farm"
+
+    def __init__(
+        self,
+        settings: Settings,
+        measurements: Measurements,
+        admission: Admission,
+        devices: Devices,
+        blobs: ContentStore,
+        references: References,
+        place: Place,
+        job: Lease | None = None,
+        listener: progress.Listener = progress.ignore,
+        owner: str = "",
+    ) -> None:
+        """The batches count in the share of the job's `owner`. `listener` is warned, by the thread
+        that measures, when a batch begins to wait for a device that is not there."""
+        self._measurements = measurements
+        self._admission = admission
+        self._devices = devices
+        self._blobs = blobs
+        self._references = references
+        self._place = place
+        self._job = job
+        self._owner = owner
+        self._listener = listener
+        self._timeout_s = settings.batch_timeout_s
+        self._patience_s = 2 * settings.device_expiry_s  # for a device that restarts
+        self._stored: set[str] = set()  # that are in the blob store
+        self.device = ""  # that measured last
+        self._measured_by: set[str] = set()
+
+    @property
+    def job(self) -> Lease | None:
+        """The attempt at a job that it measures for; None where it measures for none."""
+        return self._job
+
+    @property
+    def measured_by(self) -> frozenset[str]:
+        """The names of all devices that have measured."""
+        return frozenset(self._measured_by)
+
+    @property
+    def devices(self) -> int | None:
+        """How many of its place are connected and get work. It takes one command."""
+        return self._admission.serving(self._place)
+
+    def measure(
+        self,
+        request: MeasureRequest,
+        blobs: BlobSource,
+        cancelled: threading.Event | None = None,
+    ) -> MeasureResult:
+        """`blobs` holds what `request.blobs()` names; what an earlier request brought is not read
+        again, unless the farm has lost it. A batch that no device can measure comes back with a
+        fault, and so does one that lacks a blob. What a batch that verifies comes to is for trusted
+        devices, or several, to say (`Confirmation`).
+
+        A batch with a rival is measured by a device that has the engine; NoDeviceError where none
+        has. Raises DeviceAwayError where no device of the job's class has been connected for a
+        while, CancelledError where the job has ended, StorageError.
+        """
+        if request.rival is not None:
+            return self._raced(request, request.rival, blobs, cancelled)
+        if not request.verifies:
+            return self._measured_at(self._place, request, blobs, cancelled)
+        confirmation = Confirmation(self._devices, self._place, self._listener)
+        return confirmation.of(lambda place: self._measured_at(place, request, blobs, cancelled))
+
+    def _measured_at(
+        self,
+        place: Place,
+        request: MeasureRequest,
+        blobs: BlobSource,
+        cancelled: threading.Event | None,
+    ) -> MeasureResult:
+        """The result of a device of the place, the blobs stored again where the farm lost one."""
+        result = self._measured(request, place, blobs, cancelled)
+        if result.fault is not None and result.blame is Blame.FARM:
+            self._listener(progress.Warned(f"{result.message}; the job stores it again"))
+            self._stored -= request.blobs()
+            again = self._measured(request, place, blobs, cancelled)
+            result = _with_transfer(again, result.transfer_s)
+        return result
+
+    def _raced(
+        self,
+        request: MeasureRequest,
+        rival: Rival,
+        blobs: BlobSource,
+        cancelled: threading.Event | None,
+    ) -> MeasureResult:
+        """By a device that has the engine. One that goes away is a fault of the batch: the job does
+        without."""
+        place = self._admission.place_with(self._place, rival.engine, self.device)
+        try:
+            return self._measured(request, place, blobs, cancelled)
+        except DeviceAwayError as error:
+            return MeasureResult(fault=DeviceFault.LOST, message=error.message)
+
+    def _measured(
+        self,
+        request: MeasureRequest,
+        place: Place,
+        blobs: BlobSource,
+        cancelled: threading.Event | None,
+    ) -> MeasureResult:
+        begin = time.monotonic()
+        try:
+            for sha256 in request.blobs() - self._stored - request.code_blobs:
+                self._bring(sha256, blobs)
+                self._stored.add(sha256)
+            # Another job of the same model may have the same library, and be about to remove it.
+            with contextlib.ExitStack() as held:
+                for sha256 in sorted(request.code_blobs):
+                    held.enter_context(self._references.held(sha256))
+                    self._bring(sha256, blobs)
+                transfer_s = time.monotonic() - begin
+                batch = self._measurements.submit(request, place, self._job, self._owner)
+        except BlobError as error:
+            return MeasureResult(fault=DeviceFault.BROKEN, blame=Blame.FARM, message=str(error))
+        try:
+            result = self._wait(batch, place, cancelled)
+            if result.device:
+                self.device = result.device
+                self._measured_by.add(result.device)
+        finally:
+            self._measurements.cancel(batch)
+            # No later batch needs the code, but a job of the same model may have one now.
+            for sha256 in sorted(request.code_blobs):
+                self._blobs.remove(sha256, self._references.are_there)
+        return _with_transfer(result, transfer_s)
+
+    def close(self) -> None:
+        """Nothing is left to end: each batch is dropped with its `measure`."""
+
+    def _bring(self, sha256: str, blobs: BlobSource) -> None:
+        """Store a blob for the devices. Raises BlobError where the caller has none of the name."""
+        try:
+            path = blobs.path(sha256)
+        except Exception as error:  # the source is the caller's: how it fails is unknown here
+            raise BlobError(f"blob {sha256} is not here: {error}") from error
+        try:
+            self._blobs.put_file(path, expected=sha256)
+        except ConflictError as error:
+            raise BlobError(f"blob {sha256} is another: {error.message}") from error
+
+    def _wait(self, batch: str, place: Place, cancelled: threading.Event | None) -> MeasureResult:
+        begin = device_seen = time.monotonic()
+        warned = False
+        while True:
+            result = self._measurements.wait(batch, _LOOK_S)
+            if result is not None:
+                return result
+            now = time.monotonic()
+            if cancelled is not None and cancelled.is_set():
+                return MeasureResult(fault=DeviceFault.LOST, message="the batch was called off")
+            if now - begin > self._timeout_s:
+                message = f"no device measured it in {self._timeout_s:.0f} s"
+                return MeasureResult(fault=DeviceFault.LOST, message=message)
+            if self._admission.is_served(place):
+                device_seen, warned = now, False
+            elif not warned:
+                self._warn(place)
+                warned = True
+            elif now - device_seen > self._patience_s:
+                self._admission.require(place)
+
+    def _warn(self, place: Place) -> None:
+        """Say that no device is there, and what is: once, for that goes through all devices."""
+        try:
+            self._admission.require(place)
+        except DeviceAwayError as error:
+            waits = f"the job waits {self._patience_s:.0f} s for one"
+            self._listener(progress.Warned(f"{error.message}; {waits}"))
+
+
+def _with_transfer(result: MeasureResult, seconds: float) -> MeasureResult:
+    return dataclasses.replace(result, transfer_s=result.transfer_s + seconds)

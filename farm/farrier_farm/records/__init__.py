@@ -1,0 +1,1 @@
+"""Tuning records: their store, archives and pruning, and what is learnt from them."""

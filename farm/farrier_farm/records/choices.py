@@ -1,0 +1,79 @@
+"""What each choice of a kernel's schedule brought: the trials of one task, by the values of its
+knobs."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import statistics
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from farrier.records import Context, TuningRecord
+from farrier_farm.jobs.trials import TrialFilter, TrialOrder, Trials
+from farrier_farm.records.records import Records
+
+LOOKED_AT = 1000  # the fastest trials
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ValueBrought:
+    """The trials in which a knob had a value; times are of those that did not fail."""
+
+    value: int
+    trials: int
+    best_us: float | None
+    median_us: float | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Choices:
+    """By knob, the values in their order; `trials` is how many were looked at."""
+
+    trials: int
+    best_us: float | None
+    knobs: Mapping[str, Sequence[ValueBrought]]
+
+
+def choices(trials: Trials, records: Records, job_id: str, task: str) -> Choices:
+    """Of the task's trials alone, or, where there are none, in the model: such times do not
+    compare. Raises ServiceError where Redis is out of reach."""
+    wanted = TrialFilter(task)
+    found, _ = trials.list(
+        job_id, after="", limit=LOOKED_AT, wanted=wanted, order=TrialOrder.FASTEST
+    )
+    if not found:  # an older version added them, and sorted none
+        found, _ = trials.list(
+            job_id, after="", limit=LOOKED_AT, wanted=wanted, order=TrialOrder.NEWEST
+        )
+    known = []
+    for line in records.lines([trial.record for trial in found]):
+        with contextlib.suppress(ValueError):  # a newer version's
+            known += [] if line is None else [TuningRecord.from_line(line)]
+    for context in (Context.ALONE, Context.MODEL):
+        compared = [record for record in known if record.context is context]
+        if compared:
+            return _choices(compared)
+    return Choices(0, None, {})
+
+
+def _choices(records: Sequence[TuningRecord]) -> Choices:
+    by_knob: dict[str, dict[int, list[float | None]]] = defaultdict(lambda: defaultdict(list))
+    times = [record.seconds * 1e6 if record.samples_ns else None for record in records]
+    for record, us in zip(records, times, strict=True):
+        for knob, value in record.decisions:
+            by_knob[knob][value].append(us)
+    return Choices(
+        trials=len(records),
+        best_us=min((us for us in times if us is not None), default=None),
+        knobs={
+            knob: [_brought(value, found) for value, found in sorted(by_value.items())]
+            for knob, by_value in sorted(by_knob.items())
+        },
+    )
+
+
+def _brought(value: int, times: Sequence[float | None]) -> ValueBrought:
+    ran = [us for us in times if us is not None]
+    best, median = (min(ran), statistics.median(ran)) if ran else (None, None)
+    return ValueBrought(value, len(times), best, median)

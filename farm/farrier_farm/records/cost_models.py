@@ -1,0 +1,181 @@
+"""The versions of the cost model that the farm's records have trained, and which of them is in use.
+
+farrier:cost-model:state         hash: `turn`, of changes; `newest`, a number; `in_use`, a number, 0
+                                 for none; of the last training `decided` (ms), `outcome` and
+                                 `records`, how many the farm had
+farrier:cost-model:versions      list of the numbers of those kept, the oldest first
+farrier:cost-model:version:<n>   hash: `blob`, `created` (ms), `outcome`
+
+Each change names the turn that it was decided in, and is made in that alone: of two trainers, or a
+trainer and a user who rolls back, the second changes nothing. An outcome is the JSON text of
+`farrier.records.outcome`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+
+from farrier.errors import ConflictError, NotFoundError
+from farrier.records.outcome import Outcome
+from farrier_farm.redis.connection import Client
+from farrier_farm.storage.content import ContentStore
+from farrier_farm.storage.references import REFERENCES, References
+
+_BEATEN = 16  # versions; an outcome holds the figures of 20 rankings
+_PREFIX = "farrier:cost-model:"
+_STATE, _VERSIONS, _VERSION = _PREFIX + "state", _PREFIX + "versions", _PREFIX + "version:"
+
+_DECIDE = """
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local state, versions, version, refers = unpack(KEYS)
+local turn, records, outcome, kept, blob = unpack(ARGV)
+if (redis.call('HGET', state, 'turn') or '0') ~= turn then return -1 end
+redis.call('HINCRBY', state, 'turn', 1)
+redis.call('HSET', state, 'decided', now, 'records', records, 'outcome', outcome)
+if blob == '' then return 0 end
+local number = redis.call('HINCRBY', state, 'newest', 1)
+local key = version .. number
+redis.call('HSET', key, 'blob', blob, 'created', now, 'outcome', outcome)
+redis.call('SADD', refers .. blob, key)
+redis.call('RPUSH', versions, number)
+redis.call('HSET', state, 'in_use', number)
+while redis.call('LLEN', versions) > tonumber(kept) do
+  local old = version .. redis.call('LPOP', versions)
+  redis.call('SREM', refers .. redis.call('HGET', old, 'blob'), old)
+  redis.call('DEL', old)
+end
+return number
+"""
+_USE = """
+if (redis.call('HGET', KEYS[1], 'turn') or '0') ~= ARGV[1] then return 0 end
+redis.call('HINCRBY', KEYS[1], 'turn', 1)
+redis.call('HSET', KEYS[1], 'in_use', ARGV[2])
+return 1
+"""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ModelVersion:
+    """A version that was published: `blob` is the sha256 of its bytes, `created` is in Unix
+    seconds."""
+
+    number: int
+    blob: str
+    created: float
+    outcome: Outcome
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CostModelState:
+    """`in_use` is None where there is none; `versions` are those kept, the oldest first. Of the
+    last training: when it was, in Unix seconds, what it came to, and how many records the farm
+    had; None, None and 0 before the first."""
+
+    turn: int
+    in_use: ModelVersion | None
+    versions: tuple[ModelVersion, ...]
+    decided: float | None
+    outcome: Outcome | None
+    records: int
+
+    @property
+    def to_beat(self) -> tuple[ModelVersion, ...]:
+        """What a new version has to be better than: the one in use, and those that it was rolled
+        back from, which would come again otherwise, `_BEATEN` at most."""
+        used = () if self.in_use is None else (self.in_use,)
+        first = 0 if self.in_use is None else self.in_use.number
+        return (*used, *[one for one in self.versions if one.number > first][-_BEATEN:])
+
+
+class CostModels:
+    """Every method raises ServiceError where Redis is out of reach."""
+
+    def __init__(
+        self, client: Client, blobs: ContentStore, references: References, kept: int
+    ) -> None:
+        self._client = client
+        self._blobs = blobs
+        self._references = references
+        self._kept = kept
+        self._decide = client.script(_DECIDE)
+        self._use = client.script(_USE)
+
+    def state(self) -> CostModelState:
+        names = ("turn", "in_use", "decided", "outcome", "records")
+        words = [("HMGET", _STATE, *names), ("LRANGE", _VERSIONS, 0, -1)]
+        (turn, in_use, decided, outcome, records), numbers = self._client.commands(words)
+        versions = self._read(numbers)
+        return CostModelState(
+            turn=int(turn or 0),
+            in_use=next((one for one in versions if one.number == int(in_use or 0)), None),
+            versions=versions,
+            decided=None if decided is None else int(decided) / 1000,
+            outcome=None if outcome is None else _outcome(outcome),
+            records=int(records or 0),
+        )
+
+    def in_use(self) -> ModelVersion | None:
+        """The version that jobs begin with; None where there is none."""
+        number = self._client.command("HGET", _STATE, "in_use")
+        found = self._read([] if number in (None, "0") else [number])
+        return found[0] if found else None
+
+    def decide(
+        self, turn: int, records: int, outcome: Outcome, model: bytes | None = None
+    ) -> int | None:
+        """Note what training came to, when the farm had so many records, and publish a `model`
+        where there is one: the number of the version, 0 for none. None where something else changed
+        since `turn`: nothing is noted. Raises StorageError."""
+        words: list[str | int] = [turn, records, json.dumps(outcome.to_dict()), self._kept]
+        keys = [_STATE, _VERSIONS, _VERSION, REFERENCES]
+        if model is None:
+            number = int(self._decide(keys, [*words, ""]))
+        else:
+            digest = hashlib.sha256(model).hexdigest()
+            with self._references.held(digest):
+                self._blobs.put(model)
+                number = int(self._decide(keys, [*words, digest]))
+        return None if number < 0 else number
+
+    def roll_back(self, number: int | None = None) -> CostModelState:
+        """Use a version that is kept, from the next job on, or none for 0; without a number the
+        newest that is older than the one in use, or none where there is none older. Raises
+        NotFoundError for a version that is not kept, ConflictError where none is in use to roll
+        back from, or something else changed meanwhile."""
+        state = self.state()
+        if number is None:
+            if state.in_use is None:
+                raise ConflictError(
+                    "no version of the cost model is in use", hint="name a version to use"
+                )
+            older = [one.number for one in state.versions if one.number < state.in_use.number]
+            number = max(older, default=0)
+        elif number and all(one.number != number for one in state.versions):
+            kept = ", ".join(str(one.number) for one in state.versions)
+            raise NotFoundError(
+                f"there is no version {number} of the cost model",
+                hint=f"those kept are {kept}; 0 uses none" if kept else "none has been published",
+            )
+        if not self._use([_STATE], [state.turn, number]):
+            raise ConflictError(
+                "the cost model has changed meanwhile", hint="look at it, and roll back again"
+            )
+        return self.state()
+
+    def _read(self, numbers: list[str]) -> tuple[ModelVersion, ...]:
+        words = [("HMGET", f"{_VERSION}{n}", "blob", "created", "outcome") for n in numbers]
+        found = []
+        for number, (blob, created, outcome) in zip(
+            numbers, self._client.commands(words) if words else [], strict=True
+        ):
+            if blob is not None:  # else it went meanwhile
+                at = int(created) / 1000
+                found.append(ModelVersion(int(number), blob, at, _outcome(outcome)))
+        return tuple(found)
+
+
+def _outcome(text: str) -> Outcome:
+    return Outcome.from_dict(json.loads(text))

@@ -1,0 +1,228 @@
+"""Models of several files: a manifest says which blobs a model consists of.
+
+farrier:model:<id>   the manifest, canonical JSON (sorted keys, no blanks); the id is its sha256
+farrier:models       sorted set of these ids, by when somebody last named them, in ms
+
+A model of one file needs no manifest: its id is the sha256 of that file. The locations of data
+files are data, as all that users write: they are compared with what the message says, and no path
+is made of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from farrier.errors import ConflictError, InvalidModelError, NotFoundError
+from farrier.frontends.onnx.model.file import check_location, quoted
+from farrier_device import codec
+from farrier_farm.redis.connection import Client
+from farrier_farm.storage.blobs import BlobStore
+from farrier_farm.storage.references import REFERENCES
+
+MOST_FILES = 4000
+LONGEST_LOCATION = 500  # characters
+_PREFIX = "farrier:model:"
+_NAMED = "farrier:models"
+_SHOWN = 5  # of what is missing
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+# The manifest and its references to blobs, or neither.
+_CREATE = """
+redis.call('SET', KEYS[1], ARGV[1])
+redis.call('ZADD', KEYS[3], ARGV[2], ARGV[3])
+for i = 4, #ARGV do
+  redis.call('SADD', KEYS[2] .. ARGV[i], KEYS[1])
+end
+"""
+
+# The same, taken away, unless somebody has named it meanwhile.
+_FORGET = """
+local named = redis.call('ZSCORE', KEYS[3], ARGV[2])
+if not named or tonumber(named) >= tonumber(ARGV[1]) then return end
+redis.call('DEL', KEYS[1])
+redis.call('ZREM', KEYS[3], ARGV[2])
+for i = 3, #ARGV do
+  redis.call('SREM', KEYS[2] .. ARGV[i], KEYS[1])
+end
+"""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DataFile:
+    """A data file: the blob that it is, and its bytes."""
+
+    sha256: str
+    size: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Manifest:
+    """A model: the blob of its message, and of each data file, by the location in the message."""
+
+    message: str
+    files: Mapping[str, DataFile]
+
+    @property
+    def id(self) -> str:
+        """Name the model wherever one is asked for."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest() if self.files else self.message
+
+    def blobs(self) -> dict[str, str]:
+        """Each blob, and what it is."""
+        files = {file.sha256: f"the data file {name!r}" for name, file in self.files.items()}
+        return {**files, self.message: "the model's message"}
+
+    def to_json(self) -> str:
+        """Canonical: equal models have equal texts."""
+        return json.dumps(dataclasses.asdict(self), sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Manifest:
+        """Raises ValueError for anything but the text of a model."""
+        return codec.loads(cls, text, name="model")
+
+
+class Models:
+    """Every method raises ServiceError where Redis is out of reach."""
+
+    def __init__(self, client: Client, blobs: BlobStore) -> None:
+        self._client = client
+        self._blobs = blobs
+        self._create = client.script(_CREATE)
+        self._forget = client.script(_FORGET)
+
+    def create(self, manifest: Manifest, may_use: Callable[[str], bool] = lambda _: True) -> str:
+        """Make a model of blobs that are here, durably, and return its id; again, the same one.
+        A blob that its user may not use is missing as one that is not here.
+
+        Raises InvalidModelError for locations that no model may have and for a file of another size
+        than the manifest says; ConflictError, which names some of them, where blobs are missing;
+        StorageError where the disk does not say.
+        """
+        check_files(manifest)
+        self._hold(manifest, may_use)
+        for location, file in manifest.files.items():
+            try:
+                size = self._blobs.size(file.sha256)
+            except NotFoundError:  # swept meanwhile
+                raise _missing([f"the data file {location!r} ({file.sha256})"]) from None
+            if size != file.size:
+                raise InvalidModelError(
+                    f"the data file {location!r} has {size} bytes, the manifest says {file.size}",
+                    hint="measure the file again: was it written to meanwhile?",
+                )
+        if manifest.files:
+            words: list[str | int] = [manifest.to_json(), _now_ms(), manifest.id]
+            self._create(_keys(manifest.id), [*words, *manifest.blobs()])
+        return manifest.id
+
+    def get(self, model: str) -> Manifest:
+        """The manifest of a model; of one file, one without data files. Raises NotFoundError."""
+        text = self._client.command("GET", f"{_PREFIX}{model}")
+        if text is not None:
+            return Manifest.from_json(text)
+        if self._blobs.has(model):
+            return Manifest(model, {})
+        raise unknown(model)
+
+    def hold(self, model: str) -> Manifest:
+        """Keep a model and all its blobs for a while, until something refers to it. Raises
+        NotFoundError for a model that is not here, or not whole."""
+        self._client.command("ZADD", _NAMED, "XX", _now_ms(), model)
+        manifest = self.get(model)
+        try:
+            self._hold(manifest)
+        except ConflictError as error:
+            raise NotFoundError(f"model {model}: {error.message}", hint=error.hint) from error
+        return manifest
+
+    def verified(self, model: str) -> tuple[Path, dict[str, Path]]:
+        """The files in the blob store, once every byte has been checked: the message, and the data
+        files by location. Raises NotFoundError, StorageError for damaged bytes."""
+        manifest = self.get(model)
+        paths = {sha256: self._blobs.verified(sha256) for sha256 in manifest.blobs()}
+        data = {location: paths[file.sha256] for location, file in manifest.files.items()}
+        return paths[manifest.message], data
+
+    def forget_unused(
+        self, is_needed: Callable[[str], bool], older_than_s: float, most: int
+    ) -> None:
+        """Remove manifests that are not needed and that nobody has named for so long; look at
+        `most` of them. One that is needed is looked at again after as long a time."""
+        before = _now_ms() - int(older_than_s * 1000)
+        old = ["-inf", f"({before}", "BYSCORE"]
+        for model in self._client.command("ZRANGE", _NAMED, *old, "LIMIT", 0, most):
+            if is_needed(model):
+                self._client.command("ZADD", _NAMED, "XX", _now_ms(), model)
+                continue
+            text = self._client.command("GET", f"{_PREFIX}{model}")
+            blobs = () if text is None else Manifest.from_json(text).blobs()
+            self._forget(_keys(model), [before, model, *blobs])
+
+    def adopt(self) -> None:
+        """Notes as named now the manifests of older versions, which noted no time."""
+        cursor: str | int = 0
+        while True:
+            cursor, found = self._client.command(
+                "SCAN", cursor, "MATCH", f"{_PREFIX}*", "COUNT", 1000
+            )
+            for key in found:
+                self._client.command("ZADD", _NAMED, "NX", _now_ms(), key.removeprefix(_PREFIX))
+            if int(cursor) == 0:
+                return
+
+    def _hold(self, manifest: Manifest, may_use: Callable[[str], bool] = lambda _: True) -> None:
+        missing = [
+            f"{what} ({sha256})"
+            for sha256, what in manifest.blobs().items()
+            if not (may_use(sha256) and self._blobs.renew(sha256))
+        ]
+        if missing:
+            raise _missing(missing)
+
+
+def _keys(model: str) -> list[str]:
+    """Of the scripts that make and remove a manifest."""
+    return [f"{_PREFIX}{model}", REFERENCES, _NAMED]
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def check_files(manifest: Manifest) -> None:
+    """Raises InvalidModelError for too many data files, and locations that no model may have."""
+    if len(manifest.files) > MOST_FILES:
+        raise InvalidModelError(
+            f"the model has {len(manifest.files)} data files, and {MOST_FILES} are the most",
+            hint="onnx.save(model, path, save_as_external_data=True) writes one",
+        )
+    for location in manifest.files:
+        of = f"the model names the data file {quoted(location)}"
+        if len(location) > LONGEST_LOCATION or _CONTROL.search(location):
+            raise InvalidModelError(
+                f"{of}, which is longer than {LONGEST_LOCATION} characters or holds a control "
+                "character",
+                hint="give its data files short plain names",
+            )
+        check_location(location, of)
+
+
+def _missing(blobs: Sequence[str]) -> ConflictError:
+    more = f" and {len(blobs) - _SHOWN} more" if len(blobs) > _SHOWN else ""
+    return ConflictError(
+        f"the server does not have {', '.join(blobs[:_SHOWN])}{more}",
+        hint="POST /v1/uploads takes each of them",
+    )
+
+
+def unknown(model: str) -> NotFoundError:
+    """The error for a model that there is not."""
+    return NotFoundError(
+        f"there is no model {model}", hint="POST /v1/uploads first, and POST /v1/models for several"
+    )

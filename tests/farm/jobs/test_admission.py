@@ -1,0 +1,168 @@
+"""Admission: what a target comes to, and what a job is told for which there is no device."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from farrier.errors import NoDeviceError, NotFoundError, UsageError
+from farrier.options import CompileOptions
+from farrier.targets import known_machines, parse_target
+from farrier_device.describe import describe
+from farrier_farm.devices.classes import DeviceClass, Place
+from farrier_farm.farm import Farm
+from farrier_farm.jobs.admission import Admitted
+from tests.here import CLASS, HERE, TARGET
+
+MODEL = "5e" * 32
+PI = dataclasses.asdict(known_machines()["rpi4"].description)
+
+
+def test_a_description_is_its_class_whether_or_not_a_device_is_there(farm: Farm) -> None:
+    for _ in range(2):
+        admitted = farm.admission.admit(TARGET, measured=True)
+        assert (admitted.target, admitted.place) == (TARGET, HERE)
+        with pytest.raises(NoDeviceError, match="no device for class:"):
+            farm.admission.require(admitted.place)
+
+
+def test_machines_with_equal_extensions_are_told_apart(farm: Farm, connect_device) -> None:
+    connect_device("small", cores=2)
+    connect_device("large", cores=128)
+    small, large = (farm.devices.get(name).device_class for name in ("small", "large"))
+    assert small != large
+    targets = [farm.admission.admit(f"class:{one}", measured=True).target for one in (small, large)]
+    assert [parse_target(text).cores for text in targets] == [2, 128]
+    with pytest.raises(UsageError, match="several classes") as told:
+        farm.admission.admit("host", measured=True)
+    assert f"class:{small} (1 connected)" in told.value.hint
+    assert f"class:{large} (1 connected)" in told.value.hint
+
+
+def test_host_is_the_only_class_there_is(farm: Farm, connect_device) -> None:
+    with pytest.raises(NoDeviceError, match="no device is connected"):
+        farm.admission.admit("host", measured=True)
+    connect_device("d", cores=3)
+    assert parse_target(farm.admission.admit("host", measured=True).target).cores == 3
+
+
+def test_an_instruction_set_takes_cores_and_caches_of_a_machine_that_has_it(
+    farm: Farm, connect_device
+) -> None:
+    with pytest.raises(NoDeviceError, match="no device that runs code for x86-64-v2"):
+        farm.admission.admit("x86-64-v2", measured=True)
+    features = [name for name in describe().features if not name.startswith("avx512")]
+    connect_device("d", cores=5, l2_bytes=3 << 20, features=features)
+    admitted = farm.admission.admit("x86-64-v2", measured=True)
+    code = parse_target(admitted.target)
+    assert (code.cpu, code.cores, code.l2_bytes) == ("x86-64-v2", 5, 3 << 20)
+    assert admitted.place.device_class == farm.devices.get("d").device_class
+    with pytest.raises(NoDeviceError, match="x86-64-v4"):
+        farm.admission.admit("x86-64-v4", measured=True)
+    assert parse_target(farm.admission.admit("x86-64-v4", measured=False).target).cpu == "x86-64-v4"
+
+
+def test_a_device_by_name_is_measured_on_alone(
+    farm: Farm, connect_device, request_of, device_side
+) -> None:
+    one, two = connect_device("one"), connect_device("two")
+    place = farm.admission.admit("device:two", measured=True).place
+    assert place == Place(CLASS.id, "two")
+    batch = farm.measurements.submit(request_of("ab" * 32), place)
+    assert device_side.lease(*one, 0) is None
+    assert device_side.lease(*two, 0).lease.item == batch
+    with pytest.raises(NotFoundError, match="three"):
+        farm.admission.admit("device:three", measured=True)
+    with pytest.raises(NotFoundError, match="class 'none'") as told:
+        farm.admission.admit("class:none", measured=True)
+    assert CLASS.id in told.value.hint
+
+
+def test_emulated_devices_serve_where_there_is_no_real_one(farm: Farm, connect_device) -> None:
+    real = Place(DeviceClass.of(known_machines()["rpi4"].description).id)
+    assert farm.admission.admit("rpi4", measured=True).place == real
+    connect_device("qemu", **{**PI, "emulated": True})
+    assert farm.admission.admit("rpi4", measured=True).place.emulated
+    connect_device("pi", **PI)
+    assert farm.admission.admit("rpi4", measured=True).place == real
+
+
+def test_what_it_came_to_is_the_jobs(farm: Farm, connect_device) -> None:
+    connect_device("d", cores=7)
+    options = CompileOptions(target="x86-64-v2")
+    job = farm.jobs.submit(MODEL, options, idempotency_key="k")
+    connect_device("d", cores=3)  # another machine, meanwhile
+    again = farm.jobs.submit(MODEL, options, idempotency_key="k")
+    assert again == job == farm.jobs.get(job.id)
+    assert job.target == "x86-64-v2"
+    assert parse_target(job.compile_options.target).cores == 7
+    assert farm.jobs.admitted(job) == Admitted(job.compile_options.target, job.place)
+
+
+def test_a_job_of_a_version_without_classes_goes_on(farm: Farm, connect_device) -> None:
+    connect_device("d")
+    job = farm.jobs.submit(MODEL, CompileOptions(target=TARGET))
+    key = f"farrier:job:item:{job.id}"
+    farm.client.command("HDEL", key, "target", "class", "device")
+    old = farm.jobs.get(job.id)
+    assert (old.target, old.place) == (TARGET, None)
+    assert farm.jobs.admitted(old) == Admitted(TARGET, HERE)
+
+
+def test_host_of_a_version_without_classes_is_no_workers_machine(
+    farm: Farm, connect_device
+) -> None:
+    connect_device("d", cores=7)
+    job = farm.jobs.submit(MODEL, CompileOptions(target="host"))
+    key = f"farrier:job:item:{job.id}"
+    farm.client.command("HDEL", key, "target", "class", "device")
+    farm.client.command("HSET", key, "options", json.dumps(CompileOptions(target="host").to_dict()))
+    assert parse_target(farm.jobs.admitted(farm.jobs.get(job.id)).target).cores == 7
+
+
+def test_a_device_that_is_another_machine_now_measures_nothing_for_the_one_before(
+    farm: Farm, connect_device, request_of, device_side
+) -> None:
+    connect_device("d", cores=7)
+    options = CompileOptions(target="device:d")
+    place = farm.jobs.submit(MODEL, options, wait_for_device=True).place
+    batch = farm.measurements.submit(request_of("ab" * 32), place)
+    now = connect_device("d", cores=3)
+    assert device_side.lease(*now, 0) is None
+    assert farm.jobs.lease("w", 0) is None
+    with pytest.raises(NoDeviceError, match=f"now, and the job is for class:{place.device_class}"):
+        farm.admission.require(place)
+    before = connect_device("d", cores=7)
+    assert device_side.lease(*before, 0).lease.item == batch
+    assert farm.jobs.lease("w", 0) is not None
+
+
+def test_what_an_older_broker_registered_is_no_class(farm: Farm, connect_device) -> None:
+    for name in ("old", "new"):
+        connect_device(name, cores=5)
+    farm.client.command("HDEL", "farrier:device:old", "class")
+    for target in ("host", "x86-64-v2", "device:new"):
+        assert parse_target(farm.admission.admit(target, measured=True).target).cores == 5
+    with pytest.raises(NoDeviceError, match="device:old has not connected"):
+        farm.admission.admit("device:old", measured=True)
+
+
+def test_an_instruction_set_is_for_a_class_that_gets_work(farm: Farm, connect_device) -> None:
+    for name in ("first", "second"):
+        connect_device(name, cores=5)
+        farm.client.command("HSET", f"farrier:device:{name}", "faults_in_a_row", 5)
+        connect_device(name, cores=5)
+    connect_device("third", cores=3)
+    place = farm.admission.admit("x86-64-v2", measured=True).place
+    assert place.device_class == farm.devices.get("third").device_class
+
+
+def test_what_an_operator_removes_is_connected_no_more(farm: Farm, connect_device) -> None:
+    connect_device("kept", cores=2)
+    connect_device("removed", cores=2)
+    farm.enrolments.revoke("removed")
+    farm.enrolments.remove("removed")
+    [there] = farm.devices.presence.classes().values()
+    assert there.connected == 1
