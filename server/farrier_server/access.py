@@ -23,7 +23,7 @@ from farrier_farm.access.users import Role, Users
 from farrier_farm.events.webhooks import no_webhook
 from farrier_farm.farm import Farm
 from farrier_farm.jobs.jobs import Job
-from farrier_farm.jobs.kinds import Kind
+from farrier_farm.jobs.kinds import JobKind
 from farrier_farm.storage.blobs import no_upload
 from farrier_farm.storage.models import unknown
 from farrier_server.authentication import Caller
@@ -244,7 +244,7 @@ class Access:
 
     def wholes(self, jobs: Sequence[Job]) -> list[Job]:
         """The same of each of the jobs, in one round trip."""
-        compiled = [job.of for job in jobs if job.kind is Kind.LIST]
+        compiled = [job.of for job in jobs if job.kind is JobKind.LIST]
         by_id = {job.id: job for job in self._farm.jobs.many(compiled)} if compiled else {}
         return [by_id.get(job.of, job) for job in jobs]
 

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from farrier_farm.access.owners import Claim
 from farrier_farm.access.users import Role, Users
 from farrier_farm.jobs.jobs import Job
-from farrier_farm.jobs.kinds import Kind
+from farrier_farm.jobs.kinds import JobKind
 from farrier_farm.jobs.search import Shown
 from farrier_farm.settings import Settings
 from farrier_server.authentication import Caller
@@ -48,11 +48,11 @@ class Viewer:
     def is_admin(self) -> bool:
         return self.role.includes(Role.ADMIN)
 
-    def shown(self, kind: Kind) -> Shown | None:
+    def shown(self, kind: JobKind) -> Shown | None:
         """The jobs of a kind that the user sees; None for all."""
         if self.is_operator:
             return None
-        if kind is Kind.INSPECT:
+        if kind is JobKind.INSPECT:
             return Shown(self.mates)
         return Shown(self.mates, self.reads_public)
 
@@ -97,4 +97,4 @@ class Viewer:
 
 def is_private(job: Job) -> bool:
     """Return whether a job's results are its owner's alone."""
-    return job.private or job.kind is Kind.INSPECT
+    return job.private or job.kind is JobKind.INSPECT

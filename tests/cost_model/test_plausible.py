@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farrier.cost_model.plausible import FAR, doubts
+from farrier.cost_model.plausible import FAR, outliers
 
 KNOBS = 3
 VALUES = 3
@@ -19,7 +19,7 @@ def times(low, high, count=len(GRID)):
 
 
 def doubted(rows, seconds, bound=NO_BOUND):
-    found = doubts(rows, np.asarray(seconds), np.full(len(rows), bound))
+    found = outliers(rows, np.asarray(seconds), np.full(len(rows), bound))
     return [at for at, reason in enumerate(found) if reason]
 
 
@@ -51,8 +51,8 @@ def test_each_is_judged_alike_in_any_order(seconds, bound, random):
     order = list(range(len(GRID)))
     random.shuffle(order)
     bounds = np.full(len(GRID), bound)
-    reasons = doubts(GRID, seconds, bounds)
-    assert doubts(GRID[order], seconds[order], bounds) == [reasons[at] for at in order]
+    reasons = outliers(GRID, seconds, bounds)
+    assert outliers(GRID[order], seconds[order], bounds) == [reasons[at] for at in order]
 
 
 @given(times(1e-9, 1e-3), st.floats(1e-9, 1e-3))

@@ -13,7 +13,7 @@ import pytest
 from farrier_device.measurement import Argument, Candidate, CodeObject, Launch, MeasureRequest, Role
 from farrier_farm.farm import Farm
 from farrier_farm.jobs.jobs import REFERS
-from farrier_farm.jobs.kinds import Kind
+from farrier_farm.jobs.kinds import JobKind
 from farrier_farm.leases.leases import Lease, Leases
 from farrier_farm.records.archives import all_archives
 from farrier_farm.redis import embedded
@@ -63,7 +63,7 @@ def expire(farm: Farm) -> Callable[[Leases, Lease], None]:
 
     def set_idle(leases: Leases, lease: Lease) -> None:
         fields = leases.fields(lease.item)
-        kinds = {farm.jobs.leases_of(kind.new_id()): kind.items for kind in Kind}
+        kinds = {farm.jobs.leases_of(kind.new_id()): kind.items for kind in JobKind}
         kind = {**kinds, farm.builds.leases: "build"}.get(leases, "batch")
         stream, entry = f"farrier:{kind}:queue:{fields['queue']}", fields["entry"]
         claim = ["XCLAIM", stream, "holders", "holder", 0, entry, "IDLE", 10**7, "JUSTID"]
@@ -111,7 +111,7 @@ def audit() -> Callable[..., None]:
         command = farm.client.command
         assert all(key.startswith("farrier:") for key in command("KEYS", "*"))
         due: dict[str, set[str]] = {}
-        fields = {f"farrier:{kind.items}:item:": REFERS for kind in Kind}
+        fields = {f"farrier:{kind.items}:item:": REFERS for kind in JobKind}
         fields["farrier:batch:item:"] = ("blobs",)
         for prefix, names in fields.items():
             for key in command("KEYS", f"{prefix}*"):

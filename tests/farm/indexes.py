@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import Any
 
 from farrier_farm.farm import Farm
-from farrier_farm.jobs.kinds import Kind
+from farrier_farm.jobs.kinds import JobKind
 from farrier_farm.leases.states import State
 
 _PRIORITIES = {"high": -(2**52), "low": 2**52}
@@ -14,7 +14,7 @@ _PRIORITIES = {"high": -(2**52), "low": 2**52}
 
 def check_indexes(farm: Farm) -> None:
     """Every set, line and turn is what follows from the items themselves, and no other is there."""
-    kinds = [(kind.items, "default", False) for kind in Kind]
+    kinds = [(kind.items, "default", False) for kind in JobKind]
     _check_trials(farm)
     for kind, default, forgets in (*kinds, ("batch", "", True), ("build", "", True)):
         prefix = f"farrier:{kind}"

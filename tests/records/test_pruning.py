@@ -54,14 +54,14 @@ def _decisive(records: list[TuningRecord]) -> list[TuningRecord | None]:
 @given(st.lists(_measured(), max_size=25, unique=True), _SELECTIONS, st.integers(1, 3), st.data())
 def test_what_is_best_stays_wherever_it_is_stopped(records, selection, keep, data):
     pruning = Pruning(selection, keep)
-    doomed = pruning.doomed(records)
+    doomed = pruning.records_to_remove(records)
     assert all(selection.admits(record) for record in doomed)
     stopped = doomed[: data.draw(st.integers(0, len(doomed)))]
     left = [record for record in records if record not in stopped]
     assert _decisive(left) == _decisive(records)
-    again = pruning.doomed(left)
+    again = pruning.records_to_remove(left)
     assert set(stopped) | set(again) == set(doomed)
-    assert pruning.doomed([record for record in left if record not in again]) == []
+    assert pruning.records_to_remove([record for record in left if record not in again]) == []
 
 
 def test_the_fastest_of_each_class_and_context_stay():
@@ -75,15 +75,20 @@ def test_the_fastest_of_each_class_and_context_stay():
     screened = timed(1, 5, context=Context.SCREENED)
     failed = a_record(samples_ns=(), status=Status.WRONG)
     records = [fast, slow, corrected, middle, elsewhere, in_model, screened, failed]
-    assert Pruning(Selection(), keep=2).doomed(records) == [corrected, screened, failed, slow]
-    assert Pruning(Selection(failed=True), keep=1).doomed(records) == [failed]
-    assert Pruning(Selection(device_class="a76")).doomed(records) == [elsewhere]
+    assert Pruning(Selection(), keep=2).records_to_remove(records) == [
+        corrected,
+        screened,
+        failed,
+        slow,
+    ]
+    assert Pruning(Selection(failed=True), keep=1).records_to_remove(records) == [failed]
+    assert Pruning(Selection(device_class="a76")).records_to_remove(records) == [elsewhere]
 
 
 def test_rules_that_are_not_known_are_told_by_name_and_version():
     other, older = a_record(rule="gone"), a_record(version=TILE.version - 1)
     pruning = Pruning(Selection(rules=frozenset({TILE})))
-    assert pruning.doomed([a_record(), other, older]) == [other, older]
+    assert pruning.records_to_remove([a_record(), other, older]) == [other, older]
 
 
 @pytest.mark.parametrize("keep", [0, -1])

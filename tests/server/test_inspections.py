@@ -12,7 +12,7 @@ from onnx import helper
 from bench.models import build
 from farrier.errors import CompilerError
 from farrier.frontends.onnx.importer import inspection
-from farrier_farm.jobs.kinds import Kind
+from farrier_farm.jobs.kinds import JobKind
 from farrier_farm.leases.states import State
 from farrier_server.api.inspections import InspectionDocument
 from farrier_worker.supervisor import Supervisor
@@ -89,7 +89,7 @@ def test_the_process_that_crashes_is_an_error_of_the_inspection(service, worker,
     worker(command=[sys.executable, str(crash)])
     with service.client() as client, pytest.raises(CompilerError, match="SIGABRT"):
         client.inspection(b"m")
-    [job] = service.farm.jobs.list(kind=Kind.INSPECT)[0]
+    [job] = service.farm.jobs.list(kind=JobKind.INSPECT)[0]
     found = service.http().get(f"/v1/models/{job.model}/inspection").json()
     assert (found["state"], found["error"]["code"]) == ("dead", "dead")
     assert "farrier inspect" in found["error"]["hint"]
@@ -174,4 +174,4 @@ def test_the_document_is_held_to_its_schema(service, text, status):
     else:
         assert "ask for it anew" in answer.json()["hint"]
         assert len(answer.text) < 1000
-    assert farm.jobs.list(kind=Kind.INSPECT)[0][0].state is State.SUCCEEDED
+    assert farm.jobs.list(kind=JobKind.INSPECT)[0][0].state is State.SUCCEEDED

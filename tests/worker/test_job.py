@@ -78,8 +78,8 @@ def test_a_model_becomes_an_artifact(farm: Farm, device, run_job) -> None:
     assert artifact[:2] == b"PK"
     signed = check_whole(path, Trust(frozenset({farm.keys.current().public}))).signature
     assert signed.key == farm.keys.current().public
-    assert farm.jobs.leases.outlived(0.0, len(artifact) - 1, 10) == [job.id]
-    assert farm.jobs.leases.outlived(0.0, len(artifact), 10) == []
+    assert farm.jobs.leases.expired(0.0, len(artifact) - 1, 10) == [job.id]
+    assert farm.jobs.leases.expired(0.0, len(artifact), 10) == []
     assert job.report
     events = [e.data for e in farm.events.read(job.id) if e.data["kind"] != "state"]
     stages = [e["stage"] for e in events if e["kind"] == "stage-started"]

@@ -10,7 +10,7 @@ import pytest
 from farrier import progress
 from farrier.options import CompileOptions
 from farrier_farm.farm import Farm
-from farrier_farm.jobs.kinds import Kind
+from farrier_farm.jobs.kinds import JobKind
 from farrier_farm.leases.states import State
 from farrier_farm.settings import Settings
 from farrier_worker import gateway
@@ -93,7 +93,7 @@ def test_a_step_that_hangs_ends_with_its_name(
 ) -> None:
     """In C, say, where nothing but the end of its process helps; that it says so again does not."""
 
-    def short(name: str, kind: Kind, settings: Settings, nbytes: int) -> Limit | None:
+    def short(name: str, kind: JobKind, settings: Settings, nbytes: int) -> Limit | None:
         limit = limit_of(name, kind, settings, nbytes)
         assert limit is not None
         return dataclasses.replace(limit, seconds=0.5) if name == step else limit
@@ -134,7 +134,7 @@ def test_the_clock_of_a_step_stands_still_while_something_is_done_for_the_proces
 
 def test_the_limit_of_a_step_grows_with_the_model() -> None:
     settings = Settings()
-    small, large = (limit_of("import", Kind.COMPILE, settings, n).seconds for n in (1, 1 << 30))
+    small, large = (limit_of("import", JobKind.COMPILE, settings, n).seconds for n in (1, 1 << 30))
     assert large - small == pytest.approx(1024, abs=1)
-    assert limit_of("schedule", Kind.COMPILE, settings, 1) is None
-    assert limit_of("", Kind.INSPECT, settings, 1 << 30).seconds == settings.inspect_s
+    assert limit_of("schedule", JobKind.COMPILE, settings, 1) is None
+    assert limit_of("", JobKind.INSPECT, settings, 1 << 30).seconds == settings.inspect_s

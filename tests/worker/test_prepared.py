@@ -18,7 +18,7 @@ from farrier.listing import archive
 from farrier.options import CompileOptions
 from farrier_farm.farm import Farm
 from farrier_farm.jobs.jobs import Job
-from farrier_farm.jobs.kinds import Kind
+from farrier_farm.jobs.kinds import JobKind
 from farrier_farm.leases.states import State
 from farrier_farm.storage.models import DataFile, Manifest
 from farrier_worker.supervisor import JOB_COMMAND
@@ -54,14 +54,14 @@ def test_a_model_is_inspected_beside_a_compilation_that_takes_all_slots(
     eventually(lambda: farm.jobs.get(busy.id).progress.stage)
     job, is_new = farm.jobs.inspect(farm.blobs.put(build("resnet50")))
     job = ended(job)
-    assert (is_new, job.kind, job.attempts) == (True, Kind.INSPECT, 1)
+    assert (is_new, job.kind, job.attempts) == (True, JobKind.INSPECT, 1)
     found = document(farm, job)
     assert found["problems"] == []
     assert found["inputs"] == [{"name": "x", "dtype": "f32", "dims": [1, 3, 224, 224]}]
     assert job.used.worked_s < 30
     assert farm.jobs.get(busy.id).state is State.RUNNING
     assert [one.id for one in farm.jobs.list()[0]] == [busy.id]
-    assert [one.id for one in farm.jobs.list(kind=Kind.INSPECT)[0]] == [job.id]
+    assert [one.id for one in farm.jobs.list(kind=JobKind.INSPECT)[0]] == [job.id]
 
 
 def test_data_files_of_a_model_are_found(farm: Farm, supervise, ended) -> None:
@@ -170,7 +170,7 @@ def test_a_worker_of_an_older_version_does_not_see_them(farm: Farm) -> None:
     assert farm.jobs.lease("old", 0.0) is None
     lease = farm.jobs.lease_prepared("new")
     assert lease is not None
-    assert dataclasses.replace(farm.jobs.get(lease.item), started=None).kind is Kind.INSPECT
+    assert dataclasses.replace(farm.jobs.get(lease.item), started=None).kind is JobKind.INSPECT
 
 
 @pytest.fixture
@@ -187,7 +187,7 @@ def compiled(farm: Farm, supervise, ended):
 def test_the_kernels_of_a_compiled_job_are_listed(farm: Farm, compiled, ended) -> None:
     job, _ = farm.jobs.list_kernels(compiled)
     job = ended(job)
-    assert (job.state, job.attempts, job.kind) == (State.SUCCEEDED, 1, Kind.LIST), job.error
+    assert (job.state, job.attempts, job.kind) == (State.SUCCEEDED, 1, JobKind.LIST), job.error
     path = farm.blobs.verified(job.artifact)
     listing = archive.read_listing(path)
     assert listing["is_same"] is job.report["is_same"] is True

@@ -33,7 +33,7 @@ from farrier_device.closing import Closing
 from farrier_device.measurement import request_from_json, to_json
 from farrier_farm.errors import DeviceAwayError, StaleLeaseError, StoreFullError
 from farrier_farm.farm import Farm
-from farrier_farm.jobs.kinds import Kind
+from farrier_farm.jobs.kinds import JobKind
 from farrier_farm.jobs.versions import times_of
 from farrier_farm.leases.leases import Lease
 from farrier_farm.measurements.runner import FarmRunner
@@ -129,7 +129,7 @@ class Gateway:
     def check_step(self) -> None:
         """Raises TimeLimitError where the process has worked for too long on a step, or on all of
         what is prepared to be shown, which has the limit of a step."""
-        kind, step, used = Kind.of(self._lease.item), self._steps.step, self._clock.used
+        kind, step, used = JobKind.of(self._lease.item), self._steps.step, self._clock.used
         limit = limit_of(step, kind, self._farm.settings, self._nbytes)
         seconds = self._steps.worked_s
         if kind.is_prepared:

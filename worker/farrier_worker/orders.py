@@ -12,7 +12,7 @@ from farrier.progress import Listener
 from farrier.records import RecordStore, TaskDefinition, TaskStore
 from farrier_farm.farm import Farm
 from farrier_farm.jobs.jobs import Job
-from farrier_farm.jobs.kinds import Kind
+from farrier_farm.jobs.kinds import JobKind
 from farrier_farm.leases.leases import Lease
 from farrier_farm.measurements.runner import FarmRunner
 
@@ -91,8 +91,8 @@ def _list(farm: Farm, job: Job, _lease: Lease, _listener: Listener) -> Order:
     return Order({"options": options.to_dict(), "artifact": str(path)})
 
 
-_ORDERS: dict[Kind, Callable[[Farm, Job, Lease, Listener], Order]] = {
-    Kind.COMPILE: _compile,
-    Kind.INSPECT: _inspect,
-    Kind.LIST: _list,
+_ORDERS: dict[JobKind, Callable[[Farm, Job, Lease, Listener], Order]] = {
+    JobKind.COMPILE: _compile,
+    JobKind.INSPECT: _inspect,
+    JobKind.LIST: _list,
 }

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from farrier import progress
 from farrier.errors import TimeLimitError
 from farrier.release.limits import MOST_TIMES
-from farrier_farm.jobs.kinds import Kind
+from farrier_farm.jobs.kinds import JobKind
 from farrier_farm.settings import Settings
 
 _BYTES_A_SECOND = 1 << 20  # of the model, beyond the fixed time: a slow core and a slow disk
@@ -32,11 +32,11 @@ class Limit:
     variable: str
 
 
-def limit_of(step: str, kind: Kind, settings: Settings, nbytes: int) -> Limit | None:
+def limit_of(step: str, kind: JobKind, settings: Settings, nbytes: int) -> Limit | None:
     """The limit of a step for a model of so many bytes; None of one that has the job's alone."""
-    if kind is Kind.INSPECT:
+    if kind is JobKind.INSPECT:
         return Limit(settings.inspect_s, "FARRIER_INSPECT_S")
-    if kind is Kind.LIST:
+    if kind is JobKind.LIST:
         return Limit(settings.list_s, "FARRIER_LIST_S")
     if step in _TUNING:
         return None
@@ -93,7 +93,7 @@ class StepClock:
             self.step, self._worked_s, self._since = step, 0.0, time.monotonic()
 
 
-def past_limit(step: str, kind: Kind, limit: Limit) -> TimeLimitError:
+def past_limit(step: str, kind: JobKind, limit: Limit) -> TimeLimitError:
     """The error of a job whose step took longer."""
     if kind.is_prepared:
         return TimeLimitError(

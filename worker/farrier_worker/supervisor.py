@@ -19,7 +19,7 @@ from farrier.errors import FarrierError, ServiceError
 from farrier_device import logs
 from farrier_farm.errors import StaleLeaseError
 from farrier_farm.farm import Farm
-from farrier_farm.jobs.kinds import Kind
+from farrier_farm.jobs.kinds import JobKind
 from farrier_farm.leases.leases import Lease
 from farrier_farm.leases.states import State
 from farrier_worker.attempt import Attempt
@@ -111,11 +111,11 @@ class Supervisor:
 
     def _lease(self, now: float) -> None:
         """Begin what there is to do, as far as there are slots for it."""
-        kinds = [Kind.of(attempt.lease.item) for attempt in self._attempts]
+        kinds = [JobKind.of(attempt.lease.item) for attempt in self._attempts]
         if now >= self._prepare_at and not any(kind.is_prepared for kind in kinds):
             self._prepare_at = now + _PREPARE_S
             self._begin(self._farm.jobs.lease_prepared(self.name))
-        if kinds.count(Kind.COMPILE) < self._settings.jobs_at_once:
+        if kinds.count(JobKind.COMPILE) < self._settings.jobs_at_once:
             self._begin(self._farm.jobs.lease(self.name, 0.0 if self._attempts else _IDLE_S))
 
     def _begin(self, lease: Lease | None) -> None:

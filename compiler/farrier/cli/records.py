@@ -231,7 +231,7 @@ def _prune_file(
         device_class=asked.device_class, before=asked.before, failed=asked.failed, rules=rules
     )
     store = _existing(path)
-    doomed = Pruning(selection, keep).doomed(list(store))
+    doomed = Pruning(selection, keep).records_to_remove(list(store))
     if doomed and not dry_run:
         store.remove(doomed)
     return len(doomed)

@@ -15,7 +15,7 @@ FAR = 5.0  # times
 _FEW = 3  # neighbours, or times of one candidate, that say something
 
 
-def doubts(rows: Population, seconds: Floats, bounds: Floats) -> list[str]:
+def outliers(rows: Population, seconds: Floats, bounds: Floats) -> list[str]:
     """Why each measurement of a task is not to be believed, "" where it is.
 
     `rows` [n, knobs] are candidates, of which several may be equal; `seconds` [n] what each took on

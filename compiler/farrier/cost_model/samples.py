@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from farrier.cost_model.plausible import doubts
+from farrier.cost_model.plausible import outliers
 from farrier.ir.loop import Function
 from farrier.ir.parser import parse_ir
 from farrier.ir.tensor import TensorProgram
@@ -100,7 +100,7 @@ def _believed(
     rows = np.stack([space.row(record.knobs) for record in records])
     seconds = np.array([record.seconds for record in records])
     kept, aside = [], []
-    reasons = doubts(rows, seconds, space.bounds(rows) / threads)
+    reasons = outliers(rows, seconds, space.bounds(rows) / threads)
     for record, reason in zip(records, reasons, strict=True):
         if reason:
             where = record.device_class, record.device

@@ -31,7 +31,7 @@ class Pruning:
         if self.keep is not None and self.keep < 1:
             raise UsageError(f"{self.keep} schedules cannot be kept", hint="keep 1 or more")
 
-    def doomed(self, records: Collection[TuningRecord]) -> list[TuningRecord]:
+    def records_to_remove(self, records: Collection[TuningRecord]) -> list[TuningRecord]:
         """Of all records of a task on a target, those that go, in an order in which they can be
         removed: stopped anywhere and begun again, it ends with the same.
 

@@ -1,1 +1,1 @@
-"""The events of a whole farm, and the webhooks that are told of them."""
+"""The events of a whole farm, and the webhooks that receive them."""

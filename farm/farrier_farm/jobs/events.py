@@ -12,7 +12,7 @@ from typing import Any
 from farrier.errors import UsageError
 from farrier_farm.events.farm_events import NEWS
 from farrier_farm.jobs.jobs import Jobs
-from farrier_farm.jobs.kinds import Kind
+from farrier_farm.jobs.kinds import JobKind
 from farrier_farm.leases.states import State
 from farrier_farm.redis.connection import Client
 
@@ -113,4 +113,4 @@ def _key(stream: str) -> str:
 
 
 def _prefix(job_id: str) -> str:
-    return f"farrier:{Kind.of(job_id).items}"
+    return f"farrier:{JobKind.of(job_id).items}"

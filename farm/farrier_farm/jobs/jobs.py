@@ -20,7 +20,7 @@ from farrier_farm.devices.classes import Place
 from farrier_farm.errors import DeviceAwayError
 from farrier_farm.events.farm_events import NEWS
 from farrier_farm.jobs.admission import Admission, Admitted
-from farrier_farm.jobs.kinds import PREPARED, Kind
+from farrier_farm.jobs.kinds import PREPARED, JobKind
 from farrier_farm.jobs.priorities import Priority
 from farrier_farm.jobs.search import JobQuery, Shown, search
 from farrier_farm.jobs.trials import Trials
@@ -107,8 +107,8 @@ class Job:
     priority: Priority = Priority.NORMAL  # among its owner's
 
     @property
-    def kind(self) -> Kind:
-        return Kind.of(self.id)
+    def kind(self) -> JobKind:
+        return JobKind.of(self.id)
 
     @property
     def compile_options(self) -> CompileOptions:
@@ -138,14 +138,16 @@ class Jobs:
     """Every method raises ServiceError where Redis is out of reach."""
 
     def __init__(self, client: Client, settings: Settings, admission: Admission) -> None:
-        self._leases = {kind: Leases(client, kind.items, _policy(kind, settings)) for kind in Kind}
-        self.leases = self._leases[Kind.COMPILE]
+        self._leases = {
+            kind: Leases(client, kind.items, _policy(kind, settings)) for kind in JobKind
+        }
+        self.leases = self._leases[JobKind.COMPILE]
         self.trials = Trials(client, settings.trials_kept)
         self._admission = admission
 
     def leases_of(self, job_id: str) -> Leases:
         """The items of the kind that a job is of."""
-        return self._leases[Kind.of(job_id)]
+        return self._leases[JobKind.of(job_id)]
 
     def submit(
         self,
@@ -182,7 +184,7 @@ class Jobs:
             options.require_tuning()
         if admitted is None:
             admitted = self._admission.admit(options.target, measured=options.needs_device)
-        queue, reason = str(Kind.COMPILE), ""
+        queue, reason = str(JobKind.COMPILE), ""
         if wait_for_device and options.needs_device:
             queue = f"{_WAITING}{admitted.place.queue}"
             try:
@@ -190,7 +192,7 @@ class Jobs:
             except DeviceAwayError as error:
                 reason = error.message
         job_id = self.leases.put(
-            Kind.COMPILE.new_id(),
+            JobKind.COMPILE.new_id(),
             queue,
             {
                 **_fields(admitted, options),
@@ -209,7 +211,7 @@ class Jobs:
         )
         return self.get(job_id)
 
-    def submitted(
+    def find_submitted(
         self,
         model: str,
         options: CompileOptions,
@@ -233,18 +235,18 @@ class Jobs:
         or succeeded; the second value says whether it did. The inspection of a `lent` model is not
         a claim to it (`owners.py`). Raises QueueFullError."""
         fields = {"target": "", "options": "{}", "model": model, "name": "", **_loan(lent)}
-        return self._prepare(Kind.INSPECT, _inspected(model, owner), fields, owner)
+        return self._prepare(JobKind.INSPECT, _inspected(model, owner), fields, owner)
 
     def inspection(self, model: str, owner: str) -> Job | None:
         """The inspection that a user has asked for of a model, as it stands. Each user has one of
         their own, which says nothing of what others have."""
-        return self.prepared(Kind.INSPECT, _inspected(model, owner))
+        return self.prepared(JobKind.INSPECT, _inspected(model, owner))
 
     def list_kernels(self, job: Job, *, owner: str = DEFAULT) -> tuple[Job, bool]:
         """The same for the listing of a compilation's kernels, private where that is. Raises
         ConflictError for one that has no artifact, NotFoundError for one that was deleted
         meanwhile, QueueFullError."""
-        if job.kind is not Kind.COMPILE or job.artifact is None:
+        if job.kind is not JobKind.COMPILE or job.artifact is None:
             raise ConflictError(
                 f"job {job.id} is {job.state}: it has no kernels to list",
                 hint="list those of a compilation that has succeeded",
@@ -258,14 +260,14 @@ class Jobs:
             "compiled": job.artifact,
             "private": "01"[job.private],
         }
-        listing, is_new = self._prepare(Kind.LIST, job.id, fields, owner)
+        listing, is_new = self._prepare(JobKind.LIST, job.id, fields, owner)
         if self.leases.state(job.id) is None:  # whoever deleted it did not find the listing
             with contextlib.suppress(NotFoundError):
-                self._leases[Kind.LIST].forget(listing.id)
+                self._leases[JobKind.LIST].forget(listing.id)
             raise self.leases.unknown(job.id)
         return listing, is_new
 
-    def prepared(self, kind: Kind, of: str) -> Job | None:
+    def prepared(self, kind: JobKind, of: str) -> Job | None:
         """The inspection of a model, or the listing of a job, as it stands."""
         job_id = self._leases[kind].find(_once_of(of), "")
         try:
@@ -273,7 +275,9 @@ class Jobs:
         except NotFoundError:  # forgotten meanwhile
             return None
 
-    def _prepare(self, kind: Kind, of: str, fields: dict[str, str], owner: str) -> tuple[Job, bool]:
+    def _prepare(
+        self, kind: JobKind, of: str, fields: dict[str, str], owner: str
+    ) -> tuple[Job, bool]:
         """What was prepared once is had again; what failed, or is of another version of a job's
         artifact, is done anew."""
         before = self.prepared(kind, of)
@@ -291,10 +295,10 @@ class Jobs:
         """Raises NotFoundError."""
         return _job(job_id, self.leases_of(job_id).fields(job_id))
 
-    def outlived(self, ended_before: float, most_bytes: int, limit: int) -> list[str]:
-        """As `Leases.outlived`, of each kind."""
+    def expired(self, ended_before: float, most_bytes: int, limit: int) -> list[str]:
+        """As `Leases.expired`, of each kind."""
         kinds = self._leases.values()
-        return [one for each in kinds for one in each.outlived(ended_before, most_bytes, limit)]
+        return [one for each in kinds for one in each.expired(ended_before, most_bytes, limit)]
 
     def many(self, ids: Iterable[str]) -> list[Job]:
         """Those of the jobs, all of one kind, that are known, in one round trip."""
@@ -309,7 +313,7 @@ class Jobs:
         after: str = "",
         state: State | None = None,
         owner: str = "",
-        kind: Kind = Kind.COMPILE,
+        kind: JobKind = JobKind.COMPILE,
     ) -> tuple[list[Job], str]:
         """Those of a kind, newest first, of all owners or of one; the second value is the `after`
         of the next page, "" on the last one."""
@@ -319,7 +323,7 @@ class Jobs:
         return self.many(page), page[-1] if more else ""
 
     def search(
-        self, query: JobQuery, *, limit: int = 50, after: str = "", kind: Kind = Kind.COMPILE
+        self, query: JobQuery, *, limit: int = 50, after: str = "", kind: JobKind = JobKind.COMPILE
     ) -> JobPage:
         """The jobs of a kind that match, a page of them. Raises UsageError for an `after` that no
         page has given."""
@@ -347,12 +351,12 @@ class Jobs:
         """The oldest queued compilation of the owner whose turn it is, waiting up to `timeout_s`
         for one; of those that wait for a device only where there is one as this begins."""
         queues = self.leases.queues()
-        waiting = [q for q in queues if q != Kind.COMPILE and self.leases.length(q)]
+        waiting = [q for q in queues if q != JobKind.COMPILE and self.leases.length(q)]
         ready = [queue for queue in waiting if self._is_served(queue)]
         away = [queue for queue in waiting if queue not in ready]
         if away:
             self.leases.reap(away)  # a worker may be lost together with the device
-        return self.leases.take(worker, [Kind.COMPILE, *ready], timeout_s)
+        return self.leases.take(worker, [JobKind.COMPILE, *ready], timeout_s)
 
     def lease_prepared(self, worker: str) -> Lease | None:
         """The same of the short kinds, inspections first, where one is queued by now."""
@@ -373,7 +377,7 @@ class Jobs:
         """Store an event of the running attempt, numbered from 1. Schedules of tasks are no event
         of the job's stream: there may be thousands. Raises StaleLeaseError."""
         if isinstance(event, progress.TasksScheduled):
-            if Kind.of(lease.item) is Kind.COMPILE:
+            if JobKind.of(lease.item) is JobKind.COMPILE:
                 self.trials.schedule(lease.item, event)
             return
         raw = {name: _finite(value) for name, value in progress.to_dict(event).items()}
@@ -459,13 +463,13 @@ class Jobs:
 
 
 _HINTS = {
-    Kind.COMPILE: "compile the model alone with `farrier compile` to see the crash",
-    Kind.INSPECT: "`farrier inspect MODEL` shows the crash",
-    Kind.LIST: "compile the model alone with `farrier compile --dump` to see its kernels",
+    JobKind.COMPILE: "compile the model alone with `farrier compile` to see the crash",
+    JobKind.INSPECT: "`farrier inspect MODEL` shows the crash",
+    JobKind.LIST: "compile the model alone with `farrier compile --dump` to see its kernels",
 }
 
 
-def _policy(kind: Kind, settings: Settings) -> LeasePolicy:
+def _policy(kind: JobKind, settings: Settings) -> LeasePolicy:
     """Whoever watches the farm is told of compilations alone."""
     return LeasePolicy(
         lease_s=settings.lease_s,
@@ -587,7 +591,7 @@ def _job(job_id: str, fields: dict[str, str]) -> Job:
         created=int(fields["created"]) / 1000,
         started=_seconds(fields.get("started")),
         finished=_seconds(fields.get("finished")),
-        wait_for_device=fields["queue"] != Kind.of(job_id),
+        wait_for_device=fields["queue"] != JobKind.of(job_id),
         attempts=int(fields["attempts"]),
         crashes=int(fields["crashes"]),
         worker=fields.get("owner"),

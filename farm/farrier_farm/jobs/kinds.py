@@ -18,7 +18,7 @@ import enum
 from farrier_farm.leases.leases import new_id
 
 
-class Kind(enum.StrEnum):
+class JobKind(enum.StrEnum):
     """The value is also the name of the queue."""
 
     COMPILE = "compile"
@@ -33,7 +33,7 @@ class Kind(enum.StrEnum):
     @property
     def is_prepared(self) -> bool:
         """Whether it is one of the short ones, which have a slot of their own in a worker."""
-        return self is not Kind.COMPILE
+        return self is not JobKind.COMPILE
 
     @property
     def most_bytes(self) -> int:
@@ -45,12 +45,12 @@ class Kind(enum.StrEnum):
         return f"{self}-{new_id()}" if self.is_prepared else new_id()
 
     @classmethod
-    def of(cls, job_id: str) -> Kind:
+    def of(cls, job_id: str) -> JobKind:
         """The kind of the job with this id."""
         head, dash, _ = job_id.partition("-")
         return next((kind for kind in PREPARED if dash and head == kind), cls.COMPILE)
 
 
-PREPARED = tuple(kind for kind in Kind if kind.is_prepared)
-_ITEMS = {Kind.COMPILE: "job", Kind.INSPECT: "inspection", Kind.LIST: "listing"}
-_MOST_BYTES = {Kind.COMPILE: 0, Kind.INSPECT: 8 << 20, Kind.LIST: 64 << 20}
+PREPARED = tuple(kind for kind in JobKind if kind.is_prepared)
+_ITEMS = {JobKind.COMPILE: "job", JobKind.INSPECT: "inspection", JobKind.LIST: "listing"}
+_MOST_BYTES = {JobKind.COMPILE: 0, JobKind.INSPECT: 8 << 20, JobKind.LIST: 64 << 20}

@@ -246,7 +246,7 @@ class Leases:
         if self._call("forget", item, secrets.token_hex(8))[0] == "unknown":
             raise self.unknown(item)
 
-    def outlived(self, ended_before: float, most_bytes: int, limit: int) -> list[str]:
+    def expired(self, ended_before: float, most_bytes: int, limit: int) -> list[str]:
         """Up to `limit` items, the oldest first, that ended before that time (Unix seconds), or
         without which the others weigh `most_bytes` at most (0: they may weigh anything)."""
         words = self._call("outlived", int(ended_before * 1000), most_bytes, limit)

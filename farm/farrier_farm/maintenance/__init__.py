@@ -1,1 +1,1 @@
-"""The upkeep of a farm: what is removed in time, and what older versions have written."""
+"""The upkeep of a farm: removal by age, and migration of data from older versions."""

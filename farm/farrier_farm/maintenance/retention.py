@@ -11,7 +11,7 @@ import time
 from farrier.errors import NotFoundError
 from farrier_farm.jobs.builds import Builds
 from farrier_farm.jobs.jobs import Jobs
-from farrier_farm.jobs.kinds import Kind
+from farrier_farm.jobs.kinds import JobKind
 from farrier_farm.measurements.measurements import Measurements
 from farrier_farm.settings import Settings
 from farrier_farm.storage.blobs import BlobStore
@@ -53,7 +53,7 @@ class Retention:
         self._jobs.leases_of(job_id).forget(job_id)
         self._measurements.drop(job_id)
         self._builds.drop(job_id)
-        listing = self._jobs.prepared(Kind.LIST, job_id)
+        listing = self._jobs.prepared(JobKind.LIST, job_id)
         if listing is not None:
             with contextlib.suppress(NotFoundError):  # another one was quicker
                 self.forget(listing.id)
@@ -81,4 +81,4 @@ class Retention:
     def _outlived(self) -> list[str]:
         age_s = self._settings.job_age_s
         before = time.time() - age_s if age_s else 0.0
-        return self._jobs.outlived(before, self._settings.artifact_bytes, _AT_ONCE)
+        return self._jobs.expired(before, self._settings.artifact_bytes, _AT_ONCE)

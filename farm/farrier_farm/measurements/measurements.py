@@ -50,7 +50,11 @@ class Measurements:
         self.leases = Leases(client, "batch", policy(settings))
 
     def submit(
-        self, request: MeasureRequest, place: Place, job: Lease | None = None, owner: str = ""
+        self,
+        request: MeasureRequest,
+        place: Place,
+        job: Lease | None = None,
+        owner: str = "",
     ) -> str:
         """Queue a batch on behalf of a job's attempt, in the share of the job's owner, and return
         the batch's id. A batch of no job precedes all others."""

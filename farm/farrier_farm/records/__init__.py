@@ -1,1 +1,1 @@
-"""Tuning records: their store, archives and pruning, and what is learnt from them."""
+"""Tuning records: their store, archives and pruning, and the cost models of a farm."""

@@ -56,7 +56,7 @@ class RecordPruning:
         version cannot read stays."""
         records.adopt()
         page, following = records.log(after, None, LOOKED_AT)
-        doomed, removed = _doomed(records, pruning, page), 0
+        doomed, removed = _to_remove(records, pruning, page), 0
         if is_dry:
             ids = {one.id for one in doomed}
             return Pruned(sum(one.id in ids for one in page), following)
@@ -88,7 +88,7 @@ class RecordPruning:
         return int(self._remove([one.id for one in entries], [*words, records.store]))
 
 
-def _doomed(
+def _to_remove(
     records: Records, pruning: Pruning, page: Sequence[StoredRecord]
 ) -> Iterator[StoredRecord]:
     """Those of the page; with a number to keep, all of each task of which there are some."""
@@ -103,4 +103,4 @@ def _doomed(
 
 def _chosen(pruning: Pruning, stored: Iterable[StoredRecord]) -> Iterator[StoredRecord]:
     found = {one.record: one for one in stored if one.record is not None}
-    return (found[record] for record in pruning.doomed(found.keys()))
+    return (found[record] for record in pruning.records_to_remove(found.keys()))

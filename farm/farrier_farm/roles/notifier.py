@@ -23,7 +23,7 @@ from farrier_farm.events.posting import PostError, post, signature
 from farrier_farm.events.webhooks import DEVICE_EVENTS, EVENTS, Delivery, Webhook
 from farrier_farm.farm import Farm
 from farrier_farm.jobs.jobs import Job
-from farrier_farm.jobs.kinds import Kind
+from farrier_farm.jobs.kinds import JobKind
 
 AT_ONCE = 8  # tries under way; each takes `posting.TIMEOUT_S` at most
 OF_A_USER = 2
@@ -131,7 +131,7 @@ class Notifier(Closing):
             job = self._farm.jobs.get(job_id)
         except NotFoundError:
             return None
-        return job if job.kind is Kind.COMPILE else None
+        return job if job.kind is JobKind.COMPILE else None
 
     # Deliveries → requests
 

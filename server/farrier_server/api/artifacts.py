@@ -10,7 +10,7 @@ from starlette.responses import FileResponse
 
 from farrier.errors import UsageError
 from farrier_farm.jobs.jobs import Job
-from farrier_farm.jobs.kinds import Kind
+from farrier_farm.jobs.kinds import JobKind
 from farrier_server.access import JobDep
 from farrier_server.bounds import MOST
 from farrier_server.context import FarmDep
@@ -22,7 +22,7 @@ Version = Annotated[
 ]
 router = APIRouter(prefix="/v1/jobs", tags=["artifacts"])
 _RANGE = re.compile(r"bytes=(?:(\d{1,18})-(\d{0,18})|-(\d{1,18}))")
-_SUFFIXES = {Kind.COMPILE: ".farrier", Kind.INSPECT: ".json", Kind.LIST: ".listing"}
+_SUFFIXES = {JobKind.COMPILE: ".farrier", JobKind.INSPECT: ".json", JobKind.LIST: ".listing"}
 
 
 class ArtifactFile(FileResponse):

@@ -14,7 +14,7 @@ from farrier_farm.access.users import NAME
 from farrier_farm.farm import Farm
 from farrier_farm.jobs import jobs
 from farrier_farm.jobs.admission import Admitted
-from farrier_farm.jobs.kinds import Kind
+from farrier_farm.jobs.kinds import JobKind
 from farrier_farm.jobs.priorities import Priority
 from farrier_farm.jobs.search import JobOrder, JobQuery
 from farrier_farm.leases.states import State
@@ -177,7 +177,7 @@ class JobView(BaseModel):
     """A job as it stands. Times are Unix seconds; what is not known yet is null."""
 
     id: str
-    kind: Kind = Field(description="what it does: GET /v1/jobs shows compilations alone")
+    kind: JobKind = Field(description="what it does: GET /v1/jobs shows compilations alone")
     owner: str = Field(description="name of the user who submitted it")
     name: str
     state: State
@@ -332,7 +332,7 @@ def submit_job(
     _check_priority(body.priority, viewer, farm)
     if body.now:
         options.require_tuning()
-    job = farm.jobs.submitted(body.model, options, **request)
+    job = farm.jobs.find_submitted(body.model, options, **request)
     if job is None:
         waits = body.wait_for_device
         admitted = _admitted(farm, options, wait_for_device=waits)
@@ -352,9 +352,9 @@ def list_jobs(
     viewer: ViewerDep,
     state: Annotated[State | None, Query(description="only jobs in this state")] = None,
     owner: Annotated[str, Query(pattern=rf"^({NAME})?$", description="only this user's jobs")] = "",
-    kind: Annotated[Kind, Query(description="inspect and list: what is prepared to be shown")] = (
-        Kind.COMPILE
-    ),
+    kind: Annotated[
+        JobKind, Query(description="inspect and list: what is prepared to be shown")
+    ] = (JobKind.COMPILE),
     q: Annotated[
         str, Query(max_length=200, description="a part of the name, of the id or of the target")
     ] = "",

@@ -19,7 +19,7 @@ from farrier.errors import ArtifactError, NotFoundError
 from farrier.listing import archive
 from farrier_farm.farm import Farm
 from farrier_farm.jobs.jobs import Job
-from farrier_farm.jobs.kinds import Kind
+from farrier_farm.jobs.kinds import JobKind
 from farrier_farm.leases.states import State
 from farrier_server.access import JobDep
 from farrier_server.api.prepared import checked, malformed, path_of
@@ -177,7 +177,7 @@ def get_kernel(
 def _prepared(farm: Farm, job: Job) -> Job | None:
     """The job that lists the kernels of this one; None where nobody has asked for it since the
     artifact is what it is."""
-    found = farm.jobs.prepared(Kind.LIST, job.id)
+    found = farm.jobs.prepared(JobKind.LIST, job.id)
     return None if found is None or found.compiled != job.artifact else found
 
 

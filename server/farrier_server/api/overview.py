@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from farrier_farm import overview
 from farrier_farm.events import farm_events
 from farrier_farm.farm import Farm
-from farrier_farm.jobs.kinds import Kind
+from farrier_farm.jobs.kinds import JobKind
 from farrier_farm.leases.states import State
 from farrier_farm.settings import Settings
 from farrier_server.access import ViewerDep
@@ -143,5 +143,5 @@ async def get_overview(context: ContextDep, viewer: ViewerDep) -> Response:
 
 
 def _overview(farm: Farm, viewer: Viewer) -> bytes:
-    farm_overview = farm.overview(viewer.shown(Kind.COMPILE))
+    farm_overview = farm.overview(viewer.shown(JobKind.COMPILE))
     return OverviewView.of(farm_overview, farm.settings, viewer).model_dump_json().encode()

@@ -66,7 +66,13 @@ def test_a_class_is_a_target() -> None:
 
 
 def test_places_have_queues_of_their_own() -> None:
-    places = [Place("a"), Place("b"), Place("a", "pi"), Place("b", "pi"), Place("a", "x:y")]
+    places = [
+        Place("a"),
+        Place("b"),
+        Place("a", "pi"),
+        Place("b", "pi"),
+        Place("a", "x:y"),
+    ]
     assert len({place.queue for place in places}) == len(places)
     assert [Place.of_queue(place.queue) for place in places] == places
 

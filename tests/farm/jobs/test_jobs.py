@@ -32,10 +32,10 @@ def test_a_submitted_job_is_found_again(farm: Farm) -> None:
 
 
 def test_the_same_key_and_request_is_the_same_job(farm: Farm) -> None:
-    assert farm.jobs.submitted(MODEL, OPTIONS, name="a", idempotency_key="k") is None
+    assert farm.jobs.find_submitted(MODEL, OPTIONS, name="a", idempotency_key="k") is None
     first = farm.jobs.submit(MODEL, OPTIONS, name="a", idempotency_key="k")
-    assert farm.jobs.submitted(MODEL, OPTIONS, name="a", idempotency_key="k") == first
-    assert farm.jobs.submitted(MODEL, OPTIONS, name="a") is None
+    assert farm.jobs.find_submitted(MODEL, OPTIONS, name="a", idempotency_key="k") == first
+    assert farm.jobs.find_submitted(MODEL, OPTIONS, name="a") is None
     assert farm.jobs.submit(MODEL, OPTIONS, name="a", idempotency_key="k") == first
     assert farm.jobs.submit(MODEL, OPTIONS, name="a", idempotency_key="other").id != first.id
     assert len(farm.jobs.list()[0]) == 2
@@ -47,7 +47,7 @@ def test_the_same_key_and_request_is_the_same_job(farm: Farm) -> None:
 )
 def test_the_same_key_for_another_request_is_refused(farm: Farm, model, options, name) -> None:
     first = farm.jobs.submit(MODEL, OPTIONS, name="a", idempotency_key="k")
-    for ask in (farm.jobs.submit, farm.jobs.submitted):
+    for ask in (farm.jobs.submit, farm.jobs.find_submitted):
         with pytest.raises(ConflictError, match=first.id):
             ask(model, options, name=name, idempotency_key="k")
 

@@ -8,7 +8,7 @@ from farrier.errors import ConflictError, FarrierError, NotFoundError
 from farrier.options import CompileOptions
 from farrier_farm.farm import Farm
 from farrier_farm.jobs.jobs import Job
-from farrier_farm.jobs.kinds import PREPARED, Kind
+from farrier_farm.jobs.kinds import PREPARED, JobKind
 from farrier_farm.leases.leases import new_id
 from farrier_farm.leases.states import State
 from tests.here import TARGET
@@ -22,16 +22,22 @@ def compiled(farm: Farm) -> Job:
     return farm.jobs.get(job.id)
 
 
-def prepare(farm: Farm, kind: Kind, job: Job) -> tuple[Job, bool]:
-    if kind is Kind.INSPECT:
+def prepare(farm: Farm, kind: JobKind, job: Job) -> tuple[Job, bool]:
+    if kind is JobKind.INSPECT:
         return farm.jobs.inspect(job.model, owner="ann")
     return farm.jobs.list_kernels(job, owner="ann")
 
 
 def test_an_id_tells_the_kind():
-    for kind in Kind:
-        assert Kind.of(kind.new_id()) is kind
-    assert Kind.of(new_id()) is Kind.of("") is Kind.of("inspect") is Kind.of("x-1") is Kind.COMPILE
+    for kind in JobKind:
+        assert JobKind.of(kind.new_id()) is kind
+    assert (
+        JobKind.of(new_id())
+        is JobKind.of("")
+        is JobKind.of("inspect")
+        is JobKind.of("x-1")
+        is JobKind.COMPILE
+    )
 
 
 @pytest.mark.parametrize("kind", PREPARED)
@@ -110,7 +116,7 @@ def test_a_listing_of_a_job_that_was_deleted_meanwhile_is_none(farm: Farm, audit
     farm.delete(source.id)
     with pytest.raises(NotFoundError, match=source.id):
         farm.jobs.list_kernels(source)
-    assert farm.jobs.list(kind=Kind.LIST)[0] == []
+    assert farm.jobs.list(kind=JobKind.LIST)[0] == []
     audit(farm)
 
 
@@ -128,12 +134,12 @@ def test_each_kind_ends_with_its_time(farm: Farm, audit) -> None:
     for kind in PREPARED:
         prepare(farm, kind, source)
         farm.jobs.succeed(farm.jobs.lease_prepared("w"), farm.blobs.put(b"{}"), {}, 2)
-    assert len(farm.jobs.outlived(0.0, 1, 10)) == 3
-    assert farm.jobs.outlived(0.0, 8, 10) == []
-    for job_id in farm.jobs.outlived(2e9, 0, 10):
+    assert len(farm.jobs.expired(0.0, 1, 10)) == 3
+    assert farm.jobs.expired(0.0, 8, 10) == []
+    for job_id in farm.jobs.expired(2e9, 0, 10):
         try:
             farm.delete(job_id)
         except NotFoundError:  # the listing went with its job
-            assert Kind.of(job_id) is Kind.LIST
-    assert farm.jobs.outlived(2e9, 0, 10) == []
+            assert JobKind.of(job_id) is JobKind.LIST
+    assert farm.jobs.expired(2e9, 0, 10) == []
     audit(farm)

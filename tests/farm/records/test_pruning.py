@@ -89,7 +89,7 @@ def test_what_is_pruned_is_gone_from_everywhere(farm: Farm, pruning, audit) -> N
     check_records(farm)
     places = {(record.task, record.fingerprint) for record in given}
     of = {p: [r for r in given if (r.task, r.fingerprint) == p] for p in places}
-    doomed = {record for each in of.values() for record in pruning.doomed(each)}
+    doomed = {record for each in of.values() for record in pruning.records_to_remove(each)}
     assert doomed
     assert prune(farm, pruning, is_dry=True) == len(doomed)
     assert farm.records.count() == len(given)
