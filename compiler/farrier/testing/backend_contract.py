@@ -122,15 +122,6 @@ class BackendContract:
             assert target.backend is self.backend
             assert read_target(json.loads(json.dumps(target.to_dict()))) == target
 
-    def test_a_machine_has_spaces_and_axes_the_host_s_first(self) -> None:
-        spaces, axes = self.target.spaces, self.target.axes
-        assert spaces[0].name == HOST
-        assert len({space.name for space in spaces}) == len(spaces)
-        assert all(space.alignment.bit_count() == 1 and space.nbytes >= 0 for space in spaces)
-        assert len({axis.name for axis in axes}) == len(axes)
-        assert all(axis.limit >= 1 for axis in axes)
-        assert self.target.threads >= 1
-
     def test_a_machine_has_a_source_and_what_its_code_uses(self) -> None:
         for name, machine in self.backend.machines.items():
             assert machine.source
