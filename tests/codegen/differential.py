@@ -34,7 +34,7 @@ class Memory:
         if array is None:
             self.raw[self.start : self.start + nbytes] = 0xFF  # NaN where it is a float
         else:
-            self.packed[...] = layout.pack(array)
+            self.packed[...] = layout.pack(array.reshape(buffer.shape))
 
     @property
     def address(self):

@@ -72,7 +72,11 @@ def run_graph_emulated(graph, inputs, settings, cpu="max"):
             results = _run_kernel(node, given, constants, settings, cpu)
         else:
             results = run_node(node, [value and arrays[value.name] for value in node.inputs])
-        arrays |= {value.name: array for value, array in zip(node.outputs, results, strict=True)}
+        # A schedule may join axes that lie together.
+        arrays |= {
+            value.name: array.reshape(value.type.shape)
+            for value, array in zip(node.outputs, results, strict=True)
+        }
     return {value.name: arrays[value.name] for value in graph.outputs}
 
 
