@@ -28,12 +28,12 @@ import numpy as np
 from bench import models
 from bench.candidate_parts import OTHER, PARTS, Others, process_ns, serve, watch
 from bench.workloads import NAMES, workload
+from farrier.compile_pool import Helpers, helpers
+from farrier.compile_pool.helpers import helpers_for
 from farrier.cost_model import pretrained
 from farrier.errors import FarrierError
 from farrier.frontends.onnx.importer import import_model
 from farrier.frontends.onnx.model.file import model_of
-from farrier.kernels import Helpers, helpers
-from farrier.kernels.helpers import helpers_for
 from farrier.measure import TaskMeasurer
 from farrier.measure.local import LocalDevice
 from farrier.measure.runner import Blobs

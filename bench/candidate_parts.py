@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from farrier import llvm
+from farrier.compile_pool import helper, helpers
 from farrier.cost_model import CostModel
-from farrier.kernels import helper, helpers
 from farrier.measure import batch
 from farrier.records import FileRecords
 from farrier.schedule_search.evolution import EvolutionarySearch
@@ -147,7 +147,7 @@ class Others:
 
 
 def serve() -> None:
-    """The main program of a helper that is watched (`farrier.kernels.helper.serve`)."""
+    """The main program of a helper that is watched (`farrier.compile_pool.helper.serve`)."""
     file = Path(tempfile.gettempdir()) / f"{_PREFIX}{os.getppid()}-{os.getpid()}.json"
     watched, began = watch(), process_ns()
     answer = helper._answer

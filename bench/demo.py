@@ -30,7 +30,7 @@ from farrier.cli.show import ProgressView
 from farrier.errors import FarrierError, ServiceError
 from farrier.options import parse_budget
 from farrier.options.shapes import GivenShape, parse_shapes
-from farrier.release.draws import random_inputs
+from farrier.packaging.draws import random_inputs
 from farrier.runtime.loaded_model import check_runs_here
 from farrier.sdk.client import Client, StateChanged
 

@@ -23,11 +23,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from bench.workloads import NAMES, Shapes, workload
+from farrier.compile_pool import BuildInput, lower
+from farrier.compile_pool.choose import ScheduledTask
 from farrier.errors import FarrierError, UsageError
 from farrier.frontends.onnx.importer import import_model
 from farrier.frontends.onnx.model.file import model_of
-from farrier.kernels import BuildInput, lower
-from farrier.kernels.choose import ScheduledTask
 from farrier.model_tuning.hot import (
     for_any_size,
     hot_sizes,

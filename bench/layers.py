@@ -33,8 +33,8 @@ from farrier.bench.profile import profile
 from farrier.bench.race import missing_packages
 from farrier.errors import FarrierError
 from farrier.options import CompileOptions
+from farrier.packaging.draws import random_inputs
 from farrier.pipeline import compile_model
-from farrier.release.draws import random_inputs
 from farrier.runtime.artifact import Artifact
 
 Arrays = Mapping[str, npt.NDArray[Any]]

@@ -15,10 +15,10 @@ from farrier.bench.race import Entrant, Failed, Figures, peer, race
 from farrier.bench.roofline import Roofline, measure_roofline
 from farrier.options import CompileOptions
 from farrier.options.precision import Precision
+from farrier.packaging.draws import random_inputs
 from farrier.pipeline import compile_model
 from farrier.progress import Listener
 from farrier.records import RecordStore
-from farrier.release.draws import random_inputs
 from farrier.runtime.artifact import load
 from farrier.runtime.size import Size
 from farrier.targets import parse_target

@@ -24,8 +24,8 @@ from bench.workloads import NAMES, Workload, workload
 from farrier.bench.race import missing_packages
 from farrier.errors import FarrierError
 from farrier.options import CompileOptions
+from farrier.packaging.draws import random_inputs
 from farrier.pipeline import compile_model
-from farrier.release.draws import random_inputs
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

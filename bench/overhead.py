@@ -29,8 +29,8 @@ from bench.models.writer import Writer
 from bench.terminal import open_console
 from farrier.bench.race import missing_packages
 from farrier.options import CompileOptions
+from farrier.packaging.draws import random_inputs
 from farrier.pipeline import compile_model
-from farrier.release.draws import random_inputs
 from farrier_device.memory import aligned_buffer
 from farrier_device.native import pointers
 

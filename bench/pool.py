@@ -26,8 +26,8 @@ from rich.console import Console
 from bench.workloads import NAMES, Workload, workload
 from farrier.errors import FarrierError
 from farrier.options import CompileOptions
+from farrier.packaging.draws import random_inputs
 from farrier.pipeline import compile_model
-from farrier.release.draws import random_inputs
 from farrier.runtime.artifact import Artifact
 from farrier.targets import host
 from farrier.targets.cpu.codegen import compile_text, link, support_object

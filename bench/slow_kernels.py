@@ -22,10 +22,10 @@ from pathlib import Path
 from onnx.backend.test.case import node as node_suite
 
 from bench.public import models
+from farrier.compile_pool.slow import SlowKernel, slow_of_forms
 from farrier.errors import FarrierError
 from farrier.frontends.onnx.importer import import_model
 from farrier.frontends.onnx.model.file import Model, model_of
-from farrier.kernels.slow import SlowKernel, slow_of_forms
 from farrier.model_tuning.hot import for_any_size, hot_sizes, shapes_at
 from farrier.model_tuning.variant import make_variant
 from farrier.options import TYPICAL_ALONE

@@ -10,8 +10,8 @@ from bench import models
 from farrier.errors import UsageError
 from farrier.frontends.onnx.importer import import_model
 from farrier.options.shapes import GivenShape, Hot, parse_hot, parse_shapes
-from farrier.release.draws import random_inputs
-from farrier.release.package import specs
+from farrier.packaging.draws import random_inputs
+from farrier.packaging.package import specs
 
 Shapes = Mapping[str, tuple[int, ...]]
 

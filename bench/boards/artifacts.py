@@ -23,8 +23,8 @@ from farrier.frontends.onnx.model.file import Model
 from farrier.options import CompileOptions
 from farrier.options.precision import Precision
 from farrier.options.shapes import GivenShape
+from farrier.packaging.draws import random_inputs
 from farrier.pipeline import compile_model
-from farrier.release.draws import random_inputs
 from farrier.runtime.artifact import Artifact
 
 TOLERANCE = 1e-5  # of the range of an output

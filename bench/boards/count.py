@@ -22,8 +22,8 @@ from bench.boards import arrays
 from bench.boards.root import HOME, NoRootError, Root
 from bench.workloads import workload
 from farrier.options import CompileOptions
+from farrier.packaging.draws import random_inputs
 from farrier.pipeline import compile_model
-from farrier.release.draws import random_inputs
 from farrier.runtime.artifact import Artifact
 
 _SOURCE = Path(__file__).with_name("count.c")

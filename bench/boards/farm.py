@@ -28,7 +28,7 @@ from bench.demo import Service
 from bench.ports import free_port
 from farrier.errors import ServiceError
 from farrier.frontends.onnx.model.file import Model
-from farrier.release.draws import random_inputs
+from farrier.packaging.draws import random_inputs
 from farrier.runtime.artifact import RECORDS
 from farrier.sdk.client import Client, Device, Job
 from farrier_farm.devices.classes import EMULATED

@@ -26,7 +26,7 @@ _MOST = 48
 _CHUNK = 4  # candidates that a builder compiles without pause
 _TICK_S = 0.1  # of the load that heartbeats make
 _USED = ("devices", "jobs", "builders", "supervisors", "brokers", "redis", "link", "local")
-_BUILDERS = 7  # of a job, at most, as of `farrier.kernels.helpers`
+_BUILDERS = 7  # of a job, at most, as of `farrier.compile_pool.helpers`
 
 Steps = Generator[simpy.Event, Any, None]
 

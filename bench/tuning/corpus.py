@@ -26,10 +26,10 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.tuning.tasks import Layer
+from farrier.compile_pool import Helpers
+from farrier.compile_pool.choose import ScheduledTask
+from farrier.compile_pool.helpers import helpers_for
 from farrier.cost_model import CostModel
-from farrier.kernels import Helpers
-from farrier.kernels.choose import ScheduledTask
-from farrier.kernels.helpers import helpers_for
 from farrier.measure import TaskMeasurer
 from farrier.measure.local import LocalDevice
 from farrier.records import FileRecords, TuningRecord, usable

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 
 from bench.models.writer import Writer
+from farrier.compile_pool.choose import ScheduledTask
 from farrier.frontends.onnx.importer import import_model
 from farrier.frontends.onnx.model.file import model_of
-from farrier.kernels.choose import ScheduledTask
 from farrier.model_tuning.variant import make_variant
 from farrier.passes import Settings, prepare
 from farrier.targets import Target

@@ -22,25 +22,25 @@ from farrier.compilation.specialization import (
     tuned,
 )
 from farrier.compilation.verification import make_verifier, race_engines, start_engine, verify
+from farrier.compile_pool import Kernels, lowered, note_instructions
+from farrier.compile_pool.choose import choose_defaults
+from farrier.compile_pool.slow import messages, slow_of_forms
 from farrier.errors import ArtifactError
 from farrier.frontends.builder import Source, placed
 from farrier.frontends.onnx.model.file import Model, model_of
 from farrier.ir.collection import no_collection
 from farrier.ir.graph import Graph
-from farrier.kernels import Kernels, lowered, note_instructions
-from farrier.kernels.choose import choose_defaults
-from farrier.kernels.slow import messages, slow_of_forms
 from farrier.model_tuning.against_floats import slower_than_floats
 from farrier.model_tuning.algorithms import algorithms_report
 from farrier.model_tuning.variant import Variant
 from farrier.options import CompileOptions
+from farrier.packaging.link import link, planned
+from farrier.packaging.package import package
 from farrier.partition import extract_tasks
 from farrier.passes import finish, prepare
 from farrier.progress import TasksFound, Warned
 from farrier.progress.steps import Dump, StoppedError
 from farrier.records import MemoryRecords
-from farrier.release.link import link, planned
-from farrier.release.package import package
 from farrier.runtime.artifact import Artifact
 from farrier.targets import Plan
 
@@ -217,8 +217,8 @@ def _build(
 
 def _compile_kernels(session: Session, variants: Sequence[Variant]) -> tuple[Kernels, Plan | None]:
     """Compile the kernels of all variants; helper processes take the two steps kernel by kernel
-    (`farrier.kernels.compile`). Return the plan of the first variant as well, if its kernels were
-    begun before those of others."""
+    (`farrier.compile_pool.compile`). Return the plan of the first variant as well, if its kernels
+    were begun before those of others."""
     first = variants[0]
     plans: list[Plan] = []
 

@@ -10,7 +10,7 @@ from bench import models
 from farrier.artifact import calls
 from farrier.artifact.calls import CallArgument, CallRecord
 from farrier.errors import ArtifactError
-from farrier.release.draws import random_inputs
+from farrier.packaging.draws import random_inputs
 from farrier.runtime.artifact import Artifact
 from farrier_device.native import Library, Pool, aligned_buffer, call, pointers
 

@@ -20,8 +20,8 @@ from farrier.background.process import TuningProcess
 from farrier.errors import StorageError, UsageError
 from farrier.frontends.onnx.model.file import Model
 from farrier.options import CompileOptions
+from farrier.packaging.draws import random_inputs
 from farrier.progress import TimeSpent, Warned
-from farrier.release.draws import random_inputs
 
 ROOT = Path(__file__).parents[2]
 MODEL = models.build("mobilenet_v2", size=32, stages=1)

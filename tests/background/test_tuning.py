@@ -14,8 +14,8 @@ import farrier
 from bench import models
 from farrier.background import State, Tuning
 from farrier.errors import ArtifactError, UsageError, problem_of
+from farrier.packaging.draws import random_inputs
 from farrier.progress import Warned
-from farrier.release.draws import random_inputs
 from farrier_device import wire
 
 MODEL = models.build("mobilenet_v2", size=32, stages=1)

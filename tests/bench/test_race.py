@@ -19,7 +19,7 @@ from farrier.bench.lane import Lane, Round
 from farrier.bench.race import ENGINES, Entrant, _run, missing_packages, peer, race
 from farrier.errors import FarrierError, UsageError
 from farrier.options.precision import Precision
-from farrier.release.draws import random_inputs
+from farrier.packaging.draws import random_inputs
 from farrier.targets import host
 from farrier_device.engines import onnxruntime
 

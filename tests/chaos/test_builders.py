@@ -15,16 +15,16 @@ from pathlib import Path
 
 import pytest
 
+from farrier.compile_pool import Built, Helpers
 from farrier.errors import CompilerError
-from farrier.kernels import Built, Helpers
 from farrier_farm.farm import Farm
 from farrier_farm.leases.states import State
 from farrier_farm.redis import embedded
 from farrier_farm.settings import Settings
 from farrier_worker.remote import RemoteBuilders
 from tests.chaos.crew import Crew
+from tests.compile_pool.conftest import THREADS, build_inputs, choices, target  # noqa: F401
 from tests.farm.conftest import audit  # noqa: F401
-from tests.kernels.conftest import THREADS, build_inputs, choices, target  # noqa: F401
 from tests.worker.test_remote import Served
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]

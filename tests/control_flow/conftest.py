@@ -9,11 +9,11 @@ import tempfile
 import numpy as np
 import pytest
 
+from farrier.compile_pool import BuildInput, lower
+from farrier.compile_pool.choose import choose_defaults
 from farrier.ir.graph import Graph
 from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir
-from farrier.kernels import BuildInput, lower
-from farrier.kernels.choose import choose_defaults
 from farrier.ops import run_graph
 from farrier.ops.verify import verify
 from farrier.partition import DriverProgram, extract_tasks

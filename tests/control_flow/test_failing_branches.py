@@ -24,9 +24,9 @@ from farrier.ir.printer import print_ir
 from farrier.ops import run_graph
 from farrier.ops.verify import verify
 from farrier.options import CompileOptions
+from farrier.packaging.draws import random_inputs, runnable_inputs
 from farrier.passes import Settings, optimize
 from farrier.pipeline import compile_model
-from farrier.release.draws import random_inputs, runnable_inputs
 from farrier.targets import parse_target
 from tests.control_flow.test_models import graph, info, model, node, normal
 

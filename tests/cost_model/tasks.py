@@ -9,9 +9,9 @@ from collections.abc import Callable
 import numpy as np
 from onnx import helper, numpy_helper
 
+from farrier.compile_pool.choose import choose_defaults
 from farrier.cost_model.samples import space_of
 from farrier.frontends.onnx.importer import import_model
-from farrier.kernels.choose import choose_defaults
 from farrier.partition import extract_tasks
 from farrier.passes import Settings, optimize
 from farrier.progress import ignore

@@ -11,10 +11,10 @@ from farrier import progress
 from farrier.errors import VerificationWarning
 from farrier.frontends.onnx.importer import import_model
 from farrier.options import CompileOptions
+from farrier.packaging.draws import draws, numbers_of
+from farrier.packaging.onnxruntime import OnnxRuntime
+from farrier.packaging.package import specs
 from farrier.pipeline import compile_model
-from farrier.release.draws import draws, numbers_of
-from farrier.release.onnxruntime import OnnxRuntime
-from farrier.release.package import specs
 
 node, info = helper.make_node, helper.make_tensor_value_info
 FLOAT, HALF, BYTE = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.UINT8

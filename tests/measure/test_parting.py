@@ -18,9 +18,9 @@ from farrier.frontends.builder.node import RawNode
 from farrier.frontends.onnx.importer import import_model, upgrade
 from farrier.frontends.onnx.model.file import Model
 from farrier.options import CompileOptions
+from farrier.packaging.onnxruntime import OnnxRuntime
+from farrier.packaging.parting import error_of, parting
 from farrier.pipeline import compile_model
-from farrier.release.onnxruntime import OnnxRuntime
-from farrier.release.parting import error_of, parting
 from farrier_server.api.log import _SENTENCES
 
 node, info = helper.make_node, helper.make_tensor_value_info
@@ -110,7 +110,7 @@ def parted(theirs, ours, **inputs):
 
 def test_the_first_of_several_is_found_a_few_values_at_a_time(monkeypatch):
     """Values take more room than is allowed, so that they are compared by halves."""
-    monkeypatch.setattr("farrier.release.parting._BYTES", 200)
+    monkeypatch.setattr("farrier.packaging.parting._BYTES", 200)
     nodes = [
         node("Neg" if at % 2 else "Cos", [f"h{at}"], [f"h{at + 1}"], name=f"n{at}")
         for at in range(12)

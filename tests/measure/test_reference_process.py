@@ -13,9 +13,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from farrier.frontends.onnx.model.file import Model
 from farrier.options import CompileOptions
+from farrier.packaging.onnxruntime import OnnxRuntime
 from farrier.pipeline import compile_model
 from farrier.progress import Warned
-from farrier.release.onnxruntime import OnnxRuntime
 
 node, info = helper.make_node, helper.make_tensor_value_info
 WEIGHTS = np.arange(6, dtype=np.float32).reshape(3, 2)

@@ -12,11 +12,11 @@ from farrier.frontends.onnx.model.file import Model
 from farrier.ops.run import run_graph
 from farrier.ops.time_limit import OutOfTimeError, time_limit
 from farrier.options import CompileOptions
+from farrier.packaging import verify
+from farrier.packaging.onnxruntime import OnnxRuntime
+from farrier.packaging.reference_time import ReferenceTime, estimated_s, reference_s
 from farrier.pipeline import compile_model
 from farrier.progress import VERIFICATION, Warned
-from farrier.release import verify
-from farrier.release.onnxruntime import OnnxRuntime
-from farrier.release.reference_time import ReferenceTime, estimated_s, reference_s
 from tests.loops import ENDLESS, loop
 
 SHORT = {"reference_s": 0.4}

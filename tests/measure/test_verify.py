@@ -8,17 +8,17 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import farrier
+from farrier.compile_pool import Helpers, lowered
 from farrier.errors import InputMismatchError, VerificationError, VerificationWarning
 from farrier.frontends.onnx.importer import import_model
 from farrier.frontends.onnx.model.file import model_of as model_from
-from farrier.kernels import Helpers, lowered
 from farrier.measure import LocalDevice
 from farrier.model_tuning.variant import make_variant
+from farrier.packaging.draws import random_inputs
+from farrier.packaging.onnxruntime import OnnxRuntime
+from farrier.packaging.package import specs
+from farrier.packaging.verify import Verifier
 from farrier.passes import Settings, prepare
-from farrier.release.draws import random_inputs
-from farrier.release.onnxruntime import OnnxRuntime
-from farrier.release.package import specs
-from farrier.release.verify import Verifier
 from farrier.targets import parse_target
 from farrier.targets.cpu.assemble import assemble, plan
 

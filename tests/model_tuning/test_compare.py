@@ -10,9 +10,9 @@ from onnx import TensorProto
 from bench import models
 from farrier import pipeline
 from farrier.artifact.calls import CallRecord
+from farrier.compile_pool import Helpers
+from farrier.compile_pool.compile import codegen, lower
 from farrier.frontends.onnx.importer import import_model
-from farrier.kernels import Helpers
-from farrier.kernels.compile import codegen, lower
 from farrier.measure import LocalDevice
 from farrier.model_tuning import compare
 from farrier.model_tuning.compare import Comparison, ComparisonError, compared, mean_samples

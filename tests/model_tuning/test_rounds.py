@@ -15,7 +15,7 @@ from farrier.compilation import specialization
 from farrier.frontends.onnx.model.file import model_of
 from farrier.model_tuning.compare import Race
 from farrier.options import CompileOptions
-from farrier.release.draws import random_inputs
+from farrier.packaging.draws import random_inputs
 from farrier.space import Space
 from tests.spaces import slowest
 

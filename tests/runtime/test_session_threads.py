@@ -11,7 +11,7 @@ import pytest
 
 import farrier
 from bench import models
-from farrier.release.draws import random_inputs
+from farrier.packaging.draws import random_inputs
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from farrier.space.operations import operations
 from farrier.targets.cpu.codegen.compile import assembly
 from farrier.targets.cpu.codegen.emit import emit_function
 from farrier.targets.cpu.rules import for_program
-from farrier.targets.cpu.space.microkernel import LoopOrder, Problem, window_reads
+from farrier.targets.cpu.units.microkernel import LoopOrder, Problem, window_reads
 from farrier.targets.x86 import X86Target
 from tests.lowering import final_loops
 

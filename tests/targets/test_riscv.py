@@ -20,8 +20,8 @@ from farrier.errors import UsageError
 from farrier.frontends.onnx.model.file import Model
 from farrier.options import CompileOptions
 from farrier.options.shapes import parse_hot, parse_shapes
+from farrier.packaging.draws import random_inputs
 from farrier.pipeline import compile_model
-from farrier.release.draws import random_inputs
 from farrier.targets import known_machines, parse_target
 from farrier.targets.registry import backend_for
 from farrier.targets.riscv.cores import BASE

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from farrier.kernels import Built, Helpers
-from farrier.kernels import helpers as helpers_module
+from farrier.compile_pool import Built, Helpers
+from farrier.compile_pool import helpers as helpers_module
 from farrier.options import CompileOptions
 from farrier_device import wire
 from farrier_farm.access.tokens import TokenRole, load_token
@@ -25,19 +25,19 @@ from farrier_worker.build_process import BUILD_COMMAND, BuildProcess
 from farrier_worker.builder import Builder
 from farrier_worker.enclosed_process import ProcessEndedError
 from farrier_worker.remote import RemoteBuilders
+from tests.compile_pool.conftest import THREADS, build_inputs, choices, target  # noqa: F401
 from tests.here import TARGET
-from tests.kernels.conftest import THREADS, build_inputs, choices, target  # noqa: F401
 from tests.worker.test_confinement import _offered
 from tests.worker.test_remote import Served
 
 # A compiling process with its walls, which does `act` with a message instead of compiling it.
 PROCESS = """
     import json, os, signal, socket, sys, time
-    import farrier.kernels.helper
+    import farrier.compile_pool.helper
     from farrier_worker import build
     def act(message):
         {act}
-    farrier.kernels.helper.build = act
+    farrier.compile_pool.helper.build = act
     sys.exit(build.main(sys.argv[1:]))
 """
 

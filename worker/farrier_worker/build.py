@@ -7,7 +7,7 @@ and speaks with the builder alone. It begins as `enclosure.py` says; then
     builder → process   {"build": <message>}
     process → builder   {"built": <answer>}
 
-Message and answer are texts of `farrier.kernels.helper`."""
+Message and answer are texts of `farrier.compile_pool.helper`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from farrier_worker.enclosure import enclosed
 def main(argv: Sequence[str]) -> int:
     """`argv`: the descriptor of the socket."""
     with enclosed(argv) as (sock, level):
-        from farrier.kernels.helper import build
+        from farrier.compile_pool.helper import build
 
         gc.disable()  # IR is made of trees, and counted references free it
         wire.send(sock, {"ready": level})

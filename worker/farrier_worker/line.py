@@ -30,7 +30,7 @@ A job whose artifact is to be there at once adds versions of it, and finishes wi
 Only a compilation may add and find records, define their tasks, measure, have builders compile, and
 have the farm sign the files of its artifact.
 Questions may be under way at once: a message to builders and its answer are texts of
-`farrier.kernels.helper`, and neither comes back where no builder took it.
+`farrier.compile_pool.helper`, and neither comes back where no builder took it.
 
 Lines come in parts: one with none is the last. Instead of an answer there may be
 {"answer": n, "error": <problem>}. A problem is {"code", "detail", "hint"}, of a FarrierError."""

@@ -24,7 +24,7 @@ from farrier_device.runners.files import BlobSource
 from farrier_worker.line import Line
 
 if TYPE_CHECKING:
-    from farrier.kernels import Built
+    from farrier.compile_pool import Built
 
 _DEFINED_AT_ONCE = 100
 _LOOK_S = 2.0  # between two looks at how many devices there are
@@ -127,7 +127,7 @@ class RemoteTasks:
 
 
 class RemoteBuilders:
-    """Implements `farrier.kernels.Builders`: those of the farm."""
+    """Implements `farrier.compile_pool.Builders`: those of the farm."""
 
     def __init__(self, line: Line) -> None:
         self._line = line
@@ -136,7 +136,7 @@ class RemoteBuilders:
         return int(self._line.ask({"builders": True})["builders"])
 
     def build(self, message: str) -> Built:
-        from farrier.kernels import Built  # the compiler: within the walls of the process
+        from farrier.compile_pool import Built  # the compiler: within the walls of the process
 
         answer = self._line.ask({"build": message})
         return Built(answer["built"], answer["crashed"])

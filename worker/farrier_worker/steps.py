@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from farrier import progress
 from farrier.errors import TimeLimitError
-from farrier.release.limits import MOST_TIMES
+from farrier.packaging.limits import MOST_TIMES
 from farrier_farm.jobs.kinds import JobKind
 from farrier_farm.settings import Settings
 

@@ -18,7 +18,7 @@ from farrier.artifact.calls import CallRecord
 from farrier.artifact.manifest import KernelReport
 from farrier.bench.roofline import Roofline, measure_roofline
 from farrier.errors import CompilerError, UsageError
-from farrier.release.draws import runnable_inputs, typical_states
+from farrier.packaging.draws import runnable_inputs, typical_states
 from farrier.runtime.artifact import Artifact
 from farrier.runtime.session import Session
 from farrier.targets import parse_target

@@ -240,7 +240,7 @@ def bench(
     from farrier.artifact.trust import own_artifacts
     from farrier.bench.race import Entrant, peer, race
     from farrier.options.precision import parse_precision
-    from farrier.release.draws import runnable_inputs
+    from farrier.packaging.draws import runnable_inputs
     from farrier.runtime.artifact import is_artifact, load
     from farrier.runtime.loaded_model import check_runs_here
 

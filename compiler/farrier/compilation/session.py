@@ -10,19 +10,19 @@ from typing import TypedDict, Unpack
 
 from farrier.compilation.importing import import_model, typed, with_floats
 from farrier.compilation.settings import resolve_settings
+from farrier.compile_pool import Builders, Helpers, helpers_for
 from farrier.cost_model import CostModel
 from farrier.frontends.builder import ImportedModel, Source
 from farrier.frontends.onnx.model.bus_errors import reading
 from farrier.frontends.onnx.model.file import Model
-from farrier.kernels import Builders, Helpers, helpers_for
 from farrier.measure import Blobs, LocalDevice, NotedRunner, Runner
 from farrier.model_tuning.hot import check_hot, for_any_size, hot_asked, hot_sizes, shapes_at
 from farrier.options import CompileOptions
+from farrier.packaging.reference_time import reference_s as reference_s_of
 from farrier.passes import Settings
 from farrier.progress import Listener, ignore
 from farrier.progress.steps import Dump, Steps
 from farrier.records import MemoryRecords, RecordStore, TaskStore
-from farrier.release.reference_time import reference_s as reference_s_of
 
 
 class Resources(TypedDict, total=False):
@@ -36,7 +36,7 @@ class Resources(TypedDict, total=False):
     - `definitions` store the tasks that new records name.
     - `base` is the cost model that tuning begins with. Default: the pretrained one.
     - `reference_s` is the time that Farrier's own reference may take, in seconds
-      (`release/reference_time.py`). Default: the environment's.
+      (`packaging/reference_time.py`). Default: the environment's.
     """
 
     runner: Runner | None

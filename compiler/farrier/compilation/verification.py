@@ -11,11 +11,11 @@ from farrier.compilation.specialization import Specialization
 from farrier.errors import UnverifiableError
 from farrier.measure import floor_of_run
 from farrier.model_tuning.compare import Race
+from farrier.packaging.against import race as race_with
+from farrier.packaging.onnxruntime import OnnxRuntime
+from farrier.packaging.package import specs
+from farrier.packaging.verify import Verification, Verifier
 from farrier.progress import VERIFICATION, Raced, StageFinished, StageStarted, Verified, Warned
-from farrier.release.against import race as race_with
-from farrier.release.onnxruntime import OnnxRuntime
-from farrier.release.package import specs
-from farrier.release.verify import Verification, Verifier
 from farrier.targets.linked import LinkedModel
 
 

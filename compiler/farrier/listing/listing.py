@@ -7,13 +7,13 @@ import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, Any
 
+from farrier.compile_pool import BuildInput, lower
+from farrier.compile_pool.choose import ScheduledTask
 from farrier.frontends.onnx.importer.document import names_of, shown_extent
 from farrier.frontends.onnx.model.file import Model
 from farrier.ir.dim import typical
 from farrier.ir.graph import Value
 from farrier.ir.printer import print_ir
-from farrier.kernels import BuildInput, lower
-from farrier.kernels.choose import ScheduledTask
 from farrier.listing import archive
 from farrier.listing.rebuild import Rebuilt, rebuild
 from farrier.model_tuning.compare import total

@@ -10,11 +10,11 @@ import dataclasses
 from collections.abc import Callable
 from typing import TypeVar
 
+from farrier.compile_pool import Helpers, helpers_for, lowered
 from farrier.errors import ArtifactError
 from farrier.frontends.builder import ImportedModel, placed, with_states
 from farrier.frontends.onnx.importer import import_model
 from farrier.frontends.onnx.model.file import Model
-from farrier.kernels import Helpers, helpers_for, lowered
 from farrier.model_tuning.hot import (
     for_any_size,
     hot_asked,
@@ -26,8 +26,8 @@ from farrier.model_tuning.remade import remade
 from farrier.model_tuning.variant import Variant
 from farrier.options import CompileOptions
 from farrier.options.precision import parse_precision
+from farrier.packaging.link import link
 from farrier.passes import Settings, prepare
-from farrier.release.link import link
 from farrier.runtime.artifact import Artifact
 from farrier.targets import parse_target
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
+from farrier.compile_pool import BuildInput, Compiled, Helpers
 from farrier.errors import CompilerError
 from farrier.ir.dim import number as static
 from farrier.ir.expr import Buffer, MemoryScope
 from farrier.ir.loop import Function
 from farrier.ir.types import DType
-from farrier.kernels import BuildInput, Compiled, Helpers
 from farrier.lower.region import lower_region
 from farrier.measure.drift import drift_candidate, drift_object
 from farrier.measure.packing import as_argument, packing_function, packing_objects

@@ -7,7 +7,7 @@ import dataclasses
 import threading
 from collections.abc import Mapping, Sequence
 
-from farrier.kernels import Helpers
+from farrier.compile_pool import Helpers
 from farrier.measure.batch import Batch, BatchBuilder
 from farrier.measure.runner import Blobs, Runner, measure_by
 from farrier.partition.task import Task

@@ -19,10 +19,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeAlias
 
 from farrier.artifact.calls import CallRecord
+from farrier.compile_pool import BuildInput, Compiled, Helpers
+from farrier.compile_pool.choose import ScheduledTask
 from farrier.errors import CompilerError
 from farrier.ir.dim import typical
-from farrier.kernels import BuildInput, Compiled, Helpers
-from farrier.kernels.choose import ScheduledTask
 from farrier.measure import Blobs, Runner, measure_by, sizes_argument
 from farrier.model_tuning.variant import Variant
 from farrier.progress import Listener, Warned

@@ -24,10 +24,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TypeAlias
 
+from farrier.compile_pool.choose import MARGIN, ScheduledTask
 from farrier.cost_model import CostModel
 from farrier.errors import CompilerError
 from farrier.ir.graph import Graph
-from farrier.kernels.choose import MARGIN, ScheduledTask
 from farrier.model_tuning.compare import Comparison, ComparisonError, predicted, race_cost, total
 from farrier.model_tuning.in_model_selection import Decisions, InModelSelection, schedule_record
 from farrier.model_tuning.variant import Variant

@@ -6,13 +6,13 @@ import collections
 import dataclasses
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 
+from farrier.compile_pool.choose import ScheduledTask
 from farrier.errors import UsageError
 from farrier.frontends.builder import ImportedModel
 from farrier.ir.dim import Atom, Extent, evaluate, symbols
 from farrier.ir.sizes import substituted
 from farrier.ir.tensor import TensorProgram
 from farrier.ir.text.extents import parse_extent
-from farrier.kernels.choose import ScheduledTask
 from farrier.model_tuning.variant import Variant
 from farrier.options import TYPICAL_ALONE
 from farrier.options.shapes import Hot, NamedDim

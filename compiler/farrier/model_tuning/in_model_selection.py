@@ -9,8 +9,8 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
+from farrier.compile_pool.choose import MARGIN, ScheduledTask
 from farrier.ir.graph import Graph
-from farrier.kernels.choose import MARGIN, ScheduledTask
 from farrier.model_tuning.algorithms import algorithm_record, computes, known_algorithms
 from farrier.model_tuning.compare import Comparison, FailedVariant, Outcome, mean_samples
 from farrier.model_tuning.variant import Variant, make_variant

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 
-from farrier.kernels.choose import ScheduledTask
+from farrier.compile_pool.choose import ScheduledTask
 from farrier.model_tuning.compare import total
 from farrier.model_tuning.variant import Variant
 from farrier.progress import TaskSchedule, TasksScheduled

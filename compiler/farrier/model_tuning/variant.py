@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
+from farrier.compile_pool.choose import ScheduledTask, choose_defaults, choose_known
 from farrier.ir.graph import Graph
-from farrier.kernels.choose import ScheduledTask, choose_defaults, choose_known
 from farrier.partition import Call, DriverProgram, extract_tasks
 from farrier.passes import Settings, finish
 from farrier.progress import ignore

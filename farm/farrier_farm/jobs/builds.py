@@ -1,9 +1,9 @@
 """Builds on the lease layer that jobs and batches use: modules of kernels that builders compile for
 the process of a job.
 
-A build is one text that says all (`farrier.kernels.helper`), and so is its answer; both are small
-(0.5 to 100 KB), so they lie in Redis, and a builder needs nothing else of the farm. The answer is
-taken out as soon as it is read. The queue is named after the code of the compiler: a builder serves
+A build is one text (`farrier.compile_pool.helper`), and so is its answer; both are small (0.5 to
+100 KB), so they lie in Redis, and a builder needs nothing else of the farm. The answer is taken out
+as soon as it is read. The queue is named after the code of the compiler: a builder serves
 jobs that would make the same code by themselves.
 
 A build belongs to one attempt of a job: it is dropped when the job ends or is taken over.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from farrier.intrinsics import Dot, TensorIntrinsic
     from farrier.llvm import LLVMMachine
     from farrier.targets.cpu.codegen.builder import Instructions
-    from farrier.targets.cpu.space.tile_unit import TileUnit
+    from farrier.targets.cpu.units.tile_unit import TileUnit
     from farrier.targets.describing import KnownMachine
     from farrier_device.describe import MachineDescription
 

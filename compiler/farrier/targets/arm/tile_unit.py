@@ -9,8 +9,8 @@ from farrier.intrinsics import TileProduct
 from farrier.space.machine import Ints, Machine
 from farrier.space.space import Floats
 from farrier.targets.arm.intrinsics import HALF_PRODUCT, MATRIX_PRODUCTS, REGISTER_BYTES, ROW_BYTES
-from farrier.targets.cpu.space.tile_unit import Cycles, Registers, TileUnit
 from farrier.targets.cpu.target import CpuTarget
+from farrier.targets.cpu.units.tile_unit import Cycles, Registers, TileUnit
 
 _BLOCK = 16  # channels that lie together, at most
 _PASSING = 3  # registers of operands that are used at once, and of the next

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from farrier.space.machine import Machine
     from farrier.targets.cpu.backend import CpuBackend
     from farrier.targets.cpu.codegen.builder import Instructions
-    from farrier.targets.cpu.space.tile_unit import TileUnit
+    from farrier.targets.cpu.units.tile_unit import TileUnit
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

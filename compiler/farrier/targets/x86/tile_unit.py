@@ -6,7 +6,7 @@ import numpy as np
 
 from farrier.space.machine import Ints
 from farrier.space.space import Floats
-from farrier.targets.cpu.space.tile_unit import TileUnit
+from farrier.targets.cpu.units.tile_unit import TileUnit
 from farrier.targets.x86.intrinsics import TILE_PRODUCTS
 
 # Cycles on a Sapphire Rapids (docs/performance.md, "bf16"):

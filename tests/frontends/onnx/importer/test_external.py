@@ -279,7 +279,7 @@ _SHRINKS = """
 import os, sys
 import farrier
 from farrier.artifact import params
-from farrier.release.onnxruntime import OnnxRuntime
+from farrier.packaging.onnxruntime import OnnxRuntime
 
 def shrinks(inner):
     def shrunk(*args, **kwargs):

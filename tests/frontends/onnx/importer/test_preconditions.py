@@ -360,7 +360,7 @@ def test_two_names_of_one_size_or_of_one_row_for_all(model):
 
 
 @pytest.mark.parametrize(
-    "place", ["farrier.pipeline.finish", "farrier.kernels.choose.lower_region"]
+    "place", ["farrier.pipeline.finish", "farrier.compile_pool.choose.lower_region"]
 )
 def test_a_question_that_a_pass_or_a_kernel_leaves_open_names_the_dim(model, monkeypatch, place):
     def asks(graph, *_):

@@ -38,15 +38,16 @@ from farrier.space.machine import Machine
 from farrier.space.operations import operations
 from farrier.space.rewrites import without_halos
 from farrier.space.space import Columns, Decisions, Estimate, Floats, Knob, Space
-from farrier.targets.cpu.space import microkernel
-from farrier.targets.cpu.space.attention_costs import (
+from farrier.targets.cpu.target import CpuTarget
+from farrier.targets.cpu.units import microkernel
+from farrier.targets.cpu.units.attention_costs import (
     EXPOSED,
     GROUP_CYCLES,
     balance,
     softmax_cycles,
     traffic_cycles,
 )
-from farrier.targets.cpu.space.attention_nests import (
+from farrier.targets.cpu.units.attention_nests import (
     align_rows,
     output_loops,
     pack_panels,
@@ -57,7 +58,7 @@ from farrier.targets.cpu.space.attention_nests import (
     tile_context,
     tile_scores,
 )
-from farrier.targets.cpu.space.attention_program import (
+from farrier.targets.cpu.units.attention_program import (
     VALUES,
     Stages,
     in_whole_groups,
@@ -65,20 +66,19 @@ from farrier.targets.cpu.space.attention_program import (
     product,
     second,
 )
-from farrier.targets.cpu.space.contraction import (
+from farrier.targets.cpu.units.contraction import (
     Contraction,
     extent_of,
     innermost_axis,
     is_direct,
     volume,
 )
-from farrier.targets.cpu.space.dot_products import Grouping, find_grouping
-from farrier.targets.cpu.space.epilogue import inline_once, keep_values
-from farrier.targets.cpu.space.key_blocks import BLOCK, CONTEXT, in_key_blocks
-from farrier.targets.cpu.space.nests import run_parallel
-from farrier.targets.cpu.space.operands import PACKED, pack_lane_operand
-from farrier.targets.cpu.space.tiled_sum import TiledSum
-from farrier.targets.cpu.target import CpuTarget
+from farrier.targets.cpu.units.dot_products import Grouping, find_grouping
+from farrier.targets.cpu.units.epilogue import inline_once, keep_values
+from farrier.targets.cpu.units.key_blocks import BLOCK, CONTEXT, in_key_blocks
+from farrier.targets.cpu.units.nests import run_parallel
+from farrier.targets.cpu.units.operands import PACKED, pack_lane_operand
+from farrier.targets.cpu.units.tiled_sum import TiledSum
 
 RULE = RuleId("attention", version=7)
 _VECTORS = (1, 2, 3, 4, 6)

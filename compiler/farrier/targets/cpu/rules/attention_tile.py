@@ -31,14 +31,15 @@ from farrier.schedule import Schedule
 from farrier.space.machine import Machine
 from farrier.space.rewrites import accumulate, without_halos
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
-from farrier.targets.cpu.space.attention_costs import (
+from farrier.targets.cpu.target import CpuTarget
+from farrier.targets.cpu.units.attention_costs import (
     EXPOSED,
     GROUP_CYCLES,
     balance,
     softmax_cycles,
     traffic_cycles,
 )
-from farrier.targets.cpu.space.attention_nests import (
+from farrier.targets.cpu.units.attention_nests import (
     align_rows,
     pack_panels,
     part_choices,
@@ -47,7 +48,7 @@ from farrier.targets.cpu.space.attention_nests import (
     tile_context,
     tile_scores,
 )
-from farrier.targets.cpu.space.attention_program import (
+from farrier.targets.cpu.units.attention_program import (
     VALUES,
     Stages,
     in_whole_keys,
@@ -55,18 +56,17 @@ from farrier.targets.cpu.space.attention_program import (
     product,
     second,
 )
-from farrier.targets.cpu.space.contraction import (
+from farrier.targets.cpu.units.contraction import (
     Contraction,
     extent_of,
     innermost_axis,
     volume,
 )
-from farrier.targets.cpu.space.epilogue import inline_once, keep_values
-from farrier.targets.cpu.space.nests import run_parallel
-from farrier.targets.cpu.space.operands import PACKED, pack_lane_operand
-from farrier.targets.cpu.space.tile_unit import TileUnit
-from farrier.targets.cpu.space.tiled_product import TiledProduct, find_unit
-from farrier.targets.cpu.target import CpuTarget
+from farrier.targets.cpu.units.epilogue import inline_once, keep_values
+from farrier.targets.cpu.units.nests import run_parallel
+from farrier.targets.cpu.units.operands import PACKED, pack_lane_operand
+from farrier.targets.cpu.units.tile_unit import TileUnit
+from farrier.targets.cpu.units.tiled_product import TiledProduct, find_unit
 
 RULE = RuleId("attention_tile", version=2)
 _BLOCKS = (16, 32, 48, 64, 96, 128, 192, 256)  # query rows

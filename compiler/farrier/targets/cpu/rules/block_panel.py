@@ -35,11 +35,11 @@ from farrier.schedule import Schedule
 from farrier.space.rewrites import accumulate, without_halos
 from farrier.space.space import Decisions, Knob, Space
 from farrier.targets.cpu.rules.register_tile import TileKernel
-from farrier.targets.cpu.space.block_layout import BlockLayout
-from farrier.targets.cpu.space.block_products import BlockProduct, find_block_product
-from farrier.targets.cpu.space.contraction import extent_of, find_contraction
-from farrier.targets.cpu.space.operands import PACKED, by_first_use
 from farrier.targets.cpu.target import CpuTarget
+from farrier.targets.cpu.units.block_layout import BlockLayout
+from farrier.targets.cpu.units.block_products import BlockProduct, find_block_product
+from farrier.targets.cpu.units.contraction import extent_of, find_contraction
+from farrier.targets.cpu.units.operands import PACKED, by_first_use
 
 RULE = RuleId("block_panel", version=1)
 _FEWEST_ROWS = 16

@@ -34,14 +34,14 @@ from farrier.space.machine import Machine
 from farrier.space.operations import operations
 from farrier.space.rewrites import accumulate, without_halos
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
-from farrier.targets.cpu.space.block_layout import BlockLayout
-from farrier.targets.cpu.space.block_products import BlockProduct, find_block_product
-from farrier.targets.cpu.space.contraction import extent_of, innermost_axis
-from farrier.targets.cpu.space.epilogue import inline_once, keep_values
-from farrier.targets.cpu.space.nests import run_parallel
-from farrier.targets.cpu.space.operands import by_first_use
-from farrier.targets.cpu.space.partials import reduce_on_lanes
 from farrier.targets.cpu.target import CpuTarget
+from farrier.targets.cpu.units.block_layout import BlockLayout
+from farrier.targets.cpu.units.block_products import BlockProduct, find_block_product
+from farrier.targets.cpu.units.contraction import extent_of, innermost_axis
+from farrier.targets.cpu.units.epilogue import inline_once, keep_values
+from farrier.targets.cpu.units.nests import run_parallel
+from farrier.targets.cpu.units.operands import by_first_use
+from farrier.targets.cpu.units.partials import reduce_on_lanes
 
 RULE = RuleId("block_tile", version=1)
 _ROWS = 8

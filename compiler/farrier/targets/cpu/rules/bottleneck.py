@@ -35,8 +35,9 @@ from farrier.space.machine import Machine
 from farrier.space.operations import operations, reads_of
 from farrier.space.rewrites import accumulate, without_halos
 from farrier.space.space import Columns, Decisions, Estimate, Floats, Knob, Space
-from farrier.targets.cpu.space import microkernel
-from farrier.targets.cpu.space.contraction import (
+from farrier.targets.cpu.target import CpuTarget
+from farrier.targets.cpu.units import microkernel
+from farrier.targets.cpu.units.contraction import (
     Contraction,
     contraction_of,
     extent_of,
@@ -45,14 +46,13 @@ from farrier.targets.cpu.space.contraction import (
     is_elementwise,
     volume,
 )
-from farrier.targets.cpu.space.dot_products import Grouping, find_grouping
-from farrier.targets.cpu.space.epilogue import inline_once, keep_values
-from farrier.targets.cpu.space.microkernel import LoopOrder
-from farrier.targets.cpu.space.nests import run_parallel
-from farrier.targets.cpu.space.operands import PADDED, by_first_use, hoist_padding
-from farrier.targets.cpu.space.shortlist import Tile, parts, shortlist, tile_extents, tiles_of
-from farrier.targets.cpu.space.tiled_sum import TiledSum
-from farrier.targets.cpu.target import CpuTarget
+from farrier.targets.cpu.units.dot_products import Grouping, find_grouping
+from farrier.targets.cpu.units.epilogue import inline_once, keep_values
+from farrier.targets.cpu.units.microkernel import LoopOrder
+from farrier.targets.cpu.units.nests import run_parallel
+from farrier.targets.cpu.units.operands import PADDED, by_first_use, hoist_padding
+from farrier.targets.cpu.units.shortlist import Tile, parts, shortlist, tile_extents, tiles_of
+from farrier.targets.cpu.units.tiled_sum import TiledSum
 
 RULE = RuleId("bottleneck", version=7)
 _VECTORS = (1, 2, 3, 4, 6)

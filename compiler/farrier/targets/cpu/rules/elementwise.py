@@ -37,11 +37,11 @@ from farrier.space.machine import Machine
 from farrier.space.operations import operations, reads_of
 from farrier.space.rewrites import without_halos
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
-from farrier.targets.cpu.space.contraction import innermost_axis, is_elementwise
-from farrier.targets.cpu.space.epilogue import inline_once, keep_values
-from farrier.targets.cpu.space.nests import exact_extents, loop_extents, share
-from farrier.targets.cpu.space.squares import SMALLEST, turn_squares
 from farrier.targets.cpu.target import CpuTarget
+from farrier.targets.cpu.units.contraction import innermost_axis, is_elementwise
+from farrier.targets.cpu.units.epilogue import inline_once, keep_values
+from farrier.targets.cpu.units.nests import exact_extents, loop_extents, share
+from farrier.targets.cpu.units.squares import SMALLEST, turn_squares
 
 RULE = RuleId("elementwise", version=7)
 _WORTH_SHARING = 32 << 10  # bytes a kernel moves before a second thread pays

@@ -36,11 +36,11 @@ from farrier.space.machine import Machine
 from farrier.space.operations import JOIN_CYCLES, operations
 from farrier.space.rewrites import accumulate, replaced, without_halos
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
-from farrier.targets.cpu.space.contraction import SUMS, factors_of, is_elementwise, is_permuted
-from farrier.targets.cpu.space.nests import share
-from farrier.targets.cpu.space.operands import by_first_use, pack
-from farrier.targets.cpu.space.row_kernel import WORTH_SHARING
 from farrier.targets.cpu.target import CpuTarget
+from farrier.targets.cpu.units.contraction import SUMS, factors_of, is_elementwise, is_permuted
+from farrier.targets.cpu.units.nests import share
+from farrier.targets.cpu.units.operands import by_first_use, pack
+from farrier.targets.cpu.units.row_kernel import WORTH_SHARING
 
 RULE = RuleId("inner_product", version=1)
 PACKED = "packed"

@@ -35,8 +35,9 @@ from farrier.schedule import Schedule
 from farrier.space.machine import Ints, Machine
 from farrier.space.rewrites import accumulate, without_halos
 from farrier.space.space import Columns, Decisions, Estimate, Floats, Knob, Space
-from farrier.targets.cpu.space import microkernel
-from farrier.targets.cpu.space.contraction import (
+from farrier.targets.cpu.target import CpuTarget
+from farrier.targets.cpu.units import microkernel
+from farrier.targets.cpu.units.contraction import (
     Contraction,
     extent_of,
     find_contraction,
@@ -46,12 +47,11 @@ from farrier.targets.cpu.space.contraction import (
     volume,
     window_along,
 )
-from farrier.targets.cpu.space.epilogue import inline_once, keep_values
-from farrier.targets.cpu.space.nests import loop_extents, run_parallel
-from farrier.targets.cpu.space.operands import by_first_use
-from farrier.targets.cpu.space.tile_unit import TileUnit, panels_cover
-from farrier.targets.cpu.space.tiled_product import TiledProduct, find_unit
-from farrier.targets.cpu.target import CpuTarget
+from farrier.targets.cpu.units.epilogue import inline_once, keep_values
+from farrier.targets.cpu.units.nests import loop_extents, run_parallel
+from farrier.targets.cpu.units.operands import by_first_use
+from farrier.targets.cpu.units.tile_unit import TileUnit, panels_cover
+from farrier.targets.cpu.units.tiled_product import TiledProduct, find_unit
 
 RULE = RuleId("matrix_tile", version=8)
 # Of the shorter of arithmetic and memory traffic, where the next panel is fetched ahead:

@@ -53,9 +53,9 @@ from farrier.schedule.kind_primitives import parallel, vectorize
 from farrier.schedule.nest import NestView, loops
 from farrier.space.machine import Machine
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
-from farrier.targets.cpu.space.nest_choices import Choices
-from farrier.targets.cpu.space.nest_vectors import UNDECIDED, vector_loops
 from farrier.targets.cpu.target import CpuTarget
+from farrier.targets.cpu.units.nest_choices import Choices
+from farrier.targets.cpu.units.nest_vectors import UNDECIDED, vector_loops
 
 RULE = RuleId("nest", version=9)
 # Cycles of a statement.

@@ -9,7 +9,7 @@ registers through the whole reduction, and what follows the contraction is appli
             for the reduction:           sum[point, vector] += broadcast[point] * lanes[vector]
             epilogue, store
 
-A long reduction may be taken in slices, each for all tiles of a panel (`cpu/space/tiled_sum.py`).
+A long reduction may be taken in slices, each for all tiles of a panel (`cpu/units/tiled_sum.py`).
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ from farrier.space.operations import operations
 from farrier.space.phase_axes import INTERLEAVED, PhaseAxis, find_phase_axes, take_apart
 from farrier.space.rewrites import accumulate, without_halos
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
-from farrier.targets.cpu.space import microkernel
-from farrier.targets.cpu.space.contraction import (
+from farrier.targets.cpu.target import CpuTarget
+from farrier.targets.cpu.units import microkernel
+from farrier.targets.cpu.units.contraction import (
     Contraction,
     find_contraction,
     group_size,
@@ -48,11 +49,11 @@ from farrier.targets.cpu.space.contraction import (
     whole_panels,
     window_along,
 )
-from farrier.targets.cpu.space.dot_products import Grouping, find_grouping
-from farrier.targets.cpu.space.epilogue import inline_once, keep_values
-from farrier.targets.cpu.space.microkernel import LoopOrder
-from farrier.targets.cpu.space.nests import exact_extents, loop_extents, run_parallel
-from farrier.targets.cpu.space.operands import (
+from farrier.targets.cpu.units.dot_products import Grouping, find_grouping
+from farrier.targets.cpu.units.epilogue import inline_once, keep_values
+from farrier.targets.cpu.units.microkernel import LoopOrder
+from farrier.targets.cpu.units.nests import exact_extents, loop_extents, run_parallel
+from farrier.targets.cpu.units.operands import (
     PACKED,
     PADDED,
     by_first_use,
@@ -62,8 +63,7 @@ from farrier.targets.cpu.space.operands import (
     pack_groups,
     pack_lane_operand,
 )
-from farrier.targets.cpu.space.tiled_sum import UNROLLED, TiledSum
-from farrier.targets.cpu.target import CpuTarget
+from farrier.targets.cpu.units.tiled_sum import UNROLLED, TiledSum
 
 RULE = RuleId("register_tile", version=7)
 _VECTORS = (1, 2, 3, 4, 6, 8, 12)

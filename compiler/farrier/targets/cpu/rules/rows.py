@@ -12,7 +12,7 @@ otherwise they run along the row, and a reduction along it is kept as a vector o
         best[lane] = max(window[lane]);  y[n, block, y, x, lane] = best[lane]
 
 Reductions to fewer results than threads could share are computed in parts, side by side
-(`cpu/space/split_reductions.py`); the programs of the parts, of what joins them and of what reads
+(`cpu/units/split_reductions.py`); the programs of the parts, of what joins them and of what reads
 the result are such nests one after another.
 """
 
@@ -33,9 +33,9 @@ from farrier.schedule import Schedule
 from farrier.space.rewrites import accumulate, without_halos
 from farrier.space.sketch import has_residues, is_wide_contraction
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
-from farrier.targets.cpu.space.row_kernel import RowKernel
-from farrier.targets.cpu.space.split_reductions import joined, split_reductions
 from farrier.targets.cpu.target import CpuTarget
+from farrier.targets.cpu.units.row_kernel import RowKernel
+from farrier.targets.cpu.units.split_reductions import joined, split_reductions
 
 RULE = RuleId("rows", version=10)
 # The element types of reductions. Registers hold narrow floats as f32.

@@ -13,8 +13,8 @@ from farrier.schedule import Schedule
 from farrier.space.joined import JoinedSpace
 from farrier.space.sketch import RULES, sketches
 from farrier.space.space import Space
-from farrier.targets.cpu.space.nests import share
 from farrier.targets.cpu.target import CpuTarget
+from farrier.targets.cpu.units.nests import share
 
 _WORTH_MEASURING = 4.0  # Estimates of sketches were never further off from each other.
 

@@ -37,8 +37,9 @@ from farrier.space.machine import Machine
 from farrier.space.operations import operations, reads_of
 from farrier.space.rewrites import without_halos
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
-from farrier.targets.cpu.space import microkernel
-from farrier.targets.cpu.space.contraction import (
+from farrier.targets.cpu.target import CpuTarget
+from farrier.targets.cpu.units import microkernel
+from farrier.targets.cpu.units.contraction import (
     Contraction,
     axis_extent,
     contraction_of,
@@ -48,13 +49,12 @@ from farrier.targets.cpu.space.contraction import (
     is_elementwise,
     whole_panels,
 )
-from farrier.targets.cpu.space.dot_products import Grouping, find_grouping
-from farrier.targets.cpu.space.epilogue import inline_once, keep_values
-from farrier.targets.cpu.space.microkernel import LoopOrder
-from farrier.targets.cpu.space.nests import exact_extents, run_parallel
-from farrier.targets.cpu.space.operands import by_first_use
-from farrier.targets.cpu.space.tiled_sum import UNROLLED, TiledSum
-from farrier.targets.cpu.target import CpuTarget
+from farrier.targets.cpu.units.dot_products import Grouping, find_grouping
+from farrier.targets.cpu.units.epilogue import inline_once, keep_values
+from farrier.targets.cpu.units.microkernel import LoopOrder
+from farrier.targets.cpu.units.nests import exact_extents, run_parallel
+from farrier.targets.cpu.units.operands import by_first_use
+from farrier.targets.cpu.units.tiled_sum import UNROLLED, TiledSum
 
 RULE = RuleId("winograd", version=7)
 _VECTORS = (1, 2, 3, 4)

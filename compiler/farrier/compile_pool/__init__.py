@@ -1,0 +1,20 @@
+"""Which schedule each kernel gets, and its machine code, made here and in helper processes."""
+
+from __future__ import annotations
+
+from farrier.compile_pool.builders import Builders, Built
+from farrier.compile_pool.compile import BuildInput, Compiled, lower, lowered, note_instructions
+from farrier.compile_pool.helpers import Helpers, Kernels, helpers_for
+
+__all__ = [
+    "BuildInput",
+    "Builders",
+    "Built",
+    "Compiled",
+    "Helpers",
+    "Kernels",
+    "helpers_for",
+    "lower",
+    "lowered",
+    "note_instructions",
+]

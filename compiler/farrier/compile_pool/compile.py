@@ -1,0 +1,101 @@
+"""The way of a kernel: its schedule → scheduled loops → final loops (`lower`) → code (`codegen`).
+
+Every kernel goes it, be its schedule a default, tuned, for a hot size or a candidate of a search,
+and whichever process it is in.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+from farrier.compile_pool.choose import ScheduledTask, of_kernel
+from farrier.errors import CompilerError
+from farrier.ir.dim import Undecided
+from farrier.ir.loop import Function
+from farrier.lower.runner import LoopPassRun, run_loop_passes
+from farrier.space import Decisions, Space
+from farrier.targets import Target
+from farrier.targets.interface import Interface
+
+# Takes the loops of a kernel, or the text of its instructions, by the kernel's name and that of the
+# pass.
+Note: TypeAlias = Callable[[str, str, Function | str], None]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BuildInput:
+    """A kernel to compile: one schedule of a space, and the name of the function. `loops` are what
+    it is lowered to, where that is done already. `origin` names the model's nodes."""
+
+    space: Space
+    decisions: Decisions
+    name: str
+    loops: Function | None = None
+    origin: str = ""
+
+    @classmethod
+    def of(cls, choice: ScheduledTask) -> BuildInput:
+        """The kernel of a task as it is in the model."""
+        return cls(choice.space, choice.decisions, choice.program.name, origin=choice.origin)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Compiled:
+    """A kernel as machine code: `content` is an object that defines it, maybe beside others."""
+
+    interface: Interface
+    content: bytes
+
+
+def lower(
+    build_input: BuildInput, target: Target, note: Note = lambda folder, name, ir: None
+) -> Function:
+    """Return the final loops of a kernel: its scheduled loops after the loop passes of the target's
+    backend. `note` takes the scheduled loops, and those after each pass that changed them. Raises
+    CompilerError."""
+    if build_input.loops is not None:
+        return build_input.loops
+    name = build_input.name
+
+    def noted(run: LoopPassRun) -> None:
+        if run.changed:
+            note(name, run.name, run.after)
+
+    try:
+        schedule = build_input.space.schedule(build_input.decisions)
+        loops = dataclasses.replace(schedule.function, name=name)
+        note(name, "schedule", loops)
+        return run_loop_passes(loops, target.backend.loop_passes(target), noted)
+    except (CompilerError, Undecided) as error:
+        raise of_kernel(error, name, build_input.origin) from error
+
+
+def codegen(functions: Sequence[Function], target: Target) -> list[Compiled]:
+    """Some kernels as one object; their names must differ. Raises CompilerError."""
+    (content,) = target.backend.compile(functions, target)
+    return [Compiled(target.backend.interface(function), content) for function in functions]
+
+
+def lowered(
+    choices: Mapping[str, ScheduledTask], target: Target, note: Note | None = None
+) -> dict[str, BuildInput]:
+    """Return the kernel of every choice. If there is a `note`, they are lowered here, one after the
+    other; otherwise the process that compiles a kernel lowers it first, because to hand loops from
+    process to process, or to wait until all are made, takes longer. Raises CompilerError."""
+    build_inputs = {key: BuildInput.of(choice) for key, choice in choices.items()}
+    if note is None:
+        return build_inputs
+    return {
+        key: dataclasses.replace(each, loops=lower(each, target, note))
+        for key, each in build_inputs.items()
+    }
+
+
+def note_instructions(build_inputs: Iterable[BuildInput], target: Target, note: Note) -> None:
+    """Let `note` take the instructions of kernels, and those after each pass that changes them, as
+    text. They are made anew where a kernel is compiled, as their texts do not read back."""
+    for each in build_inputs:
+        for name, text in target.backend.instruction_texts(lower(each, target), target).items():
+            note(each.name, name, text)

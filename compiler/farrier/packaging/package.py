@@ -1,0 +1,350 @@
+"""Everything that was made of a model, as one artifact."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import json
+import math
+import platform
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from farrier.artifact import calls, container, schedules
+from farrier.artifact.code import PROGRAM
+from farrier.artifact.declaration import (
+    Declaration,
+    DeclaredSize,
+    DeclaredValue,
+    tensor_type,
+)
+from farrier.artifact.manifest import (
+    STRING,
+    Capacity,
+    CountedDim,
+    Manifest,
+    SizeCheck,
+    TensorSpec,
+)
+from farrier.artifact.schedules import Schedules
+from farrier.compile_pool.slow import slow_of_forms
+from farrier.frontends.builder import ImportedModel
+from farrier.ir.control import graphs_in
+from farrier.ir.dim import Extent, typical
+from farrier.ir.graph import Constant, Graph, Value
+from farrier.ir.printer import print_ir
+from farrier.ir.types import Shape
+from farrier.model_tuning.compare import Race
+from farrier.model_tuning.variant import Variant
+from farrier.ops import Product, product_of, winograd
+from farrier.options.precision import Precision
+from farrier.packaging.compared import compared_with
+from farrier.packaging.verify import Verification
+from farrier.progress import Raced
+from farrier.records import RecordStore, usable
+from farrier.runtime import artifact as members
+from farrier.runtime.artifact import Artifact
+from farrier.targets.linked import LinkedModel
+from farrier_device.program import program_to_json
+
+_TOOLS = ("farrier", "llvmlite", "onnx", "numpy", "ziglang")
+
+
+def specs(imported: ImportedModel) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+    """The model's inputs and outputs under the names that its file gives them."""
+    graph = imported.graph
+    return (
+        _specs(imported, imported.input_names, graph.inputs, imported.axes),
+        _specs(imported, imported.output_names, graph.outputs, [()] * len(graph.outputs)),
+    )
+
+
+def package(
+    name: str,
+    imported: ImportedModel,
+    variants: Sequence[Variant],
+    linked: LinkedModel,
+    *,
+    verified: Verification | None,
+    race: Race | None,
+    tuning: Mapping[str, Any] | None,
+    algorithms: Mapping[str, Any],
+    seconds: Mapping[str, float],
+    records: RecordStore,
+    emulated: bool,
+    raced: Sequence[Raced] = (),
+) -> Artifact:
+    """The artifact in memory. `variants` are the model's for all sizes of its dims, then those for
+    hot ones; `seconds` are of the pipeline's steps; `race` is between the model with defaults only
+    and a tuned one, where there is one; `tuning` says what the time for that was spent on, and
+    `raced` how other engines did. What an `emulated` device took for the model is not said."""
+    variant = variants[0]
+    race = None if emulated else race
+    precision = variant.settings.precision
+    report = {
+        "precision": precision.value,
+        "dims": [
+            {
+                "name": dim.name,
+                "low": dim.low * dim.step,
+                "high": dim.high * dim.step,
+                "step": dim.step,
+                "typical": dim.typical * dim.step,
+            }
+            for dim in imported.dims
+        ],
+        "preconditions": list(map(str, imported.preconditions)),
+        "warnings": list(imported.notices),
+        "slow": [
+            kernel.to_dict()
+            for kernels in slow_of_forms(each.choices for each in variants)
+            for kernel in kernels
+        ],
+        "verification": _figures(verified, precision, emulated),
+        "untuned_ms": None if race is None else _latency(np.array(race.default_ns) / 1e6),
+        "tuned_ms": None if race is None else _latency(np.array(race.variant_ns) / 1e6),
+        "tuned_is_faster": None if race is None else race.is_won,
+        "against": [dataclasses.asdict(one) for one in raced],
+        "tuning": tuning,
+        "algorithms": dict(algorithms),
+        "seconds": dict(seconds),
+        "memory": {
+            "workspace_bytes": linked.workspace_bytes,
+            "lower_bound_bytes": linked.memory.lower_bound,
+            "params_bytes": linked.params.nbytes,
+        },
+        "size": {
+            "weights_bytes": _constant_bytes(imported.graph),
+            "winograd_bytes": _winograd_bytes((v.graph for v in variants), linked.bytes_of),
+            "params_bytes": linked.params.nbytes,
+            "library_bytes": linked.code.nbytes,
+        },
+    }
+    used = "".join(_records_used(each, records) for each in variants)
+    contents = {
+        **{code.path: code.content for code in linked.code.objects},
+        **_program(linked),
+        members.GRAPH: print_ir(variant.graph, _Numbers()).encode(),
+        members.RECORDS: used.encode(),
+        members.SCHEDULES: schedules.to_json(map(_schedules, variants)).encode(),
+        members.CALLS: calls.to_json(linked.calls).encode(),
+        members.REPORT: json.dumps(report, indent=1).encode(),
+    }
+    manifest = _manifest(name, imported, variants, linked)
+    return Artifact(manifest, contents, linked.params.view)
+
+
+def _manifest(
+    name: str, imported: ImportedModel, variants: Sequence[Variant], linked: LinkedModel
+) -> Manifest:
+    settings = variants[0].settings
+    target = settings.target
+    choices = {key: choice for each in variants for key, choice in each.choices.items()}
+    inputs, outputs = specs(imported)
+    named = {dim.symbol: dim for dim in imported.dims}
+    return Manifest(
+        name=name,
+        inputs=inputs,
+        outputs=outputs,
+        architecture=target.arch,
+        machine=target.cpu,
+        features=target.features,
+        code=tuple(code.file for code in linked.code.objects),
+        backend=dict(linked.code.backend),
+        precision=settings.precision.value,
+        params_bytes=linked.params.nbytes,
+        dims=tuple(named[s.name] for s in linked.dims if s not in linked.capacities),
+        capacities=tuple(Capacity(s.name, s.typical) for s in linked.capacities),
+        preconditions=imported.preconditions,
+        checks=tuple(
+            SizeCheck(c.origin, _text(c.most), c.is_exact, c.reason, c.needs) for c in linked.checks
+        ),
+        counted=tuple(CountedDim(s.name, _text(s.high)) for s in linked.counted),
+        sizes=linked.sizes,
+        state=imported.states,
+        declaration=_declaration(imported, inputs, outputs),
+        hashes={
+            members.PARAMS: linked.params.digest,
+            **{name: container.digest(text) for name, text in _program(linked).items()},
+        },
+        tools=_tools(),
+        kernels=tuple(choice.report() for choice in choices.values()),
+    )
+
+
+def _program(linked: LinkedModel) -> dict[str, bytes]:
+    """The member of the archive that holds the program; none if the code objects hold it."""
+    program = linked.code.program
+    return {} if program is None else {PROGRAM: program_to_json(program).encode()}
+
+
+def _declaration(
+    imported: ImportedModel, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
+) -> Declaration | None:
+    """Return what the file declares, with the sizes that compilation has found out or fixed, or
+    None if the model comes from no file that declares anything."""
+    told = imported.declaration
+    if told is None:
+        return None
+    names = {size for value in told.inputs for size in value.dims if isinstance(size, str)}
+    symbols = {dim.symbol: dim.name for dim in imported.dims if dim.name in names and dim.step == 1}
+    return dataclasses.replace(
+        told,
+        inputs=tuple(_found_out(value, inputs, symbols) for value in told.inputs),
+        outputs=tuple(_found_out(value, outputs, symbols) for value in told.outputs),
+    )
+
+
+def _found_out(
+    value: DeclaredValue, specs: Sequence[TensorSpec], symbols: Mapping[str, str]
+) -> DeclaredValue:
+    """The declared value with the tensors that hold it; `symbols` are names of dims by symbol."""
+    if value.is_sequence:
+        members = value.members_in({spec.name for spec in specs})
+        return dataclasses.replace(value, members=members)
+    spec = next((spec for spec in specs if spec.name == value.name), None)
+    if spec is None:
+        return value
+    if value.keys:
+        return dataclasses.replace(value, members=(value.name,))
+    shape = spec.shape[:-1] if spec.is_strings else spec.shape
+    declared: Sequence[DeclaredSize] = value.dims
+    if len(declared) != len(shape):
+        declared = [symbols.get(str(size)) for size in shape]
+    dims = (
+        size if isinstance(size, int) else own for size, own in zip(shape, declared, strict=True)
+    )
+    return dataclasses.replace(
+        value,
+        type=value.type or tensor_type(spec.dtype),
+        dims=tuple(dims),
+        members=(value.name,),
+    )
+
+
+class _Numbers:
+    """Names large constants by number, equal ones alike: digests of gigabytes take seconds."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Hashable, int] = {}
+
+    def __call__(self, constant: Constant) -> str:
+        return f"#{self._numbers.setdefault(constant.identity, len(self._numbers))}"
+
+
+def _constant_bytes(graph: Graph) -> int:
+    """What the model's constants take; those that regions share count once."""
+    known = (constant for whole in graphs_in(graph) for constant in whole.constants)
+    return sum({id(one.content): typical(one.value.type.nbytes) for one in known}.values())
+
+
+def _winograd_bytes(graphs: Iterable[Graph], bytes_of: Mapping[Hashable, int]) -> int:
+    """What the weights of Winograd convolutions take, packed, beyond those they were made of."""
+    added: dict[Hashable, int] = {}
+    for whole in (part for graph in graphs for part in graphs_in(graph)):
+        known = {constant.value.name: constant.identity for constant in whole.constants}
+        for kernel in whole.nodes:
+            if kernel.op != "Fused":
+                continue
+            (region,) = kernel.regions
+            outer = dict(zip((v.name for v in region.inputs), kernel.inputs, strict=True))
+            for node in region.nodes:
+                if product_of(node) is Product.FILTERING:
+                    (_, weights, *_) = node.inputs
+                    assert weights is not None
+                    source = outer[weights.name]
+                    assert source is not None
+                    one = known[source.name]
+                    added[one] = bytes_of[one] - winograd.source_bytes(weights.type)
+    return sum(added.values())
+
+
+def _specs(
+    imported: ImportedModel,
+    names: Sequence[str],
+    values: Sequence[Value],
+    axes: Iterable[tuple[str, ...]],
+) -> tuple[TensorSpec, ...]:
+    return tuple(
+        TensorSpec(
+            name,
+            STRING if name in imported.strings else value.type.dtype.value,
+            *_shape(value.type.shape),
+            axes=called,
+            told=compared_with(imported.graph, value),
+        )
+        for name, value, called in zip(names, values, axes, strict=True)
+    )
+
+
+def _shape(shape: Shape) -> tuple[tuple[int | str, ...], tuple[int, ...]]:
+    """A shape as the manifest has it, and where it is not fixed, the typical one."""
+    texts = tuple(map(_text, shape))
+    is_fixed = all(isinstance(extent, int) for extent in shape)
+    return texts, () if is_fixed else tuple(map(typical, shape))
+
+
+def _text(extent: Extent) -> int | str:
+    return extent if isinstance(extent, int) else str(extent)
+
+
+def _tools() -> dict[str, str]:
+    versions = {"python": platform.python_version()}
+    return versions | {tool: importlib.metadata.version(tool) for tool in _TOOLS}
+
+
+def _figures(
+    verified: Verification | None, precision: Precision, emulated: bool
+) -> dict[str, Any] | None:
+    if verified is None:
+        return None
+    parting = verified.parting
+    return {
+        "max_error": _finite(verified.max_error),  # A fraction of the output's range.
+        "differs": parting
+        and {
+            "engine": parting.engine,
+            "node": parting.node,
+            "node_error": _finite(parting.node_error),
+        },
+        "tolerance": precision.tolerance,
+        "reference": verified.reference,
+        "device": verified.device,
+        "confirmed_by": verified.confirmed_by,
+        "trusted": not verified.untrusted,
+        "sandbox": verified.sandbox,
+        "emulated": emulated,
+        "latency_ms": None if emulated else _latency(np.array(verified.samples_ms)),
+    }
+
+
+def _finite(error: float | None) -> float | None:
+    """Return None, null in JSON, for an infinite error: JSON does not have infinities."""
+    return error if error is not None and math.isfinite(error) else None
+
+
+def _latency(samples: npt.NDArray[np.float64]) -> dict[str, Any]:
+    low, median, high = (float(p) for p in np.percentile(samples, (10, 50, 90)))
+    return {"median": median, "p10": low, "p90": high, "runs": len(samples)}
+
+
+def _schedules(variant: Variant) -> Schedules:
+    ways = variant.settings.algorithms.items()
+    return Schedules(
+        algorithms={key: way.value for key, way in ways},
+        decisions={key: dict(choice.decisions) for key, choice in variant.choices.items()},
+    )
+
+
+def _records_used(variant: Variant, records: RecordStore) -> str:
+    """The records of the schedules that were chosen, as JSON lines."""
+    fingerprint, threads = variant.settings.target.fingerprint, variant.settings.threads
+    lines = []
+    for key, choice in variant.choices.items():
+        for record in usable(records, key, fingerprint, threads, *choice.space.rules):
+            if record.knobs == choice.decisions:
+                lines.append(record.to_line())
+    return "".join(f"{line}\n" for line in lines)

@@ -1,0 +1,584 @@
+"""Run a compiled model on the device: outputs against a reference first, then the clock."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from farrier.artifact.declaration import DeclaredValue
+from farrier.artifact.manifest import TensorSpec
+from farrier.errors import (
+    NoDeviceError,
+    TimeLimitError,
+    UnverifiableError,
+    VerificationError,
+)
+from farrier.frontends.builder import ImportedModel
+from farrier.frontends.onnx.model.file import Model
+from farrier.ir.control import failures
+from farrier.ir.dim import evaluate, typical, upper
+from farrier.ir.graph import Value
+from farrier.ir.strings import codes_of, fitted, strings_of
+from farrier.ir.types import DType
+from farrier.measure import Blobs, Runner, sizes_argument
+from farrier.ops.run import run_graph
+from farrier.ops.time_limit import OutOfTimeError
+from farrier.options.precision import Precision, rounding
+from farrier.packaging.draws import Draw, draws, numbers_of
+from farrier.packaging.limits import REFERENCE_S
+from farrier.packaging.onnxruntime import OnnxRuntime
+from farrier.packaging.parting import Parting, error_of, parting
+from farrier.packaging.reference_time import ReferenceTime
+from farrier.targets.linked import Check, LinkedModel
+from farrier_device.measurement import (
+    Argument,
+    Blame,
+    Candidate,
+    CandidateResult,
+    CodeObject,
+    Launch,
+    MeasureRequest,
+    MeasureResult,
+    Role,
+    Status,
+    TimingPolicy,
+)
+
+Array: TypeAlias = npt.NDArray[Any]
+Arrays: TypeAlias = dict[str, Array]
+# Who computed the outputs, and these; None where it cannot.
+Judge: TypeAlias = Callable[[ImportedModel, Arrays], tuple[str, list[Array]] | None]
+
+_MIN_TIME_S = 0.3
+_TIMEOUT_S = 120.0
+_LAYERS = 4.0  # that rounding by itself adds up to, of many
+_ORDERS = 16.0  # how much more one order of a sum may round than another
+_WIDEST = 512  # what integers of inputs stay below, where fewer make a model amplify rounding
+_NO_RESULT = (ArithmeticError, LookupError, ValueError)
+_FAULTS = 3  # attempts at a device that drifts or is lost
+_REFUSALS = 16  # Draws that a build may refuse: a size that it needs is among as many small ones.
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Measured:
+    """What a build was verified with: the batch, and the arrays in it by the names of the file."""
+
+    request: MeasureRequest
+    inputs: Mapping[str, Array]
+    outputs: Mapping[str, Array]  # what they should be
+    strings: bool  # whether some of them are code points of strings
+    sequences: bool  # whether some outputs are items of sequences
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Verification:
+    """How the whole model did on the device."""
+
+    # The largest max |out - reference| over max |reference|. With a `parting` the error is that of
+    # Farrier's reference, with which the build agrees, against ONNX Runtime.
+    max_error: float
+    reference: str  # who computed the reference
+    samples_ms: tuple[float, ...]
+    device: str
+    sandbox: str
+    measured: Measured
+    parting: Parting | None = None  # A difference from ONNX Runtime that is more than rounding.
+    alone: str = ""  # Why there was no second opinion where one was asked for.
+    confirmed_by: str = ""  # Another device of a farm, which said the same.
+    untrusted: bool = False  # The farm trusts neither the device, nor did another one confirm it.
+
+    @property
+    def median_ms(self) -> float:
+        return float(np.median(self.samples_ms))
+
+
+class _Case:
+    """Random inputs of a model, and what several judges say it makes of them.
+
+    The first is ONNX Runtime where it is installed, because it shares no code with Farrier; the
+    last are the operators in float64, which decide where a build differs from the first.
+    """
+
+    def __init__(
+        self,
+        engine: OnnxRuntime | None,
+        imported: ImportedModel,
+        arrays: Arrays,
+        time: ReferenceTime,
+        *,
+        is_whole: bool,
+    ) -> None:
+        """`is_whole` inputs are drawn from whole types."""
+        self.arrays = arrays
+        self._imported = imported
+        self._judges: list[Judge] = [functools.partial(_exact, time, is_whole)]
+        if engine is not None:
+            self._judges.append(functools.partial(_answer, engine))
+        self._expected: list[tuple[str, list[Array]]] = []
+
+    def judged(self, number: int) -> tuple[str, list[Array]] | None:
+        """Who judges, and what the outputs should be; None where no judge is left. Each is asked
+        once. Raises one of `_NO_RESULT` where inputs have none."""
+        while len(self._expected) <= number and self._judges:
+            judged = self._judges.pop()(self._imported, self.arrays)
+            if judged is not None:
+                self._expected.append(judged)
+        return self._expected[number] if number < len(self._expected) else None
+
+    def disagreement(self) -> float:
+        """How far the judges are apart, as share of an output's range: what rounding alone does."""
+        answers = [judged[1] for judged in map(self.judged, range(2)) if judged is not None]
+        if len(answers) < 2:
+            return 0.0
+        return max(itertools.starmap(error_of, zip(*answers, strict=True)), default=0.0)
+
+
+class Verifier:
+    """One model's inputs and reference outputs, by which any number of its builds are verified.
+
+    If a build differs from ONNX Runtime by more than the tolerance, float64 decides whether the
+    build is wrong: on some models ONNX Runtime's own rounding error is a hundred times larger. But
+    float64 evaluates the graph that the importer built, so a difference that rounding does not
+    explain is a `parting`, and the user is warned. If the build differs from both, the model may
+    amplify rounding errors on these inputs (as in a variance of nearly equal values), and other
+    inputs are drawn, with integers from wider ranges.
+
+    Integers that are data, and not ids, masks or sizes, are drawn from their whole type if the
+    model has a result then (`packaging/draws.py`).
+    """
+
+    def __init__(
+        self,
+        engine: OnnxRuntime | None,
+        model: Model | None,
+        imported: ImportedModel,
+        inputs: Sequence[TensorSpec],
+        outputs: Sequence[TensorSpec],
+        blobs: Blobs,
+        precision: Precision = Precision.F32,
+        reference_s: float = REFERENCE_S,
+    ) -> None:
+        """Draw inputs and compute their reference outputs. `engine` runs the ONNX `model`; if it is
+        None, float64 alone decides, in a time that `reference_s` sets (`ReferenceTime`). Raises
+        UnverifiableError if no drawn inputs have a result, and TimeLimitError if none had one in
+        time."""
+        # Of a value that is rounded, others are computed.
+        self._tolerance = max(precision.tolerance, _LAYERS * rounding(imported.graph))
+        self._engine = engine
+        self._model = model
+        self._imported = imported
+        self._specs = inputs
+        self._outputs = outputs
+        self._blobs = blobs
+        self._below = 2  # Integers that may be ids are drawn from 0 and 1: tables have two rows.
+        self._time = ReferenceTime(imported.graph, reference_s)
+        self._floor_ns = 0
+        self._takes_whole = True  # Integers that are data are drawn from their whole type.
+        self._refused: set[tuple[bytes, ...]] = set()  # The integers of inputs that builds refuse.
+        self._refusal = ""  # Why the last of them was refused.
+        values = (value.name for value in imported.graph.inputs)
+        names = dict(zip(values, imported.input_names, strict=True))
+        self._numbers = numbers_of(imported.graph, names)
+        self._draw()
+
+    def _draw(self) -> None:
+        """Draw inputs that have a result: not all values are valid sizes or rows of a table. Draws
+        from whole types for which floats become infinite are used only if no others have a result.
+        Raises UnverifiableError if none has, and TimeLimitError if the judges did not come to an
+        end."""
+        infinite: Draw | None = None
+        why: Exception = UnverifiableError(self._refusal)
+        tries = 0
+        for draw in draws(self._specs, self._numbers, self._below):
+            if draw.is_whole and not self._takes_whole:
+                continue
+            if _integers(draw.arrays) in self._refused:
+                continue
+            tries += 1
+            case = self._case_of(draw)
+            try:
+                judged = case.judged(0)  # It is computed here, where a lack of memory is caught.
+                if failures(self._imported.graph):  # ONNX Runtime may take a branch that fails here
+                    case.judged(1)
+            except _NO_RESULT as error:
+                why = error
+                continue
+            except MemoryError as error:  # Some of the numbers are sizes after all.
+                if not draw.is_whole:
+                    raise
+                why = error
+                continue
+            if judged is None:
+                if draw.is_whole:
+                    why = TimeLimitError(self._time.complaint)
+                    continue
+                raise TimeLimitError(self._time.complaint, hint=self._time.hint)
+            if not draw.is_whole or all(map(_is_finite, judged[1])):
+                break
+            infinite = infinite or draw
+        else:
+            if infinite is None:
+                raise UnverifiableError(
+                    f"none of {tries} random inputs has a result: {why}",
+                    hint="--no-verify skips this step",
+                )
+            draw, case = infinite, self._case_of(infinite)
+        self._case, self._is_whole = case, draw.is_whole
+        first = {state.input: state.axis for state in self._imported.states if state.in_place}
+        self._inputs = [
+            self._argument(Role.INPUT, _with_first(array, first.get(name)))
+            for name, array in case.arrays.items()
+        ]
+
+    def _case_of(self, draw: Draw) -> _Case:
+        self._time.is_over = False
+        arrays = {
+            name: codes_of(array) if name in self._imported.strings else array
+            for name, array in draw.arrays.items()
+        }
+        return _Case(self._engine, self._imported, arrays, self._time, is_whole=draw.is_whole)
+
+    def verify(
+        self, linked: LinkedModel, runner: Runner, threads: int, floor_ns: int = 0
+    ) -> Verification:
+        """Return how the build does. No run of the model takes less than `floor_ns`.
+
+        Raises VerificationError if the outputs differ or the code fails, UnverifiableError if the
+        code refuses all inputs that are drawn, NoDeviceError if no device could measure.
+        """
+        self._floor_ns = floor_ns
+        while True:
+            verdicts, reference, measured, result = self._judge(linked, runner, threads)
+            worst = _worst(result)
+            if (check := _refusing(linked, worst)) is not None:
+                self._draw_others(check)
+                continue
+            is_wrong = worst.status is Status.WRONG
+            if not (verdicts and self._draw_narrower()) and not (is_wrong and self._draw_wider()):
+                break
+        if worst.status is Status.WRONG:
+            raise VerificationError(
+                f"an output differs by {' and '.join(verdicts)}, in shares of its range; "
+                f"allowed are {self._tolerance:.0e}",
+                hint=self._hint(),
+            )
+        if worst.status is not Status.OK:
+            raise VerificationError(f"the compiled model {worst.status.value}: {worst.message}")
+        samples = tuple(ns / 1e6 for ns in result.results[0].samples_ns)
+        error = worst.max_error or 0.0
+        parting = self._parting() if verdicts else None
+        if parting is not None:
+            error, reference = max(error, parting.max_error), parting.engine
+        return Verification(
+            error,
+            reference,
+            samples,
+            result.device,
+            result.sandbox,
+            measured,
+            parting,
+            self._alone(reference, verdicts),
+            result.confirmed_by,
+            result.untrusted,
+        )
+
+    def _alone(self, reference: str, verdicts: Sequence[str]) -> str:
+        """Return why a result has one opinion alone, in words, or nothing if it has all that were
+        asked."""
+        if not self._time.is_over:
+            return ""
+        if verdicts:
+            what = (
+                f"compared with {reference}, and differs by {' and '.join(verdicts)}; why is open"
+            )
+        else:
+            what = f"compared with {reference} alone"
+        return f"{what}: {self._time.complaint}"
+
+    def _hint(self) -> str:
+        """Return the way on from a wrong build."""
+        if self._time.is_over:
+            return f"{self._time.complaint}, which would decide who is right: {self._time.hint}"
+        return "this is a defect of Farrier: please report it with the model"
+
+    def _parting(self) -> Parting | None:
+        """Return how ONNX Runtime differs, by more than rounding, from the reference with which a
+        build agrees."""
+        if self._engine is None or self._model is None or self._imported.strings:
+            return None
+        arrays = self._case.arrays
+        plain = _answer(self._engine, self._imported, arrays, is_plain=True)
+        if plain is None:
+            return None
+        try:
+            with self._time.spent():
+                return parting(
+                    self._engine, self._model, self._imported, arrays, plain[1], self._tolerance
+                )
+        except OutOfTimeError:
+            return None
+
+    def _draw_narrower(self) -> bool:
+        """Draw small integers instead of whole types if the reference is infinite with those: ONNX
+        Runtime computes f16 in f32 and may be finite. Return whether new inputs were drawn."""
+        judged = self._case.judged(1) or self._case.judged(0)
+        if not self._is_whole or judged is None or all(map(_is_finite, judged[1])):
+            return False
+        self._takes_whole = False
+        return self._is_drawn()
+
+    def _draw_wider(self) -> bool:
+        """Draw integers from a wider range if rounding alone takes the outputs near the tolerance.
+        Return whether new inputs were drawn."""
+        if all(array.dtype.kind not in "iu" for array in self._case.arrays.values()):
+            return False
+        if self._case.disagreement() < self._tolerance / _ORDERS or self._below >= _WIDEST:
+            return False
+        self._below *= 4
+        return self._is_drawn()
+
+    def _draw_others(self, check: Check) -> None:
+        """Draw other integers than those that a check of the build refuses. Raises
+        UnverifiableError if there are none, or many were refused."""
+        self._refusal = _refusal(check)
+        self._refused.add(_integers(self._case.arrays))
+        while len(self._refused) <= _REFUSALS:
+            if self._is_drawn():
+                return
+            if self._below >= _WIDEST:
+                break
+            self._below *= 4
+        raise UnverifiableError(
+            f"the compiled model refuses the random inputs: {self._refusal}",
+            hint="--no-verify skips this step",
+        )
+
+    def _is_drawn(self) -> bool:
+        """Draw new inputs, and return whether there are any."""
+        try:
+            self._draw()
+        except (UnverifiableError, TimeLimitError):
+            return False
+        return True
+
+    def _judge(
+        self, linked: LinkedModel, runner: Runner, threads: int
+    ) -> tuple[list[str], str, Measured, MeasureResult]:
+        """Compare the build with each judge until it agrees with one. Return the differences from
+        the judges before, the name of the last judge, and the measurement."""
+        verdicts: list[str] = []
+        allowed = self._tolerance
+        for number in itertools.count():
+            judged = self._case.judged(number)
+            if judged is None:
+                break
+            reference, expected = judged
+            if number:  # no worse than ONNX Runtime will do, unless that has a defect
+                allowed = max(allowed, min(self._case.disagreement(), _ORDERS * allowed))
+            for room in (1, 16, 256, 4096):  # times what there is for sizes that values decide
+                request = self._request(linked, threads, expected, room, allowed)
+                result = self._measure(request, runner)
+                one = _worst(result)
+                if one.status is not Status.CRASHED or not linked.capacities:
+                    break
+                if (check := _refusing(linked, one)) is not None and check.is_final:
+                    break
+            if one.status is not Status.WRONG:
+                break
+            verdicts.append(f"{one.max_error:.1e} from {reference}")
+        outputs = dict(zip(self._imported.output_names, expected, strict=True))
+        strings = bool(self._imported.strings)
+        sequences = any(value.is_sequence for value in _declared(self._imported))
+        measured = Measured(request, self._case.arrays, outputs, strings, sequences)
+        return verdicts, reference, measured, result
+
+    def _request(
+        self,
+        linked: LinkedModel,
+        threads: int,
+        expected: Sequence[Array],
+        room: int,
+        tolerance: float,
+    ) -> MeasureRequest:
+        sizes = list(linked.sizes)
+        first = len(linked.dims) - len(linked.capacities)
+        sizes[first : len(linked.dims)] = [one.typical * room for one in linked.capacities]
+        given = {symbol.name: size for symbol, size in zip(linked.dims, sizes, strict=False)}
+        leading = {state.output: state.axis for state in self._imported.states if state.in_place}
+        outputs = [
+            self._argument(
+                Role.OUTPUT,
+                _filled(_with_first(array, leading.get(name)), _room(value, given)),
+            )
+            for name, array, value in zip(
+                self._imported.output_names, expected, self._imported.graph.outputs, strict=True
+            )
+        ]
+        packed = linked.params
+        self._blobs.lend(packed.digest, packed.memory.path)
+        params = Argument(Role.INPUT, packed.nbytes, blob=packed.digest)
+        nbytes = max(memory.workspace_at(given) for memory in linked.memories)
+        rest = (params, Argument(Role.SCRATCH, nbytes), *sizes_argument(sizes, self._blobs))
+        arguments = (*self._inputs, *outputs, *rest)
+        candidates = tuple(Candidate((Launch(entry),), arguments) for entry in linked.entries)
+        policy = TimingPolicy(
+            threads=threads,
+            warmup=1,
+            min_repeats=3,
+            max_repeats=2000,
+            min_time_s=_MIN_TIME_S / len(candidates),
+            timeout_s=_TIMEOUT_S,
+            tolerance=tolerance,
+        )
+        return MeasureRequest(
+            tuple(CodeObject(self._blobs.put(code.content), code.kind) for code in linked.measured),
+            candidates,
+            policy,
+            floors_ns=((self._floor_ns,),) * len(candidates),
+            verifies=True,
+        )
+
+    def _measure(self, request: MeasureRequest, runner: Runner) -> MeasureResult:
+        for _ in range(_FAULTS):
+            result = runner.measure(request, self._blobs)
+            if result.fault is None:
+                return result
+            if result.blame is Blame.LIBRARY:
+                break  # another attempt would meet it again
+        raise NoDeviceError(
+            f"no device could verify the model: {result.fault} ({result.message})",
+            hint="`farrier devices` lists them; --no-verify skips this step",
+        )
+
+    def _argument(self, role: Role, array: Array) -> Argument:
+        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+        digest = self._blobs.put(data)
+        dtype = DType.from_numpy(array.dtype).value
+        if role is Role.OUTPUT:
+            return Argument(role, len(data), dtype, expected=digest)
+        return Argument(role, len(data), dtype, blob=digest)
+
+
+def _worst(result: MeasureResult) -> CandidateResult:
+    """What is said of the entry that does worst: the code for all sizes, or that for hot ones."""
+    failed = (one for one in result.results if one.status is not Status.OK)
+    return next(failed, max(result.results, key=lambda one: one.max_error or 0.0))
+
+
+def _refusing(linked: LinkedModel, result: CandidateResult) -> Check | None:
+    """Return the check that refuses the inputs, None if none does."""
+    number = -1 - result.code
+    return linked.checks[number] if 0 <= number < len(linked.checks) else None
+
+
+def _refusal(check: Check) -> str:
+    """Return what a check refuses, in words."""
+    node = f"node {check.origin!r}"
+    if check.reason:
+        return f"they lead {node} to a branch that is not compiled: {check.reason}"
+    if check.needs:
+        return f"{node} gets a size from their values; {check.needs}"
+    most = check.most if check.is_exact else f"0 to {check.most}"
+    return f"{node} gets a size from their values, and it must be {most}"
+
+
+def _integers(arrays: Mapping[str, Array]) -> tuple[bytes, ...]:
+    """Return the values of inputs that can be sizes or decide them; of all if none can."""
+    integers = [array for array in arrays.values() if array.dtype.kind in "iub"]
+    return tuple(array.tobytes() for array in integers or arrays.values())
+
+
+def _is_finite(array: Array) -> bool:
+    return array.dtype.kind in "biuOUS" or bool(np.isfinite(array.astype(np.float64)).all())
+
+
+def _room(value: Value, sizes: Mapping[str, int]) -> int:
+    """The bytes of an output's memory for these values of symbols."""
+    return evaluate(upper(value.type.nbytes, lambda symbol: symbol.name in sizes), sizes)
+
+
+def _with_first(array: Array, axis: int | None) -> Array:
+    """The array as a state lies in memory, whose `axis` comes first; None: as it is."""
+    return np.moveaxis(array, axis, 0) if axis else array
+
+
+def _filled(array: Array, nbytes: int) -> Array:
+    """The output as it lies in memory of `nbytes`, as far as it fits; the rest of it stays zero."""
+    flat = np.ascontiguousarray(array).reshape(-1)[: nbytes // array.itemsize]
+    return np.pad(flat, (0, nbytes // array.itemsize - flat.size))
+
+
+def _columns(array: Array, keys: Sequence[int | str]) -> Array:
+    """Return a tensor, or the columns of maps in the declared order of their keys."""
+    if not keys:
+        return array
+    ascending = sorted(keys, key=lambda key: (isinstance(key, str), key))
+    return array.reshape(-1, len(keys))[:, [ascending.index(key) for key in keys]]
+
+
+def _answer(
+    engine: OnnxRuntime, imported: ImportedModel, inputs: Arrays, *, is_plain: bool = False
+) -> tuple[str, list[Array]] | None:
+    """Return ONNX Runtime's name and outputs, or None if it has none; `is_plain` is as for
+    `OnnxRuntime.run`."""
+    feeds = {
+        name: strings_of(array) if name in imported.strings else array
+        for name, array in inputs.items()
+    }
+    declared = _held(imported)
+    answer = engine.run(feeds, [value.name for value in declared], is_plain=is_plain)
+    if answer is None:
+        return None
+    try:
+        arrays = itertools.chain.from_iterable(map(_members, declared, answer))
+        return engine.name, [
+            fitted(codes_of(array), typical(value.type.shape[-1]))
+            if name in imported.strings
+            else array
+            for name, value, array in zip(
+                imported.output_names, imported.graph.outputs, arrays, strict=True
+            )
+        ]
+    except ValueError:  # A string or a sequence is longer than the output's type allows.
+        return None
+
+
+def _declared(imported: ImportedModel) -> tuple[DeclaredValue, ...]:
+    """The outputs that the file of a model declares, () without a file."""
+    return () if imported.declaration is None else imported.declaration.outputs
+
+
+def _held(imported: ImportedModel) -> list[DeclaredValue]:
+    """The outputs of the file, with the tensors of the graph that hold them; an optional that is
+    absent has none, and is left out."""
+    names = imported.output_names
+    pairs = ((value, value.members_in(names)) for value in _declared(imported))
+    return [dataclasses.replace(value, members=members) for value, members in pairs if members]
+
+
+def _members(declared: DeclaredValue, output: Any) -> list[Array]:
+    """The tensors of the graph that hold an output of ONNX Runtime. Raises ValueError where they
+    cannot hold it."""
+    if declared.is_sequence:
+        return declared.parted(output)
+    return [_columns(np.asarray(output), declared.keys)]
+
+
+def _exact(
+    time: ReferenceTime, is_whole: bool, imported: ImportedModel, inputs: Arrays
+) -> tuple[str, list[Array]] | None:
+    """Return float64's name and outputs, or None if there was no time for them."""
+    graph = imported.graph
+    given = {v.name: a for v, a in zip(graph.inputs, inputs.values(), strict=True)}
+    try:
+        with time.spent(is_whole=is_whole):
+            outputs = run_graph(graph, given, wide=True)
+    except OutOfTimeError:
+        return None
+    return "float64", [outputs[v.name].astype(v.type.dtype.numpy) for v in graph.outputs]

@@ -1,0 +1,254 @@
+"""Attention as a program, made ready for its kernel: the order of its stages, what its weights are
+rounded to, and zeros that fill up what products take at once."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from farrier.ir import expr as e
+from farrier.ir.expr import Axis, Buffer, Cast, Const, Load, Reduce, ReduceOp, Select, Var
+from farrier.ir.substitute import Substitution, loads
+from farrier.ir.tensor import Stage, TensorProgram
+from farrier.ir.walk import rewrite
+from farrier.space.rewrites import accumulate
+from farrier.targets.cpu.units.contraction import (
+    Contraction,
+    contraction_of,
+    is_direct,
+    is_elementwise,
+    is_permuted,
+    volume,
+)
+from farrier.targets.cpu.units.operands import PACKED, factor_out
+
+VALUES = "packed_values"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Stages:
+    """Both products, each with what follows it, and the stages of the rows between them."""
+
+    scores: Contraction
+    context: Contraction
+    row_stages: tuple[Stage, ...]
+
+    @classmethod
+    def of(cls, program: TensorProgram) -> Stages:
+        """Of a program of packed keys where they are packed, a product, its epilogue, the rows'
+        stages, packed values where they are packed, a product and its epilogue."""
+        stages = program.stages
+        first, last = (at for at, s in enumerate(stages) if contraction_of(s) is not None)
+        high = next(
+            at
+            for at, s in enumerate(stages)
+            if isinstance(s.body, Reduce) and s.body.op is ReduceOp.MAX
+        )
+        rows = (stage for stage in stages[high:last] if stage.buffer.name != VALUES)
+        scores, context = stages[first + 1 : high], stages[last + 1 :]
+        return cls(product(stages[first], scores), product(stages[last], context), tuple(rows))
+
+    @property
+    def heads(self) -> int:
+        return volume(self.context.stage, self.context.batch)
+
+    @property
+    def queries(self) -> int:
+        """Query rows of a head."""
+        return volume(self.context.stage, self.context.points)
+
+
+def prepared(program: TensorProgram) -> TensorProgram | None:
+    """The program of a product, a softmax along its rows, and a product with those, elementwise
+    stages after both: scores first, weights rounded, both sums apart from what follows. None for
+    any other program."""
+    products = [s for s in program.stages if contraction_of(s) is not None]
+    rows = [s for s in program.stages if isinstance(s.body, Reduce) and s not in products]
+    if len(products) != 2 or len(program.outputs) != 1:
+        return None
+    if [_operation(stage) for stage in rows] != [ReduceOp.MAX, ReduceOp.SUM]:
+        return None
+    program = _in_order(program, products[0], rows[0], products[1])
+    scores, context = (product(stage, ()) for stage in products)
+    if any(found.padded or len(found.points) != 1 for found in (scores, context)):
+        return None
+    if not is_permuted(scores.vector_load) or not is_direct(context):
+        return None
+    after = program.stages[program.stages.index(products[1]) + 1 :]
+    between = program.stages[1 : program.stages.index(rows[0])]
+    if not all(is_elementwise(stage, program) for stage in (*between, *after)):
+        return None
+    if not between:
+        program = accumulate(program, 0)
+    program = _with_rounded_weights(program, context)
+    return accumulate(factor_out(program, second(program)))
+
+
+def product(stage: Stage, epilogue: tuple[Stage, ...]) -> Contraction:
+    """The contraction that a stage is known to be, and what follows it."""
+    found = contraction_of(stage, epilogue)
+    assert found is not None  # what rewrites a contraction leaves a contraction
+    return found
+
+
+def second(program: TensorProgram) -> Contraction:
+    """The product with the weights."""
+    *_, last = (found for found in map(contraction_of, program.stages) if found is not None)
+    return last
+
+
+def _with_rounded_weights(program: TensorProgram, context: Contraction) -> TensorProgram:
+    """The program with the exponentials in the dtype that they are multiplied in, where that is
+    another than f32: their sum is one of what is multiplied.
+
+    before:  weight[m, k] = exp(score[m, k] - high[m])
+             total[m] = sum(weight[m, k])
+             share[m, k] = weight[m, k] * scale[m]
+             narrow[m, k] = cast(bf16, share[m, k])
+             context[m, n] = sum(cast(f32, narrow[m, k]) * cast(f32, v[k, n]))
+    after:   weight[m, k] = cast(bf16, exp(score[m, k] - high[m]))
+             total[m] = sum(cast(f32, weight[m, k]))
+             share[m, k] = cast(f32, weight[m, k]) * scale[m]
+             context[m, n] = sum(share[m, k] * cast(f32, v[k, n]))
+    """
+    by_name = {stage.buffer.name: stage for stage in program.stages}
+    narrow = by_name[context.broadcast_load.buffer.name]
+    if not isinstance(narrow.body, Cast) or not isinstance(narrow.body.operand, Load):
+        return program
+    share, dtype = by_name[narrow.body.operand.buffer.name], narrow.buffer.dtype
+    rank = len(share.axes)
+    weights = [load.buffer for load in loads(share.body) if len(load.indices) == rank]
+    old = weights[0]
+    made = dataclasses.replace(old, dtype=dtype)
+
+    def narrowed(node: object) -> object:
+        if isinstance(node, Load) and node.buffer == old:
+            return Cast(old.dtype, Load(made, node.indices))
+        read = node.operand if isinstance(node, Cast) else None
+        if isinstance(read, Load) and read.buffer == narrow.buffer:
+            return Load(share.buffer, read.indices)
+        return node
+
+    stages = []
+    for stage in program.stages:
+        body = rewrite(stage.body, narrowed)
+        if stage.buffer == old:
+            stages.append(Stage(made, stage.axes, Cast(dtype, body)))
+        elif stage is not narrow:
+            stages.append(dataclasses.replace(stage, body=body))
+    return dataclasses.replace(program, stages=tuple(stages))
+
+
+def in_whole_groups(program: TensorProgram, group: int) -> TensorProgram:
+    """The program with zeros after the last weights and values, so that dot products of `group`
+    take all of them; as it was where they do.
+
+    before:  packed[k, n] = v[k, n]                             for 3 k
+             context[m, n] = sum(weight[m, k] * packed[k, n])
+    after:   packed[k, n] = v[k, n] if k < 3 else 0             for 4 k, and so the weights
+             context[m, n] = sum(weight[m, k] * packed[k, n])
+    """
+    found = second(program)
+    assert isinstance(found.stage.body, Reduce)
+    (axis,) = found.stage.body.axes
+    extent, reduced = axis.extent, axis.name
+    whole = -(-extent // group) * group
+    if whole == extent:
+        return program
+    wider: dict[str, Stage] = {}
+    for load in (found.broadcast_load, found.vector_load):
+        stage, at = program.stage(load.buffer.name), load.indices.index(Var(reduced))
+        axes = [*stage.axes]
+        axes[at] = dataclasses.replace(axes[at], extent=whole)
+        buffer = dataclasses.replace(load.buffer, shape=tuple(axis.extent for axis in axes))
+        is_given, zero = e.less(Var(axes[at].name), extent), Const(0.0, buffer.dtype)
+        assert not isinstance(stage.body, Reduce)
+        wider[buffer.name] = Stage(buffer, tuple(axes), Select(is_given, stage.body, zero))
+    change = Substitution(buffers={name: stage.buffer for name, stage in wider.items()})
+    stages = []
+    for stage in program.stages:
+        stage = wider.get(stage.buffer.name, stage)
+        body = change.expr(stage.body)
+        if stage.buffer == found.stage.buffer:
+            assert isinstance(body, Reduce)
+            body = dataclasses.replace(body, axes=(dataclasses.replace(axis, extent=whole),))
+        stages.append(dataclasses.replace(stage, body=body))
+    return dataclasses.replace(program, stages=tuple(stages))
+
+
+def in_whole_keys(program: TensorProgram, keys: int) -> TensorProgram:
+    """The program of packed keys and values with so many of them: the scores of those beyond the
+    given ones are -inf, so their weights are 0. As it was where as many are given.
+
+    before:  packed[k, n] = key[n, k]                           for 5 n
+             sums[m, n] = sum(query[m, k] * packed[k, n])
+             copy[m, n] = sums[m, n]
+             scores[m, n] = copy[m, n] * 0.125
+    after:   packed[k, n] = key[n, k] if n < 5 else 0           for 16 n, and so both after it
+             scores[m, n] = copy[m, n] * 0.125 if n < 5 else -inf
+    """
+    sums, context = (s for s in program.stages if contraction_of(s) is not None)
+    lane, (reduced,) = product(sums, ()).lane, product(context, ()).reduction
+    given = next(axis.extent for axis in sums.axes if axis.name == lane)
+    if given == keys:
+        return program
+    high = next(s for s in program.stages if isinstance(s.body, Reduce) and s is not sums)
+    first, (scores,) = program.stages.index(sums), (load.buffer.name for load in loads(high.body))
+    fills = {PACKED: 0.0, VALUES: 0.0}
+    fills |= {s.buffer.name: 0.0 for s in program.stages[first + 2 : program.stages.index(high)]}
+    fills[scores] = -math.inf
+    axes = {PACKED: lane, sums.buffer.name: lane, VALUES: reduced, context.buffer.name: reduced}
+    wide: dict[str, Buffer] = {}
+    stages = []
+    for stage in program.stages:
+        name = stage.buffer.name
+        along = [load.indices[-1] for load in loads(stage.body) if load.buffer.name in wide]
+        axis = axes.get(name) or next((at.name for at in along if isinstance(at, Var)), "")
+        made = _widened(stage, axis, keys)
+        body = Substitution(buffers=wide).expr(made.body)
+        if made.buffer != stage.buffer:
+            wide[name] = made.buffer
+            if name in fills:
+                dtype = made.buffer.dtype
+                fill = Const(fills[name] if dtype.is_float else 0, dtype)
+                body = Select(e.less(Var(axis), given), body, fill)
+        stages.append(dataclasses.replace(made, body=body))
+    return dataclasses.replace(program, stages=tuple(stages))
+
+
+def _widened(stage: Stage, name: str, extent: int) -> Stage:
+    """The stage with so many iterations along an axis of its own, or of what it reduces."""
+
+    def widened(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        return tuple(
+            dataclasses.replace(axis, extent=extent) if axis.name == name else axis for axis in axes
+        )
+
+    axes, body = widened(stage.axes), stage.body
+    if isinstance(body, Reduce):
+        body = dataclasses.replace(body, axes=widened(body.axes))
+    shape = tuple(axis.extent for axis in axes)
+    return Stage(dataclasses.replace(stage.buffer, shape=shape), axes, body)
+
+
+def _operation(stage: Stage) -> ReduceOp:
+    assert isinstance(stage.body, Reduce)
+    return stage.body.op
+
+
+def _in_order(program: TensorProgram, scores: Stage, high: Stage, context: Stage) -> TensorProgram:
+    """The program with the scores first, then what else their rows' maximum takes, then what the
+    context takes."""
+    first = [s for s in _sources(program, high) if s is not scores and s is not high]
+    second = [s for s in _sources(program, context) if s is not scores and s not in first]
+    rest = [s for s in program.stages if s is not scores and s not in first and s not in second]
+    return dataclasses.replace(program, stages=(scores, *first, *second, *rest))
+
+
+def _sources(program: TensorProgram, stage: Stage) -> list[Stage]:
+    """`stage` and all stages that it is computed from, in the program's order."""
+    needed = {stage.buffer.name}
+    for earlier in reversed(program.stages):
+        if earlier.buffer.name in needed:
+            needed |= {load.buffer.name for load in loads(earlier.body)}
+    return [s for s in program.stages if s.buffer.name in needed]

@@ -1,0 +1,248 @@
+"""Rewrites of a program that give a contraction operands fit for its innermost loop.
+
+A stage of its own, computed where a tile needs it, takes the place of what would otherwise be done
+at every multiply-add: the test for padding, or the walk along a transposed operand.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from farrier.intrinsics import vector_axis
+from farrier.ir import expr as e
+from farrier.ir.affine import Simplifier
+from farrier.ir.dim import Extent, is_less
+from farrier.ir.expr import (
+    Axis,
+    Binary,
+    BinaryOp,
+    Buffer,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    MemoryScope,
+    Reduce,
+    Select,
+    Var,
+)
+from farrier.ir.substitute import Substitution, loads, variables
+from farrier.ir.tensor import Stage, TensorProgram
+from farrier.ir.types import Layout, PhysicalDim, Shape
+from farrier.schedule import Schedule
+from farrier.space.operations import reads_of
+from farrier.space.rewrites import replaced, sum_buffer
+from farrier.targets.cpu.units.contraction import Contraction
+from farrier.targets.cpu.units.dot_products import Neighbours
+from farrier.targets.cpu.units.nests import loop_extents
+from farrier.targets.cpu.units.squares import SMALLEST, turn_squares
+
+PADDED = "padded"
+PACKED = "packed"
+
+
+def hoist_padding(
+    program: TensorProgram, contraction: Contraction, name: str = PADDED
+) -> TensorProgram:
+    """The program with the padded point operand as a stage, so that a tile reads it unguarded.
+
+    before:  conv[n, oc, o] = sum((x[n, ic, o + k - 1] if 0 <= o + k - 1 < 8 else 0) * w[oc, ic, k])
+    after:   padded[n, ic, p] = x[n, ic, p - 1] if 0 <= p - 1 < 8 else 0
+             conv[n, oc, o] = sum(padded[n, ic, o + k] * w[oc, ic, k])
+    """
+    load = contraction.broadcast_load
+    simplifier = Simplifier(_ranges(contraction.stage))
+    shape: list[Extent] = []
+    indices: list[Expr] = []
+    source: list[Expr] = []
+    checks: list[Expr] = []
+    for position, index in enumerate(load.indices):
+        low, high = simplifier.bounds(index)
+        at = e.add(Var(f"p{position}"), low)
+        if not is_less(-1, low):
+            checks.append(Binary(BinaryOp.LE, e.index(0), at))
+        if not is_less(high, load.buffer.shape[position]):
+            checks.append(e.less(at, load.buffer.shape[position]))
+        shape.append(high - low + 1)
+        indices.append(simplifier.simplify(e.sub(index, low)))
+        source.append(at)
+    value: Expr = Load(load.buffer, tuple(source))
+    if checks:
+        condition = checks[0]
+        for check in checks[1:]:
+            condition = e.both(condition, check)
+        dtype = load.buffer.dtype
+        value = Select(condition, value, Const(0.0 if dtype.is_float else 0, dtype))
+    stage = _stage(name, tuple(shape), value, [f"p{p}" for p in range(len(shape))])
+    return _with_operand(program, contraction, stage, load, tuple(indices))
+
+
+def by_first_use(program: TensorProgram) -> TensorProgram:
+    """The program with each stage that takes no reduction right before the first that reads it, so
+    that what only meets a contraction's result stands after it.
+
+    before:  wide[m, n] = cast(f32, r[m, n])
+             matmul[m, n] = sum(a[m, k] * b[k, n])
+             y[m, n] = wide[m, n] + matmul[m, n]
+    after:   matmul[m, n] = sum(a[m, k] * b[k, n])
+             wide[m, n] = cast(f32, r[m, n])
+             y[m, n] = wide[m, n] + matmul[m, n]
+    """
+    reduced = {buffer.name for buffer in program.outputs}
+    for stage in program.stages:
+        if isinstance(stage.body, Reduce) or reduced & {x.buffer.name for x in loads(stage.body)}:
+            reduced.add(stage.buffer.name)
+    stages: list[Stage] = []
+    for stage in reversed(program.stages):
+        at = 0
+        if stage.buffer.name not in reduced:
+            at = next((n for n, s in enumerate(stages) if reads_of(stage.buffer.name, [s])), 0)
+        stages.insert(at, stage)
+    return dataclasses.replace(program, stages=tuple(stages))
+
+
+def pack_lane_operand(
+    program: TensorProgram, contraction: Contraction, name: str = PACKED
+) -> TensorProgram:
+    """The program with the lane operand as a stage whose last axis is the lane's, so that a vector
+    of it is one load.
+
+    before:  matmul[b, m, n] = sum(a[b, m, k] * t[b, n, k])
+    after:   packed[b, k, n] = t[b, n, k]
+             matmul[b, m, n] = sum(a[b, m, k] * packed[b, k, n])
+    """
+    load = contraction.vector_load
+    axes = [axis for axis in (*contraction.batch, *contraction.reduction) if _reads(load, axis)]
+    axes.append(contraction.lane)
+    ranges = _ranges(contraction.stage)
+    stage = _stage(name, tuple(ranges[axis] for axis in axes), load, axes)
+    return _with_operand(program, contraction, stage, load, tuple(Var(axis) for axis in axes))
+
+
+def pack(schedule: Schedule, stage: Stage, width: int) -> None:
+    """Put the nest of a packed operand on vectors: turned in squares of `width` elements where
+    neighbours in its source lie along another axis, else a vector of lanes at a time, so that the
+    cache lines which it takes its elements from serve the next vectors too."""
+    assert isinstance(stage.body, Load)
+    source, lane = stage.body, stage.axes[-1].name
+    extents = loop_extents(schedule.function)
+    across = source.indices[vector_axis(source.buffer)]
+    if isinstance(across, Var) and across != Var(lane):
+        loops = (f"{stage.buffer.name}_{axis}" for axis in (across.name, lane))
+        if min(extents[loop] for loop in loops) >= SMALLEST:
+            turn_squares(schedule, stage, across.name, lane, [source.buffer], width)
+            return
+    *others, along = (f"{stage.buffer.name}_{axis.name}" for axis in stage.axes)
+    chunk, lanes = schedule.split(along, width)
+    schedule.reorder(chunk, *others, lanes)
+    schedule.unroll(lanes)
+
+
+def pack_groups(schedule: Schedule, stage: Stage, width: int, grouping: Neighbours) -> None:
+    """Put the nest of an operand that is packed in groups on vectors of `width` groups."""
+    *others, along = (f"{stage.buffer.name}_{axis.name}" for axis in stage.axes)
+    at = group_axis(stage, grouping)
+    chunk, lanes = schedule.split(along, width)
+    others[at], group = schedule.split(others[at], grouping.group)
+    schedule.reorder(chunk, *others, lanes, group)
+    schedule.group(group)
+    schedule.vectorize(lanes)
+
+
+def group_axis(stage: Stage, grouping: Neighbours) -> int:
+    """The axis of a packed operand along which groups lie together."""
+    return [axis.name for axis in stage.axes].index(grouping.axis)
+
+
+def lay_out_packed(
+    schedule: Schedule, stage: Stage, panel: int, grouping: Neighbours | None
+) -> None:
+    """Panels of `panel` lanes of a packed operand, each in the order in which sums read it, groups
+    of neighbours together; no panels where `panel` is 0."""
+    *others, lane = range(len(stage.axes))
+    dims = [PhysicalDim(axis) for axis in others]
+    inner = [PhysicalDim(lane, 1, panel)]
+    if grouping is not None:
+        at, group = group_axis(stage, grouping), grouping.group
+        dims[at] = PhysicalDim(at, group)
+        inner.append(PhysicalDim(at, 1, group))
+    if panel:
+        dims.insert(others[-1], PhysicalDim(lane, panel))
+    schedule.transform_layout(stage.buffer.name, Layout((*dims, *inner)))
+
+
+def _ranges(stage: Stage) -> dict[str, Extent]:
+    assert isinstance(stage.body, Reduce)
+    return {axis.name: axis.extent for axis in (*stage.axes, *stage.body.axes)}
+
+
+def _reads(load: Load, axis: str) -> bool:
+    return any(index == Var(axis) for index in load.indices)
+
+
+def _stage(name: str, shape: Shape, value: Expr, axes: list[str]) -> Stage:
+    buffer = Buffer(name, e.dtype_of(value), shape, None, MemoryScope.WORKSPACE)
+    named = tuple(Axis(axis, extent) for axis, extent in zip(axes, shape, strict=True))
+    return Stage(buffer, named, value)
+
+
+def _with_operand(
+    program: TensorProgram,
+    contraction: Contraction,
+    stage: Stage,
+    old: Load,
+    indices: tuple[Expr, ...],
+) -> TensorProgram:
+    """`program` with `stage` before the contraction, which reads it in the place of `old`."""
+    body = contraction.stage.body
+    assert isinstance(body, Reduce)
+    assert isinstance(body.body, Binary)
+    new = Load(stage.buffer, indices)
+
+    def side(expr: Expr) -> Expr:
+        if isinstance(expr, Cast):
+            return Cast(expr.dtype, side(expr.operand))
+        inner = expr.then if isinstance(expr, Select) else expr
+        return new if inner == old else expr
+
+    product = Binary(BinaryOp.MUL, side(body.body.left), side(body.body.right))
+    reduced = dataclasses.replace(contraction.stage, body=Reduce(body.op, body.axes, product))
+    stages = [reduced if s is contraction.stage else s for s in program.stages]
+    stages.insert(stages.index(reduced), stage)
+    return dataclasses.replace(program, stages=tuple(stages))
+
+
+def factor_out(program: TensorProgram, contraction: Contraction) -> TensorProgram:
+    """The program with a factor of the point operand applied to the sum, where it does not vary
+    along what is summed; as it was where the point operand has no such factor.
+
+    before:  share[m, k] = weight[m, k] * scale[m]
+             context[m, n] = sum(share[m, k] * v[k, n])
+    after:   context_sum[m, n] = sum(weight[m, k] * v[k, n])
+             context[m, n] = context_sum[m, n] * scale[m]
+    """
+    stage, point = contraction.stage, contraction.broadcast_load
+    source = next((s for s in program.stages if s.buffer.name == point.buffer.name), None)
+    if source is None or not isinstance(source.body, Binary) or source.body.op is not BinaryOp.MUL:
+        return program
+    assert isinstance(stage.body, Reduce)
+    assert isinstance(stage.body.body, Binary)
+    there = Substitution(
+        {axis.name: index for axis, index in zip(source.axes, point.indices, strict=True)}
+    )
+    left, right = there.expr(source.body.left), there.expr(source.body.right)
+    reduced = set(contraction.reduction)
+    constant = [side for side in (left, right) if not variables(side) & reduced]
+    if len(constant) != 1:
+        return program
+    rest = left if constant[0] is right else right
+    product = stage.body.body
+    sides = (rest if side == point else side for side in (product.left, product.right))
+    total = Reduce(stage.body.op, stage.body.axes, Binary(BinaryOp.MUL, *sides))
+    made = Stage(sum_buffer(stage), stage.axes, total)
+    at = tuple(Var(axis.name) for axis in stage.axes)
+    scaled = Binary(BinaryOp.MUL, Load(made.buffer, at), constant[0])
+    program = replaced(program, stage, made, Stage(stage.buffer, stage.axes, scaled))
+    kept = tuple(s for s in program.stages if s is not source)
+    read = any(load.buffer.name == source.buffer.name for s in kept for load in loads(s.body))
+    return program if read else dataclasses.replace(program, stages=kept)
