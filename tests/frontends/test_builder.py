@@ -11,6 +11,7 @@ import pytest
 
 import farrier
 from farrier.errors import (
+    InputMismatchError,
     InvalidModelError,
     UnresolvedShapeError,
     UnsupportedOperatorError,
@@ -162,6 +163,27 @@ def test_a_shape_of_values_names_the_inputs_that_decide_it():
     with pytest.raises(UnresolvedShapeError, match="node 'axes'") as caught:
         _built(build, 2)
     assert caught.value.deciding == ("x",)
+
+
+def test_an_axis_of_more_than_one_element_is_not_stretched_to_what_values_ask():
+    """An axis with a single element by chance is not either: its extent is open and stays."""
+
+    def build(b: Builder) -> None:
+        b.output("y", *b.node("Expand", ["x", "to"], origin="spread"))
+
+    values = [Declared("x", DType.F32, ("rows", 2, 1)), Declared("to", DType.I64, (3,))]
+    session = farrier.compile(Source(values, build), threads=1, verify=False).session()
+
+    def run(rows, to):
+        x = np.arange(rows * 2, dtype=np.float32).reshape(rows, 2, 1)
+        return x, session.run({"x": x, "to": np.array(to)})["y"]
+
+    for rows, to in (3, (3, 2, 4)), (3, (1, 1, 5)), (1, (1, 2, 1)), (2, (2, 1, 3)):
+        x, result = run(rows, to)
+        np.testing.assert_array_equal(result, np.broadcast_to(x, np.broadcast_shapes(x.shape, to)))
+    for rows, to in (3, (4, 2, 1)), (1, (3, 2, 1)), (2, (2, 5, 1)):
+        with pytest.raises(InputMismatchError, match=r"'spread'.* only an axis of 1 is stretched"):
+            run(rows, to)
 
 
 def test_background_tuning_asks_for_a_file():

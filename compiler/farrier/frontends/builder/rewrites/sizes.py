@@ -16,6 +16,7 @@ from farrier.frontends.builder.rewrites.numbers import Numbers
 from farrier.frontends.builder.rewrites.ranges import places
 from farrier.frontends.builder.symbolic import has_dims, ints
 from farrier.ir.dim import Extent, product
+from farrier.ir.sizes import Demand
 from farrier.ir.types import DType
 from farrier.ops.operator import Mismatch, normal_axis
 
@@ -60,17 +61,22 @@ def constant_of_shape(node: RawNode, builder: Builder) -> RawNode:
 
 
 def expand(node: RawNode, builder: Builder) -> RawNode:
-    """Make an extent of each size to which an axis of one element is stretched; another axis keeps
-    its own."""
+    """Make an extent of each size to which an axis of one element is stretched. Another axis keeps
+    its own, and a run that asks for more fails."""
     x, wanted = node.inputs
     if builder.data(wanted) is not None:
         return node
     shape, (count,) = builder.shape(x), builder.shape(wanted)
     if not isinstance(count, int):
         raise Mismatch(f"the shape to expand to has {count} elements")
-    own = (1,) * (count - len(shape)) + shape
-    sizes = builder.sizes(wanted).tolist() if any(n == 1 for n in own[-count:]) else own
-    target = [size if n == 1 else n for n, size in zip(own[-count:], sizes, strict=False)]
+    own = ((1,) * (count - len(shape)) + shape)[-count:] if count else ()
+    # An axis that has one element in this run alone cannot be stretched: its extent is open.
+    if kept := [axis for axis, n in enumerate(own) if n != 1]:
+        asked = builder.add("Gather", wanted, kept, axis=0)
+        limits = [own[axis] for axis in kept]
+        builder.require(asked, limits, Demand.MOST, "only an axis of 1 is stretched")
+    sizes = builder.sizes(wanted).tolist() if 1 in own else own
+    target = [size if n == 1 else n for n, size in zip(own, sizes, strict=True)]
     return RawNode("Expand", [x, builder.constant(ints(target))], node.outputs, {}, node.origin)
 
 
