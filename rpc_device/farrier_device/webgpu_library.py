@@ -12,6 +12,7 @@ from farrier_device.program import Program, program_from_json
 
 GPU = "gpu"  # The space of the device.
 WGSL = "wgsl"  # A code object of this kind is one module.
+MOST_BYTES = 128 << 20  # A kernel reaches so much of a buffer, by WebGPU's default limits.
 LIBRARY = "webgpu"  # A code object of this kind is a library.
 
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from farrier_device.blob import Blob
 from farrier_device.devices.device import Code, Device, DeviceError, Ticks
 from farrier_device.measurement import Launch
+from farrier_device.webgpu_library import MOST_BYTES
 
 # WebGPU's default limits, which every adapter has: code for `webgpu` needs no more.
 LIMITS = {
@@ -22,7 +23,7 @@ LIMITS = {
     "max-compute-workgroup-storage-size": 16_384,
     "max-compute-invocations-per-workgroup": 256,
     "max-compute-workgroup-size-x": 256,
-    "max-storage-buffer-binding-size": 128 << 20,
+    "max-storage-buffer-binding-size": MOST_BYTES,
     "min-storage-buffer-offset-alignment": 256,
 }
 _BLOCKS_A_ROW = 65_535  # A row of a grid has at most these, by the default limits.
@@ -49,10 +50,13 @@ class WebGpuLaunch(NamedTuple):
 class WebGpuDevice(Device[WebGpuMemory, WebGpuLaunch]):
     """The first GPU of this machine, or if it has none, a processor that emulates one.
 
-    Raises DeviceError if the package or an adapter is missing.
+    `has_open_sizes` says that the compiler has not seen the size of every array: an array that may
+    be larger than a kernel can reach is refused. Raises DeviceError if the package or an adapter is
+    missing.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_open_sizes: bool = False) -> None:
+        self._has_open_sizes = has_open_sizes
         self._wgpu = _import_wgpu()
         self._adapter = _find_adapter(self._wgpu)
         self._device = self._adapter.request_device_sync(required_limits=LIMITS)
@@ -141,6 +145,8 @@ class WebGpuDevice(Device[WebGpuMemory, WebGpuLaunch]):
             blocks *= count
         rows = -(-blocks // _BLOCKS_A_ROW)
         grid = (min(blocks, _BLOCKS_A_ROW), rows)
+        if self._has_open_sizes:
+            module.check_reach(places)
         return WebGpuLaunch(module.pipeline(launch.symbol), module.bindings(places), grid)
 
     def launch(self, bound: WebGpuLaunch) -> None:
@@ -215,7 +221,7 @@ class _Module:
             self._module = device.create_shader_module(code=text)
         except wgpu.GPUError as error:
             raise DeviceError(f"the module does not compile: {error}") from None
-        accesses = [access for _, access in _BINDING.findall(text)]
+        accesses = self._accesses = [access for _, access in _BINDING.findall(text)]
         self._layout = device.create_bind_group_layout(
             entries=[
                 {
@@ -226,7 +232,6 @@ class _Module:
                 for number, access in enumerate(accesses)
             ]
         )
-        self._count = len(accesses)
         self._pipelines: dict[str, Any] = {}
 
     def pipeline(self, entry: str) -> Any:
@@ -240,12 +245,22 @@ class _Module:
                 raise DeviceError(f"{entry} makes no pipeline: {error}") from None
         return self._pipelines[entry]
 
+    def check_reach(self, places: Sequence[tuple[WebGpuMemory, int]]) -> None:
+        """Raise MemoryError if an array may end beyond what a kernel reaches. Constants, which
+        alone are only read, have sizes that the compiler has seen."""
+        for (memory, offset), access in zip(places, self._accesses, strict=False):
+            if access == "read_write" and memory.buffer.size - offset > MOST_BYTES:
+                raise MemoryError(
+                    f"a buffer has {memory.buffer.size >> 20} MiB, and kernels reach "
+                    f"{MOST_BYTES >> 20}: sizes of the inputs are too large for WebGPU"
+                )
+
     def bindings(self, places: Sequence[tuple[WebGpuMemory, int]]) -> Any:
-        if len(places) != self._count:
-            raise DeviceError(f"a launch has {len(places)} arguments, not {self._count}")
+        if len(places) != len(self._accesses):
+            raise DeviceError(f"a launch has {len(places)} arguments, not {len(self._accesses)}")
         entries = []
         for number, (memory, offset) in enumerate(places):
-            size = min(memory.buffer.size - offset, LIMITS["max-storage-buffer-binding-size"])
+            size = min(memory.buffer.size - offset, MOST_BYTES)
             resource = {"buffer": memory.buffer, "offset": offset, "size": size}
             entries.append({"binding": number, "resource": resource})
         try:

@@ -11,10 +11,15 @@ import pytest
 from onnx import TensorProto, helper
 
 import farrier
-from farrier.errors import FarrierError, NoDeviceError, UsageError
+from farrier.errors import FarrierError, MemoryLimitError, NoDeviceError, UsageError
+from farrier.lower.lower_threads import lower_threads
 from farrier.targets import parse_target
+from farrier.targets.webgpu import code
+from farrier.targets.webgpu.wgsl import render
 from farrier_device.devices.device import DeviceError
 from farrier_device.devices.webgpu import WebGpuDevice
+from farrier_device.measurement import Launch
+from tests.ir.kernels import KERNELS
 from tests.targets.webgpu import webgpu
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -127,6 +132,28 @@ def test_a_type_that_kernels_cannot_write_is_an_error_that_names_it():
     with pytest.raises(FarrierError, match=r"'doubles'.* is i64, which kernels of WebGPU") as error:
         farrier.compile(data, target="webgpu", verify=False)
     assert "--target host" in str(error.value)
+
+
+def test_an_array_that_no_kernel_reaches_is_refused(monkeypatch):
+    monkeypatch.setattr(code, "MOST_BYTES", 4096)
+    with pytest.raises(FarrierError, match=r"of node '\w+.*' has 0 MiB, and an array of a kernel"):
+        farrier.compile(IMAGES, target="webgpu", shapes={"x": (64, 3, 16, 15)}, verify=False)
+    gpu = webgpu.device()
+    monkeypatch.setattr("farrier_device.devices.webgpu.MOST_BYTES", 4096)
+    monkeypatch.setattr(gpu, "_has_open_sizes", True)
+    webgpu.load(render(lower_threads(KERNELS["reverse"][0])))
+    places = [(gpu.allocate(nbytes, 0), 0) for nbytes in (64, 8192)]
+    with pytest.raises(MemoryError, match="kernels reach"):
+        gpu.bind(Launch("reverse_0", None, (4,), (4,)), places)
+
+
+def test_sizes_beyond_the_reach_of_kernels_end_a_run_with_an_error(monkeypatch):
+    webgpu.device()
+    artifact = farrier.compile(IMAGES, target="webgpu", verify=False)
+    monkeypatch.setattr("farrier_device.devices.webgpu.MOST_BYTES", 1 << 16)
+    _assert_as_onnxruntime(artifact, IMAGES, _images(1))
+    with pytest.raises(MemoryLimitError, match="too large for WebGPU"):
+        artifact.run(_images(64))
 
 
 def test_without_the_package_an_error_says_how_to_install_it(monkeypatch):

@@ -224,3 +224,14 @@ def test_what_wgsl_cannot_store_is_an_error_that_names_it():
     )
     with pytest.raises(CompilerError, match="b is i64, which kernels of WebGPU cannot write"):
         render(function)
+
+
+def test_a_kernel_of_too_many_arrays_is_refused():
+    names = [f"a{number}" for number in range(9)]
+    params = ", ".join(f"{name}: f32[8]" for name in names)
+    function = function_of(
+        f"@function\ndef many({params}):\n    for i in block(8):\n        for j in thread(1):\n"
+        f"            a0[i] = {' + '.join(f'{name}[i]' for name in names[1:])}\n"
+    )
+    with pytest.raises(CompilerError, match="kernel many has 9 arrays, and one of WebGPU has at"):
+        render(function)

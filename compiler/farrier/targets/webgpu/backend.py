@@ -108,19 +108,18 @@ class WebGpuBackend(Backend):
         return frozenset({WGSL})
 
     def load(self, code: ModelCode, threads: int) -> Loaded:
+        from farrier.targets.webgpu.entry import WebGpuEntry
         from farrier_device.devices.device import DeviceError
         from farrier_device.devices.webgpu import WebGpuDevice
-        from farrier_device.interpreted import InterpretedEntry
-        from farrier_device.webgpu_library import GPU
 
         if code.program is None or "workspace" not in code.backend:
             raise ArtifactError("the artifact has no program for its kernels: it is damaged")
         try:
-            gpu = WebGpuDevice()
+            gpu = WebGpuDevice(has_open_sizes=bool(code.program.dims or code.program.counted))
             gpu.load_modules(module.content.decode(errors="replace") for module in code.objects)
         except DeviceError as error:
             raise ArtifactError(str(error)) from None
-        return InterpretedEntry(code.program, {GPU: gpu}, code.backend["workspace"])
+        return WebGpuEntry(code.program, gpu, code.backend["workspace"])
 
     # -- the steps of a compilation
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from farrier.artifact.code import CodeObject, ModelCode
+from farrier.errors import CompilerError
 from farrier.ir.dim import Atom, Extent, substitute
 from farrier.ir.loop import Function
 from farrier.partition.model_plan import ModelPlan
@@ -22,7 +23,7 @@ from farrier.targets.linked import LinkedModel
 from farrier.targets.target import Target
 from farrier.targets.webgpu.wgsl import entry_points, render, scratch_bytes
 from farrier_device.program import program_to_json
-from farrier_device.webgpu_library import GPU, LIBRARY, WGSL
+from farrier_device.webgpu_library import GPU, LIBRARY, MOST_BYTES, WGSL
 
 ENTRY = "run"
 
@@ -59,9 +60,23 @@ def plan(
         )
         return Site(GPU, tuple(shapes))
 
+    _check_sizes(program)
     placed = place(program, site_of)
     alignments = {space.name: space.alignment for space in target.spaces}
     return Plan.of(placed, kernels, threads, beside, alignments)
+
+
+def _check_sizes(program: DriverProgram) -> None:
+    """Raise CompilerError for an array that no kernel can reach all of."""
+    for call in program.calls:
+        for value in (*call.inputs, *call.outputs):
+            nbytes = value.type.nbytes
+            if isinstance(nbytes, int) and nbytes > MOST_BYTES:
+                raise CompilerError(
+                    f"{value.name} of node {call.origin!r} has {nbytes >> 20} MiB, and an array of "
+                    f"a kernel of WebGPU at most {MOST_BYTES >> 20}",
+                    hint="--target host compiles for the processor",
+                )
 
 
 def assemble(planned: Plan, objects: Sequence[bytes]) -> LinkedModel:

@@ -59,6 +59,7 @@ from farrier.ir.walk import walk
 from farrier.targets.interface import EntryPoint
 from farrier.targets.webgpu.functions import functions
 
+MOST_BUFFERS = 8  # By WebGPU's default limits.
 _SCRATCH = "scratch_"
 _WORD = 4  # bytes
 _UNROLLED = 64  # Longer bodies stay loops: a compiler unrolls what pays.
@@ -136,14 +137,19 @@ def render(function: Function) -> str:
     does not store, and for an intrinsic."""
     written = _written(function)
     parts = [_binding(position, buffer, written) for position, buffer in enumerate(function.params)]
-    symbols = (*function.dims, *(size.symbol for size in function.sizes))
-    if symbols:
+    if function.dims:
         parts.append(
             f"@group(0) @binding({len(parts)}) var<storage, read_write> sizes_: array<vec2<i32>>;"
         )
     if scratch_bytes(function) != 0:
         parts.append(
             f"@group(0) @binding({len(parts)}) var<storage, read_write> {_SCRATCH}: array<u32>;"
+        )
+    if len(parts) > MOST_BUFFERS:
+        raise CompilerError(
+            f"kernel {function.name} has {len(parts)} arrays, and one of WebGPU has at most "
+            f"{MOST_BUFFERS}",
+            hint="--target host compiles for the processor",
         )
     bodies = [
         line
