@@ -120,6 +120,17 @@ class Schedule:
     def rfactor(self, loop: str, name: str) -> None:
         self.apply("rfactor", loop, name)
 
+    def bind(self, loop: str, to: str) -> None:
+        self.apply("bind", loop, to)
+
+    def cooperate(self, loop: str, threads: int, row: int, thread: str) -> str:
+        """Return the name of the loop over the threads."""
+        self.apply("cooperate", loop, threads, row, thread)
+        return thread
+
+    def split_axes(self, buffer: str, factors: tuple[int, ...]) -> None:
+        self.apply("split_axes", buffer, factors)
+
     def tensorize(self, loop: str, intrinsic: str) -> None:
         self.apply("tensorize", loop, intrinsic)
 

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from farrier.errors import CompilerError
 from farrier.ir.types import Layout, PhysicalDim
 
-Argument: TypeAlias = int | str | tuple[str, ...] | Layout
+Argument: TypeAlias = int | str | tuple[str, ...] | tuple[int, ...] | Layout
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

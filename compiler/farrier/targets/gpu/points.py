@@ -181,6 +181,6 @@ def _bound(base: Schedule, nests: Sequence[_Nest], threads: int) -> Schedule:
         for position, inner in enumerate(nest.points[1:]):
             points = schedule.fuse(points, inner, f"point{number}_{position}")
         outer, inner = schedule.split(points, threads, f"block{number}", f"thread{number}")
-        schedule.apply("bind", outer, "block")
-        schedule.apply("bind", inner, "thread")
+        schedule.bind(outer, "block")
+        schedule.bind(inner, "thread")
     return schedule
