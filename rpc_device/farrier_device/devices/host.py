@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from farrier_device.blob import Blob
-from farrier_device.devices.device import Code, Device, DeviceError, Ticks
+from farrier_device.devices.device import Code, DeviceError, Ticks
+from farrier_device.devices.host_memory import HostMemory
 from farrier_device.measurement import Argument, Launch
 from farrier_device.memory import ALIGNMENT, Buffer, aligned_buffer, pointers
 from farrier_device.native import Entry, Library, NativeError, Pointers, Pool
@@ -31,7 +32,7 @@ class Bound(NamedTuple):
     buffers: tuple[Buffer, ...]
 
 
-class HostDevice(Device[Buffer, Bound]):
+class HostDevice(HostMemory[Bound]):
     """The processor that runs this program, with the threads of a pool."""
 
     def __init__(self) -> None:
@@ -59,21 +60,6 @@ class HostDevice(Device[Buffer, Bound]):
 
     def allocate(self, nbytes: int, position: int) -> Buffer:
         return aligned_buffer(nbytes, skew=position * _SKEW % _PAGE)
-
-    def clear(self, memory: Buffer, nbytes: int) -> None:
-        memory.zero(nbytes)
-
-    def copy_in(self, memory: Buffer, blob: Blob) -> None:
-        blob.read_into(memory.view[: blob.nbytes])
-
-    def copy_out(self, memory: Buffer, nbytes: int) -> memoryview:
-        return memory.view[:nbytes]
-
-    def send(self, source: memoryview, memory: Buffer, offset: int) -> None:
-        memory.view[offset : offset + len(source)] = source
-
-    def receive(self, memory: Buffer, offset: int, target: memoryview) -> None:
-        target[:] = memory.view[offset : offset + len(target)]
 
     def bind(self, launch: Launch, places: Sequence[tuple[Buffer, int]]) -> Bound:
         if launch.grid or launch.block:

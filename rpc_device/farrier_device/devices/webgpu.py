@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from farrier_device.blob import Blob
-from farrier_device.devices.device import Code, Device, DeviceError, Ticks
+from farrier_device.devices.device import Code, DeviceError, Ticks
+from farrier_device.devices.host_memory import WallClocked
 from farrier_device.measurement import Launch
 from farrier_device.webgpu_library import MOST_BYTES
 
@@ -47,7 +47,7 @@ class WebGpuLaunch(NamedTuple):
     grid: tuple[int, int]
 
 
-class WebGpuDevice(Device[WebGpuMemory, WebGpuLaunch]):
+class WebGpuDevice(WallClocked[WebGpuMemory, WebGpuLaunch]):
     """The first GPU of this machine, or if it has none, a processor that emulates one.
 
     `has_open_sizes` says that the compiler has not seen the size of every array: an array that may
@@ -176,18 +176,8 @@ class WebGpuDevice(Device[WebGpuMemory, WebGpuLaunch]):
         repeats: int,
         cold: Sequence[tuple[WebGpuMemory, int]],
     ) -> Ticks:
-        ticks: Ticks = [[] for _ in steps]
-        self.synchronize()
-        for _ in range(repeats):
-            for step, samples in zip(steps, ticks, strict=True):
-                begin = time.perf_counter_ns()
-                self.launch(step)
-                self.synchronize()
-                samples.append(time.perf_counter_ns() - begin)
-        return ticks
-
-    def ns_of(self, ticks: Sequence[int]) -> list[int]:
-        return [max(1, tick) for tick in ticks]
+        self.synchronize()  # The steps that are queued already do not count.
+        return super().time(steps, repeats, cold)
 
     def close(self) -> None:
         self._pass = self._encoder = None

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from farrier_device.blob import Blob
-from farrier_device.devices.device import Code, Device, DeviceError, Ticks
+from farrier_device.devices.device import Code, DeviceError
+from farrier_device.devices.host_memory import HostMemory, WallClocked
 from farrier_device.devices.webgpu import WebGpuDevice
 from farrier_device.interpreter import Interpreter
 from farrier_device.measurement import Launch
-from farrier_device.memory import Buffer, aligned_buffer
+from farrier_device.memory import Buffer
 from farrier_device.program import Program
 from farrier_device.webgpu_library import GPU, LibraryError, WebGpuLibrary
 
@@ -25,7 +24,7 @@ class _Run(NamedTuple):
     sizes: memoryview | None
 
 
-class WebGpuHost(Device[Buffer, _Run]):
+class WebGpuHost(HostMemory[_Run], WallClocked[Buffer, _Run]):
     """This machine with its GPU. Memory is the host's; the programs copy."""
 
     def __init__(self) -> None:
@@ -48,24 +47,6 @@ class WebGpuHost(Device[Buffer, _Run]):
         self.gpu.unload()
         self._library = None
 
-    def allocate(self, nbytes: int, position: int) -> Buffer:
-        return aligned_buffer(nbytes)
-
-    def clear(self, memory: Buffer, nbytes: int) -> None:
-        memory.zero(nbytes)
-
-    def copy_in(self, memory: Buffer, blob: Blob) -> None:
-        blob.read_into(memory.view[: blob.nbytes])
-
-    def copy_out(self, memory: Buffer, nbytes: int) -> memoryview:
-        return memory.view[:nbytes]
-
-    def send(self, source: memoryview, memory: Buffer, offset: int) -> None:
-        memory.view[offset : offset + len(source)] = source
-
-    def receive(self, memory: Buffer, offset: int, target: memoryview) -> None:
-        target[:] = memory.view[offset : offset + len(target)]
-
     def bind(self, launch: Launch, places: Sequence[tuple[Buffer, int]]) -> _Run:
         program = self._program(launch.symbol)
         memories = [memory for memory, _ in places]
@@ -87,22 +68,6 @@ class WebGpuHost(Device[Buffer, _Run]):
     def synchronize(self) -> int:
         code, self._code = self._code, 0
         return code
-
-    def time(
-        self, steps: Sequence[_Run], repeats: int, cold: Sequence[tuple[Buffer, int]]
-    ) -> Ticks:
-        ticks: Ticks = [[] for _ in steps]
-        for _ in range(repeats):
-            for step, samples in zip(steps, ticks, strict=True):
-                begin = time.perf_counter_ns()
-                self.launch(step)
-                if code := self.synchronize():
-                    raise DeviceError(f"returned code {code}")
-                samples.append(time.perf_counter_ns() - begin)
-        return ticks
-
-    def ns_of(self, ticks: Sequence[int]) -> list[int]:
-        return [max(1, tick) for tick in ticks]
 
     def close(self) -> None:
         self.unload()

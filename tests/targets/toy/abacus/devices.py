@@ -5,18 +5,17 @@ from __future__ import annotations
 import os
 import queue
 import threading
-import time
 
 from abacus.program import Library
-from farrier_device.devices.device import Device, DeviceError
+from farrier_device.devices.device import DeviceError
+from farrier_device.devices.host_memory import HostMemory, WallClocked
 from farrier_device.interpreter import Interpreter
-from farrier_device.memory import aligned_buffer
 
 FRAME = "frame"
 KIND = "beads"
 
 
-class _Beads(Device):
+class _Beads(WallClocked):
     """The code and the clocks of either space."""
 
     def __init__(self, library=None):
@@ -39,46 +38,14 @@ class _Beads(Device):
             raise DeviceError(f"no kernel {launch.symbol}")
         return self._library.kernels[launch.symbol]
 
-    def time(self, steps, repeats, cold):
-        each = [[] for _ in steps]
-        for _ in range(repeats):
-            for samples, step in zip(each, steps, strict=True):
-                begin = time.perf_counter_ns()
-                self.launch(step)
-                if code := self.synchronize():
-                    raise DeviceError(f"returned code {code}")
-                samples.append(time.perf_counter_ns() - begin)
-        return each
-
-    def ns_of(self, ticks):
-        return [max(1, count) for count in ticks]
-
     def close(self):
         self.unload()
 
 
-class Table(_Beads):
+class Table(_Beads, HostMemory):
     """Calls return when they have run, and programs of calls alone are called as kernels are."""
 
     _code = 0
-
-    def allocate(self, nbytes, position):
-        return aligned_buffer(nbytes)
-
-    def clear(self, memory, nbytes):
-        memory.zero(nbytes)
-
-    def copy_in(self, memory, blob):
-        blob.read_into(memory.view[: blob.nbytes])
-
-    def copy_out(self, memory, nbytes):
-        return memory.view[:nbytes]
-
-    def send(self, source, memory, offset):
-        memory.view[offset : offset + len(source)] = source
-
-    def receive(self, memory, offset, target):
-        target[:] = memory.view[offset : offset + len(target)]
 
     def bind(self, launch, places):
         program = self._library.programs.get(launch.symbol)
