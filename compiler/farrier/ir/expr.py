@@ -70,6 +70,11 @@ class Buffer:
         return self.type.nbytes
 
     @property
+    def element_layout(self) -> Layout:
+        """The layout in memory, with a place of its own for each element."""
+        return (self.layout or Layout.plain(len(self.shape))).by_element
+
+    @property
     def is_plain(self) -> bool:
         """Check whether the elements lie row after row, with nothing around them."""
         return self.layout is None or self.layout.is_plain

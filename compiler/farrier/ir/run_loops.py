@@ -51,7 +51,7 @@ from farrier.ir.loop import (
     While,
 )
 from farrier.ir.special import FUNCTIONS, convert, real_power, swish, whole_power
-from farrier.ir.types import DType, Layout
+from farrier.ir.types import DType
 
 
 def run_loops(
@@ -76,7 +76,7 @@ def run_loops(
     for buffer in function.params:
         if buffer.name in given:
             array = given[buffer.name].reshape(buffer.type.static_shape)
-            memory[buffer.name] = _layout(buffer).pack(array).reshape(-1).tolist()
+            memory[buffer.name] = buffer.element_layout.pack(array).reshape(-1).tolist()
         else:
             memory[buffer.name] = _fresh(buffer)
     namespace: dict[str, Any] = {**_RUNTIME, "memory": memory, "order": _order(seed)}
@@ -90,7 +90,7 @@ def run_loops(
     outputs = {}
     for buffer in function.params:
         if buffer.name not in inputs:
-            layout = _layout(buffer)
+            layout = buffer.element_layout
             flat = np.array(memory[buffer.name], buffer.dtype.numpy)
             shape = buffer.type.static_shape
             physical = flat.reshape(layout.physical_shape(shape))
@@ -106,18 +106,13 @@ def _order(seed: int | None) -> Callable[[range], Iterable[int]]:
     return lambda iterations: dice.sample(iterations, len(iterations))
 
 
-def _layout(buffer: Buffer) -> Layout:
-    """The layout of a buffer, each element at a place of its own."""
-    return (buffer.layout or Layout.plain(len(buffer.shape))).by_element
-
-
 def _bits(op: str, dtype: str, left: int, right: int) -> int:
     kind = DType(dtype).numpy.type
     return int(_BITS[BinaryOp(op)](kind(left), kind(right)))
 
 
 def _fresh(buffer: Buffer) -> list[Any]:
-    size = math.prod(_layout(buffer).physical_shape(buffer.type.static_shape))
+    size = math.prod(buffer.element_layout.physical_shape(buffer.type.static_shape))
     return [math.nan if buffer.dtype.is_float else 0] * size
 
 
@@ -254,7 +249,7 @@ class _Writer:
         assert_never(stmt)
 
     def offset(self, buffer: Buffer, indices: tuple[Expr, ...]) -> str:
-        layout = _layout(buffer)
+        layout = buffer.element_layout
         shape = layout.physical_shape(buffer.type.static_shape)
         terms = []
         stride = math.prod(shape)

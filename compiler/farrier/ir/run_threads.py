@@ -29,7 +29,6 @@ from farrier.ir.loop import (
     Function,
     If,
     Intrinsic,
-    LoopKind,
     Prefetch,
     Stmt,
     Store,
@@ -38,8 +37,7 @@ from farrier.ir.loop import (
 from farrier.ir.points import Points
 from farrier.ir.printer import print_ir
 from farrier.ir.statements import walk_stmts
-from farrier.ir.threads import PRIVATE, Launch, launches, nest_of, verify_threads
-from farrier.ir.types import Layout
+from farrier.ir.threads import PRIVATE, Launch, LoweredLaunch, extents_of, launches, verify_threads
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -71,14 +69,14 @@ def run_threads(
         memory[buffer.name] = _fresh(buffer)
         if (array := contents.get(buffer.name)) is not None:
             array = array.reshape(buffer.type.static_shape)
-            memory[buffer.name] = _layout(buffer).pack(array).reshape(-1).copy()
+            memory[buffer.name] = buffer.element_layout.pack(array).reshape(-1).copy()
     with np.errstate(all="ignore"):
         for launch in launches(function):
             _run(function, launch, memory)
     outputs = {}
     for buffer in function.params:
         if buffer.name not in inputs:
-            layout, shape = _layout(buffer), buffer.type.static_shape
+            layout, shape = buffer.element_layout, buffer.type.static_shape
             flat = memory[buffer.name]
             physical = flat.reshape(layout.physical_shape(shape))
             outputs[buffer.name] = physical if packed else layout.unpack(flat, shape)
@@ -93,12 +91,8 @@ def _workspaces(stmt: Stmt) -> tuple[Buffer, ...]:
     )
 
 
-def _layout(buffer: Buffer) -> Layout:
-    return (buffer.layout or Layout.plain(len(buffer.shape))).by_element
-
-
 def _size(buffer: Buffer) -> int:
-    return math.prod(_layout(buffer).physical_shape(buffer.type.static_shape))
+    return math.prod(buffer.element_layout.physical_shape(buffer.type.static_shape))
 
 
 def _fresh(buffer: Buffer, *around: int) -> Array:
@@ -109,12 +103,8 @@ def _fresh(buffer: Buffer, *around: int) -> Array:
 def _run(function: Function, launch: Launch, memory: Mapping[str, Array]) -> None:
     shape = tuple(number(loop.extent) for loop in launch.blocks)
     blocks = math.prod(shape)
-    body, shared = launch.body, []
-    while isinstance(body, Alloc):
-        shared.append(body.buffer)
-        body = body.body
-    nest, body = nest_of(body, LoopKind.THREAD)
-    extents = tuple(number(loop.extent) for loop in nest)
+    lowered = LoweredLaunch.of(launch)
+    extents = extents_of(lowered.threads)
     threads = math.prod(extents)
     at_once = max(1, _THREADS // max(1, threads))
     shadows = {name: _Shadow(array.size) for name, array in memory.items()}
@@ -124,14 +114,14 @@ def _run(function: Function, launch: Launch, memory: Mapping[str, Array]) -> Non
         variables: dict[str, Any] = {}
         for loops, sizes, flat in (
             (launch.blocks, shape, numbers[:, None]),
-            (nest, extents, np.arange(threads, dtype=np.int64)[None, :]),
+            (lowered.threads, extents, np.arange(threads, dtype=np.int64)[None, :]),
         ):
             for loop, digit in zip(loops, np.unravel_index(flat, sizes or (1,)), strict=False):
                 variables[loop.var] = digit
         run = _Blocks(function, numbers, threads, variables, memory, shadows, history)
-        for buffer in shared:
+        for buffer in lowered.shared:
             run.allocate(buffer)
-        run.stmt(body, np.ones((len(numbers), threads), bool))
+        run.stmt(lowered.body, np.ones((len(numbers), threads), bool))
 
 
 @dataclasses.dataclass
@@ -286,7 +276,7 @@ class _Blocks:
     def offsets(self, buffer: Buffer, indices: list[Array], stmt: Stmt, mask: Array) -> Array:
         """Return the place of an element of each thread in the memory of all. Raises CompilerError
         for an index outside of the buffer's."""
-        layout = _layout(buffer)
+        layout = buffer.element_layout
         shape = layout.physical_shape(buffer.type.static_shape)
         if buffer.scope in PRIVATE:
             at = self._local

@@ -61,6 +61,24 @@ class Launch:
         return frozenset(buffer.name for s in walk_stmts(self.body) for buffer in s.writes)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class LoweredLaunch:
+    """The parts of a launch in the lowered form: the buffers of a block, the nest of threads, and
+    what each thread does. The nest is () in the form of phases."""
+
+    shared: tuple[Buffer, ...]
+    threads: tuple[For, ...]
+    body: Stmt
+
+    @classmethod
+    def of(cls, launch: Launch) -> LoweredLaunch:
+        shared, body = [], launch.body
+        while isinstance(body, Alloc):
+            shared.append(body.buffer)
+            body = body.body
+        return cls(tuple(shared), *nest_of(body, LoopKind.THREAD))
+
+
 def nest_of(stmt: Stmt, kind: LoopKind) -> tuple[tuple[For, ...], Stmt]:
     """Return the nest of loops of one kind that a statement is, outermost first, and its body."""
     nest = []
@@ -137,10 +155,7 @@ class _Checker:
         self._extents: dict[str, tuple[Extent, ...]] = {}  # The phases that use one have these.
 
     def check(self) -> None:
-        stmt = self._launch.body
-        while isinstance(stmt, Alloc):
-            stmt = stmt.body
-        self._is_lowered = bool(nest_of(stmt, LoopKind.THREAD)[0])
+        self._is_lowered = bool(LoweredLaunch.of(self._launch).threads)
         self._around_phases(self._launch.body)
 
     def _fail(self, message: str, stmt: Stmt) -> CompilerError:

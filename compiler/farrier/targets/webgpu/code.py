@@ -22,7 +22,7 @@ from farrier.targets.interface import Interface
 from farrier.targets.linked import LinkedModel
 from farrier.targets.target import Target
 from farrier.targets.webgpu.wgsl import entry_points, render, scratch_bytes
-from farrier_device.program import program_to_json
+from farrier_device.program import Program, program_to_json
 from farrier_device.webgpu_library import GPU, LIBRARY, MOST_BYTES, WGSL
 
 ENTRY = "run"
@@ -32,7 +32,7 @@ class Plan(ModelPlan):
     """The plan of a model whose kernels run on the GPU."""
 
     def measured_entry(self, target: Any, name: str) -> bytes:
-        return written({}, {name: self})
+        return written({}, {name: self.executable()[0]})
 
 
 def interface(function: Function) -> Interface:
@@ -82,13 +82,13 @@ def _check_sizes(program: DriverProgram) -> None:
 def assemble(planned: Plan, objects: Sequence[bytes]) -> LinkedModel:
     """Return the code of a model. Code for single sizes is the same as that for all."""
     program, checks = planned.executable()
-    modules: dict[str, str] = json.loads(joined(objects))["kernels"]
+    library = joined([*objects, written({}, {ENTRY: program})])
+    modules: dict[str, str] = json.loads(library)["kernels"]
     most = planned.memory.most_bytes
     part = {"workspace": most if isinstance(most, int) else str(most)}
-    whole = joined([*objects, written({}, {ENTRY: planned})])
     return LinkedModel(
         code=ModelCode(tuple(map(_file, modules, modules.values())), part, program),
-        library=CodeObject("code/library.json", LIBRARY, (ENTRY,), whole),
+        library=CodeObject("code/library.json", LIBRARY, (ENTRY,), library),
         params=planned.arena.pack(),
         bytes_of=planned.arena.bytes_of,
         memories=(planned.memory,),
@@ -113,13 +113,10 @@ def compiled(functions: Sequence[Function]) -> bytes:
     return written({function.name: render(function) for function in functions}, {})
 
 
-def written(kernels: Mapping[str, str], plans: Mapping[str, Plan]) -> bytes:
-    """Return an object of modules and of the programs of plans, by name."""
-    programs = {
-        name: json.loads(program_to_json(planned.executable()[0]))
-        for name, planned in plans.items()
-    }
-    return json.dumps({"kernels": dict(kernels), "programs": programs}).encode()
+def written(kernels: Mapping[str, str], programs: Mapping[str, Program]) -> bytes:
+    """Return an object of modules and programs, by name."""
+    parts = {name: json.loads(program_to_json(program)) for name, program in programs.items()}
+    return json.dumps({"kernels": dict(kernels), "programs": parts}).encode()
 
 
 def joined(objects: Sequence[bytes]) -> bytes:

@@ -53,7 +53,7 @@ from farrier.ir.loop import (
 )
 from farrier.ir.statements import walk_stmts
 from farrier.ir.tensor import TensorProgram
-from farrier.ir.threads import PRIVATE, Launch, extents_of, launches, nest_of
+from farrier.ir.threads import PRIVATE, Launch, LoweredLaunch, extents_of, launches
 from farrier.ir.types import DType
 from farrier.ir.walk import walk
 from farrier.targets.interface import EntryPoint
@@ -206,16 +206,9 @@ def entry_points(function: Function) -> tuple[EntryPoint, ...]:
         blocks: Extent = 1
         for loop in launch.blocks:
             blocks = blocks * loop.extent
-        threads = math.prod(extents_of(_threads(launch)))
+        threads = math.prod(extents_of(LoweredLaunch.of(launch).threads))
         points.append(EntryPoint(f"_{position}", function.over_dims(blocks), threads))
     return tuple(points)
-
-
-def _threads(launch: Launch) -> tuple[For, ...]:
-    body = launch.body
-    while isinstance(body, Alloc):
-        body = body.body
-    return nest_of(body, LoopKind.THREAD)[0]
 
 
 def _binding(position: int, buffer: Buffer, written: frozenset[str]) -> str:
@@ -268,14 +261,9 @@ class _Entry:
             first = first + buffer.nbytes // _WORD
 
     def lines(self) -> list[str]:
-        body: Stmt = self._launch.body
-        shared = []
-        while isinstance(body, Alloc):
-            shared.append(body.buffer)
-            body = body.body
-        threads, body = nest_of(body, LoopKind.THREAD)
+        lowered = LoweredLaunch.of(self._launch)
         lines = []
-        for buffer in shared:
+        for buffer in lowered.shared:
             size = _elements(buffer)
             lines.append(
                 f"var<workgroup> {_memory(buffer.name)}: array<{self._type(buffer)}, {size}>;"
@@ -291,8 +279,8 @@ class _Entry:
             *self._named_sizes(),
             f"  if (block_ >= {self._extent(self._entry.blocks)}) {{ return; }}",
             *self._digits(self._launch.blocks, "block_"),
-            *self._digits(threads, "i32(thread_)"),
-            *self._stmt(body, "  "),
+            *self._digits(lowered.threads, "i32(thread_)"),
+            *self._stmt(lowered.body, "  "),
             "}",
         ]
         return lines
