@@ -26,7 +26,7 @@ from farrier.records import MemoryRecords, RecordStore, TaskStore
 
 
 class Resources(TypedDict, total=False):
-    """What a compilation may use beside the model and its options; all of it has a default.
+    """The resources of a compilation, in addition to the model and its options. Each is optional.
 
     - `runner` measures on the device that the target names. Default: a child process here.
     - `records` are read for known schedules and extended with what is measured. Default: none.
