@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, Protocol, Self
 
 from farrier_device.closing import Closing
 from farrier_device.memory import Buffer, aligned_buffer, pointers
+from farrier_device.storage.durable import write_all
 
 __all__ = [
     "Buffer",
@@ -93,9 +94,7 @@ class Library(Closing):
         """Load a library that is in no file of its own, such as a member of an artifact."""
         file = os.memfd_create("farrier-library", os.MFD_CLOEXEC)
         try:
-            written = 0
-            while written < len(data):
-                written += os.write(file, data[written:])
+            write_all(file, data)
             library = cls(f"/proc/self/fd/{file}")
         except BaseException:
             os.close(file)

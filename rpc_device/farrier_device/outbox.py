@@ -6,10 +6,10 @@ import dataclasses
 import hashlib
 import json
 import logging
-import os
 from pathlib import Path
 
 from farrier_device import codec
+from farrier_device.storage import durable
 
 log = logging.getLogger(__name__)
 
@@ -41,17 +41,11 @@ class Outbox:
     def add(self, pending: PendingResult) -> None:
         """Keep a result; on a full disk only until this process ends. What waits is on the disk
         before it is listed."""
-        path = self._root / pending.file_name
-        draft = path.with_suffix(".draft")
         try:
-            with draft.open("w") as file:
-                json.dump(dataclasses.asdict(pending), file)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.rename(path)
+            with durable.replacing(self._root / pending.file_name) as file:
+                file.write(json.dumps(dataclasses.asdict(pending)).encode())
         except OSError as error:
             log.warning("cannot keep the result of %s on disk: %s", pending.lease, error.strerror)
-            draft.unlink(missing_ok=True)
         self._pending.append(pending)
 
     def waiting(self) -> tuple[PendingResult, ...]:

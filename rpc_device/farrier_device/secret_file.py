@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
-import os
-import secrets
 from pathlib import Path
 
 from farrier_device import codec
+from farrier_device.storage import durable
 
 FILE = "identity.json"
 
@@ -37,18 +35,8 @@ class SecretFile:
 
     def write(self, path: Path) -> None:
         """Replace the file, which is on the disk at the end. Raises OSError."""
-        draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-        try:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-            with open(os.open(draft, flags, 0o600), "w") as file:
-                json.dump(dataclasses.asdict(self), file)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                draft.unlink(missing_ok=True)
-            raise
+        with durable.replacing(path) as file:
+            file.write(json.dumps(dataclasses.asdict(self)).encode())
 
 
 def is_enrolled(state: Path) -> bool:

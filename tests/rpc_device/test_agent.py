@@ -394,7 +394,7 @@ class TestTrust:
         broker.submit(
             "one", dataclasses.replace(task("right"), code=(CodeObject("../../etc/passwd"),))
         )
-        assert "no sha256" in broker.result("one").message
+        assert "not a sha256" in broker.result("one").message
 
     @pytest.mark.parametrize("asked", [1, 0])
     def test_manifest_of_a_newer_version(self, broker, start, task, asked):

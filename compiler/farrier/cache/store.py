@@ -30,6 +30,8 @@ from typing import IO, Any
 from farrier.errors import ArtifactError, StorageError
 from farrier.files.atomic import write_text_atomically
 from farrier.runtime.artifact import Artifact, check_params, load_mapped
+from farrier_device.storage.file_store import FileStore, Layout
+from farrier_device.storage.limits import LeastRecentlyUsed, Limits, StoredFile
 
 WAIT_S = 600.0  # for another process that compiles the same
 _PATIENCE_S = 1.0  # before who waits is told why
@@ -37,14 +39,7 @@ _PAUSE_S = 0.05
 _ATTEMPTS = 3  # at an entry that changes while it is read
 _LEFT_OVER_S = 3600.0  # a file in the making that is older was left by a process that died
 _FORGOTTEN_S = 90 * 86400.0
-# The names that Farrier gives to files, by folder: what else lies there is somebody else's.
-_NAMES = {
-    "entries": r"[0-9a-f]{64}\.(?:farrier|json)",
-    "files": r"[0-9a-f]{32}\.json",
-    "locks": r"[0-9a-f]{64}\.lock",
-}
-_ENTRY = ".farrier"
-_DRAFT = r"\.(?:%s)\.[a-z0-9_]{8}"  # of `write_atomically`
+_KEY, _PATH_DIGEST = r"[0-9a-f]{64}", r"[0-9a-f]{32}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,17 +53,48 @@ class Entry:
     target: str = ""
 
 
+class _Entries(FileStore):
+    """The artifacts, whose use is noted by their seals."""
+
+    def path(self, key: str) -> Path:
+        return self._path(key)
+
+    def seal(self, key: str) -> Path:
+        return self._path(key).with_suffix(".json")
+
+    def last_use(self, path: Path, stat: os.stat_result) -> float:
+        seal = _stat(path.with_suffix(".json"))
+        return (seal or stat).st_mtime
+
+    def discard(self, key: str) -> None:
+        """Remove an entry and its seal, if they are there."""
+        for path in (self.path(key), self.seal(key)):
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+    def _remove(self, file: StoredFile) -> None:
+        self.discard(file.name)
+
+
 class Store:
     """The entries in `folder`, which take `limit_bytes` together at most; 0: no limit."""
 
     def __init__(self, folder: Path, limit_bytes: int) -> None:
         self.folder = folder
         self.limit_bytes = limit_bytes
+        limits = LeastRecentlyUsed(limit_bytes) if limit_bytes > 0 else Limits()
+        self._entries = _Entries(folder / "entries", _layout(_KEY, ".farrier"), limits)
+        # What else Farrier puts into the folders: all other files are somebody else's.
+        self._beside = (
+            FileStore(folder / "entries", _layout(_KEY, ".json")),
+            FileStore(folder / "files", _layout(_PATH_DIGEST, ".json")),
+            FileStore(folder / "locks", _layout(_KEY, ".lock")),
+        )
 
     def open(self) -> None:
         """Make the folder, and those in it, for this user alone. Raises StorageError where that
         cannot be, and where others could put code into one."""
-        for folder in (self.folder, *(self.folder / name for name in _NAMES)):
+        for folder in (self.folder, *(store.root for store in self._beside)):
             try:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
                 found = folder.stat()
@@ -80,7 +106,7 @@ class Store:
 
     def get(self, key: str) -> Artifact | None:
         """The entry; None where there is none. Raises ArtifactError where it is damaged."""
-        path = self._path(key)
+        path = self._entries.path(key)
         for _ in range(_ATTEMPTS):
             found = _stat(path)
             if found is None:
@@ -95,7 +121,7 @@ class Store:
         return None
 
     def _load(self, key: str, path: Path, found: os.stat_result) -> Artifact:
-        seal = self._seal(key)
+        seal = self._entries.seal(key)
         if _read(seal).get("stamp") != _stamp(found):
             check_params(path)
             self._write_seal(key, found, _about(seal), self.warnings(key))
@@ -106,7 +132,7 @@ class Store:
 
     def warnings(self, key: str) -> list[str]:
         """What was said when the entry was made."""
-        raw = _read(self._seal(key)).get("warnings")
+        raw = _read(self._entries.seal(key)).get("warnings")
         return [str(message) for message in raw] if isinstance(raw, list) else []
 
     def put(
@@ -114,11 +140,11 @@ class Store:
     ) -> None:
         """Write an entry, and remove those used longest ago beyond the limit. Raises StorageError
         where the disk is full, the entry alone is too large, or another process removes it."""
-        artifact.save(self._path(key))
-        found = _stat(self._path(key))
+        artifact.save(self._entries.path(key))
+        found = _stat(self._entries.path(key))
         if found is None:
             raise StorageError(
-                f"{self._path(key)} was removed as soon as it was written",
+                f"{self._entries.path(key)} was removed as soon as it was written",
                 hint="did farrier cache clear run just now? the next session keeps it",
             )
         if 0 < self.limit_bytes < found.st_size:
@@ -129,13 +155,12 @@ class Store:
                 hint="raise FARRIER_CACHE_BYTES",
             )
         self._write_seal(key, found, about, warnings)
-        self._evict(key)
+        self._entries.evict({key})
+        self._remove_leftovers()
 
     def discard(self, key: str) -> None:
         """Remove an entry, if it is there."""
-        for path in (self._path(key), self._seal(key)):
-            with contextlib.suppress(OSError):
-                path.unlink()
+        self._entries.discard(key)
 
     @contextlib.contextmanager
     def making(self, key: str, warn: Callable[[str], None]) -> Iterator[None]:
@@ -151,22 +176,19 @@ class Store:
 
     def entries(self) -> list[Entry]:
         """All entries, that used last first."""
-        found = []
-        for path, seen in self._entry_files():
-            seal = self._seal(path.stem)
-            about = _about(seal)
-            with contextlib.suppress(OSError):
-                seen_used = seal.stat().st_mtime if seal.exists() else seen.st_mtime
-                words = (str(about.get(word, "")) for word in ("model", "target"))
-                found.append(Entry(path.stem, seen.st_size, seen_used, *words))
-        return sorted(found, key=lambda entry: -entry.used)
+        entries = []
+        for file in self._entries.files():
+            about = _about(self._entries.seal(file.name))
+            words = (str(about.get(word, "")) for word in ("model", "target"))
+            entries.append(Entry(file.name, file.nbytes, file.used, *words))
+        return sorted(entries, key=lambda entry: -entry.used)
 
     def verify(self) -> list[tuple[Entry, str]]:
         """Hold every entry to its hashes; remove the damaged ones, and say what is wrong."""
         damaged = []
         for entry in self.entries():
             try:
-                check_params(self._path(entry.key))
+                check_params(self._entries.path(entry.key))
             except ArtifactError as error:
                 self.discard(entry.key)
                 damaged.append((entry, error.message))
@@ -175,68 +197,43 @@ class Store:
     def clear(self) -> int:
         """Remove all files of Farrier's, and folders that are empty then; the bytes of entries
         that were there. Raises StorageError."""
-        nbytes = sum(entry.nbytes for entry in self.entries())
-        for folder in _NAMES:
+        nbytes = sum(file.nbytes for file in self._entries.files())
+        for store in (self._entries, *self._beside):
             try:
-                for path, _ in self._own(folder):
-                    path.unlink(missing_ok=True)
+                for file in [*store.files(), *store.unfinished()]:
+                    file.path.unlink(missing_ok=True)
             except OSError as error:
                 raise StorageError(
                     f"cannot remove {error.filename}: {error.strerror}", hint="who owns it?"
                 ) from error
             with contextlib.suppress(OSError):  # it is not there, or has files of somebody else's
-                (self.folder / folder).rmdir()
+                store.root.rmdir()
         return nbytes
 
-    def _evict(self, kept: str) -> None:
-        """Remove entries used longest ago until the rest, `kept` in any case, is in the limit; and
-        what dead processes have left."""
-        total = 0
-        for entry in sorted(self.entries(), key=lambda one: one.key != kept):
-            total += entry.nbytes
-            if 0 < self.limit_bytes < total:
-                total -= entry.nbytes
-                self.discard(entry.key)
+    def _remove_leftovers(self) -> None:
+        """Remove what dead processes have left, and what nobody has used for long."""
         now = time.time()
-        for folder in _NAMES:
-            for path, is_draft in self._own(folder):
-                if path.suffix == _ENTRY or path.with_suffix(_ENTRY).exists():
-                    continue
-                with contextlib.suppress(OSError):
-                    if path.stat().st_mtime + (_LEFT_OVER_S if is_draft else _FORGOTTEN_S) < now:
-                        path.unlink()
-
-    def _own(self, folder: str) -> Iterator[tuple[Path, bool]]:
-        """The files that Farrier has put into a folder, and whether each is in the making; none
-        where it cannot be read."""
-        named, draft = re.compile(_NAMES[folder]), re.compile(_DRAFT % _NAMES[folder])
-        place = self.folder / folder
-        names = []
         with contextlib.suppress(OSError):
-            names = os.listdir(place)
-        for name in names:
-            is_draft = draft.fullmatch(name) is not None
-            if is_draft or named.fullmatch(name):
-                yield place / name, is_draft
-
-    def _entry_files(self) -> Iterator[tuple[Path, os.stat_result]]:
-        for path, is_draft in self._own("entries"):
-            found = None if is_draft or path.suffix != _ENTRY else _stat(path)
-            if found is not None:  # or another process removed it
-                yield path, found
-
-    def _path(self, key: str) -> Path:
-        return self.folder / "entries" / f"{key}.farrier"
-
-    def _seal(self, key: str) -> Path:
-        return self.folder / "entries" / f"{key}.json"
+            for store in (self._entries, *self._beside):
+                store.remove_unfinished(now - _LEFT_OVER_S)
+            for store in self._beside:
+                for file in store.files():
+                    is_seal = file.path.with_suffix(".farrier").exists()
+                    if not is_seal and file.used < now - _FORGOTTEN_S:
+                        file.path.unlink(missing_ok=True)
 
     def _write_seal(
         self, key: str, found: os.stat_result, about: dict[str, str], warnings: Sequence[str]
     ) -> None:
         text = json.dumps({"stamp": _stamp(found), "about": about, "warnings": list(warnings)})
         with contextlib.suppress(StorageError):  # without it, the entry is hashed when it is read
-            write_text_atomically(self._seal(key), text)
+            write_text_atomically(self._entries.seal(key), text)
+
+
+def _layout(names: str, suffix: str) -> Layout:
+    """Of files that are written by `durable.replacing`, which names the drafts."""
+    drafts = rf"\.{names}{re.escape(suffix)}\.[a-z0-9_]{{8}}"
+    return Layout(names, drafts, suffix=suffix)
 
 
 def _check_is_ours(folder: Path, found: os.stat_result) -> None:

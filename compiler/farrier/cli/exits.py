@@ -5,16 +5,14 @@ Nothing heavy is imported here, so that whatever is missing or goes wrong is tol
 
 from __future__ import annotations
 
-import errno
 import signal
 import sys
 from types import FrameType
 
 from farrier.errors import FarrierError, StorageError, not_installed
+from farrier_device.storage.durable import is_full
 
 BROKEN_PIPE, TERMINATED = 141, 143  # as shells say it: 128 + the signal
-
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def run() -> None:
@@ -32,7 +30,7 @@ def run() -> None:
         sys.stderr.close()
         sys.exit(BROKEN_PIPE)
     except OSError as error:
-        if error.errno not in _DISK_FULL:
+        if not is_full(error):
             raise
         _tell(_disk_full(error))
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
 from farrier.errors import StorageError
+from farrier_device.storage import durable
 
 _ANOTHER_PLACE = "free some space or choose another directory"
 
@@ -28,7 +28,8 @@ def write_atomically(path: Path, write_to: Callable[[IO[bytes]], None]) -> None:
             with place.open("wb") as file:
                 write_to(file)
         else:
-            _write_and_rename(place, write_to)
+            with durable.replacing(place, mode=0o644) as file:
+                write_to(file)
     except OSError as error:
         raise StorageError(
             f"cannot write {path}: {error.strerror or error}", hint=_ANOTHER_PLACE
@@ -63,19 +64,3 @@ def check_writable(path: Path) -> None:
 def is_special(path: Path) -> bool:
     """Whether it is there and neither a regular file nor a directory: a device or a pipe."""
     return path.exists() and not path.is_file() and not path.is_dir()
-
-
-def _write_and_rename(path: Path, write_to: Callable[[IO[bytes]], None]) -> None:
-    with tempfile.NamedTemporaryFile(
-        dir=path.parent, prefix=f".{path.name}.", delete=False
-    ) as file:
-        temporary = Path(file.name)
-        try:
-            write_to(file)
-            file.flush()
-            os.fsync(file.fileno())
-            temporary.chmod(0o644)
-            temporary.replace(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise

@@ -19,7 +19,7 @@ class _LocalBlobs(BlobStore):
     """Of a folder that goes with the process. A full disk is the user's business."""
 
     def __init__(self, root: Path, max_bytes: int) -> None:
-        super().__init__(root, max_bytes, lasts=False)
+        super().__init__(root, max_bytes, durable=False)
         self._lent: dict[str, Path] = {}
 
     def lend(self, sha256: str, path: Path) -> None:

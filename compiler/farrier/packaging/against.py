@@ -7,7 +7,6 @@ engine cannot do is told, and so is that no device has it.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -23,6 +22,7 @@ from farrier.measure import Blobs, Runner
 from farrier.packaging.verify import Measured, Verification
 from farrier.progress import Listener, Raced, Warned
 from farrier_device.measurement import MeasureRequest, MeasureResult, Rival, Tensor
+from farrier_device.storage.digest import digest_of_file
 
 _MOST_BLOBS = 900  # of one batch; a farm takes few more
 _ROOM = 16.0  # times as far from the reference as Farrier's code may be: the engine rounds, too
@@ -95,8 +95,7 @@ def _files(model: Model, blobs: Blobs) -> tuple[tuple[str, str], ...]:
         raise _too_many(len(files))
     named = [("", blobs.put(model.message))] if model.path is None else []
     for location, path in files:
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        digest = digest_of_file(path)
         blobs.lend(digest, path)
         named.append((location, digest))
     return tuple(named)

@@ -20,11 +20,12 @@ import numpy.typing as npt
 
 from farrier.errors import FarrierError
 from farrier.frontends.onnx.model.file import Model
-from farrier.packaging.onnxruntime_child import read_arrays, send_arrays, serve, write_all
+from farrier.packaging.onnxruntime_child import read_arrays, send_arrays, serve
 from farrier_device import wire
 from farrier_device.child_process import ChildProcess
 from farrier_device.closing import Closing
 from farrier_device.python import command_of
+from farrier_device.storage.durable import write_all
 
 Array: TypeAlias = npt.NDArray[Any]
 

@@ -34,6 +34,7 @@ import numpy as np
 import numpy.typing as npt
 
 from farrier_device import wire
+from farrier_device.storage import durable
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -168,17 +169,10 @@ def _file(array: Array) -> Any:
     try:
         if array.dtype.kind not in "OUS" and array.size:
             content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-            write_all(file, content.data)
+            durable.write_all(file, content.data)
         yield file
     finally:
         os.close(file)
-
-
-def write_all(file: int, content: memoryview) -> None:
-    """Write all of the bytes: one call of the system writes 2 GiB at most. Raises OSError."""
-    done = 0
-    while done < len(content):
-        done += os.write(file, content[done:])
 
 
 def _array(told: Mapping[str, Any], file: int) -> Array:

@@ -14,6 +14,7 @@ from farrier.files.atomic import write_atomically
 from farrier.records.lines import Damage, numbered_lines, record_of
 from farrier.records.record import TuningRecord
 from farrier.records.store import MemoryRecords
+from farrier_device.storage import durable
 
 
 class FileRecords:
@@ -103,8 +104,7 @@ class FileRecords:
             # A line that was cut short stays damaged, but must not swallow this one.
             torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
             data = (b"\n" if torn else b"") + data
-            while data:
-                data = data[os.write(descriptor, data) :]
+            durable.write_all(descriptor, data)
             os.fsync(descriptor)
 
     @contextlib.contextmanager

@@ -13,7 +13,6 @@ Every call has a timeout, every transfer resumes where it broke, and every failu
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import logging
 import os
@@ -73,6 +72,7 @@ from farrier_device import codec
 from farrier_device.closing import Closing
 from farrier_device.describe import describe
 from farrier_device.engines import NAMES
+from farrier_device.storage.digest import digest_of_file
 
 if TYPE_CHECKING:
     import httpx
@@ -486,7 +486,7 @@ class Client(Closing):
             part.parent.mkdir(parents=True, exist_ok=True)
             self._download(where, part)
             with part.open("rb+") as file:
-                damaged = hashlib.file_digest(file, "sha256").hexdigest() != artifact
+                damaged = digest_of_file(file) != artifact
                 os.fsync(file.fileno())
             if damaged:
                 part.unlink()

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from farrier.errors import FarrierError, ServiceError
+from farrier_device.storage import durable
 from farrier_farm import disk
 from farrier_farm.redis import embedded
 from farrier_farm.redis.connection import Client, connect
@@ -238,7 +239,7 @@ def _put_aside(home: Path, entry: Entry) -> None:
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            disk.write_all(descriptor, line.encode())
+            durable.write_all(descriptor, line.encode())
             os.fsync(descriptor)
         finally:
             os.close(descriptor)

@@ -12,13 +12,13 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import secrets
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from farrier.artifact.signature import PublicKey, SigningKey
 from farrier.errors import StorageError, UsageError, not_installed
+from farrier_device.storage import durable
 from farrier_farm import disk
 
 KEY, RETIRED = "signing.key", "signing.retired"
@@ -64,9 +64,10 @@ class Keys:
             if before is not None:
                 self._retire(before.public)
             key = SigningKey.new()
-            draft = self._draft(key.pem)
             with disk.storage_errors(f"cannot write {self._path}"):
-                disk.publish(draft, self._path)
+                with durable.replacing(self._path) as file:
+                    file.write(key.pem)
+                durable.sync_name(self._path)
             return key
 
     def _read(self) -> SigningKey | None:
@@ -83,39 +84,17 @@ class Keys:
             ) from error
 
     def _create(self) -> None:
-        """Link a complete file into place, so that two starts at once agree on one key."""
-        draft = self._draft(SigningKey.new().pem)
+        """Make a key, unless another process does so at the same time."""
         with disk.storage_errors(f"cannot write {self._path}"):
-            try:
-                with contextlib.suppress(FileExistsError):
-                    os.link(draft, self._path)
-                disk.sync_directory(self._home)
-            finally:
-                draft.unlink()
+            self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
+            durable.create(self._path, SigningKey.new().pem)
+            durable.sync_directory(self._home)
 
     def _retire(self, key: PublicKey) -> None:
         day = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         path = self._home / RETIRED
         with disk.storage_errors(f"cannot write {path}"):
-            descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-            try:
-                disk.write_all(descriptor, f"{key} retired {day}\n".encode())
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-
-    def _draft(self, data: bytes) -> Path:
-        """A file beside the key's, on the disk."""
-        draft = self._home / f".{KEY}.{secrets.token_hex(4)}"
-        with disk.storage_errors(f"cannot write {draft}"):
-            self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            try:
-                disk.write_all(descriptor, data)
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-        return draft
+            durable.append(path, f"{key} retired {day}\n".encode(), mode=0o644)
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:

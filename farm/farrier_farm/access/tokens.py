@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import enum
 import hmac
-import os
 import secrets
 from pathlib import Path
 
 from farrier.errors import StorageError
+from farrier_device.storage import durable
 from farrier_farm.settings import Settings
 
 
@@ -77,7 +77,9 @@ def token_file(settings: Settings, role: TokenRole) -> Path:
         return named or settings.home / f"{role}.token"
     path = settings.home / f"{role}.given.token"
     try:
-        _draft(path, token).replace(path)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with durable.replacing(path) as file:
+            file.write(f"{token}\n".encode())
     except OSError as error:
         raise StorageError(f"cannot write the token file {path}: {error.strerror}") from error
     return path
@@ -91,26 +93,13 @@ def _of(settings: Settings, role: TokenRole) -> tuple[str | None, Path | None]:
     }[role]
 
 
-def _draft(path: Path, token: str) -> Path:
-    """A file beside `path` that holds a token."""
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(token + "\n")
-    return draft
-
-
 def _create(path: Path) -> str:
-    """Link a complete file into place, so that two starts at once agree on one token."""
+    """Make a token and its file. Two starts at once agree on one token."""
     token = secrets.token_urlsafe(32)
     try:
-        draft = _draft(path, token)
-        try:
-            os.link(draft, path)
-        except FileExistsError:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not durable.create(path, f"{token}\n".encode()):
             return path.read_text().strip()
-        finally:
-            draft.unlink()
     except OSError as error:
         raise StorageError(f"cannot write the token file {path}: {error.strerror}") from error
     return token

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from farrier.errors import ConflictError, NotFoundError, StorageError, UsageError
+from farrier_device.storage import durable
 from farrier_farm import disk
 
 DEFAULT = "default"
@@ -203,15 +204,9 @@ class Users:
 
     def _write(self, users: dict[str, User]) -> None:
         raw = {user.name: _written(user) for user in users.values()}
-        draft = self._path.with_name(f".{self._path.name}.{secrets.token_hex(4)}")
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            disk.write_all(descriptor, json.dumps(raw, indent=1).encode())
-            os.fsync(descriptor)
-            disk.publish(draft, self._path)
-        finally:
-            os.close(descriptor)
-            draft.unlink(missing_ok=True)
+        with durable.replacing(self._path) as file:
+            file.write(json.dumps(raw, indent=1).encode())
+        durable.sync_name(self._path)
 
 
 def read_expiry(text: str) -> float | None:

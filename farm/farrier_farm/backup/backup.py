@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import importlib.metadata
 import io
 import json
@@ -30,6 +29,8 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from farrier.errors import ConflictError, StorageError
+from farrier_device.storage import durable
+from farrier_device.storage.digest import digest_of, digest_of_file
 from farrier_farm import disk
 from farrier_farm.farm import Farm
 
@@ -96,13 +97,13 @@ def _written(farm: Farm, place: _Place, beside: Path) -> tuple[dict[str, Any], S
         farm.client.snapshot(taken)
         taken.flush()
         taken.seek(0)
-        digest = hashlib.file_digest(taken, "sha256").hexdigest()
+        digest = digest_of_file(taken)
         files[SNAPSHOT] = taken.tell(), digest
         place.add_file(SNAPSHOT, Path(taken.name))
         for name in KEPT:
             with contextlib.suppress(FileNotFoundError):
                 data = (farm.settings.home / name).read_bytes()
-                files[f"{HOME}/{name}"] = len(data), hashlib.sha256(data).hexdigest()
+                files[f"{HOME}/{name}"] = len(data), digest_of(data)
                 place.add_bytes(f"{HOME}/{name}", data)
         blobs: dict[str, int] = {}
         for sha256, path in farm.blobs.all():
@@ -137,9 +138,9 @@ class _Folder:
 
     def finish(self, manifest: bytes) -> None:
         for folder in {self._root, *(one.parent for one in self._root.rglob("*"))}:
-            disk.sync_directory(folder)
+            durable.sync_directory(folder)
         self.add_bytes(MANIFEST, manifest)
-        disk.sync_name(self._root / MANIFEST)
+        durable.sync_name(self._root / MANIFEST)
 
     def _path(self, name: str) -> Path:
         path = self._root / name

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from farrier.errors import ConflictError, StorageError, UsageError
+from farrier_device.storage import durable
 from farrier_farm import disk
 from farrier_farm.backup.backup import (
     ARCHIVE,
@@ -75,7 +76,7 @@ def restore(source: Path, settings: Settings) -> Summary:
             if home.exists():
                 home.rmdir()
             staging.rename(home)
-            disk.sync_directory(home.parent)
+            durable.sync_directory(home.parent)
             return summary
     finally:
         shutil.rmtree(staging, ignore_errors=True)
@@ -146,7 +147,7 @@ class _Restored:
         (folder / _INCREMENT).touch(mode=0o600)
         (folder / "appendonly.aof.manifest").write_text(_LOG_MANIFEST)
         for folder_path in (self.root, *(path for path in self.root.rglob("*") if path.is_dir())):
-            disk.sync_directory(folder_path)
+            durable.sync_directory(folder_path)
 
 
 def _place_of(name: str) -> str:

@@ -22,9 +22,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from farrier.errors import ConflictError, NotFoundError, UsageError
+from farrier_device.storage import durable
+from farrier_device.storage.digest import digest_of_file
 from farrier_farm import disk
 from farrier_farm.settings import Settings
-from farrier_farm.storage.content import ContentStore, check_digest, digest_of
+from farrier_farm.storage.content import ContentStore
 
 _ID = re.compile(r"[0-9a-f]{32}")
 
@@ -93,11 +95,11 @@ class BlobStore(ContentStore):
                     self._file(upload.id, suffix), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600
                 )
                 try:
-                    disk.write_all(descriptor, data)
+                    durable.write_all(descriptor, data)
                     os.fsync(descriptor)
                 finally:
                     os.close(descriptor)
-            disk.sync_directory(self._uploads)
+            durable.sync_directory(self._uploads)
         return upload
 
     def upload(self, upload_id: str) -> Upload:
@@ -118,7 +120,7 @@ class BlobStore(ContentStore):
     def abandon(self, upload_id: str) -> None:
         """Forget an upload."""
         with disk.storage_errors(f"cannot remove upload {upload_id}"):
-            self._remove(upload_id)
+            self._remove_upload(upload_id)
 
     def append(self, upload_id: str, offset: int, chunk: bytes) -> Upload:
         """Durable on return. ConflictError where `offset` is not the upload's, UsageError past the
@@ -134,7 +136,7 @@ class BlobStore(ContentStore):
             if end > upload.size:
                 raise UsageError(f"upload {upload_id} promised {upload.size} bytes, this is {end}")
             try:
-                disk.write_all(descriptor, chunk)
+                durable.write_all(descriptor, chunk)
                 os.fsync(descriptor)
             except OSError:
                 os.ftruncate(descriptor, offset)
@@ -156,15 +158,15 @@ class BlobStore(ContentStore):
                 )
             known = self._digests.take(upload_id, upload.offset)
             part = self._file(upload_id, ".part")
-            digest = digest_of(part) if known is None else known.hexdigest()
+            digest = digest_of_file(part) if known is None else known.hexdigest()
             try:
-                check_digest(digest, upload.sha256)
+                self.check_digest(digest, upload.sha256)
             except ConflictError:
-                self._remove(upload_id)
+                self._remove_upload(upload_id)
                 raise
             claim(digest)
             self.adopt(part, None, digest)
-            self._remove(upload_id)
+            self._remove_upload(upload_id)
             return digest
 
     def sweep(self, is_needed: Callable[[str], bool], older_than_s: float) -> int:
@@ -178,14 +180,14 @@ class BlobStore(ContentStore):
             with contextlib.suppress(FileNotFoundError):
                 stat = path.stat()
                 if stat.st_mtime < limit:
-                    self._remove(path.stem)
+                    self._remove_upload(path.stem)
                     removed += stat.st_size
         return removed + super().sweep(is_needed, older_than_s)
 
     def _file(self, upload_id: str, suffix: str) -> Path:
         return self._uploads / f"{upload_id}{suffix}"
 
-    def _remove(self, upload_id: str) -> None:
+    def _remove_upload(self, upload_id: str) -> None:
         self._file(upload_id, ".json").unlink(missing_ok=True)
         self._file(upload_id, ".part").unlink(missing_ok=True)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
 from pathlib import Path
 from typing import Protocol
 
 from farrier_device.closing import Closing
 from farrier_device.measurement import MeasureRequest
+from farrier_device.storage.digest import digest_of
+from farrier_device.storage.durable import write_all
 
 _SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
 
@@ -51,13 +52,11 @@ class BatchFiles(Closing):
 
 def _sealed(sha256: str, blobs: BlobSource) -> int:
     data = _path(sha256, blobs).read_bytes()
-    if hashlib.sha256(data).hexdigest() != sha256:
+    if digest_of(data) != sha256:
         raise BlobError(f"the library {sha256} has other bytes than its name says; it is not run")
     descriptor = os.memfd_create("farrier-library", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
-        written = 0
-        while written < len(data):
-            written += os.write(descriptor, memoryview(data)[written:])
+        write_all(descriptor, data)
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
     except BaseException:
         os.close(descriptor)

@@ -284,7 +284,7 @@ def test_a_sweep_removes_what_a_crash_left_of_an_upload(tmp_path: Path, step: st
     """The process is killed where the first file's name is durable, before it turns to the next."""
     program = """
         import os, pathlib, signal, sys
-        from farrier_farm import disk
+        from farrier_device.storage import durable
         from farrier_farm.storage.blobs import BlobStore
         from farrier_farm.settings import Settings
         store = BlobStore(Settings(home=pathlib.Path(sys.argv[1]), min_free_bytes=0))
@@ -293,7 +293,7 @@ def test_a_sweep_removes_what_a_crash_left_of_an_upload(tmp_path: Path, step: st
             os.fsync = die
         upload = store.begin(4)
         store.append(upload.id, 0, b"1234")
-        disk.sync_directory = die
+        durable.sync_directory = die
         store.finish(upload.id)
     """
     command = [sys.executable, "-c", textwrap.dedent(program), tmp_path, step]

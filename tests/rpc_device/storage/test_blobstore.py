@@ -100,7 +100,7 @@ def test_the_longest_unused_goes_first(store):
     old, used, held, new = (some_bytes(3000, seed) for seed in range(4))
     names = [store.put(data) for data in (old, used, held)]
     for age, name in enumerate(reversed(names)):
-        os.utime(store._root / name, (age, age))  # `held` is the oldest, then `used`, then `old`
+        os.utime(store.root / name, (age, age))  # `held` is the oldest, then `used`, then `old`
     store.path(names[1])
     with store.holding(frozenset({names[2]})):
         store.put(new)
@@ -112,7 +112,7 @@ def test_the_longest_unused_goes_first(store):
 def test_blob_larger_than_the_store(store):
     with pytest.raises(NoSpaceError, match="10000 bytes"):
         store.put(some_bytes(10_001))
-    assert list(store._root.iterdir()) == []
+    assert list(store.root.iterdir()) == []
 
 
 def test_full_disk_is_a_clear_error(tmp_path):
@@ -127,5 +127,5 @@ def test_full_disk_is_a_clear_error(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         signal.signal(signal.SIGXFSZ, ignored)
-    assert list(store._root.iterdir()) == []
+    assert list(store.root.iterdir()) == []
     store.put(some_bytes(8192))

@@ -1,0 +1,163 @@
+"""Immutable files that are named by the sha256 of their bytes, so damage is seen by the name."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import IO
+
+from farrier_device.storage import durable
+from farrier_device.storage.digest import digest_of, digest_of_file, is_digest
+from farrier_device.storage.file_store import FileStore
+from farrier_device.storage.limits import NoSpaceError
+
+_PIECE = 1 << 20  # bytes
+
+
+class BlobMissingError(LookupError):
+    """No blob of this digest is here."""
+
+
+class BlobMismatchError(Exception):
+    """The digest of the bytes that arrived is not the expected one."""
+
+
+class BlobDamagedError(Exception):
+    """The digest of the bytes on the disk is not the name of the blob."""
+
+
+class ContentStore(FileStore):
+    """Blobs. What fails leaves no draft behind. A subclass words the errors for its users."""
+
+    def path(self, sha256: str) -> Path:
+        """The file of a blob. Raises BlobMissingError, also if the name is not a digest."""
+        if not self.has(sha256):
+            raise self._missing(sha256)
+        return self._path(sha256)
+
+    def verified(self, sha256: str) -> Path:
+        """The file of a blob, after its bytes have been read and held to its name. Raises
+        BlobMissingError, BlobDamagedError."""
+        path = self.path(sha256)
+        with self._errors(f"cannot read blob {sha256}"):
+            digest = digest_of_file(path)
+        if digest != sha256:
+            raise self._damaged(sha256)
+        return path
+
+    def put(self, data: bytes | memoryview) -> str:
+        """Store bytes and return their digest. Raises NoSpaceError."""
+        sha256 = digest_of(data)
+        with self._errors("cannot store the blob"):
+            if self._is_settled(sha256):
+                return sha256
+        return self.put_stream([data])
+
+    def put_file(self, path: Path, *, expected: str) -> str:
+        """Store the content of a file. Raises as `put_stream`."""
+        with path.open("rb") as file:
+            return self.put_stream(iter(lambda: file.read(_PIECE), b""), expected=expected)
+
+    def put_stream(
+        self, chunks: Iterable[bytes | memoryview], *, expected: str | None = None
+    ) -> str:
+        """Store a sequence of chunks as one blob and return its digest. Raises NoSpaceError, and
+        BlobMismatchError where the digest is not the expected one."""
+        hasher = hashlib.sha256()
+        with self._draft() as (draft, file):
+            for chunk in chunks:
+                hasher.update(chunk)
+                self._limits.check_file(file.tell() + len(chunk))
+                file.write(chunk)
+            file.flush()
+            self.check_room(0)
+            return self.adopt(draft, expected, hasher.hexdigest())
+
+    def put_written(self, write_to: Callable[[IO[bytes]], object]) -> str:
+        """As `put`, for bytes that a function writes to a file and that never are in memory as
+        a whole."""
+        with self._draft() as (draft, file):
+            write_to(file)
+            file.flush()
+            self.check_room(0)
+            return self.adopt(draft)
+
+    def adopt(self, draft: Path, expected: str | None = None, digest: str | None = None) -> str:
+        """Make a complete file on the same disk a blob; its former name is gone then. Its digest is
+        computed where the caller has not done so. Raises BlobMismatchError where it is not the
+        expected one."""
+        with self._errors("cannot store the blob"):
+            with draft.open("rb") as file:
+                digest = digest or digest_of_file(file)
+                self.check_digest(digest, expected)
+                if self._durable:
+                    os.fsync(file.fileno())
+            if self._is_settled(digest):
+                draft.unlink()
+            else:
+                self._publish(draft, digest)
+        return digest
+
+    def check_digest(self, digest: str, expected: str | None) -> None:
+        """Raise BlobMismatchError if another digest was expected."""
+        if expected is not None and digest != expected:
+            raise self._mismatch(digest, expected)
+
+    def _is_settled(self, sha256: str) -> bool:
+        """Return whether a blob is here, whole and durable, and need not be stored again. It stays
+        the file that it is: a sandboxed process may have been given that. Notes a use."""
+        if not self._is_whole(sha256) or not self.touch(sha256):
+            return False
+        if self._durable:  # Whoever stores it at the same time may not have synced its name yet.
+            durable.sync_name(self._path(sha256))
+        return True
+
+    def _is_whole(self, sha256: str) -> bool:
+        """Return whether a blob is here and undamaged."""
+        with contextlib.suppress(OSError):
+            return self.has(sha256) and digest_of_file(self._path(sha256)) == sha256
+        return False
+
+    @contextlib.contextmanager
+    def _draft(self) -> Iterator[tuple[Path, IO[bytes]]]:
+        """A new draft, open for writing, removed at the end unless it is a blob by then."""
+        self.check_room(0)
+        path = self.drafts / os.urandom(16).hex()
+        try:
+            with (
+                self._errors("cannot store the blob"),
+                open(
+                    os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb"
+                ) as file,
+            ):
+                yield path, file
+        finally:
+            path.unlink(missing_ok=True)
+
+    def _errors(self, action: str) -> contextlib.AbstractContextManager[None]:
+        """A context in which the OSError of a full disk becomes a NoSpaceError."""
+        return _full_disk(f"no space for blobs in {self.root}")
+
+    def _missing(self, sha256: str) -> Exception:
+        if not is_digest(sha256):
+            return BlobMissingError(f"{sha256[:80]!r} is not a sha256 digest")
+        return BlobMissingError(f"no blob {sha256}")
+
+    def _mismatch(self, digest: str, expected: str) -> Exception:
+        return BlobMismatchError(f"blob {expected} arrived with other bytes than it names")
+
+    def _damaged(self, sha256: str) -> Exception:
+        return BlobDamagedError(f"blob {sha256} is damaged on the disk")
+
+
+@contextlib.contextmanager
+def _full_disk(message: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if not durable.is_full(error):
+            raise
+        raise NoSpaceError(message) from None
