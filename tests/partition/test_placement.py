@@ -14,7 +14,7 @@ from farrier.frontends.onnx.importer import import_model
 from farrier.ir.parser import parse_ir
 from farrier.ops import run_graph
 from farrier.partition import extract_tasks
-from farrier.partition.placement import Site, place
+from farrier.partition.placement import Placement, place
 from farrier.partition.plan_memory import Segment
 from farrier.partition.print_program import print_driver
 from farrier.partition.program import Branch, Copy, Repeat, Shape, Wait, steps_in
@@ -31,7 +31,7 @@ def by_bits(bits, spaces=("host", FRAME)):
 
     def site_of(task, call):
         return sites.setdefault(
-            call.outputs[0].name, Site(spaces[bits // len(spaces) ** len(sites) % len(spaces)])
+            call.outputs[0].name, Placement(spaces[bits // len(spaces) ** len(sites) % len(spaces)])
         )
 
     return site_of
@@ -180,14 +180,16 @@ def g(x: f32[2]):
     return y, z
 """
     )
-    assert_same(graph, Placed.of(graph, lambda task, call: Site()), {"x": np.ones(2, np.float32)})
+    assert_same(
+        graph, Placed.of(graph, lambda task, call: Placement()), {"x": np.ones(2, np.float32)}
+    )
 
 
 @settings(max_examples=10)
 @given(image_networks)
 def test_values_of_a_space_are_aligned_as_it_needs(network):
     graph = optimize(network, SETTINGS)
-    placed = Placed.of(graph, lambda task, call: Site(FRAME))
+    placed = Placed.of(graph, lambda task, call: Placement(FRAME))
     memories, _ = placed.planned()
     offsets = [
         place.offset
@@ -209,7 +211,7 @@ def test_a_loop_copies_once_what_stays_the_same():
 
 def test_one_space_is_the_identity():
     _, program = extract_tasks(LOOPING)
-    assert place(program, lambda call: Site()) is program
+    assert place(program, lambda call: Placement()) is program
     verify_driver(program)
 
 
@@ -231,7 +233,8 @@ def g(x: f32[2, 3]):
     )
     shapes = (Shape("", (2,)), Shape("", (3, 4), (32,)))
     placed = Placed.of(
-        graph, lambda task, call: Site(FRAME if call.outputs[0].name == "a" else "host", shapes)
+        graph,
+        lambda task, call: Placement(FRAME if call.outputs[0].name == "a" else "host", shapes),
     )
     first, second = (call.task for call in placed.program.calls)
     assert (

@@ -111,6 +111,10 @@ class KernelReport:
     operations: int = 0  # arithmetic of one call; a multiply-add counts two
     multiply_adds: int = 0  # of those, products that sums add up
     factors: str = ""  # their dtypes and that of the sums: "u8 i8 i32"; "" where there are none
+    # The space in which it runs, and the reason that it runs on the host of a device. Empty for a
+    # machine that has the host alone.
+    space: str = dataclasses.field(default="", metadata=codec.OMIT_EMPTY)
+    reason: str = dataclasses.field(default="", metadata=codec.OMIT_EMPTY)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

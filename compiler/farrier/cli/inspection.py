@@ -68,6 +68,9 @@ def _artifact_lines(artifact: Artifact) -> Iterator[str]:
         yield f"state: {state.input} becomes {state.output}; {size}"
     for code in artifact.code.objects:
         yield f"code: {code.path} of the kind {code.kind}, {len(code.content) / 1e6:.2f} MB"
+    for kernel in manifest.kernels:
+        if kernel.reason:
+            yield f"kernel: {kernel.name} runs on the host: {kernel.reason}"
     yield f"parameters: {manifest.params_bytes / 1e6:.2f} MB"
     yield "unsigned" if signature is None else f"signed by {signature.key.fingerprint}"
 

@@ -20,14 +20,15 @@ from farrier_device.describe import describe
 TargetOption = Annotated[
     str,
     typer.Option(
-        help="host, a machine that `farrier targets` lists, or FILE.json, a description of one."
+        help="host, a machine that `farrier targets` lists, FILE.json, a description of one, or "
+        "HOST+DEVICE, such as rpi5+webgpu."
     ),
 ]
 FarmTargetOption = Annotated[
     str,
     typer.Option(
-        help="host, a machine that `farrier targets` lists, FILE.json, a description of one, or "
-        "class:ID or device:NAME of `farrier devices`."
+        help="host, a machine that `farrier targets` lists, FILE.json, a description of one, "
+        "HOST+DEVICE, or class:ID or device:NAME of `farrier devices`."
     ),
 ]
 

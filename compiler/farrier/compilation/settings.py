@@ -57,10 +57,15 @@ def _check_precision(precision: Precision, target: Target) -> None:
 
 
 def _check_measurable_here(target: Target) -> None:
-    """Raise UsageError if this machine cannot run code for the target."""
-    if why := why_not_here(target.arch, target.cpu, target.features):
+    """Raise UsageError if this machine cannot run code for a part of the target."""
+    for machine in target.backend.parts(target).values():
+        _check_part_here(machine)
+
+
+def _check_part_here(machine: Target) -> None:
+    if why := why_not_here(machine.arch, machine.cpu, machine.features):
         raise UsageError(
-            f"code for {target.cpu} cannot be measured or verified here: {why}",
+            f"code for {machine.cpu} cannot be measured or verified here: {why}",
             hint="--no-verify without --trials and --budget runs nothing; "
             "`farrier submit` measures on a device of that kind",
         )

@@ -98,10 +98,10 @@ def _warn_unverified(session: Session, error: UnverifiableError) -> None:
 def _floor_ns(session: Session, specialization: Specialization) -> int:
     """The nanoseconds that no run of a specialization can beat."""
     target, variant = session.settings.target, specialization.variant
-    floors = {
-        key: target.backend.floor_ns(choice.program, target, session.run_threads)
-        for key, choice in variant.choices.items()
-    }
+    floors = {}
+    for key, choice in variant.choices.items():
+        machine = target.part(choice.site.space)
+        floors[key] = machine.backend.floor_ns(choice.program, machine, session.run_threads)
     return floor_of_run(variant.program, floors)
 
 

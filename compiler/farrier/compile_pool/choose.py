@@ -4,12 +4,14 @@ analytic model."""
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from farrier.artifact.manifest import KernelReport
+from farrier.compile_pool.sites import choose_sites
 from farrier.errors import CompilerError
 from farrier.ir.dim import Atom, Dim, Extent, Undecided, substitute
 from farrier.ir.loop import Function
@@ -26,8 +28,9 @@ from farrier.records.definition import MOST_CHARACTERS
 from farrier.records.record import pairs
 from farrier.space import Space
 from farrier.targets import Target
+from farrier.targets.siting import HERE, Site
 
-MARGIN = 0.01  # what a schedule must win over the default by
+MARGIN = 0.01  # By which a schedule must beat the default.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -44,6 +47,7 @@ class ScheduledTask:
     operations: int
     measured_s: float | None = None
     origin: str = ""
+    site: Site = HERE
 
     @property
     def seconds(self) -> float:
@@ -63,7 +67,7 @@ class ScheduledTask:
         return self.task.symbol, self.program
 
     def definition(self, target: Target, threads: int) -> TaskDefinition | None:
-        """What its records are about; None for a task whose program is too long to be kept."""
+        """Return the definition that its records refer to; None if its program is too long."""
         program = print_ir(self.program)
         if len(program) > MOST_CHARACTERS:
             return None
@@ -84,6 +88,8 @@ class ScheduledTask:
             source=self.source,
             predicted_us=self.space.seconds(self.decisions) * 1e6,
             measured_us=None if self.measured_s is None else self.measured_s * 1e6,
+            space="" if self.site == HERE else self.site.space,
+            reason=self.site.reason,
         )
 
 
@@ -102,9 +108,16 @@ def choose_defaults(
     for call in calls:
         counts[call.task] += call.runs
         origins.setdefault(call.task, call.origin)
+    known = known or {}
+    programs = {
+        key: _program(task, calls, origins.get(key, ""))
+        for key, task in tasks.items()
+        if key not in known
+    }
+    sites = choose_sites(programs, target)
     choices = {}
     for key, task in tasks.items():
-        if known is not None and key in known:
+        if key in known:
             same = known[key]
             choices[key] = dataclasses.replace(
                 same,
@@ -115,15 +128,9 @@ def choose_defaults(
                 origin=origins.get(key, ""),
             )
             continue
-        try:
-            program = lower_region(task.region, task.symbol, task.constant_inputs)
-            if check_level() > 0:
-                verify(program)
-            space = target.backend.space(program, target, threads)
-        except Undecided as error:
-            raise _of_model(error, task, calls) from error
-        except CompilerError as error:
-            raise of_kernel(error, task.symbol, origins.get(key, "")) from error
+        program, machine = programs[key], target.part(sites[key].space)
+        with _about(task, calls, origins.get(key, "")):
+            space = machine.backend.space(program, machine, threads)
         for reason in space.passed_over:
             listener(Warned(f"{task.name} is scheduled by the rule {space.rule.name}: {reason}"))
         choices[key] = ScheduledTask(
@@ -135,8 +142,29 @@ def choose_defaults(
             calls=counts[key],
             operations=arithmetic(program),
             origin=origins.get(key, ""),
+            site=sites[key],
         )
     return choices
+
+
+def _program(task: Task, calls: Collection[Call], origin: str) -> TensorProgram | Function:
+    """The kernel of a task, before it has a schedule. Raises CompilerError and Undecided."""
+    with _about(task, calls, origin):
+        program = lower_region(task.region, task.symbol, task.constant_inputs)
+        if check_level() > 0:
+            verify(program)
+        return program
+
+
+@contextlib.contextmanager
+def _about(task: Task, calls: Collection[Call], origin: str) -> Iterator[None]:
+    """Errors within it name the kernel and the model's nodes."""
+    try:
+        yield
+    except Undecided as error:
+        raise _of_model(error, task, calls) from error
+    except CompilerError as error:
+        raise of_kernel(error, task.symbol, origin) from error
 
 
 def of_kernel(error: Exception, name: str, origin: str) -> CompilerError:
@@ -153,7 +181,7 @@ def _of_model(error: Undecided, task: Task, calls: Collection[Call]) -> Undecide
     names = {symbol.name: str(meaning[symbol]) for symbol in given}
     text = re.sub(r"\bd\d+\b", lambda name: names.get(name[0], name[0]), error.question.text)
     extent = substitute(error.question.extent, meaning)
-    if not isinstance(extent, Dim):  # the sizes of the model settle it, those of the kernel do not
+    if not isinstance(extent, Dim):  # The sizes of the model decide it alone.
         extent = error.question.extent
     question = dataclasses.replace(error.question, extent=extent, text=f"{text} in {call.origin!r}")
     return Undecided(question)

@@ -18,6 +18,7 @@ from farrier.lower.runner import LoopPassRun, run_loop_passes
 from farrier.space import Decisions, Space
 from farrier.targets import Target
 from farrier.targets.interface import Interface
+from farrier_device.program import HOST
 
 # Takes the loops of a kernel, or the text of its instructions, by the kernel's name and that of the
 # pass.
@@ -34,11 +35,22 @@ class BuildInput:
     name: str
     loops: Function | None = None
     origin: str = ""
+    runs_in: str = HOST  # The space of its site.
 
     @classmethod
     def of(cls, choice: ScheduledTask) -> BuildInput:
         """The kernel of a task as it is in the model."""
-        return cls(choice.space, choice.decisions, choice.program.name, origin=choice.origin)
+        return cls(
+            choice.space,
+            choice.decisions,
+            choice.program.name,
+            origin=choice.origin,
+            runs_in=choice.site.space,
+        )
+
+    def machine(self, target: Target) -> Target:
+        """Return the part of a target that runs it."""
+        return target.part(self.runs_in)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -52,9 +64,9 @@ class Compiled:
 def lower(
     build_input: BuildInput, target: Target, note: Note = lambda folder, name, ir: None
 ) -> Function:
-    """Return the final loops of a kernel: its scheduled loops after the loop passes of the target's
-    backend. `note` takes the scheduled loops, and those after each pass that changed them. Raises
-    CompilerError."""
+    """Return the final loops of a kernel: its scheduled loops after the loop passes of the backend
+    of the part of the target that runs it. `note` takes the scheduled loops, and those after each
+    pass that changed them. Raises CompilerError."""
     if build_input.loops is not None:
         return build_input.loops
     name = build_input.name
@@ -67,15 +79,20 @@ def lower(
         schedule = build_input.space.schedule(build_input.decisions)
         loops = dataclasses.replace(schedule.function, name=name)
         note(name, "schedule", loops)
-        return run_loop_passes(loops, target.backend.loop_passes(target), noted)
+        machine = build_input.machine(target)
+        return run_loop_passes(loops, machine.backend.loop_passes(machine), noted)
     except (CompilerError, Undecided) as error:
         raise of_kernel(error, name, build_input.origin) from error
 
 
-def codegen(functions: Sequence[Function], target: Target) -> list[Compiled]:
-    """Some kernels as one object; their names must differ. Raises CompilerError."""
-    (content,) = target.backend.compile(functions, target)
-    return [Compiled(target.backend.interface(function), content) for function in functions]
+def codegen(functions: Sequence[Function], target: Target, runs_in: str = HOST) -> list[Compiled]:
+    """Some kernels that run in one space as one object of the target; their names must differ.
+    Raises CompilerError."""
+    machine = target.part(runs_in)
+    (content,) = machine.backend.compile(functions, machine)
+    content = target.backend.enclosed(content, runs_in)
+    interfaces = map(machine.backend.interface, functions)
+    return [Compiled(dataclasses.replace(each, space=runs_in), content) for each in interfaces]
 
 
 def lowered(
@@ -97,5 +114,6 @@ def note_instructions(build_inputs: Iterable[BuildInput], target: Target, note: 
     """Let `note` take the instructions of kernels, and those after each pass that changes them, as
     text. They are made anew where a kernel is compiled, as their texts do not read back."""
     for each in build_inputs:
-        for name, text in target.backend.instruction_texts(lower(each, target), target).items():
+        machine = each.machine(target)
+        for name, text in machine.backend.instruction_texts(lower(each, target), machine).items():
             note(each.name, name, text)

@@ -1,7 +1,8 @@
 """A process that compiles kernels for another one (`farrier.compile_pool`), over a socket.
 
 helper → parent   {"ready": true}
-parent → helper   {"kernels": [{"program": <IR>, "decisions": {<knob>: <value>}, "name": …}…]}
+parent → helper   {"kernels": [{"program": <IR>, "decisions": {<knob>: <value>}, "name": …}…]},
+                  and of kernels that do not run in the host "space": <name>
 helper → parent   {"object": <base64>, "interfaces": [<interface>…], "traces": [<trace>…]}
                   or {"failed": <message>}
 
@@ -21,7 +22,7 @@ import json
 import signal
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from farrier.compile_pool.compile import BuildInput, codegen, lower
@@ -35,6 +36,7 @@ from farrier.space import Space
 from farrier.targets import Target, read_target
 from farrier.targets.interface import EntryPoint, Interface
 from farrier_device import wire
+from farrier_device.program import HOST
 
 _SPACES = 64  # of programs last asked for, kept
 
@@ -50,7 +52,7 @@ def serve() -> None:
         try:
             wire.send(sock, {"ready": True})
             while True:
-                wire.send(sock, _answer(wire.receive(sock)["kernels"], target, threads))
+                wire.send(sock, _answer(wire.receive(sock), target, threads))
         except wire.ClosedError:
             return
 
@@ -62,16 +64,23 @@ def build(message: Mapping[str, Any]) -> dict[str, Any]:
         target = read_target(message["target"])
     except Exception as error:
         return {"failed": str(error)}
-    return _answer(message["kernels"], target, message["threads"])
+    return _answer(message, target, message["threads"])
 
 
-def _answer(wanted: Sequence[Mapping[str, Any]], target: Target, threads: int) -> dict[str, Any]:
+def _answer(message: Mapping[str, Any], target: Target, threads: int) -> dict[str, Any]:
     try:
+        runs_in = message.get("space", HOST)
+        machine = target.part(runs_in)
         build_inputs = [
-            BuildInput(_space(one["program"], target, threads), one["decisions"], one["name"])
-            for one in wanted
+            BuildInput(
+                _space(one["program"], machine, threads),
+                one["decisions"],
+                one["name"],
+                runs_in=runs_in,
+            )
+            for one in message["kernels"]
         ]
-        compiled = codegen([lower(each, target) for each in build_inputs], target)
+        compiled = codegen([lower(each, target) for each in build_inputs], target, runs_in)
     except Exception as error:  # the parent does it once more, and raises what is to be raised
         return {"failed": str(error)}
     return {

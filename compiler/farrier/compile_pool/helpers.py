@@ -32,6 +32,7 @@ from farrier.targets.interface import Interface
 from farrier_device import wire
 from farrier_device.child_process import ChildProcess
 from farrier_device.closing import Closing
+from farrier_device.program import HOST
 from farrier_device.python import command_of
 
 _KERNELS_A_MODULE = 2  # LLVM's set-up costs a module 3 ms; few, so that work is shared evenly
@@ -114,11 +115,16 @@ class Helpers(Closing):
         return self._finished(started, build_inputs.keys())
 
     def _started(self, build_inputs: Mapping[str, BuildInput]) -> Job:
-        """Modules that others compile from now on."""
-        items = list(build_inputs.items())
-        paired = max(0, len(items) - _ALONE)
-        starts = [*range(0, paired, _KERNELS_A_MODULE), *range(paired, len(items)), len(items)]
-        return self._queue.put([dict(items[a:b]) for a, b in itertools.pairwise(starts)])
+        """Modules that others compile from now on, each of kernels that run in one space."""
+        by_space: dict[str, list[tuple[str, BuildInput]]] = {}
+        for key, one in build_inputs.items():
+            by_space.setdefault(one.runs_in, []).append((key, one))
+        modules: list[Module] = []
+        for items in by_space.values():
+            paired = max(0, len(items) - _ALONE)
+            starts = [*range(0, paired, _KERNELS_A_MODULE), *range(paired, len(items)), len(items)]
+            modules += [dict(items[a:b]) for a, b in itertools.pairwise(starts)]
+        return self._queue.put(modules)
 
     def _finished(self, job: Job, wanted: Collection[str]) -> Made:
         """What became of the kernels of every module of which all are `wanted`; an object with
@@ -140,7 +146,7 @@ class Helpers(Closing):
         if kernels is None:
             return None
         target = self._target.to_dict()
-        return json.dumps({"kernels": kernels, "target": target, "threads": self._threads})
+        return json.dumps({**kernels, "target": target, "threads": self._threads})
 
     def close(self) -> None:
         """End the processes; a second call does nothing. What builders still work on is nobody's
@@ -170,32 +176,38 @@ def _compiled(module: Module, target: Target) -> Made:
     """A module's kernels; each in an object of its own where they do not compile together."""
     made: Made = {}
     functions: dict[str, Function] = {}
+    runs_in = _space_of(module)
     for key, build_input in module.items():
         try:
             functions[key] = lower(build_input, target)
         except CompilerError as error:
             made[key] = error
     try:
-        made |= _coded(functions, target)
+        made |= _coded(functions, target, runs_in)
     except CompilerError:
         for key, function in functions.items():
             try:
-                made |= _coded({key: function}, target)
+                made |= _coded({key: function}, target, runs_in)
             except CompilerError as error:
                 made[key] = error
     return {key: made[key] for key in module}
 
 
-def _coded(functions: Mapping[str, Function], target: Target) -> dict[str, Compiled]:
+def _coded(functions: Mapping[str, Function], target: Target, runs_in: str) -> dict[str, Compiled]:
     """The kernels in one object. Raises CompilerError."""
     if not functions:
         return {}
-    return dict(zip(functions, codegen([*functions.values()], target), strict=True))
+    return dict(zip(functions, codegen([*functions.values()], target, runs_in), strict=True))
 
 
-def _written(module: Module) -> list[dict[str, Any]] | None:
-    """A module's kernels as another process is told of them; None where one is no program, or is
-    loops already."""
+def _space_of(module: Module) -> str:
+    """The space in which all kernels of a module run."""
+    return next(build_input.runs_in for build_input in module.values())
+
+
+def _written(module: Module) -> dict[str, Any] | None:
+    """Return the fields that describe a module's kernels to another process; None if one is not a
+    program, or is loops already."""
     kernels = [
         {
             "program": print_ir(build_input.space.program),
@@ -205,7 +217,10 @@ def _written(module: Module) -> list[dict[str, Any]] | None:
         for build_input in module.values()
         if build_input.space.program is not None and build_input.loops is None
     ]
-    return kernels if len(kernels) == len(module) else None
+    if len(kernels) != len(module):
+        return None
+    space = _space_of(module)
+    return {"kernels": kernels, **({} if space == HOST else {"space": space})}
 
 
 def _read(answer: Mapping[str, Any], module: Module) -> Made:
@@ -215,7 +230,10 @@ def _read(answer: Mapping[str, Any], module: Module) -> Made:
     for build_input, trace in zip(module.values(), answer["traces"], strict=True):
         build_input.space.remember(build_input.decisions, trace)
     content = base64.b64decode(answer["object"])
-    interfaces = map(read_interface, answer["interfaces"])
+    space = _space_of(module)
+    interfaces = (
+        dataclasses.replace(read_interface(each), space=space) for each in answer["interfaces"]
+    )
     return {key: Compiled(one, content) for key, one in zip(module, interfaces, strict=True)}
 
 
@@ -254,11 +272,11 @@ class _Helper:
             return failed(module, f"failed: {error}"), False
 
     def _compiled(self, module: Module) -> Made:
-        """What the process makes of a module; nothing where that failed. Raises ClosedError."""
+        """Return the kernels of a module; nothing where that failed. Raises ClosedError."""
         kernels = _written(module)
         if kernels is None:
             return {}
-        wire.send(self._process.sock, {"kernels": kernels})
+        wire.send(self._process.sock, kernels)
         return _read(wire.receive(self._process.sock), module)
 
     def close(self) -> None:

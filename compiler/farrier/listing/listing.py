@@ -80,7 +80,8 @@ def _choices(variants: Sequence[Variant]) -> dict[str, ScheduledTask]:
 
 def _texts(choice: ScheduledTask, target: Target) -> dict[str, str]:
     function = lower(BuildInput.of(choice), target)
-    code = target.backend.texts(function, target)
+    machine = target.part(choice.site.space)
+    code = machine.backend.texts(function, machine)
     return {
         "schedule": choice.space.trace(choice.decisions),
         "loops": print_ir(function),

@@ -213,7 +213,9 @@ class Comparison:
             build_inputs = {}
             for number, one in enumerate(wanted.values(), len(self._made)):
                 name = f"{one.task.symbol}_{number}"
-                build_inputs[name] = BuildInput(one.space, one.decisions, name)
+                build_inputs[name] = BuildInput(
+                    one.space, one.decisions, name, runs_in=one.site.space
+                )
             begin = time.monotonic()
             with self._clock.work("compile"):
                 made = self._helpers.build(build_inputs)
@@ -280,9 +282,8 @@ class Comparison:
     def _floor(self, choice: ScheduledTask) -> int:
         key = choice.task.key
         if key not in self._floors_ns:
-            self._floors_ns[key] = self._target.backend.floor_ns(
-                choice.program, self._target, self._threads
-            )
+            machine = self._target.part(choice.site.space)
+            self._floors_ns[key] = machine.backend.floor_ns(choice.program, machine, self._threads)
         return self._floors_ns[key]
 
     def _code(self, plans: Sequence[_Planned]) -> CodeObject:

@@ -48,14 +48,14 @@ Extents: TypeAlias = tuple[Extent, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Site:
+class Placement:
     """The space in which a kernel runs, and the shapes of its launches."""
 
     space: str = HOST
     shapes: tuple[Shape, ...] = (Shape(),)
 
 
-def place(program: DriverProgram, site_of: Callable[[Call], Site]) -> DriverProgram:
+def place(program: DriverProgram, site_of: Callable[[Call], Placement]) -> DriverProgram:
     """Return the program with every call in its site, verified. Raises CompilerError."""
     sites = {call.outputs[0].name: site_of(call) for call in program.calls}
     if all(site.space == HOST for site in sites.values()):
@@ -72,7 +72,7 @@ _Valid: TypeAlias = dict[tuple[str, str], tuple[Span, ...]]
 class _Placing:
     """The copies of a program, step by step."""
 
-    def __init__(self, program: DriverProgram, sites: dict[str, Site]) -> None:
+    def __init__(self, program: DriverProgram, sites: dict[str, Placement]) -> None:
         self._program = program
         self._sites = sites
         self._homes = dict(program.homes)

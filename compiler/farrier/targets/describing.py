@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
+from farrier.errors import UsageError
 from farrier_device.describe import MachineDescription
 
 if TYPE_CHECKING:
@@ -55,3 +56,11 @@ class Describing(Protocol):
         """Return the target that a machine is. Raises UsageError for a machine that lacks what all
         code needs, naming it."""
         ...
+
+    def driven_by(self, target: Target, host: Target) -> Target:
+        """Return the target of a device with the host that drives it. Raises UsageError for a
+        target that is not a device."""
+        raise UsageError(
+            f"{target.cpu} is a machine of its own, and no host drives it",
+            hint="HOST+DEVICE names a processor and a device such as webgpu, in this order",
+        )

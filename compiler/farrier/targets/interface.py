@@ -6,6 +6,7 @@ import dataclasses
 
 from farrier.ir.dim import Extent, Symbol
 from farrier.ir.expr import Buffer
+from farrier_device.program import HOST
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -30,3 +31,4 @@ class Interface:
     shared_bytes: Extent  # scratch memory that the threads share
     slice_bytes: Extent  # and of each thread
     entries: tuple[EntryPoint, ...] = ()
+    space: str = HOST  # The kernel runs in it, and has its arguments there.

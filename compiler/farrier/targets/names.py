@@ -33,10 +33,14 @@ _NEAREST = 3  # names that an error offers
 
 
 def parse_target(text: str) -> Target:
-    """The machine that `--target` names: `host`, a known machine (`farrier targets`), or the JSON
-    text of a `MachineDescription`. Raises UsageError."""
+    """The machine that `--target` names: `host`, a known machine (`farrier targets`), the JSON text
+    of a `MachineDescription`, or a device and its host as HOST+DEVICE. Raises UsageError."""
     if text == "host":
         return host()
+    driver, is_joined, device = text.rpartition("+")
+    if is_joined and not device.rstrip().endswith("}"):
+        target = parse_target(device)
+        return target.backend.driven_by(target, parse_target(driver))
     machine = parse_machine(text)
     return backend_for(machine.description.arch).target(machine.description)
 

@@ -65,6 +65,10 @@ class Target(abc.ABC):
         """The parallel axes of the machine, the outermost first."""
         return (ParallelAxis("threads", self.threads),)
 
+    def part(self, space: str) -> Target:
+        """Return the part that runs the kernels of a space, and itself for any other space."""
+        return self.backend.parts(self).get(space, self)
+
     @property
     def arch(self) -> str:
         """The architecture, as `uname -m` names it."""

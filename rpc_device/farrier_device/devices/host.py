@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from farrier_device.blob import Blob
@@ -46,11 +46,19 @@ class HostDevice(HostMemory[Bound]):
         if len(code) != 1:
             raise DeviceError(f"a host loads one library, and not {len(code)} code objects")
         [(_, file)] = code
+        # The loader knows libraries by their paths, and so by the number of the descriptor.
+        self._load(lambda: Library(f"/proc/self/fd/{file}"), threads, pin)
+
+    def load_library(self, content: bytes, threads: int, pin: Sequence[int] = ()) -> None:
+        """Load a library that is in memory, in place of the code before it. Raises DeviceError."""
+        self.unload()
+        self._load(lambda: Library.from_bytes(content), threads, pin)
+
+    def _load(self, loaded: Callable[[], Library], threads: int, pin: Sequence[int]) -> None:
         if pin:
             os.sched_setaffinity(0, {pin[0]})
         with contextlib.ExitStack() as loading, _as_device_error():
-            # The loader knows libraries by their paths, and so by the number of the descriptor.
-            self._library = loading.enter_context(Library(f"/proc/self/fd/{file}"))
+            self._library = loading.enter_context(loaded())
             self._pool = loading.enter_context(Pool(self._library, threads, pin))
             self._loaded = loading.pop_all()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from farrier_device.blob import Blob
@@ -77,14 +77,14 @@ class WebGpuDevice(WallClocked[WebGpuMemory, WebGpuLaunch]):
         return bool(self._adapter.info["adapter_type"] == "CPU")
 
     def load(self, code: Code, threads: int, pin: Sequence[int]) -> None:
-        self.load_modules(
-            os.pread(file, os.fstat(file).st_size, 0).decode(errors="replace") for _, file in code
-        )
+        texts = (os.pread(file, os.fstat(file).st_size, 0) for _, file in code)
+        modules = {str(at): text.decode(errors="replace") for at, text in enumerate(texts)}
+        self.load_modules(modules)
 
-    def load_modules(self, texts: Iterable[str]) -> None:
+    def load_modules(self, modules: Mapping[str, str]) -> None:
         """Load modules of WGSL, in place of the code before them. Raises DeviceError."""
         self.unload()
-        for text in texts:
+        for text in modules.values():
             module = _Module(self._wgpu, self._device, text)
             for entry in _ENTRY.findall(text):
                 self._entries[entry] = module

@@ -14,7 +14,7 @@ import farrier
 from farrier.errors import FarrierError, MemoryLimitError, NoDeviceError, UsageError
 from farrier.lower.lower_threads import lower_threads
 from farrier.targets import parse_target
-from farrier.targets.webgpu import code
+from farrier.targets.webgpu import sizes
 from farrier.targets.webgpu.wgsl import render
 from farrier_device.devices.device import DeviceError
 from farrier_device.devices.webgpu import WebGpuDevice
@@ -123,19 +123,8 @@ def test_words_of_any_number():
     _assert_as_onnxruntime(artifact, model, _words(7), _words(1), _words(33))
 
 
-def test_a_type_that_kernels_cannot_write_is_an_error_that_names_it():
-    data = _model(
-        [helper.make_node("Add", ["x", "x"], ["y"], "doubles")],
-        [("x", TensorProto.INT64, [4])],
-        [("y", TensorProto.INT64, [4])],
-    )
-    with pytest.raises(FarrierError, match=r"'doubles'.* is i64, which kernels of WebGPU") as error:
-        farrier.compile(data, target="webgpu", verify=False)
-    assert "--target host" in str(error.value)
-
-
 def test_an_array_that_no_kernel_reaches_is_refused(monkeypatch):
-    monkeypatch.setattr(code, "MOST_BYTES", 4096)
+    monkeypatch.setattr(sizes, "MOST_BYTES", 4096)
     with pytest.raises(FarrierError, match=r"of node '\w+.*' has 0 MiB, and an array of a kernel"):
         farrier.compile(IMAGES, target="webgpu", shapes={"x": (64, 3, 16, 15)}, verify=False)
     gpu = webgpu.device()

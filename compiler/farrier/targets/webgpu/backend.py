@@ -6,14 +6,15 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from farrier.errors import ArtifactError
-from farrier.targets.backend import Backend
+from farrier.errors import CompilerError
 from farrier.targets.code import CodeTexts
 from farrier.targets.describing import KnownMachine
+from farrier.targets.driven.backend import DrivenBackend
+from farrier.targets.driven.target import DrivenTarget, baseline
 from farrier.targets.target import MemorySpace, ParallelAxis, Target
 from farrier_device.describe import MachineDescription
 from farrier_device.program import HOST
-from farrier_device.webgpu_library import GPU
+from farrier_device.webgpu_library import GPU, LIBRARY, WGSL
 
 if TYPE_CHECKING:
     from farrier.artifact.code import ModelCode
@@ -23,10 +24,9 @@ if TYPE_CHECKING:
     from farrier.partition.program import DriverProgram
     from farrier.records import RuleId
     from farrier.space import Space
+    from farrier.targets.driven.package import Plan
     from farrier.targets.interface import Interface
-    from farrier.targets.linked import LinkedModel
-    from farrier.targets.running import Loaded
-    from farrier.targets.webgpu.code import Plan
+    from farrier_device.devices.device import AnyDevice
 
 # The figures of a processor, which a GPU's program does not ask for.
 _ANY = MachineDescription(
@@ -45,17 +45,12 @@ _LIMITS = "the default limits of the WebGPU specification: 8 storage buffers, 25
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class WebGpuTarget(Target):
+class WebGpuTarget(DrivenTarget):
     """An adapter, by its name; `webgpu` is any."""
 
     @property
     def backend(self) -> WebGpuBackend:
         return BACKEND
-
-    @property
-    def threads(self) -> int:
-        """One thread of the host drives the GPU."""
-        return 1
 
     @property
     def spaces(self) -> tuple[MemorySpace, ...]:
@@ -66,9 +61,12 @@ class WebGpuTarget(Target):
         return ParallelAxis("blocks", _BLOCKS), ParallelAxis("threads", _THREADS)
 
 
-class WebGpuBackend(Backend):
-    """Every kernel runs on the GPU, and a program of copies and launches drives it."""
+class WebGpuBackend(DrivenBackend):
+    """Kernels run on the GPU as far as WGSL can express them, and otherwise on the host."""
 
+    space_of_device = GPU
+    kernel_kind = WGSL
+    library_kind = LIBRARY
     target_type = WebGpuTarget
     name = "webgpu"
     archs = frozenset({"webgpu"})
@@ -78,7 +76,8 @@ class WebGpuBackend(Backend):
         return {"webgpu": KnownMachine(_ANY, _LIMITS, generic=True)}
 
     def target(self, machine: MachineDescription) -> WebGpuTarget:
-        return WebGpuTarget("webgpu-unknown-unknown", machine.cpu, machine.features)
+        triple = "webgpu-unknown-unknown"
+        return WebGpuTarget(triple, machine.cpu, machine.features, host=baseline())
 
     # -- running its code on this machine
 
@@ -101,25 +100,19 @@ class WebGpuBackend(Backend):
 
         return WebGpuRunner()
 
-    @property
-    def code_kinds(self) -> frozenset[str]:
-        from farrier_device.webgpu_library import WGSL
-
-        return frozenset({WGSL})
-
-    def load(self, code: ModelCode, threads: int) -> Loaded:
-        from farrier.targets.webgpu.entry import WebGpuEntry
-        from farrier_device.devices.device import DeviceError
+    def open(self, code: ModelCode) -> tuple[AnyDevice, str]:
         from farrier_device.devices.webgpu import WebGpuDevice
 
-        if code.program is None or "workspace" not in code.backend:
-            raise ArtifactError("the artifact has no program for its kernels: it is damaged")
-        try:
-            gpu = WebGpuDevice(has_open_sizes=bool(code.program.dims or code.program.counted))
-            gpu.load_modules(module.content.decode(errors="replace") for module in code.objects)
-        except DeviceError as error:
-            raise ArtifactError(str(error)) from None
-        return WebGpuEntry(code.program, gpu, code.backend["workspace"])
+        assert code.program is not None
+        gpu = WebGpuDevice(has_open_sizes=bool(code.program.dims or code.program.counted))
+        gpu.load_modules(
+            {
+                module.path: module.content.decode(errors="replace")
+                for module in code.objects
+                if module.kind == WGSL
+            }
+        )
+        return gpu, gpu.name
 
     # -- the steps of a compilation
 
@@ -147,27 +140,33 @@ class WebGpuBackend(Backend):
 
         return frozenset({RULE})
 
+    def why_not_on_device(self, program: TensorProgram | Function, target: Target) -> str:
+        from farrier.targets.webgpu.wgsl import why_not
+
+        return why_not(program)
+
     def space(self, program: TensorProgram | Function, target: Target, threads: int) -> Space:
         from farrier.targets.gpu import points
-        from farrier.targets.webgpu.wgsl import check_types
 
-        check_types(program)
+        if reason := self.why_not_on_device(program, target):
+            raise CompilerError(reason, hint="--target host compiles for the processor")
         return points.space(program)
 
-    def compile(self, functions: Sequence[Function], target: Target) -> list[bytes]:
-        from farrier.targets.webgpu.code import compiled
-
-        return [compiled(functions)]
-
-    def texts(self, function: Function, target: Target) -> CodeTexts:
+    def render(self, function: Function) -> str:
         from farrier.targets.webgpu.wgsl import render
 
-        return CodeTexts(assembly=render(function))
+        return render(function)
+
+    def texts(self, function: Function, target: Target) -> CodeTexts:
+        return CodeTexts(assembly=self.render(function))
 
     def interface(self, function: Function) -> Interface:
-        from farrier.targets.webgpu.code import interface
+        from farrier.targets.interface import Interface
+        from farrier.targets.webgpu.wgsl import entry_points, scratch_bytes
 
-        return interface(function)
+        scratch = function.over_dims(scratch_bytes(function))
+        entries = entry_points(function)
+        return Interface(function.name, function.params, function.dims, scratch, 0, entries)
 
     def plan(
         self,
@@ -177,25 +176,10 @@ class WebGpuBackend(Backend):
         threads: int,
         beside: Any = None,
     ) -> Plan:
-        from farrier.targets.webgpu.code import plan
+        from farrier.targets.webgpu.sizes import check_sizes
 
-        return plan(program, kernels, target, threads, beside)
-
-    def assemble(
-        self,
-        planned: Plan,
-        objects: Sequence[bytes],
-        target: Target,
-        hot: Mapping[tuple[int, ...], Any],
-    ) -> LinkedModel:
-        from farrier.targets.webgpu.code import assemble
-
-        return assemble(planned, objects)
-
-    def library(self, objects: Sequence[bytes], symbols: Sequence[str], target: Target) -> bytes:
-        from farrier.targets.webgpu.code import joined
-
-        return joined(objects)
+        check_sizes(program, kernels)
+        return super().plan(program, kernels, target, threads, beside)
 
 
 BACKEND = WebGpuBackend()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from farrier.errors import NoDeviceError
 from farrier_device.devices.device import AnyDevice, DeviceError
-from farrier_device.devices.webgpu_host import WebGpuHost
+from farrier_device.devices.driving import DrivingHost
+from farrier_device.devices.webgpu import WebGpuDevice
 from farrier_device.runners.in_process import InProcessRunner
+from farrier_device.webgpu_library import GPU
 
 
 class WebGpuRunner(InProcessRunner):
@@ -15,16 +17,21 @@ class WebGpuRunner(InProcessRunner):
         super().__init__(_open)
 
     def name_of(self, device: AnyDevice) -> str:
-        assert isinstance(device, WebGpuHost)
-        return device.gpu.name
+        return _gpu_of(device).name
 
     def is_emulated(self, device: AnyDevice) -> bool:
-        assert isinstance(device, WebGpuHost)
-        return device.gpu.is_emulated
+        return _gpu_of(device).is_emulated
 
 
-def _open() -> WebGpuHost:
+def _gpu_of(device: AnyDevice) -> WebGpuDevice:
+    assert isinstance(device, DrivingHost)
+    gpu = device.device
+    assert isinstance(gpu, WebGpuDevice)
+    return gpu
+
+
+def _open() -> DrivingHost[WebGpuDevice]:
     try:
-        return WebGpuHost()
+        return DrivingHost(GPU, WebGpuDevice())
     except DeviceError as error:
         raise NoDeviceError(str(error)) from None

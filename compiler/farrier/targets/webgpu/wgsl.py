@@ -161,29 +161,32 @@ def render(function: Function) -> str:
     return f"{helpers}\n\n{text}" if helpers else text
 
 
-def check_types(program: TensorProgram | Function) -> None:
-    """Raise CompilerError for a kernel with an array that WGSL cannot read or write."""
+def why_not(program: TensorProgram | Function) -> str:
+    """Return the reason why WGSL cannot express a kernel, a clause; "" where it can."""
     if isinstance(program, Function):
         params, written = program.params, _written(program)
     else:
         params = (*program.inputs, *program.outputs)
         written = frozenset(buffer.name for buffer in program.outputs)
-    for buffer in params:
-        _check_type(buffer, buffer.name in written)
+    reasons = (_why_not_type(buffer, buffer.name in written) for buffer in params)
+    return next(filter(None, reasons), "")
 
 
 def _written(function: Function) -> frozenset[str]:
     return frozenset(b.name for s in walk_stmts(function.body) for b in s.writes)
 
 
-def _check_type(buffer: Buffer, is_written: bool) -> None:
+def _why_not_type(buffer: Buffer, is_written: bool) -> str:
     possible = _WRITTEN if is_written else STORED
-    if buffer.dtype not in possible or (is_written and buffer.dtype in _NARROWED):
-        verb = "write" if is_written else "read"
-        raise CompilerError(
-            f"{buffer.name} is {buffer.dtype}, which kernels of WebGPU cannot {verb}",
-            hint="--target host compiles for the processor",
-        )
+    if buffer.dtype in possible and not (is_written and buffer.dtype in _NARROWED):
+        return ""
+    verb = "write" if is_written else "read"
+    return f"{buffer.name} is {buffer.dtype}, which kernels of WebGPU cannot {verb}"
+
+
+def _check_type(buffer: Buffer, is_written: bool) -> None:
+    if reason := _why_not_type(buffer, is_written):
+        raise CompilerError(reason, hint="--target host compiles for the processor")
 
 
 def scratch_bytes(function: Function) -> Extent:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
+from farrier.artifact.code import CodeObject
 from farrier.errors import ArtifactError, UsageError
-from farrier.targets import Backend, KnownMachine, Target
+from farrier.targets import KnownMachine
+from farrier.targets.driven.backend import DrivenBackend
+from farrier.targets.driven.target import DrivenTarget
+from farrier.targets.interface import Interface
 from farrier.targets.target import MemorySpace
 from farrier_device.describe import MachineDescription
 
@@ -22,28 +26,26 @@ SMALL = MachineDescription(
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class AbacusTarget(Target):
-    """An abacus of any make."""
+class AbacusTarget(DrivenTarget):
+    """An abacus of any make, whose frame is a device."""
 
     @property
     def backend(self):
         return BACKEND
 
     @property
-    def threads(self):
-        return 1
-
-    @property
     def spaces(self):
         return MemorySpace("host"), MemorySpace("frame", alignment=128)
 
 
-class AbacusBackend(Backend):
-    """Two spaces, and no code generator for the driver."""
+class AbacusBackend(DrivenBackend):
+    """Kernels of floats alone run on the frame, all others on the table, whose code is the same."""
 
     target_type = AbacusTarget
     name = "abacus"
     archs = frozenset({"abacus"})
+    space_of_device = "frame"
+    kernel_kind = library_kind = "beads"
     passes = ("fold-constants", "simplify", "eliminate-dead-code", "fuse")
 
     @property
@@ -65,12 +67,6 @@ class AbacusBackend(Backend):
 
         return InProcessRunner()
 
-    @property
-    def code_kinds(self):
-        from abacus.program import KIND
-
-        return frozenset({KIND})
-
     def load(self, code, threads):
         from abacus.devices import FRAME, Frame, Table
         from abacus.program import Library
@@ -83,6 +79,23 @@ class AbacusBackend(Backend):
             raise ArtifactError(f"these are no beads: {error}") from error
         devices = {"host": Table(library), FRAME: Frame(library)}
         return InterpretedEntry(code.program, devices, code.backend["workspace"])
+
+    # -- where kernels run
+
+    def parts(self, target):
+        return {"host": target, self.space_of_device: target}
+
+    def why_not_on_device(self, program, target):
+        from farrier.ir.loop import Function
+        from farrier.ir.types import DType
+
+        is_nest = isinstance(program, Function)
+        arrays = program.params if is_nest else (*program.inputs, *program.outputs)
+        others = [each for each in arrays if each.dtype is not DType.F32]
+        return f"{others[0].name} is {others[0].dtype}, and beads are f32" if others else ""
+
+    def enclosed(self, content, space):
+        return content  # The table reads the same objects.
 
     # -- the steps of a compilation
 
@@ -97,14 +110,15 @@ class AbacusBackend(Backend):
 
         return space(program, target, threads)
 
-    def compile(self, functions, target):
-        from abacus.program import written
+    def open(self, code):
+        raise NotImplementedError("`load` opens both spaces")
 
-        return [written(functions)]
+    def render(self, function):
+        from farrier.ir.printer import print_ir
+
+        return print_ir(function)
 
     def interface(self, function):
-        from farrier.targets.interface import Interface
-
         return Interface(function.name, function.params, function.dims, 0, 0)
 
     def plan(self, program, kernels, target, threads, beside=None):
@@ -113,14 +127,13 @@ class AbacusBackend(Backend):
         return plan(program, kernels, target, threads)
 
     def assemble(self, planned, objects, target, hot):
-        from abacus.package import assemble
+        return super().assemble(planned.placed, objects, target, hot)
 
-        return assemble(planned, objects)
+    def files(self, kernels):
+        from farrier.targets.driven.objects import joined, written
 
-    def library(self, objects, symbols, target):
-        from abacus.program import joined
-
-        return joined(objects)
+        content = joined([written(kernels, {})])
+        return [CodeObject("code/beads.json", self.kernel_kind, tuple(kernels), content)]
 
 
 BACKEND = AbacusBackend()

@@ -14,28 +14,9 @@ from farrier.ir.dim import substitute
 from farrier.ir.expr import Buffer, Size, index
 from farrier.ir.loop import For, Function, Store
 from farrier.ir.parser import parse_ir
-from farrier.ir.printer import print_ir
 from farrier.ir.run_loops import run_loops
 from farrier.ir.walk import rewrite, walk
 from farrier_device.program import program_from_json
-
-KIND = "beads"
-
-
-def written(functions, programs=None):
-    """Return an object: kernels, and programs as JSON by name."""
-    kernels = {function.name: print_ir(function) for function in functions}
-    programs = {name: json.loads(text) for name, text in (programs or {}).items()}
-    return json.dumps({"kernels": kernels, "programs": programs}).encode()
-
-
-def joined(objects):
-    """Return the library of objects."""
-    whole = {"kernels": {}, "programs": {}}
-    for content in map(json.loads, objects):
-        whole["kernels"].update(content["kernels"])
-        whole["programs"].update(content["programs"])
-    return json.dumps(whole).encode()
 
 
 class Library:

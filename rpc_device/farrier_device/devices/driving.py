@@ -1,19 +1,19 @@
-"""The host as it drives a GPU: a launch is a run of a program of a `WebGpuLibrary`."""
+"""The host as it drives a device: a launch is a run of a program of a `DeviceLibrary`."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from farrier_device.devices.device import Code, DeviceError
+from farrier_device.device_library import DeviceLibrary, LibraryError
+from farrier_device.devices.device import AnyDevice, Code, Device, DeviceError
+from farrier_device.devices.host import HostDevice
 from farrier_device.devices.host_memory import HostMemory, WallClocked
-from farrier_device.devices.webgpu import WebGpuDevice
 from farrier_device.interpreter import Interpreter
 from farrier_device.measurement import Launch
 from farrier_device.memory import Buffer
-from farrier_device.program import Program
-from farrier_device.webgpu_library import GPU, LibraryError, WebGpuLibrary
+from farrier_device.program import HOST, Program
 
 
 class _Run(NamedTuple):
@@ -24,12 +24,26 @@ class _Run(NamedTuple):
     sizes: memoryview | None
 
 
-class WebGpuHost(HostMemory[_Run], WallClocked[Buffer, _Run]):
-    """This machine with its GPU. Memory is the host's; the programs copy."""
+class Driven(Device, Protocol):  # type: ignore[type-arg]
+    """A device whose kernels are modules of text."""
 
-    def __init__(self) -> None:
-        self.gpu = WebGpuDevice()
-        self._library: WebGpuLibrary | None = None
+    def load_modules(self, modules: Mapping[str, str]) -> None:
+        """Load modules, by name, in place of the code before them. Raises DeviceError."""
+        ...
+
+
+D = TypeVar("D", bound=Driven)
+
+
+class DrivingHost(HostMemory[_Run], WallClocked[Buffer, _Run], Generic[D]):
+    """This machine with a device that it drives, by the name of its space. Memory is the host's;
+    the programs copy."""
+
+    def __init__(self, space: str, device: D) -> None:
+        self.device = device
+        self._space = space
+        self._devices: dict[str, AnyDevice] = {space: device}
+        self._library: DeviceLibrary | None = None
         self._code = 0
 
     def load(self, code: Code, threads: int, pin: Sequence[int]) -> None:
@@ -38,13 +52,18 @@ class WebGpuHost(HostMemory[_Run], WallClocked[Buffer, _Run]):
             raise DeviceError(f"one library is loaded, and not {len(code)} code objects")
         [(_, file)] = code
         try:
-            self._library = WebGpuLibrary(os.pread(file, os.fstat(file).st_size, 0))
+            self._library = DeviceLibrary(os.pread(file, os.fstat(file).st_size, 0))
         except LibraryError as error:
             raise DeviceError(str(error)) from None
-        self.gpu.load_modules(self._library.modules.values())
+        self.device.load_modules(self._library.modules)
+        if self._library.host:
+            host = self._devices[HOST] = HostDevice()
+            host.load_library(self._library.host, threads, pin)
 
     def unload(self) -> None:
-        self.gpu.unload()
+        self.device.unload()
+        if host := self._devices.pop(HOST, None):
+            host.close()
         self._library = None
 
     def bind(self, launch: Launch, places: Sequence[tuple[Buffer, int]]) -> _Run:
@@ -52,7 +71,7 @@ class WebGpuHost(HostMemory[_Run], WallClocked[Buffer, _Run]):
         memories = [memory for memory, _ in places]
         count = len(program.memories)
         sizes = memories[count].view.cast("q") if len(memories) > count else None
-        return _Run(Interpreter(program, {GPU: self.gpu}), memories[:count], sizes)
+        return _Run(Interpreter(program, self._devices), memories[:count], sizes)
 
     def _program(self, name: str) -> Program:
         assert self._library is not None, "no code is loaded"
@@ -71,4 +90,4 @@ class WebGpuHost(HostMemory[_Run], WallClocked[Buffer, _Run]):
 
     def close(self) -> None:
         self.unload()
-        self.gpu.close()
+        self.device.close()

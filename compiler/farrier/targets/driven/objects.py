@@ -1,0 +1,51 @@
+"""Objects and libraries of a device that a host drives, as JSON texts.
+
+An object is {"kernels": {NAME: TEXT}, "host": [BASE64], "programs": {NAME: PROGRAM}}: kernels of
+the device, objects of the host, programs. A library (`farrier_device.device_library`) is the same,
+with the host's objects linked to one library.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from farrier.targets.target import Target
+from farrier_device.program import Program, program_to_json
+
+
+def written(kernels: Mapping[str, str], programs: Mapping[str, Program]) -> bytes:
+    """Return an object of kernels and programs, by name."""
+    parts = {name: json.loads(program_to_json(program)) for name, program in programs.items()}
+    return json.dumps({"kernels": dict(kernels), "host": [], "programs": parts}).encode()
+
+
+def of_host(content: bytes) -> bytes:
+    """Return an object that holds one of the host."""
+    host = [base64.b64encode(content).decode()]
+    return json.dumps({"kernels": {}, "host": host, "programs": {}}).encode()
+
+
+def joined(
+    objects: Sequence[bytes], host: Target | None = None, symbols: Sequence[str] = ()
+) -> bytes:
+    """Return the library of objects, in which those of the `host` export the `symbols`."""
+    kernels: dict[str, str] = {}
+    programs: dict[str, Any] = {}
+    host_objects: list[bytes] = []
+    for content in map(json.loads, objects):
+        kernels |= content["kernels"]
+        programs |= content["programs"]
+        host_objects += map(base64.b64decode, content["host"])
+    library = b""
+    if host_objects:
+        assert host is not None, "kernels run on a host that the target does not have"
+        library = host.backend.library(host_objects, symbols, host)
+    whole = {
+        "kernels": kernels,
+        "host": base64.b64encode(library).decode(),
+        "programs": programs,
+    }
+    return json.dumps(whole).encode()

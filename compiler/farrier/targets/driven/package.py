@@ -1,0 +1,111 @@
+"""The plan of a model on a device and its host, and its code: kernels of both, and a program."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from farrier.artifact.code import CodeObject, ModelCode
+from farrier.ir.dim import Atom, Extent, substitute
+from farrier.partition.model_plan import ModelPlan
+from farrier.partition.placement import Placement, place
+from farrier.partition.program import Call, DriverProgram, Shape
+from farrier.targets.driven.objects import joined, written
+from farrier.targets.driven.part import DrivenPart, HostPart
+from farrier.targets.driven.target import DrivenTarget
+from farrier.targets.interface import Interface
+from farrier.targets.linked import LinkedModel
+from farrier.targets.target import Target
+from farrier_device.device_library import DeviceLibrary
+from farrier_device.library_form import HOST_CODE
+from farrier_device.program import HOST
+
+ENTRY = "run"
+HOST_PATH = "code/host.so"
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan(ModelPlan):
+    """The plan of a model whose driver is a program, for `threads` threads of the host."""
+
+    threads: int = 1
+
+    def measured_entry(self, target: Any, name: str) -> bytes:
+        return written({}, {name: self.executable()[0]})
+
+    @property
+    def host_symbols(self) -> list[str]:
+        """The kernels that run on the host."""
+        calls = self.program.calls
+        on_host = (call for call in calls if self.program.space(call.outputs[0]) == HOST)
+        return sorted({self.addresses.calls[call.outputs[0].name].function for call in on_host})
+
+
+def plan(
+    program: DriverProgram,
+    kernels: Mapping[str, Interface],
+    target: Target,
+    threads: int,
+    beside: Any,
+) -> Plan:
+    """Place every kernel in the space of its interface, and the memory of the model there."""
+
+    def placement_of(call: Call) -> Placement:
+        kernel = kernels[call.task]
+        if not kernel.entries:
+            return Placement(kernel.space)
+        dims: dict[Atom, Extent] = dict(zip(kernel.dims, call.dims, strict=True))
+        shapes = (
+            Shape(entry.suffix, (substitute(entry.blocks, dims),), (entry.threads,))
+            for entry in kernel.entries
+        )
+        return Placement(kernel.space, tuple(shapes))
+
+    placed = place(program, placement_of)
+    alignments = {space.name: space.alignment for space in target.spaces}
+    whole = Plan.of(placed, kernels, max(threads, target.threads), beside, alignments)
+    return dataclasses.replace(whole, threads=threads)
+
+
+def assemble(
+    planned: Plan,
+    objects: Sequence[bytes],
+    target: DrivenTarget,
+    library_kind: str,
+    files: Callable[[Mapping[str, str]], Sequence[CodeObject]],
+) -> LinkedModel:
+    """Return the code of a model; `files` are the code objects of the device's kernels. Code for
+    single sizes is the same as that for all."""
+    program, checks = planned.executable()
+    symbols = planned.host_symbols
+    content = joined([*objects, written({}, {ENTRY: program})], target.host, symbols)
+    library = DeviceLibrary(content)
+    most = planned.memory.most_bytes
+    code = [*files(library.modules)]
+    host = None
+    if library.host:
+        assert target.host is not None
+        code.append(CodeObject(HOST_PATH, HOST_CODE, tuple(symbols), library.host))
+        host = HostPart(target.host.arch, target.host.cpu, target.host.features)
+    part = DrivenPart(
+        workspace=most if isinstance(most, int) else str(most),
+        threads=planned.threads,
+        max_threads=planned.max_threads,
+        host=host,
+    )
+    return LinkedModel(
+        code=ModelCode(tuple(code), part.to_json(), program),
+        library=CodeObject("code/library.json", library_kind, (ENTRY,), content),
+        params=planned.arena.pack(),
+        bytes_of=planned.arena.bytes_of,
+        memories=(planned.memory,),
+        dims=planned.dims,
+        capacities=planned.capacities,
+        counted=planned.counted,
+        checks=checks,
+        sizes=planned.sizes,
+        calls=planned.calls,
+        entries=(ENTRY,),
+        driver=planned.program,
+    )

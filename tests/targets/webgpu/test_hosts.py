@@ -1,0 +1,141 @@
+"""Models of which the GPU runs a part, and its host the rest."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+import farrier
+from farrier.cli.inspection import _artifact_lines
+from farrier.errors import ArtifactError, FarrierError, UsageError
+from farrier.options import CompileOptions
+from farrier.pipeline import compile_model
+from farrier.targets import parse_target, read_target
+from farrier.targets.driven import target as driven
+from tests.targets.webgpu import webgpu
+
+onnxruntime = pytest.importorskip("onnxruntime")
+node, value = helper.make_node, helper.make_tensor_value_info
+
+
+def _model(nodes, inputs, outputs):
+    graph = helper.make_graph(
+        nodes, "model", [value(*each) for each in inputs], [value(*each) for each in outputs]
+    )
+    opsets = [helper.make_opsetid("", 17)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=9).SerializeToString()
+
+
+# A product on the GPU; the row of its largest element, f64 and bytes of it on the host; and a
+# product of rows that the host has found.
+MIXED = _model(
+    [
+        node("MatMul", ["x", "w"], ["h"]),
+        node("Relu", ["h"], ["r"]),
+        node("ArgMax", ["r"], ["best"], axis=1, keepdims=0),
+        node("Cast", ["r"], ["wide"], to=TensorProto.DOUBLE),
+        node("Greater", ["r", "h"], ["was_negative"]),
+        node("Gather", ["w", "best"], ["rows"], axis=1),
+        node("MatMul", ["x", "rows"], ["y"]),
+    ],
+    [("x", TensorProto.FLOAT, ["n", 8]), ("w", TensorProto.FLOAT, [8, 24])],
+    [
+        ("y", TensorProto.FLOAT, None),
+        ("best", TensorProto.INT64, None),
+        ("wide", TensorProto.DOUBLE, None),
+        ("was_negative", TensorProto.BOOL, None),
+    ],
+)
+
+
+def _feed(rows):
+    rng = np.random.default_rng(rows)
+    return {
+        "x": rng.standard_normal((rows, 8)).astype(np.float32),
+        "w": rng.standard_normal((8, 24)).astype(np.float32),
+    }
+
+
+def _assert_as_onnxruntime(artifact, model, *feeds):
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    for feed in feeds:
+        outputs = artifact.run(feed).values()
+        for expected, output in zip(session.run(None, feed), outputs, strict=True):
+            assert output.dtype == expected.dtype
+            np.testing.assert_allclose(output, expected, 1e-4, 1e-4)
+
+
+@pytest.fixture(scope="module")
+def artifact():
+    webgpu.device()
+    return farrier.compile(MIXED, target="webgpu")
+
+
+def test_a_model_runs_on_both(artifact, tmp_path):
+    _assert_as_onnxruntime(artifact, MIXED, _feed(3), _feed(7), _feed(1))
+    kinds = {code.path: code.kind for code in artifact.manifest.code}
+    assert kinds.pop("code/host.so") == "elf"
+    assert set(kinds.values()) == {"wgsl"}
+    path = artifact.save(tmp_path / "mixed.farrier")
+    _assert_as_onnxruntime(farrier.load(path), MIXED, _feed(5))
+
+
+def test_each_kernel_on_the_host_has_a_reason(artifact):
+    kernels = artifact.manifest.kernels
+    on_host = {kernel.name: kernel.reason for kernel in kernels if kernel.space == "host"}
+    assert len(on_host) == 3
+    for dtype in ("i64", "f64", "bool"):
+        assert any(
+            f"is {dtype}, which kernels of WebGPU cannot write" in reason
+            for reason in on_host.values()
+        )
+    assert all(not kernel.reason for kernel in kernels if kernel.space == "gpu")
+    lines = [*_artifact_lines(artifact)]
+    for name, reason in on_host.items():
+        assert f"kernel: {name} runs on the host: {reason}" in lines
+
+
+def test_a_host_has_a_name():
+    target = parse_target("rpi5+webgpu")
+    assert target.host == parse_target("rpi5")
+    assert target.threads == 4
+    assert read_target(json.loads(json.dumps(target.to_dict()))) == target
+    assert target.fingerprint != parse_target("webgpu").fingerprint
+    assert dataclasses.replace(target, host=None) == target.part("gpu")
+    assert parse_target("host+webgpu").host == parse_target("host")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("rpi6+webgpu", "unknown target 'rpi6'"),
+        ("rpi5+webgpx", "unknown target 'webgpx'"),
+        ("webgpu+rpi5", "no host drives it"),
+        ("webgpu+webgpu", "webgpu is a device"),
+    ],
+)
+def test_a_half_that_is_unknown_or_in_the_wrong_place_is_named(name, message):
+    with pytest.raises(UsageError, match=message) as error:
+        parse_target(name)
+    assert error.value.hint
+
+
+def test_a_model_for_another_host_is_compiled_and_not_run():
+    target = "rpi5+webgpu" if parse_target("host").arch == "x86_64" else "x86-64-v3+webgpu"
+    with pytest.raises(UsageError, match="cannot be measured or verified here: this machine is"):
+        farrier.compile(MIXED, target=target)
+    artifact = farrier.compile(MIXED, target=target, verify=False)
+    with pytest.raises(ArtifactError, match=r"kernels run on the host, .*; this machine is"):
+        artifact.run(_feed(2))
+
+
+def test_without_a_host_a_kernel_that_needs_one_is_an_error(monkeypatch):
+    monkeypatch.setattr("farrier.targets.webgpu.backend.baseline", lambda: None)
+    with pytest.raises(FarrierError, match=r"best.* is i64, which kernels of WebGPU") as error:
+        compile_model(MIXED, CompileOptions("webgpu", verify=False))
+    assert "--target host" in str(error.value)
+    assert driven.baseline() is not None
