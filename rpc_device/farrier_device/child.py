@@ -1,6 +1,6 @@
 """The measurement child: a disposable process that runs candidates so that nobody else has to.
 
-Forked by `fork_server` for the code of one batch, it encloses itself, greets, opens its device, and
+Forked by `fork_server` for the code of one batch, it encloses itself, opens its device, greets, and
 takes batches of that code over its socket until it is killed. A batch is one frame and the
 descriptors of the code objects and the blobs:
 
@@ -20,12 +20,14 @@ import dataclasses
 import functools
 import os
 import socket
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from farrier_device import devices, measurement, namespaces, sandbox, seccomp, wire
 from farrier_device.arguments import Arguments
 from farrier_device.blob import Blob
+from farrier_device.choice import Choice
 from farrier_device.devices.device import AnyDevice, DeviceError
 from farrier_device.library_form import HOST_CODE
 from farrier_device.measurement import (
@@ -45,33 +47,48 @@ MOST_TEXT = 2000  # characters of a result's message
 
 class Place(NamedTuple):
     """The facts that a fork server passes to a child: its socket's descriptor, its limits, the
-    server's process id, the layers of isolation around it, the machine's CPUs, and the kind of its
-    device."""
+    server's process id, the layers of isolation around it, the machine's CPUs, and the choice of
+    its device."""
 
     descriptor: int
     limits: sandbox.Limits
     parent: int
     layers: Sequence[str]
     cpus: Sequence[int]
-    kind: str
+    choice: Choice
 
 
 def main(place: Place) -> None:
     """Serve the runner until it hangs up."""
     libc = sandbox.libc()
-    kind = devices.KINDS[place.kind]
-    open_device = kind.opener()  # Its module cannot be read from within.
+    kind = devices.KINDS[place.choice.kind]
+    open_device = kind.opener(place.choice.name)  # Its module cannot be read from within.
+    reads = place.choice.enter_installation() if kind.profile.is_package else {}
     if place.layers and not seccomp.is_possible(libc):
         namespaces.enter_own_ipc(libc)  # A filter of system calls leaves no way to shared memory.
     namespaces.drop_capabilities(libc)
     with socket.socket(fileno=place.descriptor) as sock:
-        level = sandbox.enter(place.limits, place.parent, within=place.layers, profile=kind.profile)
-        with contextlib.suppress(wire.ClosedError):
+        level = sandbox.enter(
+            place.limits, place.parent, within=place.layers, profile=kind.profile, reads=reads
+        )
+        with (
+            contextlib.closing(_opened(open_device)) as device,
+            contextlib.suppress(wire.ClosedError),
+        ):
             wire.send(sock, {"ready": level})
-            with contextlib.closing(open_device()) as device:
-                arguments = Arguments(device)
-                while True:
-                    _serve(sock, wire.receive(sock), device, arguments, place.cpus)
+            arguments = Arguments(device)
+            while True:
+                _serve(sock, wire.receive(sock), device, arguments, place.cpus)
+
+
+def _opened(open_device: Callable[[], AnyDevice]) -> AnyDevice:
+    """Open the device; the last words of a child that cannot are the reason."""
+    try:
+        return open_device()
+    except DeviceError as error:
+        sys.stderr.write(str(error))
+        sys.stderr.flush()
+        os._exit(1)
 
 
 def warm_up() -> None:

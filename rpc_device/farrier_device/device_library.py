@@ -13,6 +13,13 @@ from collections.abc import Mapping
 
 from farrier_device.program import Program, program_from_json
 
+CALL = "/"  # It stands between the name of a program and the number of a call.
+
+
+def call_of(program: str, number: int) -> str:
+    """Return the entry point that stands for one call of a program, by its number in the text."""
+    return f"{program}{CALL}{number}"
+
 
 class LibraryError(ValueError):
     """Bytes are not a library, or it lacks a program."""

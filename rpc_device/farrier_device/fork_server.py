@@ -5,7 +5,7 @@ Starting Python costs more than most trials; a fork costs about a millisecond. T
 thread, runs no code of a library and reads no byte that such code has written: its keeper alone
 talks to it, over a socket that no child has.
 
-    keeper → server   {"fork": <folder to stand in>, "kind": <kind of its device>}, with the child's
+    keeper → server   {"fork": <folder to stand in>, "choice": <of its device>}, with the child's
                       socket and its stderr
     server → keeper   {"forked": true}                     or {"failed": <text>}
     keeper → server   {"end": <seconds that the child has to end by itself>}
@@ -30,6 +30,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from farrier_device import child, describe, namespaces, processes, sandbox, wire
+from farrier_device.choice import Choice
 
 _PR_SET_CHILD_SUBREAPER = 36
 _MOST_ORDER = 64 << 10  # bytes of a keeper's message: a path, or a number
@@ -79,16 +80,16 @@ class _ForkServer:
     def obey(self, order: dict[str, object]) -> None:
         """Carry out one order of the keeper. Raises ClosedError."""
         match order:
-            case {"fork": str(folder), "kind": str(kind)}:
+            case {"fork": str(folder), "choice": dict(choice)}:
                 files = wire.receive_files(self._sock, 2)
-                wire.send(self._sock, self._fork(folder, kind, *files))
+                wire.send(self._sock, self._fork(folder, Choice(**choice), *files))
             case {"end": int() | float() as grace_s}:
                 code = self._ended(grace_s)
                 wire.send(self._sock, {"ended": code, "left": self._clear()})
             case _:
                 raise ValueError(f"an order that no keeper gives: {order}")
 
-    def _fork(self, folder: str, kind: str, talk: int, stderr: int) -> dict[str, object]:
+    def _fork(self, folder: str, choice: Choice, talk: int, stderr: int) -> dict[str, object]:
         if self._child or self._clear():
             return {"failed": "an earlier child is there"}
         parent = os.getpid()
@@ -98,7 +99,7 @@ class _ForkServer:
             return {"failed": error.strerror}
         else:
             if not self._child:
-                place = child.Place(talk, self._limits, parent, self._layers, self._cpus, kind)
+                place = child.Place(talk, self._limits, parent, self._layers, self._cpus, choice)
                 self._be_child(place, folder, stderr)
             return {"forked": True}
         finally:

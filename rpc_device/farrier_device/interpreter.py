@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import struct
-from collections.abc import Mapping, MutableSequence, Sequence
+from collections.abc import Iterator, Mapping, MutableSequence, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from farrier_device.devices.device import AnyDevice
@@ -91,6 +91,25 @@ class Interpreter:
         self._pointers: dict[tuple[str, str], _Pointer] = {}
         self._numbers: dict[tuple[str, tuple[int, ...]], Any] = {}  # Sizes in memory, by space.
         self._bound: dict[int, _Bound] = {}  # By the identity of a step.
+        self._times: dict[int, list[int]] | None = None  # Of a run that is timed, in the same way.
+
+    @property
+    def launches(self) -> int:
+        """The number of calls and launches in the text of the program."""
+        return sum(1 for _ in launches_in(self._program.steps))
+
+    def run_timed(
+        self, memories: Sequence[HostMemory], sizes: Sizes | None = None
+    ) -> tuple[int, list[list[int]]]:
+        """Run the program, each call and launch by itself. Return what `run` does, and for each of
+        them, in the order of the text, the nanoseconds of each time that it ran."""
+        times: dict[int, list[int]] = {}
+        self._times = times
+        try:
+            code = self.run(memories, sizes)
+        finally:
+            self._times = None
+        return code, [times.get(id(step), []) for step in launches_in(self._program.steps)]
 
     def run(self, memories: Sequence[HostMemory], sizes: Sizes | None = None) -> int:
         """Run the program in the memories that it declares, in their order. Return 0, a positive
@@ -188,6 +207,10 @@ class Interpreter:
         if ready is None or not ready.is_of(places, (grid, block)):
             bound = device.bind(BoundLaunch(symbol, None, grid, block), places)
             ready = self._bound[id(step)] = _Bound(places, (grid, block), bound)
+        if self._times is not None:
+            [ticks] = device.time([ready.bound], 1, ())
+            self._times.setdefault(id(step), []).extend(device.ns_of(ticks))
+            return
         device.launch(ready.bound)
         if space == HOST:
             self._wait(HOST)
@@ -294,6 +317,19 @@ class Interpreter:
                 self._devices[space].send(content.view, memory, 0)
             self._numbers[key] = memory
         return self._numbers[key]
+
+
+def launches_in(steps: Sequence[Step]) -> Iterator[Launch | Call]:
+    """Yield the calls and launches of steps and of the steps within these, in the order of the
+    text."""
+    for step in steps:
+        match step:
+            case Launch() | Call():
+                yield step
+            case Branch(_, then, otherwise, _):
+                yield from launches_in((*then, *otherwise))
+            case Repeat(body=body):
+                yield from launches_in(body)
 
 
 def _address(memory: HostMemory, offset: int) -> int:

@@ -12,6 +12,14 @@ from pathlib import Path
 
 from farrier_device.landlock import Access
 
+_GPU_FILES = (
+    *("/dev/dri", "/dev/mali0", "/dev/kgsl-3d0"),
+    *("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-modeset", "/dev/nvidia-caps"),
+    *(f"/dev/nvidia{number}" for number in range(16)),  # A machine has 16 GPUs at most.
+)
+# The loader of Vulkan and its drivers read their configuration, and the system's files on devices.
+_GPU_READS = ("/etc/vulkan", "/etc/nvidia", "/etc/drirc", "/sys/dev", "/sys/class/drm", "/sys/bus")
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Profile:
@@ -21,6 +29,11 @@ class Profile:
     `calls` are further system calls, by the kernel's names (`arch`). Without `bounds_addresses` the
     address space has no limit: drivers map more addresses than there is memory. `tasks` are threads
     of the driver, in addition to those of the limits.
+
+    A driver with `is_package` is a Python package with the libraries that it loads: the process
+    reads the installation (`installation.readable`), and the filter of its system calls denies
+    what reaches other processes and networks (`denials`) where it would otherwise allow what
+    computing in memory takes. The environment variables `variables` are the driver's own.
     """
 
     name: str
@@ -29,11 +42,13 @@ class Profile:
     calls: tuple[str, ...] = ()
     bounds_addresses: bool = True
     tasks: int = 0
+    is_package: bool = False
+    variables: tuple[str, ...] = ()
 
     @property
     def required(self) -> tuple[str, ...]:
         """The layers without which the profile would allow more than it names."""
-        return ("landlock",) if self.files else ()
+        return ("landlock",) if self.files and not self.is_package else ()
 
     def access(self) -> dict[Path, Access]:
         """Return the paths that stay open, with the access to each."""
@@ -42,3 +57,14 @@ class Profile:
 
 
 HOST = Profile("host")
+
+# The names of drivers' files are those of Vulkan's loader.
+WEBGPU = Profile(
+    "webgpu",
+    files=_GPU_FILES,
+    reads=_GPU_READS,
+    bounds_addresses=False,
+    tasks=256,  # A driver and its compiler have threads; llvmpipe has one for each core.
+    is_package=True,
+    variables=("FARRIER_WEBGPU", "VK_DRIVER_FILES", "VK_ICD_FILENAMES", "VK_ADD_DRIVER_FILES"),
+)

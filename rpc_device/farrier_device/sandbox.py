@@ -22,7 +22,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from farrier_device import landlock, namespaces, seccomp, wire
+from farrier_device import denials, landlock, namespaces, seccomp, wire
 from farrier_device.child_process import ChildProcess, describe_exit
 from farrier_device.profiles import HOST, Profile
 
@@ -91,7 +91,8 @@ def enter(
     Afterwards it dies with its parent, leaves no core dump and gains no privilege; see `landlock`
     and `seccomp` for what else it can no longer do. `within` are layers that it is within already,
     `reads` are paths that stay open to it, `profile` has the additions for a kind of device, and
-    `filtered` installs another filter of system calls.
+    `filtered` installs another filter of system calls. That of a driver that is a package denies
+    some, and the level says `denials` where it otherwise says `seccomp`.
     """
     library = libc()
     die_with(library, parent)
@@ -107,7 +108,9 @@ def enter(
     if library.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0:
         if landlock.restrict(library, profile.access() | dict(reads or {})):
             level.insert(0, "landlock")
-        if seccomp.restrict(library, profile) if filtered is None else filtered(library):
+        if profile.is_package:
+            level[:0] = ["denials"] * denials.restrict_alone(library)
+        elif seccomp.restrict(library, profile) if filtered is None else filtered(library):
             level.insert(0, "seccomp")
     return "+".join(level)
 

@@ -224,7 +224,8 @@ def _request(farm: Farm, device: Device) -> MeasureRequest:
     if its_class is None:
         raise NotFoundError(f"no class {device.device_class!r}", hint="let it register again")
     target = its_class.target
-    library = target.backend.library([drift_object(target)], (), target)
-    candidate = drift_candidate(farm.blobs)
-    code = CodeObject(farm.blobs.put(library))
-    return MeasureRequest((code,), (candidate,), TimingPolicy())
+    code = tuple(
+        CodeObject(farm.blobs.put(content), kind)
+        for kind, content in target.backend.kernel_code([drift_object(target)], target)
+    )
+    return MeasureRequest(code, (drift_candidate(target, farm.blobs),), TimingPolicy())

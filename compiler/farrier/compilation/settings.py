@@ -19,11 +19,6 @@ def resolve_settings(options: CompileOptions, *, is_here: bool) -> tuple[Setting
     target = parse_target(options.target)
     precision = parse_precision(options.precision)
     _check_precision(precision, target)
-    if options.tunes and not target.backend.measures_kernels:
-        raise UsageError(
-            f"kernels for {target.cpu} are not measured one by one, so none can be tuned",
-            hint="leave out --trials and --budget",
-        )
     if is_here and options.needs_device:
         _check_measurable_here(target)
     threads = options.threads or target.threads

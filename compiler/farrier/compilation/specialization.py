@@ -4,13 +4,13 @@ artifact, or by tuning."""
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from farrier.artifact.manifest import KernelReport
 from farrier.artifact.schedules import Schedules
 from farrier.compilation.session import Session
+from farrier.compile_pool.choose import ScheduledTask
 from farrier.cost_model import pretrained
 from farrier.ir.graph import Graph
 from farrier.measure import TaskMeasurer
@@ -104,15 +104,19 @@ def tuned(session: Session, current: Specialization, options: CompileOptions) ->
     comparison = current.comparison.by(clock, racers=2 if current.in_use is current.default else 3)
     base = session.base or pretrained()
     session.listener(TuningStarted(base.name))
-    measurer = functools.partial(
-        TaskMeasurer,
-        target=session.settings.target,
-        runner=session.device,
-        blobs=session.blobs,
-        policy=TimingPolicy(threads=session.settings.threads),
-        helpers=session.helpers,
-        clock=clock,
-    )
+
+    def measurer(choices: Mapping[str, ScheduledTask]) -> TaskMeasurer:
+        return TaskMeasurer(
+            {key: choice.task for key, choice in choices.items()},
+            session.settings.target,
+            session.device,
+            session.blobs,
+            TimingPolicy(threads=session.settings.threads),
+            session.helpers,
+            clock,
+            {key: choice.site.space for key, choice in choices.items()},
+        )
+
     with session.steps("schedule") as step:
         variant = step.done(
             tune_model(

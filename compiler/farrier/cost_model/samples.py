@@ -17,6 +17,7 @@ from farrier.records.outcome import SetAside
 from farrier.space import Features, Space
 from farrier.space.space import Floats
 from farrier.targets import read_target
+from farrier.targets.siting import site_of
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -48,7 +49,8 @@ def space_of(definition: TaskDefinition) -> Space:
             raise DefinitionError("its program is a graph")
         if target.fingerprint != definition.fingerprint:
             raise DefinitionError("its target is another one")
-        return target.backend.space(program, target, definition.threads)
+        machine = target.part(site_of(program, target).space)
+        return machine.backend.space(program, machine, definition.threads)
     except DefinitionError:
         raise
     except Exception as error:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from farrier.compile_pool import BuildInput, Compiled, Helpers
 from farrier.errors import CompilerError
 from farrier.ir.dim import number as static
 from farrier.ir.expr import Buffer, MemoryScope
 from farrier.ir.loop import Function
-from farrier.ir.types import DType
+from farrier.ir.types import DType, Layout
 from farrier.lower.region import lower_region
 from farrier.measure.drift import drift_candidate, drift_object
 from farrier.measure.packing import as_argument, packing_function, packing_objects
@@ -35,6 +37,7 @@ from farrier_device.measurement import (
     Status,
     TimingPolicy,
 )
+from farrier_device.program import HOST
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,14 +70,19 @@ class BatchBuilder:
         blobs: Blobs,
         policy: TimingPolicy = TimingPolicy(),
         helpers: Helpers | None = None,
+        runs_in: str = HOST,
     ) -> None:
+        """The task's kernels are to run in the space `runs_in` of the target."""
         self._task = task
         self._target = target
+        self._runs_in = runs_in
+        self._machine = target.part(runs_in)
         self._blobs = blobs
         self._helpers = helpers or Helpers(0, target, policy.threads)
         tolerance = max(policy.tolerance, rounding(task.region))
         self._policy = dataclasses.replace(policy, tolerance=tolerance)
         self._arguments: tuple[list[Argument], list[Argument]] | None = None
+        self._packed: dict[tuple[str, Layout], Argument] = {}
         self._floor_ns: int | None = None
 
     def build(self, space: Space, candidates: Sequence[Decisions]) -> Batch:
@@ -82,7 +90,9 @@ class BatchBuilder:
         packers: dict[tuple[Buffer, ...], Function] = {}
         distinct = dict.fromkeys(pairs(decisions) for decisions in candidates)
         build_inputs = {
-            f"candidate{number}": BuildInput(space, dict(decisions), f"candidate{number}")
+            f"candidate{number}": BuildInput(
+                space, dict(decisions), f"candidate{number}", runs_in=self._runs_in
+            )
             for number, decisions in enumerate(distinct)
         }
         compiled = self._helpers.build(build_inputs, meanwhile=self._data)
@@ -104,15 +114,16 @@ class BatchBuilder:
                 requested.append(one)
         if not requested:
             return Batch(None, tuple(places), failures)
-        objects += packing_objects(list(packers.values()), self._target)
-        objects.append(drift_object(self._target))
-        linked = self._target.backend.library(list(dict.fromkeys(objects)), (), self._target)
-        code = CodeObject(self._blobs.put(linked))
-        reference = drift_candidate(self._blobs)
-        floors = ((self._floor(),),) * len(requested)
-        request = MeasureRequest(
-            (code,), tuple(requested), self._policy, reference, floors_ns=floors
+        own = packing_objects(list(packers.values()), self._machine)
+        own.append(drift_object(self._machine))
+        objects += [self._target.backend.enclosed(each, self._runs_in) for each in own]
+        code = tuple(
+            CodeObject(self._blobs.put(content), kind)
+            for kind, content in self._target.backend.kernel_code(objects, self._target)
         )
+        reference = drift_candidate(self._machine, self._blobs)
+        floors = ((self._floor(),),) * len(requested)
+        request = MeasureRequest(code, tuple(requested), self._policy, reference, floors_ns=floors)
         return Batch(request, tuple(places), failures)
 
     def _candidate(
@@ -132,6 +143,9 @@ class BatchBuilder:
             if buffer.layout == value.type.layout:
                 arguments.append(dataclasses.replace(given, cold=cold))
                 continue
+            if not self._machine.backend.packs_on_device:
+                arguments.append(dataclasses.replace(self._laid_out(buffer, given), cold=cold))
+                continue
             source = as_argument(Buffer("", buffer.dtype, buffer.shape), f"{buffer.name}_plain")
             packed.append((source, as_argument(buffer)))
             plain.append((source, given))
@@ -148,18 +162,31 @@ class BatchBuilder:
             if key not in packers:
                 packers[key] = packing_function(f"packing{len(packers)}", params, packed)
             prepare = (Launch(packers[key].name),)
-        return Candidate((Launch(kernel.name),), tuple(arguments), prepare)
+        launches = self._machine.backend.launches(kernel)
+        return Candidate(launches, tuple(arguments), prepare)
+
+    def _laid_out(self, buffer: Buffer, given: Argument) -> Argument:
+        """An input in the layout of a kernel's buffer."""
+        assert given.blob is not None
+        assert buffer.layout is not None
+        key = given.blob, buffer.layout
+        if key not in self._packed:
+            raw = self._blobs.path(given.blob).read_bytes()
+            plain = np.frombuffer(raw, buffer.dtype.numpy).reshape(buffer.type.static_shape)
+            packed = np.ascontiguousarray(buffer.layout.pack(plain)).tobytes()
+            self._packed[key] = Argument(Role.INPUT, len(packed), blob=self._blobs.put(packed))
+        return self._packed[key]
 
     def _floor(self) -> int:
         """The nanoseconds that no call of a candidate can beat."""
         if self._floor_ns is None:
-            task, target = self._task, self._target
+            task, target = self._task, self._machine
             program = lower_region(task.region, task.symbol, task.constant_inputs)
             self._floor_ns = target.backend.floor_ns(program, target, self._policy.threads)
         return self._floor_ns
 
     def _own_memory(self, kernel: Interface) -> list[Argument]:
-        """What a kernel takes behind its params, its slices as far apart as ever in a model."""
+        """The arguments of a kernel behind its params, its slices as far apart as ever in a model."""
         arguments = list[Argument]()
         if kernel.slice_bytes != 0:
             step = static(kernel.slice_bytes) + GAP_BYTES

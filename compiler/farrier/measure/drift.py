@@ -1,7 +1,7 @@
 """The reference kernel that shows whether a device kept its pace through a batch.
 
 It adds one small array up again and again: a chain of additions in the first-level cache, whose
-time follows the clock and nothing else.
+time follows the clock and nothing else. On a device of blocks and threads every thread does so.
 """
 
 from __future__ import annotations
@@ -11,36 +11,66 @@ import functools
 import numpy as np
 
 from farrier.ir import expr as e
+from farrier.ir.dim import number
 from farrier.ir.expr import Binary, BinaryOp, Buffer, Const, Load, MemoryScope, Var
 from farrier.ir.loop import Alloc, Block, For, Function, LoopKind, Store
 from farrier.ir.types import DType
+from farrier.lower.runner import run_loop_passes
 from farrier.measure.runner import Keeps
 from farrier.targets import Target
-from farrier_device.measurement import Argument, Candidate, Launch, Role
+from farrier_device.measurement import Argument, Candidate, Role
 
 SYMBOL = "farrier_drift"
 _ROUNDS = 64
 _STEPS = 128
 _LANES = 8
+_BLOCKS, _THREADS = 64, 64  # Some for each unit of most GPUs; more only take longer to emulate.
+_ROUNDS_OF_THREADS = 16
 
 
 @functools.cache
 def drift_object(target: Target) -> bytes:
     """The kernel as an object."""
-    (made,) = target.backend.compile([_function()], target)
+    (made,) = target.backend.compile([_lowered(target)], target)
     return made
 
 
-def drift_candidate(blobs: Keeps) -> Candidate:
+def drift_candidate(target: Target, blobs: Keeps) -> Candidate:
     """The kernel with its arguments: some 10 µs a call, depending on the clock."""
-    data = np.ones(_STEPS * _LANES, np.float32).tobytes()
+    function = _lowered(target)
+    source, result = (number(buffer.nbytes) for buffer in function.params)
+    data = np.ones(source // 4, np.float32).tobytes()
     return Candidate(
-        (Launch(SYMBOL),),
+        target.backend.launches(target.backend.interface(function)),
         (
-            Argument(Role.INPUT, len(data), blob=blobs.put(data)),
-            Argument(Role.SCRATCH, _LANES * 4),
+            Argument(Role.INPUT, source, blob=blobs.put(data)),
+            Argument(Role.SCRATCH, result),
         ),
     )
+
+
+@functools.cache
+def _lowered(target: Target) -> Function:
+    """The loops of the kernel."""
+    if len(target.axes) == 1:
+        return _function()
+    return run_loop_passes(_of_threads(), target.backend.loop_passes(target))
+
+
+def _of_threads() -> Function:
+    """The kernel on blocks of threads."""
+    source = Buffer("source", DType.F32, (_STEPS,))
+    result = Buffer("result", DType.F32, (_BLOCKS, _THREADS))
+    total = Buffer("total", DType.F32, (1,), None, MemoryScope.LOCAL)
+    zero = (Const(0, DType.I64),)
+    element = Load(source, (Var("step"),))
+    add = Store(total, zero, Binary(BinaryOp.ADD, Load(total, zero), element))
+    steps = For("step", _STEPS, LoopKind.SERIAL, add)
+    rounds = For("round", _ROUNDS_OF_THREADS, LoopKind.SERIAL, steps)
+    end = Store(result, (Var("block"), Var("thread")), Load(total, zero))
+    body = Block((Store(total, zero, Const(0.0, DType.F32)), rounds, end))
+    threads = For("thread", _THREADS, LoopKind.THREAD, Alloc(total, body))
+    return Function(SYMBOL, (source, result), For("block", _BLOCKS, LoopKind.BLOCK, threads))
 
 
 def _function() -> Function:

@@ -16,6 +16,7 @@ from farrier.schedule_search.trial import DeviceFaultError
 from farrier.space import Decisions, Space
 from farrier.targets import Target
 from farrier_device.measurement import Blame, CandidateResult, DeviceFault, TimingPolicy
+from farrier_device.program import HOST
 
 _RECENT = 0.25  # weight of the newest batch in what a candidate takes
 
@@ -37,13 +38,17 @@ class TaskMeasurer:
         policy: TimingPolicy = TimingPolicy(),
         helpers: Helpers | None = None,
         clock: Clock | None = None,
+        spaces: Mapping[str, str] | None = None,
     ) -> None:
+        """`spaces` are those in which the kernels of tasks run, by task key: the host for those
+        left out."""
         self._tasks = tasks
         self._target = target
         self._runner = runner
         self._blobs = blobs
         self._policy = policy
         self._helpers = helpers
+        self._spaces = spaces or {}
         self._clock = clock or Clock()
         self._building = threading.Lock()
         self._quiet = threading.Lock()  # held by what measures here, and by whoever computes aside
@@ -103,7 +108,12 @@ class TaskMeasurer:
             builder = self._builders.get(task)
             if builder is None:
                 builder = BatchBuilder(
-                    self._tasks[task], self._target, self._blobs, self._policy, self._helpers
+                    self._tasks[task],
+                    self._target,
+                    self._blobs,
+                    self._policy,
+                    self._helpers,
+                    self._spaces.get(task, HOST),
                 )
                 self._builders[task] = builder
             return builder.build(space, batch)

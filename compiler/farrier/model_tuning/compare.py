@@ -257,7 +257,7 @@ class Comparison:
         """What a comparison asks of a device. Raises CompilerError."""
         plans = self._plans(variants)
         candidates = [
-            dataclasses.replace(self._candidate(number, one.plan), parts=_parts(one.plan))
+            dataclasses.replace(self._candidate(number, one.plan), parts=_parts(number, one.plan))
             for number, one in enumerate(plans)
         ]
         run_s = self._run_s or predicted(variants[0])
@@ -277,7 +277,14 @@ class Comparison:
     def _floors(self, variant: Variant, planned: _Planned) -> tuple[int, ...]:
         """The nanoseconds that no run of the variant can beat, then those of each of its calls."""
         each = [self._floor(variant.choices[call.task]) for call in planned.plan.calls]
-        return (sum(each), *each)
+        groups = map(len, planned.plan.parts(""))
+        # Of a call in several launches nobody knows how its work is shared out among them.
+        of_parts = [
+            floor if count == 1 else 0
+            for floor, count in zip(each, groups, strict=True)
+            for _ in range(count)
+        ]
+        return (sum(each), *of_parts)
 
     def _floor(self, choice: ScheduledTask) -> int:
         key = choice.task.key
@@ -296,7 +303,7 @@ class Comparison:
         exports = (*map(_entry_name, range(len(plans))), *sorted(symbols))
         objects = dict.fromkeys(content for one in plans for content in one.objects)
         linked = self._target.backend.library([*entries, *objects], exports, self._target)
-        return CodeObject(self._blobs.put(linked))
+        return CodeObject(self._blobs.put(linked), self._target.backend.library_kind)
 
     def _answers(self, requests: Sequence[MeasureRequest]) -> list[MeasureResult]:
         """What became of each request, all being measured side by side."""
@@ -357,9 +364,13 @@ def _outcome(plan: Plan, turns: Sequence[CandidateResult], device: str) -> Outco
     for one in turns:
         if one.status is not Status.OK:
             return FailedVariant(f"the model {one.status}: {one.message}")
-    parts = zip(*(one.parts_ns for one in turns), strict=True)
-    calls = zip(plan.calls, parts, strict=True)
-    return [CallTimes(call, _joined(mine), device) for call, mine in calls]
+    parts = iter([_joined(each) for each in zip(*(one.parts_ns for one in turns), strict=True)])
+    outcome = []
+    for call, group in zip(plan.calls, plan.parts(""), strict=True):
+        launches = itertools.islice(parts, len(group))
+        samples = tuple(map(sum, zip(*launches, strict=True)))
+        outcome.append(CallTimes(call, samples, device))
+    return outcome
 
 
 def _where_any_ran(contests: list[list[Outcome]]) -> list[list[Outcome]]:
@@ -456,11 +467,8 @@ def _entry_name(number: int) -> str:
     return f"variant_{number}"
 
 
-def _parts(planned: Plan) -> tuple[Launch, ...]:
-    return tuple(
-        Launch(call.function, tuple((one.position, one.offset) for one in call.arguments))
-        for call in planned.calls
-    )
+def _parts(number: int, planned: Plan) -> tuple[Launch, ...]:
+    return tuple(itertools.chain.from_iterable(planned.parts(_entry_name(number))))
 
 
 def _joined(runs: Iterable[tuple[int, ...]]) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
+from farrier.compile_pool.choose import ScheduledTask
 from farrier.cost_model import CostModel
 from farrier.ir.graph import Graph
 from farrier.model_tuning.algorithms import (
@@ -24,7 +25,6 @@ from farrier.model_tuning.coordinate_descent import CoordinateDescent
 from farrier.model_tuning.in_model_selection import InModelSelection
 from farrier.model_tuning.variant import Variant, make_variant
 from farrier.options import CompileOptions
-from farrier.partition import Task
 from farrier.passes import layers
 from farrier.progress import Listener, VariantsCompared, Warned
 from farrier.progress.clock import Clock
@@ -41,7 +41,7 @@ def tune_model(
     prepared: Graph,
     default: Variant,
     comparison: Comparison,
-    measurer_of: Callable[[Mapping[str, Task]], Measurer],
+    measurer_of: Callable[[Mapping[str, ScheduledTask]], Measurer],
     records: RecordStore,
     options: CompileOptions,
     clock: Clock,
@@ -65,7 +65,7 @@ def tune_model(
         settings = default.settings
         each = [one.definition(settings.target, settings.threads) for one in choices.values()]
         definitions.define([one for one in each if one is not None])
-    measurer = measurer_of({key: choice.task for key, choice in choices.items()})
+    measurer = measurer_of(choices)
     if trials is not None:
         with clock.phase("kernels alone"):
             finalists = tune(

@@ -143,8 +143,8 @@ def ends_of_copy(call: KernelCall) -> tuple[Place, Place] | None:
 
 class Addressing:
     """The walk that assigns addresses; constants are placed as they are met, in the arena and among
-    the sizes of another program, if there is one before. Of a program in one space it records the
-    calls."""
+    the sizes of another program, if there is one before. It records the calls; what a record of one
+    on a device says of places is about the memory of its space."""
 
     def __init__(
         self,
@@ -211,11 +211,12 @@ class Addressing:
         for own in (scratch_of(name), slices_of(name)):
             if own in self._memory:
                 args.append(self._memory[own])
-        if not self._program.spaces:
-            self._record(call, kernel, args)
+        self._record(call, kernel, args)
         return KernelCall(kernel.name, tuple(args))
 
     def _record(self, call: Call, kernel: Interface, args: Sequence[Argument]) -> None:
+        if self._program.spaces:  # An interpreter has the sizes of a call in memory of its own.
+            args = [each for each in args if not isinstance(each, Sizes)]
         nbytes = [typical(param.nbytes) for param in kernel.params]
         nbytes += [0] * (len(args) - len(nbytes))
         arguments = tuple(map(self._argument, args, nbytes))

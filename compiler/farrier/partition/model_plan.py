@@ -16,6 +16,7 @@ from farrier.partition.plan_memory import MemoryPlan
 from farrier.partition.program import DriverProgram
 from farrier.targets.interface import Interface
 from farrier.targets.linked import Check
+from farrier_device.measurement import Launch
 from farrier_device.program import HOST, Program
 
 
@@ -67,6 +68,13 @@ class ModelPlan:
             max_threads=threads,
             calls=tuple(addressing.records),
             sizes=tuple(addressing.sizes),
+        )
+
+    def parts(self, name: str) -> tuple[tuple[Launch, ...], ...]:
+        """Return the launches of each of `calls`, which are calls of a library's functions."""
+        return tuple(
+            (Launch(call.function, tuple((each.position, each.offset) for each in call.arguments)),)
+            for call in self.calls
         )
 
     def executable(self) -> tuple[Program, tuple[Check, ...]]:

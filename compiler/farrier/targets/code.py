@@ -6,6 +6,9 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from farrier_device.library_form import HOST_CODE
+from farrier_device.measurement import Launch
+
 if TYPE_CHECKING:
     from farrier.artifact.calls import CallRecord
     from farrier.ir.loop import Function
@@ -59,6 +62,11 @@ class Plan(Protocol):
     def measured_entry(self, target: Target, name: str) -> bytes:
         """Return the object of an entry point for any memory, at the typical sizes: nothing is
         checked."""
+        ...
+
+    def parts(self, name: str) -> tuple[tuple[Launch, ...], ...]:
+        """Return the launches of each of `calls`, which together do the work of that entry point,
+        in the order of the text."""
         ...
 
     def stands_for(self, other: Any) -> bool:
@@ -125,7 +133,29 @@ class CodeGeneration(Protocol):
         single sizes of its dims, each planned with the previous one as `beside`."""
         ...
 
+    @property
+    def library_kind(self) -> str:
+        """The kind of a library as a code object."""
+        return HOST_CODE
+
     def library(self, objects: Sequence[bytes], symbols: Sequence[str], target: Target) -> bytes:
         """Return the content that a device loads to measure: the objects, linked with what they
         need. `symbols` are to be seen from outside."""
         ...
+
+    # -- kernels that are measured by themselves
+
+    def kernel_code(self, objects: Sequence[bytes], target: Target) -> Sequence[tuple[str, bytes]]:
+        """Return the code that a device loads to measure kernels by themselves, as code objects by
+        kind. `objects` define the kernels, maybe twice."""
+        return ((self.library_kind, self.library(list(dict.fromkeys(objects)), (), target)),)
+
+    def launches(self, kernel: Interface) -> tuple[Launch, ...]:
+        """Return the launches of a kernel by itself, at fixed sizes."""
+        return (Launch(kernel.name),)
+
+    @property
+    def packs_on_device(self) -> bool:
+        """True if a kernel on the device lays out what a measured kernel wants in another layout;
+        otherwise it is laid out here, and sent once for each layout."""
+        return True

@@ -50,11 +50,6 @@ class Running(Protocol):
         `cpu` and `features`: a clause, "" where it can."""
         ...
 
-    @property
-    def measures_kernels(self) -> bool:
-        """True if its runners measure kernels one by one, as tuning needs, and not models alone."""
-        return True
-
     def runner(self) -> Runner:
         """Return a runner that measures on this machine."""
         ...

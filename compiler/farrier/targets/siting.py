@@ -47,3 +47,12 @@ class Siting(Protocol):
     def enclosed(self, content: bytes, space: str) -> bytes:
         """Return an object that `compile` of a part has made as one of the whole target's."""
         return content
+
+
+def site_of(program: TensorProgram | Function, target: Target) -> Site:
+    """Return the site of a kernel: the device that the target is for where it can run there."""
+    host, *others = target.backend.parts(target)
+    if not others:
+        return Site(host)
+    reason = target.backend.why_not_on_device(program, target)
+    return Site(host, reason) if reason else Site(others[-1])

@@ -7,13 +7,15 @@ child that measures, and by nobody else.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 from collections.abc import Callable
 
 from farrier_device.devices.device import AnyDevice
 from farrier_device.library_form import HOST_CODE
 from farrier_device.measurement import MeasureRequest
-from farrier_device.profiles import HOST, Profile
+from farrier_device.profiles import HOST, WEBGPU, Profile
+from farrier_device.webgpu_library import LIBRARY, WGSL
 
 
 class UnknownKindError(Exception):
@@ -22,20 +24,25 @@ class UnknownKindError(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeviceKind:
-    """`device` names the class, as `module:class`; it takes no arguments. `profile` is that of the
-    sandbox in which it runs."""
+    """`device` names what opens one, as `module:name`; it takes no arguments, or the name of one of
+    several devices of this machine. `profile` is that of the sandbox in which it runs."""
 
     device: str
     profile: Profile = HOST
 
-    def opener(self) -> Callable[[], AnyDevice]:
-        """Import the class, which then opens a device; it may raise DeviceError."""
-        module, _, name = self.device.partition(":")
-        opener: Callable[[], AnyDevice] = getattr(importlib.import_module(module), name)
-        return opener
+    def opener(self, name: str = "") -> Callable[[], AnyDevice]:
+        """Import what opens the device of a name, by default the first one; it may
+        raise DeviceError."""
+        module, _, kind = self.device.partition(":")
+        opener: Callable[..., AnyDevice] = getattr(importlib.import_module(module), kind)
+        return functools.partial(opener, name) if name else opener
 
 
-KINDS = {HOST_CODE: DeviceKind("farrier_device.devices.host:HostDevice")}
+KINDS = {
+    HOST_CODE: DeviceKind("farrier_device.devices.host:HostDevice"),
+    WGSL: DeviceKind("farrier_device.devices.webgpu:WebGpuDevice", WEBGPU),
+    LIBRARY: DeviceKind("farrier_device.devices.webgpu:driving_host", WEBGPU),
+}
 
 
 def kind_of(request: MeasureRequest) -> str:

@@ -1,4 +1,5 @@
-"""The host as it drives a device: a launch is a run of a program of a `DeviceLibrary`."""
+"""The host as it drives a device: a launch is a run of a program of a `DeviceLibrary`, or stands
+for one call within it, which is timed where it stands."""
 
 from __future__ import annotations
 
@@ -6,8 +7,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from farrier_device.device_library import DeviceLibrary, LibraryError
-from farrier_device.devices.device import AnyDevice, Code, Device, DeviceError
+from farrier_device.device_library import CALL, DeviceLibrary, LibraryError
+from farrier_device.devices.device import AnyDevice, Code, Device, DeviceError, Ticks
 from farrier_device.devices.host import HostDevice
 from farrier_device.devices.host_memory import HostMemory, WallClocked
 from farrier_device.interpreter import Interpreter
@@ -22,6 +23,7 @@ class _Run(NamedTuple):
     interpreter: Interpreter
     memories: Sequence[Buffer]
     sizes: memoryview | None
+    part: int | None = None  # The number of the call that is meant, in the order of the text.
 
 
 class Driven(Device, Protocol):  # type: ignore[type-arg]
@@ -44,6 +46,8 @@ class DrivingHost(HostMemory[_Run], WallClocked[Buffer, _Run], Generic[D]):
         self._space = space
         self._devices: dict[str, AnyDevice] = {space: device}
         self._library: DeviceLibrary | None = None
+        self._run: _Run | None = None  # The last one: a model has much memory.
+        self._run_of: tuple[str, list[Buffer]] | None = None
         self._code = 0
 
     def load(self, code: Code, threads: int, pin: Sequence[int]) -> None:
@@ -61,14 +65,25 @@ class DrivingHost(HostMemory[_Run], WallClocked[Buffer, _Run], Generic[D]):
             host.load_library(self._library.host, threads, pin)
 
     def unload(self) -> None:
+        self._run = self._run_of = None
         self.device.unload()
         if host := self._devices.pop(HOST, None):
             host.close()
         self._library = None
 
     def bind(self, launch: Launch, places: Sequence[tuple[Buffer, int]]) -> _Run:
-        program = self._program(launch.symbol)
+        name, _, number = launch.symbol.partition(CALL)
         memories = [memory for memory, _ in places]
+        if self._run is None or self._run_of != (name, memories):
+            self._run, self._run_of = self._begun(name, memories), (name, memories)
+        if not number:
+            return self._run
+        if not number.isdigit() or int(number) >= self._run.interpreter.launches:
+            raise DeviceError(f"the program {name} has no call {number}")
+        return self._run._replace(part=int(number))
+
+    def _begun(self, name: str, memories: Sequence[Buffer]) -> _Run:
+        program = self._program(name)
         count = len(program.memories)
         sizes = memories[count].view.cast("q") if len(memories) > count else None
         return _Run(Interpreter(program, self._devices), memories[:count], sizes)
@@ -79,6 +94,23 @@ class DrivingHost(HostMemory[_Run], WallClocked[Buffer, _Run], Generic[D]):
             return self._library.program(name)
         except LibraryError as error:
             raise DeviceError(str(error)) from None
+
+    def time(
+        self, steps: Sequence[_Run], repeats: int, cold: Sequence[tuple[Buffer, int]]
+    ) -> Ticks:
+        first = steps[0]
+        if first.part is None:
+            return super().time(steps, repeats, cold)
+        each: Ticks = [[] for _ in steps]
+        for _ in range(repeats):
+            code, times = first.interpreter.run_timed(first.memories, first.sizes)
+            if code:
+                raise DeviceError(f"returned code {code}")
+            for step, samples in zip(steps, each, strict=True):
+                assert step.part is not None
+                ran = times[step.part]
+                samples.append(sum(ran) // len(ran) if ran else 0)
+        return each
 
     def launch(self, bound: _Run) -> None:
         code = bound.interpreter.run(bound.memories, bound.sizes)

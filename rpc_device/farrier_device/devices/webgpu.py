@@ -6,16 +6,21 @@ recorded in order, and submitted together when the host waits.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from farrier_device import adapters
 from farrier_device.blob import Blob
 from farrier_device.devices.device import Code, DeviceError, Ticks
+from farrier_device.devices.driving import DrivingHost
 from farrier_device.devices.host_memory import WallClocked
+from farrier_device.devices.timestamps import FEATURE, MOST_PASSES, Timestamps
 from farrier_device.measurement import Launch
-from farrier_device.webgpu_library import MOST_BYTES
+from farrier_device.webgpu_library import GPU, MOST_BYTES
 
 # WebGPU's default limits, which every adapter has: code for `webgpu` needs no more.
 LIMITS = {
@@ -28,6 +33,9 @@ LIMITS = {
 }
 _BLOCKS_A_ROW = 65_535  # A row of a grid has at most these, by the default limits.
 _WORD = 4  # Bytes: copies begin and end at multiples of it.
+_FLUSH_BYTES = 128 << 20  # The largest cache of a GPU on the market, of AMD's Navi 21.
+_WARM_S = 0.01  # Clocks of an idle GPU are up after some milliseconds of work.
+_SUBMISSION_S = 0.2  # Systems end a submission that takes seconds.
 _BINDING = re.compile(r"@binding\((\d+)\) var<storage, (read|read_write)>")
 _ENTRY = re.compile(r"@compute[^{]*?fn (\w+)\(")
 
@@ -48,23 +56,40 @@ class WebGpuLaunch(NamedTuple):
 
 
 class WebGpuDevice(WallClocked[WebGpuMemory, WebGpuLaunch]):
-    """The first GPU of this machine, or if it has none, a processor that emulates one.
+    """The adapter of a name (`adapters.Adapter`); by default the first GPU of this machine, or if
+    it has none, a processor that emulates one.
 
     `has_open_sizes` says that the compiler has not seen the size of every array: an array that may
     be larger than a kernel can reach is refused. Raises DeviceError if the package or an adapter is
-    missing.
+    missing, or the adapter lacks a limit.
     """
 
-    def __init__(self, *, has_open_sizes: bool = False) -> None:
+    def __init__(self, adapter: str = "", *, has_open_sizes: bool = False) -> None:
         self._has_open_sizes = has_open_sizes
-        self._wgpu = _import_wgpu()
-        self._adapter = _find_adapter(self._wgpu)
-        self._device = self._adapter.request_device_sync(required_limits=LIMITS)
+        try:
+            self._wgpu = adapters.import_webgpu()
+            self._adapter = adapters.open_adapter(self._wgpu, adapter)
+        except adapters.NoAdapterError as error:
+            raise DeviceError(str(error)) from None
+        self._device = self._requested()
+        self._clock = Timestamps.of(self._wgpu, self._device)
         self._entries: dict[str, _Module] = {}
         self._encoder: Any = None
         self._pass: Any = None
         self._received: list[tuple[Any, memoryview]] = []
+        self._flush: WebGpuMemory | None = None
         self._fence = self.allocate(_WORD, 0)
+
+    def _requested(self) -> Any:
+        """Return a device with WebGPU's default limits. Raises DeviceError if the adapter lacks
+        one."""
+        timed = [FEATURE] if FEATURE in self._adapter.features else []
+        try:
+            return self._adapter.request_device_sync(
+                required_limits=LIMITS, required_features=timed
+            )
+        except (self._wgpu.GPUError, RuntimeError) as error:
+            raise DeviceError(_why_refused(self.name, self._adapter.limits, error)) from None
 
     @property
     def name(self) -> str:
@@ -77,17 +102,23 @@ class WebGpuDevice(WallClocked[WebGpuMemory, WebGpuLaunch]):
         return bool(self._adapter.info["adapter_type"] == "CPU")
 
     def load(self, code: Code, threads: int, pin: Sequence[int]) -> None:
-        texts = (os.pread(file, os.fstat(file).st_size, 0) for _, file in code)
-        modules = {str(at): text.decode(errors="replace") for at, text in enumerate(texts)}
-        self.load_modules(modules)
+        """A module that does not compile is an error of the launches that are bound to it."""
+        self.unload()
+        for _, file in code:
+            self._add(os.pread(file, os.fstat(file).st_size, 0).decode(errors="replace"))
 
     def load_modules(self, modules: Mapping[str, str]) -> None:
-        """Load modules of WGSL, in place of the code before them. Raises DeviceError."""
+        """Load modules of WGSL, in place of the code before them. Raises DeviceError if one does
+        not compile."""
         self.unload()
         for text in modules.values():
-            module = _Module(self._wgpu, self._device, text)
-            for entry in _ENTRY.findall(text):
-                self._entries[entry] = module
+            self._add(text).compile()
+
+    def _add(self, text: str) -> _Module:
+        module = _Module(self._wgpu, self._device, text)
+        for entry in _ENTRY.findall(text):
+            self._entries[entry] = module
+        return module
 
     def unload(self) -> None:
         self._entries = {}
@@ -100,7 +131,9 @@ class WebGpuDevice(WallClocked[WebGpuMemory, WebGpuLaunch]):
                 size=size, usage=usage.STORAGE | usage.COPY_SRC | usage.COPY_DST
             )
         except self._wgpu.GPUError as error:
-            raise MemoryError(f"{nbytes} bytes on {self.name}: {error}") from None
+            if "lost" in str(error):
+                raise DeviceError(f"{self.name} is lost") from None
+            raise MemoryError(f"{nbytes} bytes on {self.name}: {_last_line(error)}") from None
         return WebGpuMemory(buffer, nbytes)
 
     def clear(self, memory: WebGpuMemory, nbytes: int) -> None:
@@ -132,8 +165,9 @@ class WebGpuDevice(WallClocked[WebGpuMemory, WebGpuLaunch]):
         if not nbytes:
             return
         usage = self._wgpu.BufferUsage
-        staging = self._device.create_buffer(size=nbytes, usage=usage.MAP_READ | usage.COPY_DST)
-        self._end_pass().copy_buffer_to_buffer(memory.buffer, offset, staging, 0, nbytes)
+        with self._as_device_error():
+            staging = self._device.create_buffer(size=nbytes, usage=usage.MAP_READ | usage.COPY_DST)
+            self._end_pass().copy_buffer_to_buffer(memory.buffer, offset, staging, 0, nbytes)
         self._received.append((staging, target.cast("B")))
 
     def bind(self, launch: Launch, places: Sequence[tuple[WebGpuMemory, int]]) -> WebGpuLaunch:
@@ -153,7 +187,8 @@ class WebGpuDevice(WallClocked[WebGpuMemory, WebGpuLaunch]):
         if not bound.grid[0]:
             return
         if self._pass is None:
-            self._pass = self._recorder().begin_compute_pass()
+            with self._as_device_error():
+                self._pass = self._recorder().begin_compute_pass()
         self._pass.set_pipeline(bound.pipeline)
         self._pass.set_bind_group(0, bound.bindings)
         self._pass.dispatch_workgroups(*bound.grid)
@@ -162,12 +197,13 @@ class WebGpuDevice(WallClocked[WebGpuMemory, WebGpuLaunch]):
         if self._encoder is not None and not self._received:
             # To map a copy is the one way to wait that all versions of wgpu have.
             self.receive(self._fence, 0, memoryview(bytearray(_WORD)))
-        self._submit()
         received, self._received = self._received, []
-        for staging, target in received:
-            staging.map_sync(self._wgpu.MapMode.READ)
-            target[:] = staging.read_mapped()[: len(target)]
-            staging.unmap()
+        with self._as_device_error():
+            self._submit()
+            for staging, target in received:
+                staging.map_sync(self._wgpu.MapMode.READ)
+                target[:] = staging.read_mapped()[: len(target)]
+                staging.unmap()
         return 0
 
     def time(
@@ -176,8 +212,68 @@ class WebGpuDevice(WallClocked[WebGpuMemory, WebGpuLaunch]):
         repeats: int,
         cold: Sequence[tuple[WebGpuMemory, int]],
     ) -> Ticks:
+        """By the timestamps of the GPU where it has them: a step begins where the one before it
+        has ended, so that the gap between two launches counts."""
         self.synchronize()  # The steps that are queued already do not count.
-        return super().time(steps, repeats, cold)
+        if not self.is_emulated:
+            self._warm_up(steps)
+        with self._as_device_error():
+            if self._clock is None:
+                return super().time(steps, repeats, cold)
+            return self._stamped(self._clock, steps, repeats, bool(cold) and not self.is_emulated)
+
+    def _warm_up(self, steps: Sequence[WebGpuLaunch]) -> None:
+        begin = time.monotonic()
+        while time.monotonic() < begin + _WARM_S:
+            for step in steps:
+                self.launch(step)
+            self.synchronize()
+
+    def _stamped(
+        self, clock: Timestamps, steps: Sequence[WebGpuLaunch], repeats: int, is_cold: bool
+    ) -> Ticks:
+        each: Ticks = [[] for _ in steps]
+        rounds = 1  # This is the number in the next submission.
+        while (done := len(each[0])) < repeats:
+            begin = time.monotonic()
+            rounds = min(rounds, repeats - done)
+            ends: list[tuple[int, int]] = []
+            run = [step for _ in range(rounds) for step in steps]
+            for first in range(0, len(run), MOST_PASSES):
+                part = run[first : first + MOST_PASSES]
+                starts = [(first + at) % len(steps) == 0 for at in range(len(part))]
+                ends += self._stamped_passes(clock, part, [is_cold and new for new in starts])
+            for number, (start, end) in enumerate(ends):
+                place = number % len(steps)
+                before = ends[number - 1][1] if place else start
+                each[place].append(max(0, end - before))
+            a_round = (time.monotonic() - begin) / rounds
+            rounds = max(1, min(MOST_PASSES // len(steps), int(_SUBMISSION_S / a_round)))
+        return each
+
+    def _stamped_passes(
+        self, clock: Timestamps, run: Sequence[WebGpuLaunch], flushed: Sequence[bool]
+    ) -> list[tuple[int, int]]:
+        """Run launches, each in a pass of its own, some after a flush of the caches; return the
+        ticks at which each began and ended."""
+        for number, (step, is_flushed) in enumerate(zip(run, flushed, strict=True)):
+            recorder = self._end_pass()
+            if is_flushed:
+                recorder.clear_buffer(self._flushing().buffer, 0, _FLUSH_BYTES)
+            self._pass = recorder.begin_compute_pass(timestamp_writes=clock.around(number))
+            self.launch(step)
+        clock.resolve(self._end_pass(), len(run))
+        self._submit()
+        return clock.read(len(run))
+
+    def _flushing(self) -> WebGpuMemory:
+        if self._flush is None:
+            self._flush = self.allocate(_FLUSH_BYTES, 0)
+        return self._flush
+
+    def ns_of(self, ticks: Sequence[int]) -> list[int]:
+        period_ns = 1.0 if self._clock is None else self._clock.period_ns
+        return [max(1, round(tick * period_ns)) for tick in ticks]
 
     def close(self) -> None:
         self._pass = self._encoder = None
@@ -185,9 +281,19 @@ class WebGpuDevice(WallClocked[WebGpuMemory, WebGpuLaunch]):
 
     # -- the queue
 
+    @contextlib.contextmanager
+    def _as_device_error(self) -> Iterator[None]:
+        """A context whose errors of the driver are DeviceErrors: of a lost device, mostly."""
+        try:
+            yield
+        except (self._wgpu.GPUError, RuntimeError) as error:
+            self._pass = self._encoder = None
+            raise DeviceError(f"{self.name} failed: {_last_line(error)}") from None
+
     def _recorder(self) -> Any:
         if self._encoder is None:
-            self._encoder = self._device.create_command_encoder()
+            with self._as_device_error():
+                self._encoder = self._device.create_command_encoder()
         return self._encoder
 
     def _end_pass(self) -> Any:
@@ -202,15 +308,17 @@ class WebGpuDevice(WallClocked[WebGpuMemory, WebGpuLaunch]):
             self._encoder = None
 
 
+def driving_host(adapter: str = "") -> DrivingHost[WebGpuDevice]:
+    """Open an adapter by its name, and this machine as its host. Raises DeviceError."""
+    return DrivingHost(GPU, WebGpuDevice(adapter))
+
+
 class _Module:
     """A module of WGSL: its layout of bindings, and a pipeline for each entry point."""
 
     def __init__(self, wgpu: Any, device: Any, text: str) -> None:
-        self._wgpu, self._device = wgpu, device
-        try:
-            self._module = device.create_shader_module(code=text)
-        except wgpu.GPUError as error:
-            raise DeviceError(f"the module does not compile: {error}") from None
+        self._wgpu, self._device, self._text = wgpu, device, text
+        self._module: Any = None
         accesses = self._accesses = [access for _, access in _BINDING.findall(text)]
         self._layout = device.create_bind_group_layout(
             entries=[
@@ -224,8 +332,16 @@ class _Module:
         )
         self._pipelines: dict[str, Any] = {}
 
+    def compile(self) -> None:
+        """Compile the module, once. Raises DeviceError."""
+        try:
+            self._module = self._module or self._device.create_shader_module(code=self._text)
+        except self._wgpu.GPUError as error:
+            raise DeviceError(f"the module does not compile: {error}") from None
+
     def pipeline(self, entry: str) -> Any:
         if entry not in self._pipelines:
+            self.compile()
             layout = self._device.create_pipeline_layout(bind_group_layouts=[self._layout])
             try:
                 self._pipelines[entry] = self._device.create_compute_pipeline(
@@ -259,25 +375,14 @@ class _Module:
             raise DeviceError(f"the arguments of a launch cannot be bound: {error}") from None
 
 
-def _import_wgpu() -> Any:
-    # The loader of Vulkan complains on the standard error if this is not set.
-    os.environ.setdefault("XDG_RUNTIME_DIR", "/tmp")
-    try:
-        import wgpu
-    except ImportError:
-        raise DeviceError("WebGPU needs the package wgpu: pip install 'farrier[webgpu]'") from None
-    return wgpu
+def _why_refused(name: str, has: Mapping[str, int], error: Exception) -> str:
+    for limit, needed in LIMITS.items():
+        is_least = limit.startswith("min-")
+        if limit in has and (has[limit] > needed if is_least else has[limit] < needed):
+            return f"{name} has {limit} {has[limit]}, and code for WebGPU needs {needed}"
+    return f"{name} cannot be opened: {_last_line(error)}"
 
 
-def _find_adapter(wgpu: Any) -> Any:
-    adapters = [
-        adapter
-        for adapter in wgpu.gpu.enumerate_adapters_sync()
-        if adapter.info["backend_type"] in ("Vulkan", "Metal", "D3D12")
-    ]
-    if not adapters:
-        raise DeviceError(
-            "no adapter for WebGPU: a driver for Vulkan is missing, such as Debian's "
-            "mesa-vulkan-drivers or the GPU vendor's"
-        )
-    return min(adapters, key=lambda adapter: adapter.info["adapter_type"] == "CPU")
+def _last_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[-1].strip() if lines else type(error).__name__

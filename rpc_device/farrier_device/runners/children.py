@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import dataclasses
 import os
 import shutil
 import signal
 import socket
 import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from farrier_device import cgroups, devices, wire
 from farrier_device.cgroups import Group
+from farrier_device.choice import Choice
 from farrier_device.closing import Closing
 from farrier_device.library_form import HOST_CODE
 from farrier_device.processes import Handle
@@ -97,7 +100,13 @@ class Children(Closing):
     signal which interrupts a caller leaves no conversation half finished.
     """
 
-    def __init__(self, limits: Limits, required: str) -> None:
+    def __init__(
+        self, limits: Limits, required: str, device: str = "", secrets: Sequence[Path] = ()
+    ) -> None:
+        """`device` is the name of one of several devices of this machine; the `secrets` stay closed
+        to its driver."""
+        self._device = device
+        self._secrets = secrets
         self._limits = limits
         self._required = required
         self._server: SandboxedProcess | None = None
@@ -159,14 +168,16 @@ class Children(Closing):
             self._start()
         try:
             self._child = child = Child()
-            order = {"fork": child.folder, "kind": kind}
+            profile = devices.KINDS[kind].profile
+            choice = Choice.here(kind, self._device, profile, self._secrets)
+            order = {"fork": child.folder, "choice": dataclasses.asdict(choice)}
             reply = self._ask(order, [child.theirs.fileno(), child.stderr], _FORK_S)
             if why := reply.get("failed"):
                 raise SandboxError(f"{_NAME} cannot be started: {why}")
             child.greet()
             if self._group is not None:
                 child.level = f"{cgroups.NAME}+{child.level}"
-            require(child.level, "+".join((self._required, *devices.KINDS[kind].profile.required)))
+            require(child.level, "+".join((self._required, *profile.required)))
         except OSError as error:
             self._ended(0.0)
             raise SandboxError(f"{_NAME} cannot be started: {error}") from None

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 from farrier_device import describe, devices
 from farrier_device.closing import Closing
+from farrier_device.library_form import HOST_CODE
 from farrier_device.measurement import (
     Blame,
     Candidate,
@@ -43,7 +44,8 @@ class ChildRunner(Closing):
 
     `require` names layers of the sandbox ("seccomp+landlock") without which nothing is run. `pin`
     binds the worker threads of a candidate to one CPU each. `engines` are those that models may be
-    raced with.
+    raced with. `adapter` is the name of a GPU (`adapters.Adapter`) that measures code for GPUs, and
+    `code` the kind of code that `sandbox_level` is about.
     """
 
     kind = "child"
@@ -57,11 +59,16 @@ class ChildRunner(Closing):
         pin: bool = True,
         emulated: bool | None = None,
         engines: Engines = Engines(),
+        adapter: str = "",
+        code: str = HOST_CODE,
     ) -> None:
         """`emulated` states whether this machine is software; None: as far as it can tell."""
         self._device = device
         self.emulated = describe.is_emulated() if emulated is None else emulated
-        self._supervisor = Supervisor(limits or Limits.of_machine(), require, pin)
+        self._supervisor = Supervisor(
+            limits or Limits.of_machine(), require, pin, adapter, engines.secrets
+        )
+        self._code = code
         self._pin = pin
         self._engines = engines
         self._lock = threading.Lock()
@@ -77,7 +84,7 @@ class ChildRunner(Closing):
 
         Raises SandboxError where no child starts, or the level lacks a wall that is required.
         """
-        with self._lock, self._supervisor.batch() as level:
+        with self._lock, self._supervisor.batch(self._code) as level:
             return level
 
     def measure(

@@ -8,7 +8,8 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from farrier_device import measurement, wire
@@ -59,10 +60,18 @@ class _Ending:
 class Supervisor:
     """A keeper of one child at a time, of one library. Not for use by two threads at once."""
 
-    def __init__(self, limits: Limits, required: str, pin: bool) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        required: str,
+        pin: bool,
+        device: str = "",
+        secrets: Sequence[Path] = (),
+    ) -> None:
+        """`device` and `secrets` are those of `Children`."""
         self._limits = limits
         self._pin = pin
-        self._children = Children(limits, required)
+        self._children = Children(limits, required, device, secrets)
         self._kind = HOST_CODE
         self._spent_s = 0.0  # of processor time that the child may have used
 

@@ -12,6 +12,7 @@ from farrier.errors import UsageError
 from farrier.targets.backend import Backend
 from farrier.targets.driven.target import DrivenTarget
 from farrier_device.library_form import HOST_CODE
+from farrier_device.measurement import Launch
 from farrier_device.program import HOST
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class DrivenBackend(Backend):
 
     space_of_device: str
     kernel_kind: str  # The kind of a code object that is the text of a kernel.
-    library_kind: str  # And of a library, which is measured.
+    library_kind: str  # The kind of a library, which is measured.
 
     @abc.abstractmethod
     def render(self, function: Function) -> str:
@@ -132,6 +133,22 @@ class DrivenBackend(Backend):
 
         assert isinstance(target, DrivenTarget)
         return joined(objects, target.host, symbols)
+
+    def kernel_code(self, objects: Sequence[bytes], target: Target) -> Sequence[tuple[str, bytes]]:
+        from farrier.targets.driven.objects import kernels_of
+
+        assert isinstance(target, DrivenTarget)
+        kernels, host = kernels_of(objects, target.host)
+        modules = [(self.kernel_kind, text.encode()) for text in kernels.values()]
+        return [*modules, *([(HOST_CODE, host)] if host else [])]
+
+    def launches(self, kernel: Interface) -> tuple[Launch, ...]:
+        from farrier.ir.dim import number
+
+        return tuple(
+            Launch(f"{kernel.name}{entry.suffix}", None, (number(entry.blocks),), (entry.threads,))
+            for entry in kernel.entries
+        )
 
 
 @functools.cache

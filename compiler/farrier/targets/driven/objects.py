@@ -32,20 +32,29 @@ def joined(
     objects: Sequence[bytes], host: Target | None = None, symbols: Sequence[str] = ()
 ) -> bytes:
     """Return the library of objects, in which those of the `host` export the `symbols`."""
-    kernels: dict[str, str] = {}
+    kernels, library = kernels_of(objects, host, symbols)
     programs: dict[str, Any] = {}
-    host_objects: list[bytes] = []
     for content in map(json.loads, objects):
-        kernels |= content["kernels"]
         programs |= content["programs"]
-        host_objects += map(base64.b64decode, content["host"])
-    library = b""
-    if host_objects:
-        assert host is not None, "kernels run on a host that the target does not have"
-        library = host.backend.library(host_objects, symbols, host)
     whole = {
         "kernels": kernels,
         "host": base64.b64encode(library).decode(),
         "programs": programs,
     }
     return json.dumps(whole).encode()
+
+
+def kernels_of(
+    objects: Sequence[bytes], host: Target | None, symbols: Sequence[str] = ()
+) -> tuple[dict[str, str], bytes]:
+    """Return the device's kernels in objects by name, and the library of the `host`'s, which
+    exports the `symbols`; b"" if it has none."""
+    kernels: dict[str, str] = {}
+    host_objects: list[bytes] = []
+    for content in map(json.loads, objects):
+        kernels |= content["kernels"]
+        host_objects += map(base64.b64decode, content["host"])
+    if not host_objects:
+        return kernels, b""
+    assert host is not None, "kernels run on a host that the target does not have"
+    return kernels, host.backend.library(list(dict.fromkeys(host_objects)), symbols, host)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,15 +11,17 @@ from farrier.artifact.code import CodeObject, ModelCode
 from farrier.ir.dim import Atom, Extent, substitute
 from farrier.partition.model_plan import ModelPlan
 from farrier.partition.placement import Placement, place
-from farrier.partition.program import Call, DriverProgram, Shape
+from farrier.partition.program import Call, DriverProgram, Shape, steps_in
+from farrier.partition.program import Launch as InQueue
 from farrier.targets.driven.objects import joined, written
 from farrier.targets.driven.part import DrivenPart, HostPart
 from farrier.targets.driven.target import DrivenTarget
 from farrier.targets.interface import Interface
 from farrier.targets.linked import LinkedModel
 from farrier.targets.target import Target
-from farrier_device.device_library import DeviceLibrary
+from farrier_device.device_library import DeviceLibrary, call_of
 from farrier_device.library_form import HOST_CODE
+from farrier_device.measurement import Launch
 from farrier_device.program import HOST
 
 ENTRY = "run"
@@ -33,6 +36,15 @@ class Plan(ModelPlan):
 
     def measured_entry(self, target: Any, name: str) -> bytes:
         return written({}, {name: self.executable()[0]})
+
+    def parts(self, name: str) -> tuple[tuple[Launch, ...], ...]:
+        steps = (step for step in steps_in(self.program.steps) if isinstance(step, Call | InQueue))
+        counts = [len(step.shapes) if isinstance(step, InQueue) else 1 for step in steps]
+        ends = itertools.accumulate(counts)
+        return tuple(
+            tuple(Launch(call_of(name, number)) for number in range(end - count, end))
+            for count, end in zip(counts, ends, strict=True)
+        )
 
     @property
     def host_symbols(self) -> list[str]:

@@ -91,10 +91,6 @@ class WebGpuBackend(DrivenBackend):
             return str(error)
         return ""
 
-    @property
-    def measures_kernels(self) -> bool:
-        return False
-
     def runner(self) -> Runner:
         from farrier.targets.webgpu.runner import WebGpuRunner
 
@@ -167,6 +163,10 @@ class WebGpuBackend(DrivenBackend):
         scratch = function.over_dims(scratch_bytes(function))
         entries = entry_points(function)
         return Interface(function.name, function.params, function.dims, scratch, 0, entries)
+
+    @property
+    def packs_on_device(self) -> bool:
+        return False  # The packed arrays and the plain ones may be more than 8, a kernel's limit.
 
     def plan(
         self,

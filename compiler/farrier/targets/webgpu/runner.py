@@ -1,37 +1,46 @@
-"""Measure whole models on the GPU of this machine."""
+"""Measure on the GPU of this machine."""
 
 from __future__ import annotations
 
+import functools
+import threading
+from typing import TYPE_CHECKING
+
 from farrier.errors import NoDeviceError
-from farrier_device.devices.device import AnyDevice, DeviceError
-from farrier_device.devices.driving import DrivingHost
-from farrier_device.devices.webgpu import WebGpuDevice
-from farrier_device.runners.in_process import InProcessRunner
-from farrier_device.webgpu_library import GPU
+from farrier_device.adapters import NoAdapterError, find_adapter
+from farrier_device.measurement import MeasureRequest, MeasureResult
+from farrier_device.runners.local import ChildRunner
+
+if TYPE_CHECKING:
+    from farrier.measure import Blobs
 
 
-class WebGpuRunner(InProcessRunner):
-    """Runs in this process: the driver of a GPU needs more system calls than the sandbox allows."""
+class WebGpuRunner:
+    """Implements `farrier.measure.Runner` by sandboxed children, in which the driver is. The
+    adapter is looked for when the first batch is measured: NoDeviceError if there is none."""
+
+    devices: int | None = None
 
     def __init__(self) -> None:
-        super().__init__(_open)
+        self._finding = threading.Lock()
 
-    def name_of(self, device: AnyDevice) -> str:
-        return _gpu_of(device).name
+    def measure(
+        self, request: MeasureRequest, blobs: Blobs, cancelled: threading.Event | None = None
+    ) -> MeasureResult:
+        with self._finding:
+            children = self._children
+        return children.measure(request, blobs, cancelled)
 
-    def is_emulated(self, device: AnyDevice) -> bool:
-        return _gpu_of(device).is_emulated
+    @functools.cached_property
+    def _children(self) -> ChildRunner:
+        try:
+            adapter = find_adapter()
+        except NoAdapterError as error:
+            raise NoDeviceError(str(error)) from None
+        return ChildRunner(
+            device=adapter.name, adapter=adapter.name, emulated=adapter.is_emulated, pin=False
+        )
 
-
-def _gpu_of(device: AnyDevice) -> WebGpuDevice:
-    assert isinstance(device, DrivingHost)
-    gpu = device.device
-    assert isinstance(gpu, WebGpuDevice)
-    return gpu
-
-
-def _open() -> DrivingHost[WebGpuDevice]:
-    try:
-        return DrivingHost(GPU, WebGpuDevice())
-    except DeviceError as error:
-        raise NoDeviceError(str(error)) from None
+    def close(self) -> None:
+        if "_children" in vars(self):
+            self._children.close()

@@ -12,6 +12,7 @@ from farrier.targets.driven.target import DrivenTarget
 from farrier.targets.interface import Interface
 from farrier.targets.target import MemorySpace
 from farrier_device.describe import MachineDescription
+from farrier_device.measurement import Launch
 
 SMALL = MachineDescription(
     arch="abacus",
@@ -96,6 +97,14 @@ class AbacusBackend(DrivenBackend):
 
     def enclosed(self, content, space):
         return content  # The table reads the same objects.
+
+    # -- measuring, on the table
+
+    def kernel_code(self, objects, target):
+        return ((self.library_kind, self.library(list(dict.fromkeys(objects)), (), target)),)
+
+    def launches(self, kernel):
+        return (Launch(kernel.name),)
 
     # -- the steps of a compilation
 

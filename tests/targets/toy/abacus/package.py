@@ -14,6 +14,9 @@ class Plan(package.Plan):
 
     placed: package.Plan | None = None
 
+    def parts(self, name):
+        return ModelPlan.parts(self, name)  # The table calls kernels, as a processor does.
+
 
 def plan(program, kernels, target, threads):
     """Return the plan of a model."""

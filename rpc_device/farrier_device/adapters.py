@@ -1,0 +1,155 @@
+"""The adapters of this machine for WebGPU: GPUs, and processors that emulate one.
+
+Needs the package `wgpu`, which is imported when adapters are asked for.
+"""
+
+from __future__ import annotations
+
+import ctypes.util
+import dataclasses
+import glob
+import importlib
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+_BACKENDS = ("Vulkan", "Metal", "D3D12")  # OpenGL lacks features of WebGPU.
+_RENDER_NODES = ("/dev/dri/renderD*", "/dev/nvidia[0-9]*", "/dev/mali*", "/dev/kgsl-3d*")
+# An environment variable may name another package with wgpu's interface.
+PACKAGE = "FARRIER_WEBGPU"
+_PACKAGES = ("wgpu", "wgpudawn")
+# The limits that code for WebGPU depends on, by the specification's names.
+_LIMITS = (
+    "max-buffer-size",
+    "max-compute-invocations-per-workgroup",
+    "max-compute-workgroup-storage-size",
+    "max-compute-workgroups-per-dimension",
+    "max-storage-buffer-binding-size",
+    "max-storage-buffers-per-shader-stage",
+    "min-storage-buffer-offset-alignment",
+)
+
+
+class NoAdapterError(Exception):
+    """No adapter is here, or none of the name that was asked for."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Adapter:
+    """One adapter. Of several that a driver names alike all but the first have a number behind
+    their names, which then differ: `NAME #2`. `features` and `limits` have WebGPU's names."""
+
+    name: str
+    model: str  # The name as its driver has it.
+    driver: str
+    is_emulated: bool  # A processor runs the code: its times say nothing of a GPU.
+    features: tuple[str, ...]
+    limits: Mapping[str, int]
+
+
+def find_adapters() -> tuple[Adapter, ...]:
+    """Return the adapters of this machine, GPUs first. Raises NoAdapterError if there is none, or
+    the package is missing."""
+    return tuple(adapter for adapter, _ in _all(import_webgpu()))
+
+
+def find_adapter(name: str = "") -> Adapter:
+    """Return the adapter of a name, or the first one. Raises NoAdapterError."""
+    return _chosen(import_webgpu(), name)[0]
+
+
+def open_adapter(webgpu: Any, name: str = "") -> Any:
+    """Return the adapter of a name, or the first one, as the package has it. Raises
+    NoAdapterError."""
+    return _chosen(webgpu, name)[1]
+
+
+def import_webgpu() -> Any:
+    """Import the package that drives adapters. Raises NoAdapterError if it is missing."""
+    # The loader of Vulkan complains on the standard error if this is not set.
+    os.environ.setdefault("XDG_RUNTIME_DIR", "/tmp")
+    package = os.environ.get(PACKAGE, _PACKAGES[0])
+    if package not in _PACKAGES:
+        raise NoAdapterError(f"{PACKAGE} is {package!r}, and not one of {', '.join(_PACKAGES)}")
+    try:
+        return importlib.import_module(package)
+    except ImportError:
+        way_out = "'farrier[webgpu]'" if package == _PACKAGES[0] else package
+        raise NoAdapterError(f"WebGPU needs the package {package}: pip install {way_out}") from None
+
+
+def _chosen(webgpu: Any, name: str) -> tuple[Adapter, Any]:
+    there = _all(webgpu)
+    for adapter, native in there:
+        if name in ("", adapter.name):
+            return adapter, native
+    if all(adapter.is_emulated for adapter, _ in there):
+        [first, *_] = there
+        raise NoAdapterError(
+            f"{name} is asked for, and there is only {first[0].name}, which is software: "
+            f"{_why_no_gpu()}"
+        )
+    names = ", ".join(adapter.name for adapter, _ in there)
+    raise NoAdapterError(f"there is no adapter {name!r} here, but {names}")
+
+
+def _all(webgpu: Any) -> list[tuple[Adapter, Any]]:
+    natives = [
+        native
+        for native in webgpu.gpu.enumerate_adapters_sync()
+        if native.info["backend_type"] in _BACKENDS
+    ]
+    if not natives:
+        raise NoAdapterError(f"no adapter for WebGPU: {_why_no_gpu()}")
+    natives.sort(key=_is_processor)
+    names = numbered(native.info["device"] for native in natives)
+    return [(_described(name, native), native) for name, native in zip(names, natives, strict=True)]
+
+
+def numbered(names: Iterable[str]) -> list[str]:
+    """Return names that differ: later ones of equal names get numbers from 2 on."""
+    seen: dict[str, int] = {}
+    each = []
+    for name in names:
+        count = seen[name] = seen.get(name, 0) + 1
+        each.append(name if count == 1 else f"{name} #{count}")
+    return each
+
+
+def _described(name: str, native: Any) -> Adapter:
+    limits = native.limits
+    return Adapter(
+        name=name,
+        model=str(native.info["device"]),
+        driver=str(native.info["description"]),
+        is_emulated=_is_processor(native),
+        features=tuple(sorted(map(str, native.features))),
+        limits={limit: int(limits[limit]) for limit in _LIMITS if limit in limits},
+    )
+
+
+def _is_processor(native: Any) -> bool:
+    return bool(native.info["adapter_type"] == "CPU")
+
+
+def _why_no_gpu() -> str:
+    """Return the reason why no GPU is there, with the way out."""
+    if sys.platform != "linux":
+        return "the system has no driver for one"
+    if closed := closed_files():
+        return (
+            f"this user may not open {' and '.join(closed)}; add the user to the group that owns "
+            "it, which is mostly render or video, or pass the file to the container"
+        )
+    if ctypes.util.find_library("vulkan") is None:
+        return "the loader of Vulkan is missing, such as Debian's libvulkan1"
+    return (
+        "a driver for Vulkan is missing, such as Debian's mesa-vulkan-drivers or the GPU vendor's"
+    )
+
+
+def closed_files(patterns: Sequence[str] = _RENDER_NODES) -> list[str]:
+    """Return the device files of GPUs that this process may not open."""
+    paths = sorted(path for pattern in patterns for path in glob.glob(pattern))
+    return [path for path in paths if not os.access(path, os.R_OK | os.W_OK)]

@@ -1,0 +1,67 @@
+"""The choice of a device for a child, with what its driver needs of this installation."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from farrier_device import installation
+from farrier_device.landlock import Access
+from farrier_device.profiles import Profile
+
+_PACKAGES = ("site-packages", "dist-packages")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Choice:
+    """A device by its kind and, where there are several, by its `name`. `packages` are folders of
+    Python packages, `secrets` are paths that stay closed to the child, and `variables` are those of
+    its environment."""
+
+    kind: str
+    name: str = ""
+    packages: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = ()
+    variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def here(cls, kind: str, name: str, profile: Profile, secrets: Sequence[Path] = ()) -> Choice:
+        """Return the choice with the packages and variables of this process, if the driver of the
+        profile is a package."""
+        if not profile.is_package:
+            return cls(kind, name)
+        packages = tuple(path for path in sys.path if Path(path).name in _PACKAGES)
+        variables = {word: os.environ[word] for word in profile.variables if word in os.environ}
+        return cls(kind, name, packages, tuple(map(str, secrets)), variables)
+
+    def enter_installation(self) -> dict[Path, Access]:
+        """Have this process see the packages; return the paths that stay open to it."""
+        sys.path += self.packages
+        os.environ.update(self.variables)
+        os.environ["MESA_SHADER_CACHE_DISABLE"] = "true"  # The process can write no file.
+        reads = installation.readable(map(Path, self.secrets))
+        for folder in self._driver_folders():
+            reads.setdefault(folder, Access.READ)
+        return reads
+
+    def _driver_folders(self) -> list[Path]:
+        """Return the folders of the drivers that the environment names: those of the descriptions,
+        and of the libraries that these name."""
+        folders = []
+        for word, value in self.variables.items():
+            if word.startswith("VK_"):
+                for path in filter(None, value.split(os.pathsep)):
+                    folders += [Path(path).parent, *_library_folder(Path(path))]
+        return folders
+
+
+def _library_folder(description: Path) -> list[Path]:
+    try:
+        library = json.loads(description.read_text())["ICD"]["library_path"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+    return [(description.parent / str(library)).parent]

@@ -1,0 +1,58 @@
+"""Timestamps that a GPU writes at the beginning and at the end of a pass."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+FEATURE = "timestamp-query"
+MOST_PASSES = 128  # of one submission
+_BYTES = 8  # of a timestamp
+
+
+class Timestamps:
+    """The timestamps of up to MOST_PASSES passes. `period_ns` is that of a tick."""
+
+    def __init__(self, webgpu: Any, device: Any) -> None:
+        usage = webgpu.BufferUsage
+        self.period_ns = _period_ns(device)
+        self._device = device
+        self._queries = device.create_query_set(type="timestamp", count=2 * MOST_PASSES)
+        self._resolved = device.create_buffer(
+            size=2 * MOST_PASSES * _BYTES, usage=usage.QUERY_RESOLVE | usage.COPY_SRC
+        )
+
+    @staticmethod
+    def of(webgpu: Any, device: Any) -> Timestamps | None:
+        """Return the timestamps of a device, None if it has none."""
+        return Timestamps(webgpu, device) if FEATURE in device.features else None
+
+    def around(self, number: int) -> dict[str, Any]:
+        """Return the timestamps to write around the pass of a number, as its descriptor has
+        them."""
+        return {
+            "query_set": self._queries,
+            "beginning_of_pass_write_index": 2 * number,
+            "end_of_pass_write_index": 2 * number + 1,
+        }
+
+    def resolve(self, encoder: Any, count: int) -> None:
+        """Record the copy of the timestamps of the first passes to where `read` finds them."""
+        encoder.resolve_query_set(self._queries, 0, 2 * count, self._resolved, 0)
+
+    def read(self, count: int) -> list[tuple[int, int]]:
+        """Wait for the first passes; return the ticks at which each began and ended."""
+        content = self._device.queue.read_buffer(self._resolved, 0, 2 * count * _BYTES)
+        ticks = struct.unpack(f"<{2 * count}Q", bytes(content))
+        return list(zip(ticks[::2], ticks[1::2], strict=True))
+
+
+def _period_ns(device: Any) -> float:
+    """Return the nanoseconds of a tick. The specification says 1, and wgpu's library has what the
+    driver says."""
+    try:
+        from wgpu.backends.wgpu_native import lib
+
+        return float(lib.wgpuQueueGetTimestampPeriod(device.queue._internal)) or 1.0
+    except (ImportError, AttributeError, TypeError):
+        return 1.0

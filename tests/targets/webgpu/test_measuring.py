@@ -1,0 +1,157 @@
+"""Kernels and models that are measured on this machine's adapter, in a sandboxed child."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+from onnx import TensorProto, helper
+
+from farrier.errors import NoDeviceError
+from farrier.measure.local import LocalDevice
+from farrier.options import CompileOptions
+from farrier.pipeline import compile_model
+from farrier.progress import Warned
+from farrier.records import MemoryRecords
+from farrier.targets import parse_target
+from farrier.targets.webgpu.runner import WebGpuRunner
+from farrier_device import adapters
+from farrier_device.devices.device import DeviceError
+from farrier_device.devices.webgpu import WebGpuDevice
+from farrier_device.measurement import (
+    Argument,
+    Candidate,
+    CodeObject,
+    Launch,
+    MeasureRequest,
+    Role,
+    Status,
+    TimingPolicy,
+)
+from farrier_device.webgpu_library import WGSL
+from tests.targets.webgpu import webgpu
+from tests.targets.webgpu.test_models import _model
+from tests.targets.webgpu.test_models import _weights as weights
+
+SMALL = _model(
+    [
+        helper.make_node("Gemm", ["x", "w"], ["g"]),
+        helper.make_node("Softmax", ["g"], ["y"]),
+    ],
+    [("x", TensorProto.FLOAT, [4, 24])],
+    [("y", TensorProto.FLOAT, [4, 10])],
+    weights(w=(24, 10)),
+)
+HEAD = """
+@group(0) @binding(0) var<storage, read_write> x: array<f32>;
+@group(0) @binding(1) var<storage, read_write> y: array<f32>;
+"""
+DOUBLE = "@compute @workgroup_size(64) fn {}(@builtin(global_invocation_id) g: vec3<u32>)"
+RIGHT = HEAD + DOUBLE.format("right") + "{ y[g.x] = 2.0 * x[g.x]; }"
+WRONG = HEAD + DOUBLE.format("wrong") + "{ y[g.x] = 3.0 * x[g.x]; }"
+# A loop ends after 65,536 iterations on llvmpipe, so it takes many blocks to hang.
+LOOP = "for (var i = 0; i < 65000; i++) { y[g.x] = sqrt(y[g.x] + 1.0); }"
+HANGS = HEAD + DOUBLE.format("hangs") + f"{{ {LOOP} }}"
+BROKEN = HEAD + DOUBLE.format("broken") + "{ y[g.x] = nothing; }"
+QUICK = TimingPolicy(min_repeats=3, max_repeats=4, min_time_s=0.0, timeout_s=0.2)
+
+
+@pytest.fixture(scope="module")
+def here():
+    webgpu.device()
+    with LocalDevice(WebGpuRunner()) as local:
+        yield local
+
+
+def _measure(here, *texts):
+    """Measure entry points of modules on 64 elements, in order."""
+    ones, twos = (bytes.fromhex(word) * 64 for word in ("0000803f", "00000040"))
+    args = (
+        Argument(Role.INPUT, 256, blob=here.blobs.put(ones)),
+        Argument(Role.OUTPUT, 256, expected=here.blobs.put(twos)),
+    )
+    names = {RIGHT: "right", WRONG: "wrong", HANGS: "hangs", BROKEN: "broken"}
+    candidates = tuple(
+        Candidate((Launch(names[text], None, (60_000 if text == HANGS else 1,), (64,)),), args)
+        for text in texts
+    )
+    code = tuple(CodeObject(here.blobs.put(text.encode()), WGSL) for text in dict.fromkeys(texts))
+    return here.runner.measure(MeasureRequest(code, candidates, QUICK), here.blobs)
+
+
+def test_kernels_are_measured_and_a_hung_one_is_ended(here):
+    result = _measure(here, RIGHT, WRONG, HANGS, RIGHT)
+    assert result.fault is None, result.message
+    statuses = [each.status for each in result.results]
+    assert statuses == [Status.OK, Status.WRONG, Status.TIMEOUT, Status.OK]
+    assert 3 <= len(result.results[0].samples_ns) <= 4
+    assert result.sandbox.startswith("denials+landlock")
+    assert result.emulated == adapters.find_adapter().is_emulated
+
+
+def test_a_module_that_does_not_compile_rejects_its_candidate_alone(here):
+    result = _measure(here, BROKEN, RIGHT)
+    assert [each.status for each in result.results] == [Status.REJECTED, Status.OK]
+    assert "does not compile" in result.results[0].message
+
+
+def test_a_lost_device_is_an_error_that_names_it():
+    gpu = WebGpuDevice()
+    gpu.load_modules({"right": RIGHT})
+    places = [(gpu.allocate(256, number), 0) for number in range(2)]
+    bound = gpu.bind(Launch("right", None, (1,), (64,)), places)
+    gpu._device.destroy()
+    with pytest.raises(DeviceError, match=f"{gpu.name[:8]}.* lost"):
+        gpu.time([bound], 1, ())
+    with pytest.raises(DeviceError, match="is lost"):
+        gpu.allocate(64, 0)
+
+
+@pytest.mark.slow
+def test_kernels_are_tuned_and_what_is_emulated_is_not_kept():
+    webgpu.device()
+    records, warnings = MemoryRecords(), []
+
+    def listen(event):
+        warnings.append(event.message if isinstance(event, Warned) else "")
+
+    options = CompileOptions(target="webgpu", trials=4)
+    artifact = compile_model(SMALL, options, records=records, listener=listen)
+    measured = [record for record in records if record.samples_ns]
+    assert {record.made_by for record in measured} <= parse_target("webgpu").backend.rules
+    assert len({record.decisions for record in measured}) > 1
+    assert artifact.report["verification"]["max_error"] < 1e-5
+    is_emulated = adapters.find_adapter().is_emulated
+    assert artifact.report["verification"]["emulated"] == is_emulated
+    assert any("is emulated" in each for each in warnings) == is_emulated
+
+
+def test_only_software_where_a_gpu_is_named(monkeypatch):
+    webgpu.device()
+    if not adapters.find_adapter().is_emulated:
+        pytest.skip("this machine has a GPU")
+    monkeypatch.setattr(adapters, "_RENDER_NODES", ())
+    with pytest.raises(adapters.NoAdapterError, match=r"Radeon .* only llvmpipe.* software"):
+        adapters.find_adapter("Radeon RX 7900")
+    with pytest.raises(DeviceError, match="Radeon"):
+        WebGpuDevice("Radeon RX 7900")
+
+
+def test_twin_adapters_have_names_that_differ():
+    assert adapters.numbered(["a", "b", "a", "a"]) == ["a", "b", "a #2", "a #3"]
+
+
+def test_a_device_file_that_is_closed_to_the_user_is_named(tmp_path):
+    node = tmp_path / "renderD128"
+    node.write_bytes(b"")
+    assert adapters.closed_files([f"{tmp_path}/renderD*"]) == []
+    node.chmod(0)
+    closed = adapters.closed_files([f"{tmp_path}/renderD*"])
+    assert closed == ([] if os.geteuid() == 0 else [str(node)])
+
+
+def test_without_the_package_nothing_is_measured(monkeypatch):
+    monkeypatch.setitem(sys.modules, "wgpu", None)
+    with pytest.raises(NoDeviceError, match=r"farrier\[webgpu\]"):
+        WebGpuRunner().measure(MeasureRequest((), ()), None)
