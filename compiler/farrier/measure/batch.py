@@ -186,7 +186,7 @@ class BatchBuilder:
         return self._floor_ns
 
     def _own_memory(self, kernel: Interface) -> list[Argument]:
-        """The arguments of a kernel behind its params, its slices as far apart as ever in a model."""
+        """The arguments of a kernel behind its params; its slices are as far apart as ever."""
         arguments = list[Argument]()
         if kernel.slice_bytes != 0:
             step = static(kernel.slice_bytes) + GAP_BYTES
