@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from farrier.llvm.objects import LLVMMachine, assembly, initialized, object_of
+from farrier.llvm.objects import LLVMMachine, assembly, initialized, joined_object, object_of
 
-__all__ = ["LLVMMachine", "assembly", "initialized", "object_of"]
+__all__ = ["LLVMMachine", "assembly", "initialized", "joined_object", "object_of"]

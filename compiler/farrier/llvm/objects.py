@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import re
 import threading
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from farrier.errors import CompilerError, UsageError
@@ -24,12 +25,15 @@ _emitting = threading.Lock()  # flags are the process's: no thread sets them whi
 class LLVMMachine:
     """A machine as LLVM knows it. `features` are each with + or -; `flags` are those of LLVM's
     command line, `-name=value`, which hold for a whole process until others are set: all machines
-    name the same ones."""
+    name the same ones. Code for a `freestanding` machine is linked at a fixed address; `abi` is
+    LLVM's name of the calling convention, where the triple does not imply it."""
 
     triple: str
     cpu: str
     features: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
+    freestanding: bool = False
+    abi: str = ""
 
 
 def object_of(text: str, machine: LLVMMachine) -> bytes:
@@ -37,7 +41,24 @@ def object_of(text: str, machine: LLVMMachine) -> bytes:
     Raises UsageError for inline assembly of another architecture than this one, for which llvmlite
     has no assembler."""
     _check_assembly(text, machine)
-    module = _parse(text, machine)
+    return _object_of(_parse(text, machine), machine)
+
+
+def joined_object(texts: Sequence[str], exports: Iterable[str], machine: LLVMMachine) -> bytes:
+    """The object of several modules as one. Functions that are not `exports` are local to it, so
+    that objects of different models define no symbol twice. Raises as `object_of`."""
+    context = initialized().create_context()
+    whole, *others = [_parse(text, machine, context) for text in texts]
+    for module in others:
+        whole.link_in(module)
+    visible = set(exports)
+    for function in whole.functions:
+        if not function.is_declaration and function.name not in visible:
+            function.linkage = "internal"
+    return _object_of(whole, machine)
+
+
+def _object_of(module: Any, machine: LLVMMachine) -> bytes:
     try:
         with _emitting:
             _set_flags(machine)
@@ -65,12 +86,14 @@ def _check_assembly(text: str, machine: LLVMMachine) -> None:
         )
 
 
-def _parse(text: str, machine: LLVMMachine) -> Any:
+def _parse(text: str, machine: LLVMMachine, context: Any = None) -> Any:
     llvm = initialized()
     header = f'target triple = "{machine.triple}"\n'
+    if machine.freestanding:  # Pointers may have 32 bits, which no other line of a module says.
+        header += f'target datalayout = "{_llvm_machine(machine).target_data}"\n'
     try:
         # The text names its values; a context of its own keeps struct names of modules apart.
-        module = llvm.parse_assembly(header + text, context=llvm.create_context())
+        module = llvm.parse_assembly(header + text, context=context or llvm.create_context())
         module.verify()
     except RuntimeError as error:
         raise CompilerError(f"LLVM rejects the emitted module: {error}") from error
@@ -106,6 +129,12 @@ def _set_flags(machine: LLVMMachine) -> None:
 def _llvm_machine(machine: LLVMMachine) -> Any:
     known = initialized().Target.from_triple(machine.triple)
     features = ",".join(machine.features)
+    reloc = "static" if machine.freestanding else "pic"
     return known.create_target_machine(
-        cpu=machine.cpu, features=features, opt=2, reloc="pic", codemodel="small"
+        cpu=machine.cpu,
+        features=features,
+        opt=2,
+        reloc=reloc,
+        codemodel="small",
+        abiname=machine.abi,
     )

@@ -24,6 +24,10 @@ _OWN = {
     "aarch64": "farrier.targets.arm",
     "riscv64": "farrier.targets.riscv",
     "webgpu": "farrier.targets.webgpu",
+    **dict.fromkeys(
+        ("thumbv7m", "thumbv7em", "thumbv8m.main", "thumbv8.1m.main", "riscv32"),
+        "farrier.targets.bare",
+    ),
 }
 
 

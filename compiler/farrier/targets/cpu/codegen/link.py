@@ -1,15 +1,12 @@
-"""Objects to a shared library, by the ld.lld that ziglang carries: no toolchain, any ELF target."""
+"""Objects to a shared library, by ld.lld: no toolchain, any ELF target."""
 
 from __future__ import annotations
 
-import functools
-import importlib.util
-import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from farrier.errors import CompilerError
+from farrier.llvm import zig
 from farrier.targets.cpu.codegen.support import SYMBOLS, support_object
 from farrier.targets.cpu.target import CpuTarget
 
@@ -33,14 +30,7 @@ def link(
     """
     with tempfile.TemporaryDirectory(prefix="farrier-link-") as name:
         folder = Path(name)
-        command = [
-            str(_zig()),
-            "ld.lld",
-            "-shared",
-            "-Bsymbolic",
-            "--no-undefined",
-            "--build-id=none",
-        ]
+        command = ["ld.lld", "-shared", "-Bsymbolic", "--no-undefined", "--build-id=none"]
         command += ["-O0", "--hash-style=gnu", "-z", f"max-page-size={page_bytes}"]
         if exports is not None:
             visible = "".join(f"{symbol}; " for symbol in exports)
@@ -49,18 +39,6 @@ def link(
         for number, content in enumerate(objects):
             (folder / f"{number}.o").write_bytes(content)
             command.append(f"{number}.o")
-        done = subprocess.run(
-            [*command, "-o", "library.so"], cwd=folder, capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            raise CompilerError(f"linking failed:\n{done.stderr.strip()}")
+        zig.run([*command, "-o", "library.so"], folder, "linking failed")
         return (folder / "library.so").read_bytes()
 
-
-@functools.cache
-def _zig() -> Path:
-    """The executable inside the ziglang wheel; `python -m ziglang` would start Python once more."""
-    spec = importlib.util.find_spec("ziglang")
-    if spec is None or spec.origin is None:
-        raise CompilerError("the linker is not installed", hint="pip install 'farrier[compiler]'")
-    return Path(spec.origin).parent / "zig"

@@ -1,0 +1,83 @@
+"""Join the kernels of a model and its entry point into one object for a firmware."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+from farrier.artifact.code import CodeObject, ModelCode
+from farrier.errors import CompilerError, UsageError
+from farrier.ir.dim import typical
+from farrier.llvm import joined_object
+from farrier.partition.program import DriverProgram
+from farrier.targets.bare.backend import OBJECT, BareTarget
+from farrier.targets.bare.part import BarePart
+from farrier.targets.bare.testable import Testable
+from farrier.targets.cpu.assemble import Plan
+from farrier.targets.linked import LinkedModel
+
+_PATH = "code/model.o"
+
+
+def check_sizes(program: DriverProgram) -> None:
+    """Raise UsageError for a program whose memory cannot be planned to the byte."""
+    open_sizes = [symbol.name for symbol in (*program.dims, *program.counted)]
+    if open_sizes:
+        raise UsageError(
+            f"a microcontroller's memory is planned when a model is compiled, and this model's "
+            f"sizes are open: {', '.join(open_sizes)}",
+            hint="--shape INPUT=DIM,DIM… says what they are",
+        )
+
+
+def assemble(planned: Plan, objects: Sequence[bytes], target: BareTarget) -> LinkedModel:
+    """Return the code of a model. Raises CompilerError if it does not fit the board's memories."""
+    params = planned.arena.pack()
+    texts = [content.decode() for content in objects]
+    digest = hashlib.sha256("".join(texts).encode() + params.digest.encode()).hexdigest()
+    # Several models in one firmware each have their own.
+    name = f"farrier_model_{digest[:16]}"
+    entry = planned.entry(name)
+    content = joined_object([entry.text, *texts], [name], target.llvm)
+    part = BarePart(
+        core=target.tune,
+        entry=name,
+        inputs=planned.inputs,
+        outputs=planned.outputs,
+        workspace=typical(planned.memory.workspace_bytes),
+        params=planned.params_bytes,
+        sizes=len(planned.sizes),
+    )
+    _check_fit(part, len(content), target)
+    testable = Testable(part, content)
+    return LinkedModel(
+        code=ModelCode((CodeObject(_PATH, OBJECT, (name,), content),), part.to_json()),
+        library=CodeObject(_PATH, OBJECT, (name,), testable.to_bytes()),
+        params=params,
+        bytes_of=planned.arena.bytes_of,
+        memories=(planned.memory,),
+        dims=planned.dims,
+        capacities=planned.capacities,
+        counted=planned.counted,
+        checks=entry.checks,
+        sizes=planned.sizes,
+        calls=planned.calls,
+        entries=(name,),
+    )
+
+
+def _check_fit(part: BarePart, code_bytes: int, target: BareTarget) -> None:
+    """Raise CompilerError for a model that is larger than the memories of a board."""
+    lacks = [
+        f"{needed:,} bytes of {memory}, and the board has {there:,}"
+        for memory, needed, there in (
+            ("RAM", part.arena_bytes, target.ram_bytes),
+            ("flash", part.params, target.flash_bytes),
+        )
+        if there and needed > there
+    ]
+    if lacks:
+        raise CompilerError(
+            f"the model does not fit {target.core}: it needs {'; '.join(lacks)}",
+            hint="quantize it to int8, or make its inputs smaller; `farrier targets` lists boards",
+        )

@@ -1,0 +1,208 @@
+"""The targets that run without an operating system."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from farrier.errors import UsageError
+from farrier.targets.bare.boards import BOARDS, Board, emulated_board
+from farrier.targets.bare.cores import CORES, Core
+from farrier.targets.cpu.backend import CpuBackend
+from farrier.targets.cpu.target import CpuTarget, as_cpu
+from farrier.targets.describing import KnownMachine
+from farrier_device.describe import MachineDescription
+
+if TYPE_CHECKING:
+    from farrier.artifact.code import ModelCode
+    from farrier.ir.loop import Function
+    from farrier.llvm import LLVMMachine
+    from farrier.measure import Runner
+    from farrier.partition.program import DriverProgram
+    from farrier.targets.cpu.assemble import Plan
+    from farrier.targets.cpu.codegen.builder import Instructions
+    from farrier.targets.interface import Interface
+    from farrier.targets.linked import LinkedModel
+    from farrier.targets.running import Loaded
+    from farrier.targets.target import Target
+
+OBJECT = "relocatable"
+"""The kind of an object that a firmware is linked with."""
+
+# The figures of caches that there are none of: a model's memory answers in a cycle or two, so all
+# of it is as near as the nearest.
+_NEAR = 64 << 10
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BareTarget(CpuTarget):
+    """A core of a microcontroller, and the bytes of its board's memories, 0 if nothing says."""
+
+    flash_bytes: int = 0
+    ram_bytes: int = 0
+
+    @property
+    def backend(self) -> BareBackend:
+        return BACKEND
+
+    @property
+    def known_core(self) -> Core:
+        return CORES[self.tune]
+
+    @property
+    def figures(self) -> Mapping[str, Any]:
+        return self.known_core.figures
+
+    @property
+    def llvm(self) -> LLVMMachine:
+        from farrier.llvm import LLVMMachine
+
+        core = self.known_core
+        return LLVMMachine(self.triple, self.cpu, core.features, _FLAGS, True, core.abi)
+
+    @property
+    def instructions(self) -> Instructions:
+        from farrier.targets.cpu.codegen.builder import Instructions
+
+        return Instructions(counts_loops=True, fuses=bool(self.figures["fused"]))
+
+    @property
+    def support(self) -> str:
+        return ""  # Nothing measures one kernel, and no pool of threads runs it.
+
+
+class BareBackend(CpuBackend):
+    """Kernels as for a CPU with one thread, in one object that a firmware is linked with."""
+
+    target_type = BareTarget
+    name = "bare"
+    archs = frozenset(core.arch for core in CORES.values())
+
+    @property
+    def machines(self) -> Mapping[str, KnownMachine]:
+        return {name: KnownMachine(_described(name, board), board.source) for name, board in BOARDS.items()}
+
+    def target(self, machine: MachineDescription) -> BareTarget:
+        board = BOARDS.get(machine.cpu)
+        name = machine.cpu if board is None else board.core
+        if name not in CORES or CORES[name].arch != machine.arch:
+            raise UsageError(
+                f"no core of {machine.arch} is called {machine.cpu!r}",
+                hint=f"cpu is a board ({', '.join(BOARDS)}) or a core ({', '.join(CORES)})",
+            )
+        core = CORES[name]
+        return BareTarget(
+            triple=core.triple,
+            cpu=core.cpu,
+            features=(),
+            vector_bits=32,
+            registers=core.registers,
+            cores=1,
+            l1_bytes=_NEAR,
+            l2_bytes=_NEAR,
+            l3_bytes=_NEAR,
+            tune=name,
+            core=machine.cpu,
+            flash_bytes=0 if board is None else board.flash.nbytes,
+            ram_bytes=machine.memory_bytes,
+        )
+
+    def implied(self, cpu: str) -> frozenset[str]:
+        return frozenset()
+
+    # -- running its code on this machine
+
+    def why_not_here(self, arch: str, cpu: str, features: Sequence[str]) -> str:
+        core = next(core for core in CORES.values() if (core.arch, core.cpu) == (arch, cpu))
+        emulator = emulated_board(core).emulator
+        assert emulator is not None
+        if shutil.which(emulator.program) is None:
+            return f"this machine has no emulator of it: Debian's {emulator.package} is one"
+        return ""
+
+    @property
+    def measures_kernels(self) -> bool:
+        return False
+
+    def runner(self) -> Runner:
+        from farrier.targets.bare.runner import BoardRunner
+
+        return BoardRunner()
+
+    @property
+    def code_kinds(self) -> frozenset[str]:
+        return frozenset({OBJECT})
+
+    def threads(self, part: Mapping[str, Any]) -> tuple[int, int]:
+        return 1, 1
+
+    def load(self, code: ModelCode, threads: int) -> Loaded:
+        from farrier.targets.bare.loaded import EmulatedModel
+
+        return EmulatedModel(code)
+
+    # -- the steps of a compilation
+
+    def compile(self, functions: Sequence[Function], target: Target) -> list[bytes]:
+        from farrier.targets.cpu.codegen.emit import emit_module
+
+        # Modules stay text until all are there: what a model does not export is local to it.
+        return [emit_module(functions, as_cpu(target)).encode()]
+
+    def plan(
+        self,
+        program: DriverProgram,
+        kernels: Mapping[str, Interface],
+        target: Target,
+        threads: int,
+        beside: Plan | None = None,
+    ) -> Plan:
+        from farrier.targets.bare.assemble import check_sizes
+        from farrier.targets.cpu.assemble import plan
+
+        check_sizes(program)
+        return plan(program, kernels, target, 1, beside)
+
+    def assemble(
+        self,
+        planned: Plan,
+        objects: Sequence[bytes],
+        target: Target,
+        hot: Mapping[tuple[int, ...], Plan],
+    ) -> LinkedModel:
+        from farrier.targets.bare.assemble import assemble
+
+        assert isinstance(target, BareTarget)
+        return assemble(planned, objects, target)
+
+    def library(self, objects: Sequence[bytes], symbols: Sequence[str], target: Target) -> bytes:
+        from farrier.llvm import joined_object
+
+        texts = [content.decode() for content in objects]
+        return joined_object(texts, symbols, as_cpu(target).llvm)
+
+
+def _described(name: str, board: Board) -> MachineDescription:
+    return MachineDescription(
+        arch=CORES[board.core].arch,
+        cpu=name,
+        features=(),
+        cores=1,
+        l1_bytes=_NEAR,
+        l2_bytes=_NEAR,
+        l3_bytes=0,
+        memory_bytes=board.ram.nbytes,
+    )
+
+
+# Loads and multiplications in order take their latencies, which LLVM's scheduler fills. The other
+# flags are as for ARM, as flags are a process's.
+_FLAGS = (
+    "-enable-misched=true",
+    "-x86-machine-combiner=false",
+    "-cgp-max-address-users-to-scan=100",
+)
+
+BACKEND = BareBackend()

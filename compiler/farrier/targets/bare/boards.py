@@ -1,0 +1,160 @@
+"""The boards that have a name: where their memories lie, and what emulates them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from farrier.targets.bare.cores import CORES, Core
+
+_K, _M = 1 << 10, 1 << 20
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Region:
+    """A memory: its address, and its size in bytes."""
+
+    address: int
+    nbytes: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Emulator:
+    """A machine of qemu. `counter` is the address of a counter of the machine, 0 for the core's
+    own; with `shift` an instruction takes 2^shift ns of the machine's time, and `tick_ns` is that
+    between two of its ticks."""
+
+    program: str
+    package: str  # Debian's.
+    machine: str
+    counter: int
+    shift: int
+    tick_ns: int
+    options: tuple[str, ...] = ()
+
+    def instructions(self, ticks: int) -> int:
+        """Return how many instructions ran in so many ticks."""
+        return ticks * self.tick_ns >> self.shift
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Board:
+    """A board. Code and parameters lie in `flash`, a model's arena and the stack in `ram`;
+    `vectors` is the address where the core looks for its vectors, if that is not in `flash`."""
+
+    core: str
+    flash: Region
+    ram: Region
+    source: str
+    vectors: int | None = None
+    emulator: Emulator | None = None
+
+
+def _arm(machine: str, counter: int) -> Emulator:
+    """Return a machine of qemu whose counter has 25 MHz."""
+    return Emulator("qemu-system-arm", "qemu-system-arm", machine, counter, shift=5, tick_ns=40)
+
+
+_RISCV = Emulator(
+    "qemu-system-riscv32",
+    "qemu-system-misc",
+    "virt",
+    counter=0,
+    shift=0,
+    tick_ns=1,
+    options=("-bios", "none"),
+)
+_FLASH = Region(0x0, 4 * _M)
+_RAM = Region(0x2000_0000, 4 * _M)
+
+# Addresses and sizes of the emulated ones are those of Arm's application notes that they are named
+# after, and of qemu's `hw/arm/mps2.c`, `mps2-tz.c` and `hw/riscv/virt.c`.
+BOARDS: Mapping[str, Board] = {
+    "mps2-an385": Board(
+        "cortex-m3",
+        _FLASH,
+        _RAM,
+        "Arm Application Note AN385, Cortex-M3 on MPS2",
+        emulator=_arm("mps2-an385", 0x4002_8018),
+    ),
+    "mps2-an386": Board(
+        "cortex-m4",
+        _FLASH,
+        _RAM,
+        "Arm Application Note AN386, Cortex-M4 on MPS2",
+        emulator=_arm("mps2-an386", 0x4002_8018),
+    ),
+    "mps2-an500": Board(
+        "cortex-m7",
+        _FLASH,
+        _RAM,
+        "Arm Application Note AN500, Cortex-M7 on MPS2",
+        emulator=_arm("mps2-an500", 0x4002_8018),
+    ),
+    "mps2-an505": Board(
+        "cortex-m33",
+        Region(0x1000_0000, 4 * _M),
+        Region(0x3800_0000, 4 * _M),
+        "Arm Application Note AN505, Cortex-M33 on MPS2",
+        emulator=_arm("mps2-an505", 0x5030_2018),
+    ),
+    "mps3-an547": Board(
+        "cortex-m55",
+        Region(0x1100_0000, 2 * _M),
+        Region(0x3100_0000, 4 * _M),
+        "Arm Application Note AN547, Cortex-M55 on MPS3",
+        vectors=0x1000_0000,
+        emulator=_arm("mps3-an547", 0x4930_2018),
+    ),
+    "nrf52840": Board(
+        "cortex-m4",
+        Region(0x0, _M),
+        Region(0x2000_0000, 256 * _K),
+        "Nordic nRF52840 Product Specification: 64 MHz, 1 MB of flash, 256 KB of RAM",
+    ),
+    "stm32f411": Board(
+        "cortex-m4",
+        Region(0x0800_0000, 512 * _K),
+        Region(0x2000_0000, 128 * _K),
+        "STMicroelectronics STM32F411xE datasheet: 100 MHz, 512 KB of flash, 128 KB of SRAM",
+    ),
+    "stm32h743": Board(
+        "cortex-m7",
+        Region(0x0800_0000, 2 * _M),
+        Region(0x2400_0000, 512 * _K),
+        "STMicroelectronics STM32H743 datasheet: 480 MHz, 2 MB of flash, 512 KB of AXI SRAM",
+    ),
+    "rp2350": Board(
+        "cortex-m33",
+        Region(0x1000_0000, 4 * _M),
+        Region(0x2000_0000, 512 * _K),
+        "Raspberry Pi RP2350 datasheet: 150 MHz, 512 KB of SRAM; the 4 MB of flash of a Pico 2",
+    ),
+    "esp32-c3": Board(
+        "rv32imac",
+        Region(0x4200_0000, 4 * _M),
+        Region(0x3FC8_0000, 320 * _K),
+        "Espressif ESP32-C3 datasheet: 160 MHz, rv32imc, 400 KB of SRAM of which 80 KB are others'",
+    ),
+    "qemu-rv32": Board(
+        "rv32imafc",
+        Region(0x8000_0000, 32 * _M),
+        Region(0x8200_0000, 32 * _M),
+        "qemu's machine `virt` with a core of 32 bits",
+        emulator=_RISCV,
+    ),
+    "qemu-rv32imac": Board(
+        "rv32imac",
+        Region(0x8000_0000, 32 * _M),
+        Region(0x8200_0000, 32 * _M),
+        "qemu's machine `virt` with a core of 32 bits and no floats",
+        emulator=_RISCV,
+    ),
+}
+
+
+def emulated_board(core: Core) -> Board:
+    """Return the board that an emulator has with that core."""
+    return next(
+        board for board in BOARDS.values() if CORES[board.core] == core and board.emulator
+    )

@@ -1,0 +1,105 @@
+"""The cores that run without an operating system: what LLVM and C compilers call each, and costs.
+
+Issue widths and latencies are those of Arm's technical reference manuals of the cores, and of
+LLVM's scheduling models (`ARMScheduleM4.td`, `ARMScheduleM7.td`, `ARMScheduleM55.td`,
+`RISCVSchedRocket.td`). None is measured here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Core:
+    """A core. `arch` is LLVM's name of the architecture, which begins the triple; `features` are
+    LLVM's, beyond those of `cpu`. `has_floats` says that there is a unit for f32."""
+
+    arch: str
+    cpu: str
+    c_target: str  # The target of the C compiler, and its name of the core.
+    c_cpu: str
+    features: tuple[str, ...] = ()
+    has_floats: bool = True
+    abi: str = ""
+    registers: int = 13
+    figures: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def triple(self) -> str:
+        system = "none-elf" if self.arch.startswith("riscv") else "none-eabi"
+        return f"{self.arch}-{'unknown-' if system == 'none-elf' else ''}{system}"
+
+
+def _in_order(hertz: float, issue: float, latency: float, fused: bool = True) -> Mapping[str, Any]:
+    """Return the figures of a core without caches, whose memory answers in a cycle or two."""
+    return {
+        "fma_ports": 1.0,
+        "load_ports": 1.0,
+        "issue": issue,
+        "fma_latency": latency,
+        "overlap": 0.0,
+        "hertz": hertz,
+        "l2_bandwidth": 4.0,
+        "l3_bandwidth": 4.0,
+        "shared_bandwidth": 4.0,
+        "remote_bandwidth": 4.0,
+        "memory_bandwidth": 4.0 * hertz,
+        "core_bandwidth": 4.0 * hertz,
+        "miss": 1.0,
+        "memory_latency": 2.0 / hertz,
+        "unroll": 4,
+        "exposed": 1.0,
+        "fused": fused,
+        "folds_loads": False,
+        "by_lane": False,
+    }
+
+
+_THUMB = "thumb-freestanding-eabi"
+_RISCV32 = "riscv32-freestanding-none"
+CORES: Mapping[str, Core] = {
+    "cortex-m3": Core(
+        "thumbv7m",
+        "cortex-m3",
+        _THUMB,
+        "cortex_m3",
+        has_floats=False,
+        figures=_in_order(72e6, 1.0, 2.0),
+    ),
+    "cortex-m4": Core(
+        "thumbv7em", "cortex-m4", _THUMB, "cortex_m4", figures=_in_order(100e6, 1.0, 3.0)
+    ),
+    "cortex-m7": Core(
+        "thumbv7em", "cortex-m7", _THUMB, "cortex_m7", figures=_in_order(216e6, 2.0, 3.0)
+    ),
+    "cortex-m33": Core(
+        "thumbv8m.main", "cortex-m33", _THUMB, "cortex_m33", figures=_in_order(128e6, 1.0, 3.0)
+    ),
+    "cortex-m55": Core(
+        "thumbv8.1m.main", "cortex-m55", _THUMB, "cortex_m55", figures=_in_order(160e6, 1.0, 4.0)
+    ),
+    "rv32imac": Core(
+        "riscv32",
+        "generic-rv32",
+        _RISCV32,
+        "generic_rv32+m+a+c",
+        ("+m", "+a", "+c"),
+        has_floats=False,
+        abi="ilp32",
+        registers=27,
+        figures=_in_order(160e6, 1.0, 2.0),
+    ),
+    "rv32imafc": Core(
+        "riscv32",
+        "generic-rv32",
+        _RISCV32,
+        "generic_rv32+m+a+f+c",
+        ("+m", "+a", "+f", "+c"),
+        abi="ilp32f",
+        registers=27,
+        figures=_in_order(160e6, 1.0, 4.0),
+    ),
+}

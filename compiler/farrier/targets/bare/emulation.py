@@ -1,0 +1,89 @@
+"""A run of a model on an emulated board."""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from farrier.targets.bare.boards import BOARDS, Board, emulated_board
+from farrier.targets.bare.cores import CORES
+from farrier.targets.bare.linking import check_image
+from farrier.targets.bare.testable import Testable
+
+_RESULT = struct.Struct("<iII")  # The code, ticks and bytes of stack that `check.c` writes.
+_TIMEOUT_S = 600.0
+
+
+class BoardError(Exception):
+    """A run on an emulated board has not come to its end."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Outcome:
+    """The end of a run: the entry point's code, and what it took on the way."""
+
+    code: int
+    instructions: int
+    stack_bytes: int
+    outputs: tuple[bytes, ...]
+
+
+class EmulatedBoard:
+    """A model in the flash of an emulated board, which each run resets."""
+
+    def __init__(self, model: Testable, params: bytes) -> None:
+        """Raises CompilerError if nothing links the model."""
+        self.part = model.part
+        self.board = emulated_board(CORES[model.part.core])
+        self._image = check_image(model.part, model.content, params, self.board)
+
+    @property
+    def name(self) -> str:
+        """The name of the board."""
+        return name_of(self.board)
+
+    def run(self, inputs: Sequence[bytes | memoryview]) -> Outcome:
+        """Run the model once. Raises BoardError."""
+        emulator = self.board.emulator
+        assert emulator is not None
+        with tempfile.TemporaryDirectory(prefix="farrier-board-") as at:
+            folder = Path(at)
+            (folder / "inputs").write_bytes(b"".join(inputs))
+            (folder / "image.elf").write_bytes(self._image)
+            command = [emulator.program, "-machine", emulator.machine, *emulator.options]
+            command += ["-semihosting-config", "enable=on,target=native", "-nographic"]
+            command += ["-serial", "null", "-monitor", "null", "-icount", f"shift={emulator.shift}"]
+            try:
+                done = subprocess.run(
+                    [*command, "-kernel", "image.elf"],
+                    cwd=folder,
+                    capture_output=True,
+                    text=True,
+                    timeout=_TIMEOUT_S,
+                    check=False,
+                )
+            except subprocess.TimeoutExpired:
+                raise BoardError(f"{self.name} did not answer within {_TIMEOUT_S:g} s") from None
+            if done.returncode:
+                said = (done.stdout + done.stderr).strip()
+                raise BoardError(f"{self.name} ended with code {done.returncode}: {said}")
+            return self._outcome((folder / "outputs").read_bytes())
+
+    def _outcome(self, data: bytes) -> Outcome:
+        assert self.board.emulator is not None
+        code, ticks, stack_bytes = _RESULT.unpack_from(data)
+        at, outputs = _RESULT.size, []
+        for nbytes in self.part.outputs:
+            outputs.append(data[at : at + nbytes])
+            at += nbytes
+        instructions = self.board.emulator.instructions(ticks)
+        return Outcome(code, instructions, stack_bytes, tuple(outputs))
+
+
+def name_of(board: Board) -> str:
+    """Return the name of a board."""
+    return next(name for name, each in BOARDS.items() if each is board)

@@ -1,0 +1,55 @@
+"""A model for a microcontroller in a session of this machine: each call is a run under qemu."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+from farrier.artifact.code import ModelCode
+from farrier.errors import ArtifactError, NoDeviceError
+from farrier.targets.bare.part import BarePart
+from farrier.targets.bare.testable import Testable
+
+
+class EmulatedModel:
+    """Implements `Loaded`."""
+
+    context = 0
+
+    def __init__(self, code: ModelCode) -> None:
+        from farrier.targets.bare.emulation import EmulatedBoard
+
+        if len(code.objects) != 1:
+            raise ArtifactError("the artifact of a microcontroller has one object: it is damaged")
+        self._model = Testable(BarePart.of_json(code.backend), code.objects[0].content)
+        self._board: EmulatedBoard | None = None
+        self.most_workspace = self._model.part.workspace
+
+    def entry(self, arguments: Sequence[int | None], context: int) -> int:
+        """Run the model with the memories at these addresses."""
+        from farrier.targets.bare.emulation import BoardError, EmulatedBoard
+
+        part = self._model.part
+        sizes = (*part.inputs, *part.outputs, part.params)
+        memories = list(map(_at, arguments, sizes))
+        if self._board is None:  # Its flash has the parameters, which the first call shows.
+            self._board = EmulatedBoard(self._model, bytes(memories[-1]))
+        try:
+            outcome = self._board.run(memories[: len(part.inputs)])
+        except BoardError as error:
+            raise NoDeviceError(str(error)) from None
+        for memory, content in zip(memories[len(part.inputs) :], outcome.outputs, strict=False):
+            memory[:] = content
+        return outcome.code
+
+    def workspace_bytes(self, sizes: int) -> int:
+        return self._model.part.workspace
+
+    def close(self) -> None:
+        self._board = None
+
+
+def _at(address: int | None, nbytes: int) -> memoryview:
+    """Return the memory at an address."""
+    content = (ctypes.c_ubyte * nbytes).from_address(address or 0) if nbytes else bytearray()
+    return memoryview(content).cast("B")
