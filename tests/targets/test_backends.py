@@ -31,3 +31,8 @@ class TestRiscv(BackendContract):
 class TestWebGpu(BackendContract):
     module = "farrier.targets.webgpu"
     machine = "webgpu"
+
+
+class TestBare(BackendContract):
+    module = "farrier.targets.bare"
+    machine = "mps2-an386"

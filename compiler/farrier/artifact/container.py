@@ -88,9 +88,14 @@ class Mapped:
         self.address = int(self._view.ctypes.data) + start
         self.nbytes = nbytes
 
+    @property
+    def view(self) -> memoryview:
+        """The bytes of the member."""
+        return self._view[self._start :].data
+
     def digest(self) -> str:
         """sha256 in hex."""
-        return digest(self._view[self._start :].data)
+        return digest(self.view)
 
 
 def map_member(path: Path, name: str) -> Mapped | None:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from farrier.errors import UnresolvedShapeError
+from farrier.errors import UnresolvedShapeError, UsageError
 from farrier.frontends.builder import ImportedModel, Source, with_states
 from farrier.frontends.onnx.model.bus_errors import reading
 from farrier.frontends.onnx.model.file import Model
@@ -20,6 +20,7 @@ from farrier.options.shapes import GivenShape, Hot
 from farrier.passes.float_form import float_form, has_pairs
 from farrier.progress import SIZES, Listener, SizesSettled, Warned
 from farrier.progress.steps import Steps
+from farrier.targets import Target
 
 
 def import_model(
@@ -36,6 +37,17 @@ def import_model(
     for notice in imported.notices:
         listener(Warned(f"{model.name}: {notice}", SIZES))
     return imported
+
+
+def check_open_sizes(imported: ImportedModel, target: Target) -> None:
+    """Raise UsageError for open dims where the target's backend takes none."""
+    if imported.dims and not target.backend.takes_open_sizes:
+        names = ", ".join(dim.name for dim in imported.dims)
+        raise UsageError(
+            f"the sizes of this model are open ({names}), and {target.cpu} has its memory planned "
+            "when a model is compiled",
+            hint="--shape INPUT=1,3,224,224 says what they are",
+        )
 
 
 def typed(

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypedDict, Unpack
 
-from farrier.compilation.importing import import_model, typed, with_floats
+from farrier.compilation.importing import check_open_sizes, import_model, typed, with_floats
 from farrier.compilation.settings import resolve_settings
 from farrier.compile_pool import Builders, Helpers, helpers_for
 from farrier.cost_model import CostModel
@@ -107,6 +107,7 @@ def open_session(
     steps = Steps(listener, resources.get("dump", Dump()))
     with contextlib.nullcontext() if isinstance(model, Source) else reading(model):
         imported = import_model(model, options, steps, listener)
+        check_open_sizes(imported, settings.target)
         imported = with_floats(imported) if as_floats else imported
         hot = hot_sizes(imported.dims, hot_asked(imported, options.hot))
         check_hot(imported, options.hot, hot)

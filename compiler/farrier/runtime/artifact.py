@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from farrier.background import Tuning
     from farrier.runtime.session import Session
+    from farrier.targets.exporting import Exported
 
 MANIFEST = "manifest.json"
 PARAMS = "params.bin"
@@ -207,6 +208,17 @@ class Artifact:
                 shutil.copyfileobj(source, file)
         else:
             raise ArtifactError("the artifact has lost its parameters")
+
+    def export(self, form: str = "c", board: str = "", name: str = "") -> Exported:
+        """Return files for programs in other languages: a C library, or a program for a board.
+        Functions begin with `name`, by default the model's. Raises UsageError for a machine without
+        such a form, or for a board that the model is not for."""
+        from farrier.targets.registry import backend_for
+
+        backend = backend_for(self.manifest.architecture)
+        params = self._load_params()
+        word = name or self.manifest.name
+        return backend.export(self.manifest, self.code, params.view, word, form, board)
 
     def save(self, path: str | pathlib.Path) -> pathlib.Path:
         """Write the container whole or not at all; raise StorageError."""

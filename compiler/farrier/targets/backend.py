@@ -6,13 +6,16 @@ from typing import Protocol
 
 from farrier.targets.code import CodeGeneration
 from farrier.targets.describing import Describing
+from farrier.targets.exporting import Exporting
 from farrier.targets.graph_policy import GraphPolicy
 from farrier.targets.running import Running
 from farrier.targets.scheduling import Scheduling
 from farrier.targets.siting import Siting
 
 
-class Backend(Describing, GraphPolicy, Siting, Scheduling, CodeGeneration, Running, Protocol):
+class Backend(
+    Describing, GraphPolicy, Siting, Scheduling, CodeGeneration, Running, Exporting, Protocol
+):
     """Makes code for one family of machines, and runs it.
 
     A backend is a subclass, with one instance; a role answers itself what a machine without

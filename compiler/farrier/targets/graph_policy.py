@@ -34,6 +34,11 @@ class GraphPolicy(Protocol):
         return {}
 
     @property
+    def takes_open_sizes(self) -> bool:
+        """True if a model's sizes may be open when it is compiled."""
+        return True
+
+    @property
     def precisions(self) -> Mapping[str, frozenset[str]]:
         """The types in which contractions may multiply, as `CompileOptions.precision` names them,
         and the features of a target that each takes."""

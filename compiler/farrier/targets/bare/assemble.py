@@ -20,13 +20,12 @@ _PATH = "code/model.o"
 
 
 def check_sizes(program: DriverProgram) -> None:
-    """Raise UsageError for a program whose memory cannot be planned to the byte."""
-    open_sizes = [symbol.name for symbol in (*program.dims, *program.counted)]
-    if open_sizes:
+    """Raise UsageError for a program with sizes that a run finds out."""
+    if program.counted or program.dims:
         raise UsageError(
-            f"a microcontroller's memory is planned when a model is compiled, and this model's "
-            f"sizes are open: {', '.join(open_sizes)}",
-            hint="--shape INPUT=DIM,DIM… says what they are",
+            "the values of inputs decide sizes of this model, and a microcontroller's memory is "
+            "planned when a model is compiled",
+            hint="leave out the operators whose results have such sizes, as NonZero's",
         )
 
 

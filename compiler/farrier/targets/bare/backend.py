@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from farrier.errors import UsageError
 from farrier.targets.bare.boards import BOARDS, Board, emulated_board
-from farrier.targets.bare.cores import CORES, Core
+from farrier.targets.bare.cores import CORES, DSP, MULTIPLIES, Core
 from farrier.targets.cpu.backend import CpuBackend
 from farrier.targets.cpu.target import CpuTarget, as_cpu
 from farrier.targets.describing import KnownMachine
@@ -17,12 +17,15 @@ from farrier_device.describe import MachineDescription
 
 if TYPE_CHECKING:
     from farrier.artifact.code import ModelCode
+    from farrier.artifact.manifest import Manifest
+    from farrier.intrinsics import Dot
     from farrier.ir.loop import Function
     from farrier.llvm import LLVMMachine
     from farrier.measure import Runner
     from farrier.partition.program import DriverProgram
     from farrier.targets.cpu.assemble import Plan
     from farrier.targets.cpu.codegen.builder import Instructions
+    from farrier.targets.exporting import Exported
     from farrier.targets.interface import Interface
     from farrier.targets.linked import LinkedModel
     from farrier.targets.running import Loaded
@@ -69,6 +72,12 @@ class BareTarget(CpuTarget):
         return Instructions(counts_loops=True, fuses=bool(self.figures["fused"]))
 
     @property
+    def dots(self) -> Sequence[Dot]:
+        from farrier.targets.bare.intrinsics import DOTS
+
+        return DOTS
+
+    @property
     def support(self) -> str:
         return ""  # Nothing measures one kernel, and no pool of threads runs it.
 
@@ -82,7 +91,10 @@ class BareBackend(CpuBackend):
 
     @property
     def machines(self) -> Mapping[str, KnownMachine]:
-        return {name: KnownMachine(_described(name, board), board.source) for name, board in BOARDS.items()}
+        return {
+            name: KnownMachine(_described(name, board), board.source)
+            for name, board in BOARDS.items()
+        }
 
     def target(self, machine: MachineDescription) -> BareTarget:
         board = BOARDS.get(machine.cpu)
@@ -92,11 +104,18 @@ class BareBackend(CpuBackend):
                 f"no core of {machine.arch} is called {machine.cpu!r}",
                 hint=f"cpu is a board ({', '.join(BOARDS)}) or a core ({', '.join(CORES)})",
             )
+        features = set(machine.features) & {MULTIPLIES, DSP}
+        if MULTIPLIES not in features:
+            raise UsageError(
+                f"the machine {machine.cpu} lacks {MULTIPLIES}, a multiplication, which all code "
+                "for microcontrollers uses",
+                hint=f"a description lists it under features, and {DSP} where the core has that",
+            )
         core = CORES[name]
         return BareTarget(
             triple=core.triple,
             cpu=core.cpu,
-            features=(),
+            features=tuple(sorted(features)),
             vector_bits=32,
             registers=core.registers,
             cores=1,
@@ -143,7 +162,24 @@ class BareBackend(CpuBackend):
 
         return EmulatedModel(code)
 
+    def export(
+        self,
+        manifest: Manifest,
+        code: ModelCode,
+        params: memoryview,
+        name: str,
+        form: str,
+        board: str,
+    ) -> Exported:
+        from farrier.targets.bare.export import export
+
+        return export(manifest, code, params, name, form, board)
+
     # -- the steps of a compilation
+
+    @property
+    def takes_open_sizes(self) -> bool:
+        return False  # There is nobody to ask for more memory.
 
     def compile(self, functions: Sequence[Function], target: Target) -> list[bytes]:
         from farrier.targets.cpu.codegen.emit import emit_module
@@ -188,7 +224,7 @@ def _described(name: str, board: Board) -> MachineDescription:
     return MachineDescription(
         arch=CORES[board.core].arch,
         cpu=name,
-        features=(),
+        features=CORES[board.core].extensions,
         cores=1,
         l1_bytes=_NEAR,
         l2_bytes=_NEAR,

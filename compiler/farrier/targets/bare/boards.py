@@ -33,7 +33,7 @@ class Emulator:
     options: tuple[str, ...] = ()
 
     def instructions(self, ticks: int) -> int:
-        """Return how many instructions ran in so many ticks."""
+        """Return the number of instructions that ran in a number of ticks."""
         return ticks * self.tick_ns >> self.shift
 
 
@@ -155,6 +155,4 @@ BOARDS: Mapping[str, Board] = {
 
 def emulated_board(core: Core) -> Board:
     """Return the board that an emulator has with that core."""
-    return next(
-        board for board in BOARDS.values() if CORES[board.core] == core and board.emulator
-    )
+    return next(board for board in BOARDS.values() if CORES[board.core] == core and board.emulator)

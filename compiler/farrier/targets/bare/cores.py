@@ -11,11 +11,17 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+MULTIPLIES = "m"
+"""The feature that every core has: a multiplication of 32 bits."""
+DSP = "dsp"
+"""The feature of cores that multiply two pairs of 16 bits at once."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Core:
     """A core. `arch` is LLVM's name of the architecture, which begins the triple; `features` are
-    LLVM's, beyond those of `cpu`. `has_floats` says that there is a unit for f32."""
+    LLVM's, beyond those of `cpu`. `has_floats` says that there is a unit for f32,
+    `has_dsp` that there are products of pairs of 16 bits."""
 
     arch: str
     cpu: str
@@ -23,14 +29,21 @@ class Core:
     c_cpu: str
     features: tuple[str, ...] = ()
     has_floats: bool = True
+    has_dsp: bool = False
     abi: str = ""
     registers: int = 13
     figures: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
+    def extensions(self) -> tuple[str, ...]:
+        """The features of its machines, sorted."""
+        return (DSP, MULTIPLIES) if self.has_dsp else (MULTIPLIES,)
+
+    @property
     def triple(self) -> str:
-        system = "none-elf" if self.arch.startswith("riscv") else "none-eabi"
-        return f"{self.arch}-{'unknown-' if system == 'none-elf' else ''}{system}"
+        # LLVM reads a triple of three parts as one without an environment, and then takes another
+        # calling convention than that of C compilers.
+        return f"{self.arch}-unknown-none-{'elf' if self.arch.startswith('riscv') else 'eabi'}"
 
 
 def _in_order(hertz: float, issue: float, latency: float, fused: bool = True) -> Mapping[str, Any]:
@@ -54,7 +67,7 @@ def _in_order(hertz: float, issue: float, latency: float, fused: bool = True) ->
         "exposed": 1.0,
         "fused": fused,
         "folds_loads": False,
-        "by_lane": False,
+        "by_lane": True,
     }
 
 
@@ -70,16 +83,36 @@ CORES: Mapping[str, Core] = {
         figures=_in_order(72e6, 1.0, 2.0),
     ),
     "cortex-m4": Core(
-        "thumbv7em", "cortex-m4", _THUMB, "cortex_m4", figures=_in_order(100e6, 1.0, 3.0)
+        "thumbv7em",
+        "cortex-m4",
+        _THUMB,
+        "cortex_m4",
+        has_dsp=True,
+        figures=_in_order(100e6, 1.0, 3.0),
     ),
     "cortex-m7": Core(
-        "thumbv7em", "cortex-m7", _THUMB, "cortex_m7", figures=_in_order(216e6, 2.0, 3.0)
+        "thumbv7em",
+        "cortex-m7",
+        _THUMB,
+        "cortex_m7",
+        has_dsp=True,
+        figures=_in_order(216e6, 2.0, 3.0),
     ),
     "cortex-m33": Core(
-        "thumbv8m.main", "cortex-m33", _THUMB, "cortex_m33", figures=_in_order(128e6, 1.0, 3.0)
+        "thumbv8m.main",
+        "cortex-m33",
+        _THUMB,
+        "cortex_m33",
+        has_dsp=True,
+        figures=_in_order(128e6, 1.0, 3.0),
     ),
     "cortex-m55": Core(
-        "thumbv8.1m.main", "cortex-m55", _THUMB, "cortex_m55", figures=_in_order(160e6, 1.0, 4.0)
+        "thumbv8.1m.main",
+        "cortex-m55",
+        _THUMB,
+        "cortex_m55",
+        has_dsp=True,
+        figures=_in_order(160e6, 1.0, 4.0),
     ),
     "rv32imac": Core(
         "riscv32",

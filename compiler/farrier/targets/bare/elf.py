@@ -1,4 +1,4 @@
-"""What an object of 32 bits holds: the sizes of its sections, and the symbols that it lacks.
+"""Objects of 32 bits: the sizes of their sections, and the symbols that they lack.
 
 The layout is that of the ELF specification (Tool Interface Standard, version 1.2): little endian.
 """
@@ -9,8 +9,10 @@ import dataclasses
 import struct
 from collections.abc import Iterator
 
-_SECTION = struct.Struct("<10I")  # name, type, flags, address, offset, size, link, …
-_SYMBOL = struct.Struct("<3IBBH")  # name, value, size, info, other, section
+# A section is its name, type, flags, address, offset, size, link and three more; a symbol is its
+# name, value, size, info, other and section.
+_SECTION = struct.Struct("<10I")
+_SYMBOL = struct.Struct("<3IBBH")
 _WRITE, _ALLOC = 1, 2
 _SYMBOLS, _NO_BITS = 2, 8
 _WEAK = 2
@@ -18,15 +20,15 @@ _WEAK = 2
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sections:
-    """The bytes that an object has in flash, and those that it needs in RAM."""
+    """The bytes of an object in flash and in RAM."""
 
     flash_bytes: int
     ram_bytes: int
 
 
 def sections_of(content: bytes) -> Sections:
-    """Return the sizes of what an object loads. What is written at run time is in both memories:
-    its first value lies in flash."""
+    """Return the sizes of the sections that a program loads. A variable counts in both memories,
+    because its first value lies in flash."""
     flash = ram = 0
     for _, kind, flags, _, _, size, *_ in _sections(content):
         if flags & _ALLOC:

@@ -37,8 +37,12 @@ def glue(name: str, part: BarePart) -> str:
 
 int32_t {part.entry}(const uint64_t *arguments, const void *pool);
 
-__asm__(".pushsection .rodata.parameters,\\"a\\"\\n.balign {ALIGNMENT}\\n.type parameters, %object\\n"
-        "parameters: .incbin \\"params.bin\\"\\n.size parameters, . - parameters\\n.popsection");
+__asm__(".pushsection .rodata.parameters,\\"a\\"\\n"
+        ".balign {ALIGNMENT}\\n"
+        ".type parameters, %object\\n"
+        "parameters: .incbin \\"params.bin\\"\\n"
+        ".size parameters, . - parameters\\n"
+        ".popsection");
 extern const uint8_t parameters[];
 
 typedef void body(void *context, int64_t begin, int64_t end, int64_t worker);
@@ -47,8 +51,10 @@ static void run_all(const void *pool, body *run, void *context, int64_t extent) 
   run(context, 0, extent, 0);
 }}
 
-static const struct {{ void *parallel_for; uint64_t threads; }} pool __attribute__((aligned(8))) = {{
-    (void *)run_all, 1}};
+static const struct {{
+  void *parallel_for;
+  uint64_t threads;
+}} pool __attribute__((aligned(8))) = {{(void *)run_all, 1}};
 
 int32_t {name}_run(void *arena) {{
   uint8_t *const base = arena;
@@ -91,11 +97,12 @@ def _library(folder: Path, name: str, part: BarePart, content: bytes, params: by
 
 
 @functools.cache
-def _builtins(core: Core) -> bytes:
-    """The functions that stand for the instructions that a core lacks, such as those of floats:
-    zig's, of which a link takes what is called."""
+def _builtins(target: str, cpu: str) -> bytes:
+    """Return zig's functions for the instructions that a core lacks, such as those of floats. A
+    link takes the called ones."""
     with tempfile.TemporaryDirectory(prefix="farrier-firmware-") as at:
-        words = ["build-obj", zig.home() / "lib" / "compiler_rt.zig", "-femit-bin=builtins.o"]
+        words: list[str | Path] = ["build-obj"]
+        words += [zig.home() / "lib" / "compiler_rt.zig", "-femit-bin=builtins.o"]
         words += ["-target", target, f"-mcpu={cpu}"]
         words += ["-OReleaseSmall", "-ffunction-sections", "-fstrip"]
         zig.run(words, Path(at), "the functions of floats do not compile")
@@ -103,14 +110,14 @@ def _builtins(core: Core) -> bytes:
 
 
 def check_image(part: BarePart, content: bytes, params: bytes, board: Board) -> bytes:
-    """Return an ELF file with which an emulated board runs a model once (`firmware/check.c`)."""
+    """Return an ELF file with which a board runs a model once (`firmware/check.c`)."""
     core = CORES[part.core]
-    assert board.emulator is not None
     with tempfile.TemporaryDirectory(prefix="farrier-firmware-") as at:
         folder = Path(at)
         _library(folder, "model", part, content, params)
         (folder / "model.h").write_text(_check_header(part))
-        counter = {"COUNTER": board.emulator.counter} if board.emulator.counter else {}
+        emulator = board.emulator
+        counter = {"COUNTER": emulator.counter} if emulator and emulator.counter else {}
         for source in ("start.c", "check.c"):
             _compile(folder, core, FIRMWARE / source, counter)
         return _linked(folder, board, ("start.o", "check.o", "library.o"))
@@ -178,10 +185,18 @@ SECTIONS {{
   .vectors : {{ KEEP(*(.vectors)) }} > {place}
   .text : {{ *(.text .text.*) *(.rodata .rodata.* .srodata .srodata.*) }} > FLASH
   .ARM.exidx : {{ *(.ARM.exidx .ARM.exidx.*) }} > FLASH
-  .data : ALIGN(8) {{ data_begin = .; *(.data .data.* .sdata .sdata.*) data_end = .; }} > RAM AT> FLASH
+  .data : ALIGN(8) {{
+    data_begin = .;
+    *(.data .data.* .sdata .sdata.*)
+    data_end = .;
+  }} > RAM AT> FLASH
   data_from = LOADADDR(.data);
   __global_pointer$ = data_begin + 0x800;
-  .bss (NOLOAD) : ALIGN(64) {{ bss_begin = .; *(.bss .bss.* .sbss .sbss.* COMMON) bss_end = .; }} > RAM
+  .bss (NOLOAD) : ALIGN(64) {{
+    bss_begin = .;
+    *(.bss .bss.* .sbss .sbss.* COMMON)
+    bss_end = .;
+  }} > RAM
   stack_top = ORIGIN(RAM) + LENGTH(RAM);
   /DISCARD/ : {{ *(.eh_frame) *(.comment) }}
 }}

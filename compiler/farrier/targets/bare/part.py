@@ -16,7 +16,7 @@ ALIGNMENT = 64  # What a model's memory begins at a multiple of, in bytes, as it
 @dataclasses.dataclass(frozen=True, slots=True)
 class BarePart:
     """The entry point of the object, and the bytes of each input, of each output, of the workspace
-    and of the parameters. `sizes` are the numbers of 64 bits that the entry takes beside these."""
+    and of the parameters. `sizes` are the numbers of 64 bits that the entry takes in addition."""
 
     core: str
     entry: str
@@ -28,8 +28,8 @@ class BarePart:
 
     @property
     def offsets(self) -> tuple[int, ...]:
-        """Where inputs and outputs begin in a model's arena, then the workspace, the sizes, and the
-        end: the bytes of the arena."""
+        """The offsets in a model's arena of its inputs, its outputs, the workspace and the sizes;
+        the last is the end, the bytes of the arena."""
         at, offsets = 0, []
         for nbytes in (*self.inputs, *self.outputs, self.workspace, 8 * self.sizes):
             offsets.append(at)
@@ -38,7 +38,7 @@ class BarePart:
 
     @property
     def arena_bytes(self) -> int:
-        """The bytes of RAM that a model needs beside its stack."""
+        """The bytes of RAM that a model needs, without its stack."""
         return self.offsets[-1]
 
     def to_json(self) -> dict[str, Any]:

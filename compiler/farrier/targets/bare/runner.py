@@ -55,7 +55,9 @@ class EmulatedDevice(HostMemory[_Run], WallClocked[Buffer, _Run]):
 
     def launch(self, bound: _Run) -> None:
         part = bound.board.part
-        read = [memory.view[:nbytes] for memory, nbytes in zip(bound.inputs, part.inputs, strict=True)]
+        read = [
+            memory.view[:nbytes] for memory, nbytes in zip(bound.inputs, part.inputs, strict=True)
+        ]
         try:
             outcome = bound.board.run(read)
         except BoardError as error:

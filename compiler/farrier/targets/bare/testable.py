@@ -12,7 +12,8 @@ from farrier.targets.bare.part import BarePart
 class Testable:
     """A model's object with what calls it; its parameters come with each call."""
 
-    __test__ = False  # pytest takes the name for a class of tests.
+    # By its name, pytest would collect it as a class of tests.
+    __test__ = False
 
     part: BarePart
     content: bytes

@@ -7,6 +7,13 @@ static uint8_t arena[MODEL_ARENA_BYTES] __attribute__((aligned(64)));
 
 #if defined(COUNTER)
 static uint32_t ticks(void) { return *(volatile uint32_t *)COUNTER; }
+#elif defined(__arm__)
+/* The cycle counter of the unit for watchpoints: Armv7-M Architecture Reference Manual, C1.8. */
+static uint32_t ticks(void) {
+  *(volatile uint32_t *)0xE000EDFCu |= 1u << 24; /* DEMCR.TRCENA */
+  *(volatile uint32_t *)0xE0001000u |= 1u;       /* DWT_CTRL.CYCCNTENA */
+  return *(volatile uint32_t *)0xE0001004u;
+}
 #else
 static uint32_t ticks(void) {
   uintptr_t count;

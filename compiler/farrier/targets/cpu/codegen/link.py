@@ -41,4 +41,3 @@ def link(
             command.append(f"{number}.o")
         zig.run([*command, "-o", "library.so"], folder, "linking failed")
         return (folder / "library.so").read_bytes()
-

@@ -1,0 +1,38 @@
+"""`farrier export`: an artifact as files for programs in other languages."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import IO, Annotated
+
+import typer
+
+
+def export(
+    artifact: Annotated[Path, typer.Argument(help="The .farrier file.")],
+    form: Annotated[
+        str, typer.Option("--format", help="c: a library and its header; elf: a program.")
+    ] = "c",
+    board: Annotated[str, typer.Option(help="Of a program: the board that it runs on.")] = "",
+    name: Annotated[str, typer.Option(help="Of the C functions; by default the model's.")] = "",
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Default: a folder beside the artifact.")
+    ] = None,
+) -> None:
+    """Write a model as a C library, or as a program for a board; prints the memory it takes."""
+    from farrier.files.atomic import write_atomically
+    from farrier.runtime.artifact import load
+
+    exported = load(artifact).export(form, board, name)
+    folder = output or artifact.with_suffix("")
+    folder.mkdir(parents=True, exist_ok=True)
+    for each, content in exported.files.items():
+        write_atomically(folder / each, functools.partial(_write, content))
+        typer.echo(folder / each)
+    for note in exported.notes:
+        typer.echo(note, err=True)
+
+
+def _write(content: bytes, file: IO[bytes]) -> None:
+    file.write(content)

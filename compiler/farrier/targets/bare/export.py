@@ -1,0 +1,109 @@
+"""A model as a C library, and as a program for a board."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from farrier.artifact.code import ModelCode
+from farrier.artifact.manifest import Manifest
+from farrier.errors import UsageError
+from farrier.llvm import zig
+from farrier.targets.bare.boards import BOARDS, Board, emulated_board
+from farrier.targets.bare.cores import CORES
+from farrier.targets.bare.elf import sections_of
+from farrier.targets.bare.emulation import EmulatedBoard
+from farrier.targets.bare.header import header, identifier
+from farrier.targets.bare.linking import check_image, library
+from farrier.targets.bare.part import BarePart
+from farrier.targets.bare.testable import Testable
+from farrier.targets.exporting import Exported
+
+_EXAMPLE = """\
+/* Build it with any C compiler for {core}, as in:
+     arm-none-eabi-gcc -mcpu={core} -mthumb -O2 main.c lib{name}.a -T board.ld … */
+#include "{name}.h"
+
+static uint8_t arena[{upper}_ARENA_BYTES] __attribute__((aligned({upper}_ARENA_ALIGNMENT)));
+
+int main(void) {{
+  /* Fill the inputs here, then read the outputs: {name}.h has a function for each. */
+  return {name}_run(arena);
+}}
+"""
+
+
+def export(
+    manifest: Manifest, code: ModelCode, params: memoryview, name: str, form: str, board: str
+) -> Exported:
+    """Return the files of a model, and lines about the memory it takes. Raises UsageError for a
+    board that the model is not compiled for, or does not fit."""
+    word = identifier(name)
+    model = Testable(BarePart.of_json(code.backend), code.objects[0].content)
+    joined = library(word, model.part, model.content, bytes(params))
+    notes = tuple(_memory(model, bytes(params), joined))
+    if form == "elf":
+        image = _image(model, bytes(params), board)
+        return Exported({f"{word}.elf": image}, notes)
+    if form != "c":
+        raise UsageError(f"there is no form {form!r}", hint="--format is c or elf")
+    files = {
+        f"lib{word}.a": _archive(joined, word),
+        f"{word}.h": header(word, manifest, model.part).encode(),
+        "main.c": _EXAMPLE.format(name=word, upper=word.upper(), core=model.part.core).encode(),
+    }
+    return Exported(files, notes)
+
+
+def _memory(model: Testable, params: bytes, joined: bytes) -> Iterator[str]:
+    """Yield lines about the memory that a model takes, whose library is `joined`."""
+    part, sections = model.part, sections_of(joined)
+    used = sections.flash_bytes - part.params
+    yield f"flash: {sections.flash_bytes:,} bytes, {part.params:,} of them weights, {used:,} code"
+    io = sum((*part.inputs, *part.outputs))
+    yield (
+        f"RAM: {part.arena_bytes + sections.ram_bytes:,} bytes of arena, {io:,} of them inputs and "
+        f"outputs, {part.workspace:,} workspace"
+    )
+    emulator = emulated_board(CORES[part.core]).emulator
+    assert emulator is not None
+    if shutil.which(emulator.program) is None:
+        yield f"stack: not measured, as Debian's {emulator.package} is not installed"
+        return
+    board = EmulatedBoard(model, params)
+    outcome = board.run([bytes(nbytes) for nbytes in part.inputs])
+    yield (
+        f"stack: {outcome.stack_bytes:,} bytes, and {outcome.instructions:,} instructions a run, "
+        f"measured under qemu ({board.name}); instructions are not cycles"
+    )
+
+
+def _image(model: Testable, params: bytes, name: str) -> bytes:
+    """Return a program for a board that runs the model once, its inputs and outputs being files
+    of the debugger's or the emulator's machine."""
+    core = model.part.core
+    fitting = [each for each, board in BOARDS.items() if board.core == core]
+    if name not in fitting:
+        raise UsageError(
+            f"the model is compiled for {core}, and {name or 'no board'} is named",
+            hint=f"--board is one of {', '.join(fitting)}",
+        )
+    board: Board = BOARDS[name]
+    needed = model.part.arena_bytes
+    if needed > board.ram.nbytes:
+        raise UsageError(
+            f"the model needs {needed:,} bytes of RAM, and {name} has {board.ram.nbytes:,}",
+            hint="compile it with --target " + name + ", which says what does not fit",
+        )
+    return check_image(model.part, model.content, params, board)
+
+
+def _archive(content: bytes, name: str) -> bytes:
+    """Return a library of one object, for linkers that look for `lib….a`."""
+    with tempfile.TemporaryDirectory(prefix="farrier-firmware-") as at:
+        folder = Path(at)
+        (folder / f"{name}.o").write_bytes(content)
+        zig.run(["ar", "rcsD", "library.a", f"{name}.o"], folder, "archiving failed")
+        return (folder / "library.a").read_bytes()

@@ -1,0 +1,72 @@
+"""Dot products of four bytes in a register of 32 bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from farrier.intrinsics.declare import Writer
+from farrier.intrinsics.dot import Dot
+from farrier.ir import instr
+from farrier.ir.instr import I8, I32, Operand
+from farrier.ir.types import DType
+from farrier.targets.bare.cores import DSP, MULTIPLIES
+
+_BITS = 8
+# (writer, total, a, b) -> the new total, of groups of four bytes.
+_Add: TypeAlias = Callable[[Writer, Operand, Operand, Operand], Operand]
+
+
+def _in_pairs(left: DType, right: DType) -> _Add:
+    """SMLAD twice: the even bytes of both factors as 16 bits, then the odd ones."""
+
+    def halves(writer: Writer, group: Operand, dtype: DType) -> tuple[Operand, Operand]:
+        name = "llvm.arm.sxtb16" if dtype.is_signed else "llvm.arm.uxtb16"
+        odd = writer.call("llvm.fshr.i32", I32, group, group, instr.number_of(I32, _BITS))
+        return writer.call(name, I32, group), writer.call(name, I32, odd)
+
+    def add(writer: Writer, total: Operand, a: Operand, b: Operand) -> Operand:
+        for pair in zip(halves(writer, a, left), halves(writer, b, right), strict=True):
+            total = writer.call("llvm.arm.smlad", I32, *pair, total)
+        return total
+
+    return add
+
+
+def _one_by_one(left: DType, right: DType) -> _Add:
+    """A multiplication for each byte."""
+
+    def byte(writer: Writer, group: Operand, number: int, dtype: DType) -> Operand:
+        shifted = writer.op(instr.LSHR, group, instr.number_of(I32, _BITS * number))
+        narrow = writer.convert(instr.TRUNC, shifted, I8)
+        return writer.convert(instr.SEXT if dtype.is_signed else instr.ZEXT, narrow, I32)
+
+    def add(writer: Writer, total: Operand, a: Operand, b: Operand) -> Operand:
+        for number in range(4):
+            factors = byte(writer, a, number, left), byte(writer, b, number, right)
+            total = writer.op(instr.ADD, total, writer.op(instr.MUL, *factors))
+        return total
+
+    return add
+
+
+def _dots(feature: str, add_of: Callable[[DType, DType], _Add]) -> tuple[Dot, ...]:
+    """Return the dot products of bytes of each signedness with i8."""
+
+    def dot(left: DType) -> Dot:
+        add = add_of(left, DType.I8)
+        return Dot(
+            name=f"{feature}_dot_{left.value}_i8",
+            group=4,
+            left=left,
+            right=DType.I8,
+            total=DType.I32,
+            lanes=(1,),
+            feature=feature,
+            emit=lambda writer, lanes, total, a, b: add(writer, total, a, b),
+        )
+
+    return dot(DType.I8), dot(DType.U8)
+
+
+DOTS = (*_dots(DSP, _in_pairs), *_dots(MULTIPLIES, _one_by_one))

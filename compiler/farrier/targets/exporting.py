@@ -1,0 +1,41 @@
+"""The role of a backend that hands a model to programs in other languages."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from farrier.errors import UsageError
+
+if TYPE_CHECKING:
+    from farrier.artifact.code import ModelCode
+    from farrier.artifact.manifest import Manifest
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Exported:
+    """Files by name, and lines for the user about what they need."""
+
+    files: Mapping[str, bytes]
+    notes: tuple[str, ...] = ()
+
+
+class Exporting(Protocol):
+    """Makes files that programs without Farrier use."""
+
+    def export(
+        self,
+        manifest: Manifest,
+        code: ModelCode,
+        params: memoryview,
+        name: str,
+        form: str,
+        board: str,
+    ) -> Exported:
+        """Return the files of a model whose functions begin with `name`, in the form `c`, or, as a
+        program for a board, `elf`. Raises UsageError for a form that there is none of."""
+        raise UsageError(
+            f"no code for {manifest.machine} ({manifest.architecture}) is exported",
+            hint="compile the model for a microcontroller: `farrier targets` lists boards",
+        )

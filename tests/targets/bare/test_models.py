@@ -1,0 +1,204 @@
+"""Microcontrollers: models are right on emulated boards, and C programs can call them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+import farrier
+from bench import models
+from bench.compare import difference
+from farrier.errors import CompilerError, UsageError
+from farrier.llvm import zig
+from farrier.targets import parse_target, why_not_here
+from farrier.targets.bare.boards import BOARDS, emulated_board
+from farrier.targets.bare.cores import CORES
+from farrier.targets.bare.elf import sections_of, undefined_symbols
+from farrier.targets.bare.emulation import BoardError, EmulatedBoard
+from farrier.targets.bare.header import identifier
+from farrier.targets.bare.linking import library
+from farrier.targets.bare.part import BarePart
+from farrier.targets.bare.testable import Testable
+
+EMULATED = [name for name, board in BOARDS.items() if board.emulator is not None]
+
+
+def lacks(board):
+    target = parse_target(board)
+    return why_not_here(target.arch, target.cpu, target.features)
+
+
+needs_qemu = pytest.mark.skipif(
+    bool(lacks("mps2-an386")), reason=f"the emulator of boards: {lacks('mps2-an386')}"
+)
+
+
+def reference(model, inputs):
+    import onnxruntime
+
+    return onnxruntime.InferenceSession(model).run(None, inputs)
+
+
+@pytest.fixture(scope="module")
+def quantized():
+    floats = models.build("mobilenet_v2", size=16, stages=2, classes=10)
+    rng = np.random.default_rng(0)
+    samples = [{"x": rng.standard_normal((1, 3, 16, 16), np.float32)} for _ in range(2)]
+    return models.statically(floats, samples), samples
+
+
+@pytest.mark.parametrize("board", EMULATED)
+def test_a_quantized_model_equals_the_reference_on_every_emulated_core(quantized, board):
+    if why := lacks(board):
+        pytest.skip(why)
+    model, samples = quantized
+    artifact = farrier.compile(model, target=board, verify=False)
+    assert any(kernel.factors == "u8 i8 i32" for kernel in artifact.manifest.kernels)
+    (expected,) = reference(model, samples[1])
+    (outcome,) = artifact.run(samples[1]).values()
+    step = np.diff(np.unique(expected)).min()
+    assert np.abs(outcome - expected).max() <= 1.01 * step
+
+
+@needs_qemu
+def test_a_verified_model_of_floats_is_right():
+    model = models.build("mobilenet_v2", size=16, stages=1, classes=5)
+    artifact = farrier.compile(model, target="mps2-an386")
+    assert artifact.report["verification"]["device"].startswith("qemu")
+    inputs = {"x": np.random.default_rng(1).standard_normal((1, 3, 16, 16), np.float32)}
+    (name,) = (spec.name for spec in artifact.manifest.outputs)
+    expected = {name: reference(model, inputs)[0]}
+    assert difference(artifact.run(inputs), expected) < 1e-5
+
+
+def functions():
+    """Each function of floats, rounding among them, and integers of 64 bits that are divided."""
+    unary = ("Exp", "Log", "Tanh", "Sigmoid", "Sqrt", "Floor", "Ceil", "Round", "Erf", "Sign")
+    nodes = [helper.make_node(op, ["x"], [op]) for op in unary]
+    nodes.append(helper.make_node("Div", ["i", "j"], ["quotient"]))
+    nodes.append(helper.make_node("Mod", ["i", "j"], ["rest"]))
+    outputs = [helper.make_tensor_value_info(op, TensorProto.FLOAT, (41,)) for op in unary]
+    outputs += [
+        helper.make_tensor_value_info(name, TensorProto.INT64, (5,))
+        for name in ("quotient", "rest")
+    ]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, (41,))]
+    inputs += [helper.make_tensor_value_info(name, TensorProto.INT64, (5,)) for name in "ij"]
+    graph = helper.make_graph(nodes, "functions", inputs, outputs)
+    opsets = [helper.make_opsetid("", 18)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
+
+
+@pytest.mark.parametrize("board", ["mps2-an385", "mps2-an386", "qemu-rv32imac"])
+def test_what_a_core_has_no_instruction_for_is_right(board):
+    if why := lacks(board):
+        pytest.skip(why)
+    model = functions()
+    artifact = farrier.compile(model, target=board, verify=False)
+    x = np.concatenate([np.linspace(0.01, 9, 34), [0.5, 1.5, 2.5, 1e-30, 3e9, np.inf, np.nan]])
+    inputs = {
+        "x": x.astype(np.float32),
+        "i": np.array([7, -7, 2**40 + 5, -(2**62), 0]),
+        "j": np.array([2, 2, -3, 2**33, 9]),
+    }
+    outcome = artifact.run(inputs)
+    for name, expected in zip(outcome, reference(model, inputs), strict=True):
+        np.testing.assert_allclose(outcome[name], expected, rtol=2e-6, atol=1e-30, err_msg=name)
+
+
+@needs_qemu
+def test_a_c_program_runs_the_library_that_is_exported(tmp_path, quantized):
+    """The example that comes with it compiles, beside a second model, and defines nothing twice."""
+    model, _ = quantized
+    artifact = farrier.compile(model, target="mps2-an386", verify=False)
+    exported = artifact.export(name="first")
+    assert [note.split(":")[0] for note in exported.notes] == ["flash", "RAM", "stack"]
+    assert set(exported.files) == {"libfirst.a", "first.h", "main.c"}
+    floats = models.build("mobilenet_v2", size=16, stages=1, classes=5)
+    other = farrier.compile(floats, target="mps2-an386", verify=False)
+    for files in (other.export(name="second").files, exported.files):
+        for name, content in files.items():
+            (tmp_path / name).write_bytes(content)
+    (tmp_path / "both.c").write_text(
+        '#include "first.h"\n#include "second.h"\n'
+        "int both(void *arena) { return first_run(arena) + second_run(arena) "
+        "+ (first_input_x(arena) == (float *)arena) + !first_output_logits(arena); }\n"
+    )
+    flags = ["-target", "thumb-freestanding-eabi", "-mcpu=cortex_m4", "-Werror"]
+    flags += ["-Wall", "-fno-sanitize=all"]
+    for source in ("main.c", "both.c"):
+        zig.run(["cc", *flags, "-c", source, "-o", f"{source}.o"], tmp_path, f"{source} fails")
+    words = ["ld.lld", "-e", "both", "both.c.o", "libfirst.a", "libsecond.a", "-o", "program"]
+    zig.run(words, tmp_path, "two models in one program fail")
+
+
+@needs_qemu
+def test_the_memory_that_is_told_is_that_of_the_program(quantized):
+    model, samples = quantized
+    artifact = farrier.compile(model, target="mps2-an386", verify=False)
+    part = BarePart.of_json(artifact.manifest.backend)
+    [code] = artifact.code.objects
+    params = bytes(artifact.members.get("params.bin", b"")) or bytes(artifact.params)
+    joined = library("model", part, code.content, params)
+    assert undefined_symbols(joined) == []
+    sizes = sections_of(joined)
+    assert sizes.ram_bytes == 0
+    assert part.params < sizes.flash_bytes < part.params + (24 << 10)
+    board = EmulatedBoard(Testable(part, code.content), params)
+    outcome = board.run([samples[0]["x"].tobytes()])
+    assert outcome.code == 0
+    assert 0 < outcome.stack_bytes < 4096
+    assert outcome.instructions > 100_000
+
+
+@needs_qemu
+def test_a_board_that_faults_is_told(quantized):
+    model, samples = quantized
+    artifact = farrier.compile(model, target="mps2-an386", verify=False)
+    part = BarePart.of_json(artifact.manifest.backend)
+    board = EmulatedBoard(Testable(part, artifact.code.objects[0].content), bytes(artifact.params))
+    board._image = board._image.replace(b"inputs\0", b"nothin\0")
+    with pytest.raises(BoardError, match="ended with code 3"):
+        board.run([samples[0]["x"].tobytes()])
+
+
+def test_a_model_that_does_not_fit_says_what_it_needs_before_anything_is_flashed():
+    model = models.build("mobilenet_v2", size=64, stages=2)
+    with pytest.raises(CompilerError, match=r"does not fit stm32f411: it needs .* of RAM"):
+        farrier.compile(model, target="stm32f411", verify=False)
+
+
+def test_open_sizes_are_refused_by_name():
+    model = models.build("bert_base", layers=1, width=32, heads=2, vocabulary=50, tokens="tokens")
+    with pytest.raises(UsageError, match=r"are open \(tokens\)"):
+        farrier.compile(model, target="mps2-an386", verify=False)
+
+
+def test_a_board_that_the_model_is_not_for_is_refused(quantized):
+    artifact = farrier.compile(quantized[0], target="nrf52840", verify=False)
+    with pytest.raises(UsageError, match="compiled for cortex-m4, and esp32-c3 is named"):
+        artifact.export("elf", "esp32-c3")
+    with pytest.raises(UsageError, match="no form 'elf2'"):
+        artifact.export("elf2")
+    assert list(artifact.export("elf", "nrf52840").files) == ["model.elf"]
+
+
+def test_every_board_has_a_core_and_every_core_an_emulator():
+    for name, board in BOARDS.items():
+        assert parse_target(name).tune == board.core
+    assert {emulated_board(core).core for core in CORES.values()} == set(CORES)
+
+
+def test_other_machines_are_not_exported():
+    artifact = farrier.compile(models.build("resnet18", size=32), verify=False)
+    with pytest.raises(UsageError, match="is exported"):
+        artifact.export()
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [("My model-1", "my_model_1"), ("3d", "m_3d"), ("été", "t"), ("/a/b.0", "a_b_0"), ("", "m")],
+)
+def test_names_become_identifiers(text, word):
+    assert identifier(text) == word
