@@ -109,7 +109,7 @@ def test_what_a_core_has_no_instruction_for_is_right(board):
 
 @needs_qemu
 def test_a_c_program_runs_the_library_that_is_exported(tmp_path, quantized):
-    """The example that comes with it compiles, beside a second model, and defines nothing twice."""
+    """The example that comes with it compiles, and two models fit into one program."""
     model, _ = quantized
     artifact = farrier.compile(model, target="mps2-an386", verify=False)
     exported = artifact.export(name="first")
