@@ -80,9 +80,11 @@ def compile(
     try:
         from farrier import pipeline
         from farrier.frontends.builder import Source
+        from farrier.frontends.registry import frontend_of
 
-        if not isinstance(model, Source):
-            from farrier.frontends.onnx import importer  # noqa: F401 (a missing onnx is named here)
+        given = _given(model, None if folder is None else Path(folder))
+        if not isinstance(given, Source):
+            frontend_of(given)  # A package that it needs and lacks is named here.
     except ModuleNotFoundError as error:
         raise not_installed(error) from error
 
@@ -101,7 +103,6 @@ def compile(
         cores=cores,
         states=dict(states or {}),
     )
-    given = _given(model, None if folder is None else Path(folder))
     heard = listener or _warn
     if background:
         from farrier.background import begin

@@ -14,8 +14,7 @@ from farrier.frontends.onnx.model.file import Model
 
 if TYPE_CHECKING:
     from farrier.artifact.manifest import TensorSpec
-    from farrier.frontends.onnx.importer import Inspection
-    from farrier.frontends.onnx.importer.document import Tensor
+    from farrier.frontends.inspection import Inspection, Tensor
     from farrier.runtime.artifact import Artifact
 
 
@@ -29,10 +28,11 @@ def inspect(
 
     if is_artifact(model):
         return _inspect_artifact(model, as_json)
-    from farrier.frontends.onnx.importer import inspection
+    from farrier.frontends.registry import frontend_of
 
     check_is_file(model)
-    found = inspection(Model.of_path(model))
+    opened = Model.of_path(model)
+    found = frontend_of(opened).inspection(opened)
     if as_json:
         typer.echo(found.to_json())
     else:

@@ -12,6 +12,7 @@ from farrier.errors import UnresolvedShapeError, UsageError
 from farrier.frontends.builder import ImportedModel, Source, with_states
 from farrier.frontends.onnx.model.bus_errors import reading
 from farrier.frontends.onnx.model.file import Model
+from farrier.frontends.registry import frontend_of
 from farrier.ir.control import failures
 from farrier.ir.dim import Undecided
 from farrier.ir.graph import Graph
@@ -59,11 +60,7 @@ def typed(
     """Return the graph that a frontend builds of the model."""
     if isinstance(model, Source):
         return model.imported(shapes, hot, typical)
-    from farrier.frontends.onnx import (
-        importer,  # It imports onnx, which other models do not need.
-    )
-
-    return importer.import_model(model, shapes, hot, typical)
+    return frontend_of(model).import_model(model, shapes, hot, typical)
 
 
 def with_floats(imported: ImportedModel) -> ImportedModel:

@@ -13,6 +13,7 @@ from farrier.compilation.settings import resolve_settings
 from farrier.compile_pool import Builders, Helpers, helpers_for
 from farrier.cost_model import CostModel
 from farrier.frontends.builder import ImportedModel, Source
+from farrier.frontends.formats import Format
 from farrier.frontends.onnx.model.bus_errors import reading
 from farrier.frontends.onnx.model.file import Model
 from farrier.measure import Blobs, LocalDevice, NotedRunner, Runner
@@ -76,7 +77,9 @@ class Session:
     @property
     def onnx_model(self) -> Model | None:
         """The model if it is an ONNX model, which other engines can run; None otherwise."""
-        return None if isinstance(self.model, Source) else self.model
+        if isinstance(self.model, Source) or self.model.format is not Format.ONNX:
+            return None
+        return self.model
 
     def settings_for(self, sizes: Mapping[str, int]) -> Settings:
         """Return the settings at hot `sizes`; at {}, those for any size."""

@@ -9,7 +9,7 @@ from typing import IO, Any
 
 from farrier.compile_pool import BuildInput, lower
 from farrier.compile_pool.choose import ScheduledTask
-from farrier.frontends.onnx.importer.document import names_of, shown_extent
+from farrier.frontends.inspection import names_of, shown_extent
 from farrier.frontends.onnx.model.file import Model
 from farrier.ir.dim import typical
 from farrier.ir.graph import Value

@@ -13,8 +13,8 @@ from typing import TypeVar
 from farrier.compile_pool import Helpers, helpers_for, lowered
 from farrier.errors import ArtifactError
 from farrier.frontends.builder import ImportedModel, placed, with_states
-from farrier.frontends.onnx.importer import import_model
 from farrier.frontends.onnx.model.file import Model
+from farrier.frontends.registry import frontend_of
 from farrier.model_tuning.hot import (
     for_any_size,
     hot_asked,
@@ -60,6 +60,7 @@ def rebuild(
     settings = _settings(options, artifact)
     schedules = artifact.schedules
     reports = artifact.manifest.kernels
+    import_model = frontend_of(model).import_model
     imported = import_model(model, options.shapes, options.hot, options.typical)
     imported = with_states(imported, options.states)
     hot = hot_sizes(imported.dims, hot_asked(imported, options.hot))

@@ -10,9 +10,10 @@ from farrier_worker.work.product import Product, model_of
 
 def work(line: Line) -> None:
     """What is no model has a document, too, which says so."""
-    from farrier.frontends.onnx.importer import inspection
+    from farrier.frontends.registry import frontend_of
 
-    text = inspection(model_of(line.order)).to_json()
+    model = model_of(line.order)
+    text = frontend_of(model).inspection(model).to_json()
 
     def write(file: IO[bytes]) -> None:
         file.write(text)

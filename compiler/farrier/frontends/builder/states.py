@@ -21,15 +21,21 @@ from farrier.options.states import HeldState, Suggestion, paired, suggested
 
 
 def with_states(imported: ImportedModel, declared: Mapping[str, str]) -> ImportedModel:
-    """Return the model with the states that a user declares (`farrier.options.states`). Raises
-    UsageError for a declaration that does not fit it."""
+    """Return the model with the states that a user declares (`farrier.options.states`), in addition
+    to those of its own. Raises UsageError for a declaration that does not fit it."""
     if not declared:
         return imported
     inputs = dict(zip(imported.input_names, imported.graph.inputs, strict=True))
     outputs = dict(zip(imported.output_names, imported.graph.outputs, strict=True))
     pairs = paired(declared, imported.input_names, imported.output_names, _seen(imported))
     states = []
+    own = {name for state in imported.states for name in (state.input, state.output)}
     for state in pairs:
+        if own & {state.input, state.output}:
+            raise UsageError(
+                f"{state.input}={state.output} names a state that the model itself declares",
+                hint="leave it out: sessions keep it already",
+            )
         if {state.input, state.output} & imported.strings:
             raise UsageError(f"the state {state.input} holds strings, which a session cannot keep")
         past, present = inputs[state.input], outputs[state.output]
@@ -40,7 +46,7 @@ def with_states(imported: ImportedModel, declared: Mapping[str, str]) -> Importe
         else:
             is_in_place = _joins(imported.graph, past, present, axis)
         states.append(dataclasses.replace(state, axis=axis, in_place=is_in_place))
-    return dataclasses.replace(imported, states=tuple(states))
+    return dataclasses.replace(imported, states=(*imported.states, *states))
 
 
 def suggestions(imported: ImportedModel) -> tuple[Suggestion, ...]:

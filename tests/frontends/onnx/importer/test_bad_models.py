@@ -407,7 +407,6 @@ def test_an_input_without_a_name(model):
     [
         (b"\x18\0\0\0ORTM\0\0\0\0", "ONNX Runtime's own format", "compile the .onnx"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:4d", "Git LFS", "git lfs pull"),
-        (b"\x1c\0\0\0TFL3\x14\0", "TensorFlow Lite", "tf2onnx"),
         (b"PK\x03\x04\x14\0", "ZIP archive", "torch.onnx.export"),
         (b"<!DOCTYPE html>", "web pages", "download"),
         (b"\x80\x02}q\0.", "pickle", "torch.onnx.export"),

@@ -10,14 +10,14 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from bench.models import build
-from farrier.frontends.onnx.importer import inspection
-from farrier.frontends.onnx.importer.document import (
+from farrier.frontends.inspection import (
     LEFT_OUT,
     MOST_BYTES,
     OpenDim,
     Parameters,
     Tensor,
 )
+from farrier.frontends.onnx.importer import inspection
 from farrier.frontends.onnx.model.file import Model
 from tests.fuzz.hostile import model_of
 

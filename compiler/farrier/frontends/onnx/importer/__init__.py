@@ -4,8 +4,9 @@ The bytes come from strangers: files that a model names are opened in its own fo
 nothing is allocated that is much larger than the model itself before its size was checked.
 """
 
+from farrier.frontends.inspection import Inspection
 from farrier.frontends.onnx.importer.build import import_model
-from farrier.frontends.onnx.importer.document import Inspection, inspection
+from farrier.frontends.onnx.importer.document import inspection
 from farrier.frontends.onnx.importer.external import exposed, relocated
 from farrier.frontends.onnx.importer.inspect import ModelSummary, inspect
 from farrier.frontends.onnx.importer.reading import makers

@@ -15,7 +15,6 @@ _FORMATS: tuple[tuple[int, bytes, str, str], ...] = (  # where, what, the format
         "a pointer of Git LFS in the place of the file",
         "fetch the file itself: git lfs pull",
     ),
-    (4, b"TFL3", "a TensorFlow Lite model", "convert it: tf2onnx --tflite"),
     (
         0,
         b"PK\x03\x04",

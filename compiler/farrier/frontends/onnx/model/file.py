@@ -22,6 +22,7 @@ from typing import Any
 from farrier.errors import InvalidModelError, UsageError
 from farrier.files.atomic import write_atomically
 from farrier.files.mapped import MappedFile, Pieces
+from farrier.frontends.formats import Format, format_of
 from farrier.frontends.onnx.model.wire import (
     BYTES,
     VARINT,
@@ -140,6 +141,11 @@ class Model:
             "stamps": stamps if data is None else {},
         }
 
+    @cached_property
+    def format(self) -> Format:
+        """The format of the message, which decides what reads it."""
+        return format_of(self.message)
+
     @property
     def path(self) -> Path | None:
         return None if self._file is None else self._file.path
@@ -165,6 +171,8 @@ class Model:
     def _needs(self) -> Mapping[str, int]:
         """The bytes that each data file has at least, as far as the message says, by location."""
         found: dict[str, int] = {}
+        if self.format is not Format.ONNX:  # Other formats hold all of their data.
+            return found
         read = self.message if self._file is None else Pieces(self._file)
         try:
             for location, end in _locations(read, 0, len(self.message), "model", 0):

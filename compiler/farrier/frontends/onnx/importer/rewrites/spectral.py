@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from farrier.frontends.builder.node import RawNode
+from farrier.frontends.builder.rewrites.fourier import LONGEST_PLAIN, Fourier, Signal
 from farrier.frontends.builder.rewrites.known import check_made, constant
 from farrier.frontends.builder.rewrites.numbers import Numbers
 from farrier.frontends.builder.rewrites.ranges import places
 from farrier.frontends.builder.symbolic import has_dims, ints
-from farrier.frontends.onnx.importer.rewrites.fourier import LONGEST_PLAIN, Fourier, Signal
 from farrier.frontends.onnx.importer.scope import ImportScope
 from farrier.frontends.onnx.importer.tensors import dtype_of
 from farrier.ir.dim import Extent, number

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from farrier.frontends.builder.builder import Builder
 from farrier.frontends.builder.rewrites.known import check_made
 from farrier.frontends.builder.rewrites.ranges import places
 from farrier.frontends.builder.symbolic import ints
-from farrier.frontends.onnx.importer.scope import ImportScope
 from farrier.ir.dim import Extent
 from farrier.ir.types import DType
 
@@ -43,7 +43,7 @@ class Signal:
 class Fourier:
     """The transforms of signals of one element type, forward or inverse, without the factor 1/n."""
 
-    def __init__(self, scope: ImportScope, dtype: DType, inverse: bool) -> None:
+    def __init__(self, scope: Builder, dtype: DType, inverse: bool) -> None:
         self._scope, self._dtype, self._sign = scope, dtype, 1 if inverse else -1
 
     def __call__(self, signal: Signal, count: int) -> Signal:

@@ -1,0 +1,232 @@
+"""What a model is, as a document: its interface, operators and graph, and what would not compile.
+
+A frontend reads the model as a compilation would. Where that fails, the reason is part of the
+document, and the rest is what the file itself declares.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from farrier.errors import FarrierError
+from farrier.frontends.builder.model import ImportedModel
+from farrier.frontends.builder.states import suggestions
+from farrier.frontends.formats import Format
+from farrier.ir.control import failures
+from farrier.ir.dim import Extent
+from farrier.options.shapes import NamedDim
+from farrier.options.states import Suggestion
+
+MOST_NODES = 20_000  # of the graph in a document
+MOST_BYTES = 8 << 20  # of a document as JSON
+_FEWER_NODES = (MOST_NODES, 5_000, 1_000, 0)  # until the document is small enough
+MOST_NAMES = 1_000  # of inputs, outputs, operators and open dims
+_LONGEST_NAME = 1_000  # characters; in the graph, where there are many, fewer
+_LONGEST_IN_GRAPH = 120
+MOST_OUTPUTS = 8  # of a node that are named
+EDGES_PER_NODE = 4  # on average, at most
+LEFT_OUT = "branch-left-out"  # the code of what keeps no model from compiling
+MOST_NUMBER = (1 << 53) - 1  # that every reader of JSON has exactly
+
+Dims: TypeAlias = tuple[int | str, ...] | None  # "?" for an open one without a name
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Tensor:
+    """An input or output. `dims` is None where the rank is not known."""
+
+    name: str
+    dtype: str  # Farrier's, `string`, or what ONNX calls the type that is no tensor
+    dims: Dims
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OperatorUse:
+    """An operator, how many nodes are of it, and why Farrier has none such where it has not."""
+
+    op: str
+    domain: str
+    count: int
+    supported: bool
+    reason: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OpenDim:
+    """A size that is known when the model runs."""
+
+    name: str
+    low: int
+    high: int
+    typical: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Problem:
+    """Why the model, or a part of it, does not compile."""
+
+    code: str
+    detail: str
+    hint: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Node:
+    """A node of the model's own graph, or one of its inputs and outputs (`kind`)."""
+
+    id: int
+    kind: str  # input, node or output
+    op: str
+    name: str
+    outputs: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ModelGraph:
+    """The graph as the file has it, that of a branch or loop within its node. An edge leads from a
+    node to one that reads its tensor. `left_out` nodes are beyond what a document holds."""
+
+    nodes: tuple[Node, ...] = ()
+    edges: tuple[tuple[int, int, str], ...] = ()
+    left_out: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Parameters:
+    """The initializers, and the bytes that their elements take."""
+
+    count: int = 0
+    bytes: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Inspection:
+    """`problems` is empty for a model that compiles. What the file does not say, or cannot be read,
+    is empty; so is `opset` 0."""
+
+    name: str
+    producer: str = ""
+    opset: int = 0
+    inputs: tuple[Tensor, ...] = ()
+    outputs: tuple[Tensor, ...] = ()
+    parameters: Parameters = Parameters()
+    operators: tuple[OperatorUse, ...] = ()
+    open_dims: tuple[OpenDim, ...] = ()
+    preconditions: tuple[str, ...] = ()
+    states: tuple[Suggestion, ...] = ()  # These are suggestions.
+    problems: tuple[Problem, ...] = ()
+    graph: ModelGraph = ModelGraph()
+    format: str = Format.ONNX.value
+
+    @property
+    def compiles(self) -> bool:
+        """Whether the model does, be it without branches that are left out."""
+        return all(problem.code == LEFT_OUT for problem in self.problems)
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    def to_json(self) -> bytes:
+        """At most `MOST_BYTES`: what is beyond is left out of the graph, which says so."""
+        for most in _FEWER_NODES:
+            fewer = dataclasses.replace(self, graph=_first(self.graph, most))
+            text = json.dumps(fewer.to_dict(), ensure_ascii=True, separators=(",", ":")).encode()
+            if len(text) <= MOST_BYTES:
+                break
+        return text
+
+
+def with_types(whole: Inspection, imported: ImportedModel) -> Inspection:
+    """The document with what the import has found out."""
+    graph, names = imported.graph, names_of(imported.dims)
+    typed = {
+        name: tuple(shown_extent(extent, names) for extent in value.type.shape)
+        for name, value in zip(imported.output_names, graph.outputs, strict=True)
+        if name not in imported.strings
+    }
+    dtypes = {
+        name: str(value.type.dtype.value)
+        for name, value in zip(imported.output_names, graph.outputs, strict=True)
+    }
+    return dataclasses.replace(
+        whole,
+        outputs=tuple(
+            dataclasses.replace(
+                one,
+                dtype="string" if one.name in imported.strings else dtypes.get(one.name, one.dtype),
+                dims=typed.get(one.name, one.dims),
+            )
+            for one in whole.outputs
+        ),
+        open_dims=open_dims(imported.dims),
+        preconditions=tuple(shown(str(one)) for one in imported.preconditions[:MOST_NAMES]),
+        states=tuple(
+            Suggestion(shown(pair.input), shown(pair.output))
+            for pair in suggestions(imported)[:MOST_NAMES]
+        ),
+        problems=tuple(
+            Problem(
+                LEFT_OUT,
+                shown(f"one branch of node {node.origin!r} does not compile: {reason}"),
+                "a run that takes it ends with an error; the others are not touched",
+            )
+            for node, reason in itertools.islice(_failing(imported), MOST_NAMES)
+        ),
+    )
+
+
+def _failing(imported: ImportedModel) -> Iterator[tuple[Any, str]]:
+    """The nodes of which a branch is left out, each once, and why."""
+    seen = set()
+    for node in failures(imported.graph):
+        key = (node.origin, str(node.attr("reason")))
+        if key not in seen:
+            seen.add(key)
+            yield node, key[1]
+
+
+def names_of(dims: Sequence[NamedDim]) -> dict[str, str]:
+    """The user's names of open dims, by symbol."""
+    return {one.symbol: one.name if one.step == 1 else f"({one.name}/{one.step})" for one in dims}
+
+
+def shown_extent(extent: Extent, names: Mapping[str, str]) -> int | str:
+    """An extent as text, symbols by the user's names."""
+    if isinstance(extent, int):
+        return min(extent, MOST_NUMBER)
+    return shown(re.sub(r"\b[a-z]\d+\b", lambda found: names.get(found[0], found[0]), str(extent)))
+
+
+def open_dims(dims: Sequence[NamedDim]) -> tuple[OpenDim, ...]:
+    return tuple(
+        OpenDim(shown(one.name), one.low * one.step, one.high * one.step, one.typical * one.step)
+        for one in dims[:MOST_NAMES]
+    )
+
+
+def _first(graph: ModelGraph, most: int) -> ModelGraph:
+    """The graph's first nodes, and the edges between them."""
+    if len(graph.nodes) <= most:
+        return graph
+    edges = tuple(edge for edge in graph.edges if max(edge[:2]) < most)
+    return ModelGraph(graph.nodes[:most], edges, graph.left_out + len(graph.nodes) - most)
+
+
+def problem_of(error: FarrierError) -> Problem:
+    return Problem(error.code, error.message, error.hint)
+
+
+def shown(text: str | bytes, longest: int = _LONGEST_NAME) -> str:
+    """protobuf hands over as bytes what is not UTF-8."""
+    if isinstance(text, bytes):
+        text = text.decode(errors="backslashreplace")
+    return text if len(text) <= longest else f"{text[:longest]}…"
+
+
+def label(name: str | bytes) -> str:
+    return shown(name, _LONGEST_IN_GRAPH)

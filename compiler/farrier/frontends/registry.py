@@ -1,0 +1,49 @@
+"""The frontend of a model, by its format. Each is imported when a model first needs it.
+
+A frontend's package has `import_model(model, shapes, hot, typical)` and `inspection(model)`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Protocol, cast
+
+from farrier.frontends.formats import Format
+from farrier.options.shapes import GivenShape, Hot
+
+if TYPE_CHECKING:
+    from farrier.frontends.builder import ImportedModel
+    from farrier.frontends.inspection import Inspection
+    from farrier.frontends.onnx.model.file import Model
+
+
+class Frontend(Protocol):
+    """The module that reads one format."""
+
+    def import_model(
+        self,
+        model: Model,
+        shapes: Mapping[str, GivenShape] | None = None,
+        hot: Sequence[Hot] = (),
+        typical: Hot = MappingProxyType({}),
+    ) -> ImportedModel:
+        """Return the typed graph. Raises FarrierError."""
+        ...
+
+    def inspection(self, model: Model) -> Inspection:
+        """Return the document on a model, which says why if it does not compile."""
+        ...
+
+
+_PACKAGES = {
+    Format.ONNX: "farrier.frontends.onnx.importer",
+    Format.TFLITE: "farrier.frontends.tflite",
+}
+
+
+def frontend_of(model: Model) -> Frontend:
+    """Return the frontend that reads a model. Raises ModuleNotFoundError if a package that it
+    needs is not installed."""
+    return cast(Frontend, importlib.import_module(_PACKAGES[model.format]))

@@ -1,0 +1,139 @@
+"""The document on a TFLite model (`frontends/inspection.py`)."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import itertools
+from collections.abc import Iterable
+
+from farrier.errors import FarrierError
+from farrier.frontends.builder import resolve
+from farrier.frontends.formats import Format
+from farrier.frontends.inspection import (
+    EDGES_PER_NODE,
+    MOST_NAMES,
+    MOST_NODES,
+    MOST_OUTPUTS,
+    Inspection,
+    ModelGraph,
+    Node,
+    OperatorUse,
+    Parameters,
+    Tensor,
+    label,
+    open_dims,
+    problem_of,
+    shown,
+    with_types,
+)
+from farrier.frontends.onnx.model.file import Model
+from farrier.frontends.tflite.build import unknown_name
+from farrier.frontends.tflite.importer import import_model
+from farrier.frontends.tflite.interface import Interface, dims_of
+from farrier.frontends.tflite.reading import read_model
+from farrier.frontends.tflite.schema import DTYPES, TYPE_NAMES, Subgraph, TfliteModel
+from farrier.frontends.tflite.schema import Tensor as FileTensor
+
+
+def inspection(model: Model) -> Inspection:
+    """Return what there is to say of a model, and why it does not compile if it does not."""
+    document = Inspection(shown(model.name), format=Format.TFLITE.value)
+    try:
+        read = read_model(model.message)
+    except FarrierError as error:
+        return dataclasses.replace(document, problems=(problem_of(error),))
+    document = dataclasses.replace(
+        document,
+        producer=shown(read.description),
+        parameters=_parameters(read),
+        operators=_operators(read),
+        graph=_graph(read.main),
+    )
+    interface = Interface(read)
+    try:
+        main = read.main
+        document = dataclasses.replace(
+            document,
+            inputs=_tensors(interface.inputs, (main.tensors[index] for index in main.inputs)),
+            outputs=_tensors(interface.outputs, (main.tensors[index] for index in main.outputs)),
+        )
+        dims = resolve(interface.declared(), {}).dims
+        document = dataclasses.replace(document, open_dims=open_dims(dims))
+        return with_types(document, import_model(model))
+    except FarrierError as error:
+        return dataclasses.replace(document, problems=(problem_of(error),))
+
+
+def _tensors(names: Iterable[str], tensors: Iterable[FileTensor]) -> tuple[Tensor, ...]:
+    return tuple(
+        Tensor(shown(name), _type(tensor), dims_of(tensor))
+        for name, tensor in itertools.islice(zip(names, tensors, strict=True), MOST_NAMES)
+    )
+
+
+def _type(tensor: FileTensor) -> str:
+    """Return Farrier's name of an element type, or the file's if Farrier lacks the type."""
+    dtype = DTYPES.get(tensor.type)
+    return TYPE_NAMES[tensor.type].lower() if dtype is None else str(dtype)
+
+
+def _parameters(model: TfliteModel) -> Parameters:
+    sizes = [
+        len(tensor.data)
+        for graph in model.subgraphs
+        for tensor in graph.tensors
+        if tensor.data is not None
+    ]
+    return Parameters(len(sizes), sum(sizes))
+
+
+def _operators(model: TfliteModel) -> tuple[OperatorUse, ...]:
+    """Return the operators of all subgraphs, the most frequent first."""
+    counts: collections.Counter[tuple[str, str]] = collections.Counter()
+    for graph in model.subgraphs:
+        for operator in graph.operators:
+            counts[operator.name, unknown_name(graph, operator)] += 1
+    return tuple(
+        OperatorUse(
+            shown(name),
+            "",
+            count,
+            not unknown,
+            shown(f"Farrier does not read {unknown}" if unknown else ""),
+        )
+        for (name, unknown), count in counts.most_common(MOST_NAMES)
+    )
+
+
+def _graph(graph: Subgraph) -> ModelGraph:
+    """Return inputs, then operators in the file's order, then outputs; the first of too many."""
+    total = len(graph.inputs) + len(graph.operators) + len(graph.outputs)
+    nodes: list[Node] = []
+    makers: dict[int, int] = {}  # The nodes that compute the tensors.
+
+    def name(index: int) -> str:
+        return label(graph.tensors[index].label)
+
+    for index in graph.inputs[:MOST_NODES]:
+        makers[index] = len(nodes)
+        nodes.append(Node(len(nodes), "input", "", name(index), (name(index),)))
+    readers: list[tuple[int, Iterable[int]]] = []
+    for operator in graph.operators[: MOST_NODES - len(nodes)]:
+        outputs = [index for index in operator.outputs if index >= 0]
+        makers.update((index, len(nodes)) for index in outputs)
+        readers.append((len(nodes), operator.inputs))
+        names = tuple(map(name, outputs[:MOST_OUTPUTS]))
+        title = names[0] if names else ""
+        nodes.append(Node(len(nodes), "node", label(operator.name), title, names))
+    for index in graph.outputs[: MOST_NODES - len(nodes)]:
+        readers.append((len(nodes), (index,)))
+        nodes.append(Node(len(nodes), "output", "", name(index), ()))
+    edges = (
+        (makers[index], reader, name(index))
+        for reader, indices in readers
+        for index in dict.fromkeys(indices)
+        if index in makers and makers[index] != reader
+    )
+    most = EDGES_PER_NODE * MOST_NODES
+    return ModelGraph(tuple(nodes), tuple(itertools.islice(edges, most)), total - len(nodes))

@@ -1,0 +1,106 @@
+"""The inputs and outputs of a TFLite model, by names that differ."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterable, Mapping
+
+from farrier.errors import UnsupportedOperatorError
+from farrier.frontends.builder import Declared
+from farrier.frontends.tflite.schema import (
+    DTYPES,
+    TYPE_NAMES,
+    Signature,
+    Subgraph,
+    Tensor,
+    TfliteModel,
+)
+from farrier.frontends.tflite.variables import Variable, started_state, variables_of
+from farrier.ir.types import DType
+from farrier.options.states import HeldState
+
+_BATCH = "batch"  # The first axis is called so if it is open.
+
+
+@dataclasses.dataclass(frozen=True)
+class Interface:
+    """Names go by a signature of the file where it has one for its main subgraph, and otherwise by
+    those of the tensors."""
+
+    model: TfliteModel
+
+    @functools.cached_property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of the inputs."""
+        return self._names(self.model.main.inputs, "input")
+
+    @functools.cached_property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of the outputs."""
+        return self._names(self.model.main.outputs, "output")
+
+    @functools.cached_property
+    def variables(self) -> Mapping[str, Variable]:
+        """The variables that a session keeps, by name."""
+        return variables_of(self.model)
+
+    @property
+    def has_first_call(self) -> bool:
+        """Return whether a first call differs from later ones."""
+        return any(variable.initial is None for variable in self.variables.values())
+
+    def declared(self) -> list[Declared]:
+        """Return the inputs, those of states behind the others. Raises UnsupportedOperatorError for
+        element types that no input can have."""
+        main = self.model.main
+        inputs = [
+            Declared(name, _dtype(tensor), dims_of(tensor))
+            for name, tensor in zip(self.inputs, _of(main, main.inputs), strict=True)
+        ]
+        states = [variable.declared for variable in self.variables.values()]
+        return [*inputs, *states, *([started_state()[0]] if self.has_first_call else [])]
+
+    def states(self) -> tuple[HeldState, ...]:
+        """Return the states of a session."""
+        states = tuple(variable.state for variable in self.variables.values())
+        return (*states, started_state()[1]) if self.has_first_call else states
+
+    @functools.cached_property
+    def _signature(self) -> Signature | None:
+        return next((each for each in self.model.signatures if each.subgraph == 0), None)
+
+    def _names(self, indices: Iterable[int], side: str) -> tuple[str, ...]:
+        main, names = self.model.main, []
+        named: Mapping[int, str] = {}
+        if self._signature is not None:
+            named = self._signature.inputs if side == "input" else self._signature.outputs
+        for position, tensor in enumerate(_of(main, indices)):
+            name = named.get(tensor.index) or tensor.name or f"{side}{position}"
+            while name in names:
+                name = f"{name}_{position}"
+            names.append(name)
+        return tuple(names)
+
+
+def _of(graph: Subgraph, indices: Iterable[int]) -> list[Tensor]:
+    return [graph.tensors[index] for index in indices]
+
+
+def _dtype(tensor: Tensor) -> DType:
+    if tensor.type not in DTYPES:
+        raise UnsupportedOperatorError(
+            f"the input {tensor.label!r} is {TYPE_NAMES[tensor.type]}, which no input can be",
+            hint="convert a model whose inputs are numbers",
+        )
+    return DTYPES[tensor.type]
+
+
+def dims_of(tensor: Tensor) -> tuple[int | str, ...]:
+    """Return the shape with the axes open that the file leaves open."""
+    if not tensor.signature:
+        return tensor.shape
+    return tuple(
+        size if size >= 0 else _BATCH if axis == 0 else "?"
+        for axis, size in enumerate(tensor.signature)
+    )

@@ -1,0 +1,91 @@
+"""Convolutions."""
+
+from __future__ import annotations
+
+from farrier.frontends.builder import Builder
+from farrier.frontends.tflite.call import Call, Rule
+from farrier.frontends.tflite.ops.activations import activated
+from farrier.frontends.tflite.ops.images import channels_first, channels_last, sizes, window
+from farrier.ir.dim import Extent
+from farrier.ops import Mismatch
+
+
+def _convolution(call: Call, b: Builder) -> str:
+    """CONV_2D: weights [outputs, height, width, inputs of a group]."""
+    x, weights = call.value(0), call.value(1)
+    return _convolved(call, b, x, channels_first(b, weights), _groups(b, x, weights), ("h", "w"))
+
+
+def _convolution_3d(call: Call, b: Builder) -> str:
+    """CONV_3D: weights [depth, height, width, inputs, outputs]."""
+    weights = b.add("Transpose", call.value(1), perm=(4, 3, 0, 1, 2))
+    return _convolved(call, b, call.value(0), weights, 1, ("d", "h", "w"))
+
+
+def _depthwise(call: Call, b: Builder) -> str:
+    """DEPTHWISE_CONV_2D: weights [1, height, width, channels · multiplier]."""
+    x, weights = call.value(0), call.value(1)
+    channels, outputs = b.shape(x)[-1], b.shape(weights)[-1]
+    if not (isinstance(channels, int) and isinstance(outputs, int)) or outputs % channels:
+        raise Mismatch(f"its {outputs} outputs are no multiple of the {channels} channels")
+    by_channel = b.add("Transpose", weights, perm=(3, 0, 1, 2))
+    return _convolved(call, b, x, by_channel, channels, ("h", "w"))
+
+
+def _convolved(
+    call: Call, b: Builder, x: str, weights: str, groups: int, axes: tuple[str, ...]
+) -> str:
+    bias = [call.value(2)] if call.has(2) else []
+    attrs = window(call, *axes)
+    result = b.add("Conv", channels_first(b, x), weights, *bias, group=groups, **attrs)
+    return channels_last(b, activated(b, result, call.option("activation")))
+
+
+def _groups(b: Builder, x: str, weights: str) -> int:
+    channels, inner = b.shape(x)[-1], b.shape(weights)[-1]
+    if not (isinstance(channels, int) and isinstance(inner, int)) or not inner or channels % inner:
+        raise Mismatch(f"its {channels} channels are no multiple of the {inner} of its weights")
+    return channels // inner
+
+
+def _transposed(call: Call, b: Builder) -> str:
+    """TRANSPOSE_CONV: the output's shape, weights [outputs, height, width, inputs], the input, and
+    a bias in newer files."""
+    shape, weights, x = call.ints(0), call.value(1), call.value(2)
+    strides = sizes(call, "stride", ("h", "w"))
+    kernel, extents = b.shape(weights)[1:3], b.shape(x)[1:3]
+    pads = [
+        _cut(extent, size, stride, target)
+        for extent, size, stride, target in zip(extents, kernel, strides, shape[1:3], strict=True)
+    ]
+    by_input = b.add("Transpose", weights, perm=(3, 0, 1, 2))
+    bias = [call.value(3)] if call.has(3) else []
+    before, after, more = zip(*pads, strict=True)
+    result = b.add(
+        "ConvTranspose",
+        channels_first(b, x),
+        by_input,
+        *bias,
+        strides=strides,
+        pads=(*before, *after),
+        output_padding=more,
+    )
+    return channels_last(b, activated(b, result, call.option("activation")))
+
+
+def _cut(extent: Extent, kernel: Extent, stride: int, target: int) -> tuple[int, int, int]:
+    """Return the numbers of elements that a transposed convolution leaves out at both ends, and
+    adds at the end. The whole result is (extent − 1) · stride + kernel long."""
+    if not (isinstance(extent, int) and isinstance(kernel, int)):
+        raise Mismatch("its sizes are open, and must be numbers")
+    surplus = (extent - 1) * stride + kernel - target
+    before = max(surplus, 0) // 2
+    return before, max(surplus, 0) - before, max(-surplus, 0)
+
+
+RULES: dict[str, Rule] = {
+    "CONV_2D": _convolution,
+    "CONV_3D": _convolution_3d,
+    "DEPTHWISE_CONV_2D": _depthwise,
+    "TRANSPOSE_CONV": _transposed,
+}

@@ -1,0 +1,52 @@
+"""Images: NHWC in TFLite, NCHW in Farrier's operators; windows and their padding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from farrier.frontends.builder import Builder
+from farrier.frontends.tflite.call import Call
+from farrier.ops import Mismatch
+
+_PADDINGS = {0: "SAME_UPPER", 1: "VALID"}  # Padding of the schema
+
+
+def channels_first(b: Builder, x: str) -> str:
+    """Return an image, or a volume, with its channels as axis 1."""
+    rank = len(b.shape(x))
+    if rank < 3:
+        raise Mismatch(f"an image of shape {b.shape(x)} has too few axes")
+    return b.add("Transpose", x, perm=(0, rank - 1, *range(1, rank - 1)))
+
+
+def channels_last(b: Builder, x: str) -> str:
+    """Return an image, or a volume, with its channels as the last axis."""
+    return b.add("Transpose", x, perm=(0, *range(2, len(b.shape(x))), 1))
+
+
+def padding(call: Call) -> str:
+    """Return the padding as `auto_pad` calls it. Raises Mismatch for an unknown one."""
+    number = call.option("padding")
+    if number not in _PADDINGS:
+        raise Mismatch(f"its padding is {number}, which is neither SAME nor VALID")
+    return _PADDINGS[number]
+
+
+def window(call: Call, *axes: str) -> dict[str, Any]:
+    """Return the attributes of a sliding window: strides, and dilations if the operator has any,
+    along `axes` ("h", "w")."""
+    attrs: dict[str, Any] = {
+        "strides": sizes(call, "stride", axes),
+        "auto_pad": padding(call),
+    }
+    if f"dilation_{axes[0]}" in call.operator.options:
+        attrs["dilations"] = sizes(call, "dilation", axes)
+    return attrs
+
+
+def sizes(call: Call, name: str, axes: tuple[str, ...]) -> tuple[int, ...]:
+    """Return positive sizes of a window, from options of that name."""
+    values = tuple(int(call.option(f"{name}_{axis}")) for axis in axes)
+    if any(value <= 0 for value in values):
+        raise Mismatch(f"its {name}s are {values}")
+    return values

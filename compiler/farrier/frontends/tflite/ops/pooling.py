@@ -1,0 +1,32 @@
+"""Pools of windows."""
+
+from __future__ import annotations
+
+import functools
+
+from farrier.frontends.builder import Builder
+from farrier.frontends.tflite.call import Call, Rule
+from farrier.frontends.tflite.ops.activations import activated
+from farrier.frontends.tflite.ops.images import channels_first, channels_last, window
+from farrier.ops import Mismatch
+
+
+def kernel(call: Call) -> tuple[int, int]:
+    """Return the sizes of the window."""
+    height, width = int(call.option("height")), int(call.option("width"))
+    if height <= 0 or width <= 0:
+        raise Mismatch(f"its window is {height} × {width}")
+    return height, width
+
+
+def _pool(call: Call, b: Builder, *, op: str) -> str:
+    """A mean leaves out the padding."""
+    attrs = window(call, "h", "w")
+    result = b.add(op, channels_first(b, call.value(0)), kernel_shape=kernel(call), **attrs)
+    return channels_last(b, activated(b, result, call.option("activation")))
+
+
+RULES: dict[str, Rule] = {
+    "AVERAGE_POOL_2D": functools.partial(_pool, op="AveragePool"),
+    "MAX_POOL_2D": functools.partial(_pool, op="MaxPool"),
+}

@@ -1,0 +1,44 @@
+"""Products of matrices."""
+
+from __future__ import annotations
+
+from farrier.frontends.builder import Builder
+from farrier.frontends.tflite.call import Call, Rule
+from farrier.frontends.tflite.ops.activations import activated
+from farrier.ops import Mismatch, NotSupported
+
+
+def _fully_connected(call: Call, b: Builder) -> str:
+    """FULLY_CONNECTED: weights [outputs, inputs]."""
+    x, weights = call.value(0), call.value(1)
+    product = b.add("MatMul", rows(call, b, x), b.add("Transpose", weights, perm=(1, 0)))
+    if call.has(2):
+        product = b.add("Add", product, call.value(2))
+    return activated(b, product, call.option("activation"))
+
+
+def rows(call: Call, b: Builder, x: str) -> str:
+    """Return the left operand of FULLY_CONNECTED as rows that have the length of the weights'."""
+    if call.option("format"):
+        raise NotSupported("shuffled weights")
+    inner = b.shape(call.value(1))[-1]
+    shape = b.shape(x)
+    if call.option("keep_dims") or (len(shape) == 2 and shape[-1] == inner):
+        return x
+    if not isinstance(inner, int) or not inner:
+        raise Mismatch(f"its weights have the shape {b.shape(call.value(1))}")
+    return b.add("Reshape", x, [-1, inner])
+
+
+def _batched(call: Call, b: Builder) -> str:
+    """BATCH_MATMUL: either factor may be transposed."""
+    factors = call.values()
+    for position, name in enumerate(("adj_x", "adj_y")):
+        rank = len(b.shape(factors[position]))
+        if call.option(name):
+            swapped = (*range(rank - 2), rank - 1, rank - 2)
+            factors[position] = b.add("Transpose", factors[position], perm=swapped)
+    return b.add("MatMul", *factors)
+
+
+RULES: dict[str, Rule] = {"FULLY_CONNECTED": _fully_connected, "BATCH_MATMUL": _batched}

@@ -1,0 +1,48 @@
+"""Into quantized tensors, out of them, and from one scale to another."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from farrier.frontends.builder import Builder
+from farrier.frontends.tflite.call import Call, Rule
+from farrier.frontends.tflite.ops import quantization as plain
+from farrier.frontends.tflite.ops.quantized import tables
+from farrier.frontends.tflite.ops.quantized.scales import Target, centred, quantized, requantized
+from farrier.frontends.tflite.schema import INT8, UINT8
+
+
+def _quantize(call: Call, b: Builder) -> str:
+    """QUANTIZE: of floats, or of integers of another scale."""
+    x, source = call.value(0), call.tensor(0)
+    if b.dtype(x).is_float:
+        return _from_floats(call, b, x)
+    if source.type in (INT8, UINT8) and call.outputs[0].type in (INT8, UINT8):
+        return tables.requantized_bytes(call, b)
+    real = quantized(source).real / quantized(call.outputs[0]).real
+    sums = centred(b, x, quantized(source).zero)
+    return requantized(b, sums, [real], Target.of(call.outputs[0]))
+
+
+def _from_floats(call: Call, b: Builder, x: str) -> str:
+    """x / scale + zero point, halves away from zero, where QuantizeLinear rounds them to even."""
+    target, scale = Target.of(call.outputs[0]), quantized(call.outputs[0]).scale[0]
+    ratio = b.add("Div", x, b.constant(np.array(scale, np.float32)))
+    whole = rounded_away(b, ratio)
+    zero, low, high = (
+        b.constant(np.array(value, np.float32)) for value in (target.zero, target.low, target.high)
+    )
+    return b.add("Cast", b.add("Clip", b.add("Add", whole, zero), low, high), to=str(target.dtype))
+
+
+def rounded_away(b: Builder, x: str) -> str:
+    """Return floats rounded to whole numbers, halves away from zero."""
+    size = b.add("Abs", x)
+    floor = b.add("Floor", size)
+    half, unit = (b.constant(np.array(value, b.dtype(x).numpy)) for value in (0.5, 1.0))
+    is_more = b.add("GreaterOrEqual", b.add("Sub", size, floor), half)
+    whole = b.add("Where", is_more, b.add("Add", floor, unit), floor)
+    return b.add("Mul", b.add("Sign", x), whole)
+
+
+RULES: dict[str, Rule] = {"DEQUANTIZE": plain.RULES["DEQUANTIZE"], "QUANTIZE": _quantize}

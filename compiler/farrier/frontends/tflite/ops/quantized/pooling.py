@@ -1,0 +1,88 @@
+"""Pools of quantized tensors, which keep the scale."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+
+from farrier.frontends.builder import Builder
+from farrier.frontends.tflite.call import Call, Rule
+from farrier.frontends.tflite.ops.images import channels_first, channels_last, window
+from farrier.frontends.tflite.ops.pooling import kernel
+from farrier.frontends.tflite.ops.quantized.scales import Target
+from farrier.frontends.tflite.schema import Array
+from farrier.ir.dim import number
+from farrier.ops import NotSupported
+from farrier.ops.window import Window, window_of
+
+
+def _max(call: Call, b: Builder) -> str:
+    target = Target.of(call.outputs[0], call.option("activation"))
+    attrs = window(call, "h", "w")
+    image = channels_first(b, call.value(0))
+    result = b.add("MaxPool", image, kernel_shape=kernel(call), **attrs)
+    return channels_last(b, bounded(b, result, target))
+
+
+def bounded(b: Builder, x: str, target: Target) -> str:
+    """Return integers within the bounds of a target."""
+    if (target.low, target.high) == target.dtype.limits:
+        return x
+    bounds = [np.array(bound, b.dtype(x).numpy) for bound in (target.low, target.high)]
+    return b.add("Clip", x, *map(b.constant, bounds))
+
+
+def _average(call: Call, b: Builder) -> str:
+    """AVERAGE_POOL_2D: the sum of the integers under a window, without the padding, divided by
+    their count, halves away from zero. Zero points are not taken off."""
+    target = Target.of(call.outputs[0], call.option("activation"))
+    image, size = channels_first(b, call.value(0)), kernel(call)
+    channels, *extents = (extent for extent in b.shape(image)[1:] if isinstance(extent, int))
+    if len(extents) != len(size):
+        raise NotSupported("a quantized average of an image whose size is open")
+    attrs = window(call, "h", "w")
+    covered = window_of(attrs, tuple(extents), size)
+    if list(size) == extents and not any(covered.before + covered.after):
+        total = b.add("ReduceSum", b.add("Cast", image, to="i32"), [2, 3], keepdims=1)
+    else:
+        ones = b.constant(np.ones((channels, 1, *size), np.int8))
+        total = b.add("Conv", image, ones, accumulator="i32", group=channels, **attrs)
+    return channels_last(b, _divided(b, total, _counts(covered, extents), target))
+
+
+def _divided(b: Builder, total: str, counts: Array, target: Target) -> str:
+    zero, half = (b.constant(value) for value in (np.zeros((), np.int32), np.asarray(counts // 2)))
+    nudge = b.add("Where", b.add("Greater", total, zero), half, b.add("Neg", half))
+    mean = b.add("Div", b.add("Add", total, nudge), b.constant(counts))
+    low, high = (b.constant(np.array(v, np.int32)) for v in (target.low, target.high))
+    return b.add("Cast", b.add("Clip", mean, low, high), to=str(target.dtype))
+
+
+def _counts(covered: Window, extents: Sequence[int]) -> Array:
+    """Return how many elements of the image each window covers, [height, width] or one number."""
+    lines = []
+    for axis, extent in enumerate(extents):
+        before = number(covered.before[axis])
+        starts = np.arange(covered.outputs(tuple(extents))[axis]) * covered.strides[axis] - before
+        ends = np.minimum(starts + covered.kernel[axis], extent)
+        lines.append(ends - np.maximum(starts, 0))
+    counts = np.outer(*lines).astype(np.int32)
+    return counts.reshape(-1)[:1].reshape(()) if (counts == counts[0, 0]).all() else counts
+
+
+def check_same_scale(call: Call) -> None:
+    """Raise NotSupported for tensors of several scales, which an operator that only moves or
+    compares integers cannot take."""
+    tensors = [t for t in (*call.inputs, *call.outputs) if t is not None and t.is_quantized]
+    tensors = [t for t in tensors if t.type != 2]
+    for left, right in itertools.pairwise(tensors):
+        a, c = left.quantization, right.quantization
+        assert a is not None
+        assert c is not None
+        if not (np.array_equal(a.scale, c.scale) and np.array_equal(a.zero_point, c.zero_point)):
+            raise NotSupported(f"{call.op} of tensors with several scales")
+
+
+RULES: dict[str, Rule] = {"AVERAGE_POOL_2D": _average, "MAX_POOL_2D": _max}

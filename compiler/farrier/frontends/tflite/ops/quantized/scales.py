@@ -1,0 +1,125 @@
+"""Scales as fixed-point factors, and sums of integers quantized again.
+
+The formulas are those of TFLite's quantization specification and of its reference kernels: a factor
+becomes a multiplier of 31 bits and a shift, and the operator `Requantize` applies them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from farrier.frontends.builder import Builder
+from farrier.frontends.tflite.ops.activations import RANGES
+from farrier.frontends.tflite.schema import DTYPES, Quantization, Tensor
+from farrier.ir.types import DType
+from farrier.ops import Mismatch, NotSupported
+from farrier.ops.fixed_point import TWICE
+
+_BITS = 31  # A multiplier has this many, and the first is set.
+_LEAST_SHIFT = -31  # A further shift leaves nothing of a number of 32 bits.
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Factor:
+    """multiplier · 2^(shift − 31)."""
+
+    multiplier: int
+    shift: int
+
+    @classmethod
+    def of(cls, real: float) -> Factor:
+        """Return the nearest factor; halves are rounded away from zero."""
+        if real == 0:
+            return cls(0, 0)
+        fraction, shift = math.frexp(real)
+        multiplier = math.floor(abs(fraction) * (1 << _BITS) + 0.5)
+        if multiplier == 1 << _BITS:
+            multiplier, shift = multiplier // 2, shift + 1
+        if shift < _LEAST_SHIFT:
+            return cls(0, 0)
+        return cls(multiplier if real > 0 else -multiplier, shift)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Target:
+    """The integers of a result: their zero point, bounds, and type."""
+
+    dtype: DType
+    zero: int
+    low: int
+    high: int
+
+    @classmethod
+    def of(cls, tensor: Tensor, activation: int = 0) -> Target:
+        """Return the target that a tensor is, with a fused activation as bounds."""
+        quantization, dtype = quantized(tensor), DTYPES[tensor.type]
+        if activation not in RANGES:
+            raise NotSupported(f"the fused activation {activation} of quantized tensors")
+        zero, (low, high) = quantization.zero, dtype.limits
+        least, most = RANGES[activation]
+        if least is not None:
+            low = max(low, zero + rounded(least, quantization))
+        if most is not None:
+            high = min(high, zero + rounded(most, quantization))
+        return cls(dtype, zero, low, high)
+
+    @classmethod
+    def word(cls) -> Target:
+        """Return the target of an intermediate result in 32 bits."""
+        return cls(DType.I32, 0, *DType.I32.limits)
+
+
+def rounded(real: float, quantization: Quantization) -> int:
+    """Return a real number in steps of a scale, halves away from zero, computed in f32 as in
+    TFLite."""
+    ratio = float(np.float32(real) / quantization.scale[0])
+    return int(math.copysign(math.floor(abs(ratio) + 0.5), ratio))
+
+
+def quantized(tensor: Tensor) -> Quantization:
+    """Return the quantization of a tensor with one scale. Raises Mismatch if it has none."""
+    quantization = tensor.quantization
+    if quantization is None:
+        raise Mismatch(f"the tensor {tensor.label!r} of integers has no scale")
+    if quantization.is_per_axis:
+        raise NotSupported(f"scales along an axis of {tensor.label!r}")
+    return quantization
+
+
+def requantized(
+    b: Builder,
+    x: str,
+    reals: Sequence[float],
+    target: Target,
+    shape: Sequence[int] = (),
+    rounding: str = TWICE,
+) -> str:
+    """Return sums of 32 bits times real factors, one for all or one for each slice, which `shape`
+    arranges."""
+    factors = [Factor.of(real) for real in reals]
+    multiplier = np.array([factor.multiplier for factor in factors], np.int32)
+    shift = np.array([factor.shift for factor in factors], np.int32)
+    operands = [multiplier, np.maximum(-shift, 0)]
+    if (shift > 0).any():
+        operands.append(np.maximum(shift, 0))
+    arranged = [operand.reshape(() if len(reals) == 1 else shape) for operand in operands]
+    return b.add(
+        "Requantize",
+        x,
+        *map(b.constant, arranged),
+        zero=target.zero,
+        low=target.low,
+        high=target.high,
+        to=str(target.dtype),
+        rounding=rounding,
+    )
+
+
+def centred(b: Builder, x: str, zero: int) -> str:
+    """Return integers less their zero point, in 32 bits."""
+    wide = b.add("Cast", x, to="i32")
+    return b.add("Sub", wide, b.constant(np.array(zero, np.int32))) if zero else wide

@@ -1,0 +1,113 @@
+"""Functions of one byte: a table of the 256 results, computed as TFLite computes it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import numpy as np
+
+from farrier.frontends.builder import Builder
+from farrier.frontends.tflite.call import Call, Rule
+from farrier.frontends.tflite.ops.quantized.scales import Factor, Target, quantized
+from farrier.frontends.tflite.schema import DTYPES, INT8, UINT8, Array
+from farrier.ops import NotSupported
+
+_FAR = 1 << 30  # This is beyond every integer of a result.
+_BYTES = np.arange(256, dtype=np.uint8)
+
+
+def _lookup(call: Call, b: Builder, results: Callable[[Array], Array]) -> str:
+    """Return a table's entry for each byte; `results` maps all integers, less their zero point, to
+    those of the result, less its own and not yet clamped."""
+    source, target = call.tensor(0), call.outputs[0]
+    if source.type not in (INT8, UINT8) or target.type not in (INT8, UINT8):
+        raise NotSupported(f"{call.op} of quantized integers of 16 bits")
+    integers = _BYTES.view(DTYPES[source.type].numpy).astype(np.int64)
+    aim = Target.of(target)
+    entries = results(integers - quantized(source).zero) + aim.zero
+    entries = np.clip(entries, aim.low, aim.high).astype(aim.dtype.numpy)
+    return b.add("ByteTable", call.value(0), entries=entries.tobytes().hex(), to=str(aim.dtype))
+
+
+def _function(call: Call, b: Builder, *, function: Callable[[Array], Array]) -> str:
+    """A function of real numbers in f32."""
+    scale, inverse = quantized(call.tensor(0)).scale[0], np.float32(1) / _scale(call)
+
+    def results(integers: Array) -> Array:
+        with np.errstate(all="ignore"):
+            real = function(scale * integers.astype(np.float32)).astype(np.float32) * inverse
+        whole = np.sign(real) * np.floor(np.abs(real.astype(np.float64)) + 0.5)
+        finite = np.nan_to_num(whole, nan=0, posinf=_FAR, neginf=-_FAR)
+        return np.asarray(finite.astype(np.int64))
+
+    return _lookup(call, b, results)
+
+
+def _scale(call: Call) -> np.float32:
+    return np.float32(quantized(call.outputs[0]).scale[0])
+
+
+def scaled(integers: Array, real: float) -> Array:
+    """Return integers times a real factor, as `Requantize` computes it."""
+    factor = Factor.of(real)
+    shifted = integers * 2 ** max(factor.shift, 0)
+    product = (shifted * factor.multiplier + (1 << 30)) >> 31
+    places = max(-factor.shift, 0)
+    half = (1 << places) >> 1
+    return np.asarray(np.sign(product) * ((np.abs(product) + half) >> places))
+
+
+def _limited(call: Call, b: Builder, *, activation: int) -> str:
+    """RELU and its bounded forms: another scale, then bounds."""
+    x, aim = quantized(call.tensor(0)), Target.of(call.outputs[0], activation)
+    real = x.real / quantized(call.outputs[0]).real
+
+    def results(integers: Array) -> Array:
+        return np.clip(scaled(integers, real), aim.low - aim.zero, aim.high - aim.zero)
+
+    return _lookup(call, b, results)
+
+
+def _leaky(call: Call, b: Builder) -> str:
+    """LEAKY_RELU: one factor for each sign."""
+    real = quantized(call.tensor(0)).real / quantized(call.outputs[0]).real
+    slope = real * float(call.option("alpha"))
+    return _lookup(
+        call,
+        b,
+        lambda x: np.where(x >= 0, scaled(x, real), scaled(x, slope)),
+    )
+
+
+def requantized_bytes(call: Call, b: Builder) -> str:
+    """QUANTIZE of bytes: another scale."""
+    real = quantized(call.tensor(0)).real / quantized(call.outputs[0]).real
+    return _lookup(call, b, lambda integers: scaled(integers, real))
+
+
+def _logistic(x: Array) -> Array:
+    return np.float32(1) / (np.float32(1) + np.exp(-x))
+
+
+_FUNCTIONS: dict[str, Callable[[Array], Array]] = {
+    "COS": np.cos,
+    "ELU": lambda x: np.where(x < 0, np.expm1(x), x),
+    "EXP": np.exp,
+    "LOG": np.log,
+    "LOGISTIC": _logistic,
+    "RSQRT": lambda x: np.float32(1) / np.sqrt(x),
+    "SIN": np.sin,
+    "SQRT": np.sqrt,
+    "TANH": np.tanh,
+}
+RULES: dict[str, Rule] = {
+    **{
+        name: functools.partial(_function, function=function)
+        for name, function in _FUNCTIONS.items()
+    },
+    "LEAKY_RELU": _leaky,
+    "RELU": functools.partial(_limited, activation=1),
+    "RELU6": functools.partial(_limited, activation=3),
+    "RELU_N1_TO_1": functools.partial(_limited, activation=2),
+}

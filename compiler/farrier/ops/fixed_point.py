@@ -1,0 +1,183 @@
+"""Integers as fixed-point numbers: products by a factor, rounded as TFLite's reference kernels do.
+
+A factor is multiplier · 2^(left − right − 31), where multiplier is in [2³⁰, 2³¹). The product is
+rounded "twice", as gemmlowp does: first the upper half of the product of 64 bits, then the shift to
+the right, whose halves go away from zero (B. Jacob et al., "Quantization and Training of Neural
+Networks for Efficient Integer-Arithmetic-Only Inference", section 2.2). Or it is rounded "once",
+halves up, as ruy does. All of it is arithmetic of 32 bits, which every target has, and lanes of
+vectors hold.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from farrier.ir.expr import BinaryOp
+from farrier.ir.types import DType
+from farrier.ops.operator import Array, Attrs, Mismatch, Operator, Types, as_ints, required
+from farrier.ops.pointwise import first_dtype, function, pointwise
+from farrier.ops.scalar import (
+    Scalar,
+    bits,
+    both,
+    cast,
+    equal,
+    invert,
+    maximum,
+    minimum,
+    number,
+    where,
+)
+from farrier.ops.traits import Trait
+
+ONCE, TWICE = "once", "twice"  # Products are rounded so often.
+_HALF, _HALF_BITS = 16, (1 << 16) - 1  # Halves of words have 16 bits.
+_LEAST, _MOST = DType.I32.limits
+
+
+def _high_product(x: Scalar, y: Scalar) -> Scalar:
+    """Compute floor((x · y + 2³⁰) / 2³¹)."""
+    high, rest = _wide_product(x, y)
+    return high + bits(BinaryOp.BIT_AND, rest, 1)
+
+
+def _wide_product(x: Scalar, y: Scalar) -> tuple[Scalar, Scalar]:
+    """Compute floor(x · y / 2³¹), and floor(x · y / 2³⁰) of which the lowest bit is right, by
+    products of halves of words.
+
+    With x = a·2¹⁶ + b and y = c·2¹⁶ + d, b and d not negative, the product is
+    ac·2³² + (ad + bc)·2¹⁶ + bd, and no partial sum below exceeds 32 bits."""
+    a, b = _right(x, _HALF), bits(BinaryOp.BIT_AND, x, _HALF_BITS)
+    c, d = _right(y, _HALF), bits(BinaryOp.BIT_AND, y, _HALF_BITS)
+    low = cast(b, DType.U32) * cast(d, DType.U32)
+    middle = a * d + cast(bits(BinaryOp.SHR, low, _HALF), DType.I32)
+    lower = b * c + bits(BinaryOp.BIT_AND, middle, _HALF_BITS)
+    high = a * c + _right(middle, _HALF) + _right(lower, _HALF)
+    last = bits(BinaryOp.BIT_AND, _right(lower, _HALF - 1), 1)
+    return bits(BinaryOp.SHL, high, 1) + last, _right(lower, _HALF - 2)
+
+
+def _saturating(attrs: Attrs, x: Scalar, y: Scalar) -> Scalar:
+    is_over = both(equal(x, _LEAST), equal(y, _LEAST))
+    return where(invert(is_over), _high_product(x, y), _MOST)
+
+
+def _np_saturating(attrs: Attrs, x: Array, y: Array) -> Array:
+    product = x.astype(np.int64) * y.astype(np.int64)
+    return np.asarray(np.minimum(product + (1 << 30) >> 31, _MOST).astype(np.int32))
+
+
+def _rounded_shift(x: Scalar, places: Scalar) -> Scalar:
+    """Compute x / 2^places, rounded to nearest, and halves away from zero."""
+    mask = bits(BinaryOp.SHL, number(1, places.dtype), places) - 1
+    rest = bits(BinaryOp.BIT_AND, x, mask)
+    threshold = _right(mask, 1) + cast(x < 0, DType.I32)
+    return bits(BinaryOp.SHR, x, places) + cast(rest > threshold, DType.I32)
+
+
+def _np_rounded_shift(x: Array, places: Array) -> Array:
+    wide = x.astype(np.int64)
+    half = np.where(places > 0, np.int64(1) << np.maximum(places, 1).astype(np.int64) - 1, 0)
+    magnitude = np.abs(wide) + half >> places
+    return np.asarray(np.where(wide < 0, -magnitude, magnitude).astype(np.int32))
+
+
+def _requantized(
+    attrs: Attrs, x: Scalar, multiplier: Scalar, right: Scalar, left: Scalar | None = None
+) -> Scalar:
+    """Compute clamp(rounded(x · 2^left · multiplier / 2^(31 + right)) + zero)."""
+    if left is not None:
+        x = bits(BinaryOp.SHL, x, left)
+    if attrs["rounding"] == TWICE:
+        product = _rounded_shift(_high_product(x, multiplier), right)
+    else:
+        product = _rounded_product(x, multiplier, right)
+    zero, low, high = _numbers(attrs)
+    shifted = product + zero
+    if (low, high) != (_LEAST, _MOST):
+        shifted = minimum(maximum(shifted, low), high)
+    return cast(shifted, DType(str(attrs["to"])))
+
+
+def _rounded_product(x: Scalar, y: Scalar, right: Scalar) -> Scalar:
+    """Compute floor((x · y + 2^(30 + right)) / 2^(31 + right))."""
+    high, rest = _wide_product(x, y)
+    last = where(equal(right, 0), rest, bits(BinaryOp.SHR, high, right - 1))
+    return bits(BinaryOp.SHR, high, right) + bits(BinaryOp.BIT_AND, last, 1)
+
+
+def _np_requantized(
+    attrs: Attrs, x: Array, multiplier: Array, right: Array, left: Array | None = None
+) -> Array:
+    if left is not None:
+        x = np.left_shift(x, left)
+    whole = x.astype(np.int64) * multiplier.astype(np.int64)
+    if attrs["rounding"] == TWICE:
+        product = _np_rounded_shift(whole + (1 << 30) >> 31, right)
+    else:
+        product = (whole + (np.int64(1) << 30 + right) >> 31 + right).astype(np.int32)
+    zero, low, high = (np.array(number, np.int32) for number in _numbers(attrs))
+    clamped = np.clip(product + zero, low, high)
+    return np.asarray(clamped.astype(DType(str(attrs["to"])).numpy))
+
+
+def _numbers(attrs: Attrs) -> tuple[int, int, int]:
+    """Return the zero point and the bounds of a result."""
+    zero, low, high = as_ints([attrs["zero"], attrs["low"], attrs["high"]])
+    return zero, low, high
+
+
+def _leading_zeros(x: Scalar) -> Scalar:
+    """Count the zeros before the first bit of a word, by halving."""
+    word, count = cast(x, DType.U32), number(0, DType.I32)
+    for places in (16, 8, 4, 2, 1):
+        is_small = word < 1 << 32 - places
+        count = count + where(is_small, number(places, DType.I32), 0)
+        word = where(is_small, bits(BinaryOp.SHL, word, places), word)
+    return count + where(equal(word, 0), number(1, DType.I32), 0)
+
+
+def _np_leading_zeros(x: Array) -> Array:
+    return np.asarray((32 - np.frexp(x.astype(np.uint32).astype(np.float64))[1]).astype(np.int32))
+
+
+def _right(x: Scalar, places: int) -> Scalar:
+    return bits(BinaryOp.SHR, x, places)
+
+
+def _words(types: Types, attrs: Attrs) -> DType:
+    """All operands are i32, and so is the result."""
+    if first_dtype(types, attrs) is not DType.I32:
+        raise Mismatch(f"its operands are {required(types, 0).dtype}, and must be i32")
+    return DType.I32
+
+
+def _narrowed(types: Types, attrs: Attrs) -> DType:
+    _words(types, attrs)
+    if attrs["rounding"] not in (ONCE, TWICE):
+        raise Mismatch(f"it rounds {attrs['rounding']!r}, and must be {ONCE!r} or {TWICE!r}")
+    to, (_, low, high) = DType(str(attrs["to"])), _numbers(attrs)
+    if not to.is_integer or not to.limits[0] <= low <= high <= to.limits[1]:
+        raise Mismatch(f"the bounds {low} and {high} are not those of a {to}")
+    return to
+
+
+OPERATORS: tuple[Operator, ...] = (
+    pointwise(
+        "Requantize",
+        _requantized,
+        _np_requantized,
+        result=_narrowed,
+        traits=Trait.TOTAL,
+        instructions=24,
+    ),
+    pointwise("HighProduct", _saturating, _np_saturating, result=_words, traits=Trait.TOTAL),
+    pointwise(
+        "RoundedShift",
+        lambda attrs, x, places: _rounded_shift(x, places),
+        lambda attrs, x, places: _np_rounded_shift(x, places),
+        result=_words,
+        traits=Trait.TOTAL,
+    ),
+    function("LeadingZeros", _leading_zeros, _np_leading_zeros, result=_words, traits=Trait.TOTAL),
+)
