@@ -1,6 +1,7 @@
 """The adapters of this machine for WebGPU: GPUs, and processors that emulate one.
 
-Needs the package `wgpu`, which is imported when adapters are asked for.
+Needs the package `wgpu`, which is imported when adapters are asked for. `adapters_apart` asks in a
+process of its own: a driver brings threads, and may crash.
 """
 
 from __future__ import annotations
@@ -9,11 +10,20 @@ import ctypes.util
 import dataclasses
 import glob
 import importlib
+import json
 import os
+import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from farrier_device import codec, describe, python
+from farrier_device.describe import MachineDescription
+
+ARCH = "webgpu"  # The architecture of a machine that is an adapter.
+_L2_BYTES = 1 << 20  # WebGPU does not say: most integrated GPUs have about as much.
+_APART_S = 60.0  # A driver starts within seconds.
+_KERNELS = ("shader-", "subgroup", "timestamp-query")  # So begin features that matter to a kernel.
 _BACKENDS = ("Vulkan", "Metal", "D3D12")  # OpenGL lacks features of WebGPU.
 _RENDER_NODES = ("/dev/dri/renderD*", "/dev/nvidia[0-9]*", "/dev/mali*", "/dev/kgsl-3d*")
 # An environment variable may name another package with wgpu's interface.
@@ -38,7 +48,8 @@ class NoAdapterError(Exception):
 @dataclasses.dataclass(frozen=True, slots=True)
 class Adapter:
     """One adapter. Of several that a driver names alike all but the first have a number behind
-    their names, which then differ: `NAME #2`. `features` and `limits` have WebGPU's names."""
+    their names, which then differ: `NAME #2`. `features` that matter to a kernel and `limits` have
+    WebGPU's names."""
 
     name: str
     model: str  # The name as its driver has it.
@@ -46,6 +57,60 @@ class Adapter:
     is_emulated: bool  # A processor runs the code: its times say nothing of a GPU.
     features: tuple[str, ...]
     limits: Mapping[str, int]
+
+    def machine(self) -> MachineDescription:
+        """Return the adapter, driven by this machine, as a machine that measures."""
+        host = dataclasses.replace(describe.describe(), memory_bytes=0)
+        return MachineDescription(
+            arch=ARCH,
+            cpu=self.model,
+            features=self.features,
+            cores=1,
+            l1_bytes=self.limits["max-compute-workgroup-storage-size"],
+            l2_bytes=_L2_BYTES,
+            l3_bytes=0,
+            memory_bytes=self.limits["max-buffer-size"],
+            emulated=self.is_emulated,
+            host=json.dumps(codec.encode(host), sort_keys=True),
+        )
+
+
+def adapters_apart() -> tuple[Adapter, ...]:
+    """Return the adapters of this machine, asked for in a process of its own. Raises
+    NoAdapterError."""
+    try:
+        done = subprocess.run(
+            python.command_of(_print), capture_output=True, text=True, timeout=_APART_S, check=False
+        )
+        answer = json.loads(done.stdout.splitlines()[-1])
+        if "failed" in answer:
+            raise NoAdapterError(answer["failed"])
+        return codec.decode(tuple[Adapter, ...], answer["adapters"])
+    except (subprocess.TimeoutExpired, OSError, ValueError, LookupError) as error:
+        raise NoAdapterError(f"the drivers of GPUs do not answer: {error}") from None
+
+
+def _print() -> None:
+    """Print the adapters as JSON, or the reason why there is none."""
+    try:
+        answer: dict[str, Any] = {"adapters": codec.encode(find_adapters())}
+    except NoAdapterError as error:
+        answer = {"failed": str(error)}
+    print(json.dumps(answer))
+
+
+def chosen(adapters: Sequence[Adapter], name: str = "") -> Adapter:
+    """Return the adapter of a name, or the first one. Raises NoAdapterError."""
+    for adapter in adapters:
+        if name in ("", adapter.name):
+            return adapter
+    if all(adapter.is_emulated for adapter in adapters):
+        raise NoAdapterError(
+            f"{name} is asked for, and there is only {adapters[0].name}, which is software: "
+            f"{_why_no_gpu()}"
+        )
+    names = ", ".join(adapter.name for adapter in adapters)
+    raise NoAdapterError(f"there is no adapter {name!r} here, but {names}")
 
 
 def find_adapters() -> tuple[Adapter, ...]:
@@ -56,13 +121,15 @@ def find_adapters() -> tuple[Adapter, ...]:
 
 def find_adapter(name: str = "") -> Adapter:
     """Return the adapter of a name, or the first one. Raises NoAdapterError."""
-    return _chosen(import_webgpu(), name)[0]
+    return chosen(find_adapters(), name)
 
 
 def open_adapter(webgpu: Any, name: str = "") -> Any:
     """Return the adapter of a name, or the first one, as the package has it. Raises
     NoAdapterError."""
-    return _chosen(webgpu, name)[1]
+    there = _all(webgpu)
+    adapter = chosen([each for each, _ in there], name)
+    return next(native for each, native in there if each is adapter)
 
 
 def import_webgpu() -> Any:
@@ -77,21 +144,6 @@ def import_webgpu() -> Any:
     except ImportError:
         way_out = "'farrier[webgpu]'" if package == _PACKAGES[0] else package
         raise NoAdapterError(f"WebGPU needs the package {package}: pip install {way_out}") from None
-
-
-def _chosen(webgpu: Any, name: str) -> tuple[Adapter, Any]:
-    there = _all(webgpu)
-    for adapter, native in there:
-        if name in ("", adapter.name):
-            return adapter, native
-    if all(adapter.is_emulated for adapter, _ in there):
-        [first, *_] = there
-        raise NoAdapterError(
-            f"{name} is asked for, and there is only {first[0].name}, which is software: "
-            f"{_why_no_gpu()}"
-        )
-    names = ", ".join(adapter.name for adapter, _ in there)
-    raise NoAdapterError(f"there is no adapter {name!r} here, but {names}")
 
 
 def _all(webgpu: Any) -> list[tuple[Adapter, Any]]:
@@ -124,7 +176,7 @@ def _described(name: str, native: Any) -> Adapter:
         model=str(native.info["device"]),
         driver=str(native.info["description"]),
         is_emulated=_is_processor(native),
-        features=tuple(sorted(map(str, native.features))),
+        features=tuple(sorted(str(each) for each in native.features if each.startswith(_KERNELS))),
         limits={limit: int(limits[limit]) for limit in _LIMITS if limit in limits},
     )
 

@@ -28,17 +28,20 @@ from pathlib import Path
 from types import FrameType
 
 from farrier_device import cgroups, cooling, describe, logs
+from farrier_device.adapters import Adapter, NoAdapterError, adapters_apart, chosen
 from farrier_device.alive import SIGNS, SignOfLife
 from farrier_device.blobstore import BlobStore
 from farrier_device.connection import AgentError, Connection, UsageError, open_channel
 from farrier_device.cooling import Cooling
 from farrier_device.engines import NAMES, installed
 from farrier_device.identity import Identity
+from farrier_device.library_form import HOST_CODE
 from farrier_device.loop import Agent, describe_device
 from farrier_device.outbox import Outbox
 from farrier_device.runners.local import ChildRunner
 from farrier_device.runners.rivals import WALLS, Engines
 from farrier_device.sandbox import SandboxError, require
+from farrier_device.webgpu_library import WGSL
 
 log = logging.getLogger(__name__)
 
@@ -124,6 +127,12 @@ def _parser() -> argparse.ArgumentParser:
         help="let jobs race what is compiled with the other engines that are installed here (pip "
         "install 'farrier[device,engines]'): these get the jobs' models to run",
     )
+    add(
+        "--adapter",
+        metavar="NAME",
+        help="measure with this GPU of the machine, and not with its processor; '' is the first "
+        "(pip install 'farrier[device,webgpu]')",
+    )
     add("--no-pin", action="store_true", help="do not bind measuring threads to CPUs")
     return parser
 
@@ -142,19 +151,27 @@ def _run(options: argparse.Namespace) -> int:
         secrets=tuple(filter(None, (options.state, options.token_file))),
     )
     engines.clear()
+    adapters, measuring = _adapters(options.adapter)
     runner = ChildRunner(
         device=identity.device,
         require=options.require_sandbox,
-        pin=not options.no_pin,
-        emulated=describe.is_emulated() or _states_emulation(machine),
+        pin=not options.no_pin and measuring is None,
+        emulated=_is_emulated(machine, measuring),
         engines=engines,
+        adapter="" if measuring is None else measuring.name,
+        code=HOST_CODE if measuring is None else WGSL,
     )
     sign = SignOfLife(options.state / SIGNS, "device")
     try:
         agent = Agent(
             identity,
             describe_device(
-                _version(), runner, machine, _offered(engines, runner) if options.engines else {}
+                _version(),
+                runner,
+                machine,
+                _offered(engines, runner) if options.engines else {},
+                adapters,
+                measuring,
             ),
             connection,
             BlobStore(options.state / "blobs", options.store_bytes),
@@ -173,6 +190,27 @@ def _run(options: argparse.Namespace) -> int:
         runner.close()
         connection.close()
         os.close(lock)
+
+
+def _adapters(name: str | None) -> tuple[Sequence[Adapter], Adapter | None]:
+    """Return the GPUs of this machine, and the one that measures if one is asked for by its name.
+    Raises UsageError if that is not there."""
+    try:
+        adapters = adapters_apart()
+        return adapters, None if name is None else chosen(adapters, name)
+    except NoAdapterError as error:
+        if name is not None:
+            raise UsageError(str(error)) from None
+        log.debug("no GPU: %s", error)
+        return (), None
+
+
+def _is_emulated(machine: str, measuring: Adapter | None) -> bool:
+    return (
+        describe.is_emulated()
+        or _states_emulation(machine)
+        or (measuring is not None and measuring.is_emulated)
+    )
 
 
 def _offered(engines: Engines, runner: ChildRunner) -> Mapping[str, str]:

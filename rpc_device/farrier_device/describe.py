@@ -26,7 +26,8 @@ class MachineDescription:
 
     `features` are the kernel's names of the ISA extensions, sorted (`avx512_vnni`, `asimddp`). Of a
     machine with big and little cores, everything is said of the big ones. What is `emulated` has
-    the features of the machine that it stands for, and not its times.
+    the features of the machine that it stands for, and not its times. A GPU has the `host` that
+    drives it, by its name or as the JSON text of its description.
     """
 
     arch: str  # of this program, as `uname -m` prints it
@@ -39,6 +40,7 @@ class MachineDescription:
     memory_bytes: int
     # By software, as qemu is; versions before it do not know the field.
     emulated: bool = dataclasses.field(default=False, metadata=codec.OMIT_EMPTY)
+    host: str = dataclasses.field(default="", metadata=codec.OMIT_EMPTY)
 
 
 def describe() -> MachineDescription:

@@ -8,9 +8,10 @@ import dataclasses
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from farrier_device import describe, logs, measurement
+from farrier_device.adapters import Adapter
 from farrier_device.alive import RENEWED_S
 from farrier_device.blobstore import BlobStore
 from farrier_device.connection import (
@@ -282,16 +283,31 @@ def describe_device(
     runner: ChildRunner,
     machine: str = "",
     engines: Mapping[str, str] | None = None,
+    adapters: Sequence[Adapter] = (),
+    measuring: Adapter | None = None,
 ) -> device_pb2.Description:
-    """What an agent says of its machine, what its operator states that it is, and which other
-    engines it runs. Raises SandboxError where nothing can be measured."""
+    """Return the description of the machine, of what its operator states that it is, and of the
+    other engines that it runs: of its processor, or of the adapter that is `measuring`. Raises
+    SandboxError if nothing can be measured."""
+    here = describe.describe() if measuring is None else measuring.machine()
     return device_pb2.Description(
-        **dataclasses.asdict(describe.describe()),
+        **dataclasses.asdict(here),
         runner=runner.kind,
         sandbox=runner.sandbox_level(),
         agent_version=agent_version,
         machine=machine,
         engines=engines or {},
+        kinds=sorted(runner.kinds),
+        adapters=[
+            device_pb2.Adapter(
+                name=adapter.name,
+                driver=adapter.driver,
+                emulated=adapter.is_emulated,
+                features=adapter.features,
+                limits=adapter.limits,
+            )
+            for adapter in adapters
+        ],
     )
 
 

@@ -24,7 +24,7 @@ _MOST = {
     "l3_bytes": 1 << 34,
     "memory_bytes": 1 << 50,
 }
-_OPTIONAL = {"features": (), "l3_bytes": 0, "memory_bytes": 0, "emulated": False}
+_OPTIONAL = {"features": (), "l3_bytes": 0, "memory_bytes": 0, "emulated": False, "host": ""}
 _HINT = (
     f"fields: {', '.join(sorted(MachineDescription.__dataclass_fields__))}; sizes are bytes, and a "
     "name that begins with # is a comment; `farrier targets NAME` prints a known machine's"

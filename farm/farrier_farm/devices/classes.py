@@ -110,7 +110,8 @@ def class_of_device(device: str, said: Mapping[str, Any]) -> DeviceClass:
         )
     _check_can_be(device, here, machine.description)
     emulated = here.emulated or machine.description.emulated
-    return DeviceClass.of(dataclasses.replace(machine.description, emulated=emulated))
+    host = here.host or machine.description.host
+    return DeviceClass.of(dataclasses.replace(machine.description, emulated=emulated, host=host))
 
 
 def _check_can_be(device: str, here: MachineDescription, stated: MachineDescription) -> None:

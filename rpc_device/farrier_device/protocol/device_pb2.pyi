@@ -28,7 +28,7 @@ ACCEPTANCE_ACCEPTED: Acceptance
 ACCEPTANCE_STALE: Acceptance
 
 class Description(_message.Message):
-    __slots__ = ("arch", "cpu", "features", "cores", "l1_bytes", "l2_bytes", "l3_bytes", "memory_bytes", "runner", "sandbox", "agent_version", "emulated", "machine", "engines")
+    __slots__ = ("arch", "cpu", "features", "cores", "l1_bytes", "l2_bytes", "l3_bytes", "memory_bytes", "runner", "sandbox", "agent_version", "emulated", "machine", "engines", "host", "kinds", "adapters")
     class EnginesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -50,6 +50,9 @@ class Description(_message.Message):
     EMULATED_FIELD_NUMBER: _ClassVar[int]
     MACHINE_FIELD_NUMBER: _ClassVar[int]
     ENGINES_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    KINDS_FIELD_NUMBER: _ClassVar[int]
+    ADAPTERS_FIELD_NUMBER: _ClassVar[int]
     arch: str
     cpu: str
     features: _containers.RepeatedScalarFieldContainer[str]
@@ -64,7 +67,31 @@ class Description(_message.Message):
     emulated: bool
     machine: str
     engines: _containers.ScalarMap[str, str]
-    def __init__(self, arch: _Optional[str] = ..., cpu: _Optional[str] = ..., features: _Optional[_Iterable[str]] = ..., cores: _Optional[int] = ..., l1_bytes: _Optional[int] = ..., l2_bytes: _Optional[int] = ..., l3_bytes: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., runner: _Optional[str] = ..., sandbox: _Optional[str] = ..., agent_version: _Optional[str] = ..., emulated: _Optional[bool] = ..., machine: _Optional[str] = ..., engines: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    host: str
+    kinds: _containers.RepeatedScalarFieldContainer[str]
+    adapters: _containers.RepeatedCompositeFieldContainer[Adapter]
+    def __init__(self, arch: _Optional[str] = ..., cpu: _Optional[str] = ..., features: _Optional[_Iterable[str]] = ..., cores: _Optional[int] = ..., l1_bytes: _Optional[int] = ..., l2_bytes: _Optional[int] = ..., l3_bytes: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., runner: _Optional[str] = ..., sandbox: _Optional[str] = ..., agent_version: _Optional[str] = ..., emulated: _Optional[bool] = ..., machine: _Optional[str] = ..., engines: _Optional[_Mapping[str, str]] = ..., host: _Optional[str] = ..., kinds: _Optional[_Iterable[str]] = ..., adapters: _Optional[_Iterable[_Union[Adapter, _Mapping]]] = ...) -> None: ...
+
+class Adapter(_message.Message):
+    __slots__ = ("name", "driver", "emulated", "features", "limits")
+    class LimitsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DRIVER_FIELD_NUMBER: _ClassVar[int]
+    EMULATED_FIELD_NUMBER: _ClassVar[int]
+    FEATURES_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    driver: str
+    emulated: bool
+    features: _containers.RepeatedScalarFieldContainer[str]
+    limits: _containers.ScalarMap[str, int]
+    def __init__(self, name: _Optional[str] = ..., driver: _Optional[str] = ..., emulated: _Optional[bool] = ..., features: _Optional[_Iterable[str]] = ..., limits: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class EnrolRequest(_message.Message):
     __slots__ = ("device_id", "nonce")

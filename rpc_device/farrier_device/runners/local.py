@@ -75,6 +75,11 @@ class ChildRunner(Closing):
         self._closed = False
 
     @property
+    def kinds(self) -> frozenset[str]:
+        """The kinds of code that it measures: those of an adapter if it has one."""
+        return frozenset(devices.KINDS if self._code != HOST_CODE else {HOST_CODE})
+
+    @property
     def devices(self) -> int | None:
         """None: it is this machine that measures."""
         return None

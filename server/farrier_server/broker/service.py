@@ -257,8 +257,23 @@ def _check_sandbox(device_id: str, description: Mapping[str, Any], required: str
 def _description(description: device_pb2.Description) -> dict[str, Any]:
     """As the farm stores it: the fields of the message, by name."""
     fields = {f.name: getattr(description, f.name) for f in description.DESCRIPTOR.fields}
-    engines = dict(description.engines)
-    return {**fields, "features": list(description.features), "engines": engines}
+    adapters = [
+        {
+            "name": adapter.name,
+            "driver": adapter.driver,
+            "emulated": adapter.emulated,
+            "features": list(adapter.features),
+            "limits": dict(adapter.limits),
+        }
+        for adapter in description.adapters
+    ]
+    return {
+        **fields,
+        "features": list(description.features),
+        "engines": dict(description.engines),
+        "kinds": list(description.kinds),
+        "adapters": adapters,
+    }
 
 
 def _result(text: bytes, signed: bool) -> MeasureResult:

@@ -76,8 +76,11 @@ class WebGpuBackend(DrivenBackend):
         return {"webgpu": KnownMachine(_ANY, _LIMITS, generic=True)}
 
     def target(self, machine: MachineDescription) -> WebGpuTarget:
+        from farrier.targets.names import parse_target
+
         triple = "webgpu-unknown-unknown"
-        return WebGpuTarget(triple, machine.cpu, machine.features, host=baseline())
+        host = parse_target(machine.host) if machine.host else baseline()
+        return WebGpuTarget(triple, machine.cpu, machine.features, host=host)
 
     # -- running its code on this machine
 

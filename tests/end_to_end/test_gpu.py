@@ -1,0 +1,86 @@
+"""A job for a GPU: tuned and verified by an agent that measures with an adapter of this machine."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+
+import farrier
+from farrier_device.adapters import NoAdapterError, find_adapter
+from tests.up import HANGS_S
+
+SHAPE = (2, 3, 13, 17)
+
+
+@pytest.fixture
+def adapter():
+    try:
+        return find_adapter()
+    except NoAdapterError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def agent(up, adapter, tmp_path):
+    """`farrier-device --adapter` beside the service, enrolled as `gpu`."""
+    added = up.command("devices", "add", "gpu")
+    assert added.returncode == 0, added.stderr
+    [local] = up.pids("farrier_device --broker")
+    words = Path(f"/proc/{local}/cmdline").read_text().split("\0")
+    broker = words[words.index("--broker") + 1]
+    command = [sys.executable, "-m", "farrier_device", "--broker", broker]
+    command += ["--enrol", added.stdout.strip(), "--state", str(tmp_path / "state")]
+    command += ["--adapter", adapter.name]
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen(command, env=up.environment, stderr=log)
+        yield process
+        process.terminate()
+        process.wait()
+
+
+@pytest.mark.slow
+def test_a_job_is_tuned_and_verified_by_the_agent_of_a_gpu(up, agent, adapter, model, tmp_path):
+    with up.client() as client:
+        device = _registered(client, agent)
+    assert set(device.description["kinds"]) == {"elf", "webgpu", "wgsl"}
+    assert device.description["adapters"][0]["name"] == adapter.name
+    assert device.device_class.endswith("-emulated") == adapter.is_emulated
+    assert adapter.model[:8] in up.command("devices").stdout
+    assert up.command("devices", "trust", "gpu").returncode == 0
+    flags = ("--target", "webgpu", "--shape", "x=2,3,13,17", "--trials", "4", "--watch")
+    submitted = up.command("submit", model, *flags)
+    assert submitted.returncode == 0, submitted.stderr + (tmp_path / "log").read_text()
+    job = submitted.stdout.split()[0]
+    assert "on gpu" in submitted.stderr
+    fetched = up.command("fetch", job, "-o", tmp_path / "a.farrier")
+    assert fetched.returncode == 0, fetched.stderr
+    artifact = farrier.load(tmp_path / "a.farrier")
+    verification = artifact.report["verification"]
+    assert (verification["device"], verification["emulated"]) == ("gpu", adapter.is_emulated)
+    assert verification["sandbox"].startswith("denials+landlock")
+    assert artifact.manifest.machine == adapter.model
+    x = np.random.default_rng(3).standard_normal(SHAPE).astype(np.float32)
+    (expected,) = onnxruntime.InferenceSession(model).run(None, {"x": x})
+    np.testing.assert_allclose(artifact.run({"x": x})["y"], expected, atol=1e-5)
+    records = up.command("records", "export", "-o", tmp_path / "records.jsonl")
+    assert records.returncode == 0, records.stderr
+    kept = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
+    assert any(record["device"] == "gpu" for record in kept) != adapter.is_emulated
+
+
+def _registered(client, agent):
+    """The device, when it has come."""
+    deadline = time.monotonic() + HANGS_S
+    while time.monotonic() < deadline and agent.poll() is None:
+        for device in client.devices():
+            if device.id == "gpu":
+                return device
+        time.sleep(0.2)
+    raise AssertionError(f"no device came; its agent: {agent.poll()}")
