@@ -193,8 +193,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _adapters(name: str | None) -> tuple[Sequence[Adapter], Adapter | None]:
-    """Return the GPUs of this machine, and the one that measures if one is asked for by its name.
-    Raises UsageError if that is not there."""
+    """Return the GPUs of this machine, and that of a name. Raises UsageError if it is not there."""
     try:
         adapters = adapters_apart()
         return adapters, None if name is None else chosen(adapters, name)

@@ -29,7 +29,7 @@ def adapter():
 
 @pytest.fixture
 def agent(up, adapter, tmp_path):
-    """`farrier-device --adapter` beside the service, enrolled as `gpu`."""
+    """An agent that measures with the adapter, enrolled as `gpu`."""
     added = up.command("devices", "add", "gpu")
     assert added.returncode == 0, added.stderr
     [local] = up.pids("farrier_device --broker")

@@ -181,3 +181,9 @@ def test_tls(launch):
         until(lambda: broker.heartbeats)
     finally:
         broker.stop()
+
+
+def test_an_adapter_that_is_not_there_is_named(launch):
+    code, said = ended(launch("127.0.0.1:1", "--adapter", "Radeon Pro 5000"))
+    assert code == 2
+    assert "Radeon Pro 5000" in said or "no adapter" in said or "farrier[webgpu]" in said

@@ -116,6 +116,7 @@ MACHINE = MachineDescription(
     l3_bytes=2 << 20,
     memory_bytes=8 << 30,
     emulated=True,
+    host="rpi5",
 )
 
 MANIFEST = Manifest(
@@ -141,6 +142,7 @@ MANIFEST = Manifest(
     kernels=(
         KernelReport("add_1", "ab12", 3, "elementwise", "default", 1.5),
         KernelReport("dot_2", "cd34", 1, "tile", "tuned", 2.5, 2.25, 64, 32, "u8 i8 i32"),
+        KernelReport("max_3", "ef56", 1, "rows", "default", 0.5, space="host", reason="y is i64"),
     ),
     precision="bf16",
     dims=(NamedDim("batch", "n", 1, 4, 2, 8), NamedDim("past", "m", 0, 64, 2)),
