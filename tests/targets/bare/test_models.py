@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 import farrier
 from bench import models
@@ -105,6 +105,33 @@ def test_what_a_core_has_no_instruction_for_is_right(board):
     outcome = artifact.run(inputs)
     for name, expected in zip(outcome, reference(model, inputs), strict=True):
         np.testing.assert_allclose(outcome[name], expected, rtol=2e-6, atol=1e-30, err_msg=name)
+
+
+@needs_qemu
+def test_floats_are_rounded_to_bytes_as_the_model_states():
+    """Ties, values beyond all integers, infinity and NaN, with a zero point and without one."""
+    kinds = {"u8": (np.uint8, 3), "i8": (np.int8, -5), "i16": (np.int16, 0), "plain": (np.uint8, 0)}
+    nodes, constants = [], [numpy_helper.from_array(np.array(0.5, np.float32), "s")]
+    outputs = []
+    for name, (dtype, zero) in kinds.items():
+        constants.append(numpy_helper.from_array(np.array(zero, dtype), f"{name}_zero"))
+        nodes.append(helper.make_node("QuantizeLinear", ["x", "s", f"{name}_zero"], [name]))
+        kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        outputs.append(helper.make_tensor_value_info(name, kind, (64,)))
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, (64,))
+    graph = helper.make_graph(nodes, "rounding", [x], outputs, constants)
+    opsets = [helper.make_opsetid("", 21)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
+    values = np.concatenate([np.arange(-14, 44) / 4, [1e9, -1e9, np.inf, -np.inf, 3e38, 66.25]])
+    inputs = {"x": values.astype(np.float32)}
+    artifact = farrier.compile(model, target="mps2-an386", verify=False)
+    outcome = artifact.run(inputs)
+    for name, expected in zip(outcome, reference(model, inputs), strict=True):
+        np.testing.assert_array_equal(outcome[name], expected, err_msg=name)
+    unknown = {"x": np.full(64, np.nan, np.float32)}
+    there = artifact.run(unknown)
+    for name, expected in farrier.compile(model, verify=False).run(unknown).items():
+        np.testing.assert_array_equal(there[name], expected, err_msg=name)
 
 
 @needs_qemu

@@ -67,9 +67,15 @@ class BareTarget(CpuTarget):
 
     @property
     def instructions(self) -> Instructions:
+        from farrier.targets.bare.intrinsics import to_nearest_i32
         from farrier.targets.cpu.codegen.builder import Instructions
 
-        return Instructions(counts_loops=True, fuses=bool(self.figures["fused"]))
+        core = self.known_core
+        return Instructions(
+            counts_loops=True,
+            fuses=bool(self.figures["fused"]),
+            to_nearest_i32=to_nearest_i32 if core.has_dsp and core.has_floats else None,
+        )
 
     @property
     def dots(self) -> Sequence[Dot]:

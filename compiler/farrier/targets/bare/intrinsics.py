@@ -8,9 +8,10 @@ from typing import TypeAlias
 from farrier.intrinsics.declare import Writer
 from farrier.intrinsics.dot import Dot
 from farrier.ir import instr
-from farrier.ir.instr import I8, I32, Operand
+from farrier.ir.instr import F32, I8, I32, Operand
 from farrier.ir.types import DType
 from farrier.targets.bare.cores import DSP, MULTIPLIES
+from farrier.targets.cpu.codegen.builder import Builder
 
 _BITS = 8
 # (writer, total, a, b) -> the new total, of groups of four bytes.
@@ -48,6 +49,11 @@ def _one_by_one(left: DType, right: DType) -> _Add:
         return total
 
     return add
+
+
+def to_nearest_i32(b: Builder, x: Operand) -> Operand:
+    """VCVTR: it rounds as the floating-point status says, which reset sets to the nearest."""
+    return b.bitcast(b.call("llvm.arm.vcvtr.f32", F32, x), I32)
 
 
 def _dots(feature: str, add_of: Callable[[DType, DType], _Add]) -> tuple[Dot, ...]:

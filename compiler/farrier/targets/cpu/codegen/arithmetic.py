@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from farrier.ir import instr
-from farrier.ir.expr import BinaryOp, UnaryOp
-from farrier.ir.instr import Operand, vector
+from farrier.ir.expr import Binary, BinaryOp, Const, Expr, Unary, UnaryOp
+from farrier.ir.instr import I32, Operand, vector
 from farrier.ir.types import DType
 from farrier.targets.cpu.codegen import math_functions, narrow_floats
 from farrier.targets.cpu.codegen.builder import Builder
@@ -121,6 +122,49 @@ def cast(b: Builder, dtype: DType, x: Value) -> Value:
         operation = instr.TRUNC if dtype.nbytes < x.dtype.nbytes else wider
         text = b.convert(operation, text, to)
     return Value(extended(b, text, dtype, x.lanes), dtype, x.lanes)
+
+
+class Rounding(NamedTuple):
+    """A float that is rounded to the nearest whole number, of ties to the even one, and the whole
+    number that is added then."""
+
+    rounded: Expr
+    offset: int
+
+
+def rounding_of(expr: Expr) -> Rounding | None:
+    """Return the parts of an expression that rounds a float."""
+    offset: Expr = Const(0.0, DType.F32)
+    if isinstance(expr, Binary) and expr.op is BinaryOp.ADD:
+        offset = expr.right
+        expr = expr.left
+    if not isinstance(expr, Unary) or expr.op is not UnaryOp.ROUND:
+        return None
+    if not isinstance(offset, Const):
+        return None
+    # Sums of floats below 2^24 are exact, as those of the integers are.
+    if abs(offset.value) >= 1 << 24 or not float(offset.value).is_integer():
+        return None
+    return Rounding(expr.operand, int(offset.value))
+
+
+def held_by_i32(dtype: DType) -> bool:
+    """Check whether i32 holds all integers of a type of less than 32 bits."""
+    return dtype.is_integer and dtype.bits < 32
+
+
+def rounded_cast(b: Builder, dtype: DType, x: Value, offset: int) -> Value:
+    """`x`, rounded, and an offset as an integer of less than 32 bits: as `cast` of that sum."""
+    assert b.instructions.to_nearest_i32 is not None
+    nearest = b.instructions.to_nearest_i32(b, x.operand)
+    low, high = (instr.number_of(I32, int(limit) - offset) for limit in dtype.limits)
+    text: Operand = b.math("smin", b.math("smax", nearest, low), high)
+    if offset:
+        text = b.op(instr.ADD, text, instr.number_of(I32, offset))
+        is_number = b.fcmp("ord", x.operand, x.operand)  # NaN becomes 0.
+        text = b.choose(is_number, text, instr.number_of(I32, 0))
+    narrow = type_of(dtype, 1)
+    return Value(text if narrow is I32 else b.convert(instr.TRUNC, text, narrow), dtype, 1)
 
 
 def extended(b: Builder, text: Operand, dtype: DType, lanes: int) -> Operand:

@@ -57,6 +57,7 @@ class LoopScope:
         self.atoms: dict[tuple[int, ...], Value] = {}
 
 
+Nearest: TypeAlias = Callable[["Builder", Operand], Operand]
 Scale: TypeAlias = Callable[["Builder", Operand, Operand, Operand], Operand]
 
 
@@ -71,6 +72,8 @@ class Instructions:
     between f32 and f16, `keeps_nan` whether there are a minimum and a maximum that are NaN where an
     operand is, `counts_loops` whether going round a loop that does little shows beside it,
     `takes_lanes` whether a dot product takes one lane of a register as factor for all its lanes.
+    `to_nearest_i32(b, x)` rounds an f32 to an i32, of ties to the even one, where that is cheaper
+    than to round it to a float first; it saturates, and NaN becomes 0.
     `pair_reach` is how many bytes from its pointer two vectors may begin that one instruction loads
     or stores, 0 where none does. LLVM needs `attributes` of every function, and `spaces` numbers
     the address spaces of memory that does not lie in the common one.
@@ -85,6 +88,7 @@ class Instructions:
     takes_lanes: bool = False
     pair_reach: int = 0
     fuses: bool = True
+    to_nearest_i32: Nearest | None = None
     attributes: tuple[str, ...] = ()
     spaces: Mapping[MemoryScope, int] = dataclasses.field(default_factory=dict)
 

@@ -142,7 +142,7 @@ class Expressions:
                 return self._select(expr)
             case Cast(dtype, operand):
                 x = self._maker(operand)
-                return lambda: arithmetic.cast(self.b, dtype, x())
+                return self._rounded_cast(expr, lambda: arithmetic.cast(self.b, dtype, x()))
             case ByteTable():
                 x = self._maker(expr.operand)
                 return lambda: look_up(self.b, self._table_lookup, expr, x())
@@ -154,6 +154,22 @@ class Expressions:
                 raise CompilerError("a Reduce in a loop nest: it was not lowered")
             case _:
                 assert_never(expr)
+
+    def _rounded_cast(self, cast: Cast, otherwise: Maker) -> Maker:
+        """Return a maker that rounds an f32 to an integer at once, or `otherwise`."""
+        parts = arithmetic.rounding_of(cast.operand)
+        rounds = self.b.instructions.to_nearest_i32 is not None
+        if parts is None or not rounds or not arithmetic.held_by_i32(cast.dtype):
+            return otherwise
+        x = self._maker(parts.rounded)
+
+        def rounded() -> Value:
+            value = x()
+            if value.dtype is not DType.F32 or value.lanes > 1:
+                return otherwise()
+            return arithmetic.rounded_cast(self.b, cast.dtype, value, parts.offset)
+
+        return rounded
 
     def register_range(self, node: Load | Store) -> tuple[int, int]:
         """First element and elements a lane of an access to a register buffer."""
