@@ -10,9 +10,9 @@ FILES = (
     "tests/runtime",
     "tests/artifact/test_calls.py",
     "tests/artifact/test_container.py",
-    "tests/codegen/test_bus_errors.py",
-    "tests/codegen/test_support_measure.py",
-    "tests/codegen/test_support_pool.py",
+    "tests/frontends/onnx/model/test_bus_errors.py",
+    "tests/targets/cpu/codegen/test_support_measure.py",
+    "tests/targets/cpu/codegen/test_support_pool.py",
     "tests/rpc_device",
 )
 
@@ -24,9 +24,9 @@ _LEFT_OUT: Mapping[str, Sequence[str]] = {
         "tests/rpc_device/test_seccomp.py::TestEnclosed",
     ),
     "time and caches there are the emulator's": (
-        "tests/codegen/test_support_measure.py::test_flushed_memory_is_slower_to_read",
-        "tests/codegen/test_support_pool.py::test_a_helper_that_holds_up_the_caller_earns_it_a_rest",
-        "tests/codegen/test_support_pool.py::"
+        "tests/targets/cpu/codegen/test_support_measure.py::test_flushed_memory_is_slower_to_read",
+        "tests/targets/cpu/codegen/test_support_pool.py::test_a_helper_that_holds_up_the_caller_earns_it_a_rest",
+        "tests/targets/cpu/codegen/test_support_pool.py::"
         "test_what_is_saved_is_remembered_up_to_the_longest_rest",
         "tests/rpc_device/test_local_runner.py::TestVerdicts::test_min_time_adds_samples",
         "tests/rpc_device/test_native.py::TestCall::test_overhead",

@@ -14,7 +14,7 @@ from farrier.targets import parse_target
 from farrier.targets.cpu.codegen import assembly, emit_function
 from tests.intrinsics.written_out import written_out
 from tests.lowering import finalize
-from tests.space.golden_kernels import PATHS, GoldenKernel
+from tests.targets.cpu.rules.golden_kernels import PATHS, GoldenKernel
 
 OF_TILES = ("attention_tile", "matrix_tile")
 OF_ALL_CPUS = [path for path in PATHS if path.stem not in OF_TILES]

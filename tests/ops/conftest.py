@@ -24,8 +24,8 @@ from farrier.lower.region import lower_region
 from farrier.ops import run_graph
 from farrier.targets import host
 from farrier.targets.cpu.rules import for_program
-from tests.codegen.differential import run_compiled
 from tests.lowering import final_loops
+from tests.targets.cpu.codegen.differential import run_compiled
 
 Array = np.ndarray[Any, Any]
 

@@ -15,9 +15,9 @@ from farrier.lower.region import lower_region
 from farrier.ops import NotStatic, lookup, run_node
 from farrier.targets import host
 from farrier.targets.cpu.rules import for_program
-from tests.codegen.differential import run_compiled
 from tests.lowering import final_loops
 from tests.ops.conftest import one_node_model
+from tests.targets.cpu.codegen.differential import run_compiled
 
 
 def check(op, arrays, expected, **attrs):

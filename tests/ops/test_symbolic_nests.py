@@ -11,9 +11,9 @@ from farrier.lower.region import lower_region
 from farrier.ops import run_graph
 from farrier.targets import host
 from farrier.targets.cpu.rules import for_program
-from tests.codegen.differential import Compiled
 from tests.ir.bind import at_sizes, bind
 from tests.lowering import final_loops
+from tests.targets.cpu.codegen.differential import Compiled
 
 GRAPHS = {
     "top_k": """@graph(n=dim(1, 9, 9), m=dim(5, 300, 300))

@@ -19,8 +19,8 @@ from farrier.ops import run_graph
 from farrier.targets import host, parse_target
 from farrier.targets.cpu.codegen.emit import emit_function
 from farrier.targets.cpu.rules import for_program
-from tests.codegen.differential import run_compiled
 from tests.lowering import final_loops
+from tests.targets.cpu.codegen.differential import run_compiled
 
 BF16 = DType.BF16
 LANES = 16

@@ -17,7 +17,7 @@ from farrier.passes.settings import Settings
 from farrier.targets import parse_target
 from farrier.targets.cpu.passes.channel_blocks import channel_block
 from farrier.targets.cpu.passes.lower_precision import lower_precision
-from tests.codegen.emulated import needs_qemu, run_graph_emulated
+from tests.targets.cpu.codegen.emulated import needs_qemu, run_graph_emulated
 
 SETTINGS = Settings(parse_target("rpi5"), threads=1, precision=Precision.F16)
 NET = """@graph

@@ -24,9 +24,9 @@ from farrier.targets import host, parse_target, why_not_here
 from farrier.targets.cpu.codegen.compile import assembly
 from farrier.targets.cpu.codegen.emit import emit_function
 from farrier.targets.cpu.rules import for_program
-from tests.codegen.differential import run_compiled
-from tests.codegen.emulated import needs_qemu, run_graph_emulated
 from tests.lowering import final_loops
+from tests.targets.cpu.codegen.differential import run_compiled
+from tests.targets.cpu.codegen.emulated import needs_qemu, run_graph_emulated
 
 RNG = np.random.default_rng(21)
 AVX_VNNI = "i7-12700"

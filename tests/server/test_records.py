@@ -16,8 +16,8 @@ from farrier_device.describe import describe
 from farrier_farm.access.users import Role, Users
 from farrier_farm.records import records as records_module
 from farrier_farm.records.entry import RecordEntry
-from tests.client.conftest import cut
 from tests.here import CLASS
+from tests.sdk.conftest import cut
 from tests.server.test_trials import record
 
 __all__ = ["cut"]

@@ -20,8 +20,8 @@ from farrier.passes import Settings, optimize
 from farrier.targets import host
 from farrier.targets.cpu.codegen.emit import emit_function
 from farrier.targets.cpu.rules import attention as attention_rule
-from tests.codegen.differential import run_compiled
 from tests.lowering import final_loops
+from tests.targets.cpu.codegen.differential import run_compiled
 
 EXAMPLES = settings(
     max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]

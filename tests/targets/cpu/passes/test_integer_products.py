@@ -20,7 +20,7 @@ from farrier.passes.settings import Settings
 from farrier.pipeline import compile_model
 from farrier.targets import parse_target
 from farrier.targets.cpu.passes.integer_products import integer_products
-from tests.codegen.emulated import needs_qemu, run_graph_emulated
+from tests.targets.cpu.codegen.emulated import needs_qemu, run_graph_emulated
 
 TARGETS = ("host", "x86-64-v3")
 SETTINGS = Settings(parse_target("x86-64-v3"), threads=1)
