@@ -45,7 +45,7 @@ from farrier_device.measurement import (
 )
 from farrier_device.protocol import channel, device_pb2, device_pb2_grpc
 from farrier_farm.access.tokens import TokenRole, load_token
-from farrier_farm.devices.classes import DeviceClass, Place
+from farrier_farm.devices.classes import DeviceClass, MeasurementTarget
 from farrier_farm.farm import Farm
 from farrier_farm.redis import embedded
 from farrier_farm.settings import Settings
@@ -199,7 +199,7 @@ async def _measure(farm: Farm, address: str, pid: int, options: argparse.Namespa
 
 def _through(farm: Farm) -> None:
     """One batch, from the job's end."""
-    batch = farm.measurements.submit(_REQUEST, Place(DeviceClass.of(describe()).id))
+    batch = farm.measurements.submit(_REQUEST, MeasurementTarget(DeviceClass.of(describe()).id))
     while farm.measurements.wait(batch, 10.0) is None:
         print("  a batch waits for more than 10 s")
 

@@ -61,7 +61,7 @@ class Settings:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Place:
+class SizeResult:
     """The artifact of open dims at one size: its latency, and that over a static artifact's."""
 
     kind: str  # typical, batch or sizes
@@ -77,7 +77,7 @@ class Result:
     model: str
     compile_s: float
     static_compile_s: float
-    places: tuple[Place, ...]
+    places: tuple[SizeResult, ...]
 
     def ratio(self, kind: str) -> float | None:
         """The geometric mean of the places of a kind, or of `compile`."""
@@ -170,7 +170,7 @@ class _Bench:
             shapes[spec.name] = tuple("batch" if is_one else size for is_one, size in axes)
         return self.compile(shapes)
 
-    def elsewhere(self, kind: str, opened: Artifact, drawn: _Drawn) -> Iterator[Place]:
+    def elsewhere(self, kind: str, opened: Artifact, drawn: _Drawn) -> Iterator[SizeResult]:
         """The artifact at sizes that it takes, beside one made for each."""
         for sizes in drawn(opened.manifest):
             shapes = _shapes(opened.manifest, sizes)
@@ -180,7 +180,7 @@ class _Bench:
                 continue
             yield self.race(kind, opened, sizes, self.compile(shapes))
 
-    def race(self, kind: str, opened: Artifact, sizes: Sizes, static: Artifact) -> Place:
+    def race(self, kind: str, opened: Artifact, sizes: Sizes, static: Artifact) -> SizeResult:
         shapes = _shapes(opened.manifest, sizes)
         entrants = [
             Entrant("farrier", opened.save(self._folder / "open.farrier")),
@@ -193,7 +193,7 @@ class _Bench:
             rounds=self._settings.rounds,
             round_s=self._settings.round_s,
         )
-        return Place(kind, shapes, figures[0].median_ms, figures[1].ratio)
+        return SizeResult(kind, shapes, figures[0].median_ms, figures[1].ratio)
 
 
 def _compile(

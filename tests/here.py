@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from farrier.targets import to_text
 from farrier_device.describe import describe
-from farrier_farm.devices.classes import DeviceClass, Place
+from farrier_farm.devices.classes import DeviceClass, MeasurementTarget
 
 TARGET = to_text(describe())
 CLASS = DeviceClass.of(describe())
-HERE = Place(CLASS.id)
+HERE = MeasurementTarget(CLASS.id)

@@ -12,7 +12,7 @@ from typing import Any
 from farrier.targets import parse_machine, to_text
 from farrier_device.describe import MachineDescription
 from farrier_farm.broker import DeviceSide
-from farrier_farm.devices.classes import DeviceClass, Place
+from farrier_farm.devices.classes import DeviceClass, MeasurementTarget
 from farrier_farm.farm import Farm
 from farrier_farm.jobs.admission import Admitted
 
@@ -41,7 +41,7 @@ def machine_of(name: str, *, emulated: bool = False) -> MachineDescription:
 def admitted_on(name: str) -> Admitted:
     """What a job for a machine's class comes to, whether or not a device of it is there."""
     machine = machine_of(name)
-    return Admitted(to_text(machine), Place(DeviceClass.of(machine).id))
+    return Admitted(to_text(machine), MeasurementTarget(DeviceClass.of(machine).id))
 
 
 def planned(count: int) -> list[SeededDevice]:

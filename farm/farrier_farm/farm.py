@@ -14,7 +14,7 @@ from farrier_farm.access.keys import Keys
 from farrier_farm.access.logouts import Logouts
 from farrier_farm.access.owners import Owners
 from farrier_farm.access.quotas import Quotas
-from farrier_farm.devices.classes import Place
+from farrier_farm.devices.classes import MeasurementTarget
 from farrier_farm.devices.devices import Devices
 from farrier_farm.devices.enrolments import Enrolments
 from farrier_farm.events.farm_events import Herald, News
@@ -151,7 +151,7 @@ class Farm:
 
     def runner(
         self,
-        place: Place,
+        place: MeasurementTarget,
         job: Lease | None = None,
         listener: progress.Listener = progress.ignore,
         owner: str = "",
@@ -183,7 +183,9 @@ class Farm:
         """Those that what a job measures is added to."""
         return self.private_records(job.owner) if job.private else self.records
 
-    def job_records(self, records: Records, place: Place, runner: FarmRunner) -> JobRecords:
+    def job_records(
+        self, records: Records, place: MeasurementTarget, runner: FarmRunner
+    ) -> JobRecords:
         """The records of the job that `runner` measures for: it finds all that are shared, and adds
         to `records` what are its trials."""
         beside = None if records is self.records else self.records

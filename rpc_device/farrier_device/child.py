@@ -45,7 +45,7 @@ from farrier_device.measuring import Candidates
 MOST_TEXT = 2000  # characters of a result's message
 
 
-class Place(NamedTuple):
+class ChildSetup(NamedTuple):
     """The facts that a fork server passes to a child: its socket's descriptor, its limits, the
     server's process id, the layers of isolation around it, the machine's CPUs, and the choice of
     its device."""
@@ -58,18 +58,18 @@ class Place(NamedTuple):
     choice: Choice
 
 
-def main(place: Place) -> None:
+def main(setup: ChildSetup) -> None:
     """Serve the runner until it hangs up."""
     libc = sandbox.libc()
-    kind = devices.KINDS[place.choice.kind]
-    open_device = kind.opener(place.choice.name)  # Its module cannot be read from within.
-    reads = place.choice.enter_installation() if kind.profile.is_package else {}
-    if place.layers and not seccomp.is_possible(libc):
+    kind = devices.KINDS[setup.choice.kind]
+    open_device = kind.opener(setup.choice.name)  # Its module cannot be read from within.
+    reads = setup.choice.enter_installation() if kind.profile.is_package else {}
+    if setup.layers and not seccomp.is_possible(libc):
         namespaces.enter_own_ipc(libc)  # A filter of system calls leaves no way to shared memory.
     namespaces.drop_capabilities(libc)
-    with socket.socket(fileno=place.descriptor) as sock:
+    with socket.socket(fileno=setup.descriptor) as sock:
         level = sandbox.enter(
-            place.limits, place.parent, within=place.layers, profile=kind.profile, reads=reads
+            setup.limits, setup.parent, within=setup.layers, profile=kind.profile, reads=reads
         )
         with (
             contextlib.closing(_opened(open_device)) as device,
@@ -78,7 +78,7 @@ def main(place: Place) -> None:
             wire.send(sock, {"ready": level})
             arguments = Arguments(device)
             while True:
-                _serve(sock, wire.receive(sock), device, arguments, place.cpus)
+                _serve(sock, wire.receive(sock), device, arguments, setup.cpus)
 
 
 def _opened(open_device: Callable[[], AnyDevice]) -> AnyDevice:

@@ -44,7 +44,7 @@ def main(argv: Sequence[str]) -> None:
     serve(argv, child.main)
 
 
-def serve(argv: Sequence[str], run: Callable[[child.Place], None]) -> None:
+def serve(argv: Sequence[str], run: Callable[[child.ChildSetup], None]) -> None:
     """Fork children that call `run`, until the keeper is gone."""
     limits, parent, descriptor = argv
     libc = sandbox.libc()
@@ -68,7 +68,7 @@ class _ForkServer:
         sock: socket.socket,
         limits: sandbox.Limits,
         layers: Sequence[str],
-        run: Callable[[child.Place], None],
+        run: Callable[[child.ChildSetup], None],
     ) -> None:
         self._sock = sock
         self._limits = limits
@@ -99,14 +99,19 @@ class _ForkServer:
             return {"failed": error.strerror}
         else:
             if not self._child:
+<<<<<<< HEAD
                 place = child.Place(talk, self._limits, parent, self._layers, self._cpus, choice)
                 self._be_child(place, folder, stderr)
+=======
+                setup = child.ChildSetup(talk, self._limits, parent, self._layers, self._cpus, kind)
+                self._be_child(setup, folder, stderr)
+>>>>>>> 7e78e6ca (Name measurement targets, device events and disk space in full)
             return {"forked": True}
         finally:
             os.close(talk)
             os.close(stderr)
 
-    def _be_child(self, place: child.Place, folder: str, stderr: int) -> NoReturn:
+    def _be_child(self, setup: child.ChildSetup, folder: str, stderr: int) -> NoReturn:
         code = 1
         try:
             self._sock.close()
@@ -114,7 +119,7 @@ class _ForkServer:
             os.dup2(stderr, 2)
             os.close(stderr)
             os.chdir(folder)
-            self._run(place)
+            self._run(setup)
             code = 0
         except BaseException:
             traceback.print_exc()

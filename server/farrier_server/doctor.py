@@ -19,7 +19,7 @@ from farrier.sdk.doctor import Finding, Findings
 from farrier_device.measurement import CodeObject, MeasureRequest, TimingPolicy
 from farrier_device.protocol import channel, device_pb2, device_pb2_grpc
 from farrier_farm.access.tokens import TokenRole, load_token
-from farrier_farm.devices.classes import Place
+from farrier_farm.devices.classes import MeasurementTarget
 from farrier_farm.devices.devices import Device, DeviceState
 from farrier_farm.farm import Farm
 from farrier_farm.redis import embedded
@@ -193,7 +193,7 @@ def _measured(farm: Farm, device: Device, wait_s: float) -> Finding:
     what, begin = f"measure on {device.id}", time.perf_counter()
     try:
         request = _request(farm, device)
-        batch = farm.measurements.submit(request, Place(device.device_class, device.id))
+        batch = farm.measurements.submit(request, MeasurementTarget(device.device_class, device.id))
         try:
             result = farm.measurements.wait(batch, wait_s)
         finally:

@@ -72,7 +72,7 @@ def test_places_of_one_model(monkeypatch):
 
 def result(name, compile_s, **ratios):
     places = [
-        opened.Place(kind, {}, 1.0, ratio) for kind, found in ratios.items() for ratio in found
+        opened.SizeResult(kind, {}, 1.0, ratio) for kind, found in ratios.items() for ratio in found
     ]
     return opened.Result(name, compile_s, 1.0, tuple(places))
 

@@ -17,7 +17,7 @@ from farrier.records import TuningRecord
 from farrier_device.describe import describe
 from farrier_device.measurement import CandidateResult, MeasureResult, Status
 from farrier_farm.broker import DeviceSide
-from farrier_farm.devices.classes import DeviceClass, Place
+from farrier_farm.devices.classes import DeviceClass, MeasurementTarget
 from farrier_farm.farm import Farm
 from farrier_farm.measurements.async_batches import Report
 from tests.device_side import BlockingDeviceSide
@@ -82,14 +82,14 @@ def farm(farm: Farm) -> Iterator[Farm]:
 def test_no_step_costs_more_in_a_larger_farm(farm: Farm, request_of) -> None:
     few = asyncio.run(_steps(farm, request_of))
     unlike = dataclasses.replace(describe(), cores=96)
-    elsewhere = Place(DeviceClass.of(unlike).id)
+    elsewhere = MeasurementTarget(DeviceClass.of(unlike).id)
     with BlockingDeviceSide(farm) as device_side:
         for n in range(MANY):
             device_side.connect(f"like-{n}", dataclasses.asdict(describe()))
             device_side.connect(f"unlike-{n}", dataclasses.asdict(unlike))
             farm.jobs.submit("5e" * 32, CompileOptions(target=TARGET, seed=n))
             farm.measurements.submit(request_of("cd" * 32), elsewhere)
-            farm.measurements.submit(request_of("cd" * 32), Place("", f"like-{n}"))
+            farm.measurements.submit(request_of("cd" * 32), MeasurementTarget("", f"like-{n}"))
     many = asyncio.run(_steps(farm, request_of))
     assert {step: c["cmdstat_evalsha"] for step, c in few.items()} == {
         "submit": 1,
@@ -114,7 +114,7 @@ def test_a_submission_costs_the_same_whatever_devices_were_ever_known(farm: Farm
             found[target] = _commands(farm) - before
         before = _commands(farm)
         with pytest.raises(NoDeviceError, match="no device for class:none"):
-            farm.admission.require(Place("none"))
+            farm.admission.require(MeasurementTarget("none"))
         found["refused"] = _commands(farm) - before
         return found
 

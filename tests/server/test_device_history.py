@@ -21,7 +21,7 @@ from farrier_device.measurement import (
     to_json,
 )
 from farrier_device.protocol import device_pb2
-from farrier_farm.devices.classes import Place
+from farrier_farm.devices.classes import MeasurementTarget
 
 
 @pytest.fixture
@@ -54,7 +54,9 @@ def measure(service, stub, session, result: MeasureResult) -> str:
     library = service.farm.blobs.put(b"library")
     request = MeasureRequest((CodeObject(library),), (Candidate((Launch("one"),), (argument,)),))
     device = service.farm.devices.get(session.device_id)
-    batch = service.farm.measurements.submit(request, Place(device.device_class, device.id))
+    batch = service.farm.measurements.submit(
+        request, MeasurementTarget(device.device_class, device.id)
+    )
     reply = stub.Lease(device_pb2.LeaseRequest(session=session, wait_ms=20_000))
     assert reply.batch.lease == batch
     stub.Report(

@@ -39,8 +39,8 @@ from farrier_farm.leases.leases import Lease
 from farrier_farm.measurements.runner import FarmRunner
 from farrier_worker import confinement
 from farrier_worker.clock import JobClock
+from farrier_worker.disk_space import once_there_is_room
 from farrier_worker.orders import Tuning, order_of
-from farrier_worker.room import once_there_is_room
 from farrier_worker.steps import StepClock, limit_of, past_limit
 
 T = TypeVar("T")

@@ -6,7 +6,7 @@ import resource
 from collections.abc import Sequence
 
 from farrier_farm.settings import Settings
-from farrier_worker.draining import run_role
+from farrier_worker.role_lifecycle import run_role
 from farrier_worker.supervisor import JOB_COMMAND, Supervisor
 
 

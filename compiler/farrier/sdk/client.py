@@ -50,7 +50,7 @@ from farrier.sdk.models import (
     DeviceInvitation,
     DeviceStanding,
     FarmEvent,
-    Happening,
+    DeviceEvent,
     Job,
     JobVersion,
     LogLine,
@@ -62,8 +62,8 @@ from farrier.sdk.models import (
     Webhook,
     from_json,
 )
-from farrier.sdk.patience import Patience
 from farrier.sdk.records import FarmRecords, Imported
+from farrier.sdk.retry import Patience
 from farrier.sdk.uploads import Listener as UploadListener
 from farrier.sdk.uploads import Sending, Uploads
 from farrier.sdk.users import FarmUsers, User
@@ -84,7 +84,7 @@ __all__ = [
     "Curve",
     "Device",
     "FarmEvent",
-    "Happening",
+    "DeviceEvent",
     "Imported",
     "Job",
     "JobVersion",
@@ -747,13 +747,13 @@ class Client(Closing):
             if not after:
                 return found
 
-    def device_history(self, device_id: str) -> Iterator[Happening]:
+    def device_history(self, device_id: str) -> Iterator[DeviceEvent]:
         """What happened to a device, the newest first. Raises NotFoundError."""
         path = f"{_path_of(device_id)}/history"
         after = ""
         while True:
             page = self._repeated("GET", path, params={"after": after})
-            yield from (from_json(Happening, raw) for raw in page["history"])
+            yield from (from_json(DeviceEvent, raw) for raw in page["history"])
             after = page["next"]
             if not after:
                 return

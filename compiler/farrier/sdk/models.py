@@ -114,7 +114,7 @@ class DeviceStanding:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Happening:
+class DeviceEvent:
     """Something that happened to a device: it connected, was lost or is back, leased a batch or
     measured it, faulted, was put in quarantine or released."""
 

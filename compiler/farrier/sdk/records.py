@@ -12,7 +12,7 @@ from typing import Any
 from farrier.errors import ServiceError
 from farrier.records import LONGEST_LINE, KnownSchedule, RuleSummary
 from farrier.sdk.models import from_json
-from farrier.sdk.patience import Patience
+from farrier.sdk.retry import Patience
 from farrier.sdk.uploads import Call
 
 _RECORDS = "/v1/records"

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from farrier.errors import ConflictError, InvalidModelError, NotFoundError, ServiceError, UsageError
 from farrier.files.mapped import MappedFile
 from farrier.frontends.onnx.model.file import Model
-from farrier.sdk.patience import Patience
+from farrier.sdk.retry import Patience
 
 _MODELS = "/v1/models"  # which the answer of a server without this route names
 _PIECE_BYTES = 8 << 20

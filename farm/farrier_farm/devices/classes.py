@@ -61,7 +61,7 @@ class DeviceClass:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Place:
+class MeasurementTarget:
     """Where a job's batches are measured: by any device of a class, or by one of its devices."""
 
     device_class: str
@@ -80,7 +80,7 @@ class Place:
         return self.device_class.endswith(EMULATED)
 
     @classmethod
-    def of_queue(cls, queue: str) -> Place:
+    def of_queue(cls, queue: str) -> MeasurementTarget:
         """The place whose batches are in a queue."""
         if not queue.startswith(_DEVICE):
             return cls(queue)

@@ -15,7 +15,7 @@ HISTORY_KEPT = 1000  # of a device, roughly
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Happening:
+class DeviceEvent:
     """`id` grows ("<ms>-<n>"); `data["what"]` says what happened, other fields more of it."""
 
     id: str
@@ -29,7 +29,7 @@ class Happening:
 
 def history(
     client: Client, device_id: str, *, limit: int, after: str = "", newest_first: bool = True
-) -> tuple[list[Happening], str]:
+) -> tuple[list[DeviceEvent], str]:
     """What happened to a device after what has the id `after`, and the `after` of the next page, ""
     on the last one. Raises ServiceError where Redis is out of reach."""
     verb = "XREVRANGE" if newest_first else "XRANGE"
@@ -39,5 +39,5 @@ def history(
         else [f"({after}" if after else "-", "+"]
     )
     entries = client.command(verb, f"{HISTORY}:{device_id}", *bounds, "COUNT", limit + 1)
-    page = [Happening(entry, json.loads(fields["data"])) for entry, fields in entries[:limit]]
+    page = [DeviceEvent(entry, json.loads(fields["data"])) for entry, fields in entries[:limit]]
     return page, page[-1].id if len(entries) > limit else ""

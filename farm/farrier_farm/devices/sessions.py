@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from farrier_device.engines import NAMES
-from farrier_farm.devices.classes import Place, class_of_device
+from farrier_farm.devices.classes import MeasurementTarget, class_of_device
 from farrier_farm.devices.devices import KEYS, script
 from farrier_farm.errors import (
     DeviceRefusedError,
@@ -82,7 +82,7 @@ class Sessions:
         """A sign of life; None, and no health, leave what it was."""
         said = ["" if draining is None else "01"[draining], json.dumps(health) if health else ""]
         _, its_class, barred, rest_ms = await self._call("heartbeat", device_id, session, *said)
-        queues = (str(its_class), Place(str(its_class), device_id).queue)
+        queues = (str(its_class), MeasurementTarget(str(its_class), device_id).queue)
         return Standing(queues, barred == "1", int(rest_ms) / 1000)
 
     async def hold(self, device_id: str, session: str, batch_id: str) -> bool:

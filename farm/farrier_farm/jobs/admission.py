@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 
 from farrier.errors import NoDeviceError, NotFoundError, UsageError
 from farrier.targets import KnownMachine, parse_machine, to_text
-from farrier_farm.devices.classes import EMULATED, DeviceClass, Place
+from farrier_farm.devices.classes import EMULATED, DeviceClass, MeasurementTarget
 from farrier_farm.devices.devices import Device, Devices, DeviceState
 from farrier_farm.devices.presence import ClassPresence
 from farrier_farm.errors import DeviceAwayError
@@ -33,7 +33,7 @@ class Admitted:
     """`target` is the JSON text of the description of the machine that code is made for."""
 
     target: str
-    place: Place
+    place: MeasurementTarget
 
 
 class Admission:
@@ -61,7 +61,7 @@ class Admission:
             return self._generic(target, machine)
         return Admitted(to_text(machine.description), self._place_of(machine))
 
-    def require(self, place: Place) -> None:
+    def require(self, place: MeasurementTarget) -> None:
         """Raises DeviceAwayError, which says what there is instead, where no device of the place is
         connected, or none that is gets work."""
         if self.is_served(place):
@@ -81,18 +81,20 @@ class Admission:
             raise _no_work(place, there)
         raise self._away(f"no device for {_called(place)} is connected")
 
-    def is_served(self, place: Place) -> bool:
+    def is_served(self, place: MeasurementTarget) -> bool:
         """Whether `require` finds a device. It takes one script, however many devices there are."""
         return self._devices.is_there(place.device_class, place.device)
 
-    def serving(self, place: Place) -> int:
+    def serving(self, place: MeasurementTarget) -> int:
         """How many devices of the place are connected and get work. It takes one command, however
         many there are."""
         if place.device:
             return int(self.is_served(place))
         return self._devices.serving(place.device_class)
 
-    def place_with(self, place: Place, engine: str, preferred: str = "") -> Place:
+    def place_with(
+        self, place: MeasurementTarget, engine: str, preferred: str = ""
+    ) -> MeasurementTarget:
         """A device of the place that another engine can be raced on: the preferred one where it is
         among them. Raises NoDeviceError, which says what to install. It takes one script, however
         many devices there are."""
@@ -105,9 +107,9 @@ class Admission:
                 hint="on such a device, pip install 'farrier[device,engines]', and start its agent "
                 "with --engines",
             )
-        return Place(place.device_class, preferred if preferred in found else found[0])
+        return MeasurementTarget(place.device_class, preferred if preferred in found else found[0])
 
-    def _devices_of(self, place: Place) -> Sequence[Device]:
+    def _devices_of(self, place: MeasurementTarget) -> Sequence[Device]:
         if not place.device:
             return self._devices.of_class(place.device_class, _LOOKED_AT)
         try:
@@ -123,12 +125,12 @@ class Admission:
             )
         return found
 
-    def _place_of(self, machine: KnownMachine) -> Place:
+    def _place_of(self, machine: KnownMachine) -> MeasurementTarget:
         """The class of the machine; where its only devices are emulated, theirs."""
         real = DeviceClass.of(machine.description)
         emulated = DeviceClass.of(dataclasses.replace(machine.description, emulated=True))
-        is_there = [self.is_served(Place(one.id)) for one in (real, emulated)]
-        return Place(emulated.id if is_there == [False, True] else real.id)
+        is_there = [self.is_served(MeasurementTarget(one.id)) for one in (real, emulated)]
+        return MeasurementTarget(emulated.id if is_there == [False, True] else real.id)
 
     def _only_class(self) -> DeviceClass:
         there = self._connected()
@@ -156,7 +158,7 @@ class Admission:
             have = found.description
             if have.arch == machine.description.arch and needed <= set(have.features):
                 limited = dataclasses.replace(have, features=machine.description.features)
-                return Admitted(to_text(limited), Place(found.id))
+                return Admitted(to_text(limited), MeasurementTarget(found.id))
         raise self._away(f"no device that runs code for {name} is connected")
 
     def _connected(self) -> Mapping[str, ClassPresence]:
@@ -169,10 +171,10 @@ class Admission:
 
 
 def _admitted(device_class: DeviceClass, device: str = "") -> Admitted:
-    return Admitted(device_class.to_text(), Place(device_class.id, device))
+    return Admitted(device_class.to_text(), MeasurementTarget(device_class.id, device))
 
 
-def _no_work(place: Place, devices: Sequence[Device]) -> DeviceAwayError:
+def _no_work(place: MeasurementTarget, devices: Sequence[Device]) -> DeviceAwayError:
     """Return the reason why none of these devices gets work, and the way out."""
     reasons = [_why_no_work(device) for device in devices[:_LISTED]]
     more = " and others" if len(devices) > _LISTED else ""
@@ -208,7 +210,7 @@ def _why_no_work(device: Device) -> tuple[str, str]:
             return f"{name} took none just now", "`farrier devices` shows how it stands"
 
 
-def _called(place: Place) -> str:
+def _called(place: MeasurementTarget) -> str:
     return f"device:{place.device}" if place.device else f"class:{place.device_class}"
 
 

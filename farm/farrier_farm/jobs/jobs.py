@@ -16,7 +16,7 @@ from farrier import progress
 from farrier.errors import ConflictError, FarrierError, NotFoundError
 from farrier.options import CompileOptions
 from farrier_farm.access.users import DEFAULT
-from farrier_farm.devices.classes import Place
+from farrier_farm.devices.classes import MeasurementTarget
 from farrier_farm.errors import DeviceAwayError
 from farrier_farm.events.farm_events import NEWS
 from farrier_farm.jobs.admission import Admission, Admitted
@@ -82,7 +82,7 @@ class Job:
     name: str
     model: str
     target: str
-    place: Place | None  # that measures it; None where a version without device classes queued it
+    place: MeasurementTarget | None  # None: queued by a version without classes
     options: dict[str, Any]
     created: float
     started: float | None
@@ -452,7 +452,7 @@ class Jobs:
                 target = queue.removeprefix(_WAITING_BEFORE)
                 place = self._admission.admit(target, measured=True).place
             else:
-                place = Place.of_queue(queue.removeprefix(_WAITING))
+                place = MeasurementTarget.of_queue(queue.removeprefix(_WAITING))
         except FarrierError:  # what only another version knows has no device either
             return False
         return self._admission.is_served(place)
@@ -586,7 +586,7 @@ def _job(job_id: str, fields: dict[str, str]) -> Job:
         name=fields["name"],
         model=fields["model"],
         target=fields.get("target", str(options.get("target", "host"))),
-        place=Place(fields["class"], fields["device"]) if "class" in fields else None,
+        place=MeasurementTarget(fields["class"], fields["device"]) if "class" in fields else None,
         options=options,
         created=int(fields["created"]) / 1000,
         started=_seconds(fields.get("started")),

@@ -13,20 +13,22 @@ from collections.abc import Callable, Iterator
 
 from farrier import progress
 from farrier_device.measurement import DeviceFault, MeasureResult, Status
-from farrier_farm.devices.classes import Place
+from farrier_farm.devices.classes import MeasurementTarget
 from farrier_farm.devices.devices import Devices
 from farrier_farm.errors import DeviceAwayError
 
 _ASKED = 3  # devices beside the first, of which some may be busy, or disagree
 
-Measure = Callable[[Place], MeasureResult]
+Measure = Callable[[MeasurementTarget], MeasureResult]
 
 
 class Confirmation:
     """A verification by devices of a place. Raises ServiceError if Redis is out of reach, and what
     measuring at the place raises."""
 
-    def __init__(self, devices: Devices, place: Place, listener: progress.Listener) -> None:
+    def __init__(
+        self, devices: Devices, place: MeasurementTarget, listener: progress.Listener
+    ) -> None:
         self._devices = devices
         self._place = place
         self._listener = listener
@@ -80,7 +82,7 @@ class Confirmation:
     def _asked(self, device: str, measure: Measure) -> MeasureResult | None:
         """The answer of one device; None where it has left or has a fault."""
         with contextlib.suppress(DeviceAwayError):
-            answer = measure(Place(self._place.device_class, device))
+            answer = measure(MeasurementTarget(self._place.device_class, device))
             if answer.fault is None:
                 return answer
         return None

@@ -19,7 +19,7 @@ from farrier_device.measurement import (
     result_from_json,
     to_json,
 )
-from farrier_farm.devices.classes import Place
+from farrier_farm.devices.classes import MeasurementTarget
 from farrier_farm.leases.leases import Lease, LeasePolicy, Leases, new_id
 from farrier_farm.leases.states import State
 from farrier_farm.redis.connection import Client
@@ -52,7 +52,7 @@ class Measurements:
     def submit(
         self,
         request: MeasureRequest,
-        place: Place,
+        place: MeasurementTarget,
         job: Lease | None = None,
         owner: str = "",
     ) -> str:

@@ -11,7 +11,7 @@ from farrier import progress
 from farrier.errors import ConflictError
 from farrier_device.measurement import Blame, DeviceFault, MeasureRequest, MeasureResult, Rival
 from farrier_device.runners.files import BlobError, BlobSource
-from farrier_farm.devices.classes import Place
+from farrier_farm.devices.classes import MeasurementTarget
 from farrier_farm.devices.devices import Devices
 from farrier_farm.errors import DeviceAwayError
 from farrier_farm.jobs.admission import Admission
@@ -39,7 +39,7 @@ class FarmRunner:
         devices: Devices,
         blobs: ContentStore,
         references: References,
-        place: Place,
+        place: MeasurementTarget,
         job: Lease | None = None,
         listener: progress.Listener = progress.ignore,
         owner: str = "",
@@ -100,7 +100,7 @@ class FarmRunner:
 
     def _measured_at(
         self,
-        place: Place,
+        place: MeasurementTarget,
         request: MeasureRequest,
         blobs: BlobSource,
         cancelled: threading.Event | None,
@@ -132,7 +132,7 @@ class FarmRunner:
     def _measured(
         self,
         request: MeasureRequest,
-        place: Place,
+        place: MeasurementTarget,
         blobs: BlobSource,
         cancelled: threading.Event | None,
     ) -> MeasureResult:
@@ -176,7 +176,9 @@ class FarmRunner:
         except ConflictError as error:
             raise BlobError(f"blob {sha256} is another: {error.message}") from error
 
-    def _wait(self, batch: str, place: Place, cancelled: threading.Event | None) -> MeasureResult:
+    def _wait(
+        self, batch: str, place: MeasurementTarget, cancelled: threading.Event | None
+    ) -> MeasureResult:
         begin = device_seen = time.monotonic()
         warned = False
         while True:
@@ -197,7 +199,7 @@ class FarmRunner:
             elif now - device_seen > self._patience_s:
                 self._admission.require(place)
 
-    def _warn(self, place: Place) -> None:
+    def _warn(self, place: MeasurementTarget) -> None:
         """Say that no device is there, and what is: once, for that goes through all devices."""
         try:
             self._admission.require(place)

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from farrier.records import MemoryRecords, RecordStore, TuningRecord
-from farrier_farm.devices.classes import Place
+from farrier_farm.devices.classes import MeasurementTarget
 from farrier_farm.measurements.runner import FarmRunner
 
 
@@ -18,7 +18,7 @@ class JobRecords:
     decides within its job, and is forgotten with it: it says nothing of the hardware.
     """
 
-    def __init__(self, records: RecordStore, place: Place, runner: FarmRunner) -> None:
+    def __init__(self, records: RecordStore, place: MeasurementTarget, runner: FarmRunner) -> None:
         self._records = MemoryRecords() if place.emulated else records
         self._place = place
         self._runner = runner

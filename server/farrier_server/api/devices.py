@@ -113,7 +113,7 @@ class HappeningView(BaseModel):
     in_a_row: int | None = Field(description="faults by then")
 
     @classmethod
-    def of(cls, happening: history.Happening) -> HappeningView:
+    def of(cls, happening: history.DeviceEvent) -> HappeningView:
         given = {name: happening.data.get(name) for name in ("batch", "job", "seconds", "reason")}
         return cls(
             id=happening.id,

@@ -10,7 +10,7 @@ import pytest
 from farrier.errors import UsageError
 from farrier.targets import known_machines, parse_target, to_text
 from farrier_device.describe import MachineDescription
-from farrier_farm.devices.classes import DeviceClass, Place, class_of_device
+from farrier_farm.devices.classes import DeviceClass, MeasurementTarget, class_of_device
 
 PI = known_machines()["rpi4"].description
 ZEN = MachineDescription(
@@ -67,14 +67,14 @@ def test_a_class_is_a_target() -> None:
 
 def test_places_have_queues_of_their_own() -> None:
     places = [
-        Place("a"),
-        Place("b"),
-        Place("a", "pi"),
-        Place("b", "pi"),
-        Place("a", "x:y"),
+        MeasurementTarget("a"),
+        MeasurementTarget("b"),
+        MeasurementTarget("a", "pi"),
+        MeasurementTarget("b", "pi"),
+        MeasurementTarget("a", "x:y"),
     ]
     assert len({place.queue for place in places}) == len(places)
-    assert [Place.of_queue(place.queue) for place in places] == places
+    assert [MeasurementTarget.of_queue(place.queue) for place in places] == places
 
 
 def test_an_operator_states_what_a_machine_is() -> None:

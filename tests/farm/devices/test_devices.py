@@ -10,7 +10,7 @@ import pytest
 
 from farrier.errors import NoDeviceError
 from farrier_device.describe import describe
-from farrier_farm.devices.classes import Place
+from farrier_farm.devices.classes import MeasurementTarget
 from farrier_farm.devices.devices import Devices, DeviceState
 from farrier_farm.errors import StaleSessionError
 from farrier_farm.farm import Farm
@@ -194,9 +194,11 @@ class TestEngines:
         assert "pip install 'farrier[device,engines]'" in caught.value.hint
         for name in "abc":
             connect_device(name, engines=self.ENGINES if name != "c" else {})
-        assert farm.admission.place_with(HERE, "openvino", "a") == Place(HERE.device_class, "a")
+        assert farm.admission.place_with(HERE, "openvino", "a") == MeasurementTarget(
+            HERE.device_class, "a"
+        )
         assert farm.admission.place_with(HERE, "openvino", "c").device in ("a", "b")
-        alone = Place(HERE.device_class, "b")
+        alone = MeasurementTarget(HERE.device_class, "b")
         assert farm.admission.place_with(alone, "openvino", "a") == alone
         with pytest.raises(NoDeviceError, match="device:c does not run openvino"):
-            farm.admission.place_with(Place(HERE.device_class, "c"), "openvino")
+            farm.admission.place_with(MeasurementTarget(HERE.device_class, "c"), "openvino")

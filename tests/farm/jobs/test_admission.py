@@ -11,7 +11,7 @@ from farrier.errors import NoDeviceError, NotFoundError, UsageError
 from farrier.options import CompileOptions
 from farrier.targets import known_machines, parse_target
 from farrier_device.describe import describe
-from farrier_farm.devices.classes import DeviceClass, Place
+from farrier_farm.devices.classes import DeviceClass, MeasurementTarget
 from farrier_farm.farm import Farm
 from farrier_farm.jobs.admission import Admitted
 from tests.here import CLASS, HERE, TARGET
@@ -69,7 +69,7 @@ def test_a_device_by_name_is_measured_on_alone(
 ) -> None:
     one, two = connect_device("one"), connect_device("two")
     place = farm.admission.admit("device:two", measured=True).place
-    assert place == Place(CLASS.id, "two")
+    assert place == MeasurementTarget(CLASS.id, "two")
     batch = farm.measurements.submit(request_of("ab" * 32), place)
     assert device_side.lease(*one, 0) is None
     assert device_side.lease(*two, 0).lease.item == batch
@@ -81,7 +81,7 @@ def test_a_device_by_name_is_measured_on_alone(
 
 
 def test_emulated_devices_serve_where_there_is_no_real_one(farm: Farm, connect_device) -> None:
-    real = Place(DeviceClass.of(known_machines()["rpi4"].description).id)
+    real = MeasurementTarget(DeviceClass.of(known_machines()["rpi4"].description).id)
     assert farm.admission.admit("rpi4", measured=True).place == real
     connect_device("qemu", **{**PI, "emulated": True})
     assert farm.admission.admit("rpi4", measured=True).place.emulated

@@ -23,7 +23,7 @@ from farrier_device.measurement import (
     Role,
     Status,
 )
-from farrier_farm.devices.classes import Place
+from farrier_farm.devices.classes import MeasurementTarget
 from farrier_farm.farm import Farm
 from tests.farm.measurements.test_runner import DeviceThreads
 from tests.here import HERE
@@ -84,7 +84,7 @@ def test_one_alone_is_said_to_be_untrusted(farm: Farm, blobs, device_thread) -> 
     assert not again.untrusted
     # What a device says of who vouches for it is not heard.
     device_thread("sly", lambda _: MeasureResult(answers(9_000)(None).results, confirmed_by="x"))
-    result = farm.runner(Place(HERE.device_class, "sly")).measure(REQUEST, blobs)
+    result = farm.runner(MeasurementTarget(HERE.device_class, "sly")).measure(REQUEST, blobs)
     assert (result.device, result.confirmed_by, result.untrusted) == ("sly", "", True)
 
 

@@ -100,7 +100,7 @@ BUSY = """
     from farrier.options import CompileOptions
     from farrier_device.describe import describe
     from farrier_device.measurement import *
-    from farrier_farm.devices.classes import DeviceClass, Place
+    from farrier_farm.devices.classes import DeviceClass, MeasurementTarget
     from farrier_farm.farm import Farm
     from farrier_farm.settings import Settings
     here = DeviceClass.of(describe())
@@ -112,7 +112,7 @@ BUSY = """
         job = farm.jobs.lease("w", 0)
         code = CodeObject(os.urandom(32).hex())
         request = MeasureRequest((code,), (Candidate((Launch("f"),), ()),))
-        batch = farm.measurements.submit(request, Place(here.id), job)
+        batch = farm.measurements.submit(request, MeasurementTarget(here.id), job)
         if n % 3:
             farm.measurements.cancel(batch)
             farm.jobs.succeed(job, os.urandom(32).hex(), {})

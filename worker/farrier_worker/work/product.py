@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from farrier.errors import StorageError
+from farrier_worker.disk_space import once_there_is_room
 from farrier_worker.line import Line
-from farrier_worker.room import once_there_is_room
 
 if TYPE_CHECKING:
     from farrier.frontends.onnx.model.file import Model

@@ -33,7 +33,7 @@ from farrier.ir.shared_bytes import element, shares_bytes
 from farrier.ir.types import DType
 from farrier.targets.cpu.codegen import arithmetic
 from farrier.targets.cpu.codegen.builder import Builder
-from farrier.targets.cpu.codegen.indices import Bindings, Indices, Place
+from farrier.targets.cpu.codegen.indices import AddressExpr, Bindings, Indices
 from farrier.targets.cpu.codegen.memory import Memory
 from farrier.targets.cpu.codegen.registers import Registers
 from farrier.targets.cpu.codegen.tables import look_up
@@ -79,7 +79,7 @@ class Expressions:
         self.memory = Memory(builder, bindings, self.indices, target.registers)
         self.registers = Registers(builder)
         self._kinds: dict[int, tuple[Expr, _Kind]] = {}
-        self._places: dict[int, tuple[object, Place]] = {}
+        self._places: dict[int, tuple[object, AddressExpr]] = {}
         self._makers: dict[int, tuple[Expr, Maker]] = {}
         self._operators: dict[int, tuple[Expr, Maker]] = {}
 

@@ -53,7 +53,7 @@ class Offset(NamedTuple):
 _Constants: TypeAlias = list[tuple[str, Extent]]  # variable, coefficient
 
 
-class Place:
+class AddressExpr:
     """What a linear form is at the current position: an offset and a constant.
 
     The offset is found once an era and lane. Only the constant changes from one iteration of an
@@ -122,9 +122,9 @@ class Indices:
         self._variables: dict[int, tuple[Expr, tuple[str, ...], bool]] = {}
         self._sizes: dict[Extent, Operand] = {}  # operands of those that were computed
 
-    def place(self, form: Linear) -> Place:
+    def place(self, form: Linear) -> AddressExpr:
         """A form, to be resolved again and again."""
-        return Place(form, self)
+        return AddressExpr(form, self)
 
     def parts(self, form: Linear) -> tuple[Offset, Extent, _Constants, bool]:
         """The form's offset, its constant, its variables that are constants, and whether all this
@@ -189,7 +189,7 @@ class Indices:
         it is not linear in the lane."""
         return self.value_at(self.place(self.simplifier.linear(expr)))
 
-    def value_at(self, place: Place) -> Value | None:
+    def value_at(self, place: AddressExpr) -> Value | None:
         """As `value`, of the expression that a place was made of."""
         offset, const = place.resolve()
         return None if offset.irregular else self._sum(offset, const)

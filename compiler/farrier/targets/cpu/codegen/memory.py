@@ -23,7 +23,7 @@ from farrier.ir.substitute import loads
 from farrier.ir.types import DType
 from farrier.targets.cpu.codegen.arithmetic import from_memory, to_memory
 from farrier.targets.cpu.codegen.builder import Builder
-from farrier.targets.cpu.codegen.indices import Bindings, Indices, Offset, Place
+from farrier.targets.cpu.codegen.indices import AddressExpr, Bindings, Indices, Offset
 from farrier.targets.cpu.codegen.tiles import RowsOperand
 from farrier.targets.cpu.codegen.values import Value, literal, memory_type, type_of
 from farrier.targets.cpu.held_operands import FEWEST_HELD, SPARE_REGISTERS
@@ -41,8 +41,8 @@ class Memory:
         self.guard: Value | None = None
         self.tile_vectors = 0  # registers that register tiles take
         self._registers = registers
-        self._places: dict[int, tuple[object, Place]] = {}
-        self._equal: dict[tuple[Buffer, tuple[Expr, ...]], Place] = {}  # by what is accessed
+        self._places: dict[int, tuple[object, AddressExpr]] = {}
+        self._equal: dict[tuple[Buffer, tuple[Expr, ...]], AddressExpr] = {}  # by what is accessed
         self.bases: dict[str, Operand] = {}
         # Loads of this basic block, the least recently used first. No more are remembered than the
         # register tiles leave room for: a value that is kept is a register that is taken.
@@ -262,7 +262,7 @@ class Memory:
         pointer = self._at(node.buffer, offset, const + node.buffer.dtype.nbytes - 1)
         self.b.put(instr.PREFETCH, (pointer,), locality)
 
-    def _place(self, node: Load | Store | Prefetch) -> Place:
+    def _place(self, node: Load | Store | Prefetch) -> AddressExpr:
         """Where a node's element lies, in bytes from the beginning of its buffer."""
         known = self._places.get(id(node))
         if known is None:
@@ -282,7 +282,7 @@ class Memory:
             return simplifier.linear(at)
         return flatten(buffer, indices, simplifier, buffer.dtype.nbytes)
 
-    def place_of(self, operand: RowsOperand) -> Place:
+    def place_of(self, operand: RowsOperand) -> AddressExpr:
         """Where a tile of rows begins."""
         known = self._places.get(id(operand))
         if known is None:
