@@ -28,7 +28,7 @@ import numpy as np
 from bench import models
 from bench.candidate_parts import OTHER, PARTS, Others, process_ns, serve, watch
 from bench.workloads import NAMES, workload
-from farrier.compile_pool import Helpers, helpers
+from farrier.compile_pool import CompilePool, helpers
 from farrier.compile_pool.helpers import helpers_for
 from farrier.cost_model import pretrained
 from farrier.errors import FarrierError
@@ -130,7 +130,7 @@ def measure(name: str, trials: int, threads: int) -> Cost:
     with (
         tempfile.TemporaryDirectory(prefix="farrier-candidate-cost-") as folder,
         LocalDevice(InstantRunner()) as device,
-        Helpers(count, target, threads) as processes,
+        CompilePool(count, target, threads) as processes,
     ):
         others = Others(count)
         measurer = InventingMeasurer(

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.tuning.tasks import Layer
-from farrier.compile_pool import Helpers
+from farrier.compile_pool import CompilePool
 from farrier.compile_pool.choose import ScheduledTask
 from farrier.compile_pool.helpers import helpers_for
 from farrier.cost_model import CostModel
@@ -143,7 +143,7 @@ class Corpus:
         deadline = time.monotonic() + budget_s
         with (
             LocalDevice() as device,
-            Helpers(helpers_for(0, tunes=True), self.target, self.threads) as helpers,
+            CompilePool(helpers_for(0, tunes=True), self.target, self.threads) as helpers,
         ):
             tasks = {choice.task.key: choice.task for choice in choices.values()}
             policy = TimingPolicy(threads=self.threads, min_repeats=_SAMPLES, min_time_s=_SAMPLED_S)

@@ -23,7 +23,7 @@ from farrier.compilation.specialization import (
 )
 from farrier.compilation.verification import make_verifier, race_engines, start_engine, verify
 from farrier.compile_pool import Kernels, lowered, note_instructions
-from farrier.compile_pool.choose import choose_defaults
+from farrier.compile_pool.choose import default_schedules
 from farrier.compile_pool.slow import messages, slow_of_forms
 from farrier.errors import ArtifactError
 from farrier.frontends.builder import Source, placed
@@ -163,7 +163,7 @@ def _specialize(
     session.listener(TasksFound(len(tasks), len(program.calls)))
     with steps("space") as step:
         choices = step.done(
-            choose_defaults(
+            default_schedules(
                 tasks, program.calls, settings.target, settings.threads, session.listener
             )
         )

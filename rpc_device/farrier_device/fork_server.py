@@ -99,13 +99,10 @@ class _ForkServer:
             return {"failed": error.strerror}
         else:
             if not self._child:
-<<<<<<< HEAD
-                place = child.Place(talk, self._limits, parent, self._layers, self._cpus, choice)
-                self._be_child(place, folder, stderr)
-=======
-                setup = child.ChildSetup(talk, self._limits, parent, self._layers, self._cpus, kind)
+                setup = child.ChildSetup(
+                    talk, self._limits, parent, self._layers, self._cpus, choice
+                )
                 self._be_child(setup, folder, stderr)
->>>>>>> 7e78e6ca (Name measurement targets, device events and disk space in full)
             return {"forked": True}
         finally:
             os.close(talk)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from farrier.compile_pool import Built, Helpers
+from farrier.compile_pool import Built, CompilePool
 from farrier.errors import CompilerError
 from farrier_farm.farm import Farm
 from farrier_farm.leases.states import State
@@ -66,7 +66,7 @@ def test_builders_that_die_and_hang_cost_time_and_nothing_else(
 ) -> None:
     print(f"FARRIER_CHAOS_SEED={SEED}")
     generator = random.Random(SEED)
-    with Helpers(0, target, THREADS) as nobody:
+    with CompilePool(0, target, THREADS) as nobody:
         expected = nobody.build(build_inputs)
     assert not any(isinstance(one, CompilerError) for one in expected.values())
     served = Served(farm, tmp_path)
@@ -77,7 +77,7 @@ def test_builders_that_die_and_hang_cost_time_and_nothing_else(
     try:
         while len(farm.builds.builders()) < 2:
             time.sleep(0.05)
-        with Helpers(0, target, THREADS, Counted(served.line())) as helpers:
+        with CompilePool(0, target, THREADS, Counted(served.line())) as helpers:
 
             def work(number: int) -> None:
                 while not over.is_set():

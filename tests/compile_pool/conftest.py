@@ -9,7 +9,7 @@ from onnx import helper as make
 from onnx import numpy_helper
 
 from farrier.compile_pool import lowered
-from farrier.compile_pool.choose import choose_defaults
+from farrier.compile_pool.choose import default_schedules
 from farrier.frontends.onnx.importer import import_model
 from farrier.partition import extract_tasks
 from farrier.passes import Settings, optimize
@@ -57,7 +57,7 @@ def choices(target):
     imported = import_model(model.SerializeToString(), {"x0": ("rows:1..64", widths[0])}, ())
     graph = optimize(imported.graph, Settings(target, THREADS))
     tasks, program = extract_tasks(graph)
-    return choose_defaults(tasks, program.calls, target, THREADS, ignore)
+    return default_schedules(tasks, program.calls, target, THREADS, ignore)
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from farrier.compile_pool import Built, Helpers
+from farrier.compile_pool import Built, CompilePool
 from farrier.compile_pool import helpers as helpers_module
 from farrier.compile_pool.helper import build
 from farrier.errors import CompilerError, ServiceError
@@ -41,7 +41,7 @@ class InProcess:
 @pytest.fixture
 def alone(build_inputs, target):
     """The kernels, compiled by nobody else."""
-    with Helpers(0, target, THREADS) as nobody:
+    with CompilePool(0, target, THREADS) as nobody:
         return nobody.compile(build_inputs)
 
 
@@ -72,7 +72,7 @@ def _after(asked, act):
 def test_builders_compile_what_this_process_is_not_free_for(build_inputs, target, alone, held_up):
     act = _after(held_up, lambda message: Built(json.dumps(build(json.loads(message)))))
     builders = InProcess(2, act)
-    with Helpers(0, target, THREADS, builders) as helpers:
+    with CompilePool(0, target, THREADS, builders) as helpers:
         made = helpers.compile(build_inputs)
     assert made == alone
     assert 1 <= builders.most_at_once <= 3
@@ -84,7 +84,7 @@ def test_what_a_builder_compiled_has_its_trace_here(build_inputs, target, held_u
     act = _after(held_up, lambda message: Built(json.dumps(build(json.loads(message)))))
     for one in build_inputs.values():
         one.space.built_in._traces.clear()
-    with Helpers(0, target, THREADS, InProcess(9, act)) as helpers:
+    with CompilePool(0, target, THREADS, InProcess(9, act)) as helpers:
         helpers.compile(build_inputs)
     # This process may have compiled some kernels itself, which leaves no trace.
     assert any(each.space.built_in._traces for each in build_inputs.values())
@@ -107,14 +107,14 @@ def _refuse(_message):
 )
 def test_what_builders_do_not_compile_is_compiled_here(build_inputs, target, alone, held_up, act):
     builders = InProcess(3, _after(held_up, act))
-    with Helpers(0, target, THREADS, builders) as helpers:
+    with CompilePool(0, target, THREADS, builders) as helpers:
         assert helpers.compile(build_inputs) == alone
     assert builders.messages
 
 
 def test_a_crash_of_a_builders_process_is_the_kernels(build_inputs, target, held_up):
     act = _after(held_up, lambda _: Built(crashed="was killed by SIGSEGV"))
-    with Helpers(0, target, THREADS, InProcess(1, act)) as helpers:
+    with CompilePool(0, target, THREADS, InProcess(1, act)) as helpers:
         made = helpers.build(build_inputs)
     failed = [one for one in made.values() if isinstance(one, CompilerError)]
     assert failed
@@ -124,6 +124,6 @@ def test_a_crash_of_a_builders_process_is_the_kernels(build_inputs, target, held
 
 def test_without_builders_nobody_is_asked(build_inputs, target, alone):
     builders = InProcess(0)
-    with Helpers(0, target, THREADS, builders) as helpers:
+    with CompilePool(0, target, THREADS, builders) as helpers:
         assert helpers.compile(build_inputs) == alone
     assert builders.messages == []

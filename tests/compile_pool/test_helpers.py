@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from farrier.compile_pool import Helpers, helpers_for, lowered
+from farrier.compile_pool import CompilePool, helpers_for, lowered
 from farrier.compile_pool import helpers as helpers_module
 from farrier.errors import CompilerError
 from farrier.ir.dim import Question, Relation, Undecided, as_dim, dim
@@ -28,9 +28,9 @@ def _wait_until_ready(helpers):
 
 
 def test_kernels_are_the_same_whoever_compiles_them(build_inputs, target):
-    with Helpers(0, target, THREADS) as nobody:
+    with CompilePool(0, target, THREADS) as nobody:
         alone = nobody.compile(build_inputs)
-    with Helpers(1, target, THREADS) as helpers:
+    with CompilePool(1, target, THREADS) as helpers:
         _wait_until_ready(helpers)
         together = helpers.compile(build_inputs)
     assert len(build_inputs) > LAYERS
@@ -40,11 +40,11 @@ def test_kernels_are_the_same_whoever_compiles_them(build_inputs, target):
 
 def test_loops_that_are_there_are_those_compiled(choices, build_inputs, target, monkeypatch):
     """What was lowered to be read is not lowered once more, and is the same code."""
-    with Helpers(0, target, THREADS) as nobody:
+    with CompilePool(0, target, THREADS) as nobody:
         wanted = nobody.compile(build_inputs)
     here = lowered(choices, target, lambda folder, name, ir: None)
     assert [one.loops.name for one in here.values()] == [one.name for one in build_inputs.values()]
-    with Helpers(1, target, THREADS) as helpers:
+    with CompilePool(1, target, THREADS) as helpers:
         _wait_until_ready(helpers)
         monkeypatch.setattr(Space, "schedule", _refuse)
         assert helpers.compile(here) == wanted
@@ -65,7 +65,7 @@ def _question():
 def test_an_error_in_a_helper_is_raised_here(build_inputs, target):
     key, *_ = build_inputs
     wrong = dataclasses.replace(build_inputs[key], decisions={"nothing": 1})
-    with Helpers(1, target, THREADS) as helpers:
+    with CompilePool(1, target, THREADS) as helpers:
         _wait_until_ready(helpers)
         with pytest.raises(CompilerError, match="nothing"):
             helpers.compile({**{k: c for k, c in build_inputs.items() if k != key}, key: wrong})
@@ -73,7 +73,7 @@ def test_an_error_in_a_helper_is_raised_here(build_inputs, target):
 
 def test_a_helper_that_does_not_start_is_not_waited_for(build_inputs, target, monkeypatch):
     monkeypatch.setattr(python, "_BOOTSTRAP", "raise SystemExit")
-    with Helpers(1, target, THREADS) as helpers:
+    with CompilePool(1, target, THREADS) as helpers:
         assert helpers.compile(build_inputs).interfaces.keys() == build_inputs.keys()
 
 
@@ -82,7 +82,7 @@ def test_no_room_for_processes_is_no_error(build_inputs, target, monkeypatch):
         raise BlockingIOError("no more processes")
 
     monkeypatch.setattr(subprocess, "Popen", refuse)
-    with Helpers(2, target, THREADS) as helpers:
+    with CompilePool(2, target, THREADS) as helpers:
         assert helpers.compile(build_inputs).interfaces.keys() == build_inputs.keys()
 
 
@@ -93,7 +93,7 @@ def test_a_helper_that_dies_is_named(build_inputs, target, monkeypatch):
         "wire.send(sock, {{}}); wire.receive(sock); os.kill(os.getpid(), 11)"
     )
     monkeypatch.setattr(python, "_BOOTSTRAP", dying)
-    with Helpers(1, target, THREADS) as helpers:
+    with CompilePool(1, target, THREADS) as helpers:
         _wait_until_ready(helpers)
         with pytest.raises(CompilerError, match="killed by SIGSEGV"):
             helpers.compile(build_inputs)
@@ -117,10 +117,10 @@ def test_threads_that_ask_at_once_get_each_their_own(build_inputs, target):
     """Whoever compiles them: the threads themselves, or a helper that serves both."""
     items = list(build_inputs.items())
     halves = [dict(items[::2]), dict(items[1::2])]
-    with Helpers(0, target, THREADS) as nobody:
+    with CompilePool(0, target, THREADS) as nobody:
         wanted = [nobody.build(half) for half in halves]
     for count in (0, 1):
-        with Helpers(count, target, THREADS) as helpers, ThreadPoolExecutor(6) as pool:
+        with CompilePool(count, target, THREADS) as helpers, ThreadPoolExecutor(6) as pool:
             _wait_until_ready(helpers)
             made = list(pool.map(helpers.build, halves * 3))
         for found, due in zip(made, wanted * 3, strict=True):
@@ -145,7 +145,7 @@ def test_kernels_asked_for_first_are_compiled_first(build_inputs, target, monkey
     monkeypatch.setattr(helpers_module, "_compiled", slow)
     (key, one), *_ = build_inputs.items()
     jobs = [{f"{key} {job} {n}": one for n in range(4)} for job in "ab"]
-    with Helpers(0, target, THREADS) as helpers, ThreadPoolExecutor(2) as pool:
+    with CompilePool(0, target, THREADS) as helpers, ThreadPoolExecutor(2) as pool:
         first = pool.submit(helpers.build, jobs[0])
         assert begun.wait(60)
         second = pool.submit(helpers.build, jobs[1])
@@ -163,9 +163,9 @@ def test_kernels_that_were_begun_are_those_that_are_asked_for(build_inputs, targ
     rows = space.candidates()
     other = next(d for d in map(space.decisions, rows) if d != build_inputs[key].decisions)
     changed = {**build_inputs, key: dataclasses.replace(build_inputs[key], decisions=other)}
-    with Helpers(0, target, THREADS) as nobody:
+    with CompilePool(0, target, THREADS) as nobody:
         wanted = nobody.compile(changed)
-    with Helpers(1, target, THREADS) as helpers:
+    with CompilePool(1, target, THREADS) as helpers:
         _wait_until_ready(helpers)
         helpers.begin(build_inputs)
         made = helpers.compile(changed)
@@ -179,7 +179,7 @@ def test_what_was_begun_is_told_while_the_rest_compiles(build_inputs, target):
     keys = list(build_inputs)
     begun = {key: build_inputs[key] for key in keys[: len(keys) // 2]}
     told = []
-    with Helpers(1, target, THREADS) as helpers:
+    with CompilePool(1, target, THREADS) as helpers:
         helpers.begin(begun)
         made = helpers.compile(build_inputs, lambda kernels: told.append(kernels.interfaces))
     assert [one.keys() for one in told] == [begun.keys()]
@@ -198,7 +198,7 @@ def test_what_lowering_meets_is_an_error_that_names_the_node(
     key, one = next(iter(build_inputs.items()))
     assert one.origin
     told = re.escape(f"kernel {one.name} of node {one.origin!r}: {error()}")
-    with Helpers(0, target, THREADS) as nobody, pytest.raises(CompilerError, match=told):
+    with CompilePool(0, target, THREADS) as nobody, pytest.raises(CompilerError, match=told):
         nobody.compile({key: one})
     with pytest.raises(CompilerError, match=told):
         lowered(choices, target, lambda folder, name, ir: None)

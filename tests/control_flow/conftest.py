@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from farrier.compile_pool import BuildInput, lower
-from farrier.compile_pool.choose import choose_defaults
+from farrier.compile_pool.choose import default_schedules
 from farrier.ir.graph import Graph
 from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir
@@ -87,7 +87,7 @@ def compiled(target):
         optimized = optimize(graph, Settings(target, threads))
         verify(optimized)
         tasks, program = extract_tasks(optimized)
-        choices = choose_defaults(tasks, program.calls, target, threads, ignore)
+        choices = default_schedules(tasks, program.calls, target, threads, ignore)
         functions = {key: lower(BuildInput.of(choice), target) for key, choice in choices.items()}
         kernels = {key: interface(function) for key, function in functions.items()}
         planned = plan(program, kernels, target, threads)

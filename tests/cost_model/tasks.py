@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 from onnx import helper, numpy_helper
 
-from farrier.compile_pool.choose import choose_defaults
+from farrier.compile_pool.choose import default_schedules
 from farrier.cost_model.samples import space_of
 from farrier.frontends.onnx.importer import import_model
 from farrier.partition import extract_tasks
@@ -47,7 +47,7 @@ def definitions(machine: str = MACHINES[0], count: int = 48) -> tuple[TaskDefini
     imported = import_model(model.SerializeToString(), {}, ())
     target = target_of(machine)
     tasks, program = extract_tasks(optimize(imported.graph, Settings(target, THREADS)))
-    choices = choose_defaults(tasks, program.calls, target, THREADS, ignore)
+    choices = default_schedules(tasks, program.calls, target, THREADS, ignore)
     found = [choice.definition(target, THREADS) for choice in choices.values()]
     assert len(found) == count
     return tuple(one for one in found if one is not None)

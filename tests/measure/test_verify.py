@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import farrier
-from farrier.compile_pool import Helpers, lowered
+from farrier.compile_pool import CompilePool, lowered
 from farrier.errors import InputMismatchError, VerificationError, VerificationWarning
 from farrier.frontends.onnx.importer import import_model
 from farrier.frontends.onnx.model.file import model_of as model_from
@@ -88,7 +88,7 @@ def verify(model, build):
         imported = import_model(model)
         verifier = Verifier(engine, source, imported, *specs(imported), local.blobs)
         variant = make_variant(prepare(import_model(build).graph, settings), settings)
-        with Helpers(0, TARGET, 1) as nobody:
+        with CompilePool(0, TARGET, 1) as nobody:
             kernels = nobody.compile(lowered(variant.choices, TARGET))
         planned = plan(variant.program, kernels.interfaces, TARGET, 1)
         linked = assemble(planned, kernels.objects, TARGET)

@@ -10,7 +10,7 @@ from onnx import TensorProto
 from bench import models
 from farrier import pipeline
 from farrier.artifact.calls import CallRecord
-from farrier.compile_pool import Helpers
+from farrier.compile_pool import CompilePool
 from farrier.compile_pool.compile import codegen, lower
 from farrier.frontends.onnx.importer import import_model
 from farrier.measure import LocalDevice
@@ -177,7 +177,7 @@ declare void @llvm.trap()
 """
 
 
-class Trapping(Helpers):
+class Trapping(CompilePool):
     """Makes one kernel that crashes, of the space that is told."""
 
     def __init__(self, space):

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from farrier.compile_pool import Built, Helpers
+from farrier.compile_pool import Built, CompilePool
 from farrier.compile_pool import helpers as helpers_module
 from farrier.options import CompileOptions
 from farrier_device import wire
@@ -94,7 +94,7 @@ def test_a_builder_compiles_what_the_job_would(
     monkeypatch,
     patient,
 ) -> None:
-    with Helpers(0, target, THREADS) as nobody:
+    with CompilePool(0, target, THREADS) as nobody:
         alone = nobody.compile(build_inputs)
     start(at_once=2)
     assert builders.count() == 2
@@ -114,7 +114,7 @@ def test_a_builder_compiles_what_the_job_would(
                 built.set()
 
     monkeypatch.setattr(helpers_module, "_compiled", after_a_builder)
-    with Helpers(0, target, THREADS, Watched(builders._line)) as helpers:
+    with CompilePool(0, target, THREADS, Watched(builders._line)) as helpers:
         assert helpers.compile(build_inputs) == alone
     assert len(compiled) < len(build_inputs) // 2
 

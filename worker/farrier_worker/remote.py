@@ -127,7 +127,7 @@ class RemoteTasks:
 
 
 class RemoteBuilders:
-    """Implements `farrier.compile_pool.Builders`: those of the farm."""
+    """Implements `farrier.compile_pool.RemoteCompilers`: those of the farm."""
 
     def __init__(self, line: Line) -> None:
         self._line = line

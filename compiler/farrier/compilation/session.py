@@ -10,7 +10,7 @@ from typing import TypedDict, Unpack
 
 from farrier.compilation.importing import check_open_sizes, import_model, typed, with_floats
 from farrier.compilation.settings import resolve_settings
-from farrier.compile_pool import Builders, Helpers, helpers_for
+from farrier.compile_pool import CompilePool, RemoteCompilers, helpers_for
 from farrier.cost_model import CostModel
 from farrier.frontends.builder import ImportedModel, Source
 from farrier.frontends.formats import Format
@@ -44,7 +44,7 @@ class Resources(TypedDict, total=False):
     records: RecordStore | None
     listener: Listener
     dump: Dump
-    builders: Builders | None
+    builders: RemoteCompilers | None
     definitions: TaskStore | None
     base: CostModel | None
     reference_s: float | None
@@ -66,7 +66,7 @@ class Session:
     listener: Listener
     device: NotedRunner
     blobs: Blobs
-    helpers: Helpers
+    helpers: CompilePool
     records: RecordStore
     definitions: TaskStore | None
     base: CostModel | None
@@ -118,7 +118,7 @@ def open_session(
         builders = resources.get("builders")
         with (
             LocalDevice(settings.target.backend.runner()) as local,
-            Helpers(count, settings.target, settings.threads, builders) as helpers,
+            CompilePool(count, settings.target, settings.threads, builders) as helpers,
         ):
             device = NotedRunner(local.runner if runner is None else runner, listener)
             yield Session(

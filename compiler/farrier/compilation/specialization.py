@@ -16,10 +16,10 @@ from farrier.ir.graph import Graph
 from farrier.measure import TaskMeasurer
 from farrier.model_tuning.compare import Comparison, Race, compared
 from farrier.model_tuning.hot import with_shared_kernels, with_shared_panels
-from farrier.model_tuning.remade import remade
-from farrier.model_tuning.told import told
+from farrier.model_tuning.schedule_events import schedule_events
 from farrier.model_tuning.tune_model import known_variant, tune_model
 from farrier.model_tuning.variant import Variant
+from farrier.model_tuning.variant_from_artifact import variant_from_artifact
 from farrier.options import CompileOptions
 from farrier.progress import TimeSpent, TuningStarted
 from farrier.progress.clock import Clock
@@ -68,7 +68,7 @@ def emit_schedules(
 ) -> None:
     """Tell the listener which schedules the tasks have, if they differ from those `before`."""
     if variant is not before:
-        for event in told(variant, sizes, before):
+        for event in schedule_events(variant, sizes, before):
             session.listener(event)
 
 
@@ -79,7 +79,7 @@ def from_artifact(
     describe. Raises ArtifactError for an artifact of other options."""
     settings = session.settings_for(current.sizes)
     with session.steps("schedule") as step:
-        variant = step.done(remade(current.prepared, settings, schedules, reports))
+        variant = step.done(variant_from_artifact(current.prepared, settings, schedules, reports))
     emit_schedules(session, variant, current.sizes, current.default)
     return dataclasses.replace(current, variant=variant)
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from farrier.compile_pool.builders import Builders, Built
+from farrier.compile_pool.builders import Built, RemoteCompilers
 from farrier.compile_pool.compile import BuildInput, Compiled, lower, lowered, note_instructions
-from farrier.compile_pool.helpers import Helpers, Kernels, helpers_for
+from farrier.compile_pool.helpers import CompilePool, Kernels, helpers_for
 
 __all__ = [
     "BuildInput",
-    "Builders",
     "Built",
+    "CompilePool",
     "Compiled",
-    "Helpers",
     "Kernels",
+    "RemoteCompilers",
     "helpers_for",
     "lower",
     "lowered",

@@ -1,7 +1,7 @@
 """Builders: processes elsewhere, of a farm, that compile modules of kernels as helpers do.
 
 The unit is one text with kernels, target and threads (`farrier.compile_pool.helper`). Whoever
-implements `Builders` decides how it gets to a builder and back.
+implements `RemoteCompilers` decides how it gets to a builder and back.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from farrier.compile_pool.modules import Made, Module, ModuleQueue, Taken, failed
+from farrier.compile_pool.modules import Claim, Made, Module, ModuleQueue, failed
 
 _COUNTED_S = 2.0  # between two looks at how many builders there are
 _MOST_AT_ONCE = 64
@@ -28,7 +28,7 @@ class Built:
     crashed: str = ""  # how the process ended, each time that it was tried
 
 
-class Builders(Protocol):
+class RemoteCompilers(Protocol):
     """Safe to share between threads. Both methods raise FarrierError where nobody can be asked."""
 
     def count(self) -> int:
@@ -48,7 +48,7 @@ class Dispatcher:
 
     def __init__(
         self,
-        builders: Builders,
+        builders: RemoteCompilers,
         queue: ModuleQueue,
         write: Callable[[Module], str | None],
         read: Callable[[Mapping[str, Any], Module], Made],
@@ -100,7 +100,7 @@ class Dispatcher:
             self._counted = time.monotonic()
         return True
 
-    def _build(self, taken: Taken) -> None:
+    def _build(self, taken: Claim) -> None:
         """The thread of a module: whatever happens, it is answered or given back."""
         made: Made | None = None
         try:

@@ -93,7 +93,7 @@ class ScheduledTask:
         )
 
 
-def choose_defaults(
+def default_schedules(
     tasks: Mapping[str, Task],
     calls: Collection[Call],
     target: Target,
@@ -187,7 +187,7 @@ def _of_model(error: Undecided, task: Task, calls: Collection[Call]) -> Undecide
     return Undecided(question)
 
 
-def choose_known(
+def schedule_from_records(
     defaults: Mapping[str, ScheduledTask], records: RecordStore, target: Target, threads: int
 ) -> dict[str, ScheduledTask]:
     """The fastest schedule that `records` hold for each task on this target; its default where they

@@ -19,10 +19,10 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from farrier.compile_pool.builders import Builders, Dispatcher
+from farrier.compile_pool.builders import Dispatcher, RemoteCompilers
 from farrier.compile_pool.compile import BuildInput, Compiled, codegen, lower
 from farrier.compile_pool.helper import read_interface, serve
-from farrier.compile_pool.modules import Job, Made, Module, ModuleQueue, failed
+from farrier.compile_pool.modules import CompileRequest, Made, Module, ModuleQueue, failed
 from farrier.errors import CompilerError
 from farrier.ir.collection import no_collection
 from farrier.ir.loop import Function
@@ -58,17 +58,17 @@ def helpers_for(nodes: int, cores: int = 0, *, tunes: bool = False) -> int:
     return others if tunes else min(others, nodes // _NODES_A_HELPER, _MOST_HELPERS)
 
 
-class Helpers(Closing):
+class CompilePool(Closing):
     """Processes that compile kernels beside this one, and builders elsewhere, if there are any. The
     processes start in the background, and end with the context. `build` is safe to call from
     several threads at once; the kernels asked for first are compiled first."""
 
     def __init__(
-        self, count: int, target: Target, threads: int, builders: Builders | None = None
+        self, count: int, target: Target, threads: int, builders: RemoteCompilers | None = None
     ) -> None:
         self._target = target
         self._threads = threads
-        self._begun: list[tuple[dict[str, BuildInput], Job]] = []
+        self._begun: list[tuple[dict[str, BuildInput], CompileRequest]] = []
         self._queue = ModuleQueue()
         self._helpers: list[_Helper] = []
         with contextlib.suppress(OSError):  # no more processes: those that there are do the work
@@ -114,7 +114,7 @@ class Helpers(Closing):
         meanwhile()
         return self._finished(started, build_inputs.keys())
 
-    def _started(self, build_inputs: Mapping[str, BuildInput]) -> Job:
+    def _started(self, build_inputs: Mapping[str, BuildInput]) -> CompileRequest:
         """Modules that others compile from now on, each of kernels that run in one space."""
         by_space: dict[str, list[tuple[str, BuildInput]]] = {}
         for key, one in build_inputs.items():
@@ -126,7 +126,7 @@ class Helpers(Closing):
             modules += [dict(items[a:b]) for a, b in itertools.pairwise(starts)]
         return self._queue.put(modules)
 
-    def _finished(self, job: Job, wanted: Collection[str]) -> Made:
+    def _finished(self, job: CompileRequest, wanted: Collection[str]) -> Made:
         """What became of the kernels of every module of which all are `wanted`; an object with
         another would define a kernel twice."""
         kept = job.numbers(wanted)

@@ -23,7 +23,7 @@ Made: TypeAlias = dict[str, Compiled | CompilerError]  # what became of each
 
 
 @dataclasses.dataclass(eq=False, slots=True)
-class Job:
+class CompileRequest:
     """Modules that somebody asked for: the numbers of those that nobody has taken, by who may take
     them, and what became of the others."""
 
@@ -35,7 +35,7 @@ class Job:
     is_awaited: bool = False  # by a thread, which compiles meanwhile
 
     @classmethod
-    def of(cls, modules: Sequence[Module]) -> Job:
+    def of(cls, modules: Sequence[Module]) -> CompileRequest:
         waiting = collections.deque(range(len(modules)))
         return cls(modules, waiting, collections.deque(), collections.deque(), {})
 
@@ -55,11 +55,11 @@ class Job:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Taken:
+class Claim:
     """A module that somebody compiles now. Each is answered exactly once, by a method of the queue
     that it is from."""
 
-    job: Job
+    job: CompileRequest
     number: int
 
     @property
@@ -72,7 +72,7 @@ class ModuleQueue:
 
     def __init__(self) -> None:
         self.changed = threading.Condition()  # what each method holds
-        self._jobs: list[Job] = []  # that are not done, in the order in which they came
+        self._jobs: list[CompileRequest] = []  # that are not done, in the order in which they came
         self._idle = 0  # helpers that wait for a module
         self._is_here_busy = False
         self._is_closed = False
@@ -81,15 +81,15 @@ class ModuleQueue:
     def is_closed(self) -> bool:
         return self._is_closed
 
-    def put(self, modules: Sequence[Module]) -> Job:
+    def put(self, modules: Sequence[Module]) -> CompileRequest:
         """Have helpers and builders compile modules from now on."""
-        job = Job.of(modules)
+        job = CompileRequest.of(modules)
         with self.changed:
             self._jobs.append(job)
             self.changed.notify_all()
         return job
 
-    def take_local(self) -> Taken | None:
+    def take_local(self) -> Claim | None:
         """The next module for a helper, waiting until there is one; None once closed."""
         with self.changed:
             self._idle += 1
@@ -97,19 +97,19 @@ class ModuleQueue:
                 while not self._is_closed:
                     for job in self._jobs:
                         if found := job.local or job.waiting:
-                            return Taken(job, found.popleft())
+                            return Claim(job, found.popleft())
                     self.changed.wait()
                 return None
             finally:
                 self._idle -= 1
 
-    def take_surplus(self) -> Taken | None:
+    def take_surplus(self) -> Claim | None:
         """The next module for a builder; None where those who compile here are free for all that
         there are: they have it without a way to go. To be called with `changed` held."""
         if not self.has_surplus():
             return None
         job = next(job for job in self._jobs if job.waiting)
-        return Taken(job, job.waiting.popleft())
+        return Claim(job, job.waiting.popleft())
 
     def has_surplus(self) -> bool:
         """Whether `take_surplus` would give one. To be called with `changed` held."""
@@ -117,7 +117,7 @@ class ModuleQueue:
         return sum(len(job.waiting) for job in self._jobs) > self._idle + is_here_free
 
     @contextlib.contextmanager
-    def awaited(self, job: Job, wanted: Collection[int]) -> Iterator[None]:
+    def awaited(self, job: CompileRequest, wanted: Collection[int]) -> Iterator[None]:
         """Within it the calling thread compiles modules of a job by `take_here`. Those that are not
         `wanted` count as made, of nothing."""
         with self.changed:
@@ -137,7 +137,7 @@ class ModuleQueue:
                 self._jobs.remove(job)
                 self.changed.notify_all()
 
-    def take_here(self, job: Job) -> Taken | None:
+    def take_here(self, job: CompileRequest) -> Claim | None:
         """The next module of a job for the thread that awaits it, once it is its turn to compile
         here; None once all are made."""
         with self.changed:
@@ -148,7 +148,7 @@ class ModuleQueue:
                 return None
             self._is_here_busy = True
             line = job.here or job.local or job.waiting
-            return Taken(job, line.popleft())
+            return Claim(job, line.popleft())
 
     def leave_here(self) -> None:
         """Let another thread compile here."""
@@ -156,7 +156,7 @@ class ModuleQueue:
             self._is_here_busy = False
             self.changed.notify_all()
 
-    def answer(self, taken: Taken, made: Made) -> None:
+    def answer(self, taken: Claim, made: Made) -> None:
         """What became of a module's kernels; without any, this process compiles it once more, for
         its error."""
         with self.changed:
@@ -167,7 +167,7 @@ class ModuleQueue:
                     taken.job.here.append(taken.number)
             self.changed.notify_all()
 
-    def give_back(self, taken: Taken) -> None:
+    def give_back(self, taken: Claim) -> None:
         """A module that no builder compiles after all: it is compiled locally."""
         with self.changed:
             if taken.number not in taken.job.made:
@@ -180,7 +180,7 @@ class ModuleQueue:
             self._is_closed = True
             self.changed.notify_all()
 
-    def _next_here(self) -> Job | None:
+    def _next_here(self) -> CompileRequest | None:
         """Whose turn it is to compile here."""
         for job in self._jobs:
             if job.is_awaited and (job.here or job.local or job.waiting):

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import TypeVar
 
-from farrier.compile_pool import Helpers, helpers_for, lowered
+from farrier.compile_pool import CompilePool, helpers_for, lowered
 from farrier.errors import ArtifactError
 from farrier.frontends.builder import ImportedModel, placed, with_states
 from farrier.frontends.onnx.model.file import Model
@@ -22,8 +22,8 @@ from farrier.model_tuning.hot import (
     shapes_at,
     with_own_kernels,
 )
-from farrier.model_tuning.remade import remade
 from farrier.model_tuning.variant import Variant
+from farrier.model_tuning.variant_from_artifact import variant_from_artifact
 from farrier.options import CompileOptions
 from farrier.options.precision import parse_precision
 from farrier.packaging.link import link
@@ -67,13 +67,15 @@ def rebuild(
     if len(schedules) != 1 + len(hot):
         raise ArtifactError(f"{artifact.manifest.name} was made with other options")
     count = max(1, helpers_for(len(imported.graph.nodes), options.cores))
-    with Helpers(count, settings.target, settings.threads) as helpers:
+    with CompilePool(count, settings.target, settings.threads) as helpers:
         shared = for_any_size(settings, hot)
-        general = remade(prepare(placed(imported), shared), shared, schedules[0], reports)
+        general = variant_from_artifact(
+            prepare(placed(imported), shared), shared, schedules[0], reports
+        )
         variants = [general]
         for sizes, given in zip(hot, schedules[1:], strict=True):
             one = import_model(model, shapes_at(imported, sizes))
-            variant = remade(
+            variant = variant_from_artifact(
                 prepare(placed(imported, one.graph), settings), settings, given, reports
             )
             variants.append(with_own_kernels(variant, general, sizes, given.decisions.keys()))

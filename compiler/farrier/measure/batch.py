@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from farrier.compile_pool import BuildInput, Compiled, Helpers
+from farrier.compile_pool import BuildInput, Compiled, CompilePool
 from farrier.errors import CompilerError
 from farrier.ir.dim import number as static
 from farrier.ir.expr import Buffer, MemoryScope
@@ -69,7 +69,7 @@ class BatchBuilder:
         target: Target,
         blobs: Blobs,
         policy: TimingPolicy = TimingPolicy(),
-        helpers: Helpers | None = None,
+        helpers: CompilePool | None = None,
         runs_in: str = HOST,
     ) -> None:
         """The task's kernels are to run in the space `runs_in` of the target."""
@@ -78,7 +78,7 @@ class BatchBuilder:
         self._runs_in = runs_in
         self._machine = target.part(runs_in)
         self._blobs = blobs
-        self._helpers = helpers or Helpers(0, target, policy.threads)
+        self._helpers = helpers or CompilePool(0, target, policy.threads)
         tolerance = max(policy.tolerance, rounding(task.region))
         self._policy = dataclasses.replace(policy, tolerance=tolerance)
         self._arguments: tuple[list[Argument], list[Argument]] | None = None

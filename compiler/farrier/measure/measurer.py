@@ -7,7 +7,7 @@ import dataclasses
 import threading
 from collections.abc import Mapping, Sequence
 
-from farrier.compile_pool import Helpers
+from farrier.compile_pool import CompilePool
 from farrier.measure.batch import Batch, BatchBuilder
 from farrier.measure.runner import Blobs, Runner, measure_by
 from farrier.partition.task import Task
@@ -36,7 +36,7 @@ class TaskMeasurer:
         runner: Runner,
         blobs: Blobs,
         policy: TimingPolicy = TimingPolicy(),
-        helpers: Helpers | None = None,
+        helpers: CompilePool | None = None,
         clock: Clock | None = None,
         spaces: Mapping[str, str] | None = None,
     ) -> None:

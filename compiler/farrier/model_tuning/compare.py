@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeAlias
 
 from farrier.artifact.calls import CallRecord
-from farrier.compile_pool import BuildInput, Compiled, Helpers
+from farrier.compile_pool import BuildInput, Compiled, CompilePool
 from farrier.compile_pool.choose import ScheduledTask
 from farrier.errors import CompilerError
 from farrier.ir.dim import typical
@@ -135,14 +135,14 @@ class Comparison:
         threads: int,
         runner: Runner,
         blobs: Blobs,
-        helpers: Helpers | None = None,
+        helpers: CompilePool | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._target = target
         self._threads = threads
         self._runner = runner
         self._blobs = blobs
-        self._helpers = helpers or Helpers(0, target, threads)
+        self._helpers = helpers or CompilePool(0, target, threads)
         self._clock = clock or Clock()
         self._compiling = threading.Lock()
         self._made: dict[_Key, Compiled | CompilerError] = {}

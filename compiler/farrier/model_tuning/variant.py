@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from farrier.compile_pool.choose import ScheduledTask, choose_defaults, choose_known
+from farrier.compile_pool.choose import ScheduledTask, default_schedules, schedule_from_records
 from farrier.ir.graph import Graph
 from farrier.partition import Call, DriverProgram, extract_tasks
 from farrier.passes import Settings, finish
@@ -45,7 +45,7 @@ class Variant:
     def with_known(self, records: RecordStore) -> Variant:
         """The same with the fastest schedules that the records hold."""
         settings = self.settings
-        known = choose_known(self.choices, records, settings.target, settings.threads)
+        known = schedule_from_records(self.choices, records, settings.target, settings.threads)
         return dataclasses.replace(self, choices=known)
 
 
@@ -55,7 +55,7 @@ def make_variant(prepared: Graph, settings: Settings, like: Variant | None = Non
     graph = finish(prepared, settings)
     tasks, program = extract_tasks(graph, share_channels=settings.beside_hot)
     known = None if like is None else like.choices
-    choices = choose_defaults(
+    choices = default_schedules(
         tasks, program.calls, settings.target, settings.threads, ignore, known
     )
     return Variant(settings, graph, program, choices)

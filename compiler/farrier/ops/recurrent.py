@@ -232,10 +232,10 @@ class _ReferenceStep:
 def _nest(nest: LoopBuilder, node: Node) -> None:
     """Write the loops: step by step, and in each over tiles of directions, sequences and blocks of
     units, whose sums stay in registers; states lie twice, for the step before and for this one."""
-    _Kernel(nest, _Cell(attributes_of(node))).write()
+    _RecurrentKernel(nest, _Cell(attributes_of(node))).write()
 
 
-class _Kernel:
+class _RecurrentKernel:
     """What is common to all steps."""
 
     def __init__(self, nest: LoopBuilder, cell: _Cell) -> None:
@@ -339,7 +339,12 @@ class _Tile:
     """Some sequences and blocks of units, of one direction, at one step."""
 
     def __init__(
-        self, kernel: _Kernel, step: Scalar, direction: Scalar, rows: Scalar, blocks: Scalar
+        self,
+        kernel: _RecurrentKernel,
+        step: Scalar,
+        direction: Scalar,
+        rows: Scalar,
+        blocks: Scalar,
     ) -> None:
         self.kernel, self.direction = kernel, direction
         self.now, self.then = remainder(step, 2), remainder(step + 1, 2)

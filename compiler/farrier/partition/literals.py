@@ -25,7 +25,7 @@ from farrier.partition.task import Task
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Told:
+class ParameterizedTask:
     """A task that is told its `literals`, as inputs behind its own; `order` is where each of its
     inputs is among all these."""
 
@@ -34,7 +34,7 @@ class Told:
     literals: Sequence[Constant]
 
     @classmethod
-    def of(cls, task: Task, names: Collection[str]) -> Told:
+    def of(cls, task: Task, names: Collection[str]) -> ParameterizedTask:
         """The task with the literals of these names as inputs."""
         literals = [one for one in task.region.constants if one.value.name in names]
         opened = dataclasses.replace(
@@ -67,9 +67,9 @@ def share_literals(
     for task in tasks.values():
         found = linear_literals(task.region)
         if found:
-            alike[Told.of(task, found.keys()).task.key].append(task)
+            alike[ParameterizedTask.of(task, found.keys()).task.key].append(task)
     joined = {
-        task.key: Told.of(task, _different(members))
+        task.key: ParameterizedTask.of(task, _different(members))
         for members in alike.values()
         if len(members) > 1
         for task in members

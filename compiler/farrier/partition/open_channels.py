@@ -35,7 +35,7 @@ from farrier.ir.graph import Constant, Graph, Node, Value
 from farrier.ir.printer import print_ir
 from farrier.ir.sizes import substituted
 from farrier.partition.dims import inferred
-from farrier.partition.literals import Told, linear_literals
+from farrier.partition.literals import ParameterizedTask, linear_literals
 from farrier.partition.program import Call, DriverProgram
 from farrier.partition.replacement import with_replacements
 from farrier.partition.task import Task
@@ -54,7 +54,7 @@ class _Opened:
     units, and of `sizes` over the task's own dims."""
 
     key: str  # of the task
-    told: Told
+    told: ParameterizedTask
     region: Graph
     given: Sequence[Symbol]  # the task's own dims
     counts: Mapping[str, int]
@@ -141,7 +141,7 @@ class _Joined:
 def _opened(task: Task) -> _Opened | None:
     """None where it has no such counts, or its operators do not take them for dims."""
     given = task.region.given_dims
-    told = Told.of(task, linear_literals(task.region).keys())
+    told = ParameterizedTask.of(task, linear_literals(task.region).keys())
     region, constant = told.task.region, told.task.constant_inputs
     counts = _counts([value for value in region.inputs if value.name in constant])
     if not given or not counts:

@@ -16,7 +16,7 @@ def test_the_next_rule_schedules_what_a_rule_cannot(monkeypatch):
     def refuse(kernel, decisions):
         raise ScheduleError("vectorize", "lanes of exp_lane conflict", kernel.function)
 
-    monkeypatch.setattr(elementwise._Kernel, "schedule", refuse)
+    monkeypatch.setattr(elementwise.ElementwiseKernel, "schedule", refuse)
     x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n", 5])
     y = onnx.ValueInfoProto(name="y")
     graph = helper.make_graph([helper.make_node("Exp", ["x"], ["y"])], "g", [x], [y])

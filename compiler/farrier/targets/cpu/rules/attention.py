@@ -96,7 +96,7 @@ def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | No
     return None if kernel is None else Space.of(RULE, kernel)
 
 
-def _kernel(program: TensorProgram, machine: Machine, target: CpuTarget) -> _Kernel | None:
+def _kernel(program: TensorProgram, machine: Machine, target: CpuTarget) -> AttentionKernel | None:
     """The program made ready, or None where it is something else."""
     made = prepared(program)
     if made is None:
@@ -111,13 +111,13 @@ def _kernel(program: TensorProgram, machine: Machine, target: CpuTarget) -> _Ker
     operands = found.broadcast_load.buffer.dtype, found.vector_load.buffer.dtype
     dot = target.dot_of(*operands, found.stage.buffer.dtype)
     if dot is None:
-        return _Kernel(program, machine, packs, grouped, None)
+        return AttentionKernel(program, machine, packs, grouped, None)
     program = in_whole_groups(pack_lane_operand(program, found, VALUES), dot.group)
-    return _Kernel(program, machine, packs, grouped, find_grouping(second(program), target))
+    return AttentionKernel(program, machine, packs, grouped, find_grouping(second(program), target))
 
 
 @dataclasses.dataclass(frozen=True)
-class _Kernel:
+class AttentionKernel:
     """Stages: packed keys where they are packed, a product, its epilogue, the rows', packed values
     where they are packed, a product and its epilogue."""
 

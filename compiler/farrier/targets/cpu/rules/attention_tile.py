@@ -80,7 +80,9 @@ def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | No
     return None if kernel is None else Space.of(RULE, kernel)
 
 
-def _kernel(program: TensorProgram, machine: Machine, target: CpuTarget) -> _Kernel | None:
+def _kernel(
+    program: TensorProgram, machine: Machine, target: CpuTarget
+) -> AttentionTileKernel | None:
     """The program made ready, or None where it is something else."""
     made = None if program.dims else prepared(program)
     if made is None:
@@ -98,7 +100,7 @@ def _kernel(program: TensorProgram, machine: Machine, target: CpuTarget) -> _Ker
     depth = next((size for size in reversed(deep) if size >= extent), deep[0])
     step = math.lcm(depth, of_scores.product.lanes)
     made = in_whole_keys(made, -(-extent // step) * step)
-    kernel = _Kernel(made, machine, of_scores, of_context)
+    kernel = AttentionTileKernel(made, machine, of_scores, of_context)
     fits = all(_fits(one, target) for one in (kernel.scores, kernel.context))
     return kernel if fits and all(kernel.tile_rows) else None
 
@@ -125,7 +127,7 @@ def _unit(found: Contraction, machine: Machine, target: CpuTarget) -> TileUnit |
 
 
 @dataclasses.dataclass(frozen=True)
-class _Kernel:
+class AttentionTileKernel:
     """Stages: packed keys, a product, its copy and epilogue, the rows', packed values, a product,
     its copy and epilogue."""
 

@@ -34,7 +34,7 @@ from farrier.records import RuleId
 from farrier.schedule import Schedule
 from farrier.space.rewrites import accumulate, without_halos
 from farrier.space.space import Decisions, Knob, Space
-from farrier.targets.cpu.rules.register_tile import TileKernel
+from farrier.targets.cpu.rules.register_tile import RegisterTileKernel
 from farrier.targets.cpu.target import CpuTarget
 from farrier.targets.cpu.units.block_layout import BlockLayout
 from farrier.targets.cpu.units.block_products import BlockProduct, find_block_product
@@ -60,7 +60,7 @@ def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | No
     contraction = find_contraction(program, leading=(PACKED,))
     if contraction is None or 2 * extent_of(product.total, product.lane) < machine.lanes:
         return None
-    kernel = _Kernel(program, contraction, machine, (), 0, False, True, None, layout)
+    kernel = BlockPanelKernel(program, contraction, machine, (), 0, False, True, None, layout)
     return Space.of(RULE, kernel)
 
 
@@ -104,7 +104,7 @@ def _with(expr: Expr, values: dict[str, Expr]) -> Expr:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Kernel(TileKernel):
+class BlockPanelKernel(RegisterTileKernel):
     layout: BlockLayout
 
     def knobs(self) -> tuple[Knob, ...]:

@@ -61,7 +61,7 @@ def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | No
     product = find_block_product(program)
     assert product is not None  # The copy of the sum is an epilogue.
     layout = BlockLayout(product, machine.lanes, _group(product, target))
-    return Space.of(RULE, _Kernel(program, product, machine, layout))
+    return Space.of(RULE, BlockTileKernel(program, product, machine, layout))
 
 
 def _group(product: BlockProduct, target: CpuTarget) -> int:
@@ -74,7 +74,7 @@ def _group(product: BlockProduct, target: CpuTarget) -> int:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Kernel:
+class BlockTileKernel:
     program: TensorProgram
     product: BlockProduct
     machine: Machine

@@ -74,7 +74,7 @@ def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | No
     return None if kernel is None else Space.of(RULE, kernel)
 
 
-def _kernel(program: TensorProgram, machine: Machine, target: CpuTarget) -> _Kernel | None:
+def _kernel(program: TensorProgram, machine: Machine, target: CpuTarget) -> BottleneckKernel | None:
     """The program's stages in their parts, or None where it is something else."""
     found = _contractions(program)
     if len(program.outputs) != 1 or not all(map(_convolves, found)):
@@ -101,7 +101,9 @@ def _kernel(program: TensorProgram, machine: Machine, target: CpuTarget) -> _Ker
     if any(isinstance(end, Dim) for end in padding):
         return None
     groupings = {part.stage.buffer.name: find_grouping(part, target) for part in (expand, *project)}
-    return _Kernel(program, expand, window, next(iter(project), None), padded, machine, groupings)
+    return BottleneckKernel(
+        program, expand, window, next(iter(project), None), padded, machine, groupings
+    )
 
 
 def _convolves(found: Contraction) -> bool:
@@ -137,7 +139,7 @@ def _contractions(program: TensorProgram) -> list[Contraction]:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Kernel:
+class BottleneckKernel:
     """One bottleneck."""
 
     program: TensorProgram

@@ -57,7 +57,7 @@ def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | No
         return None
     if len(made.outputs) > 1 and _is_tangled(made):
         return None
-    kernel = _Kernel(made, target.machine(threads))
+    kernel = ElementwiseKernel(made, target.machine(threads))
     return Space.of(RULE, kernel)
 
 
@@ -77,7 +77,7 @@ class _Across:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Kernel:
+class ElementwiseKernel:
     program: TensorProgram
     machine: Machine
 

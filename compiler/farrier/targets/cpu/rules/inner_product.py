@@ -80,7 +80,7 @@ def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | No
     product = _product(plain, machine)
     assert product is not None  # A copy of an operand leaves a product.
     own = machine.for_elements(product.stage.buffer.dtype)
-    return Space.of(RULE, _Kernel(plain, product, own))
+    return Space.of(RULE, InnerProductKernel(plain, product, own))
 
 
 def _product(program: TensorProgram, machine: Machine) -> _Product | None:
@@ -161,7 +161,7 @@ def _with_copy(program: TensorProgram, product: _Product) -> TensorProgram:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Kernel:
+class InnerProductKernel:
     program: TensorProgram
     product: _Product
     machine: Machine

@@ -77,7 +77,7 @@ def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | No
     program = accumulate(program, list(sums).index(True))
     made = find_contraction(program)
     assert made is not None  # what rewrites a contraction leaves a contraction
-    kernel = _Kernel(program, TiledProduct(made, unit), width, machine)
+    kernel = MatrixTileKernel(program, TiledProduct(made, unit), width, machine)
     return Space.of(RULE, kernel) if kernel.tiled_product.rows and kernel.wide else None
 
 
@@ -90,7 +90,7 @@ def _fits(found: Contraction, width: int) -> bool:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Kernel:
+class MatrixTileKernel:
     """One product: the sum in registers, its copy in memory, what follows."""
 
     program: TensorProgram

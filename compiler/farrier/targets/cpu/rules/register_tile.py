@@ -80,7 +80,9 @@ def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | No
     return None if kernel is None else Space.of(RULE, kernel)
 
 
-def _kernel(program: TensorProgram, machine: Machine, target: CpuTarget) -> TileKernel | None:
+def _kernel(
+    program: TensorProgram, machine: Machine, target: CpuTarget
+) -> RegisterTileKernel | None:
     """The program made ready for tiling, or None where the rule does not apply."""
     contraction = find_contraction(program)
     if contraction is None:
@@ -111,7 +113,7 @@ def _kernel(program: TensorProgram, machine: Machine, target: CpuTarget) -> Tile
         if wanted:
             program = rewrite(program, _again(program))
     contraction = _again(program)
-    return TileKernel(program, contraction, machine, turns, group, hoisted, packs, grouping)
+    return RegisterTileKernel(program, contraction, machine, turns, group, hoisted, packs, grouping)
 
 
 def _again(program: TensorProgram) -> Contraction:
@@ -121,7 +123,7 @@ def _again(program: TensorProgram) -> Contraction:
 
 
 @dataclasses.dataclass(frozen=True)
-class TileKernel:
+class RegisterTileKernel:
     """One contraction whose innermost loop has neither test nor stride."""
 
     program: TensorProgram

@@ -82,7 +82,7 @@ def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | No
     return None if kernel is None else Space.of(RULE, kernel)
 
 
-def _kernel(program: TensorProgram, machine: Machine, target: CpuTarget) -> _Kernel | None:
+def _kernel(program: TensorProgram, machine: Machine, target: CpuTarget) -> WinogradKernel | None:
     """The program's stages in their parts, or None where it is something else."""
     program = by_first_use(without_halos(program))
     if len(program.stages) < 5 or len(program.outputs) != 1:
@@ -101,11 +101,13 @@ def _kernel(program: TensorProgram, machine: Machine, target: CpuTarget) -> _Ker
     if found.vector_load.buffer.scope is not MemoryScope.CONSTANT:
         return None
     grouping = find_grouping(found, target)
-    return _Kernel(program, found, rows, columns, half, (result, *epilogue), machine, grouping)
+    return WinogradKernel(
+        program, found, rows, columns, half, (result, *epilogue), machine, grouping
+    )
 
 
 @dataclasses.dataclass(frozen=True)
-class _Kernel:
+class WinogradKernel:
     """One Winograd convolution."""
 
     program: TensorProgram

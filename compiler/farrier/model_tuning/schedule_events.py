@@ -13,7 +13,7 @@ from farrier.progress import TaskSchedule, TasksScheduled
 _AT_ONCE = 100  # tasks of one event
 
 
-def told(
+def schedule_events(
     variant: Variant, sizes: Mapping[str, int], before: Variant | None = None
 ) -> Iterator[TasksScheduled]:
     """The tasks of a variant for these hot sizes, in the order of the model. Tasks that the variant

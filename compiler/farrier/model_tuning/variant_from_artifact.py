@@ -13,7 +13,7 @@ from farrier.passes import Settings
 from farrier.passes.algorithm import Algorithm
 
 
-def remade(
+def variant_from_artifact(
     prepared: Graph, settings: Settings, given: Schedules, reports: Sequence[KernelReport]
 ) -> Variant:
     """One form of the model, with the algorithms and schedules that it was given; those that this
