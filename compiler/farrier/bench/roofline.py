@@ -7,16 +7,32 @@ a share of a roofline is worth something only against the roofline of the same m
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
 from farrier.artifact.manifest import KernelReport
 from farrier.intrinsics import Dot
-from farrier.ir.instr import I32, Variable
+from farrier.ir import instr
+from farrier.ir.instr import (
+    F32,
+    I32,
+    I64,
+    PTR,
+    Carried,
+    Function,
+    Loop,
+    Operand,
+    Type,
+    Variable,
+    index,
+    symbol,
+)
 from farrier.targets.cpu.codegen import compile_text, link, support_object
 from farrier.targets.cpu.codegen.builder import Builder
-from farrier.targets.cpu.codegen.llvm_text import lines_of, operand_text, type_text
+from farrier.targets.cpu.codegen.llvm_text import module_text
 from farrier.targets.cpu.codegen.values import type_of
 from farrier.targets.cpu.target import CpuTarget
 from farrier_device.memory import aligned_buffer, pointers
@@ -29,6 +45,9 @@ _LOADS = 8
 _STREAM_BYTES = 256 << 20
 _TURNS = 6
 _REPEATS = 4
+
+# The next sums of a step, from its number and the present ones.
+_Step: TypeAlias = Callable[[Operand, Sequence[Operand]], list[Operand]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -61,8 +80,10 @@ def measure_roofline(target: CpuTarget, threads: int) -> Roofline:
     dots = {f"{dot.left} {dot.right} {dot.total}": dot for dot in reversed(target.available_dots)}
     names = {"multiply_adds": "", "read_stream": ""}
     names |= {f"dots{number}": key for number, key in enumerate(dots)}
-    text = _multiply_adds(target.lanes) + _read_stream(target.lanes, steps)
-    text += "".join(_dots(name, dots[key], target) for name, key in names.items() if key)
+    functions = _multiply_adds(target.lanes) + _read_stream(target.lanes, steps)
+    for name, key in names.items():
+        functions += _dots(name, dots[key], target) if key else []
+    text = module_text(functions, " ".join(target.instructions.attributes))
     library = link([compile_text(text, target), support_object(target)])
     stream, sums = aligned_buffer(stream_bytes), aligned_buffer(64 * threads)
     # Memory that was never written is one page of zeros, read from the first-level cache.
@@ -86,101 +107,92 @@ def measure_roofline(target: CpuTarget, threads: int) -> Roofline:
     return Roofline(operations, stream_bytes / best["read_stream"], rates)
 
 
-def _multiply_adds(lanes: int) -> str:
+def _multiply_adds(lanes: int) -> list[Function]:
     """sum = sum * operand + operand, _SUMS of them that do not wait for each other."""
-    step = []
-    for i in range(_SUMS):
-        # `contract` makes one instruction of the two where the machine has it.
-        step += [
-            f"  %product{i} = fmul contract VECTOR %sum{i}, %operand",
-            f"  %next{i} = fadd contract VECTOR %product{i}, %operand",
-        ]
-    before = ["  %operand = load VECTOR, ptr %stream"]
-    return _kernel("multiply_adds", f"<{lanes} x float>", _SUMS, _ROUNDS, before, step)
+    sums = F32.of(lanes)
+
+    def begin(b: Builder, stream: Operand) -> _Step:
+        operand = b.load(sums, stream, 4 * lanes)
+
+        def step(_: Operand, totals: Sequence[Operand]) -> list[Operand]:
+            # With `contract`, LLVM makes one instruction of the two where the machine has it.
+            products = [b.pure(instr.FMUL, sums, (x, operand), "contract") for x in totals]
+            return [b.pure(instr.FADD, sums, (x, operand), "contract") for x in products]
+
+        return step
+
+    return _kernel("multiply_adds", sums, _SUMS, _ROUNDS, begin)
 
 
 def _lanes(dot: Dot, target: CpuTarget) -> int:
     return max(lanes for lanes in dot.lanes if lanes <= target.lanes)
 
 
-def _dots(name: str, dot: Dot, target: CpuTarget) -> str:
+def _dots(name: str, dot: Dot, target: CpuTarget) -> list[Function]:
     """sum = sum + dot product of operand and sum, likewise: a product of what does not change would
     leave the loop."""
     lanes = _lanes(dot, target)
-    type_, declared, builder = type_of(dot.total, lanes), set[str](), Builder()
-    kind, operand = type_text(type_), Variable(I32.of(lanes), "operand")
-    names = []
-    for i in range(_SUMS):
-        sums = Variable(type_, f"sum{i}")
-        total = dot.emit(builder, lanes, sums, operand, builder.bitcast(sums, operand.type))
-        names.append(f"  %next{i} = bitcast {kind} {operand_text(total)} to {kind}")
-    step = [*lines_of(builder.body, declared), *names]
-    before = [f"  %operand = load <{lanes} x i32>, ptr %stream"]
-    adds = "fadd" if dot.total.is_float else "add"
-    kernel = _kernel(name, kind, _SUMS, _ROUNDS, before, step, adds)
-    return "\n".join([kernel, *sorted(declared), ""])
+    sums = type_of(dot.total, lanes)
+
+    def begin(b: Builder, stream: Operand) -> _Step:
+        operand = b.load(I32.of(lanes), stream, 4 * lanes)
+
+        def step(_: Operand, totals: Sequence[Operand]) -> list[Operand]:
+            added = [dot.emit(b, lanes, x, operand, b.bitcast(x, operand.type)) for x in totals]
+            return [b.bitcast(x, sums) for x in added]
+
+        return step
+
+    return _kernel(name, sums, _SUMS, _ROUNDS, begin)
 
 
-def _read_stream(lanes: int, steps: int) -> str:
+def _read_stream(lanes: int, steps: int) -> list[Function]:
     """sum = sum + stream[…], a block of _LOADS vectors a step."""
-    vector = f"<{lanes} x float>"
-    step = [
-        f"  %offset = mul i64 %at, {_LOADS}",
-        "  %block = getelementptr VECTOR, ptr %stream, i64 %offset",
-    ]
-    for i in range(_LOADS):
-        step += [
-            f"  %place{i} = getelementptr VECTOR, ptr %block, i64 {i}",
-            f"  %value{i} = load VECTOR, ptr %place{i}",
-            f"  %next{i} = fadd VECTOR %sum{i}, %value{i}",
-        ]
-    return _kernel("read_stream", vector, _LOADS, steps, [], step)
+    vector, nbytes = F32.of(lanes), 4 * lanes
+
+    def begin(b: Builder, stream: Operand) -> _Step:
+        def step(at: Operand, totals: Sequence[Operand]) -> list[Operand]:
+            block = b.offset(stream, b.op(instr.MUL, at, index(_LOADS * nbytes)))
+            places = [b.offset(block, i * nbytes) for i in range(_LOADS)]
+            values = [b.load(vector, place, nbytes) for place in places]
+            return [b.op(instr.FADD, x, y) for x, y in zip(totals, values, strict=True)]
+
+        return step
+
+    return _kernel("read_stream", vector, _LOADS, steps, begin)
 
 
 def _kernel(
     name: str,
-    vector: str,
-    sums: int,
+    sums: Type,
+    count: int,
     steps: int,
-    before: list[str],
-    step: list[str],
-    adds: str = "fadd",
-) -> str:
-    """An entry point that shares `_ITEMS` times `steps` steps among the threads; its arguments are
-    the stream and a place for each worker's result, without which nothing would be computed."""
-    numbers = range(sums)
-    start = (f"[ zeroinitializer, %entry ], [ %next{i}, %loop ]" for i in numbers)
-    lines = [
-        f"define i32 @{name}(ptr %args, ptr %pool) nounwind {{",
-        "  %parallel_for = load ptr, ptr %pool",
-        f"  call void %parallel_for(ptr %pool, ptr @{name}.body, ptr %args, i64 {_ITEMS})",
-        "  ret i32 0",
-        "}",
-        f"define internal void @{name}.body(ptr %args, i64 %begin, i64 %end, i64 %worker) "
-        'nounwind "min-legal-vector-width"="512" {',
-        "entry:",
-        "  %stream = load ptr, ptr %args",
-        "  %results.at = getelementptr ptr, ptr %args, i64 1",
-        "  %results = load ptr, ptr %results.at",
-        *before,
-        f"  %first = mul i64 %begin, {steps}",
-        f"  %last = mul i64 %end, {steps}",
-        "  br label %loop",
-        "loop:",
-        "  %at = phi i64 [ %first, %entry ], [ %at.next, %loop ]",
-        *(f"  %sum{i} = phi VECTOR {values}" for i, values in zip(numbers, start, strict=True)),
-        *step,
-        "  %at.next = add i64 %at, 1",
-        "  %more = icmp slt i64 %at.next, %last",
-        "  br i1 %more, label %loop, label %done",
-        "done:",
-        f"  %total0 = {adds} VECTOR %next0, zeroinitializer",
-        *(f"  %total{i} = {adds} VECTOR %total{i - 1}, %next{i}" for i in numbers[1:]),
-        "  %line = mul i64 %worker, 64",
-        "  %result = getelementptr i8, ptr %results, i64 %line",
-        f"  store VECTOR %total{sums - 1}, ptr %result, align 4",
-        "  ret void",
-        "}",
-        "",
-    ]
-    return "\n".join(lines).replace("VECTOR", vector)
+    begin: Callable[[Builder, Operand], _Step],
+) -> list[Function]:
+    """An entry point and its body, which shares `_ITEMS` times `steps` steps among the threads. A
+    step makes the next `count` sums from the present ones; `begin` makes it from the stream. The
+    arguments are the stream and a place for each worker's result, without which nothing would be
+    computed."""
+    args, pool = Variable(PTR, "args"), Variable(PTR, "pool")
+    b = Builder()
+    run = b.load(PTR, pool, 8)
+    b.put(instr.CALL, (run, pool, symbol(f"{name}.body"), args, index(_ITEMS)))
+    entry = Function(name, (args, pool), b.body, instr.number_of(I32, 0), is_exported=True)
+
+    chunk = [Variable(I64, word) for word in ("begin", "end", "worker")]
+    b = Builder()
+    step = begin(b, b.load(PTR, args, 8))
+    results = b.load(PTR, b.offset(args, 8), 8)
+    first, last = (b.op(instr.MUL, bound, index(steps)) for bound in chunk[:2])
+    at, totals = Variable(I64, "at"), [Variable(sums, f"sum{i}") for i in range(count)]
+    with b.nested() as body:
+        following = step(at, totals)
+        after = b.op(instr.ADD, at, index(1))
+        again = b.icmp("slt", after, last)
+    carried = [Carried(at, first, after)]
+    carried += [Carried(x, instr.zero(sums), y) for x, y in zip(totals, following, strict=True)]
+    b.body.append(Loop(carried, body, again, b.labels(2)))
+    add = instr.FADD if sums.element.startswith(("f", "bf")) else instr.ADD
+    total = functools.reduce(functools.partial(b.op, add), following)
+    b.store(total, b.offset(results, b.op(instr.MUL, chunk[2], index(64))), 4)
+    return [entry, Function(f"{name}.body", (args, *chunk), b.body, None)]

@@ -23,7 +23,7 @@ def test_every_operation_is_written():
 
 def test_equal_constants_are_one_and_others_are_apart():
     zeros = [instr.number_of(F32, number) for number in (0.0, -0.0, float("nan"), float("-nan"))]
-    assert [text.operand_text(zero)[2:4] for zero in zeros[:2]] == ["00", "80"]
+    assert [text._literal(zero)[2:4] for zero in zeros[:2]] == ["00", "80"]
     assert zeros[0] is instr.number_of(F32, 0.0)
     assert instr.number_of(I1, True) is not instr.number_of(I64, 1)
 

@@ -408,15 +408,6 @@ def lines_of(statements: Sequence[Statement], declarations: set[str] | None = No
     return body.lines
 
 
-def type_text(type_: Type) -> str:
-    return _TYPES[type_]
-
-
-def operand_text(x: Operand) -> str:
-    """Return the name of an operand that is not a symbol, or the number that it is."""
-    return _Names(lambda _: None)[x]
-
-
 # -- functions
 
 
