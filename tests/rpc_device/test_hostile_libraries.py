@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from farrier.llvm import zig
 from farrier.targets import host
 from farrier.targets.cpu.codegen.compile import compile_text
-from farrier.targets.cpu.codegen.link import _zig
 from farrier.targets.cpu.codegen.support import support_object
 from farrier_device.measurement import CodeObject, MeasureRequest, Status, TimingPolicy, to_json
 from farrier_device.processes import is_running
@@ -32,8 +32,8 @@ def hostile_kernels(folder: Path) -> bytes:
     for content in (compile_text(text, target), support_object(target)):
         names.append(hashlib.sha256(content).hexdigest() + ".o")
         (folder / names[-1]).write_bytes(content)
-    command = [str(_zig()), "ld.lld", "-shared", "-z", "nodelete", *names, "-o", "hostile.so"]
-    subprocess.run(command, cwd=folder, check=True)
+    command = ["ld.lld", "-shared", "-z", "nodelete", *names, "-o", "hostile.so"]
+    zig.run(command, folder, "linking failed")
     return (folder / "hostile.so").read_bytes()
 
 

@@ -41,7 +41,7 @@ _ANSWERS: dict[str, tuple[type[BaseModel], type[Any]]] = {
     "device": (devices.DeviceView, models.Device),
     "device-invitation": (enrolments.InvitationView, models.DeviceInvitation),
     "device-standing": (enrolments.StandingView, models.DeviceStanding),
-    "happening": (devices.HappeningView, models.DeviceEvent),
+    "happening": (devices.DeviceEventView, models.DeviceEvent),
     "job": (jobs.JobView, models.Job),
     "log-line": (log.LogLine, models.LogLine),
     "overview": (overview.OverviewView, models.Overview),

@@ -95,7 +95,7 @@ class DeviceList(BaseModel):
     next: str = Field(description="`after` of the next page; empty on the last one")
 
 
-class HappeningView(BaseModel):
+class DeviceEventView(BaseModel):
     """Something that happened to a device."""
 
     id: str = Field(description="grows with time, and serves as `after`")
@@ -113,7 +113,7 @@ class HappeningView(BaseModel):
     in_a_row: int | None = Field(description="faults by then")
 
     @classmethod
-    def of(cls, happening: history.DeviceEvent) -> HappeningView:
+    def of(cls, happening: history.DeviceEvent) -> DeviceEventView:
         given = {name: happening.data.get(name) for name in ("batch", "job", "seconds", "reason")}
         return cls(
             id=happening.id,
@@ -128,7 +128,7 @@ class HappeningView(BaseModel):
 class HistoryPage(BaseModel):
     """What happened to a device."""
 
-    history: list[HappeningView]
+    history: list[DeviceEventView]
     next: str = Field(description="`after` of the next page; empty on the last one")
 
 
@@ -167,11 +167,11 @@ def get_history(
     found, following = history.history(
         farm.client, device_id, after=after, limit=limit, newest_first=order == "newest"
     )
-    views = _shown_to(viewer, farm, [HappeningView.of(one) for one in found])
+    views = _shown_to(viewer, farm, [DeviceEventView.of(one) for one in found])
     return HistoryPage(history=views, next=following)
 
 
-def _shown_to(viewer: Viewer, farm: Farm, views: list[HappeningView]) -> list[HappeningView]:
+def _shown_to(viewer: Viewer, farm: Farm, views: list[DeviceEventView]) -> list[DeviceEventView]:
     """Return a device's history without the parts that the viewer may not see."""
     if viewer.is_operator:
         return views
