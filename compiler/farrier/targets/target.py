@@ -27,7 +27,8 @@ class MemorySpace:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ParallelAxis:
-    """An axis along which a launch runs in parallel, with the most that it may have there."""
+    """An axis along which a launch runs in parallel, with the most that it may have there. Those of
+    a device are its "blocks" and the "threads" of a block (`partition.capacity`)."""
 
     name: str
     limit: int

@@ -9,6 +9,7 @@ from typing import Any
 
 from farrier.artifact.code import CodeObject, ModelCode
 from farrier.ir.dim import Atom, Extent, substitute
+from farrier.partition.capacity import check_launches, check_memories
 from farrier.partition.model_plan import ModelPlan
 from farrier.partition.placement import Placement, place
 from farrier.partition.program import Call, DriverProgram, Shape, steps_in
@@ -75,8 +76,10 @@ def plan(
         return Placement(kernel.space, tuple(shapes))
 
     placed = place(program, placement_of)
+    check_launches(placed, target.axes)
     alignments = {space.name: space.alignment for space in target.spaces}
     whole = Plan.of(placed, kernels, max(threads, target.threads), beside, alignments)
+    check_memories(whole, target.spaces)
     return dataclasses.replace(whole, threads=threads)
 
 
