@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
 from farrier.frontends.builder import Builder
 from farrier.frontends.tflite.call import Call, Rule
 from farrier.frontends.tflite.ops.activations import activated
+from farrier.frontends.tflite.ops.hybrid import (
+    has_scales_by_output,
+    is_hybrid,
+    quantized_activations,
+    scaled_sums,
+    signed_weights,
+)
 from farrier.frontends.tflite.ops.images import channels_first, channels_last, sizes, window
 from farrier.ir.dim import Extent
-from farrier.ops import Mismatch
+from farrier.ops import Mismatch, NotSupported
 
 
 def _convolution(call: Call, b: Builder) -> str:
@@ -35,10 +48,37 @@ def _depthwise(call: Call, b: Builder) -> str:
 def _convolved(
     call: Call, b: Builder, x: str, weights: str, groups: int, axes: tuple[str, ...]
 ) -> str:
-    bias = [call.value(2)] if call.has(2) else []
-    attrs = window(call, *axes)
-    result = b.add("Conv", channels_first(b, x), weights, *bias, group=groups, **attrs)
+    attrs = {**window(call, *axes), "group": groups}
+    if is_hybrid(call):
+        result = _hybrid(call, b, channels_first(b, x), weights, attrs)
+    else:
+        bias = [call.value(2)] if call.has(2) else []
+        result = b.add("Conv", channels_first(b, x), weights, *bias, **attrs)
     return channels_last(b, activated(b, result, call.option("activation")))
+
+
+def _hybrid(call: Call, b: Builder, image: str, weights: str, attrs: Mapping[str, Any]) -> str:
+    """Convolve floats, quantized now, with bytes. The image is padded with its zero points, which
+    differ from image to image, so sums are of differences from these."""
+    signed_weights(call)
+    data = b.data(weights)
+    if data is None:
+        raise NotSupported("weights of bytes that are computed when the model runs")
+    is_asymmetric = call.op == "DEPTHWISE_CONV_2D" or has_scales_by_output(call)
+    activations = quantized_activations(call, b, image, is_asymmetric=is_asymmetric)
+    operand, totals = activations.bytes, data.sum(axis=tuple(range(1, data.ndim)), dtype=np.int64)
+    if activations.zero:
+        # The padding is a number for each image, which Pad cannot insert: 16 bits hold differences.
+        wide = b.add("Cast", operand, to="i16")
+        operand = b.add("Sub", wide, b.add("Cast", activations.zero, to="i16"))
+        weights = b.constant(data.astype(np.int16))
+        activations = dataclasses.replace(activations, zero="")
+    sums = b.add("Conv", operand, weights, accumulator="i32", **attrs)
+    result = scaled_sums(call, b, sums, activations, totals, (-1, 1, 1))
+    if not call.has(2):
+        return result
+    bias = b.add("Reshape", call.value(2), [-1, 1, 1])
+    return b.add("Add", result, bias)
 
 
 def _groups(b: Builder, x: str, weights: str) -> int:

@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from farrier.frontends.builder import Builder
 from farrier.frontends.tflite.call import Call, Rule
 from farrier.frontends.tflite.ops.activations import activated
+from farrier.frontends.tflite.ops.hybrid import (
+    is_hybrid,
+    quantized_activations,
+    scaled_sums,
+    signed_weights,
+)
 from farrier.ops import Mismatch, NotSupported
 
 
 def _fully_connected(call: Call, b: Builder) -> str:
     """FULLY_CONNECTED: weights [outputs, inputs]."""
     x, weights = call.value(0), call.value(1)
-    product = b.add("MatMul", rows(call, b, x), b.add("Transpose", weights, perm=(1, 0)))
+    if is_hybrid(call):
+        product = _hybrid(call, b)
+    else:
+        product = b.add("MatMul", rows(call, b, x), b.add("Transpose", weights, perm=(1, 0)))
     if call.has(2):
         product = b.add("Add", product, call.value(2))
     return activated(b, product, call.option("activation"))
+
+
+def _hybrid(call: Call, b: Builder) -> str:
+    """Multiply rows of floats, quantized now, by bytes."""
+    weights, x = signed_weights(call), rows(call, b, call.value(0))
+    activations = quantized_activations(call, b, x, is_asymmetric=call.option("asymmetric"))
+    matrix = b.constant(np.ascontiguousarray(weights.T))
+    sums = b.add("MatMul", activations.bytes, matrix, accumulator="i32")
+    return scaled_sums(call, b, sums, activations, weights.sum(axis=1, dtype=np.int64), (-1,))
 
 
 def rows(call: Call, b: Builder, x: str) -> str:

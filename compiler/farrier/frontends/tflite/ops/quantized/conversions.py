@@ -9,6 +9,7 @@ from farrier.frontends.tflite.call import Call, Rule
 from farrier.frontends.tflite.ops import quantization as plain
 from farrier.frontends.tflite.ops.quantized import tables
 from farrier.frontends.tflite.ops.quantized.scales import Target, centred, quantized, requantized
+from farrier.frontends.tflite.ops.rounding import rounded_away
 from farrier.frontends.tflite.schema import INT8, UINT8
 
 
@@ -33,16 +34,6 @@ def _from_floats(call: Call, b: Builder, x: str) -> str:
         b.constant(np.array(value, np.float32)) for value in (target.zero, target.low, target.high)
     )
     return b.add("Cast", b.add("Clip", b.add("Add", whole, zero), low, high), to=str(target.dtype))
-
-
-def rounded_away(b: Builder, x: str) -> str:
-    """Return floats rounded to whole numbers, halves away from zero."""
-    size = b.add("Abs", x)
-    floor = b.add("Floor", size)
-    half, unit = (b.constant(np.array(value, b.dtype(x).numpy)) for value in (0.5, 1.0))
-    is_more = b.add("GreaterOrEqual", b.add("Sub", size, floor), half)
-    whole = b.add("Where", is_more, b.add("Add", floor, unit), floor)
-    return b.add("Mul", b.add("Sign", x), whole)
 
 
 RULES: dict[str, Rule] = {"DEQUANTIZE": plain.RULES["DEQUANTIZE"], "QUANTIZE": _quantize}
