@@ -14,7 +14,7 @@ LITERT_READY := $(LITERT)/.ready
 # Playwright, which drives a browser.
 PAGES_READY := $(VENV)/.pages-ready
 
-.PHONY: demo test check bench bench-tuning scaling boards pages exports frontends public wheel conformance chaos explore format clean
+.PHONY: demo test check bench bench-tuning scaling boards gpus pages exports frontends public wheel conformance chaos explore format clean
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -49,6 +49,9 @@ scaling: $(READY)  ## One job on 1 to 16 simulated devices; ARGS=--simulate mode
 
 boards: $(READY)  ## arm64 code in an arm64 Debian under qemu; ARGS=--count counts instructions. As root.
 	$(BIN)/python -m bench.boards $(ARGS)
+
+gpus: $(READY)  ## Kernels for GPUs by both compilers of WGSL, on a GPU or on Mesa's emulation, which is installed; ARGS=--quick.
+	$(BIN)/python -m bench.gpus $(ARGS)
 
 pages: $(READY) $(PAGES_READY)  ## The dashboard in a real browser: its tests; ARGS=--figures measures it.
 	$(BIN)/python -m bench.pages $(or $(ARGS),--tests)

@@ -27,8 +27,9 @@ class Profile:
 
     `files` are device files, or folders of them; `reads` are other paths that the driver reads.
     `calls` are further system calls, by the kernel's names (`arch`). Without `bounds_addresses` the
-    address space has no limit: drivers map more addresses than there is memory. `tasks` are threads
-    of the driver, in addition to those of the limits.
+    address space has no limit: drivers map more addresses than there is memory. Without
+    `bounds_files` files have none: some drivers keep memory in files without a name. `tasks` are
+    threads of the driver, in addition to those of the limits.
 
     A driver with `is_package` is a Python package with the libraries that it loads: the process
     reads the installation (`installation.readable`), and the filter of its system calls denies
@@ -41,6 +42,7 @@ class Profile:
     reads: tuple[str, ...] = ()
     calls: tuple[str, ...] = ()
     bounds_addresses: bool = True
+    bounds_files: bool = True
     tasks: int = 0
     is_package: bool = False
     variables: tuple[str, ...] = ()
@@ -64,6 +66,7 @@ WEBGPU = Profile(
     files=_GPU_FILES,
     reads=_GPU_READS,
     bounds_addresses=False,
+    bounds_files=False,
     tasks=256,  # A driver and its compiler have threads; llvmpipe has one for each core.
     is_package=True,
     variables=("FARRIER_WEBGPU", "VK_DRIVER_FILES", "VK_ICD_FILENAMES", "VK_ADD_DRIVER_FILES"),

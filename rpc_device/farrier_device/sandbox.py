@@ -103,7 +103,8 @@ def enter(
     if namespaces.PROCESSES in within:  # It counts those of a user, and here no others.
         _lower(resource.RLIMIT_NPROC, limits.tasks + profile.tasks)
     _lower(resource.RLIMIT_NOFILE, limits.open_files)
-    _lower(resource.RLIMIT_FSIZE, limits.file_bytes)
+    if profile.bounds_files:
+        _lower(resource.RLIMIT_FSIZE, limits.file_bytes)
     level = [*within, "rlimits"]
     if library.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0:
         if landlock.restrict(library, profile.access() | dict(reads or {})):

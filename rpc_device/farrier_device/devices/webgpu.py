@@ -308,6 +308,13 @@ class WebGpuDevice(WallClocked[WebGpuMemory, WebGpuLaunch]):
             self._encoder = None
 
 
+def _end_of(memory: WebGpuMemory, offset: int, places: Sequence[tuple[WebGpuMemory, int]]) -> int:
+    """Return the end of an argument of a launch: the beginning of the next one in its buffer, since
+    arguments do not overlap, or the end of that. Bindings that are written must not overlap."""
+    ends = [at for other, at in places if other.buffer is memory.buffer and at > offset]
+    return min(ends, default=memory.buffer.size)
+
+
 def driving_host(adapter: str = "") -> DrivingHost[WebGpuDevice]:
     """Open an adapter by its name, and this machine as its host. Raises DeviceError."""
     return DrivingHost(GPU, WebGpuDevice(adapter))
@@ -366,7 +373,7 @@ class _Module:
             raise DeviceError(f"a launch has {len(places)} arguments, not {len(self._accesses)}")
         entries = []
         for number, (memory, offset) in enumerate(places):
-            size = min(memory.buffer.size - offset, MOST_BYTES)
+            size = min(_end_of(memory, offset, places) - offset, MOST_BYTES)
             resource = {"buffer": memory.buffer, "offset": offset, "size": size}
             entries.append({"binding": number, "resource": resource})
         try:
@@ -384,5 +391,8 @@ def _why_refused(name: str, has: Mapping[str, int], error: Exception) -> str:
 
 
 def _last_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[-1].strip() if lines else type(error).__name__
+    """Return the line of an error that says the most: the last one of wgpu's, and in Dawn's the one
+    before the calls within which it happened."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    causes = [line for line in lines if line and not line.startswith("- While")]
+    return (causes or [type(error).__name__])[-1]

@@ -18,7 +18,7 @@ from farrier.targets import parse_target
 from farrier.targets.webgpu.runner import WebGpuRunner
 from farrier_device import adapters
 from farrier_device.devices.device import DeviceError
-from farrier_device.devices.webgpu import WebGpuDevice
+from farrier_device.devices.webgpu import WebGpuDevice, _end_of
 from farrier_device.measurement import (
     Argument,
     Candidate,
@@ -138,6 +138,13 @@ def test_only_software_where_a_gpu_is_named(monkeypatch):
         WebGpuDevice("Radeon RX 7900")
 
 
+def test_arguments_in_one_buffer_are_bound_side_by_side():
+    gpu = webgpu.device()
+    whole, other = gpu.allocate(4096, 0), gpu.allocate(512, 1)
+    places = [(whole, 1024), (other, 0), (whole, 0), (whole, 2048)]
+    assert [_end_of(*place, places) for place in places] == [2048, 512, 1024, 4096]
+
+
 def test_twin_adapters_have_names_that_differ():
     assert adapters.numbered(["a", "b", "a", "a"]) == ["a", "b", "a #2", "a #3"]
 
@@ -152,6 +159,7 @@ def test_a_device_file_that_is_closed_to_the_user_is_named(tmp_path):
 
 
 def test_without_the_package_nothing_is_measured(monkeypatch):
+    monkeypatch.delenv(adapters.PACKAGE, raising=False)
     monkeypatch.setitem(sys.modules, "wgpu", None)
     with pytest.raises(NoDeviceError, match=r"farrier\[webgpu\]"):
         WebGpuRunner().measure(MeasureRequest((), ()), None)

@@ -16,6 +16,7 @@ from farrier.lower.lower_threads import lower_threads
 from farrier.targets import parse_target
 from farrier.targets.webgpu import sizes
 from farrier.targets.webgpu.wgsl import render
+from farrier_device import adapters
 from farrier_device.devices.device import DeviceError
 from farrier_device.devices.webgpu import WebGpuDevice
 from farrier_device.measurement import Launch
@@ -146,6 +147,7 @@ def test_sizes_beyond_the_reach_of_kernels_end_a_run_with_an_error(monkeypatch):
 
 
 def test_without_the_package_an_error_says_how_to_install_it(monkeypatch):
+    monkeypatch.delenv(adapters.PACKAGE, raising=False)
     monkeypatch.setitem(sys.modules, "wgpu", None)
     with pytest.raises(DeviceError, match=r"pip install 'farrier\[webgpu\]'"):
         WebGpuDevice()

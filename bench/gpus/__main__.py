@@ -1,0 +1,93 @@
+"""`make gpus`: what Farrier compiles for GPUs, run by both compilers of WGSL.
+
+    python -m bench.gpus [--only naga,tint] [--quick] [--optional] [--files tests/…] [-k PATTERN]
+
+naga is the compiler of `wgpu`, and runs on the machine's driver for Vulkan: the GPU's, or Mesa's,
+which emulates one (Debian's mesa-vulkan-drivers, which is installed if there is none). Tint is that
+of browsers by Dawn (`wgpudawn`); where the machine has no GPU it needs a newer Mesa than Debian 12
+has, which is unpacked next to the system's below build/gpus. Nothing is timed.
+
+--quick leaves out the slow tests: jobs through a service, and the tuning of whole models. With
+--optional one sentence tells what is missing, and is no failure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+
+from rich.console import Console
+
+from bench.gpus import drivers
+from bench.gpus.drivers import NoGpuError
+from bench.terminal import open_console, run
+from farrier.errors import UsageError
+
+FILES = (
+    *("tests/targets/webgpu", "tests/targets/gpu", "tests/end_to_end/test_gpu.py"),
+    "tests/targets/test_backends.py::TestWebGpu",
+)
+_SETUPS = {"naga": drivers.set_up_naga, "tint": drivers.set_up_tint}
+
+
+def main() -> int:
+    arguments = _parser().parse_args()
+    console = open_console()
+    return run(lambda console: _run(arguments, console), console)
+
+
+def _run(arguments: argparse.Namespace, console: Console) -> int:
+    names = arguments.only.split(",")
+    if unknown := sorted(set(names) - _SETUPS.keys()):
+        raise UsageError(f"unknown compiler {unknown[0]!r}", hint=f"known: {', '.join(_SETUPS)}")
+    failed = []
+    for name in names:
+        try:
+            variables = _SETUPS[name](console.print)
+        except NoGpuError as error:
+            if not arguments.optional:
+                raise
+            console.print(f"skipped {name}: {error}", markup=False)
+            continue
+        console.print(f"{name}: {drivers.adapter(variables)}", markup=False)
+        if not _pass(variables, arguments, name):
+            failed.append(name)
+    console.print(f"GPUs: {', '.join(failed)} failed" if failed else "GPUs: all passed")
+    return 1 if failed else 0
+
+
+def _pass(variables: Mapping[str, str], arguments: argparse.Namespace, name: str) -> bool:
+    """Run the tests under one compiler, and return True if they pass."""
+    words = [sys.executable, "-m", "pytest", "-q", "-n", "0", *_marks(arguments, name)]
+    if arguments.k:
+        words += ["-k", arguments.k]
+    files = arguments.files.split(",") if arguments.files else _present(FILES)
+    done = subprocess.run([*words, *files], env={**os.environ, **variables}, check=False)
+    return done.returncode == 0
+
+
+def _marks(arguments: argparse.Namespace, name: str) -> Sequence[str]:
+    """The choice of tests. Jobs and tuning depend on no compiler of WGSL: naga has them."""
+    is_quick = arguments.quick or name != "naga"
+    return ("-m", "not slow" if is_quick else "slow or not slow")
+
+
+def _present(files: Sequence[str]) -> list[str]:
+    return [file for file in files if os.path.exists(file.partition("::")[0])]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench.gpus")
+    parser.add_argument("--only", default="naga,tint", metavar="NAMES", help="compilers of WGSL")
+    parser.add_argument("--quick", action="store_true", help="leave out the slow tests")
+    parser.add_argument("--optional", action="store_true", help="skip what cannot be set up here")
+    parser.add_argument("--files", default="", help="tests, separated by commas")
+    parser.add_argument("-k", default="", metavar="PATTERN", help="as pytest's -k")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
