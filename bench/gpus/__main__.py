@@ -8,7 +8,7 @@ of browsers by Dawn (`wgpudawn`); where the machine has no GPU it needs a newer 
 has, which is unpacked next to the system's below build/gpus. Nothing is timed.
 
 --quick leaves out the slow tests: jobs through a service, and the tuning of whole models. With
---optional one sentence tells what is missing, and is no failure.
+--optional a compiler that cannot be set up is skipped, with one sentence of the reason.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ except adapters.NoAdapterError as error:
 
 
 class NoGpuError(UsageError):
-    """No adapter can be had here; the message names what is missing, the hint the way out."""
+    """No adapter can be had here, for the reason in the message."""
 
     code = "no-gpu"
 
@@ -66,7 +66,7 @@ def adapter(variables: Mapping[str, str]) -> str:
 
 
 def _why_not(variables: Mapping[str, str]) -> str:
-    """Return the reason why there is no adapter, "" if there is one."""
+    """Return the reason for the lack of an adapter, "" if one is here."""
     done = _asked(variables)
     return "" if done.returncode == 0 else done.stderr.strip().splitlines()[-1]
 
@@ -124,10 +124,10 @@ def _newer_mesa(say: Callable[[str], object]) -> Path:
     _run(["apt-get", *options, "download", "-q", _MESA], cwd=place)
     [package] = place.glob(f"{_MESA}_*.deb")
     _run(["dpkg-deb", "-x", str(package), str(place / "root")])
-    found = json.loads((place / "root/usr/share/vulkan/icd.d/lvp_icd.json").read_text())
+    icd = json.loads((place / "root/usr/share/vulkan/icd.d/lvp_icd.json").read_text())
     [library] = glob.glob(f"{place}/root/usr/lib/*/libvulkan_lvp.so")
-    found["ICD"]["library_path"] = library
-    write_text_atomically(description, json.dumps(found))
+    icd["ICD"]["library_path"] = library
+    write_text_atomically(description, json.dumps(icd))
     return description
 
 

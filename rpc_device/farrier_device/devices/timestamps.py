@@ -25,7 +25,7 @@ class Timestamps:
     @staticmethod
     def of(webgpu: Any, device: Any) -> Timestamps | None:
         """Return the timestamps of a device, None if it has none, or coarse ones: Dawn rounds
-        timestamps to 65 µs, so that programs do not tell others by them."""
+        timestamps to 65 µs, against programs that spy on others."""
         is_fine = webgpu.__name__ != "wgpudawn" and FEATURE in device.features
         return Timestamps(webgpu, device) if is_fine else None
 
