@@ -93,12 +93,20 @@ def product(m: int, n: int, k: int, *, tile: int = 16, each: int = 4, depth: int
     return schedule.function
 
 
+def tiled_product(m: int, n: int, k: int) -> Function:
+    """A product of matrices by the primitive that tiles it."""
+    schedule = Schedule(to_loops(matmul(m, n, k)))
+    schedule.apply("tile_product", "y", "y", (2, 4), (2, 3), 3)
+    return schedule.function
+
+
 # Each kernel with what it computes.
 KERNELS: dict[str, tuple[Function, Callable[..., np.ndarray]]] = {
     "reverse": (REVERSE, lambda a: a.reshape(4, 4)[:, ::-1].reshape(-1)),
     "row_sums": (row_sums(3, 100), lambda a: a.astype(float).sum(1)),
     "product": (product(32, 16, 24), lambda x, w: x.astype(float) @ w),
     "odd_product": (product(37, 29, 23), lambda x, w: x.astype(float) @ w),
+    "tiled_product": (tiled_product(11, 17, 13), lambda x, w: x.astype(float) @ w),
     "vector": (product(19, 5, 8, tile=4, each=2, depth=3), lambda x, w: x.astype(float) @ w),
 }
 

@@ -33,6 +33,7 @@ from farrier.schedule.prefetch import prefetch
 from farrier.schedule.rfactor import rfactor
 from farrier.schedule.tensorize import tensorize
 from farrier.schedule.thread_primitives import bind, cooperate, split_axes
+from farrier.schedule.tile_product import tile_product
 
 Primitive: TypeAlias = Callable[..., Function]
 
@@ -65,4 +66,5 @@ PRIMITIVES: dict[str, Primitive] = {
     "bind": bind,
     "cooperate": cooperate,
     "split_axes": split_axes,
+    "tile_product": tile_product,
 }

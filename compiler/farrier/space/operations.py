@@ -48,6 +48,11 @@ def count_points(axes: Iterable[Axis]) -> int:
     return math.prod(typical(axis.extent) for axis in axes)
 
 
+def operations_of(expr: Expr) -> int:
+    """Return the arithmetic operations of an expression, as `operations` counts them."""
+    return _operations(expr)
+
+
 def operations(stages: Iterable[Stage]) -> int:
     """Return the arithmetic operations of one element, a function of libm counted as its series.
 

@@ -46,8 +46,9 @@ def space(program: TensorProgram | Function) -> Space:
     if isinstance(program, Function):
         base = Schedule(with_usual_choices(program))
     else:
-        base = _with_local_sums(inline(program))
-    nests = _split_up(base)
+        program = inline(program)
+        base = with_local_sums(Schedule(to_loops(program)), program)
+    nests = split_up(base)
     work = max(1.0, statements_run(base.function.body, 1))
     alone = sum(statements_run(nest.stmt, 1) for nest in nests if nest.is_alone)
 
@@ -57,7 +58,7 @@ def space(program: TensorProgram | Function) -> Space:
         return Estimate(ranked, {"overhead": ranked})
 
     def schedule(decisions: Decisions) -> Schedule:
-        return _bound(base, nests, decisions["threads"])
+        return bind_points(base, nests, decisions["threads"])
 
     threads = Knob("threads", _THREADS)
     space = Space(RULE, (threads,), lambda columns: columns["threads"] > 0, estimate, schedule)
@@ -67,7 +68,7 @@ def space(program: TensorProgram | Function) -> Space:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Nest:
+class Nest:
     """A nest that becomes a launch, with its outermost loops, whose iterations are independent.
     `is_alone`: it is one iteration around statements that depend on each other."""
 
@@ -76,13 +77,15 @@ class _Nest:
     is_alone: bool
 
 
-def _with_local_sums(program: TensorProgram) -> Schedule:
-    """The nests of a program, each sum computed where the one element is stored that reads it."""
-    schedule = Schedule(to_loops(program))
+def with_local_sums(
+    schedule: Schedule, program: TensorProgram, done: frozenset[str] = frozenset()
+) -> Schedule:
+    """Compute each sum of a program where the one element is stored that reads it, except for the
+    stages that are `done`."""
     outputs = {buffer.name for buffer in program.outputs}
     for stage in program.stages:
-        if isinstance(stage.body, Reduce) and stage.axes:
-            attempt = _copy(schedule)
+        if isinstance(stage.body, Reduce) and stage.axes and stage.buffer.name not in done:
+            attempt = copy(schedule)
             try:
                 _compute_locally(attempt, program, stage, stage.buffer.name in outputs)
             except ScheduleError:
@@ -114,20 +117,22 @@ def _compute_locally(
         nest.fail(f"an iteration reads several elements of {name}")
 
 
-def _copy(schedule: Schedule) -> Schedule:
+def copy(schedule: Schedule) -> Schedule:
     copied = Schedule(schedule.function)
     copied.trace = schedule.trace
     return copied
 
 
-def _split_up(schedule: Schedule) -> tuple[_Nest, ...]:
+def split_up(schedule: Schedule) -> tuple[Nest, ...]:
     """Give each statement of a function a nest of its own, and memory between nests to the device;
-    return the nests."""
-    nests: list[_Nest] = []
+    return the nests that have no blocks yet."""
+    nests: list[Nest] = []
 
     def visit(stmt: Stmt) -> Stmt:
         if isinstance(stmt, Block):
             return map_children(stmt, visit)
+        if isinstance(stmt, For) and stmt.kind is LoopKind.BLOCK:
+            return stmt
         if isinstance(stmt, Alloc):
             buffer = dataclasses.replace(stmt.buffer, scope=MemoryScope.WORKSPACE)
             body = Substitution(buffers={buffer.name: buffer}).stmt(stmt.body)
@@ -137,7 +142,7 @@ def _split_up(schedule: Schedule) -> tuple[_Nest, ...]:
         if not points:
             stmt = For(f"alone{len(nests)}", 1, LoopKind.SERIAL, stmt)
         assert isinstance(stmt, For)
-        nests.append(_Nest(stmt, points or (stmt.var,), not points))
+        nests.append(Nest(stmt, points or (stmt.var,), not points))
         return stmt
 
     ranges = NestView(schedule.function, "points").ranges()
@@ -170,9 +175,9 @@ def _independent(stmt: Stmt, ranges: Mapping[str, Extent]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _bound(base: Schedule, nests: Sequence[_Nest], threads: int) -> Schedule:
+def bind_points(base: Schedule, nests: Sequence[Nest], threads: int) -> Schedule:
     """The nests, each a launch over its points."""
-    schedule = _copy(base)
+    schedule = copy(base)
     for number, nest in enumerate(nests):
         for name in nest.points:
             if NestView(schedule.function, "points").loop(name).kind is LoopKind.SERIAL:

@@ -135,9 +135,9 @@ class WebGpuBackend(DrivenBackend):
 
     @property
     def rules(self) -> frozenset[RuleId]:
-        from farrier.targets.gpu.points import RULE
+        from farrier.targets.gpu.rules import RULES
 
-        return frozenset({RULE})
+        return RULES
 
     def why_not_on_device(self, program: TensorProgram | Function, target: Target) -> str:
         from farrier.targets.webgpu.wgsl import why_not
@@ -145,11 +145,12 @@ class WebGpuBackend(DrivenBackend):
         return why_not(program)
 
     def space(self, program: TensorProgram | Function, target: Target, threads: int) -> Space:
-        from farrier.targets.gpu import points
+        from farrier.targets.gpu import rules
+        from farrier.targets.gpu.device import LEAST
 
         if reason := self.why_not_on_device(program, target):
             raise CompilerError(reason, hint="--target host compiles for the processor")
-        return points.space(program)
+        return rules.space(program, LEAST)
 
     def render(self, function: Function) -> str:
         from farrier.targets.webgpu.wgsl import render

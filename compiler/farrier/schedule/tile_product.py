@@ -1,0 +1,471 @@
+"""Primitive: tile_product."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+from farrier.ir import expr as e
+from farrier.ir.affine import Simplifier
+from farrier.ir.dim import Extent
+from farrier.ir.expr import Binary, BinaryOp, Buffer, Const, Expr, Load, MemoryScope, Var, dtype_of
+from farrier.ir.loop import Alloc, Block, For, Function, If, LoopKind, Stmt, Store
+from farrier.ir.operands import map_operands
+from farrier.ir.statements import block, map_children
+from farrier.ir.substitute import Indices, Substitution, loads, variables
+from farrier.schedule.accesses import touches, writes
+from farrier.schedule.nest import NestView, loops, outermost_block
+
+Axes: TypeAlias = tuple[tuple[str, Extent], ...]
+_Pair: TypeAlias = tuple[int, int]
+_ZERO = e.index(0)
+
+
+def tile_product(
+    function: Function, total: str, reader: str, threads: _Pair, each: _Pair, depth: int
+) -> Function:
+    """Compute sums of products as a launch: a block for each tile of rows and columns, whose
+    threads copy parts of both operands to workgroup memory and add up several elements each.
+
+    before:
+        @function
+        def product(x: f32[4, 6], w: f32[6, 5], y: f32[4, 5]):
+            for y_init_m in serial(4):
+                for y_init_n in serial(5):
+                    y[y_init_m, y_init_n] = 0.0
+            for y_m in serial(4):
+                for y_n in serial(5):
+                    for y_k in serial(6):
+                        y[y_m, y_n] = y[y_m, y_n] + x[y_m, y_k] * w[y_k, y_n]
+    after tile_product("y", "y", (2, 4), (2, 1), 2):
+        @function
+        def product(x: f32[4, 6], w: f32[6, 5], y: f32[4, 5]):
+            for y_by in block(1):
+                for y_bx in block(2):
+                    with alloc(f32[2, 4, 2, 1] in register) as y_sums:
+                        for y_ty0 in thread(2):
+                            for y_tx0 in thread(4):
+                                for y_ey1 in unrolled(2):
+                                    for y_ex1 in unrolled(1):
+                                        y_sums[y_ty0, y_tx0, y_ey1, 0] = 0.0
+                        for y_ko in serial(3):
+                            with alloc(f32[2, 5] in workgroup) as y_rows:
+                                with alloc(f32[2, 4] in workgroup) as y_columns:
+                                    for y_ty2 in thread(2):
+                                        for y_tx2 in thread(4):
+                                            for y_turn0 in serial(1):
+                                                y_rows[y_tx2 % 2, y_ty2 * 2 + y_tx2 // 2] = \
+x[y_ty2 * 2 + y_tx2 // 2, y_ko * 2 + y_tx2 % 2]
+                                    for y_ty3 in thread(2):
+                                        for y_tx3 in thread(4):
+                                            for y_turn1 in serial(1):
+                                                if y_bx * 4 + y_tx3 < 5:
+                                                    y_columns[y_ty3, y_tx3] = w[y_ko * 2 + y_ty3, \
+y_bx * 4 + y_tx3]
+                                                else:
+                                                    y_columns[y_ty3, y_tx3] = 0.0
+                                    for y_ty4 in thread(2):
+                                        for y_tx4 in thread(4):
+                                            with alloc(f32[2] in register) as y_row:
+                                                with alloc(f32[1] in register) as y_column:
+                                                    for y_ki in serial(2):
+                                                        for y_erow in unrolled(2):
+                                                            y_row[y_erow] = y_rows[y_ki, y_erow * \
+2 + y_ty4]
+                                                        for y_ecolumn in unrolled(1):
+                                                            y_column[0] = y_columns[y_ki, y_tx4]
+                                                        for y_ey5 in unrolled(2):
+                                                            for y_ex5 in unrolled(1):
+                                                                y_sums[y_ty4, y_tx4, y_ey5, 0] = \
+y_sums[y_ty4, y_tx4, y_ey5, 0] + y_row[y_ey5] * y_column[0]
+                        for y_ty6 in thread(2):
+                            for y_tx6 in thread(4):
+                                for y_ey7 in unrolled(2):
+                                    for y_ex7 in unrolled(1):
+                                        if y_bx * 4 + y_tx6 < 5:
+                                            y[y_ey7 * 2 + y_ty6, y_bx * 4 + y_tx6] = \
+y_sums[y_ty6, y_tx6, y_ey7, 0]
+
+    The axes of `total` that the left factor alone depends on are the rows, or columns, those of the
+    right one alone the others, and both may be several: a convolution is a product whose operand is
+    gathered as it is copied. Axes that both depend on have blocks of their own. A single nest
+    may read `total`, and only at its own point: each of its values is stored as soon as the sum is
+    complete. `reader` is the buffer of that nest; where there is none, it is `total` itself. A
+    factor that no other thread needs is read where it lies.
+    """
+    nest = NestView(function, "tile_product")
+    product = Product.of(nest, total, reader)
+    if min(*threads, *each, depth) < 1:
+        nest.fail(f"{threads} threads for {total}, {each} elements each, {depth} terms at once")
+    return _replaced(function, product, _Tile(product, threads, each, depth).launch())
+
+
+@dataclasses.dataclass(frozen=True)
+class Factor:
+    """One side of the products: its value, over the loops of the sum, and the axes of the result
+    that it alone depends on."""
+
+    value: Expr
+    axes: Axes
+
+    @property
+    def extent(self) -> Extent:
+        return product_of(extent for _, extent in self.axes)
+
+
+def product_of(extents: Iterable[Extent]) -> Extent:
+    size: Extent = 1
+    for extent in extents:
+        size = size * extent
+    return size
+
+
+@dataclasses.dataclass(frozen=True)
+class Product:
+    """Sums of products: `columns` holds the innermost axis of the result."""
+
+    nests: tuple[Stmt, ...]  # The first values, the sums, and what reads them, in order.
+    total: Buffer
+    store: Store  # It reads the total, or stores it.
+    points: Mapping[str, str]  # The loop of the sum for each loop of the store.
+    batch: Axes
+    rows: Factor
+    columns: Factor
+    sums: Axes
+
+    @classmethod
+    def of(cls, nest: NestView, total: str, reader: str) -> Product:
+        first, update = _sums_of(nest, total)
+        store = _only_store(update)
+        points = [name.name for name in store.indices if isinstance(name, Var)]
+        extents = {loop.var: loop.extent for loop in loops(update)}
+        value = store.value
+        if len(set(points)) != len(store.indices) or not isinstance(value, Binary):
+            nest.fail(f"{total} is not summed at its own loops")
+        term = value.right
+        if not isinstance(term, Binary) or term.op is not BinaryOp.MUL:
+            nest.fail(f"{total} is no sum of products")
+        left, right = variables(term.left), variables(term.right)
+        axes = [(name, extents[name]) for name in points]
+        alone = [tuple(a for a in axes if a[0] in left - right)]
+        alone.append(tuple(a for a in axes if a[0] in right - left))
+        batch = tuple(axis for axis in axes if axis not in (*alone[0], *alone[1]))
+        sums = tuple((name, n) for name, n in extents.items() if name not in points)
+        factors = [Factor(term.left, alone[0]), Factor(term.right, alone[1])]
+        place = {name: at for at, (name, extent) in enumerate(axes) if extent != 1}
+        factors.sort(key=lambda factor: max((place.get(a, -1) for a, _ in factor.axes), default=-1))
+        rows, columns = factors
+        if reader == total:
+            named = dict(zip(points, points, strict=True))
+            written = dataclasses.replace(store, value=Load(store.buffer, store.indices))
+            return cls((first, update), store.buffer, written, named, batch, rows, columns, sums)
+        reading, written, named = _reader_of(nest, total, reader, axes)
+        nests = (first, update, reading)
+        return cls(nests, store.buffer, written, named, batch, rows, columns, sums)
+
+
+def _sums_of(nest: NestView, total: str) -> tuple[Stmt, Stmt]:
+    """Return the nest of the first values of a buffer and that of its sums."""
+    nests = [stmt for stmt in outermost_block(nest.function.body) if total in writes(stmt)]
+    if len(nests) != 2 or not all(_is_nest(stmt) for stmt in nests):
+        nest.fail(f"{total} is not written by a nest of zeros and one of sums")
+    first, update = nests
+    zero, store = _only_store(first), _only_store(update)
+    own = Load(store.buffer, store.indices)
+    is_sum = isinstance(store.value, Binary) and store.value.op is BinaryOp.ADD
+    if zero.value != Const(type(_value(zero))(0), store.buffer.dtype) or not is_sum:
+        nest.fail(f"{total} is no sum from zero on")
+    if not isinstance(store.value, Binary) or store.value.left != own:
+        nest.fail(f"{total} is no sum from zero on")
+    return first, update
+
+
+def _value(store: Store) -> float | int:
+    return store.value.value if isinstance(store.value, Const) else 1
+
+
+def _is_nest(stmt: Stmt) -> bool:
+    """Check whether a statement is a perfect nest of serial loops around one store."""
+    while isinstance(stmt, For) and stmt.kind in (LoopKind.SERIAL, LoopKind.INDEPENDENT):
+        stmt = stmt.body
+    return isinstance(stmt, Store)
+
+
+def _only_store(stmt: Stmt) -> Store:
+    while isinstance(stmt, For):
+        stmt = stmt.body
+    assert isinstance(stmt, Store)
+    return stmt
+
+
+def _reader_of(
+    nest: NestView, total: str, reader: str, axes: Sequence[tuple[str, Extent]]
+) -> tuple[Stmt, Store, dict[str, str]]:
+    """Return the nest that reads a total, its store, and the loop of the sum for each of its
+    loops."""
+    statements = outermost_block(nest.function.body)
+    reading = [stmt for stmt in statements if touches(stmt, total) and total not in writes(stmt)]
+    if nest.param(total) or len(reading) != 1 or reader not in writes(reading[0]):
+        nest.fail(f"{reader} is not the only buffer that is computed of {total}")
+    if not _is_nest(reading[0]):
+        nest.fail(f"{reader} is not computed by a nest of loops around one store")
+    store = _only_store(reading[0])
+    places = {read.indices for read in loads(store.value) if read.buffer.name == total}
+    if len(places) != 1:
+        nest.fail(f"{reader} reads {total} at {len(places)} places")
+    extents = {loop.var: loop.extent for loop in loops(reading[0])}
+    named: dict[str, str] = {}
+    for index, (axis, extent) in zip(places.pop(), axes, strict=True):
+        if isinstance(index, Var) and index.name not in named and extents[index.name] == extent:
+            named[index.name] = axis
+        elif extent != 1:
+            nest.fail(f"{reader} does not read {total} point by point")
+    if any(extent != 1 for name, extent in extents.items() if name not in named):
+        nest.fail(f"{reader} reads an element of {total} several times")
+    return reading[0], store, named
+
+
+def _replaced(function: Function, product: Product, launch: Stmt) -> Function:
+    """Return the function with the launch in the place of the last nest of a product."""
+    last = product.nests[-1]
+    is_gone = product.store.buffer.name != product.total.name
+
+    def visit(stmt: Stmt) -> Stmt:
+        if any(stmt is nest for nest in product.nests):
+            return launch if stmt is last else Block(())
+        if isinstance(stmt, Alloc):
+            inner = visit(stmt.body)
+            is_unused = is_gone and stmt.buffer.name == product.total.name
+            return inner if is_unused else Alloc(stmt.buffer, inner)
+        if isinstance(stmt, Block):
+            parts = [visit(part) for part in stmt.statements]
+            return block([part for part in parts if part != Block(())])
+        return stmt
+
+    return dataclasses.replace(function, body=visit(function.body))
+
+
+class _Tile:
+    """The launch of a product."""
+
+    def __init__(self, product: Product, threads: _Pair, each: _Pair, depth: int) -> None:
+        self._product = product
+        self._threads, self._each, self._depth = threads, each, depth
+        self._size = threads[0] * each[0], threads[1] * each[1]
+        self._name = product.total.name
+        self._numbers = itertools.count()
+        self._k = product_of(extent for _, extent in product.sums)
+        self._sides = product.rows, product.columns
+        self._sums = Buffer(
+            f"{self._name}_sums",
+            product.total.dtype,
+            (*threads, *each),
+            None,
+            MemoryScope.REGISTER,
+        )
+        self._staged = tuple(self._staging(side) for side in (0, 1))
+
+    def _var(self, name: str) -> Var:
+        return Var(f"{self._name}_{name}")
+
+    def _staging(self, side: int) -> Buffer | None:
+        """The buffer for a part of a factor; None if each element is read by one thread alone."""
+        if self._threads[1 - side] == 1:
+            return None
+        # Neighbouring threads that store neighbouring terms are a row apart: an element more keeps
+        # them out of each other's banks.
+        width = self._size[side] + (1 if self._terms_are_neighbours(side) else 0)
+        dtype = dtype_of(self._sides[side].value)
+        name = f"{self._name}_{('rows', 'columns')[side]}"
+        return Buffer(name, dtype, (self._depth, width), None, MemoryScope.WORKGROUP)
+
+    def _terms_are_neighbours(self, side: int) -> bool:
+        """Check whether neighbouring terms of a sum lie together, and not neighbouring rows."""
+        sums = [name for name, extent in self._product.sums if extent != 1]
+        if not sums:
+            return False
+        read = next(iter(loads(self._sides[side].value)), None)
+        if read is None or not read.indices:
+            return False
+        last = Simplifier({}).linear(read.indices[-1])
+        return last.terms.get(Var(sums[-1])) == 1
+
+    def launch(self) -> Stmt:
+        """The nest of block loops."""
+        product = self._product
+        first = self._phase(lambda point: self._each_element(lambda at: self._zero(point, at)))
+        turns = self._turns()
+        last = self._phase(lambda point: self._each_element(lambda at: self._store(point, at)))
+        body: Stmt = Alloc(self._sums, block([first, turns, last]))
+        for side, name in ((1, "bx"), (0, "by")):
+            blocks = _ceil(self._sides[side].extent, self._size[side])
+            body = For(self._var(name).name, blocks, LoopKind.BLOCK, body)
+        for name, extent in reversed(product.batch):
+            body = For(f"{name}_b", extent, LoopKind.BLOCK, body)
+        ranges = {loop.var: loop.extent for loop in loops(body)}
+        return _simplified(body, Simplifier(ranges))
+
+    def _turns(self) -> Stmt:
+        """The loop over parts of the sums."""
+        copies = [self._copy(side) for side in (0, 1) if self._staged[side] is not None]
+        body: Stmt = block([*copies, self._phase(self._multiply)])
+        for buffer in reversed(self._staged):
+            body = body if buffer is None else Alloc(buffer, body)
+        turns = _ceil(self._k, self._depth)
+        return For(self._var("ko").name, turns, LoopKind.SERIAL, body)
+
+    def _phase(self, body: Callable[[tuple[Expr, Expr]], Stmt]) -> Stmt:
+        number = next(self._numbers)
+        rows, columns = self._var(f"ty{number}"), self._var(f"tx{number}")
+        inner = For(columns.name, self._threads[1], LoopKind.THREAD, body((rows, columns)))
+        return For(rows.name, self._threads[0], LoopKind.THREAD, inner)
+
+    def _each_element(self, body: Callable[[tuple[Expr, Expr]], Stmt]) -> Stmt:
+        """The loops of a thread over its elements."""
+        number = next(self._numbers)
+        rows, columns = self._var(f"ey{number}"), self._var(f"ex{number}")
+        inner = For(columns.name, self._each[1], LoopKind.UNROLLED, body((rows, columns)))
+        return For(rows.name, self._each[0], LoopKind.UNROLLED, inner)
+
+    def _zero(self, point: tuple[Expr, Expr], at: tuple[Expr, Expr]) -> Stmt:
+        dtype = self._sums.dtype
+        return Store(self._sums, (*point, *at), e.ReduceOp.SUM.identity(dtype))
+
+    def _store(self, point: tuple[Expr, Expr], at: tuple[Expr, Expr]) -> Stmt:
+        """Store an element of the result, if it is one."""
+        product = self._product
+        values: dict[str, Expr] = {name: Var(f"{name}_b") for name, _ in product.batch}
+        stored: Stmt
+        conditions = []
+        for side in (0, 1):
+            local = e.add(e.mul(at[side], self._threads[side]), point[side])
+            number = e.add(e.mul(self._block_of(side), self._size[side]), local)
+            values |= _digits(number, self._sides[side].axes)
+            conditions += self._within(number, self._sides[side].extent, self._size[side])
+        store = product.store
+        of_loops = {
+            name: values[product.points[name]] if name in product.points else _ZERO
+            for name in _variables_of(store)
+        }
+
+        def read(indices: Indices) -> Expr:
+            return Load(self._sums, (*point, *at))
+
+        change = Substitution(of_loops, reads={product.total.name: read})
+        value = change.expr(store.value)
+        indices = tuple(change.expr(index) for index in store.indices)
+        stored = Store(store.buffer, indices, value)
+        return _under(conditions, stored)
+
+    def _block_of(self, side: int) -> Expr:
+        return self._var(("by", "bx")[side])
+
+    def _within(self, number: Expr, extent: Extent, step: int) -> list[Expr]:
+        """The condition for a number of a tile to be below an extent, unless tiles fill it."""
+        if isinstance(extent, int) and extent % step == 0:
+            return []
+        return [e.less(number, extent)]
+
+    def _copy(self, side: int) -> Stmt:
+        """The phase that copies a part of a factor to workgroup memory."""
+        staged = self._staged[side]
+        assert staged is not None
+        size, threads = self._size[side], math.prod(self._threads)
+        count = size * self._depth
+
+        def body(point: tuple[Expr, Expr]) -> Stmt:
+            turn = self._var(f"turn{side}")
+            thread = e.add(e.mul(point[0], self._threads[1]), point[1])
+            number = e.add(e.mul(turn, threads), thread)
+            if self._terms_are_neighbours(side):
+                at = e.floordiv(number, self._depth)
+                term = e.mod(number, self._depth)
+            else:
+                term, at = e.floordiv(number, size), e.mod(number, size)
+            fill = self._fill(side, Store(staged, (term, at), _ZERO), term, at)
+            fill = _under(self._within(number, count, threads), fill)
+            return For(turn.name, -(-count // threads), LoopKind.SERIAL, fill)
+
+        return self._phase(body)
+
+    def _fill(self, side: int, store: Store, term: Expr, at: Expr) -> Stmt:
+        """Store a factor at a term of this turn and a row or column of this tile; 0 beyond them."""
+        factor = self._sides[side]
+        number = e.add(e.mul(self._block_of(side), self._size[side]), at)
+        k = e.add(e.mul(self._var("ko"), self._depth), term)
+        values: dict[str, Expr] = {name: Var(f"{name}_b") for name, _ in self._product.batch}
+        values |= _digits(number, factor.axes) | _digits(k, self._product.sums)
+        fill: Stmt = dataclasses.replace(store, value=Substitution(values).expr(factor.value))
+        conditions = self._within(number, factor.extent, self._size[side])
+        conditions += self._within(k, self._k, self._depth)
+        zero = e.ReduceOp.SUM.identity(store.buffer.dtype)
+        return _under(conditions, fill, dataclasses.replace(store, value=zero))
+
+    def _multiply(self, point: tuple[Expr, Expr]) -> Stmt:
+        """The loops of a thread that add the products of a turn to its sums."""
+        term = self._var("ki")
+        own = []
+        statements: list[Stmt] = []
+        for side, name in enumerate(("row", "column")):
+            dtype, each = dtype_of(self._sides[side].value), self._each[side]
+            own.append(Buffer(f"{self._name}_{name}", dtype, (each,), None, MemoryScope.REGISTER))
+            number = self._var(f"e{name}")
+            at = e.add(e.mul(number, self._threads[side]), point[side])
+            staged = self._staged[side]
+            if staged is None:
+                load = self._fill(side, Store(own[side], (number,), _ZERO), term, at)
+            else:
+                load = Store(own[side], (number,), Load(staged, (term, at)))
+            statements.append(For(number.name, each, LoopKind.UNROLLED, load))
+        statements.append(self._each_element(lambda at: self._add(own, (*point, *at))))
+        body: Stmt = For(term.name, self._depth, LoopKind.SERIAL, block(statements))
+        for buffer in reversed(own):
+            body = Alloc(buffer, body)
+        return body
+
+    def _add(self, own: Sequence[Buffer], at: tuple[Expr, Expr, Expr, Expr]) -> Stmt:
+        factors = [Load(buffer, (index,)) for buffer, index in zip(own, at[2:], strict=True)]
+        term = Binary(BinaryOp.MUL, factors[0], factors[1])
+        return Store(self._sums, at, Binary(BinaryOp.ADD, Load(self._sums, at), term))
+
+
+def _variables_of(store: Store) -> set[str]:
+    return variables(store.value).union(*map(variables, store.indices))
+
+
+def _ceil(extent: Extent, step: int) -> Extent:
+    return -(-extent // step) if isinstance(extent, int) else (extent + (step - 1)) // step
+
+
+def _digits(number: Expr, axes: Axes) -> dict[str, Expr]:
+    """The variables of a nest, from the number of a point in it."""
+    values: dict[str, Expr] = {}
+    inner: Extent = 1
+    long = [axis for axis in axes if axis[1] != 1]
+    for name, extent in reversed(axes):
+        if extent == 1:
+            values[name] = _ZERO
+            continue
+        digit = e.floordiv(number, inner)
+        values[name] = digit if name == long[0][0] else e.mod(digit, extent)
+        inner = inner * extent
+    return values
+
+
+def _under(conditions: Sequence[Expr], stmt: Stmt, otherwise: Stmt | None = None) -> Stmt:
+    """The statement under all of the conditions, if there are any."""
+    if not conditions:
+        return stmt
+    condition = conditions[0]
+    for other in conditions[1:]:
+        condition = e.both(condition, other)
+    return If(condition, stmt, otherwise)
+
+
+def _simplified(stmt: Stmt, simplifier: Simplifier) -> Stmt:
+    return map_children(
+        map_operands(stmt, simplifier.simplify), lambda part: _simplified(part, simplifier)
+    )

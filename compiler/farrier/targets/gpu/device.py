@@ -1,0 +1,62 @@
+"""The figures of a GPU that rules rank schedules by, and the limits that these keep."""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Limits:
+    """The largest launch: the threads of a block, the bytes that these share, and the arrays of a
+    kernel."""
+
+    threads: int
+    workgroup_bytes: int
+    buffers: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Device:
+    """A GPU: units that each run blocks of threads, in groups that go in lockstep.
+
+    In a cycle a unit begins an operation of `lanes` threads. It holds up to `threads` threads at
+    once, with `registers` of 32 bits and `workgroup_bytes` among them. Bandwidths are in bytes a
+    second: that of the device's memory, and that of the cache that all units share. An operation
+    waits `latency` cycles for the result of another one, and `memory_latency` for a load; the
+    threads of a block wait `barrier` cycles for each other. Launches are `launch_s` seconds apart.
+    """
+
+    units: int
+    clock: float
+    lanes: int
+    group: int
+    threads: int
+    registers: int
+    workgroup_bytes: int
+    bandwidth: float
+    cache_bandwidth: float
+    latency: int
+    memory_latency: int
+    barrier: int
+    launch_s: float
+
+
+# A small discrete GPU, by round figures: schedules that suit it fit others as well. It ranks where
+# nothing is known of the device.
+USUAL = Device(
+    units=16,
+    clock=1.5e9,
+    lanes=64,
+    group=32,
+    threads=1024,
+    registers=1 << 16,
+    workgroup_bytes=48 << 10,
+    bandwidth=2e11,
+    cache_bandwidth=8e11,
+    latency=6,
+    memory_latency=400,
+    barrier=40,
+    launch_s=5e-6,
+)
+# WebGPU's default limits, which every adapter has.
+LEAST = Limits(threads=256, workgroup_bytes=16 << 10, buffers=8)

@@ -1,0 +1,135 @@
+"""The analytic cost of a product that blocks of threads compute tile by tile."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from farrier.ir.dim import Extent, typical
+from farrier.ir.expr import dtype_of
+from farrier.schedule.tile_product import Factor, Product, product_of
+from farrier.space import Columns, Estimate
+from farrier.space.operations import operations_of
+from farrier.space.space import Floats
+from farrier.targets.gpu.device import Device
+
+KNOBS = ("threads_y", "threads_x", "each_y", "each_x", "depth")
+# By ptxas for tiles of 4x4 to 8x8 elements, within a tenth: registers of a thread, and those for
+# each element that it holds.
+_REGISTERS, _REGISTERS_EACH = 33, 1.27
+_INDEX_OPERATIONS = 6  # A division by a number takes about six.
+_OFTEN = 16  # Statements of a loop's body beyond which a compiler takes long.
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """The extents of a product, where open dims have their typical sizes.
+
+    Of each factor there are the bytes of an element, and the divisions that turn the number of a
+    row or column and that of a term into its place. `epilogue` counts the operations of a result.
+    """
+
+    batch: int
+    rows: int
+    columns: int
+    terms: int
+    element_bytes: tuple[int, int]
+    digits: tuple[int, int]
+    epilogue: int
+
+    @classmethod
+    def of(cls, product: Product) -> Shape:
+        rows, columns = product.rows, product.columns
+        long_sums = sum(extent != 1 for _, extent in product.sums) - 1
+        return cls(
+            _size(product_of(extent for _, extent in product.batch)),
+            _size(rows.extent),
+            _size(columns.extent),
+            _size(product_of(extent for _, extent in product.sums)),
+            (dtype_of(rows.value).nbytes, dtype_of(columns.value).nbytes),
+            (_digits(rows) + long_sums, _digits(columns) + long_sums),
+            operations_of(product.store.value),
+        )
+
+    @property
+    def work(self) -> float:
+        """Multiplications of the product."""
+        return float(self.batch) * self.rows * self.columns * self.terms
+
+
+def _digits(factor: Factor) -> int:
+    """The divisions that turn the number of a row or column into its place."""
+    return sum(extent != 1 for _, extent in factor.axes) - 1
+
+
+def _size(extent: Extent) -> int:
+    return max(1, typical(extent))
+
+
+def workgroup_bytes(shape: Shape, columns: Columns) -> Floats:
+    """Return the bytes of workgroup memory of a block, at most: float [candidates]."""
+    total = np.zeros(len(columns["depth"]))
+    for side, (axis, other) in enumerate((("y", "x"), ("x", "y"))):
+        width = columns[f"threads_{axis}"] * columns[f"each_{axis}"] + 1
+        is_staged = columns[f"threads_{other}"] > 1
+        total += is_staged * width * columns["depth"] * shape.element_bytes[side]
+    return total
+
+
+def cost(shape: Shape, device: Device, columns: Columns) -> Estimate:
+    """Return the seconds of a product, [candidates]."""
+    knobs = {name: columns[name].astype(np.float64) for name in KNOBS}
+    each = knobs["each_y"] * knobs["each_x"]
+    threads = knobs["threads_y"] * knobs["threads_x"]
+    size_y, size_x = knobs["threads_y"] * knobs["each_y"], knobs["threads_x"] * knobs["each_x"]
+    tiles = np.ceil(shape.rows / size_y) * np.ceil(shape.columns / size_x)
+    blocks = shape.batch * tiles
+    turns = np.ceil(shape.terms / knobs["depth"])
+
+    groups = np.ceil(threads / device.group)
+    registers = _REGISTERS + _REGISTERS_EACH * (each + knobs["each_y"] + knobs["each_x"])
+    resident = np.minimum.reduce(
+        [
+            device.threads / (groups * device.group),
+            device.registers / (registers * groups * device.group),
+            device.workgroup_bytes / np.maximum(workgroup_bytes(shape, columns), 1),
+        ]
+    )
+    resident = np.maximum(1, np.floor(resident))
+    # The blocks of the busiest unit, and how many of them run at once.
+    rounds = np.ceil(blocks / device.units)
+    at_once = np.minimum(resident, rounds)
+
+    # Cycles in which a unit begins the operations of one block.
+    issue = groups * device.group / device.lanes
+    copied = np.zeros(len(each))
+    direct = np.zeros(len(each))
+    lines = np.zeros(len(each))
+    for side, (size, other) in enumerate(((size_y, "x"), (size_x, "y"))):
+        moved = _INDEX_OPERATIONS * (1 + shape.digits[side])
+        is_staged = knobs[f"threads_{other}"] > 1
+        own = knobs["each_y" if side == 0 else "each_x"]
+        copied += is_staged * moved * np.ceil(size * knobs["depth"] / threads)
+        direct += np.where(is_staged, own, own * moved)
+        lines += size * shape.element_bytes[side]
+    operations = turns * (knobs["depth"] * (each + direct + 2) + copied)
+    operations += each * (shape.epilogue + 4)
+    # What dependent operations take is hidden by other groups and by a thread's other sums.
+    hiding = at_once * groups * np.minimum(each, 4.0) / device.lanes * device.group
+    exposed = np.maximum(1.0, device.latency / np.maximum(hiding, 1e-9))
+    compute = rounds * issue * operations * exposed / device.clock
+    waits = device.memory_latency + 2 * device.barrier
+    stalls = rounds / at_once * turns * waits / device.clock
+    through_cache = blocks * turns * knobs["depth"] * lines / device.cache_bandwidth
+    least = (
+        shape.batch
+        * shape.terms
+        * (shape.rows * shape.element_bytes[0] + shape.columns * shape.element_bytes[1])
+    )
+    memory = np.full(len(each), least / device.bandwidth)
+    long = np.maximum(0.0, each * shape.epilogue / _OFTEN - each) * 1e-9
+    overhead = device.launch_s + stalls + long
+    seconds = np.maximum.reduce([compute, through_cache, memory]) + overhead
+    terms = {"compute": compute, "l2": through_cache, "memory": memory, "overhead": overhead}
+    return Estimate(seconds, terms | {"tiles": blocks, "registers": registers})

@@ -1,0 +1,21 @@
+"""The space of a kernel for a device whose threads come in blocks: the rules that know it."""
+
+from __future__ import annotations
+
+from farrier.ir.loop import Function
+from farrier.ir.tensor import TensorProgram
+from farrier.space import JoinedSpace, Space
+from farrier.targets.gpu import points, tiles
+from farrier.targets.gpu.device import USUAL, Device, Limits
+
+RULES = frozenset({points.RULE, tiles.RULE})
+
+
+def space(program: TensorProgram | Function, limits: Limits, device: Device = USUAL) -> Space:
+    """Return all schedules of a kernel: those of the special rule that takes it, which the default
+    is among, and those of `points`, which takes everything."""
+    special = tiles.space(program, limits, device)
+    general = points.space(program)
+    if special is None:
+        return general
+    return JoinedSpace([special, general], special)

@@ -1,0 +1,154 @@
+"""The rule `tiles`: products by blocks that each compute a tile, with operands in workgroup memory
+and sums in registers. A convolution is a product whose operand is gathered as it is copied.
+
+The nest of each product becomes a launch by the primitive `tile_product`, and so does the nest that
+reads its sums element by element. All other nests become launches as in the rule `points`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+import numpy as np
+import numpy.typing as npt
+
+from farrier.ir.expr import Reduce
+from farrier.ir.loop import Function
+from farrier.ir.tensor import TensorProgram
+from farrier.lower.loops import to_loops
+from farrier.records import RuleId
+from farrier.schedule import Schedule, ScheduleError
+from farrier.schedule.nest import NestView
+from farrier.schedule.tile_product import Product
+from farrier.space import Columns, Decisions, Estimate, Knob, Space
+from farrier.space.operations import reads_of
+from farrier.space.sketch.inline import inline
+from farrier.targets.gpu import points
+from farrier.targets.gpu.device import Device, Limits
+from farrier.targets.gpu.product_cost import Shape, cost, workgroup_bytes
+
+RULE = RuleId("tiles", version=1)
+_VALUES = {
+    "threads_y": (1, 2, 4, 8, 16),
+    "threads_x": (4, 8, 16, 32, 64),
+    "each_y": (1, 2, 4, 8),
+    "each_x": (1, 2, 4, 8),
+    "depth": (4, 8, 16, 32),
+}
+_LEAST_THREADS = 32  # A block of fewer leaves lanes of its groups idle, on most devices.
+_MOST_EACH = 64  # Sums of a thread: more leave too few registers for other blocks.
+_SHORT_EPILOGUE = 16  # Operations of a result that are written out for each sum of a thread.
+_MOST_STATEMENTS = 512  # Operations in all that are written out so.
+_USUAL_THREADS = 64  # The usual number of the rule `points`.
+
+
+@dataclasses.dataclass(frozen=True)
+class _Tiled:
+    """A product of a kernel, by the names of its buffers."""
+
+    total: str
+    reader: str
+    shape: Shape
+
+
+def space(program: TensorProgram | Function, limits: Limits, device: Device) -> Space | None:
+    """Return the space of a kernel's schedules with tiles: the shape of those of its largest
+    product, where the others have what the model ranks first. None if no product has tiles."""
+    if isinstance(program, Function):
+        return None
+    program = inline(program)
+    products = products_of(program)
+    if not products:
+        return None
+    return Space.of(RULE, _Kernel(program, products, limits, device))
+
+
+def products_of(program: TensorProgram) -> list[_Tiled]:
+    """Return the products of a program that `tile_product` takes."""
+    function = to_loops(program)
+    outputs = {buffer.name for buffer in program.outputs}
+    products = []
+    taken: set[str] = set()
+    for stage in program.stages:
+        if not isinstance(stage.body, Reduce) or stage.buffer.name in taken:
+            continue
+        total = stage.buffer.name
+        readers = [other for other in program.stages if reads_of(total, [other])]
+        names = [r.buffer.name for r in readers if not isinstance(r.body, Reduce)]
+        tried = [*(names if len(readers) == 1 and total not in outputs else ()), total]
+        for reader in tried:
+            try:
+                product = Product.of(NestView(function, "tiles"), total, reader)
+            except ScheduleError:
+                continue
+            if _is_worth_it(product):
+                products.append(_Tiled(total, reader, Shape.of(product)))
+                taken |= {total, reader}
+            break
+    return products
+
+
+def _is_worth_it(product: Product) -> bool:
+    """Check whether several results read each element of one of the factors."""
+    return bool(product.columns.axes and product.rows.axes)
+
+
+class _Kernel:
+    """The parts of the space."""
+
+    def __init__(
+        self, program: TensorProgram, products: list[_Tiled], limits: Limits, device: Device
+    ) -> None:
+        self._program = program
+        self._limits, self._device = limits, device
+        self._main = max(products, key=lambda product: product.shape.work)
+        self._others = [product for product in products if product is not self._main]
+
+    def knobs(self) -> tuple[Knob, ...]:
+        return tuple(Knob(name, values) for name, values in _VALUES.items())
+
+    def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
+        return _allowed(self._main.shape, columns, self._limits)
+
+    def estimate(self, columns: Columns) -> Estimate:
+        return cost(self._main.shape, self._device, columns)
+
+    def schedule(self, decisions: Decisions) -> Schedule:
+        schedule = Schedule(to_loops(self._program))
+        _tile(schedule, self._main, decisions)
+        for other in self._others:
+            _tile(schedule, other, self._best(other.shape))
+        done = {name for each in (self._main, *self._others) for name in (each.total, each.reader)}
+        schedule = points.with_local_sums(schedule, self._program, frozenset(done))
+        return points.bind_points(schedule, points.split_up(schedule), _USUAL_THREADS)
+
+    def _best(self, shape: Shape) -> Decisions:
+        """The tile that the model ranks first."""
+        rows = np.array(list(itertools.product(*_VALUES.values())), np.int64).T
+        columns = dict(zip(_VALUES, rows, strict=True))
+        allowed = _allowed(shape, columns, self._limits)
+        seconds = np.where(allowed, cost(shape, self._device, columns).seconds, np.inf)
+        first = int(np.argmin(seconds))
+        return {name: int(column[first]) for name, column in columns.items()}
+
+
+def _allowed(shape: Shape, columns: Columns, limits: Limits) -> npt.NDArray[np.bool_]:
+    threads = columns["threads_y"] * columns["threads_x"]
+    each = columns["each_y"] * columns["each_x"]
+    allowed: npt.NDArray[np.bool_] = (threads <= limits.threads) & (each <= _MOST_EACH)
+    most = 1
+    for axis, extent in (("y", shape.rows), ("x", shape.columns)):
+        values = _VALUES[f"threads_{axis}"]
+        filled = max(values[0], 1 << (extent - 1).bit_length())  # A tile of more is mostly empty.
+        allowed &= columns[f"threads_{axis}"] * columns[f"each_{axis}"] <= filled
+        most *= max(value for value in values if value <= filled)
+    allowed &= threads >= min(_LEAST_THREADS, most)
+    if shape.epilogue > _SHORT_EPILOGUE:
+        allowed &= each * shape.epilogue <= max(_MOST_STATEMENTS, shape.epilogue)
+    return allowed & (workgroup_bytes(shape, columns) <= limits.workgroup_bytes)
+
+
+def _tile(schedule: Schedule, product: _Tiled, tile: Decisions) -> None:
+    threads, each = (tile["threads_y"], tile["threads_x"]), (tile["each_y"], tile["each_x"])
+    schedule.apply("tile_product", product.total, product.reader, threads, each, tile["depth"])
