@@ -15,6 +15,7 @@ from farrier.frontends.onnx.model.file import Model
 from farrier.frontends.registry import frontend_of
 from farrier.ir.control import failures
 from farrier.ir.dim import Undecided
+from farrier.ir.dim import typical as usual
 from farrier.ir.graph import Graph
 from farrier.options import CompileOptions
 from farrier.options.shapes import GivenShape, Hot
@@ -42,13 +43,20 @@ def import_model(
 
 def check_open_sizes(imported: ImportedModel, target: Target) -> None:
     """Raise UsageError for open dims where the target's backend takes none."""
-    if imported.dims and not target.backend.takes_open_sizes:
-        names = ", ".join(dim.name for dim in imported.dims)
-        raise UsageError(
-            f"the sizes of this model are open ({names}), and {target.cpu} has its memory planned "
-            "when a model is compiled",
-            hint="--shape INPUT=1,3,224,224 says what they are",
-        )
+    if not imported.dims or target.backend.takes_open_sizes:
+        return
+    names = ", ".join(dim.name for dim in imported.dims)
+    inputs = zip(imported.input_names, imported.graph.inputs, strict=True)
+    shapes = (
+        f"--shape {name}={','.join(map(str, map(usual, value.type.shape)))}"
+        for name, value in inputs
+        if not value.type.is_static
+    )
+    raise UsageError(
+        f"the sizes of this model are open ({names}), and {target.cpu} has its memory planned when "
+        "a model is compiled",
+        hint=f"say what they are, as in {' '.join(shapes)}",
+    )
 
 
 def typed(

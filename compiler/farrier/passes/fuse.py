@@ -21,6 +21,7 @@ from farrier.ops import Kind, lookup
 from farrier.ops.builder import without_halo
 from farrier.ops.conversion import CAST
 from farrier.ops.own import RELAYOUT
+from farrier.ops.quantize import DEQUANTIZE
 from farrier.ops.slicing import ADJOIN
 from farrier.ops.traits import Trait
 from farrier.passes.attention import attention_regions
@@ -147,13 +148,29 @@ class _Grouping:
                 source = producers.get(value.name) if value is not None else None
                 if source is None or value is None or value.type.shape != shape:
                     continue
-                if value.type.dtype.is_narrow_float and CAST.matches(node):
-                    continue  # what it reads is smaller than its result: it goes with its reader
+                if self._goes_with_its_reader(node, value):
+                    continue
                 home = homes[id(source)]
                 if home is not None and self._stays_inside(value) and self._can_lead(home):
                     best = home if best is None or self._rank(home) > self._rank(best) else best
             homes[id(node)] = best
         return homes
+
+    def _goes_with_its_reader(self, node: Node, value: Value) -> bool:
+        """Check whether a node that widens the elements of `value` is left to the kernel that reads
+        its result, as memory then holds the smaller ones."""
+        if value.type.dtype.is_narrow_float and CAST.matches(node):
+            return True
+        (result,) = node.outputs
+        widens = CAST.matches(node) or DEQUANTIZE.matches(node)
+        if not widens or result.type.dtype.bits <= value.type.dtype.bits:
+            return False
+        readers = self._readers.get(result.name, ())
+        is_read = bool(readers) and result.name not in self._returned
+        return is_read and all(
+            self._kind(reader) is Kind.REDUCTION and _takes_prologue(reader, result)
+            for reader in readers
+        )
 
     def _rank(self, node: Node) -> tuple[int, int]:
         order = (Kind.INJECTIVE, Kind.REDUCTION, Kind.CONTRACTION)

@@ -27,6 +27,7 @@ from farrier.passes.rules.rule import Rule, apply_rules
 from farrier.passes.rules.scatters import scatter_rows
 from farrier.passes.rules.shapes import (
     drop_idle,
+    elementwise_before_transpose,
     merge_transposes,
     nest_concat,
     unit_axes_before_transpose,
@@ -38,6 +39,7 @@ _RULES: tuple[Rule, ...] = (
     nest_concat,
     view_as_reshape,
     merge_transposes,
+    elementwise_before_transpose,
     unit_axes_before_transpose,
     put_constant_second,
     drop_neutral_element,

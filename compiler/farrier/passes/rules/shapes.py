@@ -125,6 +125,35 @@ def unit_axes_before_transpose(node: Node, rewriter: Rewriter) -> Replacement | 
     )
 
 
+def elementwise_before_transpose(node: Node, rewriter: Rewriter) -> Replacement | None:
+    """An elementwise node behind a Transpose of the channels to the last axis → before it, where it
+    follows what computed the channels, and the Transpose meets one back. Its other operands are
+    scalars, or transposed likewise."""
+    y = node.outputs[0]
+    if lookup(node.op).kind is not Kind.ELEMENTWISE or len(node.outputs) != 1 or y.type.rank < 4:
+        return None
+    perm = (0, *range(2, y.type.rank), 1)
+    operands: list[Value | None] = []
+    for value in node.inputs:
+        inner = rewriter.producer(value)
+        if value is None or value.type.rank == 0:
+            operands.append(value)
+        elif TRANSPOSE.matches(inner) and permutation(inner) == perm:
+            operands.append(inner.inputs[0])
+        else:
+            return None
+    if y.type.layout or all(value is None or value.type.rank == 0 for value in operands):
+        return None
+    before = (y.type.shape[0], y.type.shape[-1], *y.type.shape[1:-1])
+    kind = dataclasses.replace(y.type, shape=before)
+    result = Value(rewriter.fresh(f"{y.name}_channels"), kind)
+    transpose = attributes(perm=perm)
+    return (
+        dataclasses.replace(node, inputs=tuple(operands), outputs=(result,)),
+        Node("Transpose", (result,), (y,), transpose, origin=node.origin),
+    )
+
+
 def permutation(node: Node) -> tuple[int, ...]:
     """Which input axis each output axis of a Transpose is; by default they are reversed."""
     rank = node.outputs[0].type.rank

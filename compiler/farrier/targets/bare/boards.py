@@ -50,9 +50,9 @@ class Board:
     emulator: Emulator | None = None
 
 
-def _arm(machine: str, counter: int) -> Emulator:
-    """Return a machine of qemu whose counter has 25 MHz."""
-    return Emulator("qemu-system-arm", "qemu-system-arm", machine, counter, shift=5, tick_ns=40)
+def _arm(machine: str, counter: int, tick_ns: int = 40) -> Emulator:
+    """Return a machine of qemu; the counters of the first ones have 25 MHz, of the others 20."""
+    return Emulator("qemu-system-arm", "qemu-system-arm", machine, counter, 5, tick_ns)
 
 
 _RISCV = Emulator(
@@ -96,7 +96,7 @@ BOARDS: Mapping[str, Board] = {
         Region(0x1000_0000, 4 * _M),
         Region(0x3800_0000, 4 * _M),
         "Arm Application Note AN505, Cortex-M33 on MPS2",
-        emulator=_arm("mps2-an505", 0x5030_2018),
+        emulator=_arm("mps2-an505", 0x5030_2018, tick_ns=50),
     ),
     "mps3-an547": Board(
         "cortex-m55",
@@ -104,7 +104,7 @@ BOARDS: Mapping[str, Board] = {
         Region(0x3100_0000, 4 * _M),
         "Arm Application Note AN547, Cortex-M55 on MPS3",
         vectors=0x1000_0000,
-        emulator=_arm("mps3-an547", 0x4930_2018),
+        emulator=_arm("mps3-an547", 0x4930_2018, tick_ns=50),
     ),
     "nrf52840": Board(
         "cortex-m4",
