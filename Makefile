@@ -66,7 +66,9 @@ exports: $(READY) $(EXPORTER_READY)  ## Small exports of known architectures, by
 	$(BIN)/python -m bench.real build/models rapidocr_cls rapidocr_det rapidocr_rec $(ARGS)
 
 frontends: $(READY) $(LITERT_READY)  ## TFLite models against LiteRT's reference kernels, and 20,000 damaged ones; ARGS="--files FOLDER" takes others.
-	$(BIN)/python -m tests.frontends.tflite $(ARGS)
+	$(BIN)/python -m tests.frontends.tflite --python $(LITERT)/bin/python $(ARGS)
+	PYTHONPATH=$$($(LITERT)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
+	  $(BIN)/python -m pytest -n 0 tests/frontends/tflite -k litert
 
 $(LITERT_READY):
 	$(PYTHON) -m venv $(LITERT)

@@ -9,30 +9,50 @@ from collections.abc import Sequence
 from farrier.compilation.session import Session
 from farrier.compilation.specialization import Specialization
 from farrier.errors import UnverifiableError
+from farrier.frontends.builder import ImportedModel, Source
+from farrier.frontends.formats import Format
 from farrier.measure import floor_of_run
 from farrier.model_tuning.compare import Race
 from farrier.packaging.against import race as race_with
+from farrier.packaging.litert import LiteRt
 from farrier.packaging.onnxruntime import OnnxRuntime
 from farrier.packaging.package import specs
+from farrier.packaging.reference_engine import ReferenceEngine
 from farrier.packaging.verify import Verification, Verifier
 from farrier.progress import VERIFICATION, Raced, StageFinished, StageStarted, Verified, Warned
 from farrier.targets.linked import LinkedModel
 
 
-def start_engine(session: Session) -> contextlib.AbstractContextManager[OnnxRuntime | None]:
-    """Return a context that holds ONNX Runtime's process, or None if it is not installed, the model
-    is not an ONNX model, or nothing is to be verified."""
-    engine = None
-    if session.options.verify and session.onnx_model is not None:
-        engine = OnnxRuntime.of(
-            session.onnx_model,
-            lambda message: session.listener(Warned(message, VERIFICATION)),
-            session.reference_s,
-        )
+def start_engine(
+    session: Session,
+) -> contextlib.AbstractContextManager[ReferenceEngine | None]:
+    """Return a context that holds the process of the engine for the model's format, or None if it
+    is not installed, there is none, or nothing is to be verified."""
+    model, engine = session.model, None
+    if session.options.verify and not isinstance(model, Source):
+        kind = _engine_for(model.format, session.imported)
+        if kind is not None:
+            engine = kind.of(
+                model,
+                lambda message: session.listener(Warned(message, VERIFICATION)),
+                session.reference_s,
+            )
     return contextlib.nullcontext() if engine is None else engine
 
 
-def make_verifier(session: Session, engine: OnnxRuntime | None) -> Verifier | None:
+def _engine_for(format: Format, imported: ImportedModel) -> type[ReferenceEngine] | None:
+    """Return the engine that decides on models of a format. LiteRT keeps variables to itself, so
+    it cannot run a call from a state."""
+    match format:
+        case Format.ONNX:
+            return OnnxRuntime
+        case Format.TFLITE if not imported.states:
+            return LiteRt
+        case _:
+            return None
+
+
+def make_verifier(session: Session, engine: ReferenceEngine | None) -> Verifier | None:
     """Return the verifier with the model's reference outputs, or None if nothing is to be verified
     or no random input has a result. Raises TimeLimitError if no reference came to its end."""
     if not session.options.verify:

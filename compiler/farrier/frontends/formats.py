@@ -12,14 +12,14 @@ class Format(enum.Enum):
     TFLITE = "TFLite"
 
 
-_HEAD = 64  # Bytes of a file in which every format shows itself.
+HEAD = 64  # Bytes of a file in which every format shows itself.
 _MAGIC = ((4, b"TFL3", Format.TFLITE),)  # At which byte, and what stands there.
 
 
 def format_of(data: bytes | memoryview) -> Format:
     """Return the format of a model. An ONNX message has no mark of its own: it is what no other
     format claims."""
-    head = bytes(data[:_HEAD])
+    head = bytes(data[:HEAD])
     return next(
         (format for at, magic, format in _MAGIC if head[at:].startswith(magic)), Format.ONNX
     )

@@ -1,87 +1,29 @@
-"""The process in which ONNX Runtime runs a model as a reference, over a socket.
+"""The process in which ONNX Runtime runs a model as a reference (`reference_child.py`).
 
-child → parent   {"ready": <version>}
-parent → child   {"path": <path> | null, "folder": <path> | null, "is_plain": bool,
-                  "names": [<name>…], "extra": [<name>…], "inputs": {<name>: <array>…}}
-                 with the message as an open file where there is no path, and one for each array
-child → parent   {"outputs": [<array>…], "counts": [<int> | null…]} with an open file for each
-                  array, or {"failed": <text>, "lacks_memory": bool}
-
-An array is {"dtype", "shape"}, its elements in the file; one of strings is {"strings", "shape"},
-and its file is empty. Outputs are those of `names`, then those of `extra`: values inside the model,
-which the model does not return by itself. An output is one array, or as many as its count says,
-the items of a sequence. `is_plain` leaves the optimizer of ONNX Runtime out.
+An order also has "folder", where the data of a message without a path lies, and "is_plain", which
+leaves the optimizer of ONNX Runtime out.
 """
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
-import itertools
-import json
-import math
-import mmap
-import os
-import resource
-import signal
-import socket
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from farrier_device import wire
-from farrier_device.storage import durable
-
-Array: TypeAlias = npt.NDArray[Any]
-
-_PR_SET_PDEATHSIG = 1  # of prctl(2)
-_NO_MEMORY = ("bad_alloc", "bad allocation", "failed to allocate", "out of memory")
+from farrier.packaging.reference_child import Array, read_arrays, serve_engine
 
 
 def serve() -> None:
-    """The `main` of the process: it is told the descriptor of its socket."""
-    (descriptor,) = (json.loads(word) for word in sys.argv[2:])
-    _enter()
-    with socket.socket(fileno=descriptor) as sock, contextlib.suppress(wire.ClosedError):
-        import onnxruntime
-
-        wire.send(sock, {"ready": onnxruntime.__version__})
-        while True:
-            _answer(sock, wire.receive(sock))
+    """Run the process."""
+    serve_engine(_start, _outputs)
 
 
-def _enter() -> None:
-    """Have the process end with the thread that started it, leave no core dump, and be the first
-    that the kernel ends where memory is short."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    with contextlib.suppress(OSError):  # a job's walls forbid it
-        Path("/proc/self/oom_score_adj").write_text("1000")
+def _start() -> str:
+    import onnxruntime
 
-
-def _answer(sock: socket.socket, order: Mapping[str, Any]) -> None:
-    has_file = order["path"] is None
-    files = wire.receive_files(sock, has_file + len(order["inputs"]))
-    try:
-        outputs = _outputs(order, files)
-    except Exception as error:  # the errors of ONNX Runtime have no common base
-        text = f"{type(error).__name__}: {error}"
-        is_short = isinstance(error, MemoryError) or any(
-            word in text.lower() for word in _NO_MEMORY
-        )
-        wire.send(sock, {"failed": text[:2000], "lacks_memory": is_short})
-        return
-    finally:
-        for file in files:
-            os.close(file)
-    counts = [len(output) if isinstance(output, list) else None for output in outputs]
-    parts = [output if isinstance(output, list) else [output] for output in outputs]
-    arrays = list(itertools.chain.from_iterable(parts))
-    send_arrays(sock, {"counts": counts}, "outputs", arrays)
+    return str(onnxruntime.__version__)
 
 
 def _outputs(order: Mapping[str, Any], files: Sequence[int]) -> list[Array | list[Array]]:
@@ -131,67 +73,3 @@ def _source(order: Mapping[str, Any], files: Sequence[int]) -> str | bytes:
 
         return exposed(Path(path).read_bytes(), order["extra"])
     return path if order["folder"] is None else Path(path).read_bytes()
-
-
-def send_arrays(
-    sock: socket.socket,
-    message: Mapping[str, Any],
-    key: str,
-    arrays: Sequence[Array] | Mapping[str, Array],
-    files: Sequence[int] = (),
-) -> None:
-    """Send a message, in which the arrays are under `key`, then `files` and those of the arrays.
-    Raises ClosedError, OSError."""
-    values = list(arrays.values()) if isinstance(arrays, Mapping) else arrays
-    told = [_told(array) for array in values]
-    named = dict(zip(arrays, told, strict=True)) if isinstance(arrays, Mapping) else told
-    with contextlib.ExitStack() as stack:
-        opened = [stack.enter_context(_file(array)) for array in values]
-        wire.send(sock, {**message, key: named})
-        wire.send_files(sock, [*files, *opened])
-
-
-def read_arrays(told: Any, files: Sequence[int]) -> list[Array]:
-    """The arrays that `send_arrays` has sent."""
-    return [_array(one, file) for one, file in zip(told, files, strict=True)]
-
-
-def _told(array: Array) -> dict[str, Any]:
-    if array.dtype.kind in "OUS":
-        return {"strings": array.reshape(-1).tolist(), "shape": array.shape}
-    return {"dtype": array.dtype.name, "shape": array.shape}
-
-
-@contextlib.contextmanager
-def _file(array: Array) -> Any:
-    """An open file, which only its descriptor names, with the array's elements."""
-    file = os.memfd_create("farrier-array", os.MFD_CLOEXEC)
-    try:
-        if array.dtype.kind not in "OUS" and array.size:
-            content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-            durable.write_all(file, content.data)
-        yield file
-    finally:
-        os.close(file)
-
-
-def _array(told: Mapping[str, Any], file: int) -> Array:
-    shape = tuple(told["shape"])
-    if "strings" in told:
-        return np.array(told["strings"], object).reshape(shape)
-    dtype = _dtype(told["dtype"])
-    if not math.prod(shape):
-        return np.empty(shape, dtype)
-    content = mmap.mmap(file, 0)  # the kernel keeps the elements for as long as they are read
-    return np.frombuffer(content, dtype).reshape(shape)
-
-
-def _dtype(name: str) -> np.dtype[Any]:
-    """The type of that name: one of numpy's, or one that numpy has only with ml_dtypes."""
-    try:
-        return np.dtype(name)
-    except TypeError:
-        import ml_dtypes
-
-        dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
-        return dtype

@@ -26,7 +26,7 @@ from farrier.ir.types import DType
 from farrier.ops import Trait, lookup
 from farrier.ops.run import Seen, run_graph
 from farrier.options.precision import rounding_of
-from farrier.packaging.onnxruntime import OnnxRuntime
+from farrier.packaging.reference_engine import ReferenceEngine
 
 Array: TypeAlias = npt.NDArray[Any]
 Arrays: TypeAlias = Mapping[str, Array]
@@ -63,8 +63,8 @@ class Parting:
 
 
 def parting(
-    engine: OnnxRuntime,
-    model: Model,
+    engine: ReferenceEngine,
+    model: Model | None,
     imported: ImportedModel,
     inputs: Arrays,
     answer: Sequence[Array],
@@ -80,6 +80,8 @@ def parting(
     off = search.unexplained(outputs, answer)
     if not off:
         return None
+    if model is None:  # Only ONNX Runtime returns values inside a model.
+        return Parting(engine.name, max(off.values()), "", None)
     from farrier.frontends.onnx.importer import (
         makers,  # It imports onnx, which other models do not need.
     )
@@ -95,7 +97,7 @@ class _Search:
     """The comparison of ONNX Runtime's values with those of float64 for the same inputs."""
 
     def __init__(
-        self, engine: OnnxRuntime, imported: ImportedModel, inputs: Arrays, tolerance: float
+        self, engine: ReferenceEngine, imported: ImportedModel, inputs: Arrays, tolerance: float
     ) -> None:
         self._engine, self._graph, self._inputs = engine, imported.graph, inputs
         self._tolerance = tolerance

@@ -32,8 +32,8 @@ from farrier.ops.time_limit import OutOfTimeError
 from farrier.options.precision import Precision, rounding
 from farrier.packaging.draws import Draw, draws, numbers_of
 from farrier.packaging.limits import REFERENCE_S
-from farrier.packaging.onnxruntime import OnnxRuntime
 from farrier.packaging.parting import Parting, error_of, parting
+from farrier.packaging.reference_engine import ReferenceEngine
 from farrier.packaging.reference_time import ReferenceTime
 from farrier.targets.linked import Check, LinkedModel
 from farrier_device.measurement import (
@@ -107,7 +107,7 @@ class _Case:
 
     def __init__(
         self,
-        engine: OnnxRuntime | None,
+        engine: ReferenceEngine | None,
         imported: ImportedModel,
         arrays: Arrays,
         time: ReferenceTime,
@@ -155,7 +155,7 @@ class Verifier:
 
     def __init__(
         self,
-        engine: OnnxRuntime | None,
+        engine: ReferenceEngine | None,
         model: Model | None,
         imported: ImportedModel,
         inputs: Sequence[TensorSpec],
@@ -310,7 +310,7 @@ class Verifier:
     def _parting(self) -> Parting | None:
         """Return how ONNX Runtime differs, by more than rounding, from the reference with which a
         build agrees."""
-        if self._engine is None or self._model is None or self._imported.strings:
+        if self._engine is None or self._imported.strings:
             return None
         arrays = self._case.arrays
         plain = _answer(self._engine, self._imported, arrays, is_plain=True)
@@ -523,10 +523,10 @@ def _columns(array: Array, keys: Sequence[int | str]) -> Array:
 
 
 def _answer(
-    engine: OnnxRuntime, imported: ImportedModel, inputs: Arrays, *, is_plain: bool = False
+    engine: ReferenceEngine, imported: ImportedModel, inputs: Arrays, *, is_plain: bool = False
 ) -> tuple[str, list[Array]] | None:
     """Return ONNX Runtime's name and outputs, or None if it has none; `is_plain` is as for
-    `OnnxRuntime.run`."""
+    `ReferenceEngine.run`."""
     feeds = {
         name: strings_of(array) if name in imported.strings else array
         for name, array in inputs.items()

@@ -27,7 +27,7 @@ ENVIRONMENT = Path("build/litert")
 def main(arguments: Sequence[str]) -> int:
     """Return the exit status: 0 if all is right."""
     parser = argparse.ArgumentParser(prog="python -m tests.frontends.tflite", description=__doc__)
-    parser.add_argument("--python", default=str(ENVIRONMENT / "bin" / "python"))
+    parser.add_argument("--python", default=str(ENVIRONMENT / "bin" / "python"), help="with LiteRT")
     parser.add_argument("--files", type=Path, nargs="*", default=[ENVIRONMENT / "models"])
     parser.add_argument("--fuzz", type=int, default=20_000)
     parser.add_argument("--update", action="store_true")

@@ -1,5 +1,6 @@
 """Small models of TFLite, compiled and run, against numpy and the published integer formulas."""
 
+import importlib.util
 import itertools
 import math
 
@@ -285,3 +286,14 @@ def test_a_tensor_that_nobody_computes_is_named():
     w.op("ADD", [x, z], [y])
     with pytest.raises(InvalidModelError, match="'z' is read before"):
         import_model(Model.of_bytes(w.model([x], [y])))
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("ai_edge_litert") is None, reason="ai-edge-litert is not installed"
+)
+@pytest.mark.parametrize(
+    "write", [lambda rng: cnn(rng)[0], lambda rng: integer_network(rng, 0.3)[0]]
+)
+def test_litert_verifies_where_it_is_installed(write):
+    artifact = farrier.compile(write(np.random.default_rng(6)))
+    assert artifact.report["verification"]["reference"].startswith("LiteRT 2")

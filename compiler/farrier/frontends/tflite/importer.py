@@ -33,4 +33,6 @@ def import_model(
     def add(b: Builder) -> None:
         build(b, read, interface)
 
-    return dataclasses.replace(built(signature, add), states=interface.states())
+    return dataclasses.replace(
+        built(signature, add), states=interface.states(), declaration=interface.declaration()
+    )

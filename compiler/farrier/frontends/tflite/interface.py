@@ -6,6 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Iterable, Mapping
 
+from farrier.artifact.declaration import Declaration, DeclaredValue, tensor_type
 from farrier.errors import UnsupportedOperatorError
 from farrier.frontends.builder import Declared
 from farrier.frontends.tflite.schema import (
@@ -66,6 +67,15 @@ class Interface:
         states = tuple(variable.state for variable in self.variables.values())
         return (*states, started_state()[1]) if self.has_first_call else states
 
+    def declaration(self) -> Declaration:
+        """Return the interface as the file declares it, without states."""
+        main = self.model.main
+        pairs = ((self.inputs, main.inputs), (self.outputs, main.outputs))
+        inputs, outputs = (
+            tuple(map(_declared_value, names, _of(main, indices))) for names, indices in pairs
+        )
+        return Declaration(inputs, outputs, producer=self.model.description)
+
     @functools.cached_property
     def _signature(self) -> Signature | None:
         return next((each for each in self.model.signatures if each.subgraph == 0), None)
@@ -85,6 +95,12 @@ class Interface:
 
 def _of(graph: Subgraph, indices: Iterable[int]) -> list[Tensor]:
     return [graph.tensors[index] for index in indices]
+
+
+def _declared_value(name: str, tensor: Tensor) -> DeclaredValue:
+    dims = tuple(None if dim == "?" else dim for dim in dims_of(tensor))
+    dtype = DTYPES.get(tensor.type)
+    return DeclaredValue(name, "" if dtype is None else tensor_type(str(dtype)), dims)
 
 
 def _dtype(tensor: Tensor) -> DType:

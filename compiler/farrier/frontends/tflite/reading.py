@@ -167,7 +167,7 @@ def _quantization(table: Table | None, shape: tuple[int, ...], label: str) -> Qu
     if table is None:
         return None
     scale, zero = table.numbers(2, "f"), table.numbers(3, "q")
-    if not scale.size:
+    if not scale.any():  # Converters write zeros for a tensor that is not quantized.
         return None
     if not zero.size:
         zero = np.zeros(scale.size, np.int64)

@@ -22,7 +22,7 @@ from typing import Any
 from farrier.errors import InvalidModelError, UsageError
 from farrier.files.atomic import write_atomically
 from farrier.files.mapped import MappedFile, Pieces
-from farrier.frontends.formats import Format, format_of
+from farrier.frontends.formats import HEAD, Format, format_of
 from farrier.frontends.onnx.model.wire import (
     BYTES,
     VARINT,
@@ -74,6 +74,8 @@ class Model:
     ) -> None:
         """Use one of the constructors below. Data is found in a `folder`, or by name in `data`."""
         self.message = memoryview(message).toreadonly()
+        # Read, not mapped: a file that shrinks meanwhile would end the process.
+        self.format = format_of(message if file is None else file.read(0, HEAD))
         self.name = name
         self._file = file
         self._folder = folder
@@ -140,11 +142,6 @@ class Model:
             "data": None if data is None else {key: str(p.absolute()) for key, p in data.items()},
             "stamps": stamps if data is None else {},
         }
-
-    @cached_property
-    def format(self) -> Format:
-        """The format of the message, which decides what reads it."""
-        return format_of(self.message)
 
     @property
     def path(self) -> Path | None:

@@ -87,6 +87,8 @@ def quantized(tensor: Tensor) -> Quantization:
         raise Mismatch(f"the tensor {tensor.label!r} of integers has no scale")
     if quantization.is_per_axis:
         raise NotSupported(f"scales along an axis of {tensor.label!r}")
+    if not quantization.scale[0] > 0:
+        raise Mismatch(f"the tensor {tensor.label!r} has the scale 0")
     return quantization
 
 

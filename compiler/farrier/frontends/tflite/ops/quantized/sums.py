@@ -110,10 +110,12 @@ def _zeros(tensor: Tensor) -> Array:
 
 def _bias(call: Call, b: Builder, totals: Array, zero: int) -> Array:
     """Return the bias less what the zero point of x adds to each sum; it wraps as sums do."""
-    bias = call.data(2).astype(np.int64) if call.has(2) else np.zeros(totals.shape, np.int64)
+    bias = call.data(2) if call.has(2) else np.zeros(totals.shape, np.int32)
+    if bias.dtype not in (np.int32, np.int64):
+        raise Mismatch(f"its bias is {bias.dtype}, and must be integers")
     if bias.shape != totals.shape:
         raise Mismatch(f"a bias of shape {bias.shape} for {totals.shape[0]} outputs")
-    return np.asarray((bias - zero * totals).astype(np.int32))
+    return np.asarray((bias.astype(np.int64) - zero * totals).astype(np.int32))
 
 
 RULES: dict[str, Rule] = {
