@@ -23,7 +23,8 @@ from farrier_device.describe import MachineDescription
 ARCH = "webgpu"  # The architecture of a machine that is an adapter.
 _L2_BYTES = 1 << 20  # WebGPU does not say: most integrated GPUs have about as much.
 _APART_S = 60.0  # A driver starts within seconds.
-_KERNELS = ("shader-", "subgroup", "timestamp-query")  # So begin features that matter to a kernel.
+# The features that code may ask for, by the names that the packages have for them.
+_FEATURES = {"shader-f16": "shader-f16", "subgroup": "subgroups", "subgroups": "subgroups"}
 _BACKENDS = ("Vulkan", "Metal", "D3D12")  # OpenGL lacks features of WebGPU.
 _RENDER_NODES = ("/dev/dri/renderD*", "/dev/nvidia[0-9]*", "/dev/mali*", "/dev/kgsl-3d*")
 # An environment variable may name another package with wgpu's interface.
@@ -48,8 +49,8 @@ class NoAdapterError(Exception):
 @dataclasses.dataclass(frozen=True, slots=True)
 class Adapter:
     """One adapter. Of several that a driver names alike all but the first have a number behind
-    their names, which then differ: `NAME #2`. `features` that matter to a kernel and `limits` have
-    WebGPU's names."""
+    their names, which then differ: `NAME #2`. The `features` that code may ask for and the `limits`
+    have WebGPU's names."""
 
     name: str
     model: str  # The name as its driver has it.
@@ -176,7 +177,7 @@ def _described(name: str, native: Any) -> Adapter:
         model=str(native.info["device"]),
         driver=str(native.info["description"]),
         is_emulated=_is_processor(native),
-        features=tuple(sorted(str(each) for each in native.features if each.startswith(_KERNELS))),
+        features=tuple(sorted({_FEATURES[each] for each in native.features if each in _FEATURES})),
         limits={limit: int(limits[limit]) for limit in _LIMITS if limit in limits},
     )
 

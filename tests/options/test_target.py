@@ -8,7 +8,6 @@ import json
 import pytest
 
 from farrier import pipeline
-from farrier.compilation import settings
 from farrier.errors import InvalidModelError, UsageError
 from farrier.options import CompileOptions
 from farrier.targets import host, known_machines, parse_target, read_target, why_not_here
@@ -189,7 +188,8 @@ def test_a_target_reads_back():
 
 
 def test_code_that_cannot_run_here_is_made_but_not_measured(monkeypatch):
-    monkeypatch.setattr(settings, "why_not_here", lambda *_: "this machine lacks avx512f")
+    backend = type(host().backend)
+    monkeypatch.setattr(backend, "why_not_here", lambda *_: "this machine lacks avx512f")
     for options in (CompileOptions(), CompileOptions(verify=False, trials=4)):
         with pytest.raises(UsageError, match="this machine lacks avx512f") as refused:
             pipeline.compile_model(b"", options)

@@ -81,7 +81,7 @@ def targets(
         caches = (description.l1_bytes, description.l2_bytes, description.l3_bytes)
         sizes = ", ".join(str(size >> 10) for size in caches)
         code = " ".join([target.cpu, *(f"+{extension}" for extension in target.features)])
-        table.add_row(each, escape(code), str(target.threads), sizes, escape(machine.source))
+        table.add_row(each, escape(code), str(description.cores), sizes, escape(machine.source))
     print_table(table)
 
 

@@ -8,7 +8,7 @@ from farrier.errors import UsageError
 from farrier.options import CompileOptions
 from farrier.options.precision import Precision, parse_precision
 from farrier.passes import Settings
-from farrier.targets import Target, parse_target, why_not_here
+from farrier.targets import Target, parse_target
 from farrier_device.describe import cores
 
 
@@ -58,7 +58,7 @@ def _check_measurable_here(target: Target) -> None:
 
 
 def _check_part_here(machine: Target) -> None:
-    if why := why_not_here(machine.arch, machine.cpu, machine.features):
+    if why := machine.backend.why_not_measured_here(machine):
         raise UsageError(
             f"code for {machine.cpu} cannot be measured or verified here: {why}",
             hint="--no-verify without --trials and --budget runs nothing; "

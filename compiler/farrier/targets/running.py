@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from farrier.artifact.code import ModelCode
     from farrier.measure import Runner
+    from farrier.targets.target import Target
 
 
 class Loaded(Protocol):
@@ -49,6 +50,11 @@ class Running(Protocol):
         """Return the reason why this machine cannot run code for targets with that `Target.arch`,
         `cpu` and `features`: a clause, "" where it can."""
         ...
+
+    def why_not_measured_here(self, target: Target) -> str:
+        """Return the reason why what this machine measures says nothing of a target: a clause, ""
+        if it is about that target. By default it is about all whose code runs here."""
+        return self.why_not_here(target.arch, target.cpu, target.features)
 
     def runner(self) -> Runner:
         """Return a runner that measures on this machine."""

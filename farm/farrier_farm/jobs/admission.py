@@ -5,6 +5,7 @@ for, and the devices that measure it.
 |---|---|---|
 | a description, a machine's name | that machine | its class |
 | `x86-64-v3`, an instruction set | a class that has it, with no other extension | that class |
+| `webgpu:m1`, a GPU | a class of that GPU, with whatever host | that class |
 | `class:ID` | the class | the class |
 | `device:NAME` | the device's class | the device alone |
 | `host`, or nothing | the only class that is connected | that class |
@@ -19,6 +20,7 @@ from collections.abc import Mapping, Sequence
 
 from farrier.errors import NoDeviceError, NotFoundError, UsageError
 from farrier.targets import KnownMachine, parse_machine, to_text
+from farrier.targets.registry import backend_for
 from farrier_farm.devices.classes import EMULATED, DeviceClass, MeasurementTarget
 from farrier_farm.devices.devices import Device, Devices, DeviceState
 from farrier_farm.devices.presence import ClassPresence
@@ -59,7 +61,10 @@ class Admission:
         machine = parse_machine(target)
         if machine.generic and measured:
             return self._generic(target, machine)
-        return Admitted(to_text(machine.description), self._place_of(machine))
+        place = self._place_of(machine)
+        if measured and _has_a_host(machine) and not self.is_served(place):
+            return self._generic(target, machine)
+        return Admitted(to_text(machine.description), place)
 
     def require(self, place: MeasurementTarget) -> None:
         """Raises DeviceAwayError, which says what there is instead, where no device of the place is
@@ -144,8 +149,9 @@ class Admission:
         )
 
     def _generic(self, name: str, machine: KnownMachine) -> Admitted:
-        """Code for an instruction set, made for the class that runs it of which most devices get
-        work; emulated classes come after real ones, and those of which none gets work come last."""
+        """Code for an instruction set, or for a GPU whatever drives it, made for the class that
+        runs it of which most devices get work; emulated classes come after real ones, and those of
+        which none gets work come last."""
         needed = set(machine.description.features)
         there = self._connected()
 
@@ -156,7 +162,8 @@ class Admission:
         classes = [one for one in self._devices.classes() if one.id in there]
         for found in sorted(classes, key=rank):
             have = found.description
-            if have.arch == machine.description.arch and needed <= set(have.features):
+            is_kind = have.arch == machine.description.arch and needed <= set(have.features)
+            if is_kind and (machine.generic or have.cpu.startswith(machine.description.cpu)):
                 limited = dataclasses.replace(have, features=machine.description.features)
                 return Admitted(to_text(limited), MeasurementTarget(found.id))
         raise self._away(f"no device that runs code for {name} is connected")
@@ -168,6 +175,12 @@ class Admission:
 
     def _away(self, message: str) -> DeviceAwayError:
         return DeviceAwayError(message, hint=_hint(self._connected()))
+
+
+def _has_a_host(machine: KnownMachine) -> bool:
+    """Check whether a machine is a device that another one drives."""
+    target = backend_for(machine.description.arch).target(machine.description)
+    return len(target.backend.parts(target)) > 1
 
 
 def _admitted(device_class: DeviceClass, device: str = "") -> Admitted:

@@ -31,6 +31,7 @@ LIMITS = {
     "max-storage-buffer-binding-size": MOST_BYTES,
     "min-storage-buffer-offset-alignment": 256,
 }
+F16 = "shader-f16"  # Modules that enable f16 need it.
 _BLOCKS_A_ROW = 65_535  # A row of a grid has at most these, by the default limits.
 _WORD = 4  # Bytes: copies begin and end at multiples of it.
 _FLUSH_BYTES = 128 << 20  # The largest cache of a GPU on the market, of AMD's Navi 21.
@@ -83,10 +84,10 @@ class WebGpuDevice(WallClocked[WebGpuMemory, WebGpuLaunch]):
     def _requested(self) -> Any:
         """Return a device with WebGPU's default limits. Raises DeviceError if the adapter lacks
         one."""
-        timed = [FEATURE] if FEATURE in self._adapter.features else []
+        features = [each for each in (FEATURE, F16) if each in self._adapter.features]
         try:
             return self._adapter.request_device_sync(
-                required_limits=LIMITS, required_features=timed
+                required_limits=LIMITS, required_features=features
             )
         except (self._wgpu.GPUError, RuntimeError) as error:
             raise DeviceError(_why_refused(self.name, self._adapter.limits, error)) from None

@@ -166,3 +166,18 @@ def test_what_an_operator_removes_is_connected_no_more(farm: Farm, connect_devic
     farm.enrolments.remove("removed")
     [there] = farm.devices.presence.classes().values()
     assert there.connected == 1
+
+
+def test_a_gpu_by_name_is_any_class_of_it_whatever_drives_it(farm: Farm, connect_device) -> None:
+    gpu = dataclasses.asdict(known_machines()["webgpu:radeon-780m"].description)
+    with pytest.raises(NoDeviceError, match="webgpu:radeon-780m"):
+        farm.admission.admit("webgpu:radeon-780m", measured=True)
+    here = json.dumps(dataclasses.asdict(describe()))
+    connect_device("gpu", **gpu | {"cpu": "AMD Radeon 780M (RADV PHOENIX)", "host": here})
+    for target in ("webgpu:radeon-780m", "webgpu"):
+        admitted = farm.admission.admit(target, measured=True)
+        code = parse_target(admitted.target)
+        assert (code.cpu, code.host) == ("AMD Radeon 780M (RADV PHOENIX)", parse_target("host"))
+        assert admitted.place.device_class == farm.devices.get("gpu").device_class
+    with pytest.raises(NoDeviceError, match="webgpu:m1"):
+        farm.admission.admit("webgpu:m1", measured=True)

@@ -8,15 +8,17 @@ import sys
 import pytest
 from onnx import TensorProto, helper
 
-from farrier.errors import NoDeviceError
+from farrier.errors import NoDeviceError, UsageError
 from farrier.measure.local import LocalDevice
 from farrier.options import CompileOptions
 from farrier.pipeline import compile_model
 from farrier.progress import Warned
 from farrier.records import MemoryRecords
 from farrier.targets import parse_target
+from farrier.targets.webgpu.machines import FIGURES, figures_of
 from farrier.targets.webgpu.runner import WebGpuRunner
 from farrier_device import adapters
+from farrier_device.devices import webgpu as devices_webgpu
 from farrier_device.devices.device import DeviceError
 from farrier_device.devices.webgpu import WebGpuDevice, _end_of
 from farrier_device.measurement import (
@@ -163,3 +165,41 @@ def test_without_the_package_nothing_is_measured(monkeypatch):
     monkeypatch.setitem(sys.modules, "wgpu", None)
     with pytest.raises(NoDeviceError, match=r"farrier\[webgpu\]"):
         WebGpuRunner().measure(MeasureRequest((), ()), None)
+
+
+def test_a_gpu_with_a_name_has_figures_and_a_source():
+    for name, figures in FIGURES.items():
+        target = parse_target(name)
+        assert target.backend.peaks(target, 1).operations == figures.operations > 1e10
+        assert figures.source
+        assert figures_of(f"{target.cpu} (RADV)") == figures
+    assert parse_target("webgpu:videocore7").host == parse_target("rpi5")
+    assert figures_of("llvmpipe") is None
+
+
+def test_what_another_gpu_measures_says_nothing_of_a_named_one(monkeypatch):
+    webgpu.device()
+    target = parse_target("webgpu:rtx-3090")
+    why = target.backend.why_not_measured_here(target)
+    if adapters.find_adapter().model.startswith(target.cpu):
+        assert why == ""
+        return
+    assert why.startswith("the GPU of this machine is ")
+    with pytest.raises(UsageError, match="the GPU of this machine is") as error:
+        compile_model(SMALL, CompileOptions(target="webgpu:rtx-3090", trials=1))
+    assert "--no-verify" in error.value.hint
+
+
+def test_a_feature_that_the_adapter_lacks_is_named():
+    webgpu.device()
+    backend = parse_target("webgpu").backend
+    assert backend.why_not_here("webgpu", "any", ()) == ""
+    assert "lacks shader-f128" in backend.why_not_here("webgpu", "any", ("shader-f128",))
+
+
+def test_a_limit_that_the_adapter_lacks_is_named(monkeypatch):
+    limits = devices_webgpu.LIMITS | {"max-compute-workgroup-storage-size": 1 << 30}
+    webgpu.device()
+    monkeypatch.setattr(devices_webgpu, "LIMITS", limits)
+    with pytest.raises(DeviceError, match=r"has max-compute-workgroup-storage-size \d+, .* needs"):
+        WebGpuDevice()

@@ -11,6 +11,7 @@ from farrier.targets.code import CodeTexts
 from farrier.targets.describing import KnownMachine
 from farrier.targets.driven.backend import DrivenBackend
 from farrier.targets.driven.target import DrivenTarget, baseline
+from farrier.targets.scheduling import Peaks
 from farrier.targets.target import MemorySpace, ParallelAxis, Target
 from farrier_device.describe import MachineDescription
 from farrier_device.program import HOST
@@ -73,7 +74,9 @@ class WebGpuBackend(DrivenBackend):
 
     @property
     def machines(self) -> Mapping[str, KnownMachine]:
-        return {"webgpu": KnownMachine(_ANY, _LIMITS, generic=True)}
+        from farrier.targets.webgpu.machines import MACHINES
+
+        return {"webgpu": KnownMachine(_ANY, _LIMITS, generic=True), **MACHINES}
 
     def target(self, machine: MachineDescription) -> WebGpuTarget:
         from farrier.targets.names import parse_target
@@ -85,14 +88,28 @@ class WebGpuBackend(DrivenBackend):
     # -- running its code on this machine
 
     def why_not_here(self, arch: str, cpu: str, features: Sequence[str]) -> str:
-        from farrier_device.devices.device import DeviceError
-        from farrier_device.devices.webgpu import WebGpuDevice
+        from farrier_device.adapters import NoAdapterError, find_adapter
 
         try:
-            WebGpuDevice().close()
-        except DeviceError as error:
+            adapter = find_adapter()
+        except NoAdapterError as error:
             return str(error)
-        return ""
+        missing = sorted(set(features) - set(adapter.features))
+        return f"{adapter.name} lacks {', '.join(missing)}" if missing else ""
+
+    def why_not_measured_here(self, target: Target) -> str:
+        from farrier.targets.webgpu.machines import figures_of
+        from farrier_device.adapters import NoAdapterError, find_adapter
+
+        why = super().why_not_measured_here(target)
+        if why or figures_of(target.cpu) is None:
+            return why
+        try:
+            adapter = find_adapter()
+        except NoAdapterError as error:
+            return str(error)
+        is_it = figures_of(adapter.model) == figures_of(target.cpu)
+        return "" if is_it else f"the GPU of this machine is {adapter.name}"
 
     def runner(self) -> Runner:
         from farrier.targets.webgpu.runner import WebGpuRunner
@@ -112,6 +129,12 @@ class WebGpuBackend(DrivenBackend):
             }
         )
         return gpu, gpu.name
+
+    def peaks(self, target: Target, threads: int) -> Peaks:
+        from farrier.targets.webgpu.machines import figures_of
+
+        figures = figures_of(target.cpu)
+        return Peaks() if figures is None else Peaks(figures.operations, figures.bandwidth)
 
     # -- the steps of a compilation
 

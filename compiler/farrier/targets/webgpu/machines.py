@@ -1,0 +1,103 @@
+"""The GPUs that have a name, each by figures that are published.
+
+A name is `webgpu:` and the GPU. Code for one of them keeps to WebGPU's default limits, as that for
+any adapter does; the figures rank schedules, and bound a roofline. The caches of Adreno and
+VideoCore are guesses at 1 MiB and 512 KiB, because none are published.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from farrier.targets.describing import KnownMachine
+from farrier_device.describe import MachineDescription
+
+_K, _M, _G = 1 << 10, 1 << 20, 1 << 30
+_F16 = ("shader-f16",)
+_SHARED = 16 << 10  # WebGPU's default limit: the memory that the threads of a block share.
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Figures:
+    """A GPU as its maker describes it. A unit begins a multiply-add of f32 in each of its `lanes`
+    in each of `clock` cycles in a second at most; `group` threads run in lockstep. The `bandwidth`
+    is that of the memory, in bytes a second."""
+
+    cpu: str  # The name of its driver's adapter begins so.
+    units: int
+    lanes: int
+    clock: float
+    group: int
+    bandwidth: float
+    l2_bytes: int
+    memory_bytes: int
+    source: str
+    features: tuple[str, ...] = _F16
+    host: str = ""  # The machine that it is a part of, where that has a name.
+
+    @property
+    def operations(self) -> float:
+        """The operations on f32 in a second: a multiply-add is two."""
+        return 2 * self.units * self.lanes * self.clock
+
+    def described(self) -> KnownMachine:
+        """Return the GPU as a machine."""
+        description = MachineDescription(
+            arch="webgpu",
+            cpu=self.cpu,
+            features=self.features,
+            cores=self.units,
+            l1_bytes=_SHARED,
+            l2_bytes=self.l2_bytes,
+            l3_bytes=0,
+            memory_bytes=self.memory_bytes,
+            host=self.host,
+        )
+        return KnownMachine(description, self.source)
+
+
+FIGURES = {
+    "webgpu:iris-xe": Figures(
+        *("Intel(R) Iris(R) Xe Graphics", 6, 128, 1.35e9, 16, 68.3e9, 3840 * _K, 16 * _G),
+        "Intel, Core i7-1185G7 product specifications: 96 execution units of 8 lanes, LPDDR4X-4267",
+    ),
+    "webgpu:radeon-780m": Figures(
+        *("AMD Radeon 780M", 12, 64, 2.7e9, 32, 120e9, 2 * _M, 16 * _G),
+        "AMD, Ryzen 7 7840U product specifications: 12 compute units, 2.7 GHz, LPDDR5X-7500",
+    ),
+    "webgpu:rtx-3090": Figures(
+        *("NVIDIA GeForce RTX 3090", 82, 128, 1.695e9, 32, 936e9, 6 * _M, 24 * _G),
+        "NVIDIA, Ampere GA102 GPU Architecture whitepaper: 82 multiprocessors of 128 lanes",
+    ),
+    "webgpu:rx-7900-xtx": Figures(
+        *("AMD Radeon RX 7900 XTX", 96, 128, 2.5e9, 32, 960e9, 6 * _M, 24 * _G),
+        "AMD, Radeon RX 7900 XTX product specifications: 61 TFLOPS, two operations begun at once",
+    ),
+    "webgpu:m1": Figures(
+        *("Apple M1", 8, 128, 1.278e9, 32, 68.2e9, _M, 8 * _G),
+        "Philip Turner, metal-benchmarks: 8 cores of 128 lanes; Apple, M1: 2.6 TFLOPS, 68 GB/s",
+    ),
+    "webgpu:adreno-640": Figures(
+        *("Adreno (TM) 640", 2, 384, 585e6, 64, 34.1e9, _M, 6 * _G),
+        "notebookcheck.net, Adreno 640: 585 MHz; nanoreview.net, Snapdragon 855: peak, 34.1 GB/s",
+        features=(),
+    ),
+    "webgpu:mali-g610": Figures(
+        *("Mali-G610", 4, 64, 1e9, 16, 33.8e9, 512 * _K, 8 * _G),
+        "Arm, GPU datasheet: Mali-G610; Rockchip, RK3588 datasheet: 4 cores, 1 GHz, LPDDR4X",
+    ),
+    "webgpu:videocore7": Figures(
+        *("V3D 7.1", 16, 4, 800e6, 16, 17.1e9, 512 * _K, 8 * _G),
+        "Raspberry Pi, BCM2712: 800 MHz, LPDDR4X-4267; sci-pi.org.uk: 16 processors of 4 lanes",
+        features=(),
+        host="rpi5",
+    ),
+}
+MACHINES = {name: figures.described() for name, figures in FIGURES.items()}
+
+
+def figures_of(cpu: str) -> Figures | None:
+    """Return the figures of an adapter by its name, None if nothing is published of it here. A
+    driver may put its own name behind the GPU's."""
+    named = [each for each in FIGURES.values() if cpu.startswith(each.cpu)]
+    return max(named, key=lambda each: len(each.cpu), default=None)
