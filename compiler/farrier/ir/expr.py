@@ -10,7 +10,7 @@
            | sigmoid | gelu | gelu_tanh | mish
     binary = add | sub | mul | div | mod | min | max | pow | lt | le | eq | ne | and | or
            | swish                                             (x * sigmoid(alpha * x))
-           | bit_and | bit_or | bit_xor | shl | shr            (integers)
+           | bit_and | bit_or | bit_xor | shl | shr | mul_high  (integers)
     reduce = sum | max | min | prod
     axis   = Axis(name, extent)
     buffer = name : dtype[extent, ...] [@layout] in scope
@@ -186,6 +186,7 @@ class BinaryOp(enum.StrEnum):
     BIT_XOR = "bit_xor"
     SHL = "shl"
     SHR = "shr"
+    MUL_HIGH = "mul_high"  # The upper half of a product of 64 bits, of integers of 32.
 
     @property
     def is_comparison(self) -> bool:

@@ -25,7 +25,7 @@ from farrier.ir.expr import (
     UnaryOp,
     Var,
 )
-from farrier.ir.special import FUNCTIONS, convert, real_power, swish, whole_power
+from farrier.ir.special import FUNCTIONS, convert, mul_high, real_power, swish, whole_power
 from farrier.ir.types import DType
 
 
@@ -123,4 +123,5 @@ BINARY: dict[BinaryOp, Callable[[Any, Any], Any]] = {
     BinaryOp.BIT_XOR: np.bitwise_xor,
     BinaryOp.SHL: np.left_shift,
     BinaryOp.SHR: np.right_shift,
+    BinaryOp.MUL_HIGH: mul_high,
 }

@@ -50,7 +50,7 @@ from farrier.ir.loop import (
     Store,
     While,
 )
-from farrier.ir.special import FUNCTIONS, convert, real_power, swish, whole_power
+from farrier.ir.special import FUNCTIONS, convert, mul_high, real_power, swish, whole_power
 from farrier.ir.types import DType
 
 
@@ -191,12 +191,13 @@ _INFIX = {
     BinaryOp.AND: "and",
     BinaryOp.OR: "or",
 }
-_BITS = {
+_BITS: dict[BinaryOp, Callable[[Any, Any], Any]] = {
     BinaryOp.BIT_AND: np.bitwise_and,
     BinaryOp.BIT_OR: np.bitwise_or,
     BinaryOp.BIT_XOR: np.bitwise_xor,
     BinaryOp.SHL: np.left_shift,
     BinaryOp.SHR: np.right_shift,
+    BinaryOp.MUL_HIGH: mul_high,
 }
 _CALLS = {
     BinaryOp.MIN: "least",

@@ -84,6 +84,12 @@ def sigmoid(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.asarray(np.where(x < 0, decay, 1) / (1 + decay))
 
 
+def mul_high(x: Any, y: Any) -> Any:
+    """The upper 32 bits of the products of 64 bits, of i32 or u32."""
+    wide = np.uint64 if x.dtype == np.uint32 else np.int64
+    return (x.astype(wide) * y.astype(wide) >> wide(32)).astype(x.dtype)
+
+
 def swish(x: npt.NDArray[Any], alpha: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Compute x * sigmoid(alpha * x) in float64, and return it in the dtype of `x`."""
     wide = x.astype(np.float64)

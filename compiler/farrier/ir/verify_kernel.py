@@ -58,6 +58,7 @@ _OF_ANY_EXTENT = (
 _LOGICAL = (BinaryOp.AND, BinaryOp.OR)
 _BYTES = (DType.U8, DType.I8)
 _BITS = (BinaryOp.BIT_AND, BinaryOp.BIT_OR, BinaryOp.BIT_XOR, BinaryOp.SHL, BinaryOp.SHR)
+_WORDS = (DType.I32, DType.U32)
 
 
 def verify_program(program: TensorProgram) -> None:
@@ -241,6 +242,8 @@ class _Checker:
                 if op in _LOGICAL and shared is not DType.BOOL:
                     raise self.error(f"{op} of {shared}", node)
                 if op in _BITS and (shared is DType.BOOL or shared.is_float):
+                    raise self.error(f"{op} of {shared}", node)
+                if op is BinaryOp.MUL_HIGH and shared not in _WORDS:
                     raise self.error(f"{op} of {shared}", node)
                 return DType.BOOL if op.is_comparison else shared
             case Select(condition, then, otherwise):

@@ -4,8 +4,8 @@ A factor is multiplier · 2^(left − right − 31), where multiplier is in [2³
 rounded "twice", as gemmlowp does: first the upper half of the product of 64 bits, then the shift to
 the right, whose halves go away from zero (B. Jacob et al., "Quantization and Training of Neural
 Networks for Efficient Integer-Arithmetic-Only Inference", section 2.2). Or it is rounded "once",
-halves up, as ruy does. All of it is arithmetic of 32 bits, which every target has, and lanes of
-vectors hold.
+halves up, as ruy does. All of it is arithmetic of 32 bits, of which every target can compute the
+upper half of a product.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from farrier.ops.scalar import (
 from farrier.ops.traits import Trait
 
 ONCE, TWICE = "once", "twice"  # Products are rounded so often.
-_HALF, _HALF_BITS = 16, (1 << 16) - 1  # Halves of words have 16 bits.
 _LEAST, _MOST = DType.I32.limits
 
 
@@ -42,19 +41,11 @@ def _high_product(x: Scalar, y: Scalar) -> Scalar:
 
 
 def _wide_product(x: Scalar, y: Scalar) -> tuple[Scalar, Scalar]:
-    """Compute floor(x · y / 2³¹), and floor(x · y / 2³⁰) of which the lowest bit is right, by
-    products of halves of words.
-
-    With x = a·2¹⁶ + b and y = c·2¹⁶ + d, b and d not negative, the product is
-    ac·2³² + (ad + bc)·2¹⁶ + bd, and no partial sum below exceeds 32 bits."""
-    a, b = _right(x, _HALF), bits(BinaryOp.BIT_AND, x, _HALF_BITS)
-    c, d = _right(y, _HALF), bits(BinaryOp.BIT_AND, y, _HALF_BITS)
-    low = cast(b, DType.U32) * cast(d, DType.U32)
-    middle = a * d + cast(bits(BinaryOp.SHR, low, _HALF), DType.I32)
-    lower = b * c + bits(BinaryOp.BIT_AND, middle, _HALF_BITS)
-    high = a * c + _right(middle, _HALF) + _right(lower, _HALF)
-    last = bits(BinaryOp.BIT_AND, _right(lower, _HALF - 1), 1)
-    return bits(BinaryOp.SHL, high, 1) + last, _right(lower, _HALF - 2)
+    """Compute floor(x · y / 2³¹), and floor(x · y / 2³⁰) of which the lowest bit is right, by the
+    halves of the product."""
+    high, low = bits(BinaryOp.MUL_HIGH, x, y), cast(x * y, DType.U32)
+    last = cast(_right(low, 31), DType.I32)
+    return bits(BinaryOp.SHL, high, 1) + last, cast(_right(low, 30), DType.I32)
 
 
 def _saturating(attrs: Attrs, x: Scalar, y: Scalar) -> Scalar:

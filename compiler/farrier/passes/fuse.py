@@ -21,7 +21,6 @@ from farrier.ops import Kind, lookup
 from farrier.ops.builder import without_halo
 from farrier.ops.conversion import CAST
 from farrier.ops.own import RELAYOUT
-from farrier.ops.quantize import DEQUANTIZE
 from farrier.ops.slicing import ADJOIN
 from farrier.ops.traits import Trait
 from farrier.passes.attention import attention_regions
@@ -162,8 +161,7 @@ class _Grouping:
         if value.type.dtype.is_narrow_float and CAST.matches(node):
             return True
         (result,) = node.outputs
-        widens = CAST.matches(node) or DEQUANTIZE.matches(node)
-        if not widens or result.type.dtype.bits <= value.type.dtype.bits:
+        if result.type.dtype.bits <= value.type.dtype.bits:
             return False
         readers = self._readers.get(result.name, ())
         is_read = bool(readers) and result.name not in self._returned

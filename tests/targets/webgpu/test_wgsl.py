@@ -114,7 +114,10 @@ def _pairs(values):
 
 ARITHMETIC = [BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MUL, BinaryOp.MIN, BinaryOp.MAX]
 COMPARISONS = [BinaryOp.LT, BinaryOp.LE, BinaryOp.EQ, BinaryOp.NE]
-BITS = [BinaryOp.BIT_AND, BinaryOp.BIT_OR, BinaryOp.BIT_XOR, BinaryOp.SHL, BinaryOp.SHR]
+BITS = [
+    *(BinaryOp.BIT_AND, BinaryOp.BIT_OR, BinaryOp.BIT_XOR, BinaryOp.SHL, BinaryOp.SHR),
+    BinaryOp.MUL_HIGH,
+]
 
 
 @pytest.mark.parametrize("op", [BinaryOp.MIN, BinaryOp.MAX])

@@ -78,8 +78,8 @@ def merge_transposes(node: Node, rewriter: Rewriter) -> Replacement | None:
         return None
     x, y = node.inputs[0], node.outputs[0]
     perm = permutation(node)
-    inner = rewriter.producer(x)
-    if TRANSPOSE.matches(inner):
+    inner = _transpose_of(x, rewriter)
+    if inner is not None:
         composed = tuple(permutation(inner)[axis] for axis in perm)
         merged = dataclasses.replace(
             node,
@@ -98,8 +98,8 @@ def unit_axes_before_transpose(node: Node, rewriter: Rewriter) -> Replacement | 
     """Reshape that adds or drops axes of size 1 behind a Transpose → before it, where the Transpose
     meets what else moves axes, or the product that reads it."""
     x, y = node.inputs[0] if node.inputs else None, node.outputs[0]
-    inner = rewriter.producer(x)
-    if x is None or not RESHAPE.matches(node) or not TRANSPOSE.matches(inner):
+    inner = _transpose_of(x, rewriter)
+    if x is None or not RESHAPE.matches(node) or inner is None:
         return None
     z, kept = inner.inputs[0], [extent for extent in y.type.shape if extent != 1]
     if z is None or not rewriter.single_use(x) or y.type.layout or z.type.layout:
@@ -135,10 +135,10 @@ def elementwise_before_transpose(node: Node, rewriter: Rewriter) -> Replacement 
     perm = (0, *range(2, y.type.rank), 1)
     operands: list[Value | None] = []
     for value in node.inputs:
-        inner = rewriter.producer(value)
+        inner = _transpose_of(value, rewriter)
         if value is None or value.type.rank == 0:
             operands.append(value)
-        elif TRANSPOSE.matches(inner) and permutation(inner) == perm:
+        elif inner is not None and permutation(inner) == perm:
             operands.append(inner.inputs[0])
         else:
             return None
@@ -152,6 +152,12 @@ def elementwise_before_transpose(node: Node, rewriter: Rewriter) -> Replacement 
         dataclasses.replace(node, inputs=tuple(operands), outputs=(result,)),
         Node("Transpose", (result,), (y,), transpose, origin=node.origin),
     )
+
+
+def _transpose_of(value: Value | None, rewriter: Rewriter) -> Node | None:
+    """Return the Transpose that computes a value, if one does."""
+    node = rewriter.producer(value)
+    return node if TRANSPOSE.matches(node) else None
 
 
 def permutation(node: Node) -> tuple[int, ...]:

@@ -57,6 +57,22 @@ fn float_mod(a: f32, b: f32) -> f32 {
   return a - floor(a / b) * b;
 }
 """,
+    # The upper half of a product of 64 bits by products of halves of words, of which no sum exceeds
+    # 32 bits.
+    """
+fn mul_high_u32(a: u32, b: u32) -> u32 {
+  let low = (a & 0xffffu) * (b & 0xffffu);
+  let middle = (a >> 16u) * (b & 0xffffu) + (low >> 16u);
+  let lower = (a & 0xffffu) * (b >> 16u) + (middle & 0xffffu);
+  return (a >> 16u) * (b >> 16u) + (middle >> 16u) + (lower >> 16u);
+}
+""",
+    """
+fn mul_high_i32(a: i32, b: i32) -> i32 {
+  let whole = bitcast<i32>(mul_high_u32(bitcast<u32>(a), bitcast<u32>(b)));
+  return whole - select(0, b, a < 0) - select(0, a, b < 0);
+}
+""",
     # The largest f32 below 2^31 is 2147483520.
     """
 fn to_i32(x: f32) -> i32 {

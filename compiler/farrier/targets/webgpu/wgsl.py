@@ -458,6 +458,8 @@ class _Entry:
         if op in (BinaryOp.SHL, BinaryOp.SHR):
             side = "left" if op is BinaryOp.SHL else "right"
             return f"shift_{side}_{TYPES[dtype]}({a}, {b})"
+        if op is BinaryOp.MUL_HIGH:
+            return f"mul_high_{TYPES[dtype]}({a}, {b})"
         if dtype.is_float:
             return _OF_FLOATS[op].format(a, b)
         if op in (BinaryOp.DIV, BinaryOp.MOD) and (

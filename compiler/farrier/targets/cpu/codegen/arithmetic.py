@@ -432,10 +432,22 @@ def _integer_binary(b: Builder, op: BinaryOp, left: Value, right: Value) -> Oper
             return _integer_division(b, op, left, right)
         case BinaryOp.SHL | BinaryOp.SHR:
             return _shift(b, op, left, right)
+        case BinaryOp.MUL_HIGH:
+            return _upper_half(b, left, right)
         case _ if op in _BITWISE:
             return b.op(_BITWISE[op], left.operand, right.operand)
         case _:
             return _integer_power(b, left, right)
+
+
+def _upper_half(b: Builder, left: Value, right: Value) -> Operand:
+    """The upper 32 bits of a product of 64."""
+    wide = vector("i64", left.lanes)
+    extend = instr.SEXT if left.dtype.is_signed else instr.ZEXT
+    factors = (b.convert(extend, side.operand, wide) for side in (left, right))
+    product = b.op(instr.MUL, *factors)
+    upper = b.op(instr.LSHR, product, literal(32, DType.I64, left.lanes).operand)
+    return b.convert(instr.TRUNC, upper, left.operand.type)
 
 
 def _shift(b: Builder, op: BinaryOp, left: Value, right: Value) -> Operand:
