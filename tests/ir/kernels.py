@@ -100,6 +100,42 @@ def tiled_product(m: int, n: int, k: int) -> Function:
     return schedule.function
 
 
+def shared_rows(count: int, length: int, rows: int, threads: int) -> Function:
+    """Rows from back to front, scaled by the sum of their squares, by the primitive that shares
+    rows."""
+    names = ("s", "t", "u", "y")
+    function = function_of(
+        f"""
+@function
+def rows(x: f32[{count}, {length}], y: f32[{count}, {length}]):
+    with alloc(f32[{count}, {length}] in workspace) as s:
+        with alloc(f32[{count}] in workspace) as t:
+            with alloc(f32[{count}] in workspace) as u:
+                for s_i in serial({count}):
+                    for s_j in serial({length}):
+                        s[s_i, s_j] = x[s_i, s_j] * x[s_i, s_j]
+                for t_init_i in serial({count}):
+                    t[t_init_i] = 0.0
+                for t_i in serial({count}):
+                    for t_k in serial({length}):
+                        t[t_i] = t[t_i] + s[t_i, {length - 1} - t_k]
+                for u_i in serial({count}):
+                    u[u_i] = t[u_i] + 1.0
+                for y_i in serial({count}):
+                    for y_j in serial({length}):
+                        y[y_i, y_j] = s[y_i, {length - 1} - y_j] / u[y_i]
+"""
+    )
+    schedule = Schedule(function)
+    schedule.apply("share_rows", names, rows, threads, 4096)
+    return schedule.function
+
+
+def _scaled(x: np.ndarray) -> np.ndarray:
+    squares = np.square(x.astype(float))
+    return squares[:, ::-1] / (squares.sum(1, keepdims=True) + 1)
+
+
 # Each kernel with what it computes.
 KERNELS: dict[str, tuple[Function, Callable[..., np.ndarray]]] = {
     "reverse": (REVERSE, lambda a: a.reshape(4, 4)[:, ::-1].reshape(-1)),
@@ -107,6 +143,9 @@ KERNELS: dict[str, tuple[Function, Callable[..., np.ndarray]]] = {
     "product": (product(32, 16, 24), lambda x, w: x.astype(float) @ w),
     "odd_product": (product(37, 29, 23), lambda x, w: x.astype(float) @ w),
     "tiled_product": (tiled_product(11, 17, 13), lambda x, w: x.astype(float) @ w),
+    "shared_row": (shared_rows(3, 13, 1, 8), _scaled),
+    "shared_rows": (shared_rows(7, 19, 2, 7), _scaled),
+    "own_rows": (shared_rows(5, 9, 4, 1), _scaled),
     "vector": (product(19, 5, 8, tile=4, each=2, depth=3), lambda x, w: x.astype(float) @ w),
 }
 

@@ -62,7 +62,9 @@ def lower_threads(function: Function) -> Function:
     for launch in launches(function):
         if any(isinstance(stmt, Barrier) for stmt in walk_stmts(launch.body)):
             continue  # It is lowered.
-        body = _replaced(body, launch, _Launch(launch).lowered())
+        lowered = _Launch(launch).lowered()
+        if lowered != launch.body:
+            body = _replaced(body, launch, lowered)
     return function if body is function.body else dataclasses.replace(function, body=body)
 
 

@@ -31,6 +31,7 @@ from farrier.schedule.kind_primitives import (
 from farrier.schedule.loop_primitives import fuse, reorder, split, split_evenly
 from farrier.schedule.prefetch import prefetch
 from farrier.schedule.rfactor import rfactor
+from farrier.schedule.share_rows import share_rows
 from farrier.schedule.tensorize import tensorize
 from farrier.schedule.thread_primitives import bind, cooperate, split_axes
 from farrier.schedule.tile_product import tile_product
@@ -67,4 +68,5 @@ PRIMITIVES: dict[str, Primitive] = {
     "cooperate": cooperate,
     "split_axes": split_axes,
     "tile_product": tile_product,
+    "share_rows": share_rows,
 }

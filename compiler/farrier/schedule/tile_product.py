@@ -5,23 +5,30 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from farrier.ir import expr as e
 from farrier.ir.affine import Simplifier
-from farrier.ir.dim import Extent
+from farrier.ir.dim import Extent, ceildiv
 from farrier.ir.expr import Binary, BinaryOp, Buffer, Const, Expr, Load, MemoryScope, Var, dtype_of
-from farrier.ir.loop import Alloc, Block, For, Function, If, LoopKind, Stmt, Store
-from farrier.ir.operands import map_operands
-from farrier.ir.statements import block, map_children
+from farrier.ir.loop import Alloc, Block, For, Function, LoopKind, Stmt, Store
+from farrier.ir.statements import block
 from farrier.ir.substitute import Indices, Substitution, loads, variables
 from farrier.schedule.accesses import touches, writes
 from farrier.schedule.nest import NestView, loops, outermost_block
+from farrier.schedule.tiling_parts import (
+    ZERO,
+    Axes,
+    digits,
+    is_nest,
+    only_store,
+    product_of,
+    simplified,
+    under,
+)
 
-Axes: TypeAlias = tuple[tuple[str, Extent], ...]
 _Pair: TypeAlias = tuple[int, int]
-_ZERO = e.index(0)
 
 
 def tile_product(
@@ -116,13 +123,6 @@ class Factor:
         return product_of(extent for _, extent in self.axes)
 
 
-def product_of(extents: Iterable[Extent]) -> Extent:
-    size: Extent = 1
-    for extent in extents:
-        size = size * extent
-    return size
-
-
 @dataclasses.dataclass(frozen=True)
 class Product:
     """Sums of products: `columns` holds the innermost axis of the result."""
@@ -139,7 +139,7 @@ class Product:
     @classmethod
     def of(cls, nest: NestView, total: str, reader: str) -> Product:
         first, update = _sums_of(nest, total)
-        store = _only_store(update)
+        store = only_store(update)
         points = [name.name for name in store.indices if isinstance(name, Var)]
         extents = {loop.var: loop.extent for loop in loops(update)}
         value = store.value
@@ -170,10 +170,10 @@ class Product:
 def _sums_of(nest: NestView, total: str) -> tuple[Stmt, Stmt]:
     """Return the nest of the first values of a buffer and that of its sums."""
     nests = [stmt for stmt in outermost_block(nest.function.body) if total in writes(stmt)]
-    if len(nests) != 2 or not all(_is_nest(stmt) for stmt in nests):
+    if len(nests) != 2 or not all(is_nest(stmt) for stmt in nests):
         nest.fail(f"{total} is not written by a nest of zeros and one of sums")
     first, update = nests
-    zero, store = _only_store(first), _only_store(update)
+    zero, store = only_store(first), only_store(update)
     own = Load(store.buffer, store.indices)
     is_sum = isinstance(store.value, Binary) and store.value.op is BinaryOp.ADD
     if zero.value != Const(type(_value(zero))(0), store.buffer.dtype) or not is_sum:
@@ -187,20 +187,6 @@ def _value(store: Store) -> float | int:
     return store.value.value if isinstance(store.value, Const) else 1
 
 
-def _is_nest(stmt: Stmt) -> bool:
-    """Check whether a statement is a perfect nest of serial loops around one store."""
-    while isinstance(stmt, For) and stmt.kind in (LoopKind.SERIAL, LoopKind.INDEPENDENT):
-        stmt = stmt.body
-    return isinstance(stmt, Store)
-
-
-def _only_store(stmt: Stmt) -> Store:
-    while isinstance(stmt, For):
-        stmt = stmt.body
-    assert isinstance(stmt, Store)
-    return stmt
-
-
 def _reader_of(
     nest: NestView, total: str, reader: str, axes: Sequence[tuple[str, Extent]]
 ) -> tuple[Stmt, Store, dict[str, str]]:
@@ -210,9 +196,9 @@ def _reader_of(
     reading = [stmt for stmt in statements if touches(stmt, total) and total not in writes(stmt)]
     if nest.param(total) or len(reading) != 1 or reader not in writes(reading[0]):
         nest.fail(f"{reader} is not the only buffer that is computed of {total}")
-    if not _is_nest(reading[0]):
+    if not is_nest(reading[0]):
         nest.fail(f"{reader} is not computed by a nest of loops around one store")
-    store = _only_store(reading[0])
+    store = only_store(reading[0])
     places = {read.indices for read in loads(store.value) if read.buffer.name == total}
     if len(places) != 1:
         nest.fail(f"{reader} reads {total} at {len(places)} places")
@@ -301,12 +287,11 @@ class _Tile:
         last = self._phase(lambda point: self._each_element(lambda at: self._store(point, at)))
         body: Stmt = Alloc(self._sums, block([first, turns, last]))
         for side, name in ((1, "bx"), (0, "by")):
-            blocks = _ceil(self._sides[side].extent, self._size[side])
+            blocks = ceildiv(self._sides[side].extent, self._size[side])
             body = For(self._var(name).name, blocks, LoopKind.BLOCK, body)
         for name, extent in reversed(product.batch):
             body = For(f"{name}_b", extent, LoopKind.BLOCK, body)
-        ranges = {loop.var: loop.extent for loop in loops(body)}
-        return _simplified(body, Simplifier(ranges))
+        return simplified(body)
 
     def _turns(self) -> Stmt:
         """The loop over parts of the sums."""
@@ -314,7 +299,7 @@ class _Tile:
         body: Stmt = block([*copies, self._phase(self._multiply)])
         for buffer in reversed(self._staged):
             body = body if buffer is None else Alloc(buffer, body)
-        turns = _ceil(self._k, self._depth)
+        turns = ceildiv(self._k, self._depth)
         return For(self._var("ko").name, turns, LoopKind.SERIAL, body)
 
     def _phase(self, body: Callable[[tuple[Expr, Expr]], Stmt]) -> Stmt:
@@ -343,11 +328,11 @@ class _Tile:
         for side in (0, 1):
             local = e.add(e.mul(at[side], self._threads[side]), point[side])
             number = e.add(e.mul(self._block_of(side), self._size[side]), local)
-            values |= _digits(number, self._sides[side].axes)
+            values |= digits(number, self._sides[side].axes)
             conditions += self._within(number, self._sides[side].extent, self._size[side])
         store = product.store
         of_loops = {
-            name: values[product.points[name]] if name in product.points else _ZERO
+            name: values[product.points[name]] if name in product.points else ZERO
             for name in _variables_of(store)
         }
 
@@ -358,7 +343,7 @@ class _Tile:
         value = change.expr(store.value)
         indices = tuple(change.expr(index) for index in store.indices)
         stored = Store(store.buffer, indices, value)
-        return _under(conditions, stored)
+        return under(conditions, stored)
 
     def _block_of(self, side: int) -> Expr:
         return self._var(("by", "bx")[side])
@@ -385,8 +370,8 @@ class _Tile:
                 term = e.mod(number, self._depth)
             else:
                 term, at = e.floordiv(number, size), e.mod(number, size)
-            fill = self._fill(side, Store(staged, (term, at), _ZERO), term, at)
-            fill = _under(self._within(number, count, threads), fill)
+            fill = self._fill(side, Store(staged, (term, at), ZERO), term, at)
+            fill = under(self._within(number, count, threads), fill)
             return For(turn.name, -(-count // threads), LoopKind.SERIAL, fill)
 
         return self._phase(body)
@@ -397,12 +382,12 @@ class _Tile:
         number = e.add(e.mul(self._block_of(side), self._size[side]), at)
         k = e.add(e.mul(self._var("ko"), self._depth), term)
         values: dict[str, Expr] = {name: Var(f"{name}_b") for name, _ in self._product.batch}
-        values |= _digits(number, factor.axes) | _digits(k, self._product.sums)
+        values |= digits(number, factor.axes) | digits(k, self._product.sums)
         fill: Stmt = dataclasses.replace(store, value=Substitution(values).expr(factor.value))
         conditions = self._within(number, factor.extent, self._size[side])
         conditions += self._within(k, self._k, self._depth)
         zero = e.ReduceOp.SUM.identity(store.buffer.dtype)
-        return _under(conditions, fill, dataclasses.replace(store, value=zero))
+        return under(conditions, fill, dataclasses.replace(store, value=zero))
 
     def _multiply(self, point: tuple[Expr, Expr]) -> Stmt:
         """The loops of a thread that add the products of a turn to its sums."""
@@ -416,7 +401,7 @@ class _Tile:
             at = e.add(e.mul(number, self._threads[side]), point[side])
             staged = self._staged[side]
             if staged is None:
-                load = self._fill(side, Store(own[side], (number,), _ZERO), term, at)
+                load = self._fill(side, Store(own[side], (number,), ZERO), term, at)
             else:
                 load = Store(own[side], (number,), Load(staged, (term, at)))
             statements.append(For(number.name, each, LoopKind.UNROLLED, load))
@@ -434,38 +419,3 @@ class _Tile:
 
 def _variables_of(store: Store) -> set[str]:
     return variables(store.value).union(*map(variables, store.indices))
-
-
-def _ceil(extent: Extent, step: int) -> Extent:
-    return -(-extent // step) if isinstance(extent, int) else (extent + (step - 1)) // step
-
-
-def _digits(number: Expr, axes: Axes) -> dict[str, Expr]:
-    """The variables of a nest, from the number of a point in it."""
-    values: dict[str, Expr] = {}
-    inner: Extent = 1
-    long = [axis for axis in axes if axis[1] != 1]
-    for name, extent in reversed(axes):
-        if extent == 1:
-            values[name] = _ZERO
-            continue
-        digit = e.floordiv(number, inner)
-        values[name] = digit if name == long[0][0] else e.mod(digit, extent)
-        inner = inner * extent
-    return values
-
-
-def _under(conditions: Sequence[Expr], stmt: Stmt, otherwise: Stmt | None = None) -> Stmt:
-    """The statement under all of the conditions, if there are any."""
-    if not conditions:
-        return stmt
-    condition = conditions[0]
-    for other in conditions[1:]:
-        condition = e.both(condition, other)
-    return If(condition, stmt, otherwise)
-
-
-def _simplified(stmt: Stmt, simplifier: Simplifier) -> Stmt:
-    return map_children(
-        map_operands(stmt, simplifier.simplify), lambda part: _simplified(part, simplifier)
-    )

@@ -67,6 +67,13 @@ def space(program: TensorProgram | Function) -> Space:
     return space
 
 
+def with_the_rest(schedule: Schedule, program: TensorProgram, done: frozenset[str]) -> Schedule:
+    """Make launches of the nests of a program that are left, where those of the buffers `done` are
+    launches already."""
+    schedule = with_local_sums(schedule, program, done)
+    return bind_points(schedule, split_up(schedule), _THREADS[0])
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Nest:
     """A nest that becomes a launch, with its outermost loops, whose iterations are independent.

@@ -5,16 +5,16 @@ from __future__ import annotations
 from farrier.ir.loop import Function
 from farrier.ir.tensor import TensorProgram
 from farrier.space import JoinedSpace, Space
-from farrier.targets.gpu import points, tiles
+from farrier.targets.gpu import points, rows, tiles
 from farrier.targets.gpu.device import USUAL, Device, Limits
 
-RULES = frozenset({points.RULE, tiles.RULE})
+RULES = frozenset({points.RULE, rows.RULE, tiles.RULE})
 
 
 def space(program: TensorProgram | Function, limits: Limits, device: Device = USUAL) -> Space:
     """Return all schedules of a kernel: those of the special rule that takes it, which the default
     is among, and those of `points`, which takes everything."""
-    special = tiles.space(program, limits, device)
+    special = tiles.space(program, limits, device) or rows.space(program, limits, device)
     general = points.space(program)
     if special is None:
         return general

@@ -1,8 +1,9 @@
 """The rule `tiles`: products by blocks that each compute a tile, with operands in workgroup memory
 and sums in registers. A convolution is a product whose operand is gathered as it is copied.
 
-The nest of each product becomes a launch by the primitive `tile_product`, and so does the nest that
-reads its sums element by element. All other nests become launches as in the rule `points`.
+The nest of each product becomes a launch by the primitive `tile_product`, and so does the nest
+that reads its sums element by element. All other nests become launches as in the rules `rows` and
+`points`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from farrier.schedule.tile_product import Product
 from farrier.space import Columns, Decisions, Estimate, Knob, Space
 from farrier.space.operations import reads_of
 from farrier.space.sketch.inline import inline
-from farrier.targets.gpu import points
+from farrier.targets.gpu import points, rows
 from farrier.targets.gpu.device import Device, Limits
 from farrier.targets.gpu.product_cost import Shape, cost, workgroup_bytes
 
@@ -40,7 +41,6 @@ _LEAST_THREADS = 32  # A block of fewer leaves lanes of its groups idle, on most
 _MOST_EACH = 64  # Sums of a thread: more leave too few registers for other blocks.
 _SHORT_EPILOGUE = 16  # Operations of a result that are written out for each sum of a thread.
 _MOST_STATEMENTS = 512  # Operations in all that are written out so.
-_USUAL_THREADS = 64  # The usual number of the rule `points`.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,13 +120,13 @@ class _Kernel:
         for other in self._others:
             _tile(schedule, other, self._best(other.shape))
         done = {name for each in (self._main, *self._others) for name in (each.total, each.reader)}
-        schedule = points.with_local_sums(schedule, self._program, frozenset(done))
-        return points.bind_points(schedule, points.split_up(schedule), _USUAL_THREADS)
+        done |= rows.share_all(schedule, self._limits, self._device)
+        return points.with_the_rest(schedule, self._program, frozenset(done))
 
     def _best(self, shape: Shape) -> Decisions:
         """The tile that the model ranks first."""
-        rows = np.array(list(itertools.product(*_VALUES.values())), np.int64).T
-        columns = dict(zip(_VALUES, rows, strict=True))
+        grid = np.array(list(itertools.product(*_VALUES.values())), np.int64).T
+        columns = dict(zip(_VALUES, grid, strict=True))
         allowed = _allowed(shape, columns, self._limits)
         seconds = np.where(allowed, cost(shape, self._device, columns).seconds, np.inf)
         first = int(np.argmin(seconds))

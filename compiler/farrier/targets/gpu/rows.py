@@ -1,0 +1,237 @@
+"""The rule `rows`: norms, softmax and reductions, where blocks go from row to row. The threads of a
+row reduce it together, and keep what lies between two passes over it in workgroup memory.
+
+Nests that follow each other and keep to their row become one launch by the primitive `share_rows`,
+all others launches as in the rule `points`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from farrier.ir.affine import Simplifier
+from farrier.ir.dim import typical
+from farrier.ir.expr import Var
+from farrier.ir.loop import For, Function, LoopKind, Stmt
+from farrier.ir.substitute import loads
+from farrier.ir.tensor import TensorProgram
+from farrier.lower.loops import to_loops
+from farrier.records import RuleId
+from farrier.schedule import Schedule, ScheduleError
+from farrier.schedule.accesses import writes
+from farrier.schedule.nest import NestView, outermost_block
+from farrier.schedule.share_rows import Part, Rows
+from farrier.schedule.tiling_parts import product_of
+from farrier.space import Columns, Decisions, Estimate, Knob, Space
+from farrier.space.operations import operations_of
+from farrier.space.sketch.inline import inline
+from farrier.targets.gpu import points
+from farrier.targets.gpu.device import Device, Limits
+
+RULE = RuleId("rows", version=1)
+_VALUES = {"row_threads": (1, 8, 16, 32, 64, 128, 256), "rows_each": (1, 2, 4, 8, 16, 32, 64, 128)}
+_LEAST_THREADS = 32  # A block of fewer leaves lanes of its groups idle, on most devices.
+_OWN_ROW = 256  # Elements: a thread alone takes long for a row of more.
+_LINE = 32  # The bytes of memory that come together, at least.
+_HELD = 128  # Bytes of a row that the first-level cache holds for each thread of a unit.
+_AHEAD = 4  # Loads of a thread that are on their way at once.
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """The buffers that a launch computes, and what its cost depends on: the number of rows, and of
+    each pass over a row the elements and the operations of one."""
+
+    names: tuple[str, ...]
+    rows: int
+    passes: tuple[tuple[int, int], ...]
+    reductions: int
+    nbytes: int
+    is_dense: bool
+
+
+def space(program: TensorProgram | Function, limits: Limits, device: Device) -> Space | None:
+    """Return the space of a kernel's schedules by rows: the shape of the blocks of its largest
+    group, where the others have what the model ranks first. None if it has no group."""
+    if isinstance(program, Function):
+        return None
+    program = inline(program)
+    groups = groups_of(to_loops(program))
+    if not groups:
+        return None
+    return Space.of(RULE, _Kernel(program, groups, limits, device))
+
+
+def groups_of(function: Function) -> list[Group]:
+    """Return the groups of nests that `share_rows` takes and that other rules do not do as well:
+    each is as long as possible."""
+    statements = outermost_block(function.body)
+    nest = NestView(function, "rows")
+    groups = []
+    at = 0
+    while at < len(statements):
+        end = at
+        while end < len(statements) and not _is_launch(statements[end]):
+            end += 1
+        for last in range(end, at + 1, -1):
+            names = _names(statements[at:last])
+            try:
+                rows = Rows.of(nest, names)
+            except ScheduleError:
+                continue
+            if len(rows.nests) == last - at and _is_worth_it(rows):
+                groups.append(_group(names, rows))
+                at = last - 1
+                break
+        at += 1
+    return groups
+
+
+def _is_launch(stmt: Stmt) -> bool:
+    return not isinstance(stmt, For) or stmt.kind is LoopKind.BLOCK
+
+
+def _names(statements: Iterable[Stmt]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for stmt in statements for name in sorted(writes(stmt))))
+
+
+def _is_worth_it(rows: Rows) -> bool:
+    """Check whether a row is passed over several times, or is too long for a thread."""
+    passes = [part for part in rows.parts if part.inner]
+    return len(passes) > 1 or any(_size(part) > _OWN_ROW for part in passes)
+
+
+def _size(part: Part) -> int:
+    return max(1, typical(product_of(extent for _, extent in part.inner)))
+
+
+def _group(names: tuple[str, ...], rows: Rows) -> Group:
+    passes = [part for part in rows.parts if part.inner]
+    longest = max(passes, key=_size)
+    return Group(
+        names,
+        max(1, typical(rows.count)),
+        tuple((_size(part), operations_of(part.store.value)) for part in passes),
+        sum(part.first is not None for part in rows.parts),
+        longest.store.buffer.dtype.nbytes,
+        _is_dense(longest),
+    )
+
+
+def _is_dense(part: Part) -> bool:
+    """Check whether neighbours of a row lie together in what a pass loads most often."""
+    inner = Var(part.inner[-1][0])
+    simplifier = Simplifier({})
+    steps = [
+        simplifier.linear(load.indices[-1]).terms.get(inner)
+        for load in loads(part.store.value)
+        if load.indices
+    ]
+    return any(step == 1 for step in steps)
+
+
+def cost(group: Group, device: Device, columns: Columns) -> Estimate:
+    """Return the seconds of a group, [candidates]."""
+    threads = columns["row_threads"].astype(np.float64)
+    rows = columns["rows_each"].astype(np.float64)
+    blocks = np.ceil(group.rows / rows)
+    groups = np.ceil(rows * threads / device.group)
+    resident = np.maximum(1, np.floor(device.threads / (groups * device.group)))
+    rounds = np.ceil(blocks / device.units)
+    at_once = np.minimum(resident, rounds)
+    operations = np.zeros(len(rows))
+    turns = np.zeros(len(rows))
+    for size, own in group.passes:
+        share = np.ceil(size / threads)
+        operations += share * (own + 4)
+        turns += share
+    joins = np.where(threads > 1, group.reductions * 2 * np.sqrt(threads), 0.0)
+    waits = np.where(threads > 1, (3 * group.reductions + 1) * device.barrier, 0.0)
+    issue = rounds * groups * device.group / device.lanes * (operations + 2 * joins)
+    stalls = (
+        rounds / at_once * (turns / _AHEAD * device.memory_latency + joins * device.latency + waits)
+    )
+    compute = np.maximum(issue, stalls) / device.clock
+    # Threads that do not read neighbours get little of each line that comes, unless the cache
+    # holds the few lines of a short row until the thread has read them.
+    lost = _LINE / group.nbytes
+    is_short = max(size for size, _ in group.passes) * group.nbytes <= _HELD
+    is_dense = group.is_dense if group.rows > 1 else True
+    alone = lost if is_dense and not is_short else 1.0
+    spread = np.where(threads > 1, 1.0 if is_dense else lost, alone)
+    nbytes = group.rows * sum(size for size, _ in group.passes) * group.nbytes
+    memory = spread * nbytes / device.bandwidth
+    overhead = np.full(len(rows), device.launch_s)
+    seconds = np.maximum(compute, memory) + overhead
+    terms = {"compute": compute, "memory": memory, "overhead": overhead}
+    return Estimate(seconds, terms | {"tiles": blocks})
+
+
+def allowed(group: Group, limits: Limits, columns: Columns) -> npt.NDArray[np.bool_]:
+    """Check which blocks keep the limits and are mostly filled, [candidates]."""
+    threads, rows = columns["row_threads"], columns["rows_each"]
+    longest = max(size for size, _ in group.passes)
+    filled = (rows <= 1 << (group.rows - 1).bit_length()) & (
+        threads <= max(1, 1 << (longest - 1).bit_length())
+    )
+    most = min(group.rows, max(_VALUES["rows_each"])) * min(longest, max(_VALUES["row_threads"]))
+    within: npt.NDArray[np.bool_] = filled & (threads * rows <= limits.threads)
+    within &= threads * rows >= min(_LEAST_THREADS, 1 << (most.bit_length() - 1)) // 2
+    # Each reduction has two places in workgroup memory for each thread, at most.
+    return within & (2 * threads * rows * group.nbytes * group.reductions <= limits.workgroup_bytes)
+
+
+def share(schedule: Schedule, group: Group, decisions: Decisions, limits: Limits) -> None:
+    """Compute a group by one launch."""
+    rows, threads = decisions["rows_each"], decisions["row_threads"]
+    schedule.apply("share_rows", group.names, rows, threads, limits.workgroup_bytes)
+
+
+def best(group: Group, limits: Limits, device: Device) -> dict[str, int]:
+    """Return the decisions that the model ranks first."""
+    grid = np.array(list(itertools.product(*_VALUES.values())), np.int64).T
+    columns = dict(zip(_VALUES, grid, strict=True))
+    seconds = cost(group, device, columns).seconds
+    first = int(np.argmin(np.where(allowed(group, limits, columns), seconds, np.inf)))
+    return {name: int(column[first]) for name, column in columns.items()}
+
+
+def share_all(schedule: Schedule, limits: Limits, device: Device) -> frozenset[str]:
+    """Compute each group among the nests that are left as the model ranks first; return the names
+    of their buffers."""
+    names: set[str] = set()
+    for group in groups_of(schedule.function):
+        share(schedule, group, best(group, limits, device), limits)
+        names |= set(group.names)
+    return frozenset(names)
+
+
+class _Kernel:
+    """The parts of the space."""
+
+    def __init__(
+        self, program: TensorProgram, groups: list[Group], limits: Limits, device: Device
+    ) -> None:
+        self._program = program
+        self._limits, self._device = limits, device
+        self._main = max(groups, key=lambda group: group.rows * sum(n for n, _ in group.passes))
+
+    def knobs(self) -> tuple[Knob, ...]:
+        return tuple(Knob(name, values) for name, values in _VALUES.items())
+
+    def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
+        return allowed(self._main, self._limits, columns)
+
+    def estimate(self, columns: Columns) -> Estimate:
+        return cost(self._main, self._device, columns)
+
+    def schedule(self, decisions: Decisions) -> Schedule:
+        schedule = Schedule(to_loops(self._program))
+        share(schedule, self._main, decisions, self._limits)
+        done = share_all(schedule, self._limits, self._device) | {*self._main.names}
+        return points.with_the_rest(schedule, self._program, done)
