@@ -7,8 +7,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from farrier_device.devices.device import AnyDevice
-from farrier_device.interpreter import Interpreter
-from farrier_device.program import Program, evaluate
+from farrier_device.interpreter import Interpreter, launches_in
+from farrier_device.program import Call, Launch, Program, evaluate
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -36,6 +36,29 @@ class InterpretedEntry:
 
     def entry(self, arguments: Sequence[int | None], context: int) -> int:
         """Run the program; return 0, a positive code of a failure, or -1 - n if check n failed."""
+        return self._interpreter.run(*self._lent(arguments))
+
+    def timed(self, arguments: Sequence[int | None]) -> tuple[int, list[list[int]]]:
+        """Run the program, each of its `launches` by itself. Return what `entry` does, and for each
+        of them the nanoseconds of each time that it ran."""
+        return self._interpreter.run_timed(*self._lent(arguments))
+
+    @property
+    def launches(self) -> Sequence[Launch | Call]:
+        """The calls and launches of the program, in the order of its text."""
+        return tuple(launches_in(self._program.steps))
+
+    @property
+    def is_emulated(self) -> bool:
+        """True if one of the devices is software, whose times are not those of hardware."""
+        return any(getattr(device, "is_emulated", False) for device in self._devices.values())
+
+    def device(self, space: str) -> AnyDevice:
+        """Return the device of a space."""
+        return self._devices[space]
+
+    def _lent(self, arguments: Sequence[int | None]) -> tuple[Sequence[_Lent], memoryview | None]:
+        """Return the memories of the caller, and the sizes of a run."""
         program = self._program
         sizes: memoryview | None = None
         if len(arguments) > len(program.memories):
@@ -46,7 +69,7 @@ class InterpretedEntry:
             _lent(address or 0, evaluate(memory.nbytes, values))
             for memory, address in zip(program.memories, arguments, strict=False)
         ]
-        return self._interpreter.run(memories, sizes)
+        return memories, sizes
 
     def workspace_bytes(self, sizes: int) -> int:
         """Return the bytes of the last memory of the program, for the sizes at an address."""

@@ -8,11 +8,16 @@ import pytest
 from typer.testing import CliRunner
 
 import farrier
+from farrier.artifact.calls import CallRecord
 from farrier.artifact.manifest import KernelReport
+from farrier.bench.device_profile import grouped
 from farrier.bench.profile import profile
 from farrier.bench.roofline import Roofline, measure_roofline
 from farrier.cli.app import build
 from farrier.targets import host
+from farrier_device.program import Call, Launch
+from tests.targets.webgpu import webgpu
+from tests.targets.webgpu.test_hosts import MIXED
 
 
 def test_the_floor_is_the_slower_of_arithmetic_and_memory():
@@ -82,3 +87,24 @@ def test_the_command_prints_a_table_or_json(small_model):
     row = found["kernels"][0]
     assert row["gflops"] == pytest.approx(row["operations"] / row["seconds"] / 1e9)
     assert row["roofline_share"] > 0
+
+
+def test_the_kernels_of_a_gpu_and_its_host_are_timed_where_they_stand():
+    webgpu.device()
+    artifact = farrier.compile(MIXED, target="webgpu", verify=False)
+    times = profile(artifact, seconds=0.0)
+    assert {row.name for row in times.kernels} == {k.name for k in artifact.manifest.kernels}
+    assert all(row.seconds > 0 for row in times.kernels)
+    on_host = {kernel.name for kernel in artifact.manifest.kernels if kernel.reason}
+    assert on_host
+    assert {row.name for row in times.kernels if not row.floor_s} == on_host
+    assert times.roofline.operations > 1e6
+    assert times.roofline.bandwidth > 1e6
+    assert times.emulated == webgpu.device().is_emulated
+
+
+def test_the_launches_of_a_call_follow_each_other():
+    calls = [CallRecord(name, "", "", ()) for name in ("sum", "sum", "on_host")]
+    launches = [Launch(name, "gpu", ()) for name in ("sum_0", "sum_1", "sum_0", "sum_1")]
+    launches.append(Call("on_host", ()))
+    assert [*grouped(calls, launches)] == [range(2), range(2, 4), range(4, 5)]

@@ -16,6 +16,7 @@ from typing import Any
 
 from farrier.artifact.calls import CallRecord
 from farrier.artifact.manifest import KernelReport
+from farrier.bench import device_profile
 from farrier.bench.roofline import Roofline, measure_roofline
 from farrier.errors import CompilerError, UsageError
 from farrier.packaging.draws import runnable_inputs, typical_states
@@ -24,6 +25,8 @@ from farrier.runtime.session import Session
 from farrier.targets import parse_target
 from farrier.targets.cpu.loaded import LoadedLibrary
 from farrier.targets.cpu.target import as_cpu
+from farrier.targets.registry import backend_for
+from farrier_device.interpreted import InterpretedEntry
 from farrier_device.native import Entry, NativeError, Pointers, pointers
 
 _MIN_ROUNDS = 5
@@ -73,6 +76,7 @@ class Profile:
     model_s: float  # the whole model by its entry point, median
     best_s: float
     kernels: tuple[KernelProfile, ...]
+    emulated: bool = False  # The device is software, and its times are not those of hardware.
 
     @property
     def kernels_s(self) -> float:
@@ -98,15 +102,23 @@ def profile(
     """
     calls = artifact.calls
     session = artifact.session(threads)
-    of_level = as_cpu(parse_target(artifact.manifest.machine))
-    target = dataclasses.replace(of_level, features=artifact.manifest.features)
-    roofline = measure_roofline(target, session.threads)
+    is_native = isinstance(session.code, LoadedLibrary)
+    if not isinstance(session.code, LoadedLibrary | InterpretedEntry):
+        raise UsageError(
+            f"{session.manifest.name} was compiled for {session.manifest.machine}, whose kernels "
+            "are not timed one by one",
+            hint="`farrier bench` times the whole model",
+        )
+    roofline = _roofline_here(artifact, session.threads) if is_native else Roofline(0.0, 0.0)
     session.load_state(typical_states(artifact))
     # The rounds read and write these arrays where they lie.
     inputs = runnable_inputs(artifact)
     outputs = session.run(inputs)
     whole, each = _rounds(session, calls, seconds)
     del inputs, outputs
+    if not is_native:
+        peaks = backend_for(artifact.manifest.architecture).measured_peaks(session.code)
+        roofline = Roofline(peaks.operations, peaks.bandwidth)
     reports = {report.task: report for report in artifact.manifest.kernels}
     rows = [
         _row(call, reports[call.task], statistics.median(samples), roofline)
@@ -126,6 +138,14 @@ def profile(
         model_s=statistics.median(whole),
         best_s=min(whole),
         kernels=tuple(rows),
+        emulated=isinstance(session.code, InterpretedEntry) and session.code.is_emulated,
+    )
+
+
+def _roofline_here(artifact: Artifact, threads: int) -> Roofline:
+    of_level = as_cpu(parse_target(artifact.manifest.machine))
+    return measure_roofline(
+        dataclasses.replace(of_level, features=artifact.manifest.features), threads
     )
 
 
@@ -133,7 +153,11 @@ def _rounds(
     session: Session, calls: Sequence[CallRecord], seconds: float
 ) -> tuple[list[float], list[list[float]]]:
     """Seconds of the whole model, and of each call, a round."""
-    code, bases = _native(session), session.addresses
+    bases = session.addresses
+    code = session.code
+    if isinstance(code, InterpretedEntry):
+        return device_profile.rounds(code, bases, calls, seconds, _MIN_ROUNDS)
+    assert isinstance(code, LoadedLibrary)
     model = (code.entry, pointers(bases))
     kernels = [
         (
@@ -150,17 +174,6 @@ def _rounds(
         for samples, kernel in zip(each, kernels, strict=True):
             samples.append(_timed(code, *kernel))
     return whole, each
-
-
-def _native(session: Session) -> LoadedLibrary:
-    """The model's library. Raises UsageError for code that is none."""
-    if isinstance(session.code, LoadedLibrary):
-        return session.code
-    raise UsageError(
-        f"{session.manifest.name} was compiled for {session.manifest.machine}, whose kernels are "
-        "not timed one by one",
-        hint="`farrier bench` times the whole model",
-    )
 
 
 def _timed(code: LoadedLibrary, entry: Entry, args: Pointers) -> float:
@@ -183,8 +196,15 @@ def _row(
         seconds=seconds * call.runs,
         operations=report.operations * call.runs,
         nbytes=call.nbytes * call.runs,
-        floor_s=roofline.floor_s(report, call.nbytes) * call.runs,
+        floor_s=_floor_s(roofline, report, call) * call.runs,
     )
+
+
+def _floor_s(roofline: Roofline, report: KernelReport, call: CallRecord) -> float:
+    """The least seconds of a call; 0 where the roofline is not of what runs it: the host of a
+    device."""
+    is_known = roofline.operations and roofline.bandwidth and not report.reason
+    return roofline.floor_s(report, call.nbytes) if is_known else 0.0
 
 
 def _joined(rows: Sequence[KernelProfile]) -> KernelProfile:

@@ -41,6 +41,8 @@ def profile(
         f"{found.model}: {found.model_s * 1e3:.3f} ms (best {found.best_s * 1e3:.3f}), its kernels "
         f"one by one {found.kernels_s * 1e3:.3f} ms; {found.threads} threads, {found.rounds} rounds"
     )
+    if found.emulated:
+        console.print("the device is emulated: its times are not those of hardware")
     dots = "".join(f"{peak / 1e9:.0f} of {key}, " for key, peak in found.roofline.dots.items())
     console.print(
         f"roofline: {found.roofline.operations / 1e9:.0f} GFLOP/s, {dots}"

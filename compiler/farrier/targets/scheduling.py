@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from farrier.ir.tensor import TensorProgram
     from farrier.records import RuleId
     from farrier.space import Space
+    from farrier.targets.running import Loaded
     from farrier.targets.target import Target
 
 
@@ -52,4 +53,9 @@ class Scheduling(Protocol):
 
     def peaks(self, target: Target, threads: int) -> Peaks:
         """Return the bounds of `threads` threads, for a roofline to show."""
+        return Peaks()
+
+    def measured_peaks(self, loaded: Loaded) -> Peaks:
+        """Return the rates that the device of a loaded model reaches right now, which the model is
+        not run on afterwards; unknown ones by default."""
         return Peaks()

@@ -36,6 +36,7 @@ _BLOCKS_A_ROW = 65_535  # A row of a grid has at most these, by the default limi
 _WORD = 4  # Bytes: copies begin and end at multiples of it.
 _FLUSH_BYTES = 128 << 20  # The largest cache of a GPU on the market, of AMD's Navi 21.
 _WARM_S = 0.01  # Clocks of an idle GPU are up after some milliseconds of work.
+_AWAKE_S = 0.05  # A GPU that waits is idle after some tenths of a second.
 _SUBMISSION_S = 0.2  # Systems end a submission that takes seconds.
 _BINDING = re.compile(r"@binding\((\d+)\) var<storage, (read|read_write)>")
 _ENTRY = re.compile(r"@compute[^{]*?fn (\w+)\(")
@@ -79,6 +80,7 @@ class WebGpuDevice(WallClocked[WebGpuMemory, WebGpuLaunch]):
         self._pass: Any = None
         self._received: list[tuple[Any, memoryview]] = []
         self._flush: WebGpuMemory | None = None
+        self._awake_until = 0.0  # The clock of a GPU goes down some time after its last work.
         self._fence = self.allocate(_WORD, 0)
 
     def _requested(self) -> Any:
@@ -205,6 +207,8 @@ class WebGpuDevice(WallClocked[WebGpuMemory, WebGpuLaunch]):
                 staging.map_sync(self._wgpu.MapMode.READ)
                 target[:] = staging.read_mapped()[: len(target)]
                 staging.unmap()
+        if received:
+            self._awake_until = time.monotonic() + _AWAKE_S
         return 0
 
     def time(
@@ -216,7 +220,7 @@ class WebGpuDevice(WallClocked[WebGpuMemory, WebGpuLaunch]):
         """By the timestamps of the GPU where it has them: a step begins where the one before it
         has ended, so that the gap between two launches counts."""
         self.synchronize()  # The steps that are queued already do not count.
-        if not self.is_emulated:
+        if not self.is_emulated and time.monotonic() > self._awake_until:
             self._warm_up(steps)
         with self._as_device_error():
             if self._clock is None:

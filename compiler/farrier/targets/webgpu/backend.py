@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from farrier.space import Space
     from farrier.targets.driven.package import Plan
     from farrier.targets.interface import Interface
+    from farrier.targets.running import Loaded
     from farrier_device.devices.device import AnyDevice
 
 # The figures of a processor, which a GPU's program does not ask for.
@@ -135,6 +136,16 @@ class WebGpuBackend(DrivenBackend):
 
         figures = figures_of(target.cpu)
         return Peaks() if figures is None else Peaks(figures.operations, figures.bandwidth)
+
+    def measured_peaks(self, loaded: Loaded) -> Peaks:
+        from farrier.targets.driven.entry import DrivenEntry
+        from farrier.targets.webgpu.roofline import measured
+        from farrier_device.devices.webgpu import WebGpuDevice
+
+        assert isinstance(loaded, DrivenEntry)
+        gpu = loaded.device(GPU)
+        assert isinstance(gpu, WebGpuDevice)
+        return measured(gpu)
 
     # -- the steps of a compilation
 

@@ -1,0 +1,60 @@
+"""The time of each kernel of a model that a device runs, where it stands in the model.
+
+The interpreter of the model's program runs each call and launch by itself, and the device times it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+from farrier.artifact.calls import CallRecord
+from farrier.errors import CompilerError
+from farrier_device.interpreted import InterpretedEntry
+from farrier_device.program import Call, Launch
+
+
+def rounds(
+    code: InterpretedEntry,
+    addresses: Sequence[int],
+    calls: Sequence[CallRecord],
+    seconds: float,
+    fewest: int,
+) -> tuple[list[float], list[list[float]]]:
+    """Return the seconds of the whole model, and of each call, in each round. Raises
+    CompilerError."""
+    groups = list(grouped(calls, code.launches))
+    whole: list[float] = []
+    each: list[list[float]] = [[] for _ in calls]
+    end = time.perf_counter() + seconds
+    while len(whole) < fewest or time.perf_counter() < end:
+        begin = time.perf_counter()
+        _check(code.entry(addresses, 0))
+        whole.append(time.perf_counter() - begin)
+        result, times = code.timed(addresses)
+        _check(result)
+        for samples, group in zip(each, groups, strict=True):
+            parts = (sum(times[at]) / max(1, len(times[at])) for at in group)
+            samples.append(sum(parts) / 1e9)
+    return whole, each
+
+
+def grouped(calls: Sequence[CallRecord], launches: Sequence[Call | Launch]) -> Iterator[range]:
+    """Yield the numbers of each call's launches: those of its entry points stand together, and are
+    numbered behind its name."""
+    start = 0
+    for call in calls:
+        end = start + 1
+        while end < len(launches) and _name(launches[end]) == f"{call.function}_{end - start}":
+            end += 1
+        yield range(start, end)
+        start = end
+
+
+def _name(step: Call | Launch) -> str:
+    return step.function if isinstance(step, Call) else step.kernel
+
+
+def _check(code: int) -> None:
+    if code:
+        raise CompilerError(f"the model returned {code}")
