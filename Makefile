@@ -99,8 +99,8 @@ chaos: $(READY)  ## Processes killed, stopped, cut off, disks filled: at every s
 
 explore: $(READY)  ## 5,000 random models (ARGS="--count 100 --seed 7"), and property tests, on examples not seen before.
 	$(BIN)/python tests/fuzz/explore.py $(ARGS)
-	$(BIN)/python -m pytest -n 2 -m "not slow and not browser" --explore tests/fuzz tests/ir tests/lower tests/schedule tests/targets/cpu/rules/test_sketches.py
-	$(BIN)/python -m pytest -m slow tests/targets/cpu/rules/test_sketches.py
+	$(BIN)/python -m pytest -n 2 -m "not slow and not browser" --explore tests/fuzz tests/ir tests/lower tests/schedule tests/targets/cpu/sketch/test_sketches.py
+	$(BIN)/python -m pytest -m slow tests/targets/cpu/sketch/test_sketches.py
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

@@ -30,8 +30,8 @@ from farrier.schedule import Schedule, ScheduleError
 from farrier.schedule.dependence import conflicts
 from farrier.schedule.nest import NestView, allocated
 from farrier.space import Columns, Decisions, Estimate, Knob, Space
+from farrier.space.inline import inline
 from farrier.space.operations import count_points, reads_of
-from farrier.space.sketch.inline import inline
 
 RULE = RuleId("points", version=1)
 _THREADS = (64, 32, 128, 256)  # The threads of a block; the first is the usual number.

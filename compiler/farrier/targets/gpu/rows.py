@@ -28,8 +28,8 @@ from farrier.schedule.nest import NestView, outermost_block
 from farrier.schedule.share_rows import Part, Rows
 from farrier.schedule.tiling_parts import product_of
 from farrier.space import Columns, Decisions, Estimate, Knob, Space
+from farrier.space.inline import inline
 from farrier.space.operations import operations_of
-from farrier.space.sketch.inline import inline
 from farrier.targets.gpu import points
 from farrier.targets.gpu.device import Device, Limits
 

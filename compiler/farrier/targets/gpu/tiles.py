@@ -23,8 +23,8 @@ from farrier.schedule import Schedule, ScheduleError
 from farrier.schedule.nest import NestView
 from farrier.schedule.tile_product import Product
 from farrier.space import Columns, Decisions, Estimate, Knob, Space
+from farrier.space.inline import inline
 from farrier.space.operations import reads_of
-from farrier.space.sketch.inline import inline
 from farrier.targets.gpu import points, rows
 from farrier.targets.gpu.device import Device, Limits
 from farrier.targets.gpu.product_cost import Shape, cost, workgroup_bytes

@@ -32,7 +32,6 @@ from farrier.records import RuleId
 from farrier.schedule import Schedule
 from farrier.space.machine import Machine
 from farrier.space.operations import operations
-from farrier.space.phase_axes import INTERLEAVED, PhaseAxis, find_phase_axes, take_apart
 from farrier.space.rewrites import accumulate, without_halos
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
 from farrier.targets.cpu.target import CpuTarget
@@ -63,6 +62,7 @@ from farrier.targets.cpu.units.operands import (
     pack_groups,
     pack_lane_operand,
 )
+from farrier.targets.cpu.units.phase_axes import INTERLEAVED, PhaseAxis, find_phase_axes, take_apart
 from farrier.targets.cpu.units.tiled_sum import UNROLLED, TiledSum
 
 RULE = RuleId("register_tile", version=7)

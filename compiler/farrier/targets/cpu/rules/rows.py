@@ -31,8 +31,8 @@ from farrier.lower.loops import to_loops
 from farrier.records import RuleId
 from farrier.schedule import Schedule
 from farrier.space.rewrites import accumulate, without_halos
-from farrier.space.sketch import has_residues, is_wide_contraction
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
+from farrier.targets.cpu.sketch import has_residues, is_wide_contraction
 from farrier.targets.cpu.target import CpuTarget
 from farrier.targets.cpu.units.row_kernel import RowKernel
 from farrier.targets.cpu.units.split_reductions import joined, split_reductions

@@ -1,7 +1,7 @@
 """Any program: the sketches that its structure permits, ranked by an estimate from its nests.
 
-It takes every program that no other rule knows. `farrier.space.sketch` shows what each derivation
-makes of a nest.
+It takes every program that no other rule knows. `farrier.targets.cpu.sketch` shows what each
+derivation makes of a nest.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from farrier.ir.tensor import TensorProgram
 from farrier.schedule import Schedule
 from farrier.space.joined import JoinedSpace
-from farrier.space.sketch import RULES, sketches
 from farrier.space.space import Space
+from farrier.targets.cpu.sketch import RULES, sketches
 from farrier.targets.cpu.target import CpuTarget
 from farrier.targets.cpu.units.nests import share
 

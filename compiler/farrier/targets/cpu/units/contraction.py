@@ -34,7 +34,7 @@ from farrier.ir.expr import (
 from farrier.ir.substitute import loads, variables
 from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import DType, Layout
-from farrier.space.phase_axes import INTERLEAVED
+from farrier.targets.cpu.units.phase_axes import INTERLEAVED
 
 # The element types of accumulators.
 SUMS = (DType.F32, DType.I32, DType.F64, DType.I64, DType.U64)

@@ -51,8 +51,8 @@ from farrier.ir.expr import Axis, Binary, BinaryOp, Const, Expr, Reduce, Select,
 from farrier.ir.substitute import Substitution, variables
 from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.walk import rewrite, walk
-from farrier.space.phase_axes import PhaseAxis, take_apart
 from farrier.space.rewrites import accumulate, conjuncts, replaced
+from farrier.targets.cpu.units.phase_axes import PhaseAxis, take_apart
 
 _MOST = 8  # Residues: the strides of decoders are 2 to 8, and rows of fewer points fill no lanes.
 

@@ -54,7 +54,7 @@ from farrier.ir.substitute import loads
 from farrier.ir.tensor import Stage, TensorProgram
 from farrier.space.operations import count_points
 from farrier.space.rewrites import conjuncts, replaced
-from farrier.space.sketch.access import store
+from farrier.targets.cpu.sketch.access import store
 
 _REUSED = 4  # Reads of each element before a copy may pay, which reads and writes it once.
 

@@ -20,7 +20,7 @@ from farrier.ir.substitute import Substitution
 from farrier.ir.tensor import Stage, TensorProgram
 from farrier.space.machine import Machine
 from farrier.space.operations import operations
-from farrier.space.sketch.nest import Nest
+from farrier.targets.cpu.sketch.nest import Nest
 
 _FEW = 4  # Tiles a thread, below which threads wait for the slowest.
 _WORTH_SHARING = 1 << 16  # Operations of a sum before a second thread pays for its start.

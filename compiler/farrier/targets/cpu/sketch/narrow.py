@@ -9,8 +9,8 @@ decides what a short vector of it is worth relative to full ones of another axis
 
 from __future__ import annotations
 
-from farrier.space.sketch.access import accesses, store
-from farrier.space.sketch.nest import Nest
+from farrier.targets.cpu.sketch.access import accesses, store
+from farrier.targets.cpu.sketch.nest import Nest
 
 _MOST = 3  # Axes worth trying: more double the space and seldom rank first.
 

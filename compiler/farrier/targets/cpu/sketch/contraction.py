@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from farrier.ir.expr import Binary, BinaryOp, Cast, Expr, Load, Reduce, ReduceOp, Select
 from farrier.ir.tensor import Stage, TensorProgram
+from farrier.space.inline import inline
 from farrier.space.rewrites import without_halos
-from farrier.space.sketch.access import accesses
-from farrier.space.sketch.fuse_consumer import fuse_consumers
-from farrier.space.sketch.inline import inline
-from farrier.space.sketch.nest import Nest
+from farrier.targets.cpu.sketch.access import accesses
+from farrier.targets.cpu.sketch.fuse_consumer import fuse_consumers
+from farrier.targets.cpu.sketch.nest import Nest
 
 
 def is_wide_contraction(program: TensorProgram, lanes: int) -> bool:

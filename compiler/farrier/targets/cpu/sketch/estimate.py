@@ -24,10 +24,10 @@ from farrier.ir.walk import walk
 from farrier.space.machine import Machine
 from farrier.space.operations import JOIN_CYCLES, operations
 from farrier.space.rewrites import conjuncts
-from farrier.space.sketch.access import Access, lane_costs, moves_with
-from farrier.space.sketch.nest import Nest
-from farrier.space.sketch.tiling import Tiling
 from farrier.space.space import Estimate, Floats
+from farrier.targets.cpu.sketch.access import Access, lane_costs, moves_with
+from farrier.targets.cpu.sketch.nest import Nest
+from farrier.targets.cpu.sketch.tiling import Tiling
 
 _TILE = 12.0  # Cycles to begin and end the loops of one tile, by the assembly of small tiles.
 _STEP = 2.0  # Instructions of a loop: its counter, its jump.

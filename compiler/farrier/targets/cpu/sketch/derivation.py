@@ -11,9 +11,9 @@ import numpy.typing as npt
 from farrier.records import RuleId
 from farrier.schedule import Schedule
 from farrier.space.machine import Machine
-from farrier.space.sketch.nest import Nest
-from farrier.space.sketch.tiling import Tiling
 from farrier.space.space import Columns, Decisions, Knob
+from farrier.targets.cpu.sketch.nest import Nest
+from farrier.targets.cpu.sketch.tiling import Tiling
 
 
 @dataclasses.dataclass(frozen=True)

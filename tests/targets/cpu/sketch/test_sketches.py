@@ -20,8 +20,8 @@ from farrier.ir.work import statements_run
 from farrier.lower.loops import to_loops
 from farrier.ops.registry import lookup
 from farrier.schedule.errors import ScheduleError
-from farrier.space.sketch.derive import DERIVATIONS
 from farrier.targets.cpu.rules import for_program, sketch
+from farrier.targets.cpu.sketch.derive import DERIVATIONS
 from tests.ir.bind import bind
 from tests.lowering import final_loops
 from tests.targets.cpu.rules.random_programs import programs

@@ -30,7 +30,7 @@ from farrier.ir.expr import Reduce, Var
 from farrier.ir.substitute import loads
 from farrier.ir.tensor import Stage, TensorProgram
 from farrier.space.rewrites import accumulate
-from farrier.space.sketch.nest import Nest
+from farrier.targets.cpu.sketch.nest import Nest
 
 
 def fuse_consumers(

@@ -21,20 +21,20 @@ from farrier.lower.loops import to_loops
 from farrier.records import RuleId
 from farrier.schedule import Schedule
 from farrier.schedule.errors import ScheduleError
+from farrier.space.inline import inline
 from farrier.space.machine import Machine
 from farrier.space.rewrites import without_halos
-from farrier.space.sketch.derivation import Derivation
-from farrier.space.sketch.estimate import NestCost
-from farrier.space.sketch.fuse_consumer import fuse_consumers
-from farrier.space.sketch.inline import inline
-from farrier.space.sketch.lanes import Lanes
-from farrier.space.sketch.nest import Nest
-from farrier.space.sketch.phases import phases
-from farrier.space.sketch.split_lanes import SplitLanes
-from farrier.space.sketch.split_threads import split_threads
-from farrier.space.sketch.stage_operand import stage_operands
-from farrier.space.sketch.tile_registers import TileRegisters
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
+from farrier.targets.cpu.sketch.derivation import Derivation
+from farrier.targets.cpu.sketch.estimate import NestCost
+from farrier.targets.cpu.sketch.fuse_consumer import fuse_consumers
+from farrier.targets.cpu.sketch.lanes import Lanes
+from farrier.targets.cpu.sketch.nest import Nest
+from farrier.targets.cpu.sketch.phases import phases
+from farrier.targets.cpu.sketch.split_lanes import SplitLanes
+from farrier.targets.cpu.sketch.split_threads import split_threads
+from farrier.targets.cpu.sketch.stage_operand import stage_operands
+from farrier.targets.cpu.sketch.tile_registers import TileRegisters
 
 DERIVATIONS: tuple[type[Derivation], ...] = (TileRegisters, SplitLanes, Lanes)
 SERIAL = RuleId("sketch/serial", version=1)

@@ -21,11 +21,11 @@ from farrier.ir.expr import MemoryScope
 from farrier.ir.tensor import Stage
 from farrier.records import RuleId
 from farrier.schedule import Schedule
-from farrier.space.sketch.access import accesses
-from farrier.space.sketch.derivation import Derivation
-from farrier.space.sketch.nest import Nest
-from farrier.space.sketch.tiling import NONE, Tiling
 from farrier.space.space import Columns, Decisions, Knob
+from farrier.targets.cpu.sketch.access import accesses
+from farrier.targets.cpu.sketch.derivation import Derivation
+from farrier.targets.cpu.sketch.nest import Nest
+from farrier.targets.cpu.sketch.tiling import NONE, Tiling
 
 _PARTIALS = (1, 2, 4, 8)  # Vectors: eight hide the latency of additions on two ports.
 

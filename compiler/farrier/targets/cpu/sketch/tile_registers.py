@@ -24,11 +24,11 @@ from farrier.ir.expr import MemoryScope
 from farrier.ir.tensor import Stage
 from farrier.records import RuleId
 from farrier.schedule import Schedule
-from farrier.space.sketch.derivation import Derivation
-from farrier.space.sketch.narrow import lane_axes, row_axes
-from farrier.space.sketch.nest import Nest
-from farrier.space.sketch.tiling import NONE, Tiling
 from farrier.space.space import Columns, Decisions, Knob
+from farrier.targets.cpu.sketch.derivation import Derivation
+from farrier.targets.cpu.sketch.narrow import lane_axes, row_axes
+from farrier.targets.cpu.sketch.nest import Nest
+from farrier.targets.cpu.sketch.tiling import NONE, Tiling
 
 _VECTORS = (1, 2, 3, 4)
 _ROWS = (1, 2, 3, 4, 6, 8)

@@ -9,7 +9,7 @@ from farrier.ir.dim import typical
 from farrier.ir.tensor import Stage
 from farrier.ir.types import DType
 from farrier.space.operations import count_points, operations
-from farrier.space.sketch.access import Access, accesses, store
+from farrier.targets.cpu.sketch.access import Access, accesses, store
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,10 +19,10 @@ from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir
 from farrier.ir.substitute import loads
 from farrier.ir.walk import walk
-from farrier.space.sketch import phases as phases_module
-from farrier.space.sketch import stage_operand
-from farrier.space.sketch.phases import has_residues, phases
 from farrier.targets.cpu.rules import sketch
+from farrier.targets.cpu.sketch import phases as phases_module
+from farrier.targets.cpu.sketch import stage_operand
+from farrier.targets.cpu.sketch.phases import has_residues, phases
 from tests.targets.cpu.rules.golden_kernels import TARGETS
 
 REWRITES = {phases_module: phases, stage_operand: stage_operand.stage_operands}
