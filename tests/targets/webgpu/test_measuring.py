@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 
@@ -17,6 +18,7 @@ from farrier.records import MemoryRecords
 from farrier.targets import parse_target
 from farrier.targets.webgpu.machines import FIGURES, figures_of
 from farrier.targets.webgpu.runner import WebGpuRunner
+from farrier.testing import kernels
 from farrier_device import adapters
 from farrier_device.devices import webgpu as devices_webgpu
 from farrier_device.devices.device import DeviceError
@@ -203,3 +205,15 @@ def test_a_limit_that_the_adapter_lacks_is_named(monkeypatch):
     monkeypatch.setattr(devices_webgpu, "LIMITS", limits)
     with pytest.raises(DeviceError, match=r"has max-compute-workgroup-storage-size \d+, .* needs"):
         WebGpuDevice()
+
+
+def test_a_cost_model_sees_the_figures_of_a_gpu_under_names_of_their_own():
+    task = kernels.kernel(next(iter(kernels.REGIONS)))
+    of = {name: parse_target(name) for name in ("webgpu", "webgpu:m1", "webgpu:rtx-3090")}
+    spaces = {name: target.backend.space(task, target, 1) for name, target in of.items()}
+    about = {name: space.about for name, space in spaces.items()}
+    assert about["webgpu:m1"]["machine.gpu.units"] == math.log2(1 + 8)
+    slow, fast = (about[name]["machine.gpu.bandwidth"] for name in ("webgpu:m1", "webgpu:rtx-3090"))
+    assert slow < fast
+    assert all(name.startswith(("task.", "machine.gpu.")) for name in about["webgpu"])
+    assert about["webgpu"]["task.operations"] > 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -60,3 +61,10 @@ USUAL = Device(
 )
 # WebGPU's default limits, which every adapter has.
 LEAST = Limits(threads=256, workgroup_bytes=16 << 10, buffers=8)
+
+
+def features(device: Device) -> dict[str, float]:
+    """Return the figures of a device for the learned model, as logarithms. Their names are not
+    those of a processor's figures, which mean other things."""
+    figures = dataclasses.asdict(device)
+    return {f"machine.gpu.{name}": math.log2(1.0 + value) for name, value in figures.items()}

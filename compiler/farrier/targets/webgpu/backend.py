@@ -180,11 +180,13 @@ class WebGpuBackend(DrivenBackend):
 
     def space(self, program: TensorProgram | Function, target: Target, threads: int) -> Space:
         from farrier.targets.gpu import rules
-        from farrier.targets.gpu.device import LEAST
+        from farrier.targets.gpu.device import LEAST, USUAL
+        from farrier.targets.webgpu.machines import figures_of
 
         if reason := self.why_not_on_device(program, target):
             raise CompilerError(reason, hint="--target host compiles for the processor")
-        return rules.space(program, LEAST)
+        figures = figures_of(target.cpu)
+        return rules.space(program, LEAST, USUAL if figures is None else figures.device())
 
     def render(self, function: Function) -> str:
         from farrier.targets.webgpu.wgsl import render

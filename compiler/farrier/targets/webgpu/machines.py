@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 
 from farrier.targets.describing import KnownMachine
+from farrier.targets.gpu.device import USUAL, Device
 from farrier_device.describe import MachineDescription
 
 _K, _M, _G = 1 << 10, 1 << 20, 1 << 30
@@ -39,6 +40,18 @@ class Figures:
     def operations(self) -> float:
         """The operations on f32 in a second: a multiply-add is two."""
         return 2 * self.units * self.lanes * self.clock
+
+    def device(self) -> Device:
+        """Return the GPU for rules; the figures that nobody publishes are the usual ones."""
+        return dataclasses.replace(
+            USUAL,
+            units=self.units,
+            clock=self.clock,
+            lanes=self.lanes,
+            group=self.group,
+            bandwidth=self.bandwidth,
+            cache_bandwidth=self.bandwidth * USUAL.cache_bandwidth / USUAL.bandwidth,
+        )
 
     def described(self) -> KnownMachine:
         """Return the GPU as a machine."""

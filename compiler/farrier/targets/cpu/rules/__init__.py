@@ -3,15 +3,13 @@ of other packages."""
 
 from __future__ import annotations
 
-import math
-
-from farrier.ir.dim import Undecided, typical
+from farrier.ir.dim import Undecided
 from farrier.ir.loop import Function
 from farrier.ir.tensor import TensorProgram
-from farrier.ir.work import arithmetic
 from farrier.schedule.errors import ScheduleError
 from farrier.space.joined import JoinedSpace
 from farrier.space.space import Space
+from farrier.space.task_features import task_features
 from farrier.targets.cpu.rules import (
     attention,
     attention_tile,
@@ -107,19 +105,5 @@ def _about(
     and machine."""
     for part in (space, *(space.spaces if isinstance(space, JoinedSpace) else ())):
         part.program = program
-        part.describe = lambda: {**_extents(program), **target.machine(threads).features()}
+        part.describe = lambda: {**task_features(program), **target.machine(threads).features()}
     return space
-
-
-def _extents(program: TensorProgram | Function) -> dict[str, float]:
-    """How large a task is, for the learned model: logarithms."""
-    if isinstance(program, Function):
-        buffers, written = program.params, program.params[-1:]
-    else:
-        buffers, written = (*program.inputs, *program.outputs), program.outputs
-    found = {
-        "operations": arithmetic(program),
-        "bytes": sum(typical(buffer.nbytes) for buffer in buffers),
-        "written": sum(typical(buffer.nbytes) for buffer in written),
-    }
-    return {f"task.{name}": math.log2(1 + value) for name, value in found.items()}
