@@ -276,7 +276,8 @@ class _Tile:
         read = next(iter(loads(self._sides[side].value)), None)
         if read is None or not read.indices:
             return False
-        last = Simplifier({}).linear(read.indices[-1])
+        neighbours = read.buffer.element_layout.dims[-1].axis
+        last = Simplifier({}).linear(read.indices[neighbours])
         return last.terms.get(Var(sums[-1])) == 1
 
     def launch(self) -> Stmt:

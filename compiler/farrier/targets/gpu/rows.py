@@ -128,7 +128,7 @@ def _is_dense(part: Part) -> bool:
     inner = Var(part.inner[-1][0])
     simplifier = Simplifier({})
     steps = [
-        simplifier.linear(load.indices[-1]).terms.get(inner)
+        simplifier.linear(load.indices[load.buffer.element_layout.dims[-1].axis]).terms.get(inner)
         for load in loads(part.store.value)
         if load.indices
     ]

@@ -161,6 +161,7 @@ class WebGpuBackend(DrivenBackend):
             "eliminate-dead-code",
             "widen-floats",
             "split-resizes",
+            "transpose-in-place",
             "fuse",
         )
 
