@@ -190,7 +190,7 @@ def _why_no_gpu() -> str:
     """Return the reason why no GPU is there, with the way out."""
     if sys.platform != "linux":
         return "the system has no driver for one"
-    if closed := closed_files():
+    if closed := closed_files(_RENDER_NODES):
         return (
             f"this user may not open {' and '.join(closed)}; add the user to the group that owns "
             "it, which is mostly render or video, or pass the file to the container"
@@ -202,7 +202,7 @@ def _why_no_gpu() -> str:
     )
 
 
-def closed_files(patterns: Sequence[str] = _RENDER_NODES) -> list[str]:
+def closed_files(patterns: Sequence[str]) -> list[str]:
     """Return the device files of GPUs that this process may not open."""
     paths = sorted(path for pattern in patterns for path in glob.glob(pattern))
     return [path for path in paths if not os.access(path, os.R_OK | os.W_OK)]

@@ -241,7 +241,7 @@ def devices(
     if context.invoked_subcommand is not None:
         return
     columns = ["state", "trusted", "cpu", "cores", "batches", "faults", "seen", "health", "engines"]
-    columns.append("tags")
+    columns += ["gpus", "tags"]
     table = Table(_id("device"), _id("class"), *columns, box=None)
     with Client(server) as client:
         registered = client.devices(tag=tag)
@@ -259,6 +259,7 @@ def devices(
                 f"{_age(time.time() - device.seen)} ago",
                 _health(device.health),
                 ", ".join(f"{name} {version}" for name, version in device.engines.items()),
+                ", ".join(str(adapter.get("name", "")) for adapter in about.get("adapters") or ()),
                 " ".join(device.tags),
             )
     print_table(table)

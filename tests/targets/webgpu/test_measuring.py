@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-import os
-import sys
 
 import pytest
 from onnx import TensorProto, helper
 
-from farrier.errors import NoDeviceError, UsageError
+from farrier.errors import UsageError
 from farrier.measure.local import LocalDevice
 from farrier.options import CompileOptions
 from farrier.pipeline import compile_model
@@ -20,9 +18,7 @@ from farrier.targets.webgpu.machines import FIGURES, figures_of
 from farrier.targets.webgpu.runner import WebGpuRunner
 from farrier.testing import kernels
 from farrier_device import adapters
-from farrier_device.devices import webgpu as devices_webgpu
-from farrier_device.devices.device import DeviceError
-from farrier_device.devices.webgpu import WebGpuDevice, _end_of
+from farrier_device.devices.webgpu import _end_of
 from farrier_device.measurement import (
     Argument,
     Candidate,
@@ -100,18 +96,6 @@ def test_a_module_that_does_not_compile_rejects_its_candidate_alone(here):
     assert "does not compile" in result.results[0].message
 
 
-def test_a_lost_device_is_an_error_that_names_it():
-    gpu = WebGpuDevice()
-    gpu.load_modules({"right": RIGHT})
-    places = [(gpu.allocate(256, number), 0) for number in range(2)]
-    bound = gpu.bind(Launch("right", None, (1,), (64,)), places)
-    gpu._device.destroy()
-    with pytest.raises(DeviceError, match=f"{gpu.name[:8]}.* lost"):
-        gpu.time([bound], 1, ())
-    with pytest.raises(DeviceError, match="is lost"):
-        gpu.allocate(64, 0)
-
-
 @pytest.mark.slow
 def test_kernels_are_tuned_and_what_is_emulated_is_not_kept():
     webgpu.device()
@@ -131,42 +115,11 @@ def test_kernels_are_tuned_and_what_is_emulated_is_not_kept():
     assert any("is emulated" in each for each in warnings) == is_emulated
 
 
-def test_only_software_where_a_gpu_is_named(monkeypatch):
-    webgpu.device()
-    if not adapters.find_adapter().is_emulated:
-        pytest.skip("this machine has a GPU")
-    monkeypatch.setattr(adapters, "_RENDER_NODES", ())
-    with pytest.raises(adapters.NoAdapterError, match=r"Radeon .* only llvmpipe.* software"):
-        adapters.find_adapter("Radeon RX 7900")
-    with pytest.raises(DeviceError, match="Radeon"):
-        WebGpuDevice("Radeon RX 7900")
-
-
 def test_arguments_in_one_buffer_are_bound_side_by_side():
     gpu = webgpu.device()
     whole, other = gpu.allocate(4096, 0), gpu.allocate(512, 1)
     places = [(whole, 1024), (other, 0), (whole, 0), (whole, 2048)]
     assert [_end_of(*place, places) for place in places] == [2048, 512, 1024, 4096]
-
-
-def test_twin_adapters_have_names_that_differ():
-    assert adapters.numbered(["a", "b", "a", "a"]) == ["a", "b", "a #2", "a #3"]
-
-
-def test_a_device_file_that_is_closed_to_the_user_is_named(tmp_path):
-    node = tmp_path / "renderD128"
-    node.write_bytes(b"")
-    assert adapters.closed_files([f"{tmp_path}/renderD*"]) == []
-    node.chmod(0)
-    closed = adapters.closed_files([f"{tmp_path}/renderD*"])
-    assert closed == ([] if os.geteuid() == 0 else [str(node)])
-
-
-def test_without_the_package_nothing_is_measured(monkeypatch):
-    monkeypatch.delenv(adapters.PACKAGE, raising=False)
-    monkeypatch.setitem(sys.modules, "wgpu", None)
-    with pytest.raises(NoDeviceError, match=r"farrier\[webgpu\]"):
-        WebGpuRunner().measure(MeasureRequest((), ()), None)
 
 
 def test_a_gpu_with_a_name_has_figures_and_a_source():
@@ -190,21 +143,6 @@ def test_what_another_gpu_measures_says_nothing_of_a_named_one(monkeypatch):
     with pytest.raises(UsageError, match="the GPU of this machine is") as error:
         compile_model(SMALL, CompileOptions(target="webgpu:rtx-3090", trials=1))
     assert "--no-verify" in error.value.hint
-
-
-def test_a_feature_that_the_adapter_lacks_is_named():
-    webgpu.device()
-    backend = parse_target("webgpu").backend
-    assert backend.why_not_here("webgpu", "any", ()) == ""
-    assert "lacks shader-f128" in backend.why_not_here("webgpu", "any", ("shader-f128",))
-
-
-def test_a_limit_that_the_adapter_lacks_is_named(monkeypatch):
-    limits = devices_webgpu.LIMITS | {"max-compute-workgroup-storage-size": 1 << 30}
-    webgpu.device()
-    monkeypatch.setattr(devices_webgpu, "LIMITS", limits)
-    with pytest.raises(DeviceError, match=r"has max-compute-workgroup-storage-size \d+, .* needs"):
-        WebGpuDevice()
 
 
 def test_a_cost_model_sees_the_figures_of_a_gpu_under_names_of_their_own():

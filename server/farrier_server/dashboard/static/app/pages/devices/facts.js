@@ -9,7 +9,7 @@ import { Emulated } from "./class.js";
 
 export function Machine({ device }) {
   const { description } = device;
-  const { features = [] } = description;
+  const { features = [], adapters = [], kinds = [] } = description;
   const engines = Object.entries(device.engines ?? {}).map(([name, version]) => visible(`${name} ${version}`));
   const name = html`<${Name} text=${device.device_class} empty="none" />`;
   const rows = [
@@ -23,6 +23,9 @@ export function Machine({ device }) {
     ["Agent", description.agent_version],
     ["Trusted", device.trusted ? "yes" : "no: another device confirms what it verifies"],
     ["Engines", engines.join(", ")],
+    ["Driven by", hostOf(description)],
+    ["GPUs", adapters.map(({ name, driver }) => visible(`${name} (${driver})`)).join(", ")],
+    ["Kinds of code", kinds.map(visible).join(", ")],
     ["Extensions", features.length > 0 && html`<${Extensions} features=${features} />`],
   ];
   return html`<${Facts} rows=${rows} />`;
@@ -56,6 +59,16 @@ function Extensions({ features }) {
 function cachesOf({ l1_bytes: l1, l2_bytes: l2, l3_bytes: l3 }) {
   const told = [["L1", l1], ["L2", l2], ["L3", l3]].filter(([, size]) => size);
   return told.map(([level, size]) => `${level} ${sizeOf(size)}`).join(", ");
+}
+
+/** The processor that drives a GPU. */
+function hostOf({ host }) {
+  if (!host) return null;
+  try {
+    return visible(machineOf(JSON.parse(host)));
+  } catch {
+    return visible(host);  // A name.
+  }
 }
 
 function throttlesOf({ throttles }) {
