@@ -44,7 +44,7 @@ def run(
     """Run a model for about so long, its open dims fixed to the inputs' shapes."""
     import onnxruntime as ort
 
-    from farrier_device.engines.onnxruntime import symbols
+    from farrier_device.baseline.engines.onnxruntime import symbols
 
     with tempfile.TemporaryDirectory(prefix="farrier-ort-") as name:
         folder = Path(name)

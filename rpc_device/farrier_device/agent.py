@@ -30,16 +30,16 @@ from types import FrameType
 from farrier_device import cgroups, cooling, describe, logs
 from farrier_device.adapters import Adapter, NoAdapterError, adapters_apart, chosen
 from farrier_device.alive import SIGNS, SignOfLife
+from farrier_device.baseline.engines import NAMES, installed
 from farrier_device.blobstore import BlobStore
 from farrier_device.connection import AgentError, Connection, UsageError, open_channel
 from farrier_device.cooling import Cooling
-from farrier_device.engines import NAMES, installed
 from farrier_device.identity import Identity
 from farrier_device.library_form import HOST_CODE
 from farrier_device.loop import Agent, describe_device
 from farrier_device.outbox import Outbox
+from farrier_device.runners.baselines import WALLS, Engines
 from farrier_device.runners.local import ChildRunner
-from farrier_device.runners.rivals import WALLS, Engines
 from farrier_device.sandbox import SandboxError, require
 from farrier_device.webgpu_library import WGSL
 

@@ -19,8 +19,8 @@ from farrier_device.measurement import (
     RivalResult,
 )
 from farrier_device.protocol import device_pb2
+from farrier_device.runners.baselines import unraced
 from farrier_device.runners.local import ChildRunner
-from farrier_device.runners.rivals import unraced
 from farrier_device.session import Backoff, Session
 
 

@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 
 import farrier
-from farrier.bench.lane import Lane, Round
-from farrier.bench.race import ENGINES, Entrant, _run, missing_packages, peer, race
+from farrier.bench.lane import EngineProcess, Round
+from farrier.bench.race import ENGINES, Entrant, missing_packages, peer, race, run_turns
 from farrier.errors import FarrierError, UsageError
 from farrier.options.precision import Precision
 from farrier.packaging.draws import random_inputs
 from farrier.targets import host
-from farrier_device.engines import onnxruntime
+from farrier_device.baseline.lane import Order
 
 
 @pytest.fixture
@@ -35,14 +35,9 @@ def _state(pid: int) -> str:
     return "".join(sorted((t / "stat").read_text().rpartition(")")[2].split()[0] for t in tasks))
 
 
-ENGINE = str(onnxruntime.__file__)
-
-
-def _lane(small_model, inputs, folder: Path) -> Lane:
-    np.savez(folder / "in.npz", **inputs)
-    paths = [small_model.onnx, folder / "in.npz", folder / "out.npz"]
-    arguments = [ENGINE, *map(str, paths), "2", "host", "f32"]
-    return Lane("onnxruntime", sys.executable, arguments, folder / "errors.txt")
+def _process(small_model, inputs, folder: Path) -> EngineProcess:
+    order = Order(ENGINES["onnxruntime"], small_model.onnx, 2, inputs=())
+    return EngineProcess("onnxruntime", sys.executable, order, inputs, folder)
 
 
 def test_the_outputs_agree_and_the_figures_are_of_all_rounds(small_model, inputs):
@@ -106,23 +101,28 @@ def test_engines_are_kept_to_a_target(small_model, inputs):
 
 
 def test_an_engine_that_waits_has_no_core(small_model, inputs, tmp_path):
-    with _lane(small_model, inputs, tmp_path) as lane:
-        pid = lane._process.pid
+    with _process(small_model, inputs, tmp_path) as process:
+        pid = process.pid
         assert set(_state(pid)) == {"T"}
-        assert len(lane.run(3).samples_ms) == 3
+        assert len(process.run(3).samples_ms) == 3
         assert set(_state(pid)) == {"T"}
     assert not Path(f"/proc/{pid}").exists()
 
 
 def test_a_stopped_engine_does_not_outlive_the_race(small_model, inputs, tmp_path):
     program = (
-        "import sys, time\nfrom pathlib import Path\nfrom farrier.bench.lane import Lane\n"
-        "with Lane('x', sys.executable, sys.argv[2:], Path(sys.argv[1])) as lane:\n"
-        "    print(lane._process.pid, flush=True)\n    time.sleep(60)\n"
+        "import sys, time\nfrom pathlib import Path\n"
+        "from farrier.bench.lane import EngineProcess\nfrom farrier.bench.race import ENGINES\n"
+        "from farrier.files.arrays import load_arrays\n"
+        "from farrier_device.baseline.lane import Order\n"
+        "folder, model = map(Path, sys.argv[1:])\n"
+        "order = Order(ENGINES['onnxruntime'], model, 1, inputs=())\n"
+        "inputs = load_arrays(folder / 'in.npz')\n"
+        "with EngineProcess('x', sys.executable, order, inputs, folder) as process:\n"
+        "    print(process.pid, flush=True)\n    time.sleep(60)\n"
     )
     np.savez(tmp_path / "in.npz", **inputs)
-    words = [tmp_path / "errors", ENGINE, small_model.onnx, tmp_path / "in.npz"]
-    words += [tmp_path / "out.npz", 1, "host", "f32"]
+    words = [tmp_path, small_model.onnx]
     with subprocess.Popen(
         [sys.executable, "-c", program, *map(str, words)], stdout=subprocess.PIPE, text=True
     ) as parent:
@@ -143,6 +143,20 @@ def _is_zombie(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except FileNotFoundError:
         return True
+
+
+def test_the_python_of_an_engine_may_have_another_farrier(small_model, inputs, tmp_path):
+    other = tmp_path / "site" / "farrier_device"
+    other.mkdir(parents=True)
+    (other / "__init__.py").write_text("raise ImportError('of another version')")
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={other.parent} exec {sys.executable} "$@"\n')
+    python.chmod(0o700)
+    entrant = Entrant("onnxruntime", small_model.onnx, python=str(python))
+    (figures,) = race([entrant], inputs, threads=1, rounds=1, round_s=0.01)
+    assert figures.samples > 0
+    with pytest.raises(FarrierError, match="onnxruntime cannot be started"):
+        race([Entrant("onnxruntime", small_model.onnx, python="/no/python")], inputs, threads=1)
 
 
 def test_an_engine_that_cannot_run_the_model_is_told_and_left_out(small_model, inputs, tmp_path):
@@ -167,24 +181,23 @@ def test_an_engine_that_cannot_run_the_model_is_told_and_left_out(small_model, i
 
 
 def test_an_engine_that_dies_says_how(small_model, inputs, tmp_path):
-    with _lane(small_model, inputs, tmp_path) as lane:
-        os.kill(lane._process.pid, signal.SIGKILL)
+    with _process(small_model, inputs, tmp_path) as process:
+        os.kill(process.pid, signal.SIGKILL)
         with pytest.raises(FarrierError, match="SIGKILL"):
-            lane.run(1)
+            process.run(1)
 
 
-class _FakeLane:
-    """Tells its rounds by their number; others take what `others` says, turn by turn."""
+class _Rounds:
+    """An entrant whose rounds are their numbers, after two to find how many runs they have; others
+    take `others` of the cores, turn by turn."""
 
     def __init__(self, others: list[float]) -> None:
-        self.rounds: list[Round] = []
         self._others = iter(others)
         self._number = itertools.count()
 
-    def time_one(self) -> float:
-        return 0.01
-
     def run(self, count: int) -> Round:
+        if count < 20:
+            return Round((10.0,), 0.0)
         assert count == 20
         return Round((float(next(self._number)),), next(self._others))
 
@@ -193,11 +206,10 @@ class _FakeLane:
     ("calm", "kept"), [(None, [0, 1]), (0.1, [1, 3]), (0.55, [1, 2]), (0.01, [6, 3])]
 )
 def test_disturbed_turns_are_run_again_and_the_calmest_are_kept(calm, kept):
-    first = _FakeLane([0.0, 0.05, 0.5, 0.04, 0.9, 0.9, 0.03, 0.9])
-    second = _FakeLane([1.0, 0.0, 0.1, 0.02, 0.9, 0.9, 0.02, 0.9])
-    _run([first, second], rounds=2, round_s=0.2, calm=calm)
-    for lane in (first, second):
-        assert {one.median_ms for one in lane.rounds} == set(kept)
+    first = _Rounds([0.0, 0.05, 0.5, 0.04, 0.9, 0.9, 0.03, 0.9])
+    second = _Rounds([1.0, 0.0, 0.1, 0.02, 0.9, 0.9, 0.02, 0.9])
+    for own in run_turns([first, second], rounds=2, round_s=0.2, calm=calm):
+        assert {one.median_ms for one in own} == set(kept)
 
 
 def test_what_an_entrant_may_be(small_model):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import farrier
-from farrier_device.engines import NAMES, installed
+from farrier_device.baseline.engines import NAMES, installed
 from tests.up import Up
 
 AGAINST = [word for name in NAMES for word in ("--against", name)]

@@ -20,11 +20,11 @@ from farrier.options import CompileOptions
 from farrier.pipeline import compile_model
 from farrier.progress import VERIFICATION, Raced, Warned
 from farrier.runtime.artifact import Artifact
-from farrier_device.engines import NAMES, installed
+from farrier_device.baseline.engines import NAMES, installed
 from farrier_device.measurement import Blame, DeviceFault, MeasureResult, to_json
 from farrier_device.protocol import device_pb2
+from farrier_device.runners.baselines import Engines
 from farrier_device.runners.local import ChildRunner
-from farrier_device.runners.rivals import Engines
 from farrier_farm.devices.devices import DeviceState
 from tests.here import HERE, TARGET
 

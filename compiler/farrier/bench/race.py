@@ -4,37 +4,38 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib
-import importlib.util
+import itertools
 import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
-
-from farrier.bench import engines
-from farrier.bench.lane import Lane, Round
+from farrier.bench.lane import Arrays, EngineProcess, Round
 from farrier.errors import FarrierError, UsageError
-from farrier.files.arrays import load_arrays, save_arrays
 from farrier.frontends.onnx.model.file import Model
 from farrier.options.precision import Precision
-from farrier_device import engines as device_engines
+from farrier_device.baseline import engines
+from farrier_device.baseline.engines import Engine
+from farrier_device.baseline.error import max_error
+from farrier_device.baseline.lane import Order
+from farrier_device.baseline.limit import Limit
+from farrier_device.baseline.turns import ratio, runs_of_a_round, turns
 
-Arrays = Mapping[str, npt.NDArray[Any]]
 Failed = Callable[["Entrant", FarrierError], None]
 
-_MODULES = {
-    path.stem: f"{package.__name__}.{path.stem}"
-    for package in (device_engines, engines)
-    for path in Path(package.__path__[0]).glob("*.py")
-    if path.stem != "__init__"
+ENGINES: Mapping[str, Engine] = {
+    "farrier": Engine(
+        Path(__file__).with_name("session_engine.py"),
+        "farrier",
+        ("farrier.runtime.artifact", "farrier.runtime.session"),
+        precisions=("f32", "bf16", "f16"),
+        # An artifact is made for its target.
+        limits={level: Limit() for level in ("x86-64-v2", "x86-64-v3", "x86-64-v4")},
+    ),
+    **engines.ENGINES,
 }
-ENGINES = tuple(sorted(_MODULES))
 _MOST_TURNS = 4  # times the rounds, where the machine does not become calm
 
 
@@ -62,7 +63,7 @@ class Entrant:
         if missing:
             raise UsageError(
                 f"{self.engine} is not installed: {', '.join(missing)}",
-                hint=f"see {_MODULES[self.engine]}",
+                hint=f"see {ENGINES[self.engine].adapter}",
             )
         if self.precision not in precisions(self.engine):
             raise UsageError(f"{self.engine} is not asked for {self.precision} here")
@@ -86,7 +87,7 @@ class Figures:
     p10_ms: float
     p90_ms: float
     ratio: float  # the first entrant's median over this one's, round by round, then the median
-    max_error: float  # against the reference, over the range of this one's outputs
+    max_error: float  # against the reference, over the range of its outputs
     samples: int
     rounds_ms: tuple[float, ...]  # the median of each round
     peak_bytes: int  # of its process, Python and numpy included
@@ -94,20 +95,14 @@ class Figures:
     other_cores: float  # what other processes took of the machine while this one ran
 
 
-def _module(engine: str) -> ModuleType:
-    return importlib.import_module(_MODULES[engine])
-
-
 def missing_packages(engine: str) -> list[str]:
-    """What the engine needs and this environment lacks."""
-    found = _module(engine)
-    return [name for name in found.PACKAGES if not _installed(name)]
+    """Return the packages that the engine needs and this environment lacks."""
+    return ENGINES[engine].missing()
 
 
 def precisions(engine: str) -> tuple[Precision, ...]:
-    """What the engine can be asked to multiply in."""
-    found = _module(engine)
-    return tuple(map(Precision, getattr(found, "PRECISIONS", (Precision.F32,))))
+    """Return the precisions that the engine can be asked to multiply in."""
+    return tuple(map(Precision, ENGINES[engine].precisions))
 
 
 def peer(engine: str, model: Path, python: str, precision: Precision) -> Entrant:
@@ -143,117 +138,103 @@ def race(
         tempfile.TemporaryDirectory(prefix="farrier-bench-") as name,
         contextlib.ExitStack() as stack,
     ):
-        folder = Path(name)
-        save_arrays(folder / "inputs.npz", inputs)
-        lanes: list[tuple[Entrant, Lane, Path]] = []
+        lanes: list[tuple[Entrant, EngineProcess]] = []
         for number, entrant in enumerate(entrants):
-            outputs = folder / f"outputs-{number}.npz"
-            files = (entrant.model, folder / "inputs.npz", outputs)
-            engine = _module(entrant.engine).__file__
-            arguments = (engine, *files, threads, target, entrant.precision)
+            folder = Path(name) / str(number)
+            folder.mkdir()
             try:
-                _check_limit(entrant, target)
-                lane = Lane(
-                    entrant.label,
-                    entrant.python,
-                    [str(argument) for argument in arguments],
-                    folder / f"errors-{number}.txt",
-                )
-                lanes.append((entrant, stack.enter_context(lane), outputs))
+                order = _order(entrant, threads, target, folder)
+                process = EngineProcess(entrant.label, entrant.python, order, inputs, folder)
+                lanes.append((entrant, stack.enter_context(process)))
             except FarrierError as error:
                 if failed is None or number == 0:
                     raise
                 failed(entrant, error)
-        _run([lane for _, lane, _ in lanes], rounds, round_s, calm)
-        first = lanes[0][1]
-        exact = (files for entrant, _, files in lanes if entrant.precision is Precision.F32)
-        reference = next(exact, lanes[0][2])
+        raced = run_turns([process for _, process in lanes], rounds, round_s, calm)
+        exact = (process for entrant, process in lanes if entrant.precision is Precision.F32)
+        reference = next(exact, lanes[0][1]).outputs
         return [
-            _figures(entrant, lane, first, _max_error(reference, outputs))
-            for entrant, lane, outputs in lanes
+            _figures(entrant, process, own, raced[0], max_error(process.outputs, reference))
+            for (entrant, process), own in zip(lanes, raced, strict=True)
         ]
 
 
-def _check_limit(entrant: Entrant, target: str) -> None:
-    limits = getattr(_module(entrant.engine), "LIMITS", {})
-    if target != "host" and target not in limits:
+def _order(entrant: Entrant, threads: int, target: str, folder: Path) -> Order:
+    """Return the order for an entrant's process. Raises UsageError if the engine cannot be kept to
+    the target."""
+    engine = ENGINES[entrant.engine]
+    if target != "host" and target not in engine.limits:
         raise UsageError(f"{entrant.label} cannot be kept to {target}")
+    return Order(
+        engine,
+        entrant.model,
+        threads,
+        inputs=(),
+        precision=entrant.precision,
+        limit=None if target == "host" else (engine.limits[target], folder / target),
+    )
 
 
-def _run(lanes: Sequence[Lane], rounds: int, round_s: float, calm: float | None) -> None:
-    counts = [max(1, int(round_s / lane.time_one())) for lane in lanes]
-    turns: list[list[Round]] = []
+class Racer(Protocol):
+    """What runs rounds."""
+
+    def run(self, count: int) -> Round: ...
+
+
+def run_turns(
+    racers: Sequence[Racer], rounds: int, round_s: float, calm: float | None
+) -> list[list[Round]]:
+    """Return the rounds of each, of the turns that count."""
+    race = turns([_rounds_of(racer, round_s) for racer in racers])
+    raced: list[list[Round]] = []
     quiet = 0
     most = rounds if calm is None else _MOST_TURNS * rounds
-    while quiet < rounds and len(turns) < most:
-        turn = _turn(lanes, counts, backwards=len(turns) % 2 == 1)
-        turns.append(turn)
-        quiet += calm is None or _disturbance(turn) <= calm
+    while quiet < rounds and len(raced) < most:
+        raced.append(next(race))
+        quiet += calm is None or _disturbance(raced[-1]) <= calm
     if calm is not None:
-        turns.sort(key=_disturbance)
-    for number, lane in enumerate(lanes):
-        lane.rounds = [turn[number] for turn in turns[:rounds]]
+        raced.sort(key=_disturbance)
+    return [list(own) for own in zip(*raced[:rounds], strict=True)]
 
 
-def _turn(lanes: Sequence[Lane], counts: Sequence[int], backwards: bool) -> list[Round]:
-    """A round of each, in their order. Every other turn runs backwards: whoever follows the
-    heaviest engine is not always the same."""
-    made: dict[int, Round] = {}
-    order = range(len(lanes))
-    for number in reversed(order) if backwards else order:
-        made[number] = lanes[number].run(counts[number])
-    return [made[number] for number in order]
+def _rounds_of(racer: Racer, round_s: float) -> Callable[[], Round]:
+    count = runs_of_a_round(lambda runs: racer.run(runs).median_ms / 1e3, round_s)
+    return lambda: racer.run(count)
 
 
 def _disturbance(turn: Sequence[Round]) -> float:
-    return max(one.other_cores for one in turn)
+    return max(own.other_cores for own in turn)
 
 
-def _figures(entrant: Entrant, lane: Lane, first: Lane, max_error: float) -> Figures:
-    samples = sorted(sample for one in lane.rounds for sample in one.samples_ms)
-    pairs = zip(first.rounds, lane.rounds, strict=True)
+def _figures(
+    entrant: Entrant,
+    process: EngineProcess,
+    rounds: Sequence[Round],
+    first: Sequence[Round],
+    error: float | None,
+) -> Figures:
+    samples = sorted(itertools.chain.from_iterable(own.samples_ms for own in rounds))
     return Figures(
         label=entrant.label,
-        version=lane.version,
-        limited=lane.limited,
-        load_s=lane.load_s,
+        version=process.loaded.version,
+        limited=process.loaded.limited,
+        load_s=process.loaded.load_s,
         median_ms=statistics.median(samples),
         best_ms=samples[0],
         p10_ms=samples[len(samples) // 10],
         p90_ms=samples[len(samples) * 9 // 10],
-        ratio=statistics.median(a.median_ms / b.median_ms for a, b in pairs),
-        max_error=max_error,
+        ratio=ratio([own.samples_ms for own in first], [own.samples_ms for own in rounds]),
+        max_error=error or 0.0,
         samples=len(samples),
-        rounds_ms=tuple(one.median_ms for one in lane.rounds),
-        peak_bytes=lane.peak_bytes(),
+        rounds_ms=tuple(own.median_ms for own in rounds),
+        peak_bytes=process.peak_bytes(),
         model_bytes=_file_bytes(entrant),
-        other_cores=statistics.fmean(one.other_cores for one in lane.rounds),
+        other_cores=statistics.fmean(own.other_cores for own in rounds),
     )
 
 
 def _file_bytes(entrant: Entrant) -> int:
-    """What an engine loads: one file, and those that an ONNX model names."""
+    """Return the bytes that an engine loads: one file, and those that an ONNX model names."""
     if entrant.engine == "farrier":
         return entrant.model.stat().st_size
     return sum(path.stat().st_size for _, path in Model.of_path(entrant.model).files)
-
-
-def _max_error(ours: Path, theirs: Path) -> float:
-    """max |difference| over the largest magnitude of their output, over all outputs."""
-    worst = 0.0
-    found = load_arrays(ours)
-    for name, array in load_arrays(theirs).items():
-        if name not in found:
-            return float("inf")
-        expected = array.astype(np.float64)
-        scale = float(np.abs(expected).max(initial=0.0)) or 1.0
-        error = np.abs(found[name].astype(np.float64) - expected).max(initial=0.0)
-        worst = max(worst, float(error) / scale)
-    return worst
-
-
-def _installed(name: str) -> bool:
-    try:
-        return importlib.util.find_spec(name) is not None
-    except ModuleNotFoundError:  # the package that would hold it
-        return False

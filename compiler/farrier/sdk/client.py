@@ -69,9 +69,9 @@ from farrier.sdk.uploads import Sending, Uploads
 from farrier.sdk.users import FarmUsers, User
 from farrier.targets import to_text
 from farrier_device import codec
+from farrier_device.baseline.engines import NAMES
 from farrier_device.closing import Closing
 from farrier_device.describe import describe
-from farrier_device.engines import NAMES
 from farrier_device.storage.digest import digest_of_file
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from farrier_device.engines import NAMES
+from farrier_device.baseline.engines import NAMES
 from farrier_farm.devices.classes import MeasurementTarget, class_of_device
 from farrier_farm.devices.devices import KEYS, script
 from farrier_farm.errors import (

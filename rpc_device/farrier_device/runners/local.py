@@ -28,9 +28,9 @@ from farrier_device.measurement import (
     RivalResult,
     TimingPolicy,
 )
+from farrier_device.runners.baselines import Engines, race, unraced
 from farrier_device.runners.files import BatchFiles, BlobError, BlobSource
 from farrier_device.runners.reference import AroundReference
-from farrier_device.runners.rivals import Engines, race, unraced
 from farrier_device.runners.supervisor import CancelledError, Run, Supervisor
 from farrier_device.sandbox import Limits, SandboxError
 

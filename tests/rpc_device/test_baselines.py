@@ -18,7 +18,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from farrier_device.engines import NAMES, installed
+from farrier_device.baseline.engines import NAMES, installed
 from farrier_device.measurement import (
     CodeObject,
     DeviceFault,
@@ -32,9 +32,9 @@ from farrier_device.measurement import (
     result_from_json,
     to_json,
 )
-from farrier_device.runners import rivals
+from farrier_device.runners import baselines
+from farrier_device.runners.baselines import Engines
 from farrier_device.runners.local import ChildRunner
-from farrier_device.runners.rivals import Engines
 from tests.rpc_device.doubling import COUNT
 
 POLICY = TimingPolicy(timeout_s=20.0)
@@ -134,7 +134,7 @@ def processes() -> list[int]:
         with contextlib.suppress(OSError):
             parent = int(stat.read_text().rpartition(")")[2].split()[1])
             command = (stat.parent / "cmdline").read_bytes()
-            if parent == os.getpid() and b"farrier_device.rival" in command:
+            if parent == os.getpid() and b"farrier_device.baseline.enclosed" in command:
                 found.append(int(stat.parent.name))
     return found
 
@@ -219,7 +219,7 @@ class TestWhatAnEngineDoes:
         is_right(racer.measure(request_of(scaling(2.0).SerializeToString()), folder))
 
     def test_no_job_has_a_device_for_longer(self, racer, folder, request_of, monkeypatch):
-        monkeypatch.setattr(rivals, "_MOST_S", 2.0)
+        monkeypatch.setattr(baselines, "_MOST_S", 2.0)
         is_told(racer.measure(request_of(endless(), timeout_s=1e9), folder), "within the 2 s")
 
     def test_it_is_killed(self, racer, folder, request_of):
@@ -315,7 +315,7 @@ print("enclosed")
 
 
 def test_what_its_process_reaches(tmp_path):
-    """The walls that `rival.main` raises, by themselves."""
+    """The walls that `enclosed.main` raises, by themselves."""
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / "token").write_text("secret")
     model = tmp_path / "state" / "model"
@@ -334,7 +334,7 @@ def test_what_its_process_reaches(tmp_path):
 def test_the_agent_imports_neither_numpy_nor_an_engine():
     script = (
         "import sys, farrier_device.agent\n"
-        "from farrier_device.engines import installed\n"
+        "from farrier_device.baseline.engines import installed\n"
         "print(*sorted(installed()))\n"
         "print(*{'numpy', 'onnxruntime', 'openvino', 'farrier'} & set(sys.modules))\n"
     )

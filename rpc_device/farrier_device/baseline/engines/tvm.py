@@ -11,9 +11,6 @@ from typing import Any
 
 import numpy.typing as npt
 
-PACKAGES = ("tvm", "tvm.relax.frontend.onnx", "onnx")
-DISTRIBUTION = "apache-tvm"
-
 Arrays = dict[str, npt.NDArray[Any]]
 
 
@@ -21,15 +18,15 @@ def load(
     model: str, inputs: Arrays, threads: int
 ) -> tuple[Callable[[], Any], Callable[[Any], Arrays]]:
     """Inputs are bound once; outputs are copied to arrays."""
-    os.environ["TVM_NUM_THREADS"] = str(threads)  # read when the pool starts, at the first run
+    os.environ["TVM_NUM_THREADS"] = str(threads)  # The pool reads it at the first run.
     import onnx
     import tvm
     from tvm import relax
     from tvm.relax.frontend.onnx import from_onnx
 
     proto = onnx.load(model)
-    given = {value.name for value in proto.graph.initializer}
-    order = [value.name for value in proto.graph.input if value.name not in given]
+    constants = {value.name for value in proto.graph.initializer}
+    order = [value.name for value in proto.graph.input if value.name not in constants]
     outputs = [output.name for output in proto.graph.output]
     module = from_onnx(
         proto,

@@ -10,13 +10,6 @@ if TYPE_CHECKING:
 
     Arrays = dict[str, npt.NDArray[Any]]
 
-PACKAGES = ("onnxruntime",)
-DISTRIBUTION = "onnxruntime"
-LIMITS = {
-    "x86-64-v3": {"LIBRARIES": ("capi/onnxruntime_pybind11_state*.so",)},
-    "x86-64-v4": {},  # f32 code has no use for more
-}
-
 
 def load(
     model: str, inputs: Arrays, threads: int
@@ -45,4 +38,4 @@ def symbols(session: Any, inputs: Arrays) -> dict[str, int]:
             if isinstance(dim, str):
                 sizes.setdefault(dim, set()).add(size)
     # Exporters write "?" for any unknown dim: a name that stands for two sizes is none.
-    return {dim: found.pop() for dim, found in sizes.items() if len(found) == 1}
+    return {dim: values.pop() for dim, values in sizes.items() if len(values) == 1}

@@ -1,4 +1,4 @@
-"""Farrier's own runtime, on an artifact."""
+"""Farrier's own runtime on an artifact, as an adapter (`farrier_device.baseline.engines`)."""
 
 from __future__ import annotations
 
@@ -6,13 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy.typing as npt
-
-PACKAGES = ("farrier.runtime.artifact", "farrier.runtime.session")
-DISTRIBUTION = "farrier"
-# An artifact is made for its target.
-LIMITS: dict[str, Any] = {level: {} for level in ("x86-64-v2", "x86-64-v3", "x86-64-v4")}
-
-PRECISIONS = ("f32", "bf16", "f16")
 
 Arrays = dict[str, npt.NDArray[Any]]
 

@@ -15,12 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-PACKAGES = ("iree.compiler.tools", "iree.runtime", "onnx")
-DISTRIBUTION = "iree-base-compiler"
-
 Arrays = dict[str, npt.NDArray[Any]]
 
-_OPSET = "17"  # the importer wants a model of at least this
+_OPSET = "17"  # The importer wants a model of at least this opset.
 _FLAGS = ("--iree-llvmcpu-target-cpu=host", "--iree-opt-level=O3")
 
 
@@ -33,8 +30,8 @@ def load(
 
     proto = onnx.load(model)
     outputs = [output.name for output in proto.graph.output]
-    given = {value.name for value in proto.graph.initializer}
-    order = [value.name for value in proto.graph.input if value.name not in given]
+    constants = {value.name for value in proto.graph.initializer}
+    order = [value.name for value in proto.graph.input if value.name not in constants]
     with tempfile.TemporaryDirectory(prefix="farrier-iree-") as folder:
         code = _compile(proto, inputs, Path(folder))
     rt.flags.parse_flags(f"--task_topology_group_count={threads}")

@@ -1,4 +1,4 @@
-"""What a library that asks the processor is told."""
+"""The answers that a library gets which asks the processor."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
-from farrier.bench.limit import limit
 from farrier.targets import host
 from farrier.targets.cpu.codegen import compile_text, link
+from farrier_device.baseline.limit import Limit, apply
 
 _ASKS = """
 define i64 @saved() nounwind {
@@ -44,7 +44,7 @@ def package(tmp_path, monkeypatch):
 def test_a_library_that_asks_hears_of_avx_alone(package, tmp_path):
     library = package("farrier_test_asks", _ASKS)
     before = library.read_bytes()
-    told = limit("farrier_test_asks", {"LIBRARIES": ("libs/a*.so",)}, tmp_path / "copies")
+    told = apply(Limit(libraries=("libs/a*.so",)), "farrier_test_asks", tmp_path / "copies")
     assert told == "XGETBV of asks.so says AVX"
     at = importlib.import_module("farrier_test_asks").AT
     assert at == tmp_path / "copies" / "farrier_test_asks"
@@ -57,13 +57,13 @@ def test_a_library_that_asks_hears_of_avx_alone(package, tmp_path):
 def test_a_library_that_does_not_ask_or_is_not_there_is_told(package, tmp_path):
     package("farrier_test_answers", _ANSWERS)
     with pytest.raises(RuntimeError, match="does not ask"):
-        limit("farrier_test_answers", {"LIBRARIES": ("libs/a*.so",)}, tmp_path / "copies")
+        apply(Limit(libraries=("libs/a*.so",)), "farrier_test_answers", tmp_path / "copies")
     with pytest.raises(RuntimeError, match=r"lacks one of lib\*\.so"):
-        limit("farrier_test_answers", {"LIBRARIES": ("lib*.so",)}, tmp_path / "others")
+        apply(Limit(libraries=("lib*.so",)), "farrier_test_answers", tmp_path / "others")
 
 
 def test_variables_are_set(monkeypatch, tmp_path):
     monkeypatch.setenv("FARRIER_TEST_ISA", "all")
-    how = {"ENVIRONMENT": {"FARRIER_TEST_ISA": "AVX2"}}
-    assert limit("nobody", how, tmp_path) == "FARRIER_TEST_ISA=AVX2"
+    how = Limit(environment={"FARRIER_TEST_ISA": "AVX2"})
+    assert apply(how, "nobody", tmp_path) == "FARRIER_TEST_ISA=AVX2"
     assert os.environ["FARRIER_TEST_ISA"] == "AVX2"

@@ -10,17 +10,6 @@ if TYPE_CHECKING:
 
     Arrays = dict[str, npt.NDArray[Any]]
 
-PACKAGES = ("openvino",)
-DISTRIBUTION = "openvino"
-PRECISIONS = ("f32", "bf16")
-LIMITS = {
-    "x86-64-v3": {
-        "ENVIRONMENT": {"ONEDNN_MAX_CPU_ISA": "AVX2"},
-        "LIBRARIES": ("libs/libopenvino_intel_cpu_plugin.so", "libs/libopenvino.so.*"),
-    },
-    "x86-64-v4": {},  # f32 code has no use for more
-}
-
 
 def load(
     model: str, inputs: Arrays, threads: int, precision: str = "f32"

@@ -10,9 +10,6 @@ from typing import Any
 
 import numpy.typing as npt
 
-PACKAGES = ("torch", "onnx2torch", "onnx")
-DISTRIBUTION = "torch"
-
 Arrays = dict[str, npt.NDArray[Any]]
 
 
@@ -27,8 +24,8 @@ def load(
     torch.set_num_threads(threads)
     torch._inductor.config.freezing = True
     proto = onnx.load(model)
-    given = {value.name for value in proto.graph.initializer}
-    order = [value.name for value in proto.graph.input if value.name not in given]
+    constants = {value.name for value in proto.graph.initializer}
+    order = [value.name for value in proto.graph.input if value.name not in constants]
     outputs = [output.name for output in proto.graph.output]
     module = torch.compile(onnx2torch.convert(proto).eval())
     tensors = [torch.from_numpy(inputs[name]) for name in order]

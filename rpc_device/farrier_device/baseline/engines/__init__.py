@@ -1,0 +1,101 @@
+"""The engines that Farrier races with, one adapter each.
+
+An adapter is a file with one function:
+
+    load(model, inputs, threads) -> (run, named)
+
+`model` is the path of the ONNX file, `inputs` are C-contiguous arrays by name. `run()` is one
+inference as a user of the engine calls it; `named` returns the outputs by name from its result. An
+engine with several precisions takes one of them as the last argument. The file needs numpy and the
+packages of the engine, and nothing of Farrier: an engine may live in an environment of its own.
+
+An engine and numpy are imported by `load` alone, which runs in a process that was started for the
+engine (`baseline/process.py`). An agent looks up the installed engines, and imports none of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import importlib.util
+from collections.abc import Mapping
+from pathlib import Path
+
+from farrier_device.baseline.limit import Limit
+
+_HERE = Path(__file__).parent
+_F32 = ("f32",)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Engine:
+    """An engine that runs models, and the file of its adapter.
+
+    `packages` must be importable; they are imported before the clock of loading starts. `limits`
+    has, by x86-64 level, how an engine is kept to it; other levels it cannot be kept to. An engine
+    `on_devices` starts no process, so it runs behind the walls of a device.
+    """
+
+    adapter: Path
+    distribution: str  # The version is that of this distribution.
+    packages: tuple[str, ...]
+    precisions: tuple[str, ...] = _F32
+    limits: Mapping[str, Limit] = dataclasses.field(default_factory=dict)
+    on_devices: bool = False
+
+    def missing(self) -> list[str]:
+        """Return the packages that this environment lacks."""
+        return [name for name in self.packages if not _is_installed(name)]
+
+
+# Code for f32 has no use for more than x86-64-v4.
+ENGINES: Mapping[str, Engine] = {
+    "inductor": Engine(_HERE / "inductor.py", "torch", ("torch", "onnx2torch", "onnx")),
+    "iree": Engine(
+        _HERE / "iree.py", "iree-base-compiler", ("iree.compiler.tools", "iree.runtime", "onnx")
+    ),
+    "onnxruntime": Engine(
+        _HERE / "onnxruntime.py",
+        "onnxruntime",
+        ("onnxruntime",),
+        limits={
+            "x86-64-v3": Limit(libraries=("capi/onnxruntime_pybind11_state*.so",)),
+            "x86-64-v4": Limit(),
+        },
+        on_devices=True,
+    ),
+    "openvino": Engine(
+        _HERE / "openvino.py",
+        "openvino",
+        ("openvino",),
+        precisions=("f32", "bf16"),
+        limits={
+            "x86-64-v3": Limit(
+                environment={"ONEDNN_MAX_CPU_ISA": "AVX2"},
+                libraries=("libs/libopenvino_intel_cpu_plugin.so", "libs/libopenvino.so.*"),
+            ),
+            "x86-64-v4": Limit(),
+        },
+        on_devices=True,
+    ),
+    "tvm": Engine(_HERE / "tvm.py", "apache-tvm", ("tvm", "tvm.relax.frontend.onnx", "onnx")),
+}
+NAMES = tuple(name for name, engine in ENGINES.items() if engine.on_devices)
+
+
+def installed() -> dict[str, str]:
+    """Return the versions, by name, of the engines for devices that are installed here."""
+    versions = {}
+    for name in NAMES:
+        try:
+            versions[name] = importlib.metadata.version(ENGINES[name].distribution)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ModuleNotFoundError:  # The package that would hold it is not installed.
+        return False
