@@ -53,6 +53,12 @@ class InterpretedEntry:
         """True if one of the devices is software, whose times are not those of hardware."""
         return any(getattr(device, "is_emulated", False) for device in self._devices.values())
 
+    def exchange(self, space: str, device: AnyDevice) -> None:
+        """Replace the device of a space by another with the same code, whose memory is set up by
+        the next run."""
+        self._devices = {**self._devices, space: device}
+        self._interpreter = Interpreter(self._program, self._devices)
+
     def device(self, space: str) -> AnyDevice:
         """Return the device of a space."""
         return self._devices[space]

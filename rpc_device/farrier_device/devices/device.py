@@ -35,6 +35,10 @@ class DeviceError(Exception):
     """Code cannot be loaded, a launch cannot be bound, or a timed call has failed."""
 
 
+class DeviceLostError(DeviceError):
+    """The device is gone, with all that it held; opened again, it may work."""
+
+
 class Device(Protocol[M, B]):
     """A device that measures, with memory of type `M` and bound launches of type `B`."""
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from farrier_device import adapters
 from farrier_device.blob import Blob
-from farrier_device.devices.device import Code, DeviceError, Ticks
+from farrier_device.devices.device import Code, DeviceError, DeviceLostError, Ticks
 from farrier_device.devices.driving import DrivingHost
 from farrier_device.devices.host_memory import WallClocked
 from farrier_device.devices.timestamps import FEATURE, MOST_PASSES, Timestamps
@@ -135,7 +135,7 @@ class WebGpuDevice(WallClocked[WebGpuMemory, WebGpuLaunch]):
             )
         except self._wgpu.GPUError as error:
             if "lost" in str(error):
-                raise DeviceError(f"{self.name} is lost") from None
+                raise DeviceLostError(f"{self.name} is lost") from None
             raise MemoryError(f"{nbytes} bytes on {self.name}: {_last_line(error)}") from None
         return WebGpuMemory(buffer, nbytes)
 
@@ -161,7 +161,8 @@ class WebGpuDevice(WallClocked[WebGpuMemory, WebGpuLaunch]):
             content = memoryview(bytes(content) + bytes(-len(content) % _WORD))
         if len(content):
             self._submit()  # The recorded steps come before the copy.
-            self._device.queue.write_buffer(memory.buffer, offset, content)
+            with self._as_device_error():
+                self._device.queue.write_buffer(memory.buffer, offset, content)
 
     def receive(self, memory: WebGpuMemory, offset: int, target: memoryview) -> None:
         nbytes = -(-len(target.cast("B")) // _WORD) * _WORD
@@ -293,6 +294,8 @@ class WebGpuDevice(WallClocked[WebGpuMemory, WebGpuLaunch]):
             yield
         except (self._wgpu.GPUError, RuntimeError) as error:
             self._pass = self._encoder = None
+            if "lost" in str(error):
+                raise DeviceLostError(f"{self.name} is lost") from None
             raise DeviceError(f"{self.name} failed: {_last_line(error)}") from None
 
     def _recorder(self) -> Any:

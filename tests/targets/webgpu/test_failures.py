@@ -6,6 +6,7 @@ import sys
 import types
 import zipfile
 
+import numpy as np
 import pytest
 
 import farrier
@@ -17,6 +18,7 @@ from farrier_device.devices import webgpu as devices_webgpu
 from farrier_device.devices.device import DeviceError
 from farrier_device.devices.webgpu import WebGpuDevice
 from farrier_device.measurement import Launch, MeasureRequest
+from farrier_device.webgpu_library import GPU
 from tests.targets.webgpu import webgpu
 from tests.targets.webgpu.test_measuring import RIGHT, SMALL
 
@@ -141,6 +143,25 @@ def test_a_lost_device_is_an_error_that_names_it():
         gpu.time([bound], 1, ())
     with pytest.raises(DeviceError, match="is lost"):
         gpu.allocate(64, 0)
+
+
+def test_a_device_that_is_lost_between_runs_is_opened_anew_once(monkeypatch):
+    webgpu.device()
+    artifact = farrier.compile(SMALL, target="webgpu", verify=False)
+    session = artifact.session()
+    feed = {"x": np.ones((4, 24), np.float32)}
+    (before,) = session.run(feed).values()
+    before = before.copy()
+    lost = session.code.device(GPU)
+    lost._device.destroy()
+    (after,) = session.run(feed).values()
+    np.testing.assert_array_equal(after, before)
+    assert session.code.device(GPU) is not lost
+    # A second loss is an error.
+    monkeypatch.setattr(session.code, "_reopened", lambda: (GPU, lost))
+    session.code.device(GPU)._device.destroy()
+    with pytest.raises(NoDeviceError, match="lost, and was lost again"):
+        session.run(feed)
 
 
 def test_a_precision_without_instructions_is_refused():

@@ -35,7 +35,11 @@ def load(
         for device in devices.values():
             device.close()
         raise ArtifactError(str(error)) from None
-    return DrivenEntry(code.program, devices, part.workspace, name)
+
+    def reopened() -> tuple[str, AnyDevice]:
+        return space, open_device(code)[0]
+
+    return DrivenEntry(code.program, devices, part.workspace, name, reopened)
 
 
 def _host(library: CodeObject, part: HostPart | None, threads: int) -> HostDevice:
