@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from farrier.errors import InvalidModelError, UnsupportedOperatorError
-from farrier.frontends.builder import Builder, RawNode
+from farrier.frontends.builder import RawNode
 from farrier.frontends.tflite.call import Call, is_quantized
 from farrier.frontends.tflite.elements import elements
+from farrier.frontends.tflite.images import ImageBuilder
 from farrier.frontends.tflite.interface import Interface
 from farrier.frontends.tflite.ops import rule_of
+from farrier.frontends.tflite.ops.elementwise import in_channels_first
 from farrier.frontends.tflite.schema import Operator, Subgraph, Tensor, TfliteModel
 from farrier.frontends.tflite.variables import STARTED, Present, initial_graphs
 
@@ -50,7 +52,7 @@ def unknown_name(graph: Subgraph, operator: Operator) -> str:
     return f"{operator.name} of quantized tensors" if is_plain else operator.name
 
 
-def build(b: Builder, model: TfliteModel, interface: Interface) -> None:
+def build(b: ImageBuilder, model: TfliteModel, interface: Interface) -> None:
     """Add the nodes of the model, with its inputs, outputs and variables."""
     variables = interface.variables
     present = Present({name: b.input(name) for name in variables})
@@ -63,7 +65,7 @@ def build(b: Builder, model: TfliteModel, interface: Interface) -> None:
         b.output(variable.state.output, present.values[name])
 
 
-def _start(b: Builder, model: TfliteModel, present: Present) -> None:
+def _start(b: ImageBuilder, model: TfliteModel, present: Present) -> None:
     """Let the variables have their first values in the first call."""
     first = present.copy()
     for graph in initial_graphs(model):
@@ -89,7 +91,7 @@ class Scope:
     this one calls has a copy of."""
 
     def __init__(
-        self, model: TfliteModel, graph: Subgraph, b: Builder, present: Present, level: int = 0
+        self, model: TfliteModel, graph: Subgraph, b: ImageBuilder, present: Present, level: int = 0
     ) -> None:
         if level > _MOST_LEVELS:
             raise InvalidModelError(
@@ -135,7 +137,7 @@ class Scope:
         assert rule is not None  # `check_operators` has run.
         origin = outputs[0].label if outputs else operator.name
         with self.b.at(RawNode(operator.name, [], [], {}, origin)):
-            results = rule(Call(operator, self, inputs, outputs), self.b)
+            results = in_channels_first(rule)(Call(operator, self, inputs, outputs), self.b)
             names = [results] if isinstance(results, str) else list(results)
             for tensor, name in zip(outputs, names, strict=True):
                 self._names[tensor.index] = name

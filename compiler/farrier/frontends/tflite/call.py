@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from farrier.frontends.builder import Builder
+from farrier.frontends.tflite.images import ImageBuilder
 from farrier.frontends.tflite.schema import COMPLEX64, DTYPES, Array, Operator, Tensor
 from farrier.ir.types import DType
 from farrier.ops import Mismatch, NotSupported
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from farrier.frontends.tflite.build import Scope
 
 # Adds the nodes of an operator and returns the names of its results.
-Rule: TypeAlias = Callable[["Call", Builder], Sequence[str] | str]
+Rule: TypeAlias = Callable[["Call", ImageBuilder], Sequence[str] | str]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class Call:
     scope: Scope
     inputs: tuple[Tensor | None, ...]
     outputs: tuple[Tensor, ...]
+    names: tuple[str, ...] = ()  # The operands' values if they are not those of their tensors.
 
     @property
     def op(self) -> str:
@@ -49,7 +51,8 @@ class Call:
 
     def value(self, position: int) -> str:
         """Return the name of an operand's value. Raises Mismatch if it is omitted."""
-        return self.scope.value(self.tensor(position))
+        tensor = self.tensor(position)
+        return self.names[position] if self.names else self.scope.value(tensor)
 
     def values(self) -> list[str]:
         """Return the names of all operands' values."""

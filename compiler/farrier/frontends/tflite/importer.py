@@ -6,9 +6,10 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from farrier.frontends.builder import Builder, ImportedModel, built, resolve
+from farrier.frontends.builder import ImportedModel, built_by, resolve
 from farrier.frontends.onnx.model.file import Model
 from farrier.frontends.tflite.build import build, check_operators
+from farrier.frontends.tflite.images import ImageBuilder
 from farrier.frontends.tflite.interface import Interface
 from farrier.frontends.tflite.reading import read_model
 from farrier.options.shapes import GivenShape, Hot
@@ -30,9 +31,11 @@ def import_model(
     interface = Interface(read)
     signature = resolve(interface.declared(), shapes or {}, hot, typical)
 
-    def add(b: Builder) -> None:
+    def add(b: ImageBuilder) -> None:
         build(b, read, interface)
 
     return dataclasses.replace(
-        built(signature, add), states=interface.states(), declaration=interface.declaration()
+        built_by(ImageBuilder, signature, add),
+        states=interface.states(),
+        declaration=interface.declaration(),
     )

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from farrier.frontends.builder import Builder
 from farrier.frontends.tflite.call import Call, Rule
+from farrier.frontends.tflite.images import ImageBuilder
 from farrier.frontends.tflite.ops.activations import activated
 from farrier.frontends.tflite.ops.hybrid import (
     has_scales_by_output,
@@ -18,24 +18,24 @@ from farrier.frontends.tflite.ops.hybrid import (
     scaled_sums,
     signed_weights,
 )
-from farrier.frontends.tflite.ops.images import channels_first, channels_last, sizes, window
+from farrier.frontends.tflite.ops.windows import sizes, window
 from farrier.ir.dim import Extent
 from farrier.ops import Mismatch, NotSupported
 
 
-def _convolution(call: Call, b: Builder) -> str:
+def _convolution(call: Call, b: ImageBuilder) -> str:
     """CONV_2D: weights [outputs, height, width, inputs of a group]."""
     x, weights = call.value(0), call.value(1)
-    return _convolved(call, b, x, channels_first(b, weights), _groups(b, x, weights), ("h", "w"))
+    return _convolved(call, b, x, b.channels_first(weights), _groups(b, x, weights), ("h", "w"))
 
 
-def _convolution_3d(call: Call, b: Builder) -> str:
+def _convolution_3d(call: Call, b: ImageBuilder) -> str:
     """CONV_3D: weights [depth, height, width, inputs, outputs]."""
     weights = b.add("Transpose", call.value(1), perm=(4, 3, 0, 1, 2))
     return _convolved(call, b, call.value(0), weights, 1, ("d", "h", "w"))
 
 
-def _depthwise(call: Call, b: Builder) -> str:
+def _depthwise(call: Call, b: ImageBuilder) -> str:
     """DEPTHWISE_CONV_2D: weights [1, height, width, channels · multiplier]."""
     x, weights = call.value(0), call.value(1)
     channels, outputs = b.shape(x)[-1], b.shape(weights)[-1]
@@ -46,18 +46,18 @@ def _depthwise(call: Call, b: Builder) -> str:
 
 
 def _convolved(
-    call: Call, b: Builder, x: str, weights: str, groups: int, axes: tuple[str, ...]
+    call: Call, b: ImageBuilder, x: str, weights: str, groups: int, axes: tuple[str, ...]
 ) -> str:
     attrs = {**window(call, *axes), "group": groups}
     if is_hybrid(call):
-        result = _hybrid(call, b, channels_first(b, x), weights, attrs)
+        result = _hybrid(call, b, b.channels_first(x), weights, attrs)
     else:
         bias = [call.value(2)] if call.has(2) else []
-        result = b.add("Conv", channels_first(b, x), weights, *bias, **attrs)
-    return channels_last(b, activated(b, result, call.option("activation")))
+        result = b.add("Conv", b.channels_first(x), weights, *bias, **attrs)
+    return b.channels_last(activated(b, result, call.option("activation")))
 
 
-def _hybrid(call: Call, b: Builder, image: str, weights: str, attrs: Mapping[str, Any]) -> str:
+def _hybrid(call: Call, b: ImageBuilder, image: str, weights: str, attrs: Mapping[str, Any]) -> str:
     """Convolve floats, quantized now, with bytes. The image is padded with its zero points, which
     differ from image to image, so sums are of differences from these."""
     signed_weights(call)
@@ -81,14 +81,14 @@ def _hybrid(call: Call, b: Builder, image: str, weights: str, attrs: Mapping[str
     return b.add("Add", result, bias)
 
 
-def _groups(b: Builder, x: str, weights: str) -> int:
+def _groups(b: ImageBuilder, x: str, weights: str) -> int:
     channels, inner = b.shape(x)[-1], b.shape(weights)[-1]
     if not (isinstance(channels, int) and isinstance(inner, int)) or not inner or channels % inner:
         raise Mismatch(f"its {channels} channels are no multiple of the {inner} of its weights")
     return channels // inner
 
 
-def _transposed(call: Call, b: Builder) -> str:
+def _transposed(call: Call, b: ImageBuilder) -> str:
     """TRANSPOSE_CONV: the output's shape, weights [outputs, height, width, inputs], the input, and
     a bias in newer files."""
     shape, weights, x = call.ints(0), call.value(1), call.value(2)
@@ -103,14 +103,14 @@ def _transposed(call: Call, b: Builder) -> str:
     before, after, more = zip(*pads, strict=True)
     result = b.add(
         "ConvTranspose",
-        channels_first(b, x),
+        b.channels_first(x),
         by_input,
         *bias,
         strides=strides,
         pads=(*before, *after),
         output_padding=more,
     )
-    return channels_last(b, activated(b, result, call.option("activation")))
+    return b.channels_last(activated(b, result, call.option("activation")))
 
 
 def _cut(extent: Extent, kernel: Extent, stride: int, target: int) -> tuple[int, int, int]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from farrier.frontends.builder import Builder
 from farrier.frontends.tflite.call import Call, Rule, as_index
+from farrier.frontends.tflite.images import ImageBuilder, first_axes
 from farrier.frontends.tflite.ops.activations import activated
 from farrier.frontends.tflite.schema import INT8, INT16, UINT8
 from farrier.ops import Mismatch, NotSupported
@@ -18,11 +19,16 @@ _LAST = np.iinfo(np.int64).max  # An end beyond every axis, as Slice takes it.
 _MODES = {0: "reflect", 1: "edge"}
 
 
-def _concatenation(call: Call, b: Builder) -> str:
+def _concatenation(call: Call, b: ImageBuilder) -> str:
     values = call.values()
-    axis = normal_axis(int(call.option("axis")), len(b.shape(values[0])))
+    rank = len(b.shape(values[0]))
+    axis = normal_axis(int(call.option("axis")), rank)
+    are_images = rank > 2 and all(map(b.has_channels_first, values))
+    if are_images:
+        values, axis = [b.channels_first(x) for x in values], first_axes(rank).index(axis)
     joined = values[0] if len(values) == 1 else b.add("Concat", *values, axis=axis)
-    return activated(b, joined, call.option("activation"))
+    joined = activated(b, joined, call.option("activation"))
+    return b.channels_last(joined) if are_images else joined
 
 
 def _pack(call: Call, b: Builder) -> str:
@@ -153,11 +159,17 @@ def _stepped(
     return b.add("Slice", x, first, last, [axis], [stride])
 
 
-def _pad(call: Call, b: Builder) -> str:
+def _pad(call: Call, b: ImageBuilder) -> str:
     """PAD and PADV2: with zero, or the zero point, or the third operand."""
     x = call.value(0)
     value = call.value(2) if call.has(2) else _zero(call, b, x)
-    return b.add("Pad", x, _amounts(call, b), value, mode="constant")
+    if not b.has_channels_first(x):
+        return b.add("Pad", x, _amounts(call, b), value, mode="constant")
+    order = b.constant(np.array(first_axes(len(b.shape(x)))))
+    amounts = b.add("Gather", _amount_pairs(call, b), order, axis=1)
+    amounts = b.add("Reshape", amounts, [-1])
+    padded = b.add("Pad", b.channels_first(x), amounts, value, mode="constant")
+    return b.channels_last(padded)
 
 
 def _zero(call: Call, b: Builder, x: str) -> str:
@@ -169,8 +181,12 @@ def _zero(call: Call, b: Builder, x: str) -> str:
 
 def _amounts(call: Call, b: Builder) -> str:
     """Return the amounts, [rank, 2], as Pad takes them: all befores, then all afters."""
-    amounts = b.add("Transpose", as_index(b, call.value(1)), perm=(1, 0))
-    return b.add("Reshape", amounts, [-1])
+    return b.add("Reshape", _amount_pairs(call, b), [-1])
+
+
+def _amount_pairs(call: Call, b: Builder) -> str:
+    """Return the amounts as [2, rank]."""
+    return b.add("Transpose", as_index(b, call.value(1)), perm=(1, 0))
 
 
 def _mirror(call: Call, b: Builder) -> str:

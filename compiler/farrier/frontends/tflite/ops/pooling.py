@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 
-from farrier.frontends.builder import Builder
 from farrier.frontends.tflite.call import Call, Rule
+from farrier.frontends.tflite.images import ImageBuilder
 from farrier.frontends.tflite.ops.activations import activated
-from farrier.frontends.tflite.ops.images import channels_first, channels_last, window
+from farrier.frontends.tflite.ops.windows import window
 from farrier.ops import Mismatch
 
 
@@ -19,11 +19,11 @@ def kernel(call: Call) -> tuple[int, int]:
     return height, width
 
 
-def _pool(call: Call, b: Builder, *, op: str) -> str:
+def _pool(call: Call, b: ImageBuilder, *, op: str) -> str:
     """A mean leaves out the padding."""
     attrs = window(call, "h", "w")
-    result = b.add(op, channels_first(b, call.value(0)), kernel_shape=kernel(call), **attrs)
-    return channels_last(b, activated(b, result, call.option("activation")))
+    result = b.add(op, b.channels_first(call.value(0)), kernel_shape=kernel(call), **attrs)
+    return b.channels_last(activated(b, result, call.option("activation")))
 
 
 RULES: dict[str, Rule] = {

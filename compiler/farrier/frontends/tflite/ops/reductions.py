@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import functools
 
-from farrier.frontends.builder import Builder
 from farrier.frontends.tflite.call import Call, Rule, as_index
-from farrier.frontends.tflite.ops.images import channels_first, channels_last
+from farrier.frontends.tflite.images import ImageBuilder, first_axes
 from farrier.ops.operator import normal_axis
 
 
-def _reduce(call: Call, b: Builder, *, op: str) -> str:
+def _reduce(call: Call, b: ImageBuilder, *, op: str) -> str:
     """A reduction along the axes of the second operand; of none, the tensor itself."""
     keep = int(call.option("keep_dims"))
     x, axes = call.value(0), call.ints(1)
     rank = len(b.shape(x))
     along = sorted({normal_axis(axis, rank) for axis in axes})
-    return b.add(op, x, along, keepdims=keep) if along else x
+    if not along:
+        return x
+    if not b.has_channels_first(x) or not (keep or along == list(range(1, rank - 1))):
+        return b.add(op, x, along, keepdims=keep)
+    order = first_axes(rank)
+    moved = sorted(order.index(axis) for axis in along)
+    result = b.add(op, b.channels_first(x), moved, keepdims=keep)
+    return b.channels_last(result) if keep else result
 
 
-def _any(call: Call, b: Builder, *, op: str) -> str:
+def _any(call: Call, b: ImageBuilder, *, op: str) -> str:
     """REDUCE_ANY and REDUCE_ALL: the greatest and the least truth value."""
     keep = int(call.option("keep_dims"))
     x = b.add("Cast", call.value(0), to="u8")
@@ -27,13 +33,13 @@ def _any(call: Call, b: Builder, *, op: str) -> str:
     return b.add("Cast", b.add(op, x, along, keepdims=keep), to="bool")
 
 
-def _cumulative(call: Call, b: Builder) -> str:
+def _cumulative(call: Call, b: ImageBuilder) -> str:
     attrs = {name: int(call.option(name)) for name in ("exclusive", "reverse")}
     axis = b.add("Reshape", as_index(b, call.value(1)), [])
     return b.add("CumSum", call.value(0), axis, **attrs)
 
 
-def _resized(call: Call, b: Builder, *, mode: str) -> str:
+def _resized(call: Call, b: ImageBuilder, *, mode: str) -> str:
     """RESIZE_BILINEAR and RESIZE_NEAREST_NEIGHBOR, by corners, by halves of pixels, or neither."""
     is_aligned, is_half = call.option("align_corners"), call.option("half_pixel")
     coordinates = "align_corners" if is_aligned else "half_pixel" if is_half else "asymmetric"
@@ -42,8 +48,8 @@ def _resized(call: Call, b: Builder, *, mode: str) -> str:
         attrs["nearest_mode"] = "round_prefer_ceil" if is_aligned else "floor"
         if is_half and not is_aligned:  # TFLite adds the half after it has scaled, and rounds down.
             attrs["coordinate_transformation_mode"] = "tf_half_pixel_for_nn"
-    image = channels_first(b, call.value(0))
-    return channels_last(b, b.add("Resize", image, "", "", as_index(b, call.value(1)), **attrs))
+    image = b.channels_first(call.value(0))
+    return b.channels_last(b.add("Resize", image, "", "", as_index(b, call.value(1)), **attrs))
 
 
 RULES: dict[str, Rule] = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 
-from farrier.frontends.builder import Builder
 from farrier.frontends.tflite.call import Call, Rule
+from farrier.frontends.tflite.images import ImageBuilder
 from farrier.frontends.tflite.ops import (
     arithmetic,
     indexing,
@@ -34,7 +34,7 @@ _PLAIN: dict[str, Rule] = {
 }
 
 
-def _moved(call: Call, b: Builder, *, name: str) -> object:
+def _moved(call: Call, b: ImageBuilder, *, name: str) -> object:
     check_same_scale(call)
     return _PLAIN[name](call, b)
 

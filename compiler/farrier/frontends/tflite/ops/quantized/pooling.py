@@ -7,26 +7,26 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from farrier.frontends.builder import Builder
 from farrier.frontends.tflite.call import Call, Rule
-from farrier.frontends.tflite.ops.images import channels_first, channels_last, window
+from farrier.frontends.tflite.images import ImageBuilder
 from farrier.frontends.tflite.ops.pooling import kernel
 from farrier.frontends.tflite.ops.quantized.scales import Target
+from farrier.frontends.tflite.ops.windows import window
 from farrier.frontends.tflite.schema import Array
 from farrier.ir.dim import number
 from farrier.ops import NotSupported
 from farrier.ops.window import Window, window_of
 
 
-def _max(call: Call, b: Builder) -> str:
+def _max(call: Call, b: ImageBuilder) -> str:
     target = Target.of(call.outputs[0], call.option("activation"))
     attrs = window(call, "h", "w")
-    image = channels_first(b, call.value(0))
+    image = b.channels_first(call.value(0))
     result = b.add("MaxPool", image, kernel_shape=kernel(call), **attrs)
-    return channels_last(b, bounded(b, result, target))
+    return b.channels_last(bounded(b, result, target))
 
 
-def bounded(b: Builder, x: str, target: Target) -> str:
+def bounded(b: ImageBuilder, x: str, target: Target) -> str:
     """Return integers within the bounds of a target."""
     if (target.low, target.high) == target.dtype.limits:
         return x
@@ -34,11 +34,11 @@ def bounded(b: Builder, x: str, target: Target) -> str:
     return b.add("Clip", x, *map(b.constant, bounds))
 
 
-def _average(call: Call, b: Builder) -> str:
+def _average(call: Call, b: ImageBuilder) -> str:
     """AVERAGE_POOL_2D: the sum of the integers under a window, without the padding, divided by
     their count, halves away from zero. Zero points are not taken off."""
     target = Target.of(call.outputs[0], call.option("activation"))
-    image, size = channels_first(b, call.value(0)), kernel(call)
+    image, size = b.channels_first(call.value(0)), kernel(call)
     channels, *extents = (extent for extent in b.shape(image)[1:] if isinstance(extent, int))
     if len(extents) != len(size):
         raise NotSupported("a quantized average of an image whose size is open")
@@ -49,10 +49,10 @@ def _average(call: Call, b: Builder) -> str:
     else:
         ones = b.constant(np.ones((channels, 1, *size), np.int8))
         total = b.add("Conv", image, ones, accumulator="i32", group=channels, **attrs)
-    return channels_last(b, _divided(b, total, _counts(covered, extents), target))
+    return b.channels_last(_divided(b, total, _counts(covered, extents), target))
 
 
-def _divided(b: Builder, total: str, counts: Array, target: Target) -> str:
+def _divided(b: ImageBuilder, total: str, counts: Array, target: Target) -> str:
     zero, half = (b.constant(value) for value in (np.zeros((), np.int32), np.asarray(counts // 2)))
     nudge = b.add("Where", b.add("Greater", total, zero), half, b.add("Neg", half))
     mean = b.add("Div", b.add("Add", total, nudge), b.constant(counts))

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from farrier.frontends.builder import Builder
 from farrier.frontends.tflite.call import Call, Rule
-from farrier.frontends.tflite.ops.images import channels_first, channels_last, window
+from farrier.frontends.tflite.images import ImageBuilder
 from farrier.frontends.tflite.ops.products import rows
 from farrier.frontends.tflite.ops.quantized.scales import Target, quantized, requantized
+from farrier.frontends.tflite.ops.windows import window
 from farrier.frontends.tflite.schema import Array, Tensor
 from farrier.ir.types import DType
 from farrier.ops import Mismatch, NotSupported
@@ -18,7 +18,7 @@ from farrier.ops.fixed_point import ONCE, TWICE
 from farrier.ops.window import window_of
 
 
-def _convolution(call: Call, b: Builder) -> str:
+def _convolution(call: Call, b: ImageBuilder) -> str:
     """CONV_2D: weights [outputs, height, width, inputs of a group]."""
     weights = _weights(call, b)
     channels, inner = b.shape(call.value(0))[-1], weights.shape[-1]
@@ -27,7 +27,7 @@ def _convolution(call: Call, b: Builder) -> str:
     return _convolved(call, b, np.moveaxis(weights, -1, 1), channels // inner)
 
 
-def _depthwise(call: Call, b: Builder) -> str:
+def _depthwise(call: Call, b: ImageBuilder) -> str:
     """DEPTHWISE_CONV_2D: weights [1, height, width, channels · multiplier]."""
     weights, channels = _weights(call, b), b.shape(call.value(0))[-1]
     if not isinstance(channels, int) or not channels or weights.shape[-1] % channels:
@@ -37,10 +37,10 @@ def _depthwise(call: Call, b: Builder) -> str:
     return _convolved(call, b, np.moveaxis(weights, -1, 0), channels)
 
 
-def _convolved(call: Call, b: Builder, weights: Array, groups: int) -> str:
+def _convolved(call: Call, b: ImageBuilder, weights: Array, groups: int) -> str:
     """Convolve an image with weights [outputs, inputs of a group, height, width]. The zero point
     pads the image, and its share of each sum is taken off the bias."""
-    image, zero = channels_first(b, call.value(0)), quantized(call.tensor(0)).zero
+    image, zero = b.channels_first(call.value(0)), quantized(call.tensor(0)).zero
     attrs: dict[str, Any] = {**window(call, "h", "w"), "group": groups}
     if zero:
         shape = window_of(attrs, b.shape(image)[2:], weights.shape[2:])
@@ -53,10 +53,10 @@ def _convolved(call: Call, b: Builder, weights: Array, groups: int) -> str:
     bias = _bias(call, b, weights.sum(axis=(1, 2, 3), dtype=np.int64), zero)
     operands = [b.constant(np.ascontiguousarray(weights)), b.constant(bias)]
     sums = b.add("Conv", image, *operands, accumulator="i32", **attrs)
-    return channels_last(b, _requantized(call, b, sums, (-1, 1, 1), TWICE))
+    return b.channels_last(_requantized(call, b, sums, (-1, 1, 1), TWICE))
 
 
-def _product(call: Call, b: Builder) -> str:
+def _product(call: Call, b: ImageBuilder) -> str:
     """FULLY_CONNECTED: weights [outputs, inputs]. LiteRT's kernel rounds its products once, the
     reference kernels too."""
     weights, zero = _weights(call, b), quantized(call.tensor(0)).zero
@@ -68,7 +68,9 @@ def _product(call: Call, b: Builder) -> str:
     return _requantized(call, b, sums, (-1,), ONCE)
 
 
-def _requantized(call: Call, b: Builder, sums: str, shape: tuple[int, ...], rounding: str) -> str:
+def _requantized(
+    call: Call, b: ImageBuilder, sums: str, shape: tuple[int, ...], rounding: str
+) -> str:
     """Return the sums in the result's scale: scale of x · scale of w / scale of y, in f64."""
     x, y = quantized(call.tensor(0)), quantized(call.outputs[0])
     w = call.tensor(1).quantization
@@ -78,7 +80,7 @@ def _requantized(call: Call, b: Builder, sums: str, shape: tuple[int, ...], roun
     return requantized(b, sums, reals.tolist(), target, shape, rounding)
 
 
-def _weights(call: Call, b: Builder) -> Array:
+def _weights(call: Call, b: ImageBuilder) -> Array:
     """Return the weights less their zero points, as signed bytes. Raises NotSupported for weights
     that are not constants, and activations that are not bytes."""
     tensor = call.tensor(1)
@@ -108,7 +110,7 @@ def _zeros(tensor: Tensor) -> Array:
     return quantization.zero_point.reshape(shape)
 
 
-def _bias(call: Call, b: Builder, totals: Array, zero: int) -> Array:
+def _bias(call: Call, b: ImageBuilder, totals: Array, zero: int) -> Array:
     """Return the bias less what the zero point of x adds to each sum; it wraps as sums do."""
     bias = call.data(2) if call.has(2) else np.zeros(totals.shape, np.int32)
     if bias.dtype not in (np.int32, np.int64):

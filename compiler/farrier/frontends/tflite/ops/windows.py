@@ -1,27 +1,13 @@
-"""Images: NHWC in TFLite, NCHW in Farrier's operators; windows and their padding."""
+"""Sliding windows and their padding."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from farrier.frontends.builder import Builder
 from farrier.frontends.tflite.call import Call
 from farrier.ops import Mismatch
 
 _PADDINGS = {0: "SAME_UPPER", 1: "VALID"}  # Padding of the schema
-
-
-def channels_first(b: Builder, x: str) -> str:
-    """Return an image, or a volume, with its channels as axis 1."""
-    rank = len(b.shape(x))
-    if rank < 3:
-        raise Mismatch(f"an image of shape {b.shape(x)} has too few axes")
-    return b.add("Transpose", x, perm=(0, rank - 1, *range(1, rank - 1)))
-
-
-def channels_last(b: Builder, x: str) -> str:
-    """Return an image, or a volume, with its channels as the last axis."""
-    return b.add("Transpose", x, perm=(0, *range(2, len(b.shape(x))), 1))
 
 
 def padding(call: Call) -> str:
