@@ -31,6 +31,7 @@ from farrier.ops.scalar import (
 from farrier.ops.traits import Trait
 
 ONCE, TWICE = "once", "twice"  # Products are rounded so often.
+_MOST_PLACES = 31  # Requantize shifts by this at most.
 _LEAST, _MOST = DType.I32.limits
 
 
@@ -77,8 +78,9 @@ def _requantized(
     attrs: Attrs, x: Scalar, multiplier: Scalar, right: Scalar, left: Scalar | None = None
 ) -> Scalar:
     """Compute clamp(rounded(x · 2^left · multiplier / 2^(31 + right)) + zero)."""
+    right = bits(BinaryOp.BIT_AND, right, _MOST_PLACES)  # A target need not ask for more.
     if left is not None:
-        x = bits(BinaryOp.SHL, x, left)
+        x = bits(BinaryOp.SHL, x, bits(BinaryOp.BIT_AND, left, _MOST_PLACES))
     if attrs["rounding"] == TWICE:
         product = _rounded_shift(_high_product(x, multiplier), right)
     else:
@@ -153,15 +155,16 @@ def _narrowed(types: Types, attrs: Attrs) -> DType:
     return to
 
 
+REQUANTIZE = pointwise(
+    "Requantize",
+    _requantized,
+    _np_requantized,
+    result=_narrowed,
+    traits=Trait.TOTAL,
+    instructions=24,
+)
 OPERATORS: tuple[Operator, ...] = (
-    pointwise(
-        "Requantize",
-        _requantized,
-        _np_requantized,
-        result=_narrowed,
-        traits=Trait.TOTAL,
-        instructions=24,
-    ),
+    REQUANTIZE,
     pointwise("HighProduct", _saturating, _np_saturating, result=_words, traits=Trait.TOTAL),
     pointwise(
         "RoundedShift",

@@ -202,3 +202,22 @@ def test_what_sums_lack_joins_the_constant_added_next():
     case = Case(0, "input", None, (), (0, 0, 0, 0), "none", frozenset({"rows less bias"}))
     made = match_signedness(network(case, DType.U8), _TAKES_I8)
     assert [node.op for node in made.nodes if node.op in ("Add", "Sub")] == ["Add"]
+
+
+def test_a_requantize_moves_its_zero_point_and_bounds():
+    net = NetworkBuilder(7)
+    x = net.add("Cast", net.input(2, 8), to="i32")
+    weights = net.array(np.random.default_rng(7).integers(-128, 128, (8, 2), np.int8))
+    factor = [net.array(np.array(number, np.int32)) for number in (1_234_567_890, 8)]
+    attrs = {"zero": -7, "low": -90, "high": 100, "to": "i8", "rounding": "twice"}
+    quantized = net.add("Requantize", x, *factor, **attrs)
+    graph = net.graph(net.add("MatMul", quantized, weights, accumulator="i32"))
+    result = match_signedness(graph, _TAKES_U8)
+    verify(result)
+    (node,) = (node for node in result.nodes if node.op == "Requantize")
+    assert [node.attr(name) for name in ("zero", "low", "high", "to")] == [121, 38, 228, "u8"]
+    assert "BitwiseXor" not in [node.op for node in result.nodes]
+    array = np.random.default_rng(8).uniform(-40_000, 40_000, (2, 8)).astype(np.float32)
+    expected, moved = (run_graph(each, {"in0": array}) for each in (graph, result))
+    for name, sums in expected.items():
+        np.testing.assert_array_equal(moved[name], sums)

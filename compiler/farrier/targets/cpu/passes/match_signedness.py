@@ -11,6 +11,7 @@ from farrier.ir.graph import Graph, Node, Value, attributes
 from farrier.ir.types import DType
 from farrier.ops import Moves, Product, lookup, product_of
 from farrier.ops.broadcast import ADD, SUB
+from farrier.ops.fixed_point import REQUANTIZE
 from farrier.ops.matmul import MATMUL
 from farrier.ops.pad import PAD
 from farrier.ops.quantize import DEQUANTIZE, QUANTIZE
@@ -36,10 +37,10 @@ def match_signedness(graph: Graph, settings: Settings) -> Graph:
     less, or more, by 128, and the product's sums are made up for that; its padding is written out,
     as it is no longer zero.
 
-    A QuantizeLinear quantizes with its zero point moved by 128, and a DequantizeLinear of the
-    tensor takes off as much; what moves elements moves the other bytes. Bytes that come from
-    elsewhere, or that something else reads, are converted. All integers stay the same, but for what
-    a NaN is quantized to, which ONNX leaves open.
+    A QuantizeLinear or Requantize quantizes with its zero point moved by 128, and a
+    DequantizeLinear of the tensor takes off as much; what moves elements moves the other bytes.
+    Bytes that come from elsewhere, or that something else reads, are converted. All integers stay
+    the same, but for what a NaN is quantized to, which ONNX leaves open.
 
     before:
         @graph
@@ -174,6 +175,8 @@ class _Change:
         changes = node.outputs[0].name in self._changed
         if changes and QUANTIZE.matches(node):
             self._quantize(node)
+        elif changes and REQUANTIZE.matches(node):
+            self._requantize(node)
         elif changes and _moves_bytes(node):
             self._move(node)
         elif x is None or x.name not in self._changed:
@@ -251,6 +254,21 @@ class _Change:
             node, inputs=(*node.inputs[:2], zero), outputs=(self._others[y.name],), attrs=attrs
         )
         self._rewriter.emit(made)
+
+    def _requantize(self, node: Node) -> None:
+        """Move the zero point and the bounds of a Requantize by 128."""
+        (y,) = node.outputs
+        for value in node.inputs:
+            if value is not None:
+                self._keep(value)
+        other = self._others[y.name] = self._like(y)
+        attrs = dict(node.attrs)
+        step = -128 if y.type.dtype is DType.U8 else 128
+        for name in ("zero", "low", "high"):
+            attrs[name] = node.attr(name) + step
+        attrs["to"] = other.type.dtype.value
+        moved = dataclasses.replace(node, outputs=(other,), attrs=attributes(**attrs))
+        self._rewriter.emit(moved)
 
     def _dequantize(self, node: Node, x: Value) -> None:
         zero = self._zero_point(node, x.type.dtype)
