@@ -136,6 +136,46 @@ def _scaled(x: np.ndarray) -> np.ndarray:
     return squares[:, ::-1] / (squares.sum(1, keepdims=True) + 1)
 
 
+def attended(rows: int, columns: int, terms: int, width: int) -> Function:
+    """Products of rows that are scaled by their sums, by the primitive that joins two products."""
+    function = function_of(
+        f"""
+@function
+def attention(q: f32[{rows}, {terms}], k: f32[{terms}, {columns}], v: f32[{columns}, {width}], \
+y: f32[{rows}, {width}]):
+    with alloc(f32[{rows}, {columns}] in workspace) as s:
+        with alloc(f32[{rows}] in workspace) as t:
+            for s_init_m in serial({rows}):
+                for s_init_n in serial({columns}):
+                    s[s_init_m, s_init_n] = 0.0
+            for s_m in serial({rows}):
+                for s_n in serial({columns}):
+                    for s_k in serial({terms}):
+                        s[s_m, s_n] = s[s_m, s_n] + q[s_m, s_k] * k[s_k, s_n]
+            for t_init_m in serial({rows}):
+                t[t_init_m] = 0.0
+            for t_m in serial({rows}):
+                for t_k in serial({columns}):
+                    t[t_m] = t[t_m] + s[t_m, t_k]
+            for y_init_m in serial({rows}):
+                for y_init_n in serial({width}):
+                    y[y_init_m, y_init_n] = 0.0
+            for y_m in serial({rows}):
+                for y_n in serial({width}):
+                    for y_k in serial({columns}):
+                        y[y_m, y_n] = y[y_m, y_n] + s[y_m, y_k] * t[y_m] * v[y_k, y_n]
+"""
+    )
+    schedule = Schedule(function)
+    schedule.apply("attend", ("s", "s"), ("t",), ("y", "y"), (2, 4), (2, 2), 3)
+    return schedule.function
+
+
+def _attention(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+    scores = q.astype(float) @ k
+    return scores * scores.sum(1, keepdims=True) @ v
+
+
 # Each kernel with what it computes.
 KERNELS: dict[str, tuple[Function, Callable[..., np.ndarray]]] = {
     "reverse": (REVERSE, lambda a: a.reshape(4, 4)[:, ::-1].reshape(-1)),
@@ -146,6 +186,7 @@ KERNELS: dict[str, tuple[Function, Callable[..., np.ndarray]]] = {
     "shared_row": (shared_rows(3, 13, 1, 8), _scaled),
     "shared_rows": (shared_rows(7, 19, 2, 7), _scaled),
     "own_rows": (shared_rows(5, 9, 4, 1), _scaled),
+    "attention": (attended(7, 6, 5, 7), _attention),
     "vector": (product(19, 5, 8, tile=4, each=2, depth=3), lambda x, w: x.astype(float) @ w),
 }
 

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from farrier.ir.expr import MemoryScope
 from farrier.ir.loop import Function
+from farrier.schedule.attend import attend
 from farrier.schedule.buffer_primitives import (
     merge_axes,
     pad_axis,
@@ -69,4 +70,5 @@ PRIMITIVES: dict[str, Primitive] = {
     "split_axes": split_axes,
     "tile_product": tile_product,
     "share_rows": share_rows,
+    "attend": attend,
 }

@@ -98,7 +98,7 @@ x[s_block * 2 + s_row8, s_turn9 * 4 + s_t8] / s[s_row8, s_t8]
     if min(rows, threads) < 1:
         nest.fail(f"{threads} threads for each of {rows} rows")
     group = Rows.of(nest, buffers)
-    return _replaced(function, group, _Launch(function, group, rows, threads, shared_bytes))
+    return _replaced(function, group, RowLaunch(function, group, rows, threads, shared_bytes))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,7 +123,9 @@ class Rows:
     places: Mapping[str, tuple[int, ...]]
 
     @classmethod
-    def of(cls, nest: NestView, buffers: Sequence[str]) -> Rows:
+    def of(cls, nest: NestView, buffers: Sequence[str], read: Sequence[str] = ()) -> Rows:
+        """Return the nests of the buffers. The buffers `read` go from row to row as well, and other
+        nests compute them."""
         nests = _nests_of(nest, buffers)
         stores = [only_store(stmt) for stmt in nests]
         extents = [{loop.var: loop.extent for loop in loops(stmt)} for stmt in nests]
@@ -133,7 +135,7 @@ class Rows:
         seed = reductions[0]
         names = [index.name for index in stores[seed].indices if isinstance(index, Var)]
         shape = tuple(extents[seed][name] for name in names if extents[seed][name] != 1)
-        places = _places(nest, buffers, stores, extents, seed, len(shape))
+        places = _places(nest, (*buffers, *read), stores, extents, seed, len(shape))
         parts = []
         begun: dict[str, Expr] = {}
         for store, ranges in zip(stores, extents, strict=True):
@@ -238,7 +240,7 @@ def _check_reads(
             nest.fail(f"{store.buffer.name} reads {load.buffer.name} at other rows")
 
 
-def _replaced(function: Function, group: Rows, launch: _Launch) -> Function:
+def _replaced(function: Function, group: Rows, launch: RowLaunch) -> Function:
     """Return the function with the launch in the place of the last nest of a group."""
     body = launch.body()
     gone = {name for name, buffer in launch.inside.items() if buffer.name == name}
@@ -258,7 +260,7 @@ def _replaced(function: Function, group: Rows, launch: _Launch) -> Function:
     return dataclasses.replace(function, body=visit(function.body))
 
 
-class _Launch:
+class RowLaunch:
     """The launch of a group."""
 
     def __init__(
@@ -270,7 +272,7 @@ class _Launch:
         self._numbers = itertools.count()
         # The buffers that live within a block, by name.
         self.inside = self._placed(function, shared_bytes)
-        self._joined: list[Buffer] = []
+        self.joined: list[Buffer] = []
 
     def _var(self, name: str) -> Var:
         return Var(f"{self._name}_{name}")
@@ -320,11 +322,21 @@ class _Launch:
         places = self._group.places[buffer.name]
         return [n for at, n in enumerate(buffer.shape) if at not in places]
 
+    @property
+    def count(self) -> Extent:
+        """The number of rows that blocks share."""
+        return self._group.count
+
+    def row_values(self, part: Part, row: Expr) -> dict[str, Expr]:
+        """The loops of a nest over rows, at a row of a block."""
+        axes = tuple(zip(part.rows, self._group.extents, strict=True))
+        return dict(digits(self.number(row), axes))
+
     def body(self) -> Stmt:
         """The nest of block loops."""
-        statements = [stmt for part in self._group.parts for stmt in self._phases(part)]
+        statements = [stmt for part in self._group.parts for stmt in self.phases(part)]
         body = block(statements)
-        for buffer in (*self._joined, *self.inside.values()):
+        for buffer in (*self.joined, *self.inside.values()):
             body = Alloc(buffer, body)
         blocks = ceildiv(self._group.count, self._rows)
         body = For(self._var("block").name, blocks, LoopKind.BLOCK, body)
@@ -336,7 +348,7 @@ class _Launch:
         inner = For(thread.name, self._threads, LoopKind.THREAD, body(row, thread))
         return For(row.name, self._rows, LoopKind.THREAD, inner)
 
-    def _phases(self, part: Part) -> list[Stmt]:
+    def phases(self, part: Part) -> list[Stmt]:
         """The phases of a nest."""
         if part.first is not None:
             return self._reduction(part)
@@ -358,15 +370,15 @@ class _Launch:
 
     def _of_row(self, row: Expr, store: Store) -> list[Expr]:
         """The condition for a row to be one, unless a store touches a thread's own memory alone."""
-        count = self._group.count
+        count = self.count
         touched = [store.buffer, *(load.buffer for load in loads(store.value))]
         if all(buffer.scope in PRIVATE for buffer in touched):
             return []
         if isinstance(count, int) and count % self._rows == 0:
             return []
-        return [e.less(self._number(row), count)]
+        return [e.less(self.number(row), count)]
 
-    def _number(self, row: Expr) -> Expr:
+    def number(self, row: Expr) -> Expr:
         return e.add(e.mul(self._var("block"), self._rows), row)
 
     def _over_row(self, part: Part, row: Expr, thread: Expr, stmt: Store) -> Stmt:
@@ -384,8 +396,7 @@ class _Launch:
 
     def _at(self, part: Part, row: Expr, thread: Expr, store: Store) -> Store:
         """A store of a nest for a row, by a thread."""
-        axes = tuple(zip(part.rows, self._group.extents, strict=True))
-        values: dict[str, Expr] = dict(digits(self._number(row), axes))
+        values = self.row_values(part, row)
         inner = set(_names(part.inner))
         for name in variables(store.value).union(*map(variables, store.indices)):
             if name not in values and name not in inner:
@@ -417,7 +428,7 @@ class _Launch:
             None,
             MemoryScope.REGISTER,
         )
-        self._joined.append(own)
+        self.joined.append(own)
         op, first = value.op, part.first
 
         def mine(row: Expr, thread: Expr) -> Stmt:
@@ -454,10 +465,10 @@ class _Launch:
             buffer = Buffer(
                 f"{name}_{label}", own.dtype, (self._rows, width), None, MemoryScope.WORKGROUP
             )
-            self._joined.append(buffer)
+            self.joined.append(buffer)
             return buffer
 
-        parts, sums = shared("parts", self._threads), shared("sums", groups)
+        parts = shared("parts", self._threads)
 
         def put(row: Expr, thread: Expr) -> Stmt:
             return Store(parts, (row, thread), Load(own, (row, thread)))
@@ -472,6 +483,13 @@ class _Launch:
                 turn.name, count, LoopKind.SERIAL, under(conditions, Store(own, place, join))
             )
             return block([Store(own, place, first), loop])
+
+        def all_parts(row: Expr, thread: Expr) -> Stmt:
+            return total(row, thread, parts, self._threads, 0)
+
+        if each == 1:
+            return [self._phase(put), self._phase(all_parts)]
+        sums = shared("sums", groups)
 
         def some(row: Expr, thread: Expr) -> Stmt:
             joined = total(row, thread, parts, each, self._threads)

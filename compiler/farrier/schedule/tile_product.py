@@ -107,7 +107,7 @@ y_sums[y_ty6, y_tx6, y_ey7, 0]
     product = Product.of(nest, total, reader)
     if min(*threads, *each, depth) < 1:
         nest.fail(f"{threads} threads for {total}, {each} elements each, {depth} terms at once")
-    return _replaced(function, product, _Tile(product, threads, each, depth).launch())
+    return _replaced(function, product, TileLaunch(product, threads, each, depth).launch())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -234,7 +234,7 @@ def _replaced(function: Function, product: Product, launch: Stmt) -> Function:
     return dataclasses.replace(function, body=visit(function.body))
 
 
-class _Tile:
+class TileLaunch:
     """The launch of a product."""
 
     def __init__(self, product: Product, threads: _Pair, each: _Pair, depth: int) -> None:
@@ -282,17 +282,23 @@ class _Tile:
 
     def launch(self) -> Stmt:
         """The nest of block loops."""
-        product = self._product
+        body = self.phases()
+        for side, name in ((1, "bx"), (0, "by")):
+            body = For(self._var(name).name, self.tiles(side), LoopKind.BLOCK, body)
+        for name, extent in reversed(self._product.batch):
+            body = For(f"{name}_b", extent, LoopKind.BLOCK, body)
+        return simplified(body)
+
+    def tiles(self, side: int) -> Extent:
+        """The number of tiles along the rows or the columns."""
+        return ceildiv(self._sides[side].extent, self._size[side])
+
+    def phases(self) -> Stmt:
+        """The phases of a tile."""
         first = self._phase(lambda point: self._each_element(lambda at: self._zero(point, at)))
         turns = self._turns()
         last = self._phase(lambda point: self._each_element(lambda at: self._store(point, at)))
-        body: Stmt = Alloc(self._sums, block([first, turns, last]))
-        for side, name in ((1, "bx"), (0, "by")):
-            blocks = ceildiv(self._sides[side].extent, self._size[side])
-            body = For(self._var(name).name, blocks, LoopKind.BLOCK, body)
-        for name, extent in reversed(product.batch):
-            body = For(f"{name}_b", extent, LoopKind.BLOCK, body)
-        return simplified(body)
+        return Alloc(self._sums, block([first, turns, last]))
 
     def _turns(self) -> Stmt:
         """The loop over parts of the sums."""

@@ -74,6 +74,8 @@ def simplified(stmt: Stmt) -> Stmt:
     inside = {buffer.name for _, body in phases(_body_of(stmt)) for buffer in allocated(body)}
 
     def visit(part: Stmt) -> Stmt:
+        if isinstance(part, For) and part.kind is LoopKind.SERIAL and part.extent == 1:
+            return visit(Substitution({part.var: ZERO}).stmt(part.body))
         nest, body = nest_of(part, LoopKind.THREAD)
         if nest:
             first = tuple(Var(loop.var) for loop in nest)

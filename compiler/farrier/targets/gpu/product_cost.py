@@ -19,7 +19,7 @@ KNOBS = ("threads_y", "threads_x", "each_y", "each_x", "depth")
 # By ptxas for tiles of 4x4 to 8x8 elements, within a tenth: registers of a thread, and those for
 # each element that it holds.
 _REGISTERS, _REGISTERS_EACH = 33, 1.27
-_INDEX_OPERATIONS = 6  # A division by a number takes about six.
+INDEX_OPERATIONS = 6  # A division by a number takes about six.
 _OFTEN = 16  # Statements of a loop's body beyond which a compiler takes long.
 
 
@@ -108,7 +108,7 @@ def cost(shape: Shape, device: Device, columns: Columns) -> Estimate:
     direct = np.zeros(len(each))
     lines = np.zeros(len(each))
     for side, (size, other) in enumerate(((size_y, "x"), (size_x, "y"))):
-        moved = _INDEX_OPERATIONS * (1 + shape.digits[side])
+        moved = INDEX_OPERATIONS * (1 + shape.digits[side])
         is_staged = knobs[f"threads_{other}"] > 1
         own = knobs["each_y" if side == 0 else "each_x"]
         copied += is_staged * moved * np.ceil(size * knobs["depth"] / threads)

@@ -6,19 +6,26 @@ from farrier.ir.loop import Function
 from farrier.ir.tensor import TensorProgram
 from farrier.space import JoinedSpace, Space
 from farrier.space.task_features import task_features
-from farrier.targets.gpu import points, rows, tiles
+from farrier.targets.gpu import attention, points, rows, tiles
 from farrier.targets.gpu.device import USUAL, Device, Limits, features
 
-RULES = frozenset({points.RULE, rows.RULE, tiles.RULE})
+RULES = frozenset({attention.RULE, points.RULE, rows.RULE, tiles.RULE})
 
 
 def space(program: TensorProgram | Function, limits: Limits, device: Device = USUAL) -> Space:
-    """Return all schedules of a kernel: those of the special rule that takes it, which the default
-    is among, and those of `points`, which takes everything."""
-    special = tiles.space(program, limits, device) or rows.space(program, limits, device)
-    general = points.space(program)
-    spaces = [general] if special is None else [special, general]
-    whole = general if special is None else JoinedSpace(spaces, special)
+    """Return all schedules of a kernel: those of the special rules that take it, where the default
+    is of the first, and those of `points`, which takes everything."""
+    spaces = _special(program, limits, device)
+    spaces.append(points.space(program))
+    whole = spaces[0] if len(spaces) == 1 else JoinedSpace(spaces, spaces[0])
     for each in (whole, *spaces):
         each.describe = lambda: {**task_features(program), **features(device)}
     return whole
+
+
+def _special(program: TensorProgram | Function, limits: Limits, device: Device) -> list[Space]:
+    """Return the spaces of the special rules that take a kernel, the best one first."""
+    tiled = [rule(program, limits, device) for rule in (attention.space, tiles.space)]
+    return [space for space in tiled if space is not None] or [
+        space for space in [rows.space(program, limits, device)] if space is not None
+    ]

@@ -44,7 +44,7 @@ _MOST_STATEMENTS = 512  # Operations in all that are written out so.
 
 
 @dataclasses.dataclass(frozen=True)
-class _Tiled:
+class Tiled:
     """A product of a kernel, by the names of its buffers."""
 
     total: str
@@ -64,7 +64,7 @@ def space(program: TensorProgram | Function, limits: Limits, device: Device) -> 
     return Space.of(RULE, _Kernel(program, products, limits, device))
 
 
-def products_of(program: TensorProgram) -> list[_Tiled]:
+def products_of(program: TensorProgram) -> list[Tiled]:
     """Return the products of a program that `tile_product` takes."""
     function = to_loops(program)
     outputs = {buffer.name for buffer in program.outputs}
@@ -83,7 +83,7 @@ def products_of(program: TensorProgram) -> list[_Tiled]:
             except ScheduleError:
                 continue
             if _is_worth_it(product):
-                products.append(_Tiled(total, reader, Shape.of(product)))
+                products.append(Tiled(total, reader, Shape.of(product)))
                 taken |= {total, reader}
             break
     return products
@@ -98,7 +98,7 @@ class _Kernel:
     """The parts of the space."""
 
     def __init__(
-        self, program: TensorProgram, products: list[_Tiled], limits: Limits, device: Device
+        self, program: TensorProgram, products: list[Tiled], limits: Limits, device: Device
     ) -> None:
         self._program = program
         self._limits, self._device = limits, device
@@ -149,6 +149,6 @@ def _allowed(shape: Shape, columns: Columns, limits: Limits) -> npt.NDArray[np.b
     return allowed & (workgroup_bytes(shape, columns) <= limits.workgroup_bytes)
 
 
-def _tile(schedule: Schedule, product: _Tiled, tile: Decisions) -> None:
+def _tile(schedule: Schedule, product: Tiled, tile: Decisions) -> None:
     threads, each = (tile["threads_y"], tile["threads_x"]), (tile["each_y"], tile["each_x"])
     schedule.apply("tile_product", product.total, product.reader, threads, each, tile["depth"])

@@ -1,0 +1,165 @@
+"""The rule `attention`: two products and the softmax between them in one launch, by the primitive
+`attend`. A block computes a few rows of scores, which stay in workgroup memory, so rows of open or
+great length are left to the rule `tiles`, which makes three launches.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+import numpy as np
+import numpy.typing as npt
+
+from farrier.ir.loop import Function
+from farrier.ir.tensor import TensorProgram
+from farrier.lower.loops import to_loops
+from farrier.records import RuleId
+from farrier.schedule import Schedule, ScheduleError
+from farrier.space import Columns, Decisions, Estimate, Knob, Space
+from farrier.space.inline import inline
+from farrier.targets.gpu import points, rows
+from farrier.targets.gpu.device import Device, Limits
+from farrier.targets.gpu.product_cost import INDEX_OPERATIONS
+from farrier.targets.gpu.tiles import Tiled, products_of
+
+RULE = RuleId("attention", version=1)
+_VALUES = {
+    "attend_rows": (4, 8, 16, 32),
+    "attend_threads": (16, 32),
+    "attend_depth": (8, 16, 32),
+}
+_COLUMNS_EACH = 4  # As in tiles of other products: more leave too few threads for the rows.
+_SUMMED_OPERATIONS = 8  # Operations of a score in the passes over a row, such as an exp.
+
+
+@dataclasses.dataclass(frozen=True)
+class _Attention:
+    """Two products, and the names of the buffers between them."""
+
+    first: Tiled
+    between: tuple[str, ...]
+    last: Tiled
+
+    @property
+    def names(self) -> frozenset[str]:
+        ends = (self.first.total, self.first.reader, self.last.total, self.last.reader)
+        return frozenset((*ends, *self.between))
+
+
+def space(program: TensorProgram | Function, limits: Limits, device: Device) -> Space | None:
+    """Return the space of an attention's schedules; None if a kernel has no attention, or its rows
+    exceed workgroup memory."""
+    if isinstance(program, Function):
+        return None
+    program = inline(program)
+    attention = _attention_of(program)
+    if attention is None:
+        return None
+    kernel = _Kernel(program, attention, limits, device)
+    return Space.of(RULE, kernel) if kernel.allowed(_grid()).any() else None
+
+
+def _grid() -> Columns:
+    grid = np.meshgrid(*(np.array(values, np.int64) for values in _VALUES.values()))
+    return {name: column.ravel() for name, column in zip(_VALUES, grid, strict=True)}
+
+
+def _attention_of(program: TensorProgram) -> _Attention | None:
+    """Return the first two products of a program that `attend` joins."""
+    order = [stage.buffer.name for stage in program.stages]
+    products = products_of(program)
+    for first, last in itertools.pairwise(products):
+        between = tuple(order[order.index(first.reader) + 1 : order.index(last.total)])
+        attention = _Attention(first, between, last)
+        smallest = {name: values[0] for name, values in _VALUES.items()}
+        try:
+            _attend(Schedule(to_loops(program)), attention, smallest)
+        except ScheduleError:
+            continue
+        return attention
+    return None
+
+
+def _attend(schedule: Schedule, attention: _Attention, decisions: Decisions) -> None:
+    each = _rows_each(decisions["attend_rows"])
+    schedule.apply(
+        "attend",
+        (attention.first.total, attention.first.reader),
+        attention.between,
+        (attention.last.total, attention.last.reader),
+        (decisions["attend_rows"] // each, decisions["attend_threads"]),
+        (each, _COLUMNS_EACH),
+        decisions["attend_depth"],
+    )
+
+
+def _rows_each(rows: int) -> int:
+    return 1 if rows <= _VALUES["attend_rows"][0] else 2
+
+
+class _Kernel:
+    """The parts of the space."""
+
+    def __init__(
+        self, program: TensorProgram, attention: _Attention, limits: Limits, device: Device
+    ) -> None:
+        self._program, self._attention = program, attention
+        self._limits, self._device = limits, device
+
+    def knobs(self) -> tuple[Knob, ...]:
+        return tuple(Knob(name, values) for name, values in _VALUES.items())
+
+    def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
+        height, width = columns["attend_rows"], columns["attend_threads"]
+        each = np.where(height <= _VALUES["attend_rows"][0], 1, 2)
+        within: npt.NDArray[np.bool_] = height // each * width <= self._limits.threads
+        return within & (self._workgroup_bytes(columns) <= self._limits.workgroup_bytes)
+
+    def _workgroup_bytes(self, columns: Columns) -> npt.NDArray[np.int64]:
+        """Return the bytes that a block keeps, at most: its scores, a part of both factors of each
+        product, and two numbers of each thread for each of two reductions."""
+        height, depth = columns["attend_rows"], columns["attend_depth"]
+        width = columns["attend_threads"] * _COLUMNS_EACH
+        scores = height * self._attention.first.shape.columns
+        staged = 2 * depth * (height + width + 2)
+        joined = 2 * 2 * height * columns["attend_threads"]
+        nbytes: npt.NDArray[np.int64] = 4 * (scores + staged + joined + 4 * height)
+        return nbytes
+
+    def estimate(self, columns: Columns) -> Estimate:
+        device, first = self._device, self._attention.first.shape
+        height = columns["attend_rows"].astype(np.float64)
+        each = np.where(height <= _VALUES["attend_rows"][0], 1.0, 2.0)
+        depth = columns["attend_depth"].astype(np.float64)
+        width = columns["attend_threads"].astype(np.float64) * _COLUMNS_EACH
+        threads = height / each * columns["attend_threads"]
+        blocks = first.batch * np.ceil(first.rows / height)
+        groups = np.ceil(threads / device.group)
+        resident = np.floor(
+            np.minimum(
+                device.threads / (groups * device.group),
+                device.workgroup_bytes / self._workgroup_bytes(columns),
+            )
+        )
+        rounds = np.ceil(blocks / device.units)
+        at_once = np.clip(resident, 1, rounds)
+        operations = height * first.columns * _SUMMED_OPERATIONS / threads
+        waits = np.full(len(height), 10.0 * device.barrier)
+        for shape in first, self._attention.last.shape:
+            tiles, turns = np.ceil(shape.columns / width), np.ceil(shape.terms / depth)
+            copied = INDEX_OPERATIONS * depth * (height + width) / threads
+            step = depth * (each * _COLUMNS_EACH + each + _COLUMNS_EACH + 2)
+            operations += tiles * turns * (step + copied)
+            waits += tiles * turns * (device.memory_latency + 2 * device.barrier)
+        issue = rounds * groups * device.group / device.lanes * operations
+        compute = np.maximum(issue, rounds / at_once * waits) / device.clock
+        overhead = np.full(len(height), device.launch_s)
+        terms = {"compute": compute, "overhead": overhead, "tiles": blocks}
+        return Estimate(compute + overhead, terms)
+
+    def schedule(self, decisions: Decisions) -> Schedule:
+        schedule = Schedule(to_loops(self._program))
+        _attend(schedule, self._attention, decisions)
+        done = rows.share_all(schedule, self._limits, self._device) | self._attention.names
+        return points.with_the_rest(schedule, self._program, done)
