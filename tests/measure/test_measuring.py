@@ -209,9 +209,9 @@ def test_the_reference_kernel_takes_its_time(subject, device):
         subject.space, [subject.space.default()]
     )
     assert batch.request is not None
-    assert batch.request.reference == drift_candidate(device.blobs)
+    assert batch.request.reference == drift_candidate(subject.target, device.blobs)
     alone = dataclasses.replace(
-        batch.request, candidates=(drift_candidate(device.blobs),), reference=None
+        batch.request, candidates=(drift_candidate(subject.target, device.blobs),), reference=None
     )
     result = device.runner.measure(alone, device.blobs)
     assert result.fault is None
