@@ -137,14 +137,7 @@ def _compress_nest(nest: LoopBuilder, node: Node) -> None:
 
     count = _list(nest, bound, lambda at: condition[at], store)
     nest.output(1)[()] = count
-    with (
-        nest.independent(outer, "line") as line,
-        nest.independent(bound, "place") as place,
-        nest.if_(place < count),
-    ):
-        source, target = nest.let(chosen[place]), nest.let((line * count + place) * inner)
-        with nest.for_(inner, "lane") as lane:
-            out[target + lane] = x[line, source, lane]
+    _take(nest, out, x, chosen, count, (outer, bound, inner))
 
 
 def _unique_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
@@ -211,12 +204,26 @@ def _unique_nest(nest: LoopBuilder, node: Node) -> None:
         counts[inverse[item]] = counts[inverse[item]] + 1
     count = nest.let(found.value, "count")
     nest.output(4)[()] = count
+    _take(nest, out, x, first, count, (outer, along, inner))
+
+
+def _take(
+    nest: LoopBuilder,
+    out: Tensor,
+    x: Tensor,
+    chosen: Tensor,
+    count: Scalar,
+    shape: tuple[Extent, Extent, Extent],
+) -> None:
+    """Write the first `count` items that are `chosen` of a tensor [outer, item, inner], of which
+    there may be as many as `shape` has items."""
+    outer, most, inner = shape
     with (
         nest.independent(outer, "line") as line,
-        nest.independent(along, "place") as place,
+        nest.independent(most, "place") as place,
         nest.if_(place < count),
     ):
-        source, target = nest.let(first[place]), nest.let((line * count + place) * inner)
+        source, target = nest.let(chosen[place]), nest.let((line * count + place) * inner)
         with nest.for_(inner, "lane") as lane:
             out[target + lane] = x[line, source, lane]
 

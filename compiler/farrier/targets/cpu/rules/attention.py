@@ -22,14 +22,12 @@ context of a block of keys are made together, and the blocks' contexts joined at
 from __future__ import annotations
 
 import dataclasses
-import functools
 
 import numpy as np
 import numpy.typing as npt
 
 from farrier.ir.dim import typical
 from farrier.ir.expr import MemoryScope
-from farrier.ir.loop import Function
 from farrier.ir.tensor import Stage, TensorProgram
 from farrier.lower.loops import to_loops
 from farrier.records import RuleId
@@ -60,7 +58,7 @@ from farrier.targets.cpu.units.attention_nests import (
 )
 from farrier.targets.cpu.units.attention_program import (
     VALUES,
-    Stages,
+    RowsKernel,
     in_whole_groups,
     prepared,
     product,
@@ -117,7 +115,7 @@ def _kernel(program: TensorProgram, machine: Machine, target: CpuTarget) -> Atte
 
 
 @dataclasses.dataclass(frozen=True)
-class AttentionKernel:
+class AttentionKernel(RowsKernel):
     """Stages: packed keys where they are packed, a product, its epilogue, the rows', packed values
     where they are packed, a product and its epilogue."""
 
@@ -127,14 +125,6 @@ class AttentionKernel:
     score_grouping: Grouping | None  # how dot products take the sums of the scores
     grouping: Grouping | None  # and those of the context: then the values are a stage of their own
 
-    @functools.cached_property
-    def function(self) -> Function:
-        return to_loops(self.program)
-
-    @functools.cached_property
-    def stages(self) -> Stages:
-        return Stages.of(self.program)
-
     @property
     def scores(self) -> Contraction:
         return self.stages.scores
@@ -142,15 +132,6 @@ class AttentionKernel:
     @property
     def context(self) -> Contraction:
         return self.stages.context
-
-    @property
-    def heads(self) -> int:
-        return self.stages.heads
-
-    @property
-    def rows(self) -> int:
-        """Queries of a head."""
-        return self.stages.queries
 
     @property
     def keys(self) -> int:

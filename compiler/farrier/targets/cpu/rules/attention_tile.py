@@ -23,9 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from farrier.ir.dim import typical
-from farrier.ir.loop import Function
 from farrier.ir.tensor import TensorProgram
-from farrier.lower.loops import to_loops
 from farrier.records import RuleId
 from farrier.schedule import Schedule
 from farrier.space.machine import Machine
@@ -50,7 +48,7 @@ from farrier.targets.cpu.units.attention_nests import (
 )
 from farrier.targets.cpu.units.attention_program import (
     VALUES,
-    Stages,
+    RowsKernel,
     in_whole_keys,
     prepared,
     product,
@@ -127,7 +125,7 @@ def _unit(found: Contraction, machine: Machine, target: CpuTarget) -> TileUnit |
 
 
 @dataclasses.dataclass(frozen=True)
-class AttentionTileKernel:
+class AttentionTileKernel(RowsKernel):
     """Stages: packed keys, a product, its copy and epilogue, the rows', packed values, a product,
     its copy and epilogue."""
 
@@ -137,29 +135,12 @@ class AttentionTileKernel:
     of_context: TileUnit
 
     @functools.cached_property
-    def function(self) -> Function:
-        return to_loops(self.program)
-
-    @functools.cached_property
-    def stages(self) -> Stages:
-        return Stages.of(self.program)
-
-    @functools.cached_property
     def scores(self) -> TiledProduct:
         return TiledProduct(self.stages.scores, self.of_scores, "score_")
 
     @functools.cached_property
     def context(self) -> TiledProduct:
         return TiledProduct(self.stages.context, self.of_context)
-
-    @property
-    def heads(self) -> int:
-        return self.stages.heads
-
-    @property
-    def rows(self) -> int:
-        """Queries of a head."""
-        return self.stages.queries
 
     @property
     def keys(self) -> int:

@@ -18,16 +18,13 @@ a quarter of it.
 from __future__ import annotations
 
 import dataclasses
-import functools
 
 import numpy as np
 import numpy.typing as npt
 
 from farrier.intrinsics.dot import held_as
 from farrier.ir.expr import MemoryScope
-from farrier.ir.loop import Function
 from farrier.ir.tensor import TensorProgram
-from farrier.lower.loops import to_loops
 from farrier.records import RuleId
 from farrier.schedule import Schedule
 from farrier.space.machine import Machine
@@ -42,6 +39,7 @@ from farrier.targets.cpu.units.epilogue import inline_once, keep_values
 from farrier.targets.cpu.units.nests import run_parallel
 from farrier.targets.cpu.units.operands import by_first_use
 from farrier.targets.cpu.units.partials import reduce_on_lanes
+from farrier.targets.cpu.units.program_kernel import ProgramKernel
 
 RULE = RuleId("block_tile", version=1)
 _ROWS = 8
@@ -74,15 +72,11 @@ def _group(product: BlockProduct, target: CpuTarget) -> int:
 
 
 @dataclasses.dataclass(frozen=True)
-class BlockTileKernel:
+class BlockTileKernel(ProgramKernel):
     program: TensorProgram
     product: BlockProduct
     machine: Machine
     layout: BlockLayout
-
-    @functools.cached_property
-    def function(self) -> Function:
-        return to_loops(self.program)
 
     @property
     def _row(self) -> str:

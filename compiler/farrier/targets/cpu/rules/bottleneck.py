@@ -25,10 +25,8 @@ import numpy.typing as npt
 from farrier.ir.affine import Simplifier
 from farrier.ir.dim import Dim, Extent, maximum, number, typical
 from farrier.ir.expr import Load, MemoryScope, Reduce, Select, Var
-from farrier.ir.loop import Function
 from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import DType, Layout
-from farrier.lower.loops import to_loops
 from farrier.records import RuleId
 from farrier.schedule import Schedule
 from farrier.space.machine import Machine
@@ -51,6 +49,7 @@ from farrier.targets.cpu.units.epilogue import inline_once, keep_values
 from farrier.targets.cpu.units.microkernel import LoopOrder
 from farrier.targets.cpu.units.nests import run_parallel
 from farrier.targets.cpu.units.operands import PADDED, by_first_use, hoist_padding
+from farrier.targets.cpu.units.program_kernel import ProgramKernel
 from farrier.targets.cpu.units.shortlist import Tile, parts, shortlist, tile_extents, tiles_of
 from farrier.targets.cpu.units.tiled_sum import TiledSum
 
@@ -139,7 +138,7 @@ def _contractions(program: TensorProgram) -> list[Contraction]:
 
 
 @dataclasses.dataclass(frozen=True)
-class BottleneckKernel:
+class BottleneckKernel(ProgramKernel):
     """One bottleneck."""
 
     program: TensorProgram
@@ -149,10 +148,6 @@ class BottleneckKernel:
     padded: Stage  # the expanded image [n, c, y, x] within its padding
     machine: Machine
     groupings: Mapping[str, Grouping | None]  # how dot products take a pointwise sum, by its name
-
-    @functools.cached_property
-    def function(self) -> Function:
-        return to_loops(self.program)
 
     @functools.cached_property
     def _filtered(self) -> tuple[int, int, int, int]:

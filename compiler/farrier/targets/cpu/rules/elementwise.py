@@ -26,11 +26,10 @@ import numpy.typing as npt
 from farrier.intrinsics import vector_axis
 from farrier.ir.dim import Extent, is_less, typical
 from farrier.ir.expr import Axis, Expr, Load, Reduce, Var
-from farrier.ir.loop import Function, Store
+from farrier.ir.loop import Store
 from farrier.ir.substitute import loads, variables
 from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.walk import walk
-from farrier.lower.loops import to_loops
 from farrier.records import RuleId
 from farrier.schedule import Schedule
 from farrier.space.machine import Machine
@@ -41,6 +40,7 @@ from farrier.targets.cpu.target import CpuTarget
 from farrier.targets.cpu.units.contraction import innermost_axis, is_elementwise
 from farrier.targets.cpu.units.epilogue import inline_once, keep_values
 from farrier.targets.cpu.units.nests import exact_extents, loop_extents, share
+from farrier.targets.cpu.units.program_kernel import ProgramKernel
 from farrier.targets.cpu.units.squares import SMALLEST, turn_squares
 
 RULE = RuleId("elementwise", version=7)
@@ -77,13 +77,9 @@ class _Across:
 
 
 @dataclasses.dataclass(frozen=True)
-class ElementwiseKernel:
+class ElementwiseKernel(ProgramKernel):
     program: TensorProgram
     machine: Machine
-
-    @functools.cached_property
-    def function(self) -> Function:
-        return to_loops(self.program)
 
     @functools.cached_property
     def outputs(self) -> list[Stage]:

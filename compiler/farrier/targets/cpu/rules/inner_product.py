@@ -23,13 +23,11 @@ from farrier.intrinsics import vector_axis
 from farrier.ir.dim import number, typical
 from farrier.ir.dim import product as volume
 from farrier.ir.expr import Axis, Buffer, Load, MemoryScope, Reduce, ReduceOp, Var
-from farrier.ir.loop import Function
 from farrier.ir.substitute import variables
 from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import Layout, PhysicalDim
 from farrier.ir.walk import rewrite
 from farrier.lower.contiguous_axes import with_joined_axes
-from farrier.lower.loops import to_loops
 from farrier.records import RuleId
 from farrier.schedule import Schedule
 from farrier.space.machine import Machine
@@ -40,6 +38,7 @@ from farrier.targets.cpu.target import CpuTarget
 from farrier.targets.cpu.units.contraction import SUMS, factors_of, is_elementwise, is_permuted
 from farrier.targets.cpu.units.nests import share
 from farrier.targets.cpu.units.operands import by_first_use, pack
+from farrier.targets.cpu.units.program_kernel import ProgramKernel
 from farrier.targets.cpu.units.row_kernel import WORTH_SHARING
 
 RULE = RuleId("inner_product", version=1)
@@ -161,14 +160,10 @@ def _with_copy(program: TensorProgram, product: _Product) -> TensorProgram:
 
 
 @dataclasses.dataclass(frozen=True)
-class InnerProductKernel:
+class InnerProductKernel(ProgramKernel):
     program: TensorProgram
     product: _Product
     machine: Machine
-
-    @functools.cached_property
-    def function(self) -> Function:
-        return to_loops(self.program)
 
     @property
     def output(self) -> Stage:

@@ -26,10 +26,8 @@ import numpy.typing as npt
 from farrier.intrinsics import TileProduct
 from farrier.ir.dim import typical
 from farrier.ir.expr import MemoryScope, Reduce, Var
-from farrier.ir.loop import Function
 from farrier.ir.tensor import TensorProgram
 from farrier.ir.types import Layout, PhysicalDim
-from farrier.lower.loops import to_loops
 from farrier.records import RuleId
 from farrier.schedule import Schedule
 from farrier.space.machine import Ints, Machine
@@ -50,6 +48,7 @@ from farrier.targets.cpu.units.contraction import (
 from farrier.targets.cpu.units.epilogue import inline_once, keep_values
 from farrier.targets.cpu.units.nests import loop_extents, run_parallel
 from farrier.targets.cpu.units.operands import by_first_use
+from farrier.targets.cpu.units.program_kernel import ProgramKernel
 from farrier.targets.cpu.units.tile_unit import TileUnit, panels_cover
 from farrier.targets.cpu.units.tiled_product import TiledProduct, find_unit
 
@@ -90,17 +89,13 @@ def _fits(found: Contraction, width: int) -> bool:
 
 
 @dataclasses.dataclass(frozen=True)
-class MatrixTileKernel:
+class MatrixTileKernel(ProgramKernel):
     """One product: the sum in registers, its copy in memory, what follows."""
 
     program: TensorProgram
     tiled_product: TiledProduct
     width: int  # lanes of a vector of results: one tile's, or several tiles'
     machine: Machine
-
-    @functools.cached_property
-    def function(self) -> Function:
-        return to_loops(self.program)
 
     @property
     def contraction(self) -> Contraction:

@@ -23,11 +23,9 @@ import numpy.typing as npt
 from farrier.ir.blocks import coverage
 from farrier.ir.dim import Dim, product, typical
 from farrier.ir.expr import MemoryScope, Var
-from farrier.ir.loop import Function
 from farrier.ir.substitute import variables
 from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import Layout
-from farrier.lower.loops import to_loops
 from farrier.records import RuleId
 from farrier.schedule import Schedule
 from farrier.space.machine import Machine
@@ -63,6 +61,7 @@ from farrier.targets.cpu.units.operands import (
     pack_lane_operand,
 )
 from farrier.targets.cpu.units.phase_axes import INTERLEAVED, PhaseAxis, find_phase_axes, take_apart
+from farrier.targets.cpu.units.program_kernel import ProgramKernel
 from farrier.targets.cpu.units.tiled_sum import UNROLLED, TiledSum
 
 RULE = RuleId("register_tile", version=7)
@@ -123,7 +122,7 @@ def _again(program: TensorProgram) -> Contraction:
 
 
 @dataclasses.dataclass(frozen=True)
-class RegisterTileKernel:
+class RegisterTileKernel(ProgramKernel):
     """One contraction whose innermost loop has neither test nor stride."""
 
     program: TensorProgram
@@ -134,10 +133,6 @@ class RegisterTileKernel:
     hoisted: bool  # the padding is a stage of its own, computed for each row of tiles
     packs: bool  # the lane operand is a stage of its own, computed for each panel
     grouping: Grouping | None  # how dot products take the sum; None: its products one by one
-
-    @functools.cached_property
-    def function(self) -> Function:
-        return to_loops(self.program)
 
     @functools.cached_property
     def extents(self) -> dict[str, int]:

@@ -27,10 +27,8 @@ import numpy.typing as npt
 
 from farrier.ir.dim import Dim, typical
 from farrier.ir.expr import MemoryScope
-from farrier.ir.loop import Function
 from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import Layout, PhysicalDim
-from farrier.lower.loops import to_loops
 from farrier.records import RuleId
 from farrier.schedule import Schedule
 from farrier.space.machine import Machine
@@ -54,6 +52,7 @@ from farrier.targets.cpu.units.epilogue import inline_once, keep_values
 from farrier.targets.cpu.units.microkernel import LoopOrder
 from farrier.targets.cpu.units.nests import exact_extents, run_parallel
 from farrier.targets.cpu.units.operands import by_first_use
+from farrier.targets.cpu.units.program_kernel import ProgramKernel
 from farrier.targets.cpu.units.tiled_sum import UNROLLED, TiledSum
 
 RULE = RuleId("winograd", version=7)
@@ -107,7 +106,7 @@ def _kernel(program: TensorProgram, machine: Machine, target: CpuTarget) -> Wino
 
 
 @dataclasses.dataclass(frozen=True)
-class WinogradKernel:
+class WinogradKernel(ProgramKernel):
     """One Winograd convolution."""
 
     program: TensorProgram
@@ -118,10 +117,6 @@ class WinogradKernel:
     outputs: tuple[Stage, ...]  # the outputs' stage and the epilogue
     machine: Machine
     grouping: Grouping | None  # how dot products take the sums; None: their products one by one
-
-    @functools.cached_property
-    def function(self) -> Function:
-        return to_loops(self.program)
 
     @functools.cached_property
     def _sum(self) -> TiledSum:

@@ -4,6 +4,7 @@ rounded to, and zeros that fill up what products take at once."""
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 
 from farrier.ir import expr as e
@@ -21,6 +22,7 @@ from farrier.targets.cpu.units.contraction import (
     volume,
 )
 from farrier.targets.cpu.units.operands import PACKED, factor_out
+from farrier.targets.cpu.units.program_kernel import ProgramKernel
 
 VALUES = "packed_values"
 
@@ -56,6 +58,23 @@ class Stages:
     def queries(self) -> int:
         """Query rows of a head."""
         return volume(self.context.stage, self.context.points)
+
+
+class RowsKernel(ProgramKernel):
+    """The base of attention's kernels, which share query rows among threads."""
+
+    @functools.cached_property
+    def stages(self) -> Stages:
+        return Stages.of(self.program)
+
+    @property
+    def heads(self) -> int:
+        return self.stages.heads
+
+    @property
+    def rows(self) -> int:
+        """Query rows of a head."""
+        return self.stages.queries
 
 
 def prepared(program: TensorProgram) -> TensorProgram | None:

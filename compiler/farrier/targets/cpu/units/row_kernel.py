@@ -13,10 +13,8 @@ import numpy.typing as npt
 from farrier.intrinsics import vector_axis
 from farrier.ir.dim import ceildiv, typical
 from farrier.ir.expr import Expr, MemoryScope, Reduce, Var
-from farrier.ir.loop import Function
 from farrier.ir.substitute import Substitution, loads, variables
 from farrier.ir.tensor import Stage, TensorProgram
-from farrier.lower.loops import to_loops
 from farrier.schedule import Schedule
 from farrier.space.machine import Machine
 from farrier.space.operations import JOIN_CYCLES, count_points, operations, reads_of
@@ -24,6 +22,7 @@ from farrier.space.space import Columns, Decisions, Estimate, Knob
 from farrier.targets.cpu.units.contraction import innermost_axis
 from farrier.targets.cpu.units.nests import exact_extents, share
 from farrier.targets.cpu.units.partials import reduce_on_lanes
+from farrier.targets.cpu.units.program_kernel import ProgramKernel
 
 # A second thread pays for kernels of more operations.
 WORTH_SHARING = 30_000
@@ -37,17 +36,13 @@ _TAPS = 16
 
 
 @dataclasses.dataclass(frozen=True)
-class RowKernel:
+class RowKernel(ProgramKernel):
     """A program of one output, its reductions in buffers of their own."""
 
     program: TensorProgram
     machine: Machine
     # The loops over the vectors of the output, and over the lanes of a vector.
     names: tuple[str, str] = ("chunk", "lane")
-
-    @functools.cached_property
-    def function(self) -> Function:
-        return to_loops(self.program)
 
     @functools.cached_property
     def output(self) -> Stage:
