@@ -6,8 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import assert_never
+from typing import Self, assert_never
 
 from rich.console import Console
 from rich.progress import (
@@ -24,9 +23,10 @@ from rich.table import Table
 from farrier import progress
 from farrier.progress import Event
 from farrier.sdk.uploads import Sending
+from farrier_device.closing import Closing
 
 
-class ProgressView:
+class ProgressView(Closing):
     """A listener of `farrier.progress` events; a context manager that leaves the terminal clean.
 
     Off a terminal it prints plain lines, the trials at most every `LINE_EVERY` of them.
@@ -51,15 +51,7 @@ class ProgressView:
         self._shown = 0
         self._longest_left = 0.0
 
-    def __enter__(self) -> ProgressView:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
         self._stop_bar()
 
     def __call__(self, event: Event) -> None:
@@ -140,7 +132,7 @@ class ProgressView:
         self._console.print(text, style=style, markup=False, soft_wrap=True)
 
 
-class UploadView:
+class UploadView(Closing):
     """A listener of `Client.submit`: on a terminal, a bar for the file that is hashed or sent,
     which is gone at the end. Elsewhere it prints nothing."""
 
@@ -155,17 +147,12 @@ class UploadView:
         )
         self._tasks: dict[str, TaskID] = {}
 
-    def __enter__(self) -> UploadView:
+    def __enter__(self) -> Self:
         if self._bar.console.is_terminal:
             self._bar.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
         if self._bar.console.is_terminal:
             self._bar.stop()
 

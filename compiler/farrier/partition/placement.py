@@ -18,7 +18,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
 
-from farrier.ir.dim import Extent, as_extent
+from farrier.ir.dim import as_extent
 from farrier.ir.graph import Constant, Value
 from farrier.partition.program import (
     Bind,
@@ -43,8 +43,6 @@ from farrier.partition.queues import accesses, with_waits
 from farrier.partition.spans import Span, are_apart, in_both, is_within
 from farrier.partition.verify_program import verify_driver
 from farrier_device.program import HOST
-
-Extents: TypeAlias = tuple[Extent, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

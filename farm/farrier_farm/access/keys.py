@@ -71,17 +71,16 @@ class Keys:
             return key
 
     def _read(self) -> SigningKey | None:
-        try:
-            return SigningKey.of_pem(self._path.read_bytes())
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise StorageError(f"cannot read {self._path}: {error.strerror}") from error
-        except UsageError as error:
-            raise StorageError(
-                f"{self._path} is {error.message}",
-                hint="restore it, or remove it: a new key is made, which is to be pinned anew",
-            ) from error
+        with disk.storage_errors(f"cannot read {self._path}"):
+            try:
+                return SigningKey.of_pem(self._path.read_bytes())
+            except FileNotFoundError:
+                return None
+            except UsageError as error:
+                raise StorageError(
+                    f"{self._path} is {error.message}",
+                    hint="restore it, or remove it: a new key is made, which is to be pinned anew",
+                ) from error
 
     def _create(self) -> None:
         """Make a key, unless another process does so at the same time."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from farrier.errors import StorageError
 from farrier_device.storage import durable
+from farrier_farm import disk
 from farrier_farm.settings import Settings
 
 
@@ -28,13 +29,12 @@ def load_token(settings: Settings, role: TokenRole, *, create: bool = False) -> 
     if token:
         return token
     path = named or settings.home / f"{role}.token"
-    try:
-        return path.read_text().strip() or None
-    except FileNotFoundError:
-        if named is not None:
-            raise StorageError(f"the token file {path} does not exist") from None
-    except OSError as error:
-        raise StorageError(f"cannot read the token file {path}: {error.strerror}") from error
+    with disk.storage_errors(f"cannot read the token file {path}"):
+        try:
+            return path.read_text().strip() or None
+        except FileNotFoundError:
+            if named is not None:
+                raise StorageError(f"the token file {path} does not exist") from None
     return _create(path) if create else None
 
 
@@ -42,12 +42,11 @@ def device_key(settings: Settings) -> str:
     """The key of `<home>/device.key`, which is made where it is missing (mode 0600). Raises
     StorageError."""
     path = settings.home / "device.key"
-    try:
-        key = path.read_text().strip()
-    except FileNotFoundError:
-        return _create(path)
-    except OSError as error:
-        raise StorageError(f"cannot read the key {path}: {error.strerror}") from error
+    with disk.storage_errors(f"cannot read the key {path}"):
+        try:
+            key = path.read_text().strip()
+        except FileNotFoundError:
+            return _create(path)
     if not key:
         raise StorageError(
             f"the key {path} is empty",
@@ -76,12 +75,10 @@ def token_file(settings: Settings, role: TokenRole) -> Path:
     if not token:
         return named or settings.home / f"{role}.token"
     path = settings.home / f"{role}.given.token"
-    try:
+    with disk.storage_errors(f"cannot write the token file {path}"):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with durable.replacing(path) as file:
             file.write(f"{token}\n".encode())
-    except OSError as error:
-        raise StorageError(f"cannot write the token file {path}: {error.strerror}") from error
     return path
 
 
@@ -96,10 +93,8 @@ def _of(settings: Settings, role: TokenRole) -> tuple[str | None, Path | None]:
 def _create(path: Path) -> str:
     """Make a token and its file. Two starts at once agree on one token."""
     token = secrets.token_urlsafe(32)
-    try:
+    with disk.storage_errors(f"cannot write the token file {path}"):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not durable.create(path, f"{token}\n".encode()):
             return path.read_text().strip()
-    except OSError as error:
-        raise StorageError(f"cannot write the token file {path}: {error.strerror}") from error
     return token

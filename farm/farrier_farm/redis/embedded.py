@@ -181,11 +181,9 @@ def server_program() -> Path:
 
 def _take_lock(home: Path, name: str = "valkey.lock") -> IO[str] | None:
     """None where another live process holds it."""
-    try:
+    with disk.storage_errors(f"cannot write in {home}"):
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = (home / name).open("a")
-    except OSError as error:
-        raise StorageError(f"cannot write in {home}: {error.strerror}") from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -210,15 +208,13 @@ def _server(home: Path, path: Path, lock: IO[str]) -> subprocess.Popen[bytes]:
     """A server that holds `lock` as long as it lives."""
     data = home / DATA
     configuration = home / "valkey.conf"
-    try:
+    with disk.storage_errors(f"cannot write in {home}"):
         data.mkdir(mode=0o700, exist_ok=True)
         configuration.write_text(
             _CONFIGURATION.format(
                 socket=_quoted(path), data=_quoted(data), log=_quoted(home / "valkey.log")
             )
         )
-    except OSError as error:
-        raise StorageError(f"cannot write in {home}: {error.strerror}") from error
     if why := disk.lacks_room(data, ROOM_BYTES):
         raise StorageError(f"Valkey has no room: {why}", hint=ROOM)
     return subprocess.Popen(

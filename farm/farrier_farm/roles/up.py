@@ -30,6 +30,7 @@ from farrier.errors import ConflictError, FarrierError, ServiceError, StorageErr
 from farrier_device.alive import SIGNS
 from farrier_device.closing import Closing
 from farrier_device.secret_file import is_enrolled
+from farrier_farm import disk
 from farrier_farm.access.tokens import TokenRole, load_token, token_file, whereabouts
 from farrier_farm.devices.devices import Devices
 from farrier_farm.devices.enrolments import REVOKED, Enrolments
@@ -353,12 +354,10 @@ def _caught_signals() -> Iterator[_Stop]:
 @contextlib.contextmanager
 def _alone_in(home: Path) -> Iterator[None]:
     """Hold the home for this process."""
-    try:
+    with disk.storage_errors(f"cannot write in {home}"):
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         (home / "logs").mkdir(exist_ok=True)
         lock = (home / "up.lock").open("a+")
-    except OSError as problem:
-        raise StorageError(f"cannot write in {home}: {problem.strerror}") from problem
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
@@ -75,15 +75,6 @@ class ContentStore(FileStore):
             file.flush()
             self.check_room(0)
             return self.adopt(draft, expected, hasher.hexdigest())
-
-    def put_written(self, write_to: Callable[[IO[bytes]], object]) -> str:
-        """As `put`, for bytes that a function writes to a file and that never are in memory as
-        a whole."""
-        with self._draft() as (draft, file):
-            write_to(file)
-            file.flush()
-            self.check_room(0)
-            return self.adopt(draft)
 
     def adopt(self, draft: Path, expected: str | None = None, digest: str | None = None) -> str:
         """Make a complete file on the same disk a blob; its former name is gone then. Its digest is

@@ -6,12 +6,10 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Depends, Path, Query
 from pydantic import BaseModel, Field
 
 from farrier_device.measurement import undisturbed
-from farrier_farm.farm import Farm
-from farrier_farm.jobs.jobs import Job
 from farrier_farm.jobs.trials import JobTask, Trial, TrialFilter, TrialOrder
 from farrier_farm.records.choices import Choices, choices
 from farrier_server.access import JobDep
@@ -193,6 +191,30 @@ class ChoicesView(BaseModel):
         )
 
 
+def _page(
+    job: JobDep,
+    farm: FarmDep,
+    after: After = "",
+    limit: Limit = 200,
+    task: TaskKey = "",
+    status: Outcome = "",
+    context: Where = "",
+    order: TrialOrdering = TrialOrder.OLDEST,
+) -> tuple[list[tuple[Trial, dict[str, Any]]], str]:
+    """Trials with their records, and the `after` of the next page. Raises UsageError."""
+    wanted = TrialFilter(task, status, context)
+    trials, following = farm.trials.list(
+        job.id, after=after, limit=limit, wanted=wanted, order=order
+    )
+    lines = farm.records_of(job).lines([trial.record for trial in trials])
+    pairs = zip(trials, lines, strict=True)
+    kept = [(trial, json.loads(line)) for trial, line in pairs if line is not None]
+    return [(trial, record) for trial, record in kept if wanted.admits(record)], following
+
+
+PageDep = Annotated[tuple[list[tuple[Trial, dict[str, Any]]], str], Depends(_page)]
+
+
 @router.get("/{job_id}/tasks", responses=documented(400, 403, 404, 503))
 def list_tasks(
     job: JobDep,
@@ -207,39 +229,19 @@ def list_tasks(
 
 
 @router.get("/{job_id}/trials", responses=documented(400, 403, 404, 503))
-def list_trials(
-    job: JobDep,
-    farm: FarmDep,
-    after: After = "",
-    limit: Limit = 200,
-    task: TaskKey = "",
-    status: Outcome = "",
-    context: Where = "",
-    order: TrialOrdering = TrialOrder.OLDEST,
-) -> TrialPage:
+def list_trials(page: PageDep) -> TrialPage:
     """What the job measured: the newest FARRIER_TRIALS_KEPT trials, roughly, until a while after
     its end; none of an emulated device. A page of some trials alone that is not the last may have
     fewer than `limit`."""
-    wanted = TrialFilter(task, status, context)
-    found, following = _page(farm, job, after, limit, wanted, order)
-    return TrialPage(trials=[TrialView.of(*one) for one in found], next=following)
+    trials, following = page
+    return TrialPage(trials=[TrialView.of(*one) for one in trials], next=following)
 
 
 @router.get("/{job_id}/records", responses=documented(400, 403, 404, 503))
-def list_records(
-    job: JobDep,
-    farm: FarmDep,
-    after: After = "",
-    limit: Limit = 200,
-    task: TaskKey = "",
-    status: Outcome = "",
-    context: Where = "",
-    order: TrialOrdering = TrialOrder.OLDEST,
-) -> RecordPage:
+def list_records(page: PageDep) -> RecordPage:
     """The tuning records of the same trials, whole."""
-    wanted = TrialFilter(task, status, context)
-    found, following = _page(farm, job, after, limit, wanted, order)
-    return RecordPage(records=[finite(record) for _, record in found], next=following)
+    trials, following = page
+    return RecordPage(records=[finite(record) for _, record in trials], next=following)
 
 
 @router.get("/{job_id}/tasks/{task}/choices", responses=documented(403, 404, 503))
@@ -251,19 +253,6 @@ def get_choices(
     """What each choice brought: the times of the trials that made it, of the 1,000 fastest trials
     of the kernel in this job. Those alone count, or, where there are none, those in the model."""
     return ChoicesView.of(choices(farm.trials, farm.records_of(job), job.id, task))
-
-
-def _page(
-    farm: Farm, job: Job, after: str, limit: int, wanted: TrialFilter, order: TrialOrder
-) -> tuple[list[tuple[Trial, dict[str, Any]]], str]:
-    """Trials with their records, and the `after` of the next page. Raises UsageError."""
-    trials, following = farm.trials.list(
-        job.id, after=after, limit=limit, wanted=wanted, order=order
-    )
-    lines = farm.records_of(job).lines([trial.record for trial in trials])
-    known = zip(trials, lines, strict=True)
-    found = [(trial, json.loads(line)) for trial, line in known if line is not None]
-    return [(trial, record) for trial, record in found if wanted.admits(record)], following
 
 
 def _microseconds(seconds: float | None) -> float | None:

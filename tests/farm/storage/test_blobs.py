@@ -47,7 +47,6 @@ def test_what_is_put_is_found_by_its_digest(store: BlobStore, count: int) -> Non
     digest = store.put(data)
     assert digest == hashlib.sha256(data).hexdigest()
     assert store.put(data) == digest
-    assert store.put_written(lambda file: file.write(data)) == digest
     assert store.verified(digest).read_bytes() == data
     assert store.path(digest).read_bytes() == data
     assert store.size(digest) == count
@@ -111,9 +110,6 @@ def test_the_quota_and_the_free_space_are_kept(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="quota"):
         small.begin(300)
     assert small.used() == 800
-    with pytest.raises(StorageError, match="quota"):
-        small.put_written(lambda file: file.write(_bytes(800, seed=8)))
-    assert small.used() == 800
     assert _leftovers(small) == []
     full = BlobStore(Settings(home=tmp_path, min_free_bytes=1 << 60))
     with pytest.raises(StorageError, match="free"):
@@ -134,7 +130,6 @@ def test_a_write_that_the_disk_refuses_leaves_nothing(tmp_path: Path) -> None:
         store.append(upload.id, 0, bytes(3000))
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
         for call in (lambda: store.put(bytes(9000)),
-                     lambda: store.put_written(lambda file: file.write(bytes(9000))),
                      lambda: store.append(upload.id, 3000, bytes(6000))):
             try:
                 call()
@@ -149,7 +144,7 @@ def test_a_write_that_the_disk_refuses_leaves_nothing(tmp_path: Path) -> None:
         check=True,
     )
     *hints, state = run.stdout.splitlines()
-    assert len(hints) == 3
+    assert len(hints) == 2
     assert all("free some space" in hint for hint in hints)
     offset, used, upload_id = state.split()
     assert (offset, used) == ("3000", "0")

@@ -38,7 +38,6 @@ class ContentStoreContract:
             store.put(memoryview(data)),
             store.put_stream([data[:7], data[7:]]),
             store.put_file(source, expected=digest_of(data)),
-            store.put_written(lambda file: file.write(data)),
             store.adopt(draft),
         }
         assert names == {digest_of(data)}
@@ -88,8 +87,6 @@ class ContentStoreContract:
         try:
             with pytest.raises(self.FULL):
                 store.put(bytes(8192))
-            with pytest.raises(self.FULL):
-                store.put_written(lambda file: file.write(bytes(8192)))
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
             signal.signal(signal.SIGXFSZ, before)
