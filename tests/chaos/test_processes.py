@@ -41,9 +41,9 @@ WORKER = """
 JOB = """
     import os, pathlib, socket, sys, threading, time
     from farrier import progress
-    from farrier_worker.line import Line
+    from farrier_worker.job_channel_client import JobChannelClient
     here = pathlib.Path(__file__).parent
-    line = Line(socket.socket(fileno=int(sys.argv[1])))
+    line = JobChannelClient(socket.socket(fileno=int(sys.argv[1])))
     attempt = line.order["attempt"]
     line.ready("")
     def reached(step):

@@ -24,10 +24,10 @@ JOB = """
     import pathlib, os, socket, sys, time
     from farrier.records import Context, TuningRecord
     from farrier_device.measurement import Status
-    from farrier_worker.line import Line
+    from farrier_worker.job_channel_client import JobChannelClient
     from farrier_worker.remote import RemoteRecords
     here = pathlib.Path(__file__).parent
-    line = Line(socket.socket(fileno=int(sys.argv[1])))
+    line = JobChannelClient(socket.socket(fileno=int(sys.argv[1])))
     attempt = line.order["attempt"]
     line.ready("")
     records = RemoteRecords(line)

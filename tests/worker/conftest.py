@@ -24,9 +24,9 @@ PRELUDE = """
     import os, signal, socket, subprocess, sys, time
     from farrier import progress
     from farrier_worker.job import enclosed
-    from farrier_worker.line import Line
+    from farrier_worker.job_channel_client import JobChannelClient
     def opened():
-        line = Line(socket.socket(fileno=int(sys.argv[1])))
+        line = JobChannelClient(socket.socket(fileno=int(sys.argv[1])))
         line.ready("")
         return line
     line = {line}

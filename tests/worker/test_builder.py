@@ -23,8 +23,8 @@ from farrier_farm.access.tokens import TokenRole, load_token
 from farrier_farm.farm import Farm
 from farrier_worker.build_process import BUILD_COMMAND, BuildProcess
 from farrier_worker.builder import Builder
-from farrier_worker.enclosed_process import ProcessEndedError
 from farrier_worker.remote import RemoteBuilders
+from farrier_worker.sandboxed_process import ProcessEndedError
 from tests.compile_pool.conftest import THREADS, build_inputs, choices, target  # noqa: F401
 from tests.here import TARGET
 from tests.worker.test_confinement import _offered
@@ -320,7 +320,7 @@ def test_more_builds_at_once_than_a_job_may_have_end_the_attempt(served: Served)
     with contextlib.suppress(ConnectionResetError):
         while served.sock.recv(1 << 16):
             pass
-    served.gateway._thread.join(120)
+    served.channel._thread.join(120)
     assert "more than 256 builds" in served.aborted[0][0]
 
 

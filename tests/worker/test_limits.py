@@ -13,7 +13,7 @@ from farrier_farm.farm import Farm
 from farrier_farm.jobs.kinds import JobKind
 from farrier_farm.leases.states import State
 from farrier_farm.settings import Settings
-from farrier_worker import gateway
+from farrier_worker import job_channel_server
 from farrier_worker.steps import Limit, StepClock, limit_of
 from tests.here import TARGET
 
@@ -98,7 +98,7 @@ def test_a_step_that_hangs_ends_with_its_name(
         assert limit is not None
         return dataclasses.replace(limit, seconds=0.5) if name == step else limit
 
-    monkeypatch.setattr(gateway, "limit_of", short)
+    monkeypatch.setattr(job_channel_server, "limit_of", short)
     job_id = submit()
     hang = f"""
         line.say(progress.StageStarted("prepare"))

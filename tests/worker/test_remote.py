@@ -46,8 +46,8 @@ from farrier_farm.redis import embedded
 from farrier_farm.settings import Settings
 from farrier_farm.storage.references import REFERENCES
 from farrier_worker.clock import JobClock
-from farrier_worker.gateway import Gateway
-from farrier_worker.line import Line
+from farrier_worker.job_channel_client import JobChannelClient
+from farrier_worker.job_channel_server import JobChannelServer
 from farrier_worker.remote import RemoteRecords, RemoteRunner, RemoteTasks
 from tests.device_side import BlockingDeviceSide
 from tests.here import TARGET
@@ -88,26 +88,26 @@ class Served:
         assert lease is not None
         ours, self.sock = socket.socketpair()
         self.aborted: list[tuple[str, bool]] = []
-        self.gateway = Gateway(farm, lease, ours, scratch, JobClock(), self._abort)
+        self.channel = JobChannelServer(farm, lease, ours, scratch, JobClock(), self._abort)
 
     def _abort(self, reason: str, *, crashed: bool = False) -> None:
         self.aborted.append((reason, crashed))
 
-    def line(self) -> Line:
-        line = Line(self.sock)
+    def line(self) -> JobChannelClient:
+        line = JobChannelClient(self.sock)
         line.ready("")
         return line
 
     def close(self) -> None:
-        self.gateway.close()
+        self.channel.close()
         with contextlib.suppress(OSError):
             self.sock.shutdown(socket.SHUT_RDWR)
         for thread in threading.enumerate():
             if thread.name == "line":
                 thread.join(20)
         self.sock.close()
-        self.gateway._thread.join(20)
-        assert self.gateway.is_done
+        self.channel._thread.join(20)
+        assert self.channel.is_done
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ class TestRecords(LastingRecordStoreContract):
     def new_store(self, farm: Farm, served: Served) -> Callable[[], RemoteRecords]:
         line = served.line()
         # Those of a job say where they were measured.
-        served.gateway._tuning = dataclasses.replace(served.gateway._tuning, records=farm.records)
+        served.channel._tuning = dataclasses.replace(served.channel._tuning, records=farm.records)
 
         def make() -> RemoteRecords:
             farm.client.command("FLUSHALL")
@@ -217,7 +217,7 @@ def test_a_job_gets_as_many_cores_as_its_worker_says(farm: Farm, served: Served,
         order = wire.receive(other.sock)
         assert CompileOptions.from_dict(order["options"]).cores == 3
         other.sock.shutdown(socket.SHUT_RDWR)
-        other.gateway._thread.join(20)
+        other.channel._thread.join(20)
         other.sock.close()
 
 
@@ -234,11 +234,11 @@ def test_waiting_for_a_device_is_no_silence(farm: Farm, served: Served, tmp_path
     asking.start()
     while not batches.members(state=State.QUEUED, limit=1):
         time.sleep(0.01)
-    assert served.gateway.silent_s() == 0.0
+    assert served.channel.silent_s() == 0.0
     served.close()
     asking.join(20)
     assert batches.members(state=State.QUEUED, limit=1) == []  # called off with its job
-    assert served.gateway.silent_s() >= 0.0
+    assert served.channel.silent_s() >= 0.0
 
 
 def test_what_the_farm_has_lost_since_an_earlier_batch_is_sent_again(

@@ -20,7 +20,7 @@ from farrier_farm.roles.children import bound_to_this_process
 from farrier_farm.settings import Settings
 from farrier_worker.clock import JobClock
 from farrier_worker.confinement import environment
-from farrier_worker.gateway import Gateway
+from farrier_worker.job_channel_server import JobChannelServer
 from farrier_worker.memory import held_bytes, out_of_memory
 
 _TAIL_BYTES = 2000  # of standard error, kept for the reason of a crash
@@ -62,7 +62,9 @@ class Attempt:
             raise
         self._stderr = self._process.stderr
         os.set_blocking(self._stderr.fileno(), False)
-        self._gateway = Gateway(farm, lease, self._process.sock, scratch, self.clock, self.abort)
+        self._channel = JobChannelServer(
+            farm, lease, self._process.sock, scratch, self.clock, self.abort
+        )
 
     @property
     def pid(self) -> int:
@@ -112,16 +114,16 @@ class Attempt:
         what the processes hold cannot be seen."""
         if self._process.is_reaped or self.failure is not None:
             return
-        used, silent_s = self.clock.used, self._gateway.silent_s()
+        used, silent_s = self.clock.used, self._channel.silent_s()
         try:
-            self._gateway.check_step()
+            self._channel.check_step()
         except TimeLimitError as past:
             self._fail(past)
             return
         if used is not None and used.worked_s > self._settings.job_deadline_s:
             self._fail(_past_deadline(self._settings))
         elif silent_s > self._settings.job_silence_s:
-            self._fail(_silent(self._settings, self._gateway.step))
+            self._fail(_silent(self._settings, self._channel.step))
         elif most := self._settings.job_memory_bytes:
             held = self._held_bytes(most)
             if held > most:
@@ -135,14 +137,14 @@ class Attempt:
             if self._process.wait(0) is None:
                 return False
             self.kill()
-        return self._gateway.is_done
+        return self._channel.is_done
 
     def kill(self) -> None:
         """End the whole group now. The zombie of its leader keeps the number from being reused."""
         if not self._process.is_reaped:
             with self._ending:
                 self._process.end()
-            self._gateway.close()
+            self._channel.close()
             self._read()
             self._stderr.close()
             self._scratch.cleanup()

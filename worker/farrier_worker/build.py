@@ -2,7 +2,7 @@
 builder ends it. `python -m farrier_worker.build`.
 
 What it compiles was made of a stranger's model, so it has the walls and limits of a job's process,
-and speaks with the builder alone. It begins as `enclosure.py` says; then
+and speaks with the builder alone. It begins as `sandboxed_entry.py` says; then
 
     builder → process   {"build": <message>}
     process → builder   {"built": <answer>}
@@ -17,7 +17,7 @@ import sys
 from collections.abc import Sequence
 
 from farrier_device import wire
-from farrier_worker.enclosure import enclosed
+from farrier_worker.sandboxed_entry import enclosed
 
 
 def main(argv: Sequence[str]) -> int:

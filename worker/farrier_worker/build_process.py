@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from farrier_device.closing import Closing
 from farrier_farm.settings import Settings
-from farrier_worker.enclosed_process import EnclosedProcess, ProcessEndedError
+from farrier_worker.sandboxed_process import ProcessEndedError, SandboxedProcess
 
 BUILD_COMMAND = (sys.executable, "-P", "-m", "farrier_worker.build")
 
@@ -18,12 +18,12 @@ _MOST_BYTES = 16 << 20  # of an answer: a usual one has a thousandth
 _IDLE_S = 60.0  # a process that has had nothing to do for so long is ended
 
 
-class BuildProcess(EnclosedProcess):
+class BuildProcess(SandboxedProcess):
     """A process that compiles modules of one job: what a stranger's IR may have made of it is kept
     from the kernels of others."""
 
     def __init__(self, job: str, settings: Settings, command: Sequence[str]) -> None:
-        """As `EnclosedProcess`."""
+        """As `SandboxedProcess`."""
         self.job = job
         self.used = time.monotonic()  # when it was last asked
         super().__init__("build", settings, command)

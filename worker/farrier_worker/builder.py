@@ -22,8 +22,8 @@ from farrier_farm.farm import Farm
 from farrier_farm.jobs.builds import Build
 from farrier_farm.settings import Settings
 from farrier_worker.build_process import BUILD_COMMAND, BuildProcess, ProcessPool
-from farrier_worker.enclosed_process import ProcessEndedError
 from farrier_worker.role_lifecycle import run_role
+from farrier_worker.sandboxed_process import ProcessEndedError
 
 _TICK_S = 0.1
 _RENEW_S = 1.0

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from farrier.errors import FarrierError
 from farrier_worker import confinement
-from farrier_worker.line import Line
+from farrier_worker.job_channel_client import JobChannelClient
 from farrier_worker.memory import limit_this_process, out_of_memory
 from farrier_worker.work import WORK
 
@@ -26,10 +26,10 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def enclosed(argv: Sequence[str]) -> Line:
+def enclosed(argv: Sequence[str]) -> JobChannelClient:
     """The line, once this process has its limits and its walls."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    line = Line(socket.socket(fileno=int(argv[0])))
+    line = JobChannelClient(socket.socket(fileno=int(argv[0])))
     order = line.order
     limit_this_process(order["memory_bytes"])
     reads = [Path(order["message"]), *map(Path, order["data"].values())]
@@ -39,7 +39,7 @@ def enclosed(argv: Sequence[str]) -> Line:
     return line
 
 
-def run(line: Line) -> None:
+def run(line: JobChannelClient) -> None:
     """Do what the job's kind asks for, and tell how it went. A FarrierError of that fails the
     job; anything else is a crash."""
     order = line.order

@@ -21,7 +21,7 @@ from farrier_device.measurement import (
     to_json,
 )
 from farrier_device.runners.files import BlobSource
-from farrier_worker.line import Line
+from farrier_worker.job_channel_client import JobChannelClient
 
 if TYPE_CHECKING:
     from farrier.compile_pool import Built
@@ -35,7 +35,7 @@ class RemoteRunner:
 
     kind = "farm"
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: JobChannelClient) -> None:
         self._line = line
         self._brought: set[str] = set()  # that the farm has
         self._devices = 1
@@ -95,7 +95,7 @@ class RemoteRunner:
 class RemoteRecords:
     """Implements `farrier.records.RecordStore`: the farm's records."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: JobChannelClient) -> None:
         self._line = line
 
     def add(self, record: TuningRecord) -> None:
@@ -117,7 +117,7 @@ class RemoteRecords:
 class RemoteTasks:
     """Implements `farrier.records.TaskStore`: the farm's definitions."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: JobChannelClient) -> None:
         self._line = line
 
     def define(self, definitions: Sequence[TaskDefinition]) -> None:
@@ -129,7 +129,7 @@ class RemoteTasks:
 class RemoteBuilders:
     """Implements `farrier.compile_pool.RemoteCompilers`: those of the farm."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: JobChannelClient) -> None:
         self._line = line
 
     def count(self) -> int:

@@ -1,7 +1,7 @@
 """The training process of a trainer. `python -m farrier_worker.train`.
 
 The programs that it reads were written by the processes of jobs, so it has the walls and limits of
-those, and speaks with the trainer alone. It begins as `enclosure.py` says; then
+those, and speaks with the trainer alone. It begins as `sandboxed_entry.py` says; then
 
     trainer → process   {"add": <definition>, "records": [<record>…]}, once for each task
     process → trainer   {"full": <whether no more fits>}
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from farrier_device import wire
-from farrier_worker.enclosure import enclosed
+from farrier_worker.sandboxed_entry import enclosed
 
 if TYPE_CHECKING:
     from farrier.cost_model.training import Training

@@ -12,7 +12,7 @@ from typing import Any
 from farrier.records import TaskDefinition, TuningRecord
 from farrier.records.outcome import Outcome
 from farrier_farm.settings import Settings
-from farrier_worker.enclosed_process import EnclosedProcess, ProcessEndedError
+from farrier_worker.sandboxed_process import ProcessEndedError, SandboxedProcess
 
 TRAIN_COMMAND = (sys.executable, "-P", "-m", "farrier_worker.train")
 
@@ -20,7 +20,7 @@ _NICE = 19  # a device may measure on this machine
 _MOST_BYTES = 32 << 20  # of an answer: a usual model has half of one
 
 
-class TrainProcess(EnclosedProcess):
+class TrainProcess(SandboxedProcess):
     """A process that trains once, on the tasks that it is told of, within
     `FARRIER_TRAIN_TIMEOUT_S` in all. Each method raises ProcessEndedError, after which it is of no
     use."""

@@ -17,8 +17,8 @@ from farrier.records.outcome import Outcome
 from farrier_farm.farm import Farm
 from farrier_farm.records.cost_models import CostModelState
 from farrier_farm.settings import Settings
-from farrier_worker.enclosed_process import ProcessEndedError
 from farrier_worker.role_lifecycle import run_role
+from farrier_worker.sandboxed_process import ProcessEndedError
 from farrier_worker.train_process import TRAIN_COMMAND, TrainProcess
 
 TASKS = 10_000  # those that were defined last

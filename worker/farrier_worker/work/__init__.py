@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from farrier_worker.line import Line
+from farrier_worker.job_channel_client import JobChannelClient
 from farrier_worker.work import compilation, inspection, listing
 
-WORK: Mapping[str, Callable[[Line], None]] = {
+WORK: Mapping[str, Callable[[JobChannelClient], None]] = {
     "compile": compilation.work,
     "inspect": inspection.work,
     "list": listing.work,

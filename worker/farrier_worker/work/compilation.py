@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from farrier.progress import Warned
-from farrier_worker.line import Line
+from farrier_worker.job_channel_client import JobChannelClient
 from farrier_worker.remote import RemoteBuilders, RemoteRecords, RemoteRunner, RemoteTasks
 from farrier_worker.work.product import Product, model_of
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from farrier.runtime.artifact import Artifact
 
 
-def work(line: Line) -> None:
+def work(line: JobChannelClient) -> None:
     """Measure and verify on the farm's devices."""
     if line.order["now"]:
         _in_versions(line)
@@ -24,7 +24,7 @@ def work(line: Line) -> None:
         _once_tuned(line)
 
 
-def _once_tuned(line: Line) -> None:
+def _once_tuned(line: JobChannelClient) -> None:
     from farrier.options import CompileOptions
     from farrier.pipeline import compile_model
 
@@ -43,7 +43,7 @@ def _once_tuned(line: Line) -> None:
     _product(line, artifact).hand_over(line, line.finish)
 
 
-def _in_versions(line: Line) -> None:
+def _in_versions(line: JobChannelClient) -> None:
     """The artifact at once, and each better one as it is found; an attempt that finds versions goes
     on from the newest."""
     from farrier.background.rounds import rounds_of
@@ -71,13 +71,13 @@ def _in_versions(line: Line) -> None:
     line.finish_as_it_is()
 
 
-def _product(line: Line, artifact: Artifact) -> Product:
+def _product(line: JobChannelClient, artifact: Artifact) -> Product:
     """The artifact, signed by the farm."""
     artifact.sign(line.sign)
     return Product("artifact", artifact.write, artifact.report)
 
 
-def _base(line: Line) -> CostModel | None:
+def _base(line: JobChannelClient) -> CostModel | None:
     """The farm's cost model; None for the one that ships. The trainer's process made it of what
     others' jobs measured, and it is read within the same walls as the model."""
     from farrier.cost_model import CostModel

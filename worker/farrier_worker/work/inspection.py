@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import IO
 
-from farrier_worker.line import Line
+from farrier_worker.job_channel_client import JobChannelClient
 from farrier_worker.work.product import Product, model_of
 
 
-def work(line: Line) -> None:
+def work(line: JobChannelClient) -> None:
     """What is no model has a document, too, which says so."""
     from farrier.frontends.registry import frontend_of
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from farrier_worker.line import Line
+from farrier_worker.job_channel_client import JobChannelClient
 from farrier_worker.work.product import Product, model_of
 
 _SAID_EVERY = 16  # kernels, so that silence means that it hangs
 
 
-def work(line: Line) -> None:
+def work(line: JobChannelClient) -> None:
     """Nothing is measured."""
     from farrier.listing.listing import list_kernels
     from farrier.options import CompileOptions

@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from farrier.errors import StorageError
 from farrier_worker.disk_space import once_there_is_room
-from farrier_worker.line import Line
+from farrier_worker.job_channel_client import JobChannelClient
 
 if TYPE_CHECKING:
     from farrier.frontends.onnx.model.file import Model
@@ -25,7 +25,9 @@ class Product:
     write: Callable[[IO[bytes]], None]
     report: Mapping[str, Any]
 
-    def hand_over(self, line: Line, tell: Callable[[int, dict[str, Any]], None]) -> None:
+    def hand_over(
+        self, line: JobChannelClient, tell: Callable[[int, dict[str, Any]], None]
+    ) -> None:
         """Have `tell` say it, as an open file and its report. Raises StorageError, and what `tell`
         does."""
         with tempfile.TemporaryFile(buffering=0) as file:

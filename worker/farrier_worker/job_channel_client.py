@@ -55,7 +55,7 @@ Answer: TypeAlias = dict[str, Any]
 _GLANCE_S = 0.5  # between two looks at whether a question is cancelled
 
 
-class Line:
+class JobChannelClient:
     """Safe to share between threads. Every question raises the FarrierError that it is answered
     with, and ServiceError where the supervisor is gone."""
 

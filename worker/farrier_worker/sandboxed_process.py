@@ -35,9 +35,9 @@ class ProcessEndedError(Exception):
         self.is_to_blame = is_to_blame
 
 
-class EnclosedProcess(Closing):
-    """A process that reads what strangers' processes wrote, and begins as `enclosure.py` says. It
-    has the limits of a job's process, and its temporary files go with it."""
+class SandboxedProcess(Closing):
+    """A process that reads what strangers' processes wrote, and begins as `sandboxed_entry.py`
+    says. It has the limits of a job's process, and its temporary files go with it."""
 
     def __init__(
         self,

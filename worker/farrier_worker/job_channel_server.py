@@ -70,7 +70,7 @@ class Abort(Protocol):
     def __call__(self, reason: str, *, crashed: bool = False) -> None: ...
 
 
-class Gateway:
+class JobChannelServer:
     """Serves the process at the other end of `sock`, by a thread of its own, until that is gone."""
 
     def __init__(
