@@ -250,8 +250,8 @@ class CandidateResult:
 
     @property
     def undisturbed_ns(self) -> float:
-        """What a call takes while nothing else runs, in nanoseconds: see `undisturbed`."""
-        return undisturbed(self.samples_ns)
+        """What a call takes while nothing else runs, in nanoseconds: see `fast_quartile_mean`."""
+        return fast_quartile_mean(self.samples_ns)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -268,7 +268,7 @@ class RivalResult:
     message: str = ""
 
 
-def undisturbed(samples: Sequence[float]) -> float:
+def fast_quartile_mean(samples: Sequence[float]) -> float:
     """The mean of the fastest quarter of the samples; infinity where there are none.
 
     What else happens on a machine only adds time, so fast samples repeat where medians do not; a
@@ -335,7 +335,7 @@ def implausible(result: MeasureResult, floors_ns: Sequence[Sequence[int]]) -> st
     """Return how a result is below the `floors_ns` of its request, "" where it is not."""
     for one, floors in zip(result.results, floors_ns, strict=False):
         for samples, floor in zip((one.samples_ns, *one.parts_ns), floors, strict=False):
-            took = undisturbed(samples)
+            took = fast_quartile_mean(samples)
             if took < floor:
                 return (
                     f"a call took {took / 1e3:.3g} µs, and no machine of its class takes less "

@@ -41,7 +41,7 @@ from farrier_device.measurement import (
     Role,
     Status,
     TimingPolicy,
-    undisturbed,
+    fast_quartile_mean,
 )
 
 _TURNS = 6  # of each variant, every other one backwards, or more where they would take long
@@ -419,7 +419,7 @@ def _undisturbed_halves(calls: Sequence[CallTimes]) -> tuple[float, float]:
     hardly a run of a large model is undisturbed as a whole, but of its calls many are."""
 
     def of_runs(some: slice) -> float:
-        return sum(one.call.runs * undisturbed(one.samples_ns[some]) for one in calls)
+        return sum(one.call.runs * fast_quartile_mean(one.samples_ns[some]) for one in calls)
 
     middle = min(len(one.samples_ns) for one in calls) // 2
     return of_runs(slice(middle)), of_runs(slice(middle, None))

@@ -20,7 +20,7 @@ from farrier.progress import Listener, VariantsCompared
 from farrier.records import Context, RecordStore, TuningRecord, usable
 from farrier.records.record import pairs
 from farrier.space import Space
-from farrier_device.measurement import CandidateResult, Status, undisturbed
+from farrier_device.measurement import CandidateResult, Status, fast_quartile_mean
 
 Decisions: TypeAlias = dict[str, int]
 # By task and decisions: nanoseconds of each run, a call or a device at a time
@@ -141,7 +141,7 @@ class InModelSelection:
             if len(samples) > 1:
                 for decisions, one in samples.items():
                     self._add_record(key, dict(decisions), one)
-            seconds = {d: undisturbed(one) / 1e9 for d, one in samples.items()}
+            seconds = {d: fast_quartile_mean(one) / 1e9 for d, one in samples.items()}
             default = pairs(self._finalists[key][0])
             first = min(seconds, key=seconds.__getitem__)
             if seconds[first] >= (1 - MARGIN) * seconds[default]:
@@ -242,7 +242,7 @@ def schedule_record(
 
 
 def _seconds(ran: Sequence[tuple[int, ...]]) -> float:
-    return undisturbed(mean_samples(ran))
+    return fast_quartile_mean(mean_samples(ran))
 
 
 def _mixed(

@@ -31,7 +31,7 @@ def link(
     for variant, given in zip(variants[1:], sizes[1:], strict=True):
         instead = planned(variant, kernels, next(reversed(hot.values()), first))
         # One in which a size decides what others leave to the data would speak of other sizes.
-        if instead.stands_for(first):
-            hot[first.given(given)] = instead
+        if instead.is_interface_compatible(first):
+            hot[first.size_arguments(given)] = instead
     target = variants[0].settings.target
     return target.backend.assemble(first, kernels.objects, target, hot)

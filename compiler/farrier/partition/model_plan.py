@@ -109,11 +109,11 @@ class ModelPlan:
         """The kernels that it calls."""
         return {call.function for call in self.addresses.calls.values()}
 
-    def stands_for(self, other: ModelPlan) -> bool:
+    def is_interface_compatible(self, other: ModelPlan) -> bool:
         """Return whether both have the same capacities and sizes that data decides."""
         names = [[s.name for s in (*p.capacities, *p.counted)] for p in (self, other)]
         return names[0] == names[1]
 
-    def given(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    def size_arguments(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """Return the sizes of its dims, by symbol in `sizes`, in the order of the caller."""
         return tuple(sizes[dim.name] for dim in self.dims if dim not in self.capacities)

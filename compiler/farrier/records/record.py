@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Annotated, TypeAlias
 
 from farrier_device import codec
-from farrier_device.measurement import CandidateResult, Status, undisturbed
+from farrier_device.measurement import CandidateResult, Status, fast_quartile_mean
 
 Pairs: TypeAlias = tuple[tuple[str, int], ...]  # decisions, sorted by knob
 
@@ -120,7 +120,7 @@ class TuningRecord:
     @property
     def seconds(self) -> float:
         """Of an undisturbed call; infinity for a candidate that failed."""
-        return undisturbed(self.samples_ns) * 1e-9
+        return fast_quartile_mean(self.samples_ns) * 1e-9
 
     @property
     def knobs(self) -> dict[str, int]:

@@ -16,7 +16,7 @@ from farrier.schedule_search.in_flight import Finished, InFlight
 from farrier.schedule_search.scheduler import TaskScheduler
 from farrier.schedule_search.trial import Measurer, Trial
 from farrier.space import Space
-from farrier_device.measurement import CandidateResult, undisturbed
+from farrier_device.measurement import CandidateResult, fast_quartile_mean
 
 BATCH = 16
 A_DEVICE = 2  # batches in flight: one that it measures, and one that is built or waits for it
@@ -284,5 +284,5 @@ def _error(trial: Trial) -> float | None:
     samples = trial.result.samples_ns
     if len(samples) < 2:
         return None
-    one, other = undisturbed(samples[::2]), undisturbed(samples[1::2])
+    one, other = fast_quartile_mean(samples[::2]), fast_quartile_mean(samples[1::2])
     return abs(one - other) / (one + other)

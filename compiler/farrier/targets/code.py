@@ -69,11 +69,11 @@ class Plan(Protocol):
         in the order of the text."""
         ...
 
-    def stands_for(self, other: Any) -> bool:
+    def is_interface_compatible(self, other: Any) -> bool:
         """Check whether it has the capacities and the sizes decided by data of another plan."""
         ...
 
-    def given(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    def size_arguments(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """Return the arguments of a caller for `sizes`, by symbol, in the entry's order."""
         ...
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Path, Query
 from pydantic import BaseModel, Field
 
-from farrier_device.measurement import undisturbed
+from farrier_device.measurement import fast_quartile_mean
 from farrier_farm.jobs.trials import JobTask, Trial, TrialFilter, TrialOrder
 from farrier_farm.records.choices import Choices, choices
 from farrier_server.access import JobDep
@@ -121,7 +121,7 @@ class TrialView(BaseModel):
             decisions=dict(record["decisions"]),
             status=record["status"],
             context=record["context"],
-            us=finite(undisturbed(samples) * 1e-3),
+            us=finite(fast_quartile_mean(samples) * 1e-3),
             samples=len(samples),
             threads=record["threads"],
             device_class=record.get("device_class") or None,
