@@ -33,7 +33,7 @@ from farrier.ops.operator import (
 )
 from farrier.ops.scalar import Scalar, both, cast, either, equal, number, unequal, where
 
-_CHUNK = 1024  # elements that a thread looks through at once
+_CHUNK = 1024  # elements of a thread
 
 
 def _list(
@@ -215,8 +215,8 @@ def _take(
     count: Scalar,
     shape: tuple[Extent, Extent, Extent],
 ) -> None:
-    """Write the first `count` items that are `chosen` of a tensor [outer, item, inner], of which
-    there may be as many as `shape` has items."""
+    """Write the first `count` of the `chosen` items of a tensor; `shape` is [outer, items at most,
+    inner]."""
     outer, most, inner = shape
     with (
         nest.independent(outer, "line") as line,
