@@ -44,17 +44,21 @@ def object_of(text: str, machine: LLVMMachine) -> bytes:
     return _object_of(_parse(text, machine), machine)
 
 
-def joined_object(texts: Sequence[str], exports: Iterable[str], machine: LLVMMachine) -> bytes:
-    """The object of several modules as one. Functions that are not `exports` are local to it, so
-    that objects of different models define no symbol twice. Raises as `object_of`."""
+def joined_object(
+    texts: Sequence[str], exports: Iterable[str] | None, machine: LLVMMachine
+) -> bytes:
+    """The object of several modules as one. Functions that are not `exports` (None: all are) are
+    local to it, so that objects of different models define no symbol twice. Raises as
+    `object_of`."""
     context = initialized().create_context()
     whole, *others = [_parse(text, machine, context) for text in texts]
     for module in others:
         whole.link_in(module)
-    visible = set(exports)
-    for function in whole.functions:
-        if not function.is_declaration and function.name not in visible:
-            function.linkage = "internal"
+    if exports is not None:
+        visible = set(exports)
+        for function in whole.functions:
+            if not function.is_declaration and function.name not in visible:
+                function.linkage = "internal"
     return _object_of(whole, machine)
 
 

@@ -229,3 +229,22 @@ def test_other_machines_are_not_exported():
 )
 def test_names_become_identifiers(text, word):
     assert identifier(text) == word
+
+
+@needs_qemu
+def test_kernels_are_tuned_by_the_instructions_that_the_board_counts():
+    weights = np.random.default_rng(0).standard_normal((16, 8)).astype(np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "product",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (6, 16))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (6, 8))],
+        [numpy_helper.from_array(weights, "w")],
+    )
+    opsets = [helper.make_opsetid("", 18)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
+    artifact = farrier.compile(model, target="mps2-an386", trials=3)
+    [kernel] = artifact.manifest.kernels
+    assert kernel.source == "tuned"
+    assert kernel.measured_us > 0
+    assert artifact.report["verification"]["device"].startswith("qemu")

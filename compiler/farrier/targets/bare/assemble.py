@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Sequence
 
@@ -15,8 +16,21 @@ from farrier.targets.bare.part import BarePart
 from farrier.targets.bare.testable import Testable
 from farrier.targets.cpu.assemble import Plan
 from farrier.targets.linked import LinkedModel
+from farrier.targets.target import Target
 
 _PATH = "code/model.o"
+
+
+class BarePlan(Plan):
+    """The plan of a model whose objects stay modules of LLVM text until all are there."""
+
+    @classmethod
+    def of_cpu(cls, plan: Plan) -> BarePlan:
+        """Return the plan of a CPU as one of a microcontroller."""
+        return cls(**{field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)})
+
+    def measured_entry(self, target: Target, name: str) -> bytes:
+        return self.measured_text(name).encode()
 
 
 def check_sizes(program: DriverProgram) -> None:

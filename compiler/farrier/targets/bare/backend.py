@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from farrier.artifact.manifest import Manifest
     from farrier.intrinsics import Dot
     from farrier.ir.loop import Function
+    from farrier.ir.tensor import TensorProgram
     from farrier.llvm import LLVMMachine
     from farrier.measure import Runner
     from farrier.partition.program import DriverProgram
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 OBJECT = "relocatable"
 """The kind of an object that a firmware is linked with."""
+KERNELS = "relocatable kernels"
+"""The kind of an object with kernels that are measured by themselves."""
 
 # The figures of caches that there are none of: a model's memory answers in a cycle or two, so all
 # of it is as near as the nearest.
@@ -147,10 +150,6 @@ class BareBackend(CpuBackend):
             return f"this machine has no emulator of it: Debian's {emulator.package} is one"
         return ""
 
-    @property
-    def measures_kernels(self) -> bool:
-        return False
-
     def runner(self) -> Runner:
         from farrier.targets.bare.runner import BoardRunner
 
@@ -201,11 +200,11 @@ class BareBackend(CpuBackend):
         threads: int,
         beside: Plan | None = None,
     ) -> Plan:
-        from farrier.targets.bare.assemble import check_sizes
+        from farrier.targets.bare.assemble import BarePlan, check_sizes
         from farrier.targets.cpu.assemble import plan
 
         check_sizes(program)
-        return plan(program, kernels, target, 1, beside)
+        return BarePlan.of_cpu(plan(program, kernels, target, 1, beside))
 
     def assemble(
         self,
@@ -219,11 +218,25 @@ class BareBackend(CpuBackend):
         assert isinstance(target, BareTarget)
         return assemble(planned, objects, target)
 
+    @property
+    def library_kind(self) -> str:
+        return KERNELS
+
     def library(self, objects: Sequence[bytes], symbols: Sequence[str], target: Target) -> bytes:
         from farrier.llvm import joined_object
+        from farrier.targets.bare.testable import Kernels
 
+        assert isinstance(target, BareTarget)
         texts = [content.decode() for content in objects]
-        return joined_object(texts, symbols, as_cpu(target).llvm)
+        content = joined_object(texts, symbols or None, target.llvm)
+        return Kernels(target.tune, content).to_bytes()
+
+    @property
+    def packs_on_device(self) -> bool:
+        return False
+
+    def floor_ns(self, program: TensorProgram | Function, target: Target, threads: int) -> int:
+        return 0  # Instructions are counted, and not cycles.
 
 
 def _described(name: str, board: Board) -> MachineDescription:

@@ -35,11 +35,16 @@ class Outcome:
 class EmulatedBoard:
     """A model in the flash of an emulated board, which each run resets."""
 
-    def __init__(self, model: Testable, params: bytes) -> None:
-        """Raises CompilerError if nothing links the model."""
+    def __init__(self, model: Testable, params: bytes, *, returns_inputs: bool = False) -> None:
+        """A run returns the outputs, or the inputs as the model has left them. Raises
+        CompilerError if nothing links the model."""
         self.part = model.part
+        self.instructions = 0  # Of the last run.
+        self._returned = model.part.inputs if returns_inputs else model.part.outputs
         self.board = emulated_board(CORES[model.part.core])
-        self._image = check_image(model.part, model.content, params, self.board)
+        self._image = check_image(
+            model.part, model.content, params, self.board, returns_inputs=returns_inputs
+        )
 
     @property
     def name(self) -> str:
@@ -77,11 +82,11 @@ class EmulatedBoard:
         assert self.board.emulator is not None
         code, ticks, stack_bytes = _RESULT.unpack_from(data)
         at, outputs = _RESULT.size, []
-        for nbytes in self.part.outputs:
+        for nbytes in self._returned:
             outputs.append(data[at : at + nbytes])
             at += nbytes
-        instructions = self.board.emulator.instructions(ticks)
-        return Outcome(code, instructions, stack_bytes, tuple(outputs))
+        self.instructions = self.board.emulator.instructions(ticks)
+        return Outcome(code, self.instructions, stack_bytes, tuple(outputs))
 
 
 def name_of(board: Board) -> str:

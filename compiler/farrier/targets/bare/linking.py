@@ -78,8 +78,8 @@ def _library(folder: Path, name: str, part: BarePart, content: bytes, params: by
     (folder / "kernels.o").write_bytes(content)
     (folder / "params.bin").write_bytes(params)
     (folder / "glue.c").write_text(glue(name, part))
-    for source in ("glue.c", FIRMWARE / "support.c"):
-        _compile(folder, core, source)
+    _compile(folder, core, "glue.c")
+    (folder / "support.o").write_bytes(_compiled(part.core, "support.c"))
     words = ["ld.lld", "-r", "--gc-sections", "-u", f"{name}_run", "-o", "library.o"]
     words += ["glue.o", "kernels.o", "support.o"]
     zig.run(words, folder, "linking failed")
@@ -109,24 +109,38 @@ def _builtins(target: str, cpu: str) -> bytes:
         return (Path(at) / "builtins.o").read_bytes()
 
 
-def check_image(part: BarePart, content: bytes, params: bytes, board: Board) -> bytes:
-    """Return an ELF file with which a board runs a model once (`firmware/check.c`)."""
+@functools.lru_cache(maxsize=64)  # A race runs the same code again and again.
+def check_image(
+    part: BarePart, content: bytes, params: bytes, board: Board, *, returns_inputs: bool = False
+) -> bytes:
+    """Return an ELF file with which a board runs a model once (`firmware/check.c`). What it writes
+    are the outputs, or the inputs as the model has left them."""
     core = CORES[part.core]
     with tempfile.TemporaryDirectory(prefix="farrier-firmware-") as at:
         folder = Path(at)
         _library(folder, "model", part, content, params)
-        (folder / "model.h").write_text(_check_header(part))
+        (folder / "model.h").write_text(_check_header(part, returns_inputs))
         emulator = board.emulator
         counter = {"COUNTER": emulator.counter} if emulator and emulator.counter else {}
-        for source in ("start.c", "check.c"):
-            _compile(folder, core, FIRMWARE / source, counter)
+        (folder / "start.o").write_bytes(_compiled(part.core, "start.c"))
+        _compile(folder, core, FIRMWARE / "check.c", counter)
         return _linked(folder, board, ("start.o", "check.o", "library.o"))
 
 
-def _check_header(part: BarePart) -> str:
+@functools.cache
+def _compiled(core: str, source: str) -> bytes:
+    """Return the object of a file that is the same for all models."""
+    with tempfile.TemporaryDirectory(prefix="farrier-firmware-") as at:
+        folder = Path(at)
+        _compile(folder, CORES[core], FIRMWARE / source)
+        return (folder / source).with_suffix(".o").read_bytes()
+
+
+def _check_header(part: BarePart, returns_inputs: bool) -> str:
     """The header with which `firmware/check.c` calls a model, whatever it is."""
     offsets = part.offsets
-    split = len(part.inputs)
+    split = 0 if returns_inputs else len(part.inputs)
+    returned = part.inputs if returns_inputs else part.outputs
 
     def calls(offsets: Sequence[int], sizes: Sequence[int]) -> str:
         pairs = zip(offsets, sizes, strict=False)
@@ -137,7 +151,7 @@ def _check_header(part: BarePart) -> str:
 #include <stdint.h>
 #define MODEL_ARENA_BYTES {part.arena_bytes}
 #define MODEL_INPUTS(CALL) {calls(offsets, part.inputs)}
-#define MODEL_OUTPUTS(CALL) {calls(offsets[split:], part.outputs)}
+#define MODEL_OUTPUTS(CALL) {calls(offsets[split:], returned)}
 int32_t model_run(void *arena);
 #define MODEL_RUN model_run
 """

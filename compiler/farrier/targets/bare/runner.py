@@ -1,4 +1,4 @@
-"""Measure whole models on an emulated board."""
+"""Measure models and kernels on an emulated board."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from farrier.errors import CompilerError
+from farrier.targets.bare.backend import KERNELS
+from farrier.targets.bare.cores import CORES
 from farrier.targets.bare.emulation import BoardError, EmulatedBoard
-from farrier.targets.bare.testable import Testable
-from farrier_device.devices.device import AnyDevice, Code, DeviceError
+from farrier.targets.bare.testable import Kernels, Testable
+from farrier_device.devices.device import AnyDevice, Code, DeviceError, Ticks
 from farrier_device.devices.host_memory import HostMemory, WallClocked
 from farrier_device.measurement import Launch
 from farrier_device.memory import Buffer
@@ -17,58 +19,81 @@ from farrier_device.runners.in_process import InProcessRunner
 
 
 class _Run(NamedTuple):
-    """A board, with the memories of inputs and outputs."""
+    """A board, with the memories of its inputs and of its results."""
 
     board: EmulatedBoard
-    inputs: Sequence[Buffer]
-    outputs: Sequence[Buffer]
+    read: Sequence[memoryview]
+    written: Sequence[memoryview]
 
 
 class EmulatedDevice(HostMemory[_Run], WallClocked[Buffer, _Run]):
-    """The host with an emulator: its memory is the host's, and each launch resets a board."""
+    """The host with an emulator: its memory is the host's, and each launch resets a board. A tick
+    is an instruction."""
 
     def __init__(self) -> None:
-        self._model: Testable | None = None
-        self._code = 0
+        self._code: Testable | Kernels | None = None
+        self._failure = 0
+        self._hertz = 1.0
         self.name = "qemu"
 
     def load(self, code: Code, threads: int, pin: Sequence[int]) -> None:
         self.unload()
-        [(_, file)] = code
-        self._model = Testable.of_bytes(os.pread(file, os.fstat(file).st_size, 0))
+        [(described, file)] = code
+        content = os.pread(file, os.fstat(file).st_size, 0)
+        kind = Kernels if described.kind == KERNELS else Testable
+        self._code = kind.of_bytes(content)
 
     def unload(self) -> None:
-        self._model = None
+        self._code = None
 
     def bind(self, launch: Launch, places: Sequence[tuple[Buffer, int]]) -> _Run:
-        assert self._model is not None, "no code is loaded"
-        part = self._model.part
-        inputs, outputs = len(part.inputs), len(part.outputs)
-        memories = [memory for memory, _ in places]
+        memories = [memory.view[offset:] for memory, offset in places]
         try:
-            params = bytes(memories[inputs + outputs].view[: part.params])
-            board = EmulatedBoard(self._model, params)
+            run = self._of_kernel(launch.symbol, memories) or self._of_model(memories)
         except CompilerError as error:
             raise DeviceError(str(error)) from None
-        self.name = f"qemu {board.name}"
-        return _Run(board, memories[:inputs], memories[inputs : inputs + outputs])
+        self.name = f"qemu {run.board.name}"
+        self._hertz = CORES[run.board.part.core].figures["hertz"]
+        return run
+
+    def _of_kernel(self, symbol: str, memories: Sequence[memoryview]) -> _Run | None:
+        if not isinstance(self._code, Kernels):
+            return None
+        kernel = self._code.testable(symbol, [memory.nbytes for memory in memories])
+        return _Run(EmulatedBoard(kernel, b"", returns_inputs=True), memories, memories)
+
+    def _of_model(self, memories: Sequence[memoryview]) -> _Run:
+        assert isinstance(self._code, Testable), "no code is loaded"
+        part = self._code.part
+        sizes = (*part.inputs, *part.outputs, part.params)
+        cut = [memory[:size] for memory, size in zip(memories, sizes, strict=False)]
+        inputs, params = len(part.inputs), bytes(cut.pop())
+        return _Run(EmulatedBoard(self._code, params), cut[:inputs], cut[inputs:])
 
     def launch(self, bound: _Run) -> None:
-        part = bound.board.part
-        read = [
-            memory.view[:nbytes] for memory, nbytes in zip(bound.inputs, part.inputs, strict=True)
-        ]
         try:
-            outcome = bound.board.run(read)
+            outcome = bound.board.run(bound.read)
         except BoardError as error:
             raise DeviceError(str(error)) from None
-        for memory, content in zip(bound.outputs, outcome.outputs, strict=True):
-            memory.view[: len(content)] = content
-        self._code = self._code or outcome.code
+        for memory, content in zip(bound.written, outcome.outputs, strict=True):
+            memory[:] = content
+        self._failure = self._failure or outcome.code
 
     def synchronize(self) -> int:
-        code, self._code = self._code, 0
+        code, self._failure = self._failure, 0
         return code
+
+    def time(
+        self, steps: Sequence[_Run], repeats: int, cold: Sequence[tuple[Buffer, int]]
+    ) -> Ticks:
+        for step in steps:
+            if step.board.instructions == 0:
+                self.launch(step)
+        # All runs are alike: an emulator that counts instructions knows no other time.
+        return [[step.board.instructions] * repeats for step in steps]
+
+    def ns_of(self, ticks: Sequence[int]) -> list[int]:
+        return [max(1, round(1e9 * tick / self._hertz)) for tick in ticks]
 
     def close(self) -> None:
         self.unload()

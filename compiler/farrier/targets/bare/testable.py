@@ -1,9 +1,10 @@
-"""A model as it is handed to an emulated board: its object behind a line of JSON, its part."""
+"""Code as it is handed to an emulated board: an object behind a line of JSON that describes it."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 
 from farrier.targets.bare.part import BarePart
 
@@ -25,3 +26,24 @@ class Testable:
     def of_bytes(cls, data: bytes) -> Testable:
         part, _, content = data.partition(b"\n")
         return cls(BarePart.of_json(json.loads(part)), content)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Kernels:
+    """Kernels that are measured by themselves."""
+
+    core: str
+    content: bytes
+
+    def testable(self, symbol: str, sizes: Sequence[int]) -> Testable:
+        """Return a kernel as a model: arguments of `sizes` bytes are read, and left as they are
+        then."""
+        return Testable(BarePart(self.core, symbol, tuple(sizes), (), 0, 0), self.content)
+
+    def to_bytes(self) -> bytes:
+        return json.dumps({"core": self.core}).encode() + b"\n" + self.content
+
+    @classmethod
+    def of_bytes(cls, data: bytes) -> Kernels:
+        described, _, content = data.partition(b"\n")
+        return cls(json.loads(described)["core"], content)

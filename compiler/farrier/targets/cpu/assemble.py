@@ -46,9 +46,12 @@ class Plan(ModelPlan):
     def measured_entry(self, target: Target, name: str) -> bytes:
         """Return the object of an entry point for any memory: sizes that values decide are typical,
         and nothing is checked."""
+        return compile_text(self.measured_text(name), as_cpu(target))
+
+    def measured_text(self, name: str) -> str:
+        """Return the module of `measured_entry`."""
         usual = {symbol.name: symbol.typical for symbol in self.program.symbols}
-        entry = emit_entry(self.program, self.addresses, name, usual=usual)
-        return compile_text(entry.text, as_cpu(target))
+        return emit_entry(self.program, self.addresses, name, usual=usual).text
 
 
 def plan(
