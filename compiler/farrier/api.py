@@ -49,8 +49,9 @@ def compile(
     folder: str | os.PathLike[str] | None = None,
     background: bool = False,
 ) -> Artifact:
-    """Compile an ONNX model (a path, its bytes, or a ModelProto) for this machine, or a model that
-    another frontend describes (`farrier.frontends.builder.Source`).
+    """Compile a model for this machine: an ONNX or TFLite model (a path or its bytes; the content
+    tells the format), a ModelProto, or what another frontend describes
+    (`farrier.frontends.builder.Source`).
 
     Weights that the model keeps in files of their own lie in the folder of its path; of bytes and
     of a ModelProto, `folder` says where.
@@ -82,9 +83,9 @@ def compile(
         from farrier.frontends.builder import Source
         from farrier.frontends.registry import frontend_of
 
-        given = _given(model, None if folder is None else Path(folder))
-        if not isinstance(given, Source):
-            frontend_of(given)  # A package that it needs and lacks is named here.
+        source = _given(model, None if folder is None else Path(folder))
+        if not isinstance(source, Source):
+            frontend_of(source)  # A package that it needs and lacks is named here.
     except ModuleNotFoundError as error:
         raise not_installed(error) from error
 
@@ -107,13 +108,13 @@ def compile(
     if background:
         from farrier.background import begin
 
-        if isinstance(given, Source):
+        if isinstance(source, Source):
             raise UsageError(
                 "background tuning needs an ONNX model: another process imports it again",
                 hint="compile it with trials or budget_s, which tune before the call returns",
             )
-        return begin(given, options, heard)
-    return pipeline.compile_model(given, options, listener=heard)
+        return begin(source, options, heard)
+    return pipeline.compile_model(source, options, listener=heard)
 
 
 def _warn(event: Event) -> None:

@@ -86,7 +86,8 @@ def test_a_file_that_is_no_model_says_so_beside_it(page, tmp_path):
     path.write_text("These are notes, and no model.")
     page.goto("/submit")
     choose(page, path)
-    expect(page.get_by_text("This file is no ONNX model.")).to_be_visible(timeout=SOON_MS)
+    verdict = page.get_by_text("This file is no model that Farrier reads.")
+    expect(verdict).to_be_visible(timeout=SOON_MS)
     expect(page.get_by_text("truncated, or not protobuf")).to_be_visible()
     expect(page.get_by_text("Written by")).to_have_count(0)
 

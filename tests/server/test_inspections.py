@@ -140,6 +140,7 @@ GOOD = {
     "states": [{"input": "past", "output": "present"}],
     "problems": [],
     "graph": {"nodes": [], "edges": [], "left_out": 0},
+    "format": "ONNX",
 }
 
 

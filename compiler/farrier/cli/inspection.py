@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from farrier.files.mapped import check_is_file
+from farrier.frontends.formats import Format
 from farrier.frontends.onnx.model.file import Model
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def inspect(
-    model: Annotated[Path, typer.Argument(help="The ONNX file, or an artifact.")],
+    model: Annotated[Path, typer.Argument(help="The ONNX or TFLite file, or an artifact.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with the graph.")] = False,
 ) -> None:
     """Tell what a model takes, gives and consists of, and what of it would not compile; exits with
@@ -80,9 +81,10 @@ def _spec(spec: TensorSpec) -> str:
 
 
 def _lines(found: Inspection) -> Iterator[str]:
-    if found.opset:
+    if found.opset or found.format != Format.ONNX.value:
+        version = f"opset {found.opset}" if found.opset else found.format
         made = f", made by {found.producer}" if found.producer else ""
-        yield f"{found.name}: opset {found.opset}{made}"
+        yield f"{found.name}: {version}{made}"
     for what, tensors in (("input", found.inputs), ("output", found.outputs)):
         yield from (f"{what}: {one.name} {_type(one)}" for one in tensors)
     if found.parameters.count:

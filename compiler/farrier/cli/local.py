@@ -95,7 +95,7 @@ def register(app: typer.Typer) -> None:
 
 
 def compile_(
-    model: Annotated[Path, typer.Argument(help="The ONNX file.")],
+    model: Annotated[Path, typer.Argument(help="The ONNX or TFLite file.")],
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Default: MODEL.farrier.")
     ] = None,
@@ -222,7 +222,7 @@ def run(
 
 
 def bench(
-    model: Annotated[Path, typer.Argument(help="A .farrier artifact, or an ONNX file.")],
+    model: Annotated[Path, typer.Argument(help="A .farrier artifact, or an ONNX or TFLite file.")],
     against: Annotated[str, typer.Option(help="Engines, by comma: onnxruntime,openvino.")] = "",
     onnx: Annotated[
         Path | None, typer.Option("--model", help="An artifact's ONNX file, if not beside it.")

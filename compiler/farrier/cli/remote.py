@@ -54,7 +54,9 @@ def register(app: typer.Typer) -> None:
 
 
 def submit(
-    model: Annotated[Path, typer.Argument(help="The ONNX file; its data files go along.")],
+    model: Annotated[
+        Path, typer.Argument(help="The ONNX or TFLite file; its data files go along.")
+    ],
     target: FarmTargetOption = "host",
     budget: Annotated[str | None, typer.Option(help="Time to tune: 60s, 5m.")] = None,
     trials: Annotated[int | None, typer.Option(help="Candidates to measure.")] = None,

@@ -115,7 +115,7 @@ class InspectionDocument(_Part):
 
     name: _Text
     producer: _Text
-    opset: _Count = Field(description="0 where it cannot be read")
+    opset: _Count = Field(description="0 where it cannot be read, or the format has none")
     inputs: Annotated[list[TensorView], Field(max_length=1000)]
     outputs: Annotated[list[TensorView], Field(max_length=1000)]
     parameters: ParametersView
@@ -133,6 +133,7 @@ class InspectionDocument(_Part):
         description="empty for a model that compiles"
     )
     graph: GraphView
+    format: _Text = Field(default="ONNX", description="of the file: ONNX or TFLite")
 
 
 class InspectionView(BaseModel):

@@ -36,7 +36,7 @@ export function Verdict({ inspection }) {
   const isPartial = problems.length > 0 && problems.every((one) => one.code === "branch-left-out");
   return html`
     ${problems.length === 0 && html`<${Notice} tone="good"><p><strong>Farrier compiles this model.</strong></p><//>`}
-    ${!isReadable && html`<${Notice} tone="bad"><p><strong>This file is no ONNX model.</strong> A job of it would fail.</p><//>`}
+    ${!isReadable && html`<${Notice} tone="bad"><p><strong>This file is no model that Farrier reads.</strong> A job of it would fail.</p><//>`}
     ${isReadable && problems.length > 0 && html`<${Notice} tone=${isPartial ? "wait" : "bad"}>
       <p><strong>${isPartial ? "Farrier compiles this model, except for branches:" : "Farrier does not compile this model as it is:"}</strong></p>
     <//>`}
@@ -56,8 +56,9 @@ function ProblemList({ problems }) {
 export function ModelFacts({ inspection, more = [] }) {
   return html`<${Facts} rows=${[
     ["Written by", inspection.producer && html`<${Name} text=${inspection.producer} />`],
+    ["Format", inspection.format],
     ["Opset", inspection.opset || null],
-    ["Parameters", inspection.opset > 0 && `${count(inspection.parameters.count)} tensors, ${bytes(inspection.parameters.bytes)}`],
+    ["Parameters", inspection.operators.length > 0 && `${count(inspection.parameters.count)} tensors, ${bytes(inspection.parameters.bytes)}`],
     ["Operators", inspection.operators.length > 0 && `${count(inspection.operators.reduce((sum, one) => sum + one.count, 0))} nodes of ${inspection.operators.length} operators`],
     ...more,
   ]} />`;
