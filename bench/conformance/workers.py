@@ -10,11 +10,12 @@ import signal
 import tempfile
 import time
 import unittest
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from multiprocessing import connection
 from typing import Any
 
+from bench.conformance import kernels
 from bench.conformance.cases import Case
 from farrier.errors import (
     InvalidModelError,
@@ -39,6 +40,7 @@ class Outcome:
 
     verdict: Verdict
     reason: str = ""
+    kernels: Mapping[str, int] = dataclasses.field(default_factory=dict)  # By space.
 
 
 def judge(case: Case) -> Outcome:
@@ -139,7 +141,8 @@ class _Worker:
 
 def _serve(cases: Sequence[Case], pipe: connection.Connection) -> None:
     while True:
-        pipe.send(judge(cases[pipe.recv()]))
+        outcome = judge(cases[pipe.recv()])
+        pipe.send(dataclasses.replace(outcome, kernels=kernels.taken()))
 
 
 def _words(text: str) -> str:

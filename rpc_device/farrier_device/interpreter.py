@@ -34,6 +34,7 @@ from farrier_device.program import (
 )
 
 _I64 = 8  # Bytes of a size in memory.
+_WORD = 4  # Bytes that a device may not write a part of.
 _MOST_SIZES = 4096  # Sets of sizes that are kept: those of a large model, several times.
 Sizes: TypeAlias = MutableSequence[int] | memoryview
 
@@ -91,6 +92,7 @@ class Interpreter:
         self._pointers: dict[tuple[str, str], _Pointer] = {}
         self._numbers: dict[tuple[str, tuple[int, ...]], Any] = {}  # Sizes in memory, by space.
         self._bound: dict[int, _Bound] = {}  # By the identity of a step.
+        self._padded: list[memoryview] = []  # The sources of copies that may be queued.
         self._times: dict[int, list[int]] | None = None  # Of a run that is timed, in the same way.
 
     @property
@@ -123,6 +125,7 @@ class Interpreter:
         self._sizes = dict(zip(program.dims, sizes, strict=False))
         for name, size in program.named.items():
             self._sizes[name] = evaluate(size, self._sizes)
+        self._padded.clear()  # The program before has waited for its copies.
         self._pointers = {key: _Pointer(memory, 0) for key, (_, memory) in self._allocated.items()}
         for declared, host_memory in zip(program.memories, memories, strict=True):
             self._pointers[HOST, declared.name] = _Pointer(host_memory, 0)
@@ -182,7 +185,11 @@ class Interpreter:
         if step.source.space != HOST:
             self._devices[step.source.space].receive(source, at, target.view[to : to + nbytes])
         elif step.target.space != HOST:
-            self._devices[step.target.space].send(source.view[at : at + nbytes], target, to)
+            content = source.view[at : at + nbytes]
+            if step.has_spare and nbytes % _WORD:
+                content = memoryview(bytes(content) + bytes(-nbytes % _WORD))
+                self._padded.append(content)
+            self._devices[step.target.space].send(content, target, to)
         else:
             target.view[to : to + nbytes] = source.view[at : at + nbytes]
 

@@ -3,7 +3,7 @@
     program = Program([memory], [dim], [counted], {size} named, [step] setup, [step])
     memory  = Memory(name, size nbytes)                 what the caller provides
     step    = Allocate(memory, space, size nbytes)
-            | Copy(place source, place target, size nbytes)
+            | Copy(place source, place target, size nbytes, has_spare)
             | Launch(kernel, space, [place] args, [size], [place] scratch, [size] needed,
                      [size] grid, [size] block)
             | Call(function, [place] args, [size], [place] scratch, [size] needed, copies)
@@ -97,12 +97,15 @@ class Allocate:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Copy:
-    """A copy of bytes, in the queue of the device that holds one end."""
+    """A copy of bytes, in the queue of the device that holds one end. If it `has_spare`, it may
+    write undefined bytes behind the target up to a multiple of a word, 4 bytes: nothing lies there.
+    """
 
     tag: ClassVar = ("step", "copy")
     source: Place
     target: Place
     nbytes: Size
+    has_spare: bool = dataclasses.field(default=False, metadata=codec.OMIT_EMPTY)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

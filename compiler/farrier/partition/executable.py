@@ -8,6 +8,8 @@ The checks that it makes are numbered in the order of its text, as in the entry 
 
 from __future__ import annotations
 
+import collections
+import functools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import assert_never
 
@@ -18,9 +20,12 @@ from farrier.partition.addresses import Addresses, KernelCall, Sizes, ends_of_co
 from farrier.partition.checks import Checks, Limit
 from farrier.partition.plan_memory import MemoryPlan, Place, Segment, buffers_of
 from farrier.partition.program import DriverProgram
+from farrier.partition.queues import values_of
 from farrier.targets.linked import Check
 from farrier_device import program as device
 from farrier_device.program import HOST, Program, Size
+
+_WORD = 4  # Bytes: a device may copy words alone.
 
 
 def executable(
@@ -99,7 +104,7 @@ class _Resolving:
             for upload in uploads:
                 source = device.Place("params", upload.source)
                 target = device.Place("params", upload.target, space)
-                yield device.Copy(source, target, upload.nbytes)
+                yield device.Copy(source, target, upload.nbytes, upload.nbytes % _WORD != 0)
             yield device.Wait(space)
 
     # -- steps
@@ -114,8 +119,9 @@ class _Resolving:
             case driver.Launch():
                 yield from self._launches(step)
             case driver.Copy(source, target):
-                nbytes = self._size(source.type.nbytes)
-                yield device.Copy(self._at(source), self._at(target), nbytes)
+                nbytes = source.type.nbytes
+                places = self._at(source), self._at(target)
+                yield device.Copy(*places, self._size(nbytes), self._has_spare(target))
             case driver.Wait(space):
                 yield device.Wait(space)
             case driver.Bind():
@@ -230,6 +236,28 @@ class _Resolving:
     def _check(self, limit: Limit) -> device.Check:
         demand = "" if limit.demands is None else limit.demands.value
         return device.Check(limit.number, self._size(limit.most), demand)
+
+    def _has_spare(self, target: Value) -> bool:
+        """Check whether the memory behind a copy in a device is free up to a multiple of a word,
+        because no other value ends further in the block. Most values are whole words anyway."""
+        if target.type.dtype.nbytes % _WORD == 0 or self._program.space(target) == HOST:
+            return False
+        home = self._program.home(target)
+        end = home.offset + target.type.nbytes
+        ends = self._ends[home.name]
+        return all(
+            other == end or (isinstance(other, int) and isinstance(end, int) and other < end)
+            for other in ends
+        )
+
+    @functools.cached_property
+    def _ends(self) -> Mapping[str, set[Extent]]:
+        """The ends of the values that steps use, in the block of each."""
+        ends: dict[str, set[Extent]] = collections.defaultdict(set)
+        for value in values_of(self._program.steps):
+            home = self._program.home(value)
+            ends[home.name].add(home.offset + value.type.nbytes)
+        return ends
 
     # -- places
 

@@ -15,10 +15,11 @@ the program puts it where it is read. For a machine with one space all of this i
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import TypeAlias
 
-from farrier.ir.dim import as_extent
+from farrier.ir.dim import Extent, as_extent
 from farrier.ir.graph import Constant, Value
 from farrier.partition.program import (
     Bind,
@@ -53,12 +54,17 @@ class Placement:
     shapes: tuple[Shape, ...] = (Shape(),)
 
 
-def place(program: DriverProgram, site_of: Callable[[Call], Placement]) -> DriverProgram:
-    """Return the program with every call in its site, verified. Raises CompilerError."""
+def place(
+    program: DriverProgram,
+    site_of: Callable[[Call], Placement],
+    alignments: Mapping[str, int] = MappingProxyType({}),
+) -> DriverProgram:
+    """Return the program with every call in its site, verified. `alignments` are those of values in
+    bytes, by space. Raises CompilerError."""
     sites = {call.outputs[0].name: site_of(call) for call in program.calls}
     if all(site.space == HOST for site in sites.values()):
         return program
-    placed = with_waits(_Placing(program, sites).placed())
+    placed = with_waits(_Placing(program, sites, alignments).placed())
     verify_driver(placed)
     return placed
 
@@ -70,9 +76,15 @@ _Valid: TypeAlias = dict[tuple[str, str], tuple[Span, ...]]
 class _Placing:
     """The copies of a program, step by step."""
 
-    def __init__(self, program: DriverProgram, sites: dict[str, Placement]) -> None:
+    def __init__(
+        self,
+        program: DriverProgram,
+        sites: Mapping[str, Placement],
+        alignments: Mapping[str, int],
+    ) -> None:
         self._program = program
         self._sites = sites
+        self._alignments = alignments
         self._homes = dict(program.homes)
         self._spaces: dict[str, str] = {}
         self._constants = {c.value.name: c for c in program.constants}
@@ -130,14 +142,31 @@ class _Placing:
         fixed += [s.iteration for s in steps_in(self._program.steps) if isinstance(s, Repeat)]
         for value in fixed:
             lies[self._pointed(self._root(value.name))] = HOST
+        steps = self._slice_bytes()
         for call in calls_in(self._program.steps):
+            space = self._sites[call.outputs[0].name].space
             for value in call.outputs:
                 name = self._pointed(self._root(value.name))
-                lies.setdefault(name, self._sites[call.outputs[0].name].space)
+                is_aligned = all(
+                    isinstance(nbytes, int) and nbytes % self._alignments.get(space, 1) == 0
+                    for nbytes in steps.get(name, ())
+                )
+                lies.setdefault(name, space if is_aligned else HOST)
         for name in {*lies, *self._pointers}:
             if (space := lies.get(self._pointed(name), HOST)) != HOST:
                 self._spaces[name] = space
         return lies
+
+    def _slice_bytes(self) -> dict[str, list[Extent]]:
+        """Return the bytes of the slices of each memory that loops slice. Those of a device have to
+        lie at multiples of its alignment; a memory with others lies in the host."""
+        nbytes: dict[str, list[Extent]] = {}
+        for step in steps_in(self._program.steps):
+            if isinstance(step, Repeat):
+                for part in (*step.read, *step.written):
+                    name = self._pointed(part.slice.name)
+                    nbytes.setdefault(name, []).append(part.slice.type.nbytes)
+        return nbytes
 
     def _root(self, name: str) -> str:
         home = self._homes.get(name)

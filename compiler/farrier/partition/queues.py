@@ -74,6 +74,24 @@ def accesses(step: Step) -> Iterator[Access]:
             pass
 
 
+def values_of(steps: Iterable[Step]) -> Iterator[Value]:
+    """Yield the values that steps use, at any depth."""
+    for step in steps_in(steps):
+        yield from (access.value for access in accesses(step))
+        match step:
+            case Copy(source, target):
+                yield from (source, target)
+            case Repeat():
+                for carried in step.carried:
+                    yield from (carried.initial, carried.current, carried.next)
+                for part in (*step.read, *step.written):
+                    yield from (part.whole, part.slice)
+                if step.again is not None:
+                    yield step.again
+            case Call() | Launch() | Wait() | Bind() | Fail() | Branch():
+                pass
+
+
 def queue_of(copy: Copy, program: DriverProgram) -> str:
     """Return the space at one end of a copy whose queue makes it; `host` for a copy within it."""
     ends = program.space(copy.source), program.space(copy.target)

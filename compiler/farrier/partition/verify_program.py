@@ -103,6 +103,12 @@ class _Written:
     def __init__(self, program: DriverProgram) -> None:
         self._program = program
         self._sizes = {symbol.name for symbol in program.dims}
+        # Views of these may have sizes that are 0 in a run, and symbols here.
+        self._empty = {
+            value.name
+            for value in (*program.inputs, *(c.value for c in program.constants))
+            if value.type.nbytes == 0
+        }
 
     def check(self) -> None:
         ranges: _Ranges = {}
@@ -191,7 +197,8 @@ class _Written:
     def _is_there(self, value: Value, ranges: _Ranges) -> bool:
         home = self._program.home(value)
         span = home.offset, home.offset + value.type.nbytes
-        return is_within(span, ranges.get(home.name, ()), if_open=True)
+        is_written = is_within(span, ranges.get(home.name, ()), if_open=True)
+        return is_written or home.name in self._empty
 
     def _write(self, value: Value, ranges: _Ranges) -> None:
         home = self._program.home(value)

@@ -7,6 +7,7 @@ recorded in order, and submitted together when the host waits.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import re
 import time
@@ -57,6 +58,14 @@ class WebGpuLaunch(NamedTuple):
     grid: tuple[int, int]
 
 
+class _Received(NamedTuple):
+    """A copy to the host: a buffer that is mapped, the bytes before, and where the others go."""
+
+    staging: Any
+    before: int
+    target: memoryview
+
+
 class WebGpuDevice(WallClocked[WebGpuMemory, WebGpuLaunch]):
     """The adapter of a name (`adapters.Adapter`); by default the first GPU of this machine, or if
     it has none, a processor that emulates one.
@@ -78,7 +87,7 @@ class WebGpuDevice(WallClocked[WebGpuMemory, WebGpuLaunch]):
         self._entries: dict[str, _Module] = {}
         self._encoder: Any = None
         self._pass: Any = None
-        self._received: list[tuple[Any, memoryview]] = []
+        self._received: list[_Received] = []
         self._flush: WebGpuMemory | None = None
         self._awake_until = 0.0  # The clock of a GPU goes down some time after its last work.
         self._fence = self.allocate(_WORD, 0)
@@ -155,24 +164,39 @@ class WebGpuDevice(WallClocked[WebGpuMemory, WebGpuLaunch]):
 
     def send(self, source: memoryview, memory: WebGpuMemory, offset: int) -> None:
         content = source.cast("B")
-        if len(content) % _WORD:
-            if offset + len(content) < memory.nbytes:
-                raise DeviceError(f"a copy of {len(content)} bytes would write a part of a word")
-            content = memoryview(bytes(content) + bytes(-len(content) % _WORD))
+        if any(_overlap(content, each.target) for each in self._received):
+            self.synchronize()  # The bytes to send have not arrived yet.
+        start, end = offset % _WORD, (offset + len(content)) % _WORD
+        if start or (end and offset + len(content) < memory.nbytes):
+            first = self._word(memory, offset)[:start]
+            last = self._word(memory, offset + len(content))[end:] if end else b""
+            content, offset = memoryview(first + bytes(content) + last), offset - start
+        elif end:
+            content = memoryview(bytes(content) + bytes(_WORD - end))
         if len(content):
             self._submit()  # The recorded steps come before the copy.
             with self._as_device_error():
                 self._device.queue.write_buffer(memory.buffer, offset, content)
 
+    def _word(self, memory: WebGpuMemory, offset: int) -> bytes:
+        """The word that holds a byte, which is waited for: a copy that writes a part of it is
+        rare."""
+        word = bytearray(_WORD)
+        self.receive(memory, offset - offset % _WORD, memoryview(word))
+        self.synchronize()
+        return bytes(word)
+
     def receive(self, memory: WebGpuMemory, offset: int, target: memoryview) -> None:
-        nbytes = -(-len(target.cast("B")) // _WORD) * _WORD
-        if not nbytes:
+        if not len(target.cast("B")):
             return
+        before = offset % _WORD
+        nbytes = -(-(before + len(target.cast("B"))) // _WORD) * _WORD
         usage = self._wgpu.BufferUsage
         with self._as_device_error():
             staging = self._device.create_buffer(size=nbytes, usage=usage.MAP_READ | usage.COPY_DST)
-            self._end_pass().copy_buffer_to_buffer(memory.buffer, offset, staging, 0, nbytes)
-        self._received.append((staging, target.cast("B")))
+            start = offset - before
+            self._end_pass().copy_buffer_to_buffer(memory.buffer, start, staging, 0, nbytes)
+        self._received.append(_Received(staging, before, target.cast("B")))
 
     def bind(self, launch: Launch, places: Sequence[tuple[WebGpuMemory, int]]) -> WebGpuLaunch:
         module = self._entries.get(launch.symbol)
@@ -204,9 +228,9 @@ class WebGpuDevice(WallClocked[WebGpuMemory, WebGpuLaunch]):
         received, self._received = self._received, []
         with self._as_device_error():
             self._submit()
-            for staging, target in received:
+            for staging, before, target in received:
                 staging.map_sync(self._wgpu.MapMode.READ)
-                target[:] = staging.read_mapped()[: len(target)]
+                target[:] = staging.read_mapped()[before : before + len(target)]
                 staging.unmap()
         if received:
             self._awake_until = time.monotonic() + _AWAKE_S
@@ -396,6 +420,14 @@ def _why_refused(name: str, has: Mapping[str, int], error: Exception) -> str:
         if limit in has and (has[limit] > needed if is_least else has[limit] < needed):
             return f"{name} has {limit} {has[limit]}, and code for WebGPU needs {needed}"
     return f"{name} cannot be opened: {_last_line(error)}"
+
+
+def _overlap(source: memoryview, target: memoryview) -> bool:
+    """Check whether two ranges of bytes overlap. Memory that is only read is never a target."""
+    if source.readonly or not (len(source) and len(target)):
+        return False
+    start, other = (ctypes.addressof(ctypes.c_char.from_buffer(view)) for view in (source, target))
+    return start < other + len(target) and other < start + len(source)
 
 
 def _last_line(error: Exception) -> str:

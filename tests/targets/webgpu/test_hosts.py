@@ -139,3 +139,62 @@ def test_without_a_host_a_kernel_that_needs_one_is_an_error(monkeypatch):
         compile_model(MIXED, CompileOptions("webgpu", verify=False))
     assert "--target host" in str(error.value)
     assert driven.baseline() is not None
+
+
+BYTES = _model(
+    [
+        node("Greater", ["x", "half"], ["mask"]),  # On the host: it writes bytes.
+        node("Where", ["mask", "x", "half"], ["clipped"]),
+        node("MatMul", ["clipped", "x"], ["y"]),
+        node("Cast", ["n"], ["f"], to=TensorProto.FLOAT),
+    ],
+    [
+        ("x", TensorProto.FLOAT, [5, 5]),
+        ("half", TensorProto.FLOAT, []),
+        ("n", TensorProto.INT64, [3]),
+    ],
+    [
+        ("y", TensorProto.FLOAT, None),
+        ("mask", TensorProto.BOOL, None),
+        ("f", TensorProto.FLOAT, None),
+    ],
+)
+
+
+def test_bytes_and_wide_integers_are_exact():
+    webgpu.device()
+    artifact = farrier.compile(BYTES, target="webgpu", verify=False)
+    reasons = [kernel.reason for kernel in artifact.manifest.kernels if kernel.reason]
+    assert any("is i64, of which a kernel of WebGPU reads 32 bits" in each for each in reasons)
+    x = np.random.default_rng(3).standard_normal((5, 5)).astype(np.float32)
+    wide = np.array([3 << 40, -(5 << 33), 7], np.int64)
+    _assert_as_onnxruntime(artifact, BYTES, {"x": x, "half": np.array(0.5, np.float32), "n": wide})
+
+
+def test_a_part_of_a_word_is_copied():
+    gpu = webgpu.device()
+    memory = gpu.allocate(12, 0)
+    gpu.send(memoryview(bytes(range(12))), memory, 0)
+    gpu.send(memoryview(b"\xff\xfe\xfd"), memory, 2)
+    received = bytearray(6)
+    gpu.receive(memory, 1, memoryview(received))
+    gpu.synchronize()
+    assert received == bytes([1, 0xFF, 0xFE, 0xFD, 5, 6])
+
+
+def test_bytes_are_sent_once_they_have_arrived():
+    gpu = webgpu.device()
+    first, second = gpu.allocate(8, 0), gpu.allocate(8, 1)
+    gpu.send(memoryview(b"farriers"), first, 0)
+    between, received = bytearray(8), bytearray(8)
+    gpu.receive(first, 0, memoryview(between))
+    gpu.send(memoryview(between), second, 0)
+    gpu.receive(second, 0, memoryview(received))
+    gpu.synchronize()
+    assert received == b"farriers"
+
+
+def test_bf16_is_refused():
+    with pytest.raises(UsageError, match=r"precision bf16 .*webgpu does not have") as error:
+        farrier.compile(BYTES, target="webgpu", precision="bf16", verify=False)
+    assert "--precision f32" in error.value.hint

@@ -236,5 +236,5 @@ def test_a_kernel_of_too_many_arrays_is_refused():
         f"@function\ndef many({params}):\n    for i in block(8):\n        for j in thread(1):\n"
         f"            a0[i] = {' + '.join(f'{name}[i]' for name in names[1:])}\n"
     )
-    with pytest.raises(CompilerError, match="kernel many has 9 arrays, and one of WebGPU has at"):
+    with pytest.raises(CompilerError, match="it has 9 arrays, and a kernel of WebGPU at"):
         render(function)

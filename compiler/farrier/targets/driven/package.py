@@ -75,9 +75,9 @@ def plan(
         )
         return Placement(kernel.space, tuple(shapes))
 
-    placed = place(program, placement_of)
-    check_launches(placed, target.axes)
     alignments = {space.name: space.alignment for space in target.spaces}
+    placed = place(program, placement_of, alignments)
+    check_launches(placed, target.axes)
     whole = Plan.of(placed, kernels, max(threads, target.threads), beside, alignments)
     check_memories(whole, target.spaces)
     return dataclasses.replace(whole, threads=threads)

@@ -175,9 +175,16 @@ class WebGpuBackend(DrivenBackend):
         return RULES
 
     def why_not_on_device(self, program: TensorProgram | Function, target: Target) -> str:
-        from farrier.targets.webgpu.wgsl import why_not
+        from farrier.lower.runner import run_loop_passes
+        from farrier.targets.gpu import points
+        from farrier.targets.webgpu.expressible import why_not
 
-        return why_not(program)
+        def lowered() -> Function:
+            space = points.space(program)
+            loops = space.schedule(space.default()).function
+            return run_loop_passes(loops, self.loop_passes(target))
+
+        return why_not(program, lowered)
 
     def space(self, program: TensorProgram | Function, target: Target, threads: int) -> Space:
         from farrier.targets.gpu import rules
@@ -190,9 +197,13 @@ class WebGpuBackend(DrivenBackend):
         return rules.space(program, LEAST, USUAL if figures is None else figures.device())
 
     def render(self, function: Function) -> str:
-        from farrier.targets.webgpu.wgsl import render
+        from farrier.targets.webgpu.wgsl import InexpressibleError, render
 
-        return render(function)
+        try:
+            return render(function)
+        except InexpressibleError as error:
+            message = f"kernel {function.name} for WebGPU: {error.reason}"
+            raise CompilerError(message, hint=error.hint) from error
 
     def texts(self, function: Function, target: Target) -> CodeTexts:
         return CodeTexts(assembly=self.render(function))

@@ -52,7 +52,6 @@ from farrier.ir.loop import (
     While,
 )
 from farrier.ir.statements import walk_stmts
-from farrier.ir.tensor import TensorProgram
 from farrier.ir.threads import PRIVATE, Launch, LoweredLaunch, extents_of, launches
 from farrier.ir.types import DType
 from farrier.ir.walk import walk
@@ -114,7 +113,7 @@ _INFIX = {
     BinaryOp.BIT_OR: "|",
     BinaryOp.BIT_XOR: "^",
 }
-_OVERFLOWING = (BinaryOp.MUL, BinaryOp.POW, BinaryOp.SHL)
+_OVERFLOWING = (BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MUL, BinaryOp.POW, BinaryOp.SHL)
 _OF_FLOATS = {
     BinaryOp.DIV: "({0} / {1})",
     BinaryOp.MOD: "float_mod({0}, {1})",
@@ -132,9 +131,21 @@ _OF_INTEGERS = {
 }
 
 
+class InexpressibleError(CompilerError):
+    """WGSL cannot express a kernel, for a reason that is a clause."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason, hint="--target host compiles for the processor")
+        self.reason = reason
+
+
+# Bytes have 32 bits in WGSL: floats saturate at the type's range, and integers lose other bits.
+_SATURATED = {DType.U8: "min({0}, 255u)", DType.I8: "clamp({0}, -128, 127)"}
+_WRAPPED = {DType.U8: "({0} & 255u)", DType.I8: "(({0} << 24u) >> 24u)"}
+
+
 def render(function: Function) -> str:
-    """Return the module of a lowered kernel. Raises CompilerError for an element type that WGSL
-    does not store, and for an intrinsic."""
+    """Return the module of a lowered kernel. Raises InexpressibleError."""
     written = _written(function)
     parts = [_binding(position, buffer, written) for position, buffer in enumerate(function.params)]
     if function.dims:
@@ -146,10 +157,8 @@ def render(function: Function) -> str:
             f"@group(0) @binding({len(parts)}) var<storage, read_write> {_SCRATCH}: array<u32>;"
         )
     if len(parts) > MOST_BUFFERS:
-        raise CompilerError(
-            f"kernel {function.name} has {len(parts)} arrays, and one of WebGPU has at most "
-            f"{MOST_BUFFERS}",
-            hint="--target host compiles for the processor",
+        raise InexpressibleError(
+            f"it has {len(parts)} arrays, and a kernel of WebGPU at most {MOST_BUFFERS}"
         )
     bodies = [
         line
@@ -161,22 +170,12 @@ def render(function: Function) -> str:
     return f"{helpers}\n\n{text}" if helpers else text
 
 
-def why_not(program: TensorProgram | Function) -> str:
-    """Return the reason why WGSL cannot express a kernel, a clause; "" where it can."""
-    if isinstance(program, Function):
-        params, written = program.params, _written(program)
-    else:
-        params = (*program.inputs, *program.outputs)
-        written = frozenset(buffer.name for buffer in program.outputs)
-    reasons = (_why_not_type(buffer, buffer.name in written) for buffer in params)
-    return next(filter(None, reasons), "")
-
-
 def _written(function: Function) -> frozenset[str]:
     return frozenset(b.name for s in walk_stmts(function.body) for b in s.writes)
 
 
-def _why_not_type(buffer: Buffer, is_written: bool) -> str:
+def why_not_type(buffer: Buffer, is_written: bool) -> str:
+    """Return the reason why no kernel can read or write an array of its type; "" if one can."""
     possible = _WRITTEN if is_written else STORED
     if buffer.dtype in possible and not (is_written and buffer.dtype in _NARROWED):
         return ""
@@ -185,8 +184,8 @@ def _why_not_type(buffer: Buffer, is_written: bool) -> str:
 
 
 def _check_type(buffer: Buffer, is_written: bool) -> None:
-    if reason := _why_not_type(buffer, is_written):
-        raise CompilerError(reason, hint="--target host compiles for the processor")
+    if reason := why_not_type(buffer, is_written):
+        raise InexpressibleError(reason)
 
 
 def scratch_bytes(function: Function) -> Extent:
@@ -290,14 +289,10 @@ class _Entry:
 
     def _type(self, buffer: Buffer) -> str:
         if buffer.dtype not in TYPES:
-            raise self._error(f"{buffer.name} is {buffer.dtype}")
+            raise InexpressibleError(
+                f"its array {buffer.name} is {buffer.dtype}, which kernels of WebGPU do not have"
+            )
         return TYPES[buffer.dtype]
-
-    def _error(self, message: str) -> CompilerError:
-        return CompilerError(
-            f"kernel {self._function.name} for WebGPU: {message}",
-            hint="--target host compiles for the processor",
-        )
 
     def _named_sizes(self) -> list[str]:
         lines = []
@@ -354,9 +349,10 @@ class _Entry:
                 head = f"for (var {name} = 0; {name} < {self._extent(extent)}; {name}++) {{"
                 return [f"{indent}{head}", *self._stmt(body, deeper), f"{indent}}}"]
             case Alloc(buffer, body):
+                # Unrolled loops may declare a name several times, each in a scope of its own.
                 size = _elements(buffer)
-                line = f"{indent}var {_memory(buffer.name)}: array<{self._type(buffer)}, {size}>;"
-                return [line, *self._stmt(body, indent)]
+                line = f"{deeper}var {_memory(buffer.name)}: array<{self._type(buffer)}, {size}>;"
+                return [f"{indent}{{", line, *self._stmt(body, deeper), f"{indent}}}"]
             case Store(buffer, indices, value):
                 text = self._expr(value)
                 if buffer.name in self._scratch:
@@ -376,7 +372,7 @@ class _Entry:
                 device = [] if scope is MemoryScope.WORKGROUP else [f"{indent}storageBarrier();"]
                 return [*device, f"{indent}workgroupBarrier();"]
             case Intrinsic(name, _):
-                raise self._error(f"there is no intrinsic {name}")
+                raise InexpressibleError(f"WebGPU has no intrinsic {name}")
         assert_never(stmt)
 
     def _is_short(self, loop: For) -> bool:
@@ -436,7 +432,7 @@ class _Entry:
             case Cast(dtype, operand):
                 return self._cast(dtype, operand)
             case ByteTable():
-                raise self._error("there are no tables of bytes")
+                raise InexpressibleError("WebGPU has no tables of bytes")
             case Reduce():
                 raise CompilerError("a loop function holds no Reduce")
         assert_never(expr)
@@ -446,7 +442,7 @@ class _Entry:
         dtype = e.dtype_of(left)
         is_exact = self._is_index or not (_is_data(left) or _is_data(right))
         if op in _OVERFLOWING and dtype in _NARROWED and not is_exact:
-            raise self._error(f"{op} of {dtype} has more than 32 bits")
+            raise InexpressibleError(f"its {op} of {dtype} would have more than 32 bits")
         if op is BinaryOp.NE:
             if left == right and dtype is DType.F32:
                 return f"is_nan({a})"
@@ -471,15 +467,20 @@ class _Entry:
     def _cast(self, dtype: DType, operand: Expr) -> str:
         text, source = self._expr(operand), e.dtype_of(operand)
         if dtype not in TYPES or source not in TYPES:
-            raise self._error(f"nothing converts {source} to {dtype}")
+            raise InexpressibleError(f"nothing in WebGPU converts {source} to {dtype}")
+        if dtype is DType.I64 and not self._is_index and (source.is_float or source is DType.U32):
+            raise InexpressibleError(
+                f"its conversion of {source} to i64 may have more than 32 bits"
+            )
         wanted = TYPES[dtype]
-        if TYPES[source] == wanted:
-            return text
         if dtype is DType.BOOL:
-            return f"!({text} == {TYPES[source]}(0))"
+            return text if source is DType.BOOL else f"!({text} == {TYPES[source]}(0))"
         if source.is_float:
-            return f"to_{wanted}({text})"
-        return f"{wanted}({text})"
+            whole = text if dtype.is_float else f"to_{wanted}({text})"
+            return _SATURATED.get(dtype, "{0}").format(whole)
+        whole = text if TYPES[source] == wanted else f"{wanted}({text})"
+        is_narrower = dtype in _WRAPPED and source not in (dtype, DType.BOOL)
+        return _WRAPPED[dtype].format(whole) if is_narrower else whole
 
 
 def _is_data(expr: Expr) -> bool:
@@ -492,8 +493,10 @@ def _is_natural(expr: Expr) -> bool:
     match expr:
         case Const(value, _):
             return value >= 0
-        case Var() | Size():
+        case Var():
             return True
+        case Size(extent):
+            return bounds(extent)[0] >= 0
         case Binary(
             BinaryOp.ADD | BinaryOp.MUL | BinaryOp.DIV | BinaryOp.MOD | BinaryOp.MIN | BinaryOp.MAX,
             left,
@@ -507,10 +510,10 @@ def _constant(value: float, dtype: DType) -> str:
     if dtype is DType.BOOL:
         return "true" if value else "false"
     if dtype not in TYPES:
-        raise CompilerError(f"WGSL has no constant of {dtype}")
+        raise InexpressibleError(f"it computes in {dtype}, which kernels of WebGPU do not have")
     if not dtype.is_float:
         if not -(2**31) <= value < 2**32:
-            raise CompilerError(f"{value} is not a number of 32 bits")
+            raise InexpressibleError(f"its constant {value} has more than 32 bits")
         return f"{value}u" if dtype is DType.U32 else str(value) if value >= 0 else f"({value})"
     if math.isnan(value):
         return "not_a_number()"
