@@ -10,10 +10,14 @@ class Format(enum.Enum):
 
     ONNX = "ONNX"
     TFLITE = "TFLite"
+    TORCH = "PyTorch"
 
 
 HEAD = 64  # Bytes of a file in which every format shows itself.
-_MAGIC = ((4, b"TFL3", Format.TFLITE),)  # At which byte, and what stands there.
+_MAGIC = (  # At which byte, and what stands there.
+    (4, b"TFL3", Format.TFLITE),
+    (0, b"PK\x03\x04", Format.TORCH),  # A zip archive.
+)
 
 
 def format_of(data: bytes | memoryview) -> Format:

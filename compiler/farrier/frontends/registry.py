@@ -40,6 +40,7 @@ class Frontend(Protocol):
 _PACKAGES = {
     Format.ONNX: "farrier.frontends.onnx.importer",
     Format.TFLITE: "farrier.frontends.tflite",
+    Format.TORCH: "farrier.frontends.torch",
 }
 
 

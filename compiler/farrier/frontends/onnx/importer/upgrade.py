@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 
 from farrier.frontends.builder.node import RawNode
+from farrier.frontends.builder.rewrites import recurrence
 from farrier.frontends.builder.symbolic import ints
 from farrier.frontends.onnx.importer.rewrites import (
     before_seven,
@@ -28,7 +29,6 @@ from farrier.frontends.onnx.importer.rewrites import (
     optimizers,
     quantized,
     random,
-    recurrence,
     resize,
     sequences,
     spectral,
@@ -68,6 +68,10 @@ def _attribute_to_input(node: RawNode, scope: ImportScope, name: str, position: 
     if name in node.attrs:
         node.inputs += [""] * (position + 1 - len(node.inputs))
         node.inputs[position] = scope.constant(ints(node.attrs.pop(name)))
+
+
+def _recurrence(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
+    return recurrence.expand(node, scope)
 
 
 def _axes_to_input(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
@@ -273,7 +277,7 @@ _UPGRADES: dict[str, Upgrade] = {
     "OptionalHasElement": sequences.has_element,
     **dict.fromkeys(("Squeeze", "Unsqueeze", *_REDUCTIONS), _axes_to_input),
     **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax"), _softmax),
-    **dict.fromkeys(("LSTM", "GRU", "RNN"), recurrence.expand),
+    **dict.fromkeys(("LSTM", "GRU", "RNN"), _recurrence),
     "Clip": _clip,
     "Pad": _pad,
     "Slice": _slice,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from farrier.frontends.builder.node import RawNode
+from farrier.frontends.builder.rewrites import recurrence
 from farrier.frontends.builder.symbolic import ints
-from farrier.frontends.onnx.importer.rewrites import recurrence
 from farrier.frontends.onnx.importer.rewrites.quantized import (
     as_float,
     dynamically_quantized,
@@ -30,7 +30,7 @@ def dynamic_quantize_lstm(node: RawNode, opset: int, scope: ImportScope) -> list
         real = scope.add("DequantizeLinear", inputs[position], *parameters, to=str(DType.F32))
         inputs[position] = scope.add("Transpose", real, perm=(0, 2, 1))
     lstm = RawNode("LSTM", inputs[:8], node.outputs, node.attrs, node.origin)
-    return recurrence.expand(lstm, opset, scope)
+    return recurrence.expand(lstm, scope)
 
 
 def matmul_integer_to_float(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:

@@ -10,9 +10,9 @@ import itertools
 
 import numpy as np
 
+from farrier.frontends.builder.builder import Builder
 from farrier.frontends.builder.node import RawNode
 from farrier.frontends.builder.symbolic import ints
-from farrier.frontends.onnx.importer.scope import ImportScope
 from farrier.ir.dim import number
 from farrier.ops.operator import Mismatch
 from farrier.ops.recurrent import ACTIVATIONS, GATES, LANES
@@ -21,7 +21,7 @@ _DEFAULTS = {"lstm": ("sigmoid", "tanh", "tanh"), "gru": ("sigmoid", "tanh"), "r
 _REVERSED = {"forward": (0,), "reverse": (1,), "bidirectional": (0, 1)}
 
 
-def expand(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
+def expand(node: RawNode, scope: Builder) -> list[RawNode]:
     """The nodes that compute an LSTM, GRU or RNN. Raises Mismatch for an unknown activation."""
     cell = node.op.lower()
     reverses = _REVERSED.get(str(node.attrs.get("direction", "forward")))
@@ -50,7 +50,7 @@ def expand(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 class _Writer:
     """Imports the nodes before the Recurrence; strings are names of values."""
 
-    def __init__(self, node: RawNode, scope: ImportScope, cell: str) -> None:
+    def __init__(self, node: RawNode, scope: Builder, cell: str) -> None:
         self.recurrent_bias = ""
         self._node, self._scope = node, scope
         self._gates = GATES[cell]

@@ -1,0 +1,33 @@
+"""The rules of ATen operators, one family a file. Importing this fills the table."""
+
+from farrier.frontends.torch.aten import (
+    attention,
+    convolution,
+    creation,
+    elementwise,
+    indexing,
+    linear,
+    movement,
+    normalization,
+    pooling,
+    recurrent,
+    reduction,
+    resizing,
+    sizes,
+)
+
+__all__ = [
+    "attention",
+    "convolution",
+    "creation",
+    "elementwise",
+    "indexing",
+    "linear",
+    "movement",
+    "normalization",
+    "pooling",
+    "recurrent",
+    "reduction",
+    "resizing",
+    "sizes",
+]

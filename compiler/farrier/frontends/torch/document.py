@@ -1,0 +1,156 @@
+"""The document on a `.pt2` file (`frontends/inspection.py`)."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from farrier.errors import FarrierError
+from farrier.frontends.builder import resolve
+from farrier.frontends.formats import Format
+from farrier.frontends.inspection import (
+    EDGES_PER_NODE,
+    MOST_NAMES,
+    MOST_NODES,
+    MOST_OUTPUTS,
+    Inspection,
+    ModelGraph,
+    Node,
+    OperatorUse,
+    Parameters,
+    Tensor,
+    label,
+    open_dims,
+    problem_of,
+    shown,
+    with_types,
+)
+from farrier.frontends.onnx.model.file import Model
+from farrier.frontends.torch.archive import Archive
+from farrier.frontends.torch.build import calls_in
+from farrier.frontends.torch.importer import import_model, read_program
+from farrier.frontends.torch.interface import Interface
+from farrier.frontends.torch.program import Call, Program, Ref
+from farrier.frontends.torch.table import rule_of
+from farrier.frontends.torch.weights import Weights
+
+
+def inspection(model: Model) -> Inspection:
+    """Return what there is to say of a program, and why it does not compile if it does not."""
+    document = Inspection(shown(model.name), format=Format.TORCH.value)
+    try:
+        archive = Archive(model.message)
+        program = read_program(archive)
+        document = dataclasses.replace(
+            document,
+            producer=shown(program.producer),
+            parameters=_parameters(program, Weights(archive)),
+            operators=_operators(program),
+            graph=_graph(program),
+        )
+        return _typed(document, model, Interface(program))
+    except FarrierError as error:
+        return dataclasses.replace(document, problems=(problem_of(error),))
+
+
+def _typed(document: Inspection, model: Model, interface: Interface) -> Inspection:
+    """Return the document with inputs and outputs, and what an import says of them."""
+    declared = interface.declared()
+    document = dataclasses.replace(
+        document,
+        inputs=tuple(
+            Tensor(shown(tensor.name), str(tensor.dtype), tensor.dims)
+            for tensor in declared[:MOST_NAMES]
+        ),
+        outputs=tuple(
+            Tensor(shown(name), _type(interface, value), None)
+            for name, value in itertools.islice(interface.outputs(), MOST_NAMES)
+        ),
+    )
+    try:
+        dims = resolve(declared, interface.shapes({})).dims
+        document = dataclasses.replace(document, open_dims=open_dims(dims))
+        return with_types(document, import_model(model))
+    except FarrierError as error:
+        return dataclasses.replace(document, problems=(problem_of(error),))
+
+
+def _type(interface: Interface, value: Any) -> str:
+    meta = interface.meta(value)
+    return "i64" if meta is None else meta.type_name
+
+
+def _parameters(program: Program, weights: Mapping[str, Any]) -> Parameters:
+    sizes = {}
+    for spec in program.inputs:
+        if spec.target in weights and spec.kind != "user_input":
+            array = weights[spec.target]
+            sizes[array.__array_interface__["data"][0], array.size] = array.nbytes
+    return Parameters(len(sizes), sum(sizes.values()))
+
+
+def _operators(program: Program) -> tuple[OperatorUse, ...]:
+    """Return the operators, the most frequent first."""
+    counts: collections.Counter[str] = collections.Counter()
+    first: dict[str, Call] = {}
+    for call in calls_in(program.graph):
+        counts[call.target] += 1
+        first.setdefault(call.target, call)
+    return tuple(
+        OperatorUse(shown(target), "", count, not reason, shown(reason))
+        for target, count in counts.most_common(MOST_NAMES)
+        for reason in (_reason(first[target]),)
+    )
+
+
+def _reason(call: Call) -> str:
+    if rule_of(call.target) is not None or call.target.startswith("higher_order."):
+        return ""
+    where = f"; first at {call.line}" if call.line else ""
+    return f"Farrier has no operator {call.target}{where}"
+
+
+def _graph(program: Program) -> ModelGraph:
+    """Return inputs, then calls, then outputs; the first of too many."""
+    graph, interface = program.graph, Interface(program)
+    outputs = list(interface.outputs())
+    total = len(interface.inputs) + len(graph.calls) + len(outputs)
+    nodes: list[Node] = []
+    makers: dict[str, int] = {}  # The nodes that compute the values.
+    for value, name in itertools.islice(interface.inputs.items(), MOST_NODES):
+        makers[value] = len(nodes)
+        nodes.append(Node(len(nodes), "input", "", label(name), (label(name),)))
+    readers: list[tuple[int, Iterable[str]]] = []
+    for call in graph.calls[: MOST_NODES - len(nodes)]:
+        names = list(_names(call.outputs))
+        makers.update((name, len(nodes)) for name in names)
+        readers.append((len(nodes), [*_refs(call.positional), *_refs(call.keywords.values())]))
+        shown_names = tuple(map(label, names[:MOST_OUTPUTS]))
+        nodes.append(Node(len(nodes), "node", label(call.target), label(call.name), shown_names))
+    for name, value in outputs[: max(MOST_NODES - len(nodes), 0)]:
+        readers.append((len(nodes), list(_refs([value]))))
+        nodes.append(Node(len(nodes), "output", "", label(name), ()))
+    edges = (
+        (makers[name], reader, label(name))
+        for reader, names in readers
+        for name in dict.fromkeys(names)
+        if name in makers and makers[name] != reader
+    )
+    most = EDGES_PER_NODE * MOST_NODES
+    return ModelGraph(tuple(nodes), tuple(itertools.islice(edges, most)), total - len(nodes))
+
+
+def _names(outputs: Iterable[str | tuple[str, ...]]) -> Iterator[str]:
+    for output in outputs:
+        yield from (output,) if isinstance(output, str) else output
+
+
+def _refs(arguments: Iterable[Any]) -> Iterator[str]:
+    for argument in arguments:
+        if isinstance(argument, Ref):
+            yield argument.name
+        elif isinstance(argument, list):
+            yield from _refs(argument)

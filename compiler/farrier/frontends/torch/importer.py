@@ -1,0 +1,51 @@
+"""A `.pt2` archive → typed graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from farrier.errors import InvalidModelError
+from farrier.frontends.builder import Builder, ImportedModel, built, resolve
+from farrier.frontends.onnx.model.file import Model
+from farrier.frontends.torch.archive import Archive
+from farrier.frontends.torch.build import Build, check_operators
+from farrier.frontends.torch.interface import Interface
+from farrier.frontends.torch.program import Program, program_of
+from farrier.frontends.torch.weights import Weights
+from farrier.options.shapes import GivenShape, Hot
+
+
+def read_program(archive: Archive) -> Program:
+    """Return the program of an archive. Raises InvalidModelError."""
+    models = [n for n in archive.names if n.startswith("models/") and n.endswith(".json")]
+    if len(models) != 1:
+        raise InvalidModelError(
+            f"the .pt2 archive holds {len(models)} programs, and not one",
+            hint="save one program a file with torch.export.save",
+        )
+    return program_of(archive.json(models[0]))
+
+
+def import_model(
+    model: Model,
+    shapes: Mapping[str, GivenShape] | None = None,
+    hot: Sequence[Hot] = (),
+    typical: Hot = MappingProxyType({}),
+) -> ImportedModel:
+    """Return the program, typed. `shapes` fix dims that it leaves open, by input name, and `hot`
+    and `typical` are sizes of dims that stay open.
+
+    Raises InvalidModelError for a damaged file, UnsupportedOperatorError with all unknown operators
+    at once, or UsageError for shapes that clash with the program."""
+    archive = Archive(model.message)
+    program = read_program(archive)
+    check_operators(program)
+    weights = Weights(archive)
+    interface = Interface(program)
+    signature = resolve(interface.declared(), interface.shapes(shapes or {}), hot, typical)
+
+    def add(b: Builder) -> None:
+        Build(b, program, interface, weights).run()
+
+    return built(signature, add)

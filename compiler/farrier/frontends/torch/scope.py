@@ -1,0 +1,254 @@
+"""The scope of a rule: nodes, constants, sizes, and torch's promotions of types."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from farrier.frontends.builder import Builder, Number, Numbers
+from farrier.frontends.builder.rewrites.numbers import Operand
+from farrier.frontends.torch.program import Call, TensorMeta
+from farrier.ir.dim import Extent
+from farrier.ir.types import DType, Shape
+from farrier.ops import Mismatch, NotSupported
+
+Scalar: TypeAlias = int | float | bool
+LAST = np.iinfo(np.int64).max  # As torch writes an omitted end of a slice.
+
+
+class Scope:
+    """A call at hand. Tensors are names of the builder's values; a size is an extent, or the name
+    of an i64 scalar that is known only at run time."""
+
+    def __init__(self, builder: Builder, call: Call, metas: Sequence[TensorMeta | None]) -> None:
+        """`metas` are the types of the call's results, as the program states them."""
+        self.b, self.call, self._metas = builder, call, metas
+        self.numbers = Numbers(builder)
+
+    # Nodes ---------------------------------------------------------------------------------------
+
+    def node(self, op: str, *operands: Operand, **attrs: Any) -> str:
+        """Add a node and return the name of its output."""
+        return self.nodes(op, operands, 1, **attrs)[0]
+
+    def nodes(
+        self, op: str, operands: Sequence[Operand], outputs: int, **attrs: Any
+    ) -> tuple[str, ...]:
+        """Add a node of several outputs and return their names."""
+        return self.b.node(op, operands, attrs, origin=self.call.name, outputs=outputs)
+
+    def scalar(self, value: Scalar, dtype: DType) -> str:
+        """Return a constant of rank 0."""
+        if dtype.is_integer and isinstance(value, float):
+            value = int(value)
+        return self.b.constant(np.array(value).astype(dtype.numpy), dtype)
+
+    def ints(self, values: Sequence[int]) -> str:
+        """Return a constant vector of i64."""
+        return self.b.constant(np.array(values, np.int64).reshape(len(values)))
+
+    def tensor(self, value: Any, dtype: DType) -> str:
+        """Return an operand as a tensor of that type: a name, a number or a size."""
+        if isinstance(value, str):
+            return self.cast(value, dtype)
+        if isinstance(value, bool | int | float):
+            return self.scalar(value, dtype)
+        return self.cast(self.node("Reshape", [value], []), dtype)
+
+    # Types ---------------------------------------------------------------------------------------
+
+    @property
+    def result(self) -> DType:
+        """The element type of the first result."""
+        return self.result_of(0)
+
+    def result_of(self, position: int) -> DType:
+        """Return the element type of a result. Raises NotSupported."""
+        meta = self._metas[position] if position < len(self._metas) else None
+        if meta is None or meta.dtype is None:
+            name = "unknown" if meta is None else meta.type_name
+            raise NotSupported(f"the element type {name}")
+        return meta.dtype
+
+    @property
+    def sizes(self) -> tuple[Any, ...]:
+        """The sizes of the first result as the program states them."""
+        meta = self._metas[0] if self._metas else None
+        return () if meta is None else meta.sizes
+
+    def dtype(self, x: str) -> DType:
+        """Return the element type of a tensor."""
+        return self.b.dtype(x)
+
+    def shape(self, x: str) -> Shape:
+        """Return the shape of a tensor."""
+        return self.b.shape(x)
+
+    def rank(self, x: str) -> int:
+        """Return how many axes a tensor has."""
+        return len(self.b.shape(x))
+
+    def axis(self, x: str, dim: int, extra: int = 0) -> int:
+        """Return an axis of `x` counted from the front; `extra` axes may be added to it."""
+        rank = max(self.rank(x) + extra, 1)
+        if not -rank <= dim < rank:
+            raise Mismatch(f"the dimension {dim} of a tensor of {rank} dimensions")
+        return dim % rank
+
+    def axes(self, x: str, dims: int | Sequence[int] | None) -> list[int]:
+        """Return axes of `x`; all of them for None or an empty list."""
+        dims = [dims] if isinstance(dims, int) else dims
+        return [self.axis(x, d) for d in dims] if dims else list(range(self.rank(x)))
+
+    def cast(self, x: str, dtype: DType | None) -> str:
+        """Return the tensor converted to a type, itself if it has it or None is asked for."""
+        if dtype is None or self.dtype(x) is dtype:
+            return x
+        return self.node("Cast", x, to=dtype.value)
+
+    def promoted(self, *operands: Any) -> DType:
+        """Return the type in which torch computes with tensors and Python numbers: tensors of rank
+        0 and numbers count only if they are of a higher category."""
+        best: DType | None = None
+        for level in (2, 1):
+            for x in operands:
+                if isinstance(x, str) and (2 if self.rank(x) else 1) == level:
+                    own = self.dtype(x)
+                    if best is None:
+                        best = own
+                    elif level == 2 or _category(own) > _category(best):
+                        best = _wider(best, own)
+        numbers = [x for x in operands if not isinstance(x, str) and x is not None]
+        needed = max((_number_category(x) for x in numbers), default=0)
+        if best is None or needed > _category(best):
+            return (DType.BOOL, DType.I64, DType.F32)[needed]
+        return best
+
+    def promote(self, *operands: Any) -> tuple[str, ...]:
+        """Return the operands as tensors of the type in which torch computes with them."""
+        dtype = self.promoted(*operands)
+        return tuple(self.tensor(x, dtype) for x in operands)
+
+    def floating(self, x: str) -> str:
+        """Return a tensor of floats as it is, and others as the result's type."""
+        return x if self.dtype(x).is_float else self.cast(x, DType.F32)
+
+    # Shapes --------------------------------------------------------------------------------------
+
+    def reshape(self, x: str, sizes: Sequence[Number]) -> str:
+        """Return the tensor in another shape; -1 stands for the rest."""
+        return self.node("Reshape", x, self.vector(sizes), allowzero=1)
+
+    def vector(self, sizes: Sequence[Number]) -> Operand:
+        """Return sizes as an operand."""
+        return list(sizes) if sizes else self.ints([])
+
+    def transpose(self, x: str, permutation: Sequence[int]) -> str:
+        """Return the tensor with its axes in another order."""
+        if list(permutation) == sorted(permutation):
+            return x
+        return self.node("Transpose", x, perm=tuple(permutation))
+
+    def swapped(self, x: str, first: int, second: int) -> str:
+        """Return the tensor with two axes exchanged."""
+        order = list(range(self.rank(x)))
+        first, second = self.axis(x, first), self.axis(x, second)
+        order[first], order[second] = second, first
+        return self.transpose(x, order)
+
+    def slice(self, x: str, axis: int, start: Number, end: Number, step: Number = 1) -> str:
+        """Return elements of an axis."""
+        return self.node("Slice", x, [start], [end], [axis], [step])
+
+    def expand(self, x: str, shape: Sequence[Number]) -> str:
+        """Return the tensor repeated along its axes of length 1."""
+        return self.node("Expand", x, self.vector(shape))
+
+    def concat(self, parts: Sequence[str], axis: int) -> str:
+        """Return tensors joined along an axis."""
+        return parts[0] if len(parts) == 1 else self.node("Concat", *parts, axis=axis)
+
+    def unsqueeze(self, x: str, *axes: int) -> str:
+        """Return the tensor with axes of length 1 added."""
+        return self.node("Unsqueeze", x, self.ints(axes))
+
+    def squeeze(self, x: str, *axes: int) -> str:
+        """Return the tensor without axes of length 1."""
+        return self.node("Squeeze", x, self.ints(axes))
+
+    def full(self, shape: Sequence[Number], value: Scalar | str, dtype: DType) -> str:
+        """Return a tensor of one value."""
+        if isinstance(value, str):
+            return self.expand(self.cast(value, dtype), shape)
+        if dtype is DType.BOOL:
+            value = bool(value)
+        elif not math.isfinite(value) or dtype.is_integer:
+            value = float(value) if dtype.is_float else int(value)
+        return self.node("ConstantOfShape", self.vector(shape), dtype=dtype.value, value=value)
+
+    def truth(self, x: str) -> str:
+        """Return the tensor as truth values."""
+        return self.cast(x, DType.BOOL)
+
+    def place(self, x: str, axis: int, index: int) -> Extent:
+        """Return an index counted from the front of an axis."""
+        return index if index >= 0 else self.shape(x)[axis] + index
+
+    @contextlib.contextmanager
+    def batched(self, x: str, rank: int) -> Iterator[Batched]:
+        """Within it, work on `batch.x`, which has an axis of batches before the channels and
+        `rank` axes; afterwards `batch.result` is `batch.y` with the axes that `x` has."""
+        lacks = self.rank(x) == rank + 1
+        batch = Batched(self.unsqueeze(x, 0) if lacks else x)
+        yield batch
+        batch.result = self.squeeze(batch.y, 0) if lacks else batch.y
+
+    def is_size(self, x: str, axis: int, size: Extent) -> bool:
+        """Return whether an axis has a size for certain."""
+        return self.shape(x)[axis] == size
+
+
+@dataclasses.dataclass(slots=True)
+class Batched:
+    """Input and output of an operator on batches."""
+
+    x: str
+    y: str = ""
+    result: str = ""
+
+
+def each(values: Any, rank: int) -> tuple[Any, ...]:
+    """Return a value for each of `rank` axes: torch may state one for all of them."""
+    listed = list(values) if isinstance(values, Sequence) else [values]
+    return tuple(listed * rank if len(listed) == 1 else listed)
+
+
+def _category(dtype: DType) -> int:
+    return 0 if dtype is DType.BOOL else 2 if dtype.is_float else 1
+
+
+def _number_category(value: Any) -> int:
+    return 0 if isinstance(value, bool) else 2 if isinstance(value, float) else 1
+
+
+def _wider(left: DType, right: DType) -> DType:
+    """The type that holds both, as torch has it."""
+    if left is right:
+        return left
+    if _category(left) != _category(right):
+        return max(left, right, key=_category)
+    if _category(left) == 2:
+        if left.bits == right.bits:
+            return DType.F32
+        return max(left, right, key=lambda dtype: dtype.bits)
+    if left.is_signed == right.is_signed:
+        return max(left, right, key=lambda dtype: dtype.bits)
+    unsigned, signed = sorted((left, right), key=lambda dtype: dtype.is_signed)
+    if unsigned.bits < signed.bits:
+        return signed
+    return {8: DType.I16, 16: DType.I32}.get(unsigned.bits, DType.I64)
