@@ -192,11 +192,27 @@ def integers(dtype=np.int8):
                  width=2, height=3)  # fmt: skip
     m.op("MAXIMUM", [x, x], shape, dtype, scaled=scale)
     m.op("REDUCE_MAX", [x, m.ints(1, 2)], (2, 4), dtype, scaled=scale)
+    if dtype is np.int8:
+        further_integers(m, x, shape, out)
     m.op("CONCATENATION", [x, x], (2, 12, 7, 4), dtype, scaled=scale, axis=1)
     pads = m.w.constant(np.array([[0, 0], [1, 2], [3, 0], [0, 0]], np.int32))
     m.op("PAD", [x, pads], (2, 9, 10, 4), dtype, scaled=scale)
     m.op("RESIZE_NEAREST_NEIGHBOR", [x, m.ints(9, 3)], (2, 9, 3, 4), dtype, scaled=scale)
     return m
+
+
+def further_integers(m, x, shape, out):
+    """Add operators that the reference kernels have for signed bytes alone."""
+    m.op("MEAN", [x, m.ints(1, 2)], (2, 4), np.int8, scaled=(0.047, -5))
+    m.op("MEAN", [x, m.ints(1, 2)], (2, 1, 1, 4), np.int8, scaled=(0.02, 11), keep_dims=True)
+    m.op("MEAN", [x, m.ints(3)], (2, 6, 7), np.int8, scaled=(0.04, 11))
+    m.op("HARD_SWISH", [x], shape, np.int8, scaled=(0.03, -7))
+    m.op("ABS", [x], shape, np.int8, scaled=(0.03, -7))
+    slopes = m.w.constant(np.array([[[3, -20, 100, 7]]], np.int8), scale=0.01, zero=2)
+    m.op("PRELU", [x, slopes], shape, np.int8, scaled=out)
+    for half in (False, True):
+        m.op("RESIZE_BILINEAR", [x, m.ints(9, 5)], (2, 9, 5, 4), np.int8, scaled=(0.047, -5),
+             half_pixel=half)  # fmt: skip
 
 
 def integer_sums():

@@ -16,6 +16,7 @@ from farrier.frontends.tflite.ops.quantized import (
     exponentials,
     moving,
     pooling,
+    reductions,
     sums,
     tables,
 )
@@ -27,6 +28,7 @@ RULES: Mapping[str, Rule] = {
     **exponentials.RULES,
     **moving.RULES,
     **pooling.RULES,
+    **reductions.RULES,
     **sums.RULES,
     **tables.RULES,
 }

@@ -43,6 +43,12 @@ class Factor:
             return cls(0, 0)
         return cls(multiplier if real > 0 else -multiplier, shift)
 
+    def divided(self, count: int) -> Factor:
+        """Return the factor of a mean: the multiplier is shifted by the bits of the count, as far
+        as the shift to the right stays below 32, then divided."""
+        places = min(count.bit_length() - 1, 32, 31 + self.shift)
+        return Factor((self.multiplier << places) // count, self.shift - places)
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Target:
@@ -102,13 +108,24 @@ def requantized(
 ) -> str:
     """Return sums of 32 bits times real factors, one for all or one for each slice, which `shape`
     arranges."""
-    factors = [Factor.of(real) for real in reals]
+    return multiplied(b, x, [Factor.of(real) for real in reals], target, shape, rounding)
+
+
+def multiplied(
+    b: Builder,
+    x: str,
+    factors: Sequence[Factor],
+    target: Target,
+    shape: Sequence[int] = (),
+    rounding: str = TWICE,
+) -> str:
+    """Return the same by factors that are fixed-point numbers already."""
     multiplier = np.array([factor.multiplier for factor in factors], np.int32)
     shift = np.array([factor.shift for factor in factors], np.int32)
     operands = [multiplier, np.maximum(-shift, 0)]
     if (shift > 0).any():
         operands.append(np.maximum(shift, 0))
-    arranged = [operand.reshape(() if len(reals) == 1 else shape) for operand in operands]
+    arranged = [operand.reshape(() if len(factors) == 1 else shape) for operand in operands]
     return b.add(
         "Requantize",
         x,

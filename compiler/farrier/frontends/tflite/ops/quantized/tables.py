@@ -9,6 +9,7 @@ import numpy as np
 
 from farrier.frontends.builder import Builder
 from farrier.frontends.tflite.call import Call, Rule
+from farrier.frontends.tflite.ops.quantized.hard_swish import hard_swish
 from farrier.frontends.tflite.ops.quantized.scales import Factor, Target, quantized
 from farrier.frontends.tflite.schema import DTYPES, INT8, UINT8, Array
 from farrier.ops import NotSupported
@@ -90,6 +91,17 @@ def _logistic(x: Array) -> Array:
     return np.float32(1) / (np.float32(1) + np.exp(-x))
 
 
+def _magnitude(call: Call, b: Builder) -> str:
+    """ABS: the distance from the zero point, in another scale."""
+    real = quantized(call.tensor(0)).real / quantized(call.outputs[0]).real
+    return _lookup(call, b, lambda integers: scaled(np.abs(integers), real))
+
+
+def _hard_swish(call: Call, b: Builder) -> str:
+    scale, result = quantized(call.tensor(0)).scale[0], _scale(call)
+    return _lookup(call, b, lambda integers: hard_swish(integers, scale, result))
+
+
 _FUNCTIONS: dict[str, Callable[[Array], Array]] = {
     "COS": np.cos,
     "ELU": lambda x: np.where(x < 0, np.expm1(x), x),
@@ -106,6 +118,8 @@ RULES: dict[str, Rule] = {
         name: functools.partial(_function, function=function)
         for name, function in _FUNCTIONS.items()
     },
+    "ABS": _magnitude,
+    "HARD_SWISH": _hard_swish,
     "LEAKY_RELU": _leaky,
     "RELU": functools.partial(_limited, activation=1),
     "RELU6": functools.partial(_limited, activation=3),
