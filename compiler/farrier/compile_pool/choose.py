@@ -114,7 +114,9 @@ def default_schedules(
         for key, task in tasks.items()
         if key not in known
     }
-    sites = choose_sites(programs, target)
+    has_device = len(target.backend.parts(target)) > 1
+    constants = _constants(tasks, calls) if has_device else ()
+    sites = choose_sites(programs, target, calls, constants)
     choices = {}
     for key, task in tasks.items():
         if key in known:
@@ -145,6 +147,16 @@ def default_schedules(
             site=sites[key],
         )
     return choices
+
+
+def _constants(tasks: Mapping[str, Task], calls: Collection[Call]) -> set[str]:
+    """The names of the values that calls read as constants."""
+    names: set[str] = set()
+    for call in calls:
+        task = tasks[call.task]
+        pairs = zip(task.region.inputs, call.inputs, strict=True)
+        names |= {value.name for own, value in pairs if own.name in task.constant_inputs}
+    return names
 
 
 def _program(task: Task, calls: Collection[Call], origin: str) -> TensorProgram | Function:

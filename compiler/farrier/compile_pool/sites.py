@@ -1,17 +1,109 @@
-"""The site of each kernel of a model: the device that its target is for, or the host."""
+"""The site of each kernel of a model: the device that its target is for, or the host.
+
+A kernel runs on the device where it can. Only an *island*, kernels of the device that lie between
+kernels of the host, runs on the host too if its copies would take longer than that:
+
+    host a(x) -> h                            host a(x) -> h
+    copy h, gpu b(h) -> y, wait, copy y   →   host b(h) -> y
+    host c(y) -> z                            host c(y) -> z
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 
+from farrier.ir.dim import typical
+from farrier.ir.graph import Value
 from farrier.ir.loop import Function
 from farrier.ir.tensor import TensorProgram
+from farrier.ir.work import arithmetic
+from farrier.partition import Call
 from farrier.targets import Target
 from farrier.targets.siting import Site, site_of
+from farrier_device.program import HOST
+
+# Figures that only compare: a call, an operation and a byte on one core; a launch; a copy to a
+# device, and one from it, which is waited for (0.1 to 0.8 ms by Vulkan); a byte of either.
+_CALL_S, _OPERATION_S, _BYTE_S = 1e-6, 1e-9, 2e-10
+_LAUNCH_S, _SEND_S, _RECEIVE_S, _COPIED_BYTE_S = 5e-6, 1e-5, 1e-4, 2e-10
+_REASON = "it lies between kernels of the host, and copies would take longer than it does there"
 
 
 def choose_sites(
-    programs: Mapping[str, TensorProgram | Function], target: Target
+    programs: Mapping[str, TensorProgram | Function],
+    target: Target,
+    calls: Collection[Call] = (),
+    constants: Collection[str] = (),
 ) -> dict[str, Site]:
-    """Return the site of each kernel, by the key of its task: the device where it can run there."""
-    return {key: site_of(program, target) for key, program in programs.items()}
+    """Return the site of each kernel, by the key of its task. `constants` are names of values."""
+    sites = {key: site_of(program, target) for key, program in programs.items()}
+    others = {site.space for site in sites.values()} - {HOST}
+    if not others or HOST not in target.backend.parts(target):
+        return sites
+    for island in _islands(sites, calls, constants):
+        if island.is_cheaper_on_host(programs):
+            sites |= dict.fromkeys(island.keys, Site(HOST, _REASON))
+    return sites
+
+
+class _Island:
+    """Tasks of the device that are connected by values, and the calls of them."""
+
+    def __init__(
+        self, keys: set[str], calls: Collection[Call], on_host: set[str], constants: Collection[str]
+    ) -> None:
+        self.keys = keys
+        self._calls = [call for call in calls if call.task in keys]
+        own = {value.name for call in self._calls for value in call.outputs}
+        inputs = {value.name: value for call in self._calls for value in call.inputs}
+        self._inputs = [
+            value for name, value in inputs.items() if name not in own and name not in constants
+        ]
+        others = [call for call in calls if call.task in on_host]
+        read = {value.name for call in others for value in call.inputs}
+        written = {value.name for call in others for value in call.outputs}
+        outputs = [value for call in self._calls for value in call.outputs]
+        self._outputs = [value for value in outputs if value.name in read]
+        between = {value.name for call in self._calls for value in call.inputs} | read
+        # An island that takes part in what the model reads or returns is the work of the device.
+        self._lies_between = all(value.name in written for value in self._inputs) and all(
+            value.name in between for value in outputs
+        )
+
+    def is_cheaper_on_host(self, programs: Mapping[str, TensorProgram | Function]) -> bool:
+        if not self._lies_between:
+            return False
+        host_s = sum(call.runs * _host_s(call, programs[call.task]) for call in self._calls)
+        runs = max(call.runs for call in self._calls)
+        copies_s = len(self._inputs) * _SEND_S + len(self._outputs) * _RECEIVE_S
+        copies_s += _COPIED_BYTE_S * _bytes((*self._inputs, *self._outputs))
+        launches_s = sum(call.runs * _LAUNCH_S for call in self._calls)
+        return host_s < launches_s + runs * copies_s
+
+
+def _islands(
+    sites: Mapping[str, Site], calls: Collection[Call], constants: Collection[str]
+) -> Iterator[_Island]:
+    """Yield the largest sets of tasks of the device that values connect."""
+    on_device = {key for key, site in sites.items() if site.space != HOST}
+    on_host = {key for key, site in sites.items() if site.space == HOST}
+    group = {key: {key} for key in on_device}
+    own = [call for call in calls if call.task in on_device]
+    writers = {value.name: call.task for call in own for value in call.outputs}
+    for call in own:
+        for value in call.inputs:
+            other = writers.get(value.name, call.task)
+            if group[other] is not group[call.task]:
+                joined = group[other] | group[call.task]
+                group |= dict.fromkeys(joined, joined)
+    for keys in {id(keys): keys for keys in group.values()}.values():
+        yield _Island(keys, calls, on_host, constants)
+
+
+def _host_s(call: Call, program: TensorProgram | Function) -> float:
+    values = (*call.inputs, *call.outputs)
+    return _CALL_S + arithmetic(program) * _OPERATION_S + _bytes(values) * _BYTE_S
+
+
+def _bytes(values: Collection[Value]) -> int:
+    return sum(typical(value.type.nbytes) for value in values)

@@ -198,3 +198,28 @@ def test_bf16_is_refused():
     with pytest.raises(UsageError, match=r"precision bf16 .*webgpu does not have") as error:
         farrier.compile(BYTES, target="webgpu", precision="bf16", verify=False)
     assert "--precision f32" in error.value.hint
+
+
+def _between(size):
+    """A model of a host kernel, one of the GPU, and a host kernel, of matrices of a size."""
+    return _model(
+        [
+            node("MatMul", ["d", "d"], ["wide"]),
+            node("Cast", ["wide"], ["f"], to=TensorProto.FLOAT),
+            node("Softmax", ["f"], ["s"]),
+            node("ArgMax", ["s"], ["y"], axis=1),
+        ],
+        [("d", TensorProto.DOUBLE, [size, size])],
+        [("y", TensorProto.INT64, None)],
+    )
+
+
+@pytest.mark.parametrize(("size", "spaces"), [(4, {"host"}), (300, {"host", "gpu"})])
+def test_a_value_does_not_go_to_the_gpu_and_back_for_a_tiny_kernel(size, spaces):
+    webgpu.device()
+    artifact = farrier.compile(_between(size), target="webgpu", verify=False)
+    assert {kernel.space for kernel in artifact.manifest.kernels} == spaces
+    on_host = [kernel.reason for kernel in artifact.manifest.kernels if kernel.space == "host"]
+    assert any("lies between kernels of the host" in each for each in on_host) is (size == 4)
+    d = np.random.default_rng(1).standard_normal((size, size))
+    _assert_as_onnxruntime(artifact, _between(size), {"d": d})
