@@ -48,6 +48,7 @@ _HOMES = {
     "RunOptions": "farrier.onnxruntime",
     "SessionOptions": "farrier.onnxruntime",
     "compile": "farrier.api",
+    "explain": "farrier.pytorch.backend",
     "load": "farrier.runtime.artifact",
 }
 

@@ -7,7 +7,7 @@ import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from farrier.errors import (
     InvalidModelError,
@@ -48,6 +48,9 @@ def compile(
     listener: Listener | None = None,
     folder: str | os.PathLike[str] | None = None,
     background: bool = False,
+    args: Sequence[Any] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
 ) -> Artifact:
     """Compile a model for this machine: an ONNX or TFLite model (a path or its bytes; the content
     tells the format), a ModelProto, or what another frontend describes
@@ -70,6 +73,9 @@ def compile(
     `states` names inputs that each session keeps between its calls, and the outputs that take their
     place: `{"past_key_values.*": "present.*:capacity=4096"}`; docs/states.md says more.
 
+    A module of PyTorch is exported here first, with its example arguments `args` and `kwargs`, and
+    `dynamic_shapes` as `torch.export.export` takes them; docs/pytorch.md says more.
+
     With `background` the artifact is there at once, untuned, and tuned by another process from then
     on: it becomes each better version that is found, and its sessions go on with that code from
     their next call on. `Artifact.tuning` tells of it, stops it and goes back; docs/background.md
@@ -82,7 +88,10 @@ def compile(
         from farrier import pipeline
         from farrier.frontends.builder import Source
         from farrier.frontends.registry import frontend_of
+        from farrier.pytorch.export import exported, is_module
 
+        if is_module(model):
+            model = exported(model, args, kwargs, dynamic_shapes)
         source = _given(model, None if folder is None else Path(folder))
         if not isinstance(source, Source):
             frontend_of(source)  # A package that it needs and lacks is named here.

@@ -41,6 +41,7 @@ from farrier.files.atomic import check_writable, is_special
 from farrier.frontends.onnx.model.file import Model
 from farrier.options import MAX_LAYER_ERROR, TYPICAL_ALONE, CompileOptions
 from farrier.options.shapes import GivenShape, Hot
+from farrier.pytorch.export import exported, is_module
 from farrier.records import KnownSchedule, RuleSummary, numbered_lines
 from farrier.sdk.models import (
     AuditEntry,
@@ -226,6 +227,9 @@ class Client(Closing):
         private: bool = False,
         priority: str = "normal",
         listener: UploadListener | None = None,
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        dynamic_shapes: Any = None,
     ) -> Job:
         """Upload the model and queue its compilation; the options are `CompileOptions`.
 
@@ -247,11 +251,15 @@ class Client(Closing):
         user's own jobs those of a higher `priority` (low, normal, high) begin first; ForbiddenError
         for a high one, which is for operators.
         `listener` is told how the upload goes; see `upload`.
+        A module of PyTorch is exported on this machine, with example arguments (`args`, `kwargs`)
+        and `dynamic_shapes` as `torch.export.export` takes them.
         """
         if priority not in ("low", "normal", "high"):
             raise UsageError(f"unknown priority {priority!r}", hint="low, normal or high")
         if unknown := [engine for engine in against if engine not in NAMES]:
             raise UsageError(f"unknown engine {unknown[0]!r}", hint=f"engines: {', '.join(NAMES)}")
+        if is_module(model):
+            model = exported(model, args, kwargs, dynamic_shapes)
         given = _given(model)
         options = CompileOptions(
             target=to_text(describe()) if target == "host" else target,
