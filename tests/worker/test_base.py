@@ -32,8 +32,8 @@ def base_of_a_job(farm: Farm, device, supervise, program, eventually):
         assert job.state is State.SUCCEEDED, job.error
         kinds = [event.data["kind"] for event in farm.events.read(job_id)]
         assert kinds.index("tuning-started") < kinds.index("trials-measured")
-        assert job.progress.cost_model == job.report["tuning"]["cost_model"]
-        return job.progress.cost_model
+        assert job.cost_model == job.report["tuning"]["cost_model"]
+        return job.cost_model
 
     return run
 

@@ -84,7 +84,7 @@ def test_a_model_becomes_an_artifact(farm: Farm, device, run_job) -> None:
     events = [e.data for e in farm.events.read(job.id) if e.data["kind"] != "state"]
     stages = [e["stage"] for e in events if e["kind"] == "stage-started"]
     assert stages[0] == "import"
-    assert job.progress.stage == stages[-1]
+    assert job.stage == stages[-1]
     [verified] = [progress.from_dict(e) for e in events if e["kind"] == "verified"]
     assert verified.max_error < 1e-4
     assert verified.device == "here"
@@ -93,7 +93,7 @@ def test_a_model_becomes_an_artifact(farm: Farm, device, run_job) -> None:
 def test_tuning_leaves_records(farm: Farm, device, run_job) -> None:
     job = run_job(_model(), CompileOptions(target=TARGET, trials=12))
     assert job.state is State.SUCCEEDED, job.error
-    assert job.progress.trials == 12
+    assert job.trials == 12
     assert sum(record.context is Context.ALONE for record in farm.records) == 12
     trials, _ = farm.trials.list(job.id, after="", limit=1000)
     assert [one.task for one in trials] == [record.task for record in farm.records]

@@ -51,7 +51,7 @@ def test_a_model_is_inspected_beside_a_compilation_that_takes_all_slots(
         is_enclosed=True,
     )
     supervise(command, jobs_at_once=1)
-    eventually(lambda: farm.jobs.get(busy.id).progress.stage)
+    eventually(lambda: farm.jobs.get(busy.id).stage)
     job, is_new = farm.jobs.inspect(farm.blobs.put(build("resnet50")))
     job = ended(job)
     assert (is_new, job.kind, job.attempts) == (True, JobKind.INSPECT, 1)
@@ -108,12 +108,12 @@ def test_a_process_that_crashes_fails_the_inspection_alone(
 def test_an_inspection_is_cancelled(farm: Farm, program, supervise, eventually, ended) -> None:
     job, _ = farm.jobs.inspect(farm.blobs.put(b"m"))
     supervise(program("line.say(progress.StageStarted('import')); time.sleep(60)"))
-    eventually(lambda: farm.jobs.get(job.id).progress.stage)
+    eventually(lambda: farm.jobs.get(job.id).stage)
     farm.cancel(job.id)
     asked = farm.jobs.inspect(job.model)[0]
     assert asked.id != job.id
     begin = time.monotonic()  # its slot is free again, soon
-    eventually(lambda: farm.jobs.get(asked.id).progress.stage)
+    eventually(lambda: farm.jobs.get(asked.id).stage)
     assert time.monotonic() - begin < 10
     farm.delete(asked.id)
 
@@ -237,7 +237,7 @@ def test_a_job_that_is_deleted_ends_its_listing(farm: Farm, program, supervise, 
             """
         )
     )
-    pid = eventually(lambda: farm.jobs.get(listing.id).progress.stage)
+    pid = eventually(lambda: farm.jobs.get(listing.id).stage)
     farm.delete(source.id)
     eventually(lambda: not os.path.exists(f"/proc/{pid}"))
     with pytest.raises(NotFoundError):

@@ -56,7 +56,7 @@ def test_jobs_run_one_after_another(farm, submit, program, supervise, end_of) ->
         job = end_of(job_id)
         assert (job.state, job.attempts, job.crashes) == (State.SUCCEEDED, 1, 0)
         assert job.report == {"attempt": 1}
-        assert job.progress.stage == "import"
+        assert job.stage == "import"
 
 
 def test_jobs_run_side_by_side(farm, submit, program, supervise, eventually) -> None:

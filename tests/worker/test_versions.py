@@ -67,7 +67,7 @@ def _check(farm: Farm, job: Job) -> None:
     """Its versions are artifacts of unlike code, and the newest is the job's."""
     assert job.state is State.SUCCEEDED, job.error
     assert [version.number for version in job.versions] == [*range(1, len(job.versions) + 1)]
-    assert (job.artifact, job.current) == (job.versions[-1].artifact, len(job.versions))
+    assert (job.artifact, job.version) == (job.versions[-1].artifact, len(job.versions))
     found = [load(Path(farm.blobs.verified(version.artifact))) for version in job.versions]
     assert len({artifact.manifest.code for artifact in found}) == len(found) >= 2
     assert all(version.median_ms > 0 for version in job.versions)
@@ -80,7 +80,7 @@ def test_the_untuned_artifact_is_there_first(
     job_id = submit()
     supervise(program(TWO_ROUNDS))
     job = eventually(lambda: (j := farm.jobs.get(job_id)).artifact and j)
-    assert (job.state, job.progress.trials) == (State.RUNNING, None)
+    assert (job.state, job.trials) == (State.RUNNING, None)
     first = load(farm.blobs.verified(job.artifact))
     assert {kernel.source for kernel in first.manifest.kernels} == {"default"}
     _check(farm, ended(job_id))

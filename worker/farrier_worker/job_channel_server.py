@@ -385,7 +385,7 @@ class JobChannelServer:
             jobs.give_back(self._lease, crashed=False, reason=self._away.message)
         else:
             if isinstance(error, StorageError):
-                error = _with_way_on(error, jobs.get(self._lease.item).progress.trials)
+                error = _with_way_on(error, jobs.get(self._lease.item).trials)
             jobs.fail(self._lease, error)
 
     def _answer(self, number: int, act: Callable[[], dict[str, Any] | None]) -> None:

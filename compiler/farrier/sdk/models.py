@@ -7,71 +7,11 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from farrier import progress
-from farrier.errors import CancelledError, ServiceError, error_from_problem
+from farrier.errors import ServiceError
+from farrier.sdk.job import FINAL_STATES, Job, JobVersion
 from farrier_device import codec
 
-FINAL_STATES = frozenset({"succeeded", "failed", "cancelled", "dead"})
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class JobVersion:
-    """A version of a job's artifact, numbered from 1, the untuned one. Times are medians of the
-    race by which it came, or of its verification, in ms; None: not measured."""
-
-    number: int
-    artifact: str  # sha256
-    bytes: int
-    created: float  # Unix seconds
-    median_ms: float | None
-    untuned_ms: float | None  # of the untuned model beside it
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Job:
-    """One compilation on the farm, as the server saw it last. Times are Unix seconds."""
-
-    id: str
-    name: str
-    state: str  # queued, running, succeeded, failed, cancelled, dead
-    model: str  # its id: of one file, its sha256
-    options: Mapping[str, Any]
-    created: float
-    started: float | None
-    finished: float | None
-    attempts: int
-    stage: str | None
-    trials: int | None
-    planned: int | None
-    best_ms: float | None
-    seconds_left: float | None
-    artifact: str | None  # sha256 of the artifact's bytes
-    report: Mapping[str, Any] | None  # of the verification and timing
-    error: Mapping[str, Any] | None  # problem+json of a job that failed
-    target: str = ""  # as it was named; what it came to is in the options
-    device_class: str | None = None  # whose devices measure it
-    device: str | None = None  # that alone measures it
-    owner: str = "default"  # name of the user who submitted it
-    kind: str = "compile"  # or inspect, list: what is prepared to be shown
-    against: tuple[str, ...] = ()  # engines that it is raced with
-    now: bool = False  # its artifact is there before it is tuned, and has versions
-    private: bool = False  # what it measures and makes is its owner's alone
-    versions: tuple[JobVersion, ...] = ()  # of the artifact, the oldest first
-    version: int | None = None  # the one in use, which is the artifact
-    version_is_kept: bool = False  # by a rollback, whatever versions are added
-    cost_model: str | None = None  # that tuning began with
-    priority: str = "normal"  # among the jobs of its owner
-
-    @property
-    def final(self) -> bool:
-        """Whether the job has ended: its state will never change again."""
-        return self.state in FINAL_STATES
-
-    def raise_for_state(self) -> None:
-        """Raises the error of a job that failed, CancelledError for one that was cancelled."""
-        if self.state == "cancelled":
-            raise CancelledError(f"job {self.id} was cancelled")
-        if self.error is not None:
-            raise error_from_problem(self.error)
+__all__ = ["FINAL_STATES", "Job", "JobVersion"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

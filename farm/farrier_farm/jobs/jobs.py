@@ -15,6 +15,7 @@ import farrier
 from farrier import progress
 from farrier.errors import ConflictError, FarrierError, NotFoundError
 from farrier.options import CompileOptions
+from farrier.sdk.job import JobStatus, JobVersion
 from farrier_farm.access.users import DEFAULT
 from farrier_farm.devices.classes import MeasurementTarget
 from farrier_farm.errors import DeviceAwayError
@@ -27,7 +28,6 @@ from farrier_farm.jobs.trials import Trials
 from farrier_farm.jobs.versions import (
     KEPT,
     VERSIONS,
-    Version,
     current_of,
     fields_with,
     next_version,
@@ -48,19 +48,6 @@ _WAITING_BEFORE = "device:"  # and a target: the same, of versions without devic
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Progress:
-    """The newest that a running job said; every field may be unknown."""
-
-    stage: str | None = None
-    tasks: int | None = None
-    trials: int | None = None
-    planned: int | None = None
-    best_ms: float | None = None
-    seconds_left: float | None = None
-    cost_model: str | None = None
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class TimeUsed:
     """Seconds that the attempts at a job have taken together, as the last renewal told."""
 
@@ -68,55 +55,34 @@ class TimeUsed:
     tuned_s: float = 0.0  # of these, what counts against a budget
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Job:
-    """A snapshot. Times are Unix seconds; `model` is the id of a model (`models.Manifest.id`) and
-    `artifact` the sha256 of a blob, of several versions the one in use; `target` is what the
-    submitter named, and `options` are the fields of `CompileOptions`, perhaps of a newer version,
-    whose target is what that came to; `error` is a problem: `{"code", "message", "hint"}`. A job
-    that lists kernels is `of` a compilation, whose artifact is `compiled`."""
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Job(JobStatus):
+    """A snapshot. `model` is the id of a model (`models.Manifest.id`) and `artifact` the sha256 of
+    a blob, of several versions the one in use; `options` are the fields of `CompileOptions`,
+    perhaps of a newer version; `error` is a problem: `{"code", "message", "hint"}`. A job without a
+    `place`, the devices that measure it, was queued by a version without device classes. A job that
+    lists kernels is `of` a compilation, whose artifact is `compiled`."""
 
-    id: str
-    owner: str  # name of the user who submitted it
+    kind: JobKind
     state: State
-    name: str
-    model: str
-    target: str
-    place: MeasurementTarget | None  # None: queued by a version without classes
     options: dict[str, Any]
-    created: float
-    started: float | None
-    finished: float | None
-    wait_for_device: bool  # it is leased only while there is a device for its target
-    attempts: int
-    crashes: int
-    worker: str | None
-    progress: Progress
-    artifact: str | None
     report: dict[str, Any] | None
     error: dict[str, str] | None
-    used: TimeUsed = TimeUsed()
-    against: tuple[str, ...] = ()  # engines that it is raced with, once it is verified
-    now: bool = False  # its artifact is there before it is tuned, and has versions
-    private: bool = False  # its records are its owner's alone
-    versions: tuple[Version, ...] = ()  # the oldest first
-    current: int | None = None  # the number of the one in use
-    is_kept: bool = False  # by a user, whatever versions are added
-    of: str = ""
-    compiled: str | None = None
-    priority: Priority = Priority.NORMAL  # among its owner's
-
-    @property
-    def kind(self) -> JobKind:
-        return JobKind.of(self.id)
+    priority: Priority
+    place: MeasurementTarget | None
+    crashes: int
+    worker: str | None
+    used: TimeUsed
+    of: str
+    compiled: str | None
 
     @property
     def compile_options(self) -> CompileOptions:
         """Raises UsageError for options that this version does not know."""
         return CompileOptions.from_dict(self.options)
 
-    def version(self, number: int) -> Version:
-        """Raises NotFoundError."""
+    def find_version(self, number: int) -> JobVersion:
+        """Return the version with a number. Raises NotFoundError."""
         if 1 <= number <= len(self.versions):
             return self.versions[number - 1]
         raise NotFoundError(
@@ -421,7 +387,7 @@ class Jobs:
         """Have the job's artifact be the version with this number, and stay it: versions that are
         added from now on are listed, and not put into use. Its log tells of it. Doing so again
         changes nothing. Raises NotFoundError."""
-        version = self.get(job_id).version(to)
+        version = self.get(job_id).find_version(to)
         event = _to_json(progress.to_dict(progress.RolledBack(version.number)))
         self.leases_of(job_id).set(job_id, {KEPT: str(version.number)}, event)
         return self.get(job_id)
@@ -548,7 +514,7 @@ def _digest(
 
 
 def _news(event: progress.Event) -> dict[str, Any]:
-    """The fields of `Progress` that an event changes."""
+    """Return the fields of a job's progress that an event changes."""
     match event:
         case progress.StageStarted(stage=stage):
             return {"stage": stage}
@@ -572,21 +538,28 @@ def _to_json(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
+# The newest that a running job reported; each may be unknown.
+_PROGRESS = ("stage", "tasks", "trials", "planned", "best_ms", "seconds_left", "cost_model")
+
+
 def _job(job_id: str, fields: dict[str, str]) -> Job:
-    names = [field.name for field in dataclasses.fields(Progress)]
     options = json.loads(fields["options"])
-    known = {name: json.loads(fields[name]) for name in names if name in fields}
+    progress = {name: json.loads(fields[name]) if name in fields else None for name in _PROGRESS}
+    place = MeasurementTarget(fields["class"], fields["device"]) if "class" in fields else None
     versions = versions_of(fields)
     current = current_of(fields, versions)
     report = fields.get("report" if current is None else f"report:{current.number}")
     return Job(
         id=job_id,
+        kind=JobKind.of(job_id),
         owner=fields.get("share", DEFAULT),
         state=State(fields["state"]),
         name=fields["name"],
         model=fields["model"],
         target=fields.get("target", str(options.get("target", "host"))),
-        place=MeasurementTarget(fields["class"], fields["device"]) if "class" in fields else None,
+        place=place,
+        device_class=None if place is None else place.device_class,
+        device=None if place is None else place.device or None,
         options=options,
         created=int(fields["created"]) / 1000,
         started=_seconds(fields.get("started")),
@@ -595,7 +568,7 @@ def _job(job_id: str, fields: dict[str, str]) -> Job:
         attempts=int(fields["attempts"]),
         crashes=int(fields["crashes"]),
         worker=fields.get("owner"),
-        progress=Progress(**known),
+        **progress,
         artifact=fields.get("artifact") if current is None else current.artifact,
         report=None if report is None else json.loads(report),
         error=json.loads(fields["error"]) if "error" in fields else None,
@@ -603,8 +576,8 @@ def _job(job_id: str, fields: dict[str, str]) -> Job:
         now=fields.get("now") == "1",
         private=fields.get("private") == "1",
         versions=versions,
-        current=None if current is None else current.number,
-        is_kept=KEPT in fields,
+        version=None if current is None else current.number,
+        version_is_kept=KEPT in fields,
         used=TimeUsed(*(float(fields.get(name, "0")) for name in ("worked_s", "tuned_s"))),
         of=fields.get("of", ""),
         compiled=fields.get("compiled"),

@@ -11,7 +11,6 @@ what is added; `kept` is the users' alone. So neither undoes the other, in whate
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import time
@@ -19,23 +18,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from farrier.artifact.medians import medians
+from farrier.sdk.job import JobVersion
 
 VERSIONS = "versions"
 KEPT = "kept"
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Version:
-    """Numbered from 1. `median_ms` is what a run took in the race by which the version came, and
-    `untuned_ms` what the untuned model took in it; without a race, both are of the verification.
-    None: not measured. `created` is in Unix seconds."""
-
-    number: int
-    artifact: str  # sha256
-    artifact_bytes: int
-    created: float
-    median_ms: float | None
-    untuned_ms: float | None
 
 
 def times_of(report: Mapping[str, Any]) -> tuple[float | None, float | None]:
@@ -46,21 +32,21 @@ def times_of(report: Mapping[str, Any]) -> tuple[float | None, float | None]:
 
 
 def next_version(
-    before: Sequence[Version], artifact: str, artifact_bytes: int, report: Mapping[str, Any]
-) -> Version:
+    before: Sequence[JobVersion], artifact: str, artifact_bytes: int, report: Mapping[str, Any]
+) -> JobVersion:
     """The version that comes after those. Raises as `times_of`."""
     median_ms, untuned_ms = times_of(report)
     number, created = len(before) + 1, round(time.time(), 3)
-    return Version(number, artifact, artifact_bytes, created, median_ms, untuned_ms)
+    return JobVersion(number, artifact, artifact_bytes, created, median_ms, untuned_ms)
 
 
 def fields_with(
-    before: Sequence[Version], new: Version, report: Mapping[str, Any]
+    before: Sequence[JobVersion], new: JobVersion, report: Mapping[str, Any]
 ) -> dict[str, str]:
     """The fields of a job that gets a new version, and then weighs what all of them do."""
-    bytes_of = {one.artifact: one.artifact_bytes for one in (*before, new)}
+    bytes_of = {one.artifact: one.bytes for one in (*before, new)}
     told = {
-        "bytes": new.artifact_bytes,
+        "bytes": new.bytes,
         "created": new.created,
         "median_ms": new.median_ms,
         "untuned_ms": new.untuned_ms,
@@ -73,17 +59,17 @@ def fields_with(
     }
 
 
-def versions_of(fields: Mapping[str, str]) -> tuple[Version, ...]:
+def versions_of(fields: Mapping[str, str]) -> tuple[JobVersion, ...]:
     """Those of a job that has these fields."""
     found = []
     for number, artifact in enumerate(fields.get(VERSIONS, "").split(), 1):
         told = json.loads(fields[f"version:{number}"])
         times = told["created"], told["median_ms"], told["untuned_ms"]
-        found.append(Version(number, artifact, told["bytes"], *times))
+        found.append(JobVersion(number, artifact, told["bytes"], *times))
     return tuple(found)
 
 
-def current_of(fields: Mapping[str, str], versions: Sequence[Version]) -> Version | None:
+def current_of(fields: Mapping[str, str], versions: Sequence[JobVersion]) -> JobVersion | None:
     """The one in use: that which a user went back to, else the newest."""
     kept = fields.get(KEPT)
     return versions[-1 if kept is None else int(kept) - 1] if versions else None

@@ -51,7 +51,7 @@ def get_artifact(
 ) -> ArtifactFile:
     """The artifact's bytes. The ETag is their sha256; `Range` resumes a download, of a job that
     still tunes with its `version`."""
-    artifact = job.artifact if version is None else job.version(version).artifact
+    artifact = job.artifact if version is None else job.find_version(version).artifact
     if artifact is None:
         raise _not_ready(job)
     path = farm.blobs.path(artifact)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Query, Response
@@ -10,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from farrier.errors import ForbiddenError, NoDeviceError, UsageError
 from farrier.options import MAX_CORES, MAX_LAYER_ERROR, MAX_THREADS, TYPICAL_ALONE, CompileOptions
 from farrier.options.shapes import MAX_EXTENT
+from farrier.sdk.job import JobStatus, JobVersion
 from farrier_farm.access.users import NAME
 from farrier_farm.farm import Farm
 from farrier_farm.jobs import jobs
@@ -25,6 +27,7 @@ from farrier_server.finite import finite
 from farrier_server.gate import OwnerDep
 from farrier_server.problems import Problem, documented, from_stored
 from farrier_server.viewer import Viewer, is_private
+from farrier_server.views import view_of
 
 _SHA256 = r"^[0-9a-f]{64}$"
 # Printable text of one line: names are shown, never used as paths.
@@ -161,60 +164,23 @@ class JobRequest(BaseModel):
     )
 
 
-class VersionView(BaseModel):
+class VersionView(view_of(JobVersion)):  # type: ignore[misc]
     """A version of a job's artifact. Times are those of the race by which it came, or where there
     was none of the verification, in ms; null: not measured."""
 
-    number: int = Field(description="1 is the untuned one")
-    artifact: str = Field(description="its sha256")
-    bytes: int
-    created: float = Field(description="Unix seconds")
-    median_ms: float | None = Field(description="of a run")
-    untuned_ms: float | None = Field(description="of a run of the untuned model beside it")
 
-
-class JobView(BaseModel):
+class JobView(
+    view_of(  # type: ignore[misc]
+        JobStatus,
+        state=State,
+        kind=JobKind,
+        priority=Priority,
+        versions=list[VersionView],
+        error=Problem | None,
+    )
+):
     """A job as it stands. Times are Unix seconds; what is not known yet is null."""
 
-    id: str
-    kind: JobKind = Field(description="what it does: GET /v1/jobs shows compilations alone")
-    owner: str = Field(description="name of the user who submitted it")
-    name: str
-    state: State
-    model: str = Field(
-        description="id of the model: of one file, its sha256; empty, as are all results, for who "
-        "sees how the job stands and no more"
-    )
-    target: str = Field(description="as it was named")
-    device_class: str | None = Field(description="whose devices measure the job")
-    device: str | None = Field(description="that alone measures it")
-    options: dict[str, Any] = Field(description="its target is what that came to")
-    against: list[str] = Field(description="engines that it is raced with, once it is verified")
-    created: float
-    started: float | None
-    finished: float | None
-    wait_for_device: bool = Field(description="it runs only while there is a device for it")
-    attempts: int = Field(description="how often a worker began it")
-    stage: str | None = Field(description="step of the compiler that runs")
-    tasks: int | None = Field(description="distinct kernels of the model")
-    cost_model: str | None = Field(description="that tuning began with")
-    trials: int | None = Field(description="candidates measured so far")
-    planned: int | None = Field(description="candidates to measure; null under a time budget")
-    best_ms: float | None = Field(description="estimated latency of the best code so far, in ms")
-    seconds_left: float | None = Field(description="estimate")
-    now: bool = Field(description="its artifact is there before it is tuned, and has versions")
-    private: bool = Field(description="what it measures and makes is its owner's alone")
-    priority: Priority = Field(description="among the jobs of its owner")
-    versions: list[VersionView] = Field(description="of the artifact, the oldest first")
-    version: int | None = Field(description="the one in use, which is the artifact")
-    version_is_kept: bool = Field(description="by a rollback, whatever versions are added")
-    artifact: str | None = Field(description="sha256 of the artifact")
-    report: dict[str, Any] | None = Field(
-        description="verification and timing; `against` has how other engines did: engine, "
-        "version, device, threads, ms and ours_ms (median, p10, p90), ratio (ours over theirs), "
-        "max_error, note (why there are no times)"
-    )
-    error: Problem | None = Field(description="why the job failed")
     may_read: bool = Field(description="the caller may have what came of it")
     may_cancel: bool = Field(description="the caller may cancel it")
     may_change: bool = Field(description="the caller may delete it, and choose its version")
@@ -224,7 +190,7 @@ class JobView(BaseModel):
         """The view of a job that the viewer sees: how it stands, and its results where these are
         for them. Of a listing, the owner of the `whole` decides (`Access.whole`)."""
         whole = whole or job
-        view = cls._of(job, whole, viewer)
+        view: JobView = cls._of(job, whole, viewer)
         if view.may_read:
             return view
         results: dict[str, Any] = dict.fromkeys(("version", "artifact", "report", "best_ms"))
@@ -232,53 +198,16 @@ class JobView(BaseModel):
         options = {**view.options, "shapes": {}, "hot": [], "typical": {}}
         results |= {"model": "", "versions": [], "options": options}
         error = None if is_private(whole) else view.error
-        return view.model_copy(update={**results, "error": error})
+        reduced: JobView = view.model_copy(update={**results, "error": error})
+        return reduced
 
     @classmethod
     def _of(cls, job: jobs.Job, whole: jobs.Job, viewer: Viewer) -> JobView:
+        status = {field.name: getattr(job, field.name) for field in dataclasses.fields(JobStatus)}
+        status["versions"] = [dataclasses.asdict(version) for version in job.versions]
+        status["error"] = None if job.error is None else from_stored(job.error)
         return cls(
-            id=job.id,
-            kind=job.kind,
-            owner=job.owner,
-            name=job.name,
-            state=job.state,
-            model=job.model,
-            target=job.target,
-            device_class=None if job.place is None else job.place.device_class,
-            device=None if job.place is None else job.place.device or None,
-            options=finite(job.options),
-            against=list(job.against),
-            created=job.created,
-            started=job.started,
-            finished=job.finished,
-            wait_for_device=job.wait_for_device,
-            attempts=job.attempts,
-            stage=job.progress.stage,
-            tasks=job.progress.tasks,
-            cost_model=job.progress.cost_model,
-            trials=job.progress.trials,
-            planned=job.progress.planned,
-            best_ms=finite(job.progress.best_ms),
-            seconds_left=finite(job.progress.seconds_left),
-            now=job.now,
-            private=job.private,
-            priority=job.priority,
-            versions=[
-                VersionView(
-                    number=version.number,
-                    artifact=version.artifact,
-                    bytes=version.artifact_bytes,
-                    created=version.created,
-                    median_ms=version.median_ms,
-                    untuned_ms=version.untuned_ms,
-                )
-                for version in job.versions
-            ],
-            version=job.current,
-            version_is_kept=job.is_kept,
-            artifact=job.artifact,
-            report=finite(job.report),
-            error=None if job.error is None else from_stored(job.error),
+            **finite(status),
             may_read=viewer.reads(whole),
             may_cancel=viewer.stops(whole),
             may_change=viewer.changes(whole),

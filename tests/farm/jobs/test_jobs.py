@@ -11,7 +11,6 @@ from farrier.errors import ConflictError, NotFoundError, UnsupportedOperatorErro
 from farrier.options import CompileOptions
 from farrier_farm.errors import StaleLeaseError
 from farrier_farm.farm import Farm
-from farrier_farm.jobs.jobs import Progress
 from farrier_farm.leases.states import State
 from tests.here import CLASS, TARGET
 
@@ -100,7 +99,9 @@ def test_progress_is_the_newest_of_each_kind(farm: Farm) -> None:
     ]
     for number, event in enumerate(said, start=1):
         farm.jobs.say(lease, number, event)
-    assert farm.jobs.get(job.id).progress == Progress("tune", 7, 32, 64, 1.75, 8.0)
+    job = farm.jobs.get(job.id)
+    assert (job.stage, job.tasks, job.trials, job.planned) == ("tune", 7, 32, 64)
+    assert (job.best_ms, job.seconds_left, job.cost_model) == (1.75, 8.0, None)
     stored = [e.data for e in farm.events.read(job.id) if e.data["kind"] != "state"]
     assert [progress.from_dict(data) for data in stored[:3]] == said[:3]
     assert stored[3]["best_ms"] is None  # JSON has no infinity

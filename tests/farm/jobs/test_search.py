@@ -23,7 +23,7 @@ KEYS = {
     JobOrder.CREATED: lambda job: job.id,
     JobOrder.FINISHED: lambda job: job.finished,
     JobOrder.NAME: lambda job: job.name.casefold(),
-    JobOrder.BEST: lambda job: job.progress.best_ms,
+    JobOrder.BEST: lambda job: job.best_ms,
 }
 
 

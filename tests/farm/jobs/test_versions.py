@@ -47,12 +47,12 @@ def _artifact(farm: Farm) -> str:
 def test_the_newest_version_is_the_artifact_while_the_job_runs(farm: Farm, audit) -> None:
     job_id, lease = _running(farm)
     job = farm.jobs.get(job_id)
-    assert (job.now, job.artifact, job.current, job.versions) == (True, None, None, ())
+    assert (job.now, job.artifact, job.version, job.versions) == (True, None, None, ())
     first, second = _artifact(farm), _artifact(farm)
     farm.jobs.add_version(lease, 1, first, _report(), 64)
     farm.jobs.add_version(lease, 2, second, _report(tuned=2.0), 64)
     job = farm.jobs.get(job_id)
-    assert (job.state, job.artifact, job.current) == (State.RUNNING, second, 2)
+    assert (job.state, job.artifact, job.version) == (State.RUNNING, second, 2)
     assert job.report == _report(tuned=2.0)
     told = [(v.number, v.artifact, v.median_ms, v.untuned_ms) for v in job.versions]
     assert told == [(1, first, 3.0, 3.0), (2, second, 2.0, 3.0)]
@@ -77,11 +77,11 @@ def test_what_was_gone_back_to_stays_whatever_comes(farm: Farm, audit) -> None:
     farm.jobs.add_version(lease, 1, first, _report(), 64)
     farm.jobs.add_version(lease, 2, second, _report(tuned=2.0), 64)
     job = farm.jobs.roll_back(job_id, 1)
-    assert (job.artifact, job.report, job.is_kept) == (first, _report(), True)
+    assert (job.artifact, job.report, job.version_is_kept) == (first, _report(), True)
     farm.jobs.add_version(lease, 3, third, _report(tuned=1.0), 64)
     farm.jobs.succeed_as_it_is(lease)
     job = farm.jobs.get(job_id)
-    assert (job.state, job.current, len(job.versions)) == (State.SUCCEEDED, 1, 3)
+    assert (job.state, job.version, len(job.versions)) == (State.SUCCEEDED, 1, 3)
     assert farm.jobs.roll_back(job_id, 3).artifact == third
     audit(farm)
 
@@ -107,7 +107,7 @@ def test_the_log_tells_of_each_going_back_once(farm: Farm) -> None:
     left = farm.client.command("TTL", f"farrier:job:log:{job_id}")
     assert left > 0
     farm.client.command("DEL", f"farrier:job:log:{job_id}")  # as it is a while after the end
-    assert farm.jobs.roll_back(job_id, 2).current == 2
+    assert farm.jobs.roll_back(job_id, 2).version == 2
     assert farm.client.command("EXISTS", f"farrier:job:log:{job_id}") == 0
 
 
@@ -223,6 +223,6 @@ def test_in_any_order_the_current_one_is_the_users_or_the_newest(
             farm.jobs.roll_back(job_id, kept)
         job = farm.jobs.get(job_id)
         assert [v.number for v in job.versions] == [*range(1, added + 1)]
-        assert job.current == ((kept or added) if added else None)
-        assert job.artifact == (f"{job.current:064x}" if added else None)
+        assert job.version == ((kept or added) if added else None)
+        assert job.artifact == (f"{job.version:064x}" if added else None)
     farm.delete(job_id)
