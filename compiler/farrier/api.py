@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 import warnings
@@ -84,20 +85,8 @@ def compile(
     `listener`, or as a `VerificationWarning`; so are open dims of which one size is left, as a
     `SizeWarning`. Raises FarrierError.
     """
-    try:
-        from farrier import pipeline
-        from farrier.frontends.builder import Source
-        from farrier.frontends.registry import frontend_of
-        from farrier.pytorch.export import exported, is_module
-
-        if is_module(model):
-            model = exported(model, args, kwargs, dynamic_shapes)
-        source = _given(model, None if folder is None else Path(folder))
-        if not isinstance(source, Source):
-            frontend_of(source)  # A package that it needs and lacks is named here.
-    except ModuleNotFoundError as error:
-        raise not_installed(error) from error
-
+    example = (args, kwargs, dynamic_shapes)
+    source = _source(model, None if folder is None else Path(folder), example)
     options = CompileOptions(
         target=target,
         shapes=dict(shapes or {}),
@@ -113,17 +102,47 @@ def compile(
         cores=cores,
         states=dict(states or {}),
     )
-    heard = listener or _warn
-    if background:
-        from farrier.background import begin
+    compile_model = _begin_in_background if background else _compile_now
+    return compile_model(source, options, listener or _warn)
 
-        if isinstance(source, Source):
-            raise UsageError(
-                "background tuning needs an ONNX model: another process imports it again",
-                hint="compile it with trials or budget_s, which tune before the call returns",
-            )
-        return begin(source, options, heard)
-    return pipeline.compile_model(source, options, listener=heard)
+
+def _source(model: Any, folder: Path | None, example: tuple[Any, Any, Any]) -> Model | Source:
+    """Return the model to compile. A package that its frontend needs and lacks is named here. A
+    module of PyTorch is exported with the arguments of an `example`, and its dynamic shapes."""
+    try:
+        importlib.import_module("farrier.pipeline")
+        from farrier.frontends.builder import Source
+        from farrier.frontends.registry import frontend_of
+        from farrier.pytorch.export import exported, is_module
+
+        if is_module(model):
+            model = exported(model, *example)
+        source = _given(model, folder)
+        if not isinstance(source, Source):
+            frontend_of(source)
+    except ModuleNotFoundError as error:
+        raise not_installed(error) from error
+    return source
+
+
+def _compile_now(model: Model | Source, options: CompileOptions, listener: Listener) -> Artifact:
+    from farrier import pipeline
+
+    return pipeline.compile_model(model, options, listener=listener)
+
+
+def _begin_in_background(
+    model: Model | Source, options: CompileOptions, listener: Listener
+) -> Artifact:
+    from farrier.background import begin
+    from farrier.frontends.builder import Source
+
+    if isinstance(model, Source):
+        raise UsageError(
+            "background tuning needs an ONNX model: another process imports it again",
+            hint="compile it with trials or budget_s, which tune before the call returns",
+        )
+    return begin(model, options, listener)
 
 
 def _warn(event: Event) -> None:

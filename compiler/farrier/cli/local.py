@@ -18,6 +18,7 @@ from rich.table import Table
 
 from farrier.cli.export import export
 from farrier.cli.inspection import inspect
+from farrier.cli.parsed import parsed
 from farrier.cli.profile import profile
 from farrier.cli.show import ProgressView, ms
 from farrier.cli.signatures import read_key, verify_signature
@@ -25,15 +26,15 @@ from farrier.cli.targets import TargetOption, read_target
 from farrier.errors import InputMismatchError, UsageError
 from farrier.files.mapped import check_is_file
 from farrier.frontends.onnx.model.file import Model
-from farrier.options import MAX_LAYER_ERROR, TYPICAL_ALONE, CompileOptions, parse_budget
-from farrier.options.shapes import parse_hot, parse_shapes, parse_sizes
-from farrier.options.states import parse_states
+from farrier.options import MAX_LAYER_ERROR, CompileOptions
+from farrier.options.shapes import parse_shapes, parse_sizes
 from farrier.progress import Warned
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from farrier.bench.race import Figures
+    from farrier.artifact.manifest import Manifest
+    from farrier.bench.race import Entrant, Figures
 
 PANEL = "Local"
 
@@ -76,6 +77,21 @@ SeedOption = Annotated[int, typer.Option(help="Of the search.")]
 VerifyOption = Annotated[
     bool, typer.Option(help="Run the result and compare it with the reference.")
 ]
+ArtifactOption = Annotated[
+    Path | None, typer.Option("-o", "--output", help="Default: MODEL.farrier.")
+]
+RecordsOption = Annotated[
+    Path | None, typer.Option(help="Tuning records (JSON lines) to use and extend.")
+]
+SignOption = Annotated[
+    Path | None, typer.Option(help="Sign the artifact with this private key of Ed25519 (PEM).")
+]
+DumpOption = Annotated[
+    Path | None, typer.Option(help="Write every stage as text to this directory.")
+]
+VerboseOption = Annotated[
+    bool, typer.Option("-v", "--verbose", help="Show every stage and its time.")
+]
 _FLOAT_FORM = "farrier:floats"  # of a quantized model
 _SLOWER = 1.05  # than the float form: more than two runs of one artifact differ by
 
@@ -96,9 +112,7 @@ def register(app: typer.Typer) -> None:
 
 def compile_(
     model: Annotated[Path, typer.Argument(help="The ONNX or TFLite file.")],
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Default: MODEL.farrier.")
-    ] = None,
+    output: ArtifactOption = None,
     target: TargetOption = "host",
     trials: Annotated[int | None, typer.Option(help="Candidates to measure.")] = None,
     budget: Annotated[str | None, typer.Option(help="Time to tune: 60s, 5m.")] = None,
@@ -109,22 +123,14 @@ def compile_(
     cores: CoresOption = 0,
     seed: SeedOption = 0,
     max_layer_error: MaxLayerErrorOption = MAX_LAYER_ERROR,
-    records: Annotated[
-        Path | None, typer.Option(help="Tuning records (JSON lines) to use and extend.")
-    ] = None,
+    records: RecordsOption = None,
     verify: VerifyOption = True,
     precision: PrecisionOption = "f32",
     state: StateOption = None,
-    sign: Annotated[
-        Path | None, typer.Option(help="Sign the artifact with this private key of Ed25519 (PEM).")
-    ] = None,
+    sign: SignOption = None,
     until: Annotated[str | None, typer.Option(help="Stop after this stage.")] = None,
-    dump: Annotated[
-        Path | None, typer.Option(help="Write every stage as text to this directory.")
-    ] = None,
-    verbose: Annotated[
-        bool, typer.Option("-v", "--verbose", help="Show every stage and its time.")
-    ] = False,
+    dump: DumpOption = None,
+    verbose: VerboseOption = False,
 ) -> None:
     """Compile a model on this machine; with --trials or --budget, tune it here."""
     from farrier import pipeline
@@ -136,18 +142,14 @@ def compile_(
     output = output or model.with_suffix(".farrier")
     options = CompileOptions(
         target=read_target(target),
-        shapes=parse_shapes(shape or []),
-        hot=parse_hot(hot) if hot else TYPICAL_ALONE,
-        typical=parse_sizes(typical) if typical else {},
         trials=trials,
-        budget_s=None if budget is None else parse_budget(budget),
         threads=threads,
         seed=seed,
         max_layer_error=max_layer_error,
         verify=verify,
         precision=precision,
         cores=cores,
-        states=parse_states(state or []),
+        **parsed(shape, hot, typical, budget, state),
     )
     if until is None:
         check_writable(output)
@@ -155,11 +157,8 @@ def compile_(
     store = None if records is None else FileRecords(records)
     with ProgressView(verbose=verbose) as view:
         if store is not None and store.damaged:
-            view(
-                Warned(
-                    f"{len(store.damaged)} lines of {records} are no records: {store.damaged[0]}"
-                )
-            )
+            lines = f"{len(store.damaged)} lines of {records}"
+            view(Warned(f"{lines} are no records: {store.damaged[0]}"))
         try:
             artifact = pipeline.compile_model(
                 Model.of_path(model),
@@ -237,7 +236,6 @@ def bench(
 ) -> None:
     """Time an artifact, or a model compiled now without tuning, beside other engines, and a
     quantized model beside its float form."""
-    from farrier import pipeline
     from farrier.artifact.trust import own_artifacts
     from farrier.bench.race import Entrant, peer, race
     from farrier.options.precision import parse_precision
@@ -251,12 +249,11 @@ def bench(
         onnx = _source(model, load(model).manifest.name) if compiled else model
     asked = parse_precision(load(model).manifest.precision if compiled else precision)
     peers = [peer(name, onnx, sys.executable, asked) for name in names if onnx is not None]
-    floats: list[Entrant] = []
     with (
         tempfile.TemporaryDirectory(prefix="farrier-bench-") as folder,
         contextlib.nullcontext() if compiled else own_artifacts(),
     ):
-        path = model
+        own = [Entrant("farrier", model, precision=asked)]
         if not compiled:
             options = CompileOptions(
                 target=read_target(target),
@@ -266,26 +263,13 @@ def bench(
                 verify=False,
                 precision=precision,
             )
-            path = Path(folder) / "model.farrier"
-            source = Model.of_path(model)
-            pipeline.compile_model(source, options).save(path)
-            if pipeline.has_float_form(source, options):
-                beside = Path(folder) / "floats.farrier"
-                pipeline.compile_model(source, options, as_floats=True).save(beside)
-                floats.append(Entrant(_FLOAT_FORM, beside, precision=asked))
-        compiled_model = load(path)
-        manifest = compiled_model.manifest
-        threads = check_runs_here(manifest, threads)
-        if manifest.state:
-            raise UsageError(
-                f"{manifest.name} keeps {manifest.state[0].input} from call to call, so no two "
-                "calls are the same",
-                hint="compile it without --state to time it; `farrier profile` times its kernels",
-            )
+            own = _compiled_entrants(Model.of_path(model), options, Path(folder))
+        artifact = load(own[0].model)
+        _check_has_no_state(artifact.manifest)
         figures = race(
-            [Entrant("farrier", path, precision=asked), *floats, *peers],
-            runnable_inputs(compiled_model),
-            threads=threads,
+            [*own, *peers],
+            runnable_inputs(artifact),
+            threads=check_runs_here(artifact.manifest, threads),
             target=read_target(target),
             rounds=rounds,
         )
@@ -293,11 +277,42 @@ def bench(
         typer.echo(json.dumps([dataclasses.asdict(one) for one in figures], indent=1))
     else:
         Console(highlight=False, soft_wrap=True).print(figures_table(figures))
-    for one in figures:
-        if one.label == _FLOAT_FORM and one.ratio > _SLOWER:
+    _warn_of_float_form(figures)
+
+
+def _compiled_entrants(model: Model, options: CompileOptions, folder: Path) -> list[Entrant]:
+    """Compile a model into a folder, and a quantized model also in its float form."""
+    from farrier import pipeline
+    from farrier.bench.race import Entrant
+    from farrier.options.precision import parse_precision
+
+    precision = parse_precision(options.precision)
+    path = folder / "model.farrier"
+    pipeline.compile_model(model, options).save(path)
+    entrants = [Entrant("farrier", path, precision=precision)]
+    if pipeline.has_float_form(model, options):
+        floats = folder / "floats.farrier"
+        pipeline.compile_model(model, options, as_floats=True).save(floats)
+        entrants.append(Entrant(_FLOAT_FORM, floats, precision=precision))
+    return entrants
+
+
+def _check_has_no_state(manifest: Manifest) -> None:
+    if manifest.state:
+        raise UsageError(
+            f"{manifest.name} keeps {manifest.state[0].input} from call to call, so no two "
+            "calls are the same",
+            hint="compile it without --state to time it; `farrier profile` times its kernels",
+        )
+
+
+def _warn_of_float_form(figures: Sequence[Figures]) -> None:
+    """Warn if a quantized model is slower than its float form."""
+    for entrant in figures:
+        if entrant.label == _FLOAT_FORM and entrant.ratio > _SLOWER:
             typer.echo(
-                f"warning: the quantized model takes {one.ratio:.2f} times as long as its float "
-                "form: compile the model that was not quantized for this machine",
+                f"warning: the quantized model takes {entrant.ratio:.2f} times as long as its "
+                "float form: compile the model that was not quantized for this machine",
                 err=True,
             )
 

@@ -21,12 +21,11 @@ from farrier.cli.local import (
     TypicalOption,
     VerifyOption,
 )
+from farrier.cli.parsed import parsed
 from farrier.cli.show import ProgressView, UploadView, ms, print_table
 from farrier.cli.targets import FarmTargetOption, read_target
 from farrier.errors import NotFoundError
-from farrier.options import MAX_LAYER_ERROR, TYPICAL_ALONE, parse_budget
-from farrier.options.shapes import parse_hot, parse_shapes, parse_sizes
-from farrier.options.states import parse_states
+from farrier.options import MAX_LAYER_ERROR
 from farrier.progress import Warned
 from farrier.sdk.client import Client, Job, StateChanged
 from farrier.targets import called
@@ -37,6 +36,42 @@ ServerOption = Annotated[
     str | None, typer.Option("--server", help="URL of the server [env FARRIER_SERVER].")
 ]
 JobArgument = Annotated[str, typer.Argument(help="The job's id.")]
+
+WaitForDeviceOption = Annotated[
+    bool,
+    typer.Option(
+        "--wait-for-device",
+        help="Queue it though no device of the target's kind is connected: it waits in the "
+        "queue until one is, and again where it loses its device.",
+    ),
+]
+AgainstOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Race it with this engine, once it is verified, on a device that has it: "
+        "onnxruntime or openvino; repeatable."
+    ),
+]
+NowOption = Annotated[
+    bool,
+    typer.Option(
+        "--now",
+        help="Have the artifact as soon as the untuned model is verified, and better versions "
+        "of it while the job tunes, within --budget or --trials.",
+    ),
+]
+PrivateOption = Annotated[
+    bool,
+    typer.Option(
+        "--private",
+        help="Keep what the job measures and makes from other users: their jobs do not learn "
+        "from it.",
+    ),
+]
+PriorityOption = Annotated[
+    str,
+    typer.Option(help="low, normal or high: the order among your own jobs. High is for operators."),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -73,43 +108,11 @@ def submit(
     state: StateOption = None,
     name: Annotated[str | None, typer.Option(help="A name for the job.")] = None,
     key: Annotated[str | None, typer.Option(help="Idempotency key.")] = None,
-    wait_for_device: Annotated[
-        bool,
-        typer.Option(
-            "--wait-for-device",
-            help="Queue it though no device of the target's kind is connected: it waits in the "
-            "queue until one is, and again where it loses its device.",
-        ),
-    ] = False,
-    against: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Race it with this engine, once it is verified, on a device that has it: "
-            "onnxruntime or openvino; repeatable."
-        ),
-    ] = None,
-    now: Annotated[
-        bool,
-        typer.Option(
-            "--now",
-            help="Have the artifact as soon as the untuned model is verified, and better versions "
-            "of it while the job tunes, within --budget or --trials.",
-        ),
-    ] = False,
-    private: Annotated[
-        bool,
-        typer.Option(
-            "--private",
-            help="Keep what the job measures and makes from other users: their jobs do not learn "
-            "from it.",
-        ),
-    ] = False,
-    priority: Annotated[
-        str,
-        typer.Option(
-            help="low, normal or high: the order among your own jobs. High is for operators."
-        ),
-    ] = "normal",
+    wait_for_device: WaitForDeviceOption = False,
+    against: AgainstOption = None,
+    now: NowOption = False,
+    private: PrivateOption = False,
+    priority: PriorityOption = "normal",
     follow: Annotated[bool, typer.Option("--watch", help="Watch the job until it ends.")] = False,
     server: ServerOption = None,
 ) -> None:
@@ -118,17 +121,13 @@ def submit(
         job = client.submit(
             model,
             target=read_target(target),
-            shapes=parse_shapes(shape or []),
-            hot=parse_hot(hot) if hot else TYPICAL_ALONE,
-            typical=parse_sizes(typical) if typical else None,
             trials=trials,
-            budget_s=None if budget is None else parse_budget(budget),
             threads=threads,
             seed=seed,
             max_layer_error=max_layer_error,
             verify=verify,
             precision=precision,
-            states=parse_states(state or []),
+            **parsed(shape, hot, typical, budget, state),
             name=name,
             idempotency_key=key,
             wait_for_device=wait_for_device,

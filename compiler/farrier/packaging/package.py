@@ -81,10 +81,33 @@ def package(
     hot ones; `seconds` are of the pipeline's steps; `race` is between the model with defaults only
     and a tuned one, where there is one; `tuning` says what the time for that was spent on, and
     `raced` how other engines did. What an `emulated` device took for the model is not said."""
-    variant = variants[0]
-    race = None if emulated else race
-    precision = variant.settings.precision
     report = {
+        **_report_of_model(imported, variants),
+        **_report_of_times(verified, race, variants[0].settings.precision, emulated),
+        "against": [dataclasses.asdict(one) for one in raced],
+        "tuning": tuning,
+        "algorithms": dict(algorithms),
+        "seconds": dict(seconds),
+        **_report_of_bytes(imported, variants, linked),
+    }
+    used = "".join(_records_used(each, records) for each in variants)
+    contents = {
+        **{code.path: code.content for code in linked.code.objects},
+        **_program(linked),
+        members.GRAPH: print_ir(variants[0].graph, _Numbers()).encode(),
+        members.RECORDS: used.encode(),
+        members.SCHEDULES: schedules.to_json(map(_schedules, variants)).encode(),
+        members.CALLS: calls.to_json(linked.calls).encode(),
+        members.REPORT: json.dumps(report, indent=1).encode(),
+    }
+    manifest = _manifest(name, imported, variants, linked)
+    return Artifact(manifest, contents, linked.params.view)
+
+
+def _report_of_model(imported: ImportedModel, variants: Sequence[Variant]) -> dict[str, Any]:
+    """Return the part of the report about sizes, warnings and kernels without a rule."""
+    precision = variants[0].settings.precision
+    return {
         "precision": precision.value,
         "dims": [
             {
@@ -103,14 +126,27 @@ def package(
             for kernels in slow_of_forms(each.choices for each in variants)
             for kernel in kernels
         ],
+    }
+
+
+def _report_of_times(
+    verified: Verification | None, race: Race | None, precision: Precision, emulated: bool
+) -> dict[str, Any]:
+    """Return the part of the report about outputs and times; those of emulators are left out."""
+    race = None if emulated else race
+    return {
         "verification": _figures(verified, precision, emulated),
         "untuned_ms": None if race is None else _latency(np.array(race.default_ns) / 1e6),
         "tuned_ms": None if race is None else _latency(np.array(race.variant_ns) / 1e6),
         "tuned_is_faster": None if race is None else race.is_won,
-        "against": [dataclasses.asdict(one) for one in raced],
-        "tuning": tuning,
-        "algorithms": dict(algorithms),
-        "seconds": dict(seconds),
+    }
+
+
+def _report_of_bytes(
+    imported: ImportedModel, variants: Sequence[Variant], linked: LinkedModel
+) -> dict[str, Any]:
+    """Return the part of the report about memory and sizes."""
+    return {
         "memory": {
             "workspace_bytes": linked.workspace_bytes,
             "lower_bound_bytes": linked.memory.lower_bound,
@@ -123,18 +159,6 @@ def package(
             "library_bytes": linked.code.nbytes,
         },
     }
-    used = "".join(_records_used(each, records) for each in variants)
-    contents = {
-        **{code.path: code.content for code in linked.code.objects},
-        **_program(linked),
-        members.GRAPH: print_ir(variant.graph, _Numbers()).encode(),
-        members.RECORDS: used.encode(),
-        members.SCHEDULES: schedules.to_json(map(_schedules, variants)).encode(),
-        members.CALLS: calls.to_json(linked.calls).encode(),
-        members.REPORT: json.dumps(report, indent=1).encode(),
-    }
-    manifest = _manifest(name, imported, variants, linked)
-    return Artifact(manifest, contents, linked.params.view)
 
 
 def _manifest(

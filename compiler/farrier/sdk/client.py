@@ -239,28 +239,23 @@ class Client(Closing):
         The same `idempotency_key` always means the same job: sent again it returns that job, and
         ConflictError when model, options or name differ. `name` defaults to the file's. Where too
         many jobs are queued, it asks again when the server says, for `patience_s`, and raises
-        QueueFullError then. Raises
-        NoDeviceError when no device of the target's kind is connected to tune or verify on, unless
-        `wait_for_device`: then the job waits in the queue until one is, and again where it loses
-        its device later. Once it is verified, the model is raced with the engines `against` which
-        it is to be ("onnxruntime", "openvino"), on a device that has them; the job's report tells
-        how they did, and a warning where no device has. A job that is to have its artifact `now`
-        has it as soon as the untuned model is verified, and tunes on; each better one becomes the
-        next version of it (`Job.versions`). UsageError where there are neither trials nor a budget.
-        What a `private` one measures and makes is its user's alone (docs/records.md). Of the
-        user's own jobs those of a higher `priority` (low, normal, high) begin first; ForbiddenError
-        for a high one, which is for operators.
-        `listener` is told how the upload goes; see `upload`.
-        A module of PyTorch is exported on this machine, with example arguments (`args`, `kwargs`)
-        and `dynamic_shapes` as `torch.export.export` takes them.
+        QueueFullError then. Raises NoDeviceError when no device of the target's kind is connected
+        to tune or verify on, unless `wait_for_device`: then the job waits in the queue until one
+        is, and again where it loses its device later. Once it is verified, the model is raced with
+        the engines `against` which it is to be ("onnxruntime", "openvino"), on a device that has
+        them; the job's report has how they did, and a warning where no device has. A job that is to
+        have its artifact `now` has it as soon as the untuned model is verified, and tunes on; each
+        better one becomes the next version of it (`Job.versions`). UsageError where there are
+        neither trials nor a budget. What a `private` one measures and makes is its user's alone
+        (docs/records.md). Of the user's own jobs those of a higher `priority` (low, normal, high)
+        begin first; ForbiddenError for a high one, which is for operators. `listener` hears of the
+        upload; see `upload`. A module of PyTorch is exported on this machine, with example
+        arguments (`args`, `kwargs`) and `dynamic_shapes` as `torch.export.export` takes them.
         """
-        if priority not in ("low", "normal", "high"):
-            raise UsageError(f"unknown priority {priority!r}", hint="low, normal or high")
-        if unknown := [engine for engine in against if engine not in NAMES]:
-            raise UsageError(f"unknown engine {unknown[0]!r}", hint=f"engines: {', '.join(NAMES)}")
+        _check_submission(priority, against)
         if is_module(model):
             model = exported(model, args, kwargs, dynamic_shapes)
-        given = _given(model)
+        file = _given(model)
         options = CompileOptions(
             target=to_text(describe()) if target == "host" else target,
             shapes=shapes or {},
@@ -278,21 +273,18 @@ class Client(Closing):
         if now:
             options.require_tuning()
         body = {
-            "model": self.upload(given, listener=listener),
-            "name": name or given.name,
+            "model": self.upload(file, listener=listener),
+            "name": name or file.name,
             "options": options.to_dict(),
             "wait_for_device": wait_for_device,
+            **_newer_fields(against, now, private, priority),
         }
-        if against:  # which an older server does not know
-            body["against"] = list(against)
-        if now:
-            body["now"] = True
-        if private:
-            body["private"] = True
-        if priority != "normal":
-            body["priority"] = priority
-        # With a key the request may be sent again after an answer was lost on the way.
-        headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
+        return self._queue(body, idempotency_key or uuid.uuid4().hex)
+
+    def _queue(self, body: Mapping[str, Any], key: str) -> Job:
+        """Queue a job, patiently. With a key the request may be sent again after an answer was lost
+        on the way."""
+        headers = {"Idempotency-Key": key}
         patience = Patience(self._patience_s)
         patience.renew()
         while True:
@@ -1027,3 +1019,20 @@ def _update(data: Mapping[str, Any]) -> Update | None:
         return progress.from_dict(dict(data))
     except ValueError:
         return None
+
+
+def _check_submission(priority: str, against: Sequence[str]) -> None:
+    if priority not in ("low", "normal", "high"):
+        raise UsageError(f"unknown priority {priority!r}", hint="low, normal or high")
+    if unknown := [engine for engine in against if engine not in NAMES]:
+        raise UsageError(f"unknown engine {unknown[0]!r}", hint=f"engines: {', '.join(NAMES)}")
+
+
+def _newer_fields(
+    against: Sequence[str], now: bool, private: bool, priority: str
+) -> dict[str, Any]:
+    """Return the fields of a request that are not at their defaults: an older server refuses a
+    field that it does not know."""
+    fields = {"against": list(against), "now": now, "private": private}
+    chosen = {name: value for name, value in fields.items() if value}
+    return chosen if priority == "normal" else {**chosen, "priority": priority}
