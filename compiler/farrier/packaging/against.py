@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,6 +20,7 @@ from farrier.ir.types import DType
 from farrier.measure import Blobs, Runner
 from farrier.packaging.verify import Measured, Verification
 from farrier.progress import Listener, Raced, Warned
+from farrier_device.baseline.turns import ratio
 from farrier_device.measurement import MeasureRequest, MeasureResult, Rival, Tensor
 from farrier_device.storage.digest import digest_of_file
 
@@ -132,9 +132,8 @@ def _told(engine: str, request: MeasureRequest, result: MeasureResult) -> Raced:
         return dataclasses.replace(told, note=rival.message or "it was not timed")
     ours = [ns / 1e6 for own, _ in pairs for ns in own]
     theirs = [ns / 1e6 for _, other in pairs for ns in other]
-    ratios = [statistics.median(own) / statistics.median(other) for own, other in pairs]
     return dataclasses.replace(
-        told, ms=_latency(theirs), ours_ms=_latency(ours), ratio=statistics.median(ratios)
+        told, ms=_latency(theirs), ours_ms=_latency(ours), ratio=ratio(*zip(*pairs, strict=True))
     )
 
 
