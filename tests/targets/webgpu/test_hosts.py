@@ -223,3 +223,15 @@ def test_a_value_does_not_go_to_the_gpu_and_back_for_a_tiny_kernel(size, spaces)
     assert any("lies between kernels of the host" in each for each in on_host) is (size == 4)
     d = np.random.default_rng(1).standard_normal((size, size))
     _assert_as_onnxruntime(artifact, _between(size), {"d": d})
+
+
+def test_few_short_rows_have_a_schedule():
+    """Two rows of four elements are shared by less than the fewest threads that share a row."""
+    webgpu.device()
+    model = _model(
+        [node("Softmax", ["x"], ["y"])],
+        [("x", TensorProto.FLOAT, [2, 4])],
+        [("y", TensorProto.FLOAT, None)],
+    )
+    x = np.arange(8, dtype=np.float32).reshape(2, 4)
+    _assert_as_onnxruntime(farrier.compile(model, target="webgpu", verify=False), model, {"x": x})

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Iterable
 
 import numpy as np
@@ -176,10 +177,12 @@ def allowed(group: Group, limits: Limits, columns: Columns) -> npt.NDArray[np.bo
     """Check which blocks keep the limits and are mostly filled, [candidates]."""
     threads, rows = columns["row_threads"], columns["rows_each"]
     longest = max(size for size, _ in group.passes)
-    filled = (rows <= 1 << (group.rows - 1).bit_length()) & (
-        threads <= max(1, 1 << (longest - 1).bit_length())
-    )
-    most = min(group.rows, max(_VALUES["rows_each"])) * min(longest, max(_VALUES["row_threads"]))
+    ends = {
+        "rows_each": 1 << (group.rows - 1).bit_length(),
+        "row_threads": max(1, 1 << (longest - 1).bit_length()),
+    }
+    filled = (rows <= ends["rows_each"]) & (threads <= ends["row_threads"])
+    most = math.prod(max(v for v in _VALUES[name] if v <= end) for name, end in ends.items())
     within: npt.NDArray[np.bool_] = filled & (threads * rows <= limits.threads)
     within &= threads * rows >= min(_LEAST_THREADS, 1 << (most.bit_length() - 1)) // 2
     # Each reduction has two places in workgroup memory for each thread, at most.
