@@ -1,8 +1,9 @@
-"""The GPUs that have a name, each by figures that are published.
+"""The GPUs that have a name, each by figures that are published, or follow from them.
 
 A name is `webgpu:` and the GPU. Code for one of them keeps to WebGPU's default limits, as that for
-any adapter does; the figures rank schedules, and bound a roofline. The caches of Adreno and
-VideoCore are guesses at 1 MiB and 512 KiB, because none are published.
+any adapter does; the figures rank schedules, and bound a roofline. Where no bandwidth is published
+it is the rate of the memory times the width of its bus. Groups in lockstep, caches and the memory
+of parts of a processor are estimates, and so are Adreno's lanes, which follow from its peak.
 """
 
 from __future__ import annotations
