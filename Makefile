@@ -65,10 +65,13 @@ exports: $(READY) $(EXPORTER_READY)  ## Small exports of known architectures, by
 	$(BIN)/python -m bench.texts build/models rapidocr_cls rapidocr_det rapidocr_rec
 	$(BIN)/python -m bench.real build/models rapidocr_cls rapidocr_det rapidocr_rec $(ARGS)
 
-frontends: $(READY) $(LITERT_READY)  ## TFLite models against LiteRT's reference kernels, and 20,000 damaged ones; ARGS="--files FOLDER" takes others.
+frontends: $(READY) $(LITERT_READY) $(EXPORTER_READY)  ## Architectures exported by torch, against it; TFLite models against LiteRT's reference kernels, and 20,000 damaged ones; ARGS="--files FOLDER" takes others.
 	$(BIN)/python -m tests.frontends.tflite --python $(LITERT)/bin/python $(ARGS)
 	PYTHONPATH=$$($(LITERT)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
 	  $(BIN)/python -m pytest -n 0 tests/frontends/tflite -k litert
+	mkdir -p build/programs
+	$(EXPORTER)/bin/python -m tests.frontends.torch.architectures build/programs
+	$(BIN)/python -m tests.frontends.torch.compared build/programs
 
 $(LITERT_READY):
 	$(PYTHON) -m venv $(LITERT)
@@ -84,7 +87,7 @@ public: $(READY) $(EXPORTER_READY)  ## Public models and torch's default exports
 
 $(EXPORTER_READY):
 	$(PYTHON) -m venv $(EXPORTER)
-	$(EXPORTER)/bin/pip install -q torch==2.13.0 transformers onnx onnxscript
+	$(EXPORTER)/bin/pip install -q torch==2.13.0 transformers diffusers onnx onnxscript
 	@touch $@
 
 wheel: $(READY)  ## dist/farrier-*.whl and .tar.gz; installed in a fresh environment, and used there.
