@@ -53,8 +53,9 @@ def _middle_of_largest_file(artifact):
     with zipfile.ZipFile(artifact) as archive:
         largest = max(archive.infolist(), key=lambda info: info.compress_size)
     header = artifact.read_bytes()[largest.header_offset :]
-    lengths = struct.unpack_from("<HH", header, 26)  # of the name and of the extra field
-    return largest.header_offset + 30 + sum(lengths) + largest.compress_size // 2
+    name_bytes, extra_bytes = struct.unpack_from("<HH", header, 26)
+    start = largest.header_offset + 30 + name_bytes + extra_bytes
+    return start + largest.compress_size // 2
 
 
 def test_what_is_unsigned_is_told(farrier, mlp):

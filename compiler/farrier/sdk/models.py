@@ -67,6 +67,10 @@ class DeviceEvent:
     reason: str | None  # of a fault
 
 
+# The name of versions before this one.
+Happening = DeviceEvent
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class AuditEntry:
     """A change of the farm, or the attempt at one."""
