@@ -16,10 +16,10 @@ from farrier.targets.bare.boards import BOARDS, emulated_board
 from farrier.targets.bare.cores import CORES
 from farrier.targets.bare.elf import sections_of, undefined_symbols
 from farrier.targets.bare.emulation import BoardError, EmulatedBoard
-from farrier.targets.bare.header import identifier
 from farrier.targets.bare.linking import library
 from farrier.targets.bare.part import BarePart
 from farrier.targets.bare.testable import Testable
+from farrier.targets.c_header import identifier
 
 EMULATED = [name for name, board in BOARDS.items() if board.emulator is not None]
 
@@ -218,7 +218,8 @@ def test_every_board_has_a_core_and_every_core_an_emulator():
 
 
 def test_other_machines_are_not_exported():
-    artifact = farrier.compile(models.build("resnet18", size=32), verify=False)
+    model = models.build("mobilenet_v2", size=16, stages=1, classes=5)
+    artifact = farrier.compile(model, target="webgpu", verify=False)
     with pytest.raises(UsageError, match="is exported"):
         artifact.export()
 

@@ -84,7 +84,7 @@ def _check_fit(part: BarePart, code_bytes: int, target: BareTarget) -> None:
     lacks = [
         f"{needed:,} bytes of {memory}, and the board has {there:,}"
         for memory, needed, there in (
-            ("RAM", part.arena_bytes, target.ram_bytes),
+            ("RAM", part.arena.nbytes, target.ram_bytes),
             ("flash", part.params, target.flash_bytes),
         )
         if there and needed > there

@@ -15,10 +15,10 @@ from farrier.targets.bare.boards import BOARDS, Board, emulated_board
 from farrier.targets.bare.cores import CORES
 from farrier.targets.bare.elf import sections_of
 from farrier.targets.bare.emulation import EmulatedBoard
-from farrier.targets.bare.header import header, identifier
 from farrier.targets.bare.linking import check_image, library
 from farrier.targets.bare.part import BarePart
 from farrier.targets.bare.testable import Testable
+from farrier.targets.c_header import header, identifier
 from farrier.targets.exporting import Exported
 
 _EXAMPLE = """\
@@ -51,7 +51,7 @@ def export(
         raise UsageError(f"there is no form {form!r}", hint="--format is c or elf")
     files = {
         f"lib{word}.a": _archive(joined, word),
-        f"{word}.h": header(word, manifest, model.part).encode(),
+        f"{word}.h": header(word, manifest, model.part.arena, model.part.core).encode(),
         "main.c": _EXAMPLE.format(name=word, upper=word.upper(), core=model.part.core).encode(),
     }
     return Exported(files, notes)
@@ -64,8 +64,8 @@ def _memory(model: Testable, params: bytes, joined: bytes) -> Iterator[str]:
     yield f"flash: {sections.flash_bytes:,} bytes, {part.params:,} of them weights, {used:,} code"
     io = sum((*part.inputs, *part.outputs))
     yield (
-        f"RAM: {part.arena_bytes + sections.ram_bytes:,} bytes of arena, {io:,} of them inputs and "
-        f"outputs, {part.workspace:,} workspace"
+        f"RAM: {part.arena.nbytes + sections.ram_bytes:,} bytes of arena, {io:,} of them inputs "
+        f"and outputs, {part.workspace:,} workspace"
     )
     emulator = emulated_board(CORES[part.core]).emulator
     assert emulator is not None
@@ -91,7 +91,7 @@ def _image(model: Testable, params: bytes, name: str) -> bytes:
             hint=f"--board is one of {', '.join(fitting)}",
         )
     board: Board = BOARDS[name]
-    needed = model.part.arena_bytes
+    needed = model.part.arena.nbytes
     if needed > board.ram.nbytes:
         raise UsageError(
             f"the model needs {needed:,} bytes of RAM, and {name} has {board.ram.nbytes:,}",

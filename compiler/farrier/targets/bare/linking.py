@@ -12,7 +12,8 @@ from farrier.llvm import zig
 from farrier.targets.bare.boards import Board, Region
 from farrier.targets.bare.cores import CORES, Core
 from farrier.targets.bare.elf import undefined_symbols
-from farrier.targets.bare.part import ALIGNMENT, BarePart
+from farrier.targets.bare.part import BarePart
+from farrier.targets.c_header import ALIGNMENT
 
 FIRMWARE = Path(__file__).parent / "firmware"
 # A small program of its own: no library, each function in a section that is left out if nobody
@@ -27,11 +28,8 @@ _C = (
 def glue(name: str, part: BarePart) -> str:
     """Return the C function `int32_t NAME_run(void *arena)`, which calls the model's entry point:
     slots of 64 bits with the addresses of inputs, outputs, parameters, workspace and sizes."""
-    *places, workspace, sizes, _ = part.offsets
-    slots = [f"(uintptr_t)(base + {offset})" for offset in places]
-    slots += ["(uintptr_t)parameters", f"(uintptr_t)(base + {workspace})"]
-    slots += [f"(uintptr_t)(base + {sizes})"]
-    lines = ",\n    ".join(slots)
+    sizes = part.arena.offsets[-2]
+    lines = ",\n    ".join(part.arena.slots())
     return f"""\
 #include <stdint.h>
 
@@ -138,7 +136,7 @@ def _compiled(core: str, source: str) -> bytes:
 
 def _check_header(part: BarePart, returns_inputs: bool) -> str:
     """The header with which `firmware/check.c` calls a model, whatever it is."""
-    offsets = part.offsets
+    offsets = part.arena.offsets
     split = 0 if returns_inputs else len(part.inputs)
     returned = part.inputs if returns_inputs else part.outputs
 
@@ -149,7 +147,7 @@ def _check_header(part: BarePart, returns_inputs: bool) -> str:
     return f"""\
 #pragma once
 #include <stdint.h>
-#define MODEL_ARENA_BYTES {part.arena_bytes}
+#define MODEL_ARENA_BYTES {part.arena.nbytes}
 #define MODEL_INPUTS(CALL) {calls(offsets, part.inputs)}
 #define MODEL_OUTPUTS(CALL) {calls(offsets[split:], returned)}
 int32_t model_run(void *arena);

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from farrier.errors import ArtifactError
+from farrier.targets.c_header import Arena
 from farrier_device import codec
 from farrier_device.codec import Natural
-
-ALIGNMENT = 64  # What a model's memory begins at a multiple of, in bytes, as its parts do.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -27,19 +26,9 @@ class BarePart:
     sizes: Natural = 0
 
     @property
-    def offsets(self) -> tuple[int, ...]:
-        """The offsets in a model's arena of its inputs, its outputs, the workspace and the sizes;
-        the last is the end, the bytes of the arena."""
-        at, offsets = 0, []
-        for nbytes in (*self.inputs, *self.outputs, self.workspace, 8 * self.sizes):
-            offsets.append(at)
-            at += -(-nbytes // ALIGNMENT) * ALIGNMENT
-        return (*offsets, at)
-
-    @property
-    def arena_bytes(self) -> int:
-        """The bytes of RAM that a model needs, without its stack."""
-        return self.offsets[-1]
+    def arena(self) -> Arena:
+        """The memory that the caller lends."""
+        return Arena(self.inputs, self.outputs, self.workspace, self.sizes)
 
     def to_json(self) -> dict[str, Any]:
         part: dict[str, Any] = codec.encode(self)

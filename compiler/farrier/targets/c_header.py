@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from farrier.artifact.manifest import Manifest, TensorSpec
-from farrier.targets.bare.part import ALIGNMENT, BarePart
+
+ALIGNMENT = 64
+"""What a model's memory begins at a multiple of, in bytes, as its parts do."""
 
 # C's types of elements; floats that C does not have are their bits.
 _TYPES = {
@@ -19,21 +22,54 @@ _TYPES = {
 }
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Arena:
+    """The memory that a C program lends to a model: the bytes of each input, of each output, and of
+    the workspace, and the numbers of 64 bits that its entry point takes in addition."""
+
+    inputs: Sequence[int]
+    outputs: Sequence[int]
+    workspace: int
+    sizes: int = 0
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        """The offsets of the inputs, the outputs, the workspace and the sizes; the last is the end,
+        the bytes of the arena."""
+        at, offsets = 0, []
+        for nbytes in (*self.inputs, *self.outputs, self.workspace, 8 * self.sizes):
+            offsets.append(at)
+            at += -(-nbytes // ALIGNMENT) * ALIGNMENT
+        return (*offsets, at)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the arena."""
+        return self.offsets[-1]
+
+    def slots(self) -> list[str]:
+        """Return the arguments of the entry point as C: addresses in `base`, and `parameters`."""
+        *places, workspace, sizes, _ = self.offsets
+        slots = [f"(uintptr_t)(base + {offset})" for offset in places]
+        slots += ["(uintptr_t)parameters", f"(uintptr_t)(base + {workspace})"]
+        return [*slots, f"(uintptr_t)(base + {sizes})"]
+
+
 def identifier(text: str) -> str:
     """Return a C identifier that is like a name."""
     word = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_").lower()
     return word if word[:1].isalpha() else f"m_{word}".rstrip("_")
 
 
-def header(name: str, manifest: Manifest, part: BarePart) -> str:
-    """Return the header NAME.h of a model."""
+def header(name: str, manifest: Manifest, arena: Arena, machine: str) -> str:
+    """Return the header NAME.h of a model that is compiled for a machine."""
     upper = name.upper()
-    inputs = "\n".join(_accessors(name, "input", manifest.inputs, part.offsets))
-    outputs_at = part.offsets[len(part.inputs) :]
+    inputs = "\n".join(_accessors(name, "input", manifest.inputs, arena.offsets))
+    outputs_at = arena.offsets[len(arena.inputs) :]
     outputs = "\n".join(_accessors(name, "output", manifest.outputs, outputs_at))
     return f"""\
-/* {manifest.name}, compiled by Farrier for {part.core}. No library is needed, and nothing is
-   allocated: the caller has the arena, {part.arena_bytes} bytes at a multiple of {ALIGNMENT}. */
+/* {manifest.name}, compiled by Farrier for {machine}. Nothing is allocated: the caller has the
+   arena, {arena.nbytes} bytes at a multiple of {ALIGNMENT}. */
 #pragma once
 #include <stdint.h>
 
@@ -41,7 +77,7 @@ def header(name: str, manifest: Manifest, part: BarePart) -> str:
 extern "C" {{
 #endif
 
-#define {upper}_ARENA_BYTES {part.arena_bytes}
+#define {upper}_ARENA_BYTES {arena.nbytes}
 #define {upper}_ARENA_ALIGNMENT {ALIGNMENT}
 
 {inputs}

@@ -1,0 +1,144 @@
+"""A model as a shared library for C programs under Linux."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from farrier.artifact.code import ModelCode
+from farrier.artifact.manifest import Manifest, TensorSpec
+from farrier.errors import UsageError
+from farrier.llvm import zig
+from farrier.targets.c_header import ALIGNMENT, Arena, header, identifier
+from farrier.targets.cpu.part import CpuPart
+from farrier.targets.exporting import Exported
+
+# The C library that it is linked with may be as old as Debian 10's.
+_GLIBC = "2.28"
+_EXAMPLE = """\
+/* cc main.c -L. -l{name} -Wl,-rpath,'$ORIGIN' */
+#include <stdlib.h>
+#include "{name}.h"
+
+int main(void) {{
+  void *arena = aligned_alloc({upper}_ARENA_ALIGNMENT, {upper}_ARENA_BYTES);
+  /* Fill the inputs here, then read the outputs: {name}.h has a function for each. */
+  const int code = {name}_run(arena);
+  free(arena);
+  return code;
+}}
+"""
+
+
+def export(
+    manifest: Manifest, code: ModelCode, params: memoryview, name: str, form: str
+) -> Exported:
+    """Return the files of a model. Raises UsageError for open sizes, and for another form."""
+    if form != "c":
+        raise UsageError(f"code for {manifest.machine} has no form {form!r}", hint="--format c")
+    _check_sizes(manifest)
+    part = CpuPart.of_json(code.backend)
+    arena = Arena(
+        [_nbytes(spec) for spec in manifest.inputs],
+        [_nbytes(spec) for spec in manifest.outputs],
+        part.workspace_bytes,
+        len(manifest.sizes),
+    )
+    word = identifier(name)
+    [library] = code.objects
+    files = {
+        f"lib{word}.so": _library(word, manifest, part, arena, bytes(params)),
+        f"lib{word}_kernels.so": library.content,
+        f"{word}.h": header(word, manifest, arena, manifest.machine).encode(),
+        "main.c": _EXAMPLE.format(name=word, upper=word.upper()).encode(),
+    }
+    notes = (
+        f"memory: {arena.nbytes:,} bytes of arena, {part.workspace_bytes:,} of them workspace",
+        "a call runs on the thread of its caller alone",
+    )
+    return Exported(files, notes)
+
+
+def _check_sizes(manifest: Manifest) -> None:
+    names = [dim.name for dim in manifest.dims]
+    if names or manifest.capacities or manifest.counted:
+        sizes = ", ".join(names) or "values of inputs decide some"
+        raise UsageError(
+            f"sizes of {manifest.name} are open ({sizes}), and a C program lends fixed memory",
+            hint="compile it with --shape, which says what they are",
+        )
+
+
+def _nbytes(spec: TensorSpec) -> int:
+    count = 1
+    for extent in spec.typical_shape:
+        count *= extent
+    return count * spec.element.nbytes
+
+
+def _library(name: str, manifest: Manifest, part: CpuPart, arena: Arena, params: bytes) -> bytes:
+    """Return the shared library with `NAME_run`, which loads that of the kernels."""
+    with tempfile.TemporaryDirectory(prefix="farrier-c-") as at:
+        folder = Path(at)
+        (folder / "params.bin").write_bytes(params)
+        (folder / "glue.c").write_text(_glue(name, manifest, part, arena))
+        words = ["cc", "-target", f"{manifest.architecture}-linux-gnu.{_GLIBC}", "-O2", "-shared"]
+        words += ["-fPIC", "-fno-sanitize=all", f"-Wl,-soname,lib{name}.so", "glue.c"]
+        zig.run([*words, "-o", "library.so"], folder, "the library does not link")
+        return (folder / "library.so").read_bytes()
+
+
+def _glue(name: str, manifest: Manifest, part: CpuPart, arena: Arena) -> str:
+    sizes_at = arena.offsets[-2]
+    sizes = ", ".join(map(str, manifest.sizes)) or "0"
+    slots = ",\n    ".join(arena.slots())
+    return f"""\
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+__asm__(".pushsection .rodata,\\"a\\"\\n"
+        ".balign {ALIGNMENT}\\n"
+        "parameters: .incbin \\"params.bin\\"\\n"
+        ".popsection");
+extern const uint8_t parameters[] __attribute__((visibility("hidden")));
+
+typedef void body(void *context, int64_t begin, int64_t end, int64_t worker);
+typedef int32_t entry_point(const uint64_t *arguments, const void *pool);
+
+static void run_all(const void *pool, body *run, void *context, int64_t extent) {{
+  run(context, 0, extent, 0);
+}}
+
+static const struct {{
+  void *parallel_for;
+  uint64_t threads;
+}} pool __attribute__((aligned(64))) = {{(void *)run_all, 1}};
+
+static entry_point *model;
+
+/* Other models have an entry point of the same name, so it is looked up in the model's own library,
+   which lies beside this one. */
+__attribute__((constructor)) static void load(void) {{
+  Dl_info own;
+  char path[4096];
+  if (!dladdr((void *)run_all, &own)) return;
+  const char *end = strrchr(own.dli_fname, '/');
+  const int folder = end ? (int)(end - own.dli_fname) + 1 : 0;
+  snprintf(path, sizeof path, "%.*slib{name}_kernels.so", folder, own.dli_fname);
+  void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (library) model = (entry_point *)dlsym(library, "{part.entry}");
+}}
+
+int32_t {name}_run(void *arena) {{
+  static const int64_t sizes[] = {{{sizes}}};
+  uint8_t *const base = arena;
+  if (!model) return INT32_MIN; /* the library of the kernels is not there */
+  memcpy(base + {sizes_at}, sizes, {8 * len(manifest.sizes)});
+  const uint64_t arguments[] = {{
+    {slots}}};
+  return model(arguments, &pool);
+}}
+"""
