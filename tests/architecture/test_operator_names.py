@@ -18,7 +18,8 @@ from pathlib import Path
 from farrier.ops import names
 
 COMPILER = Path(__file__).parents[2] / "compiler/farrier"
-_APART = ("ops/", "frontends/onnx/", "frontends/builder/rewrites/")
+_FRONTENDS = ("frontends/onnx/", "frontends/tflite/", "frontends/torch/")
+_APART = ("ops/", *_FRONTENDS, "frontends/builder/rewrites/")
 # They may only fall: lower them with what you remove.
 _MOST_NAMES = 13
 _MOST_PATTERNS = 85

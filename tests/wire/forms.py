@@ -292,6 +292,7 @@ PROGRAM = Program(
     (program.Allocate("workspace", "chip", 256),),
     (
         program.Copy(Place("input0"), AT, "4 * n"),
+        program.Copy(Place("input0"), AT, "n", has_spare=True),
         program.Launch("k0", "chip", (AT,), ("n",), (AT,), ("n",), ("n", 2), (8,)),
         program.Call("k1", (AT,), (7,), (AT,), ("n",), copies=True),
         program.Bind(Place("x"), "k", CHECK),

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-_LINE_BYTES = 64  # The line of a cache on x86-64 and aarch64.
+_LINE_BYTES = 64  # The line of a cache of usual processors.
 
 Array = npt.NDArray[Any]
 
