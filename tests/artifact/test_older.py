@@ -88,7 +88,9 @@ def test_every_field_of_an_older_manifest_is_read():
     raw = json.loads(text)
     raw["hashes"].update(hashes)
     read = Manifest.from_json(json.dumps(raw))
-    assert dataclasses.replace(read, format=2) == WHOLE
+    # Its kernels have no place of their own yet, as the last one of the whole manifest has.
+    older = dataclasses.replace(WHOLE, kernels=WHOLE.kernels[:-1])
+    assert dataclasses.replace(read, format=2) == older
 
 
 @pytest.mark.parametrize("field", ["entry", "triple", "cpu", "threads", "max_threads", "hashes"])

@@ -72,7 +72,8 @@ def test_what_is_unsigned_is_told(farrier, mlp):
     assert farrier("inspect", renamed).stdout.splitlines()[-1] == "unsigned"
     with zipfile.ZipFile(mlp.with_name("arrays.npz"), "w") as archive:
         archive.writestr("a.npy", b"")
-    assert "a ZIP archive" in farrier("inspect", mlp.with_name("arrays.npz")).stdout
+    shown = farrier("inspect", mlp.with_name("arrays.npz")).stdout
+    assert "the zip archive is not a .pt2 file" in shown
 
 
 def test_a_key_that_cannot_be_used_is_told_before_anything_is_compiled(farrier, mlp, tmp_path):

@@ -131,6 +131,32 @@ class Schedule:
     def split_axes(self, buffer: str, factors: tuple[int, ...]) -> None:
         self.apply("split_axes", buffer, factors)
 
+    def tile_product(
+        self,
+        total: str,
+        reader: str,
+        threads: tuple[int, int],
+        each: tuple[int, int],
+        depth: int,
+    ) -> None:
+        self.apply("tile_product", total, reader, threads, each, depth)
+
+    def share_rows(
+        self, buffers: tuple[str, ...], rows: int, threads: int, shared_bytes: int
+    ) -> None:
+        self.apply("share_rows", buffers, rows, threads, shared_bytes)
+
+    def attend(
+        self,
+        first: tuple[str, ...],
+        between: tuple[str, ...],
+        last: tuple[str, ...],
+        threads: tuple[int, int],
+        each: tuple[int, int],
+        depth: int,
+    ) -> None:
+        self.apply("attend", first, between, last, threads, each, depth)
+
     def tensorize(self, loop: str, intrinsic: str) -> None:
         self.apply("tensorize", loop, intrinsic)
 

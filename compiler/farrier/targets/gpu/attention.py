@@ -83,8 +83,7 @@ def _attention_of(program: TensorProgram) -> _Attention | None:
 
 def _attend(schedule: Schedule, attention: _Attention, decisions: Decisions) -> None:
     each = _rows_each(decisions["attend_rows"])
-    schedule.apply(
-        "attend",
+    schedule.attend(
         (attention.first.total, attention.first.reader),
         attention.between,
         (attention.last.total, attention.last.reader),

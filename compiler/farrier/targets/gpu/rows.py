@@ -192,7 +192,7 @@ def allowed(group: Group, limits: Limits, columns: Columns) -> npt.NDArray[np.bo
 def share(schedule: Schedule, group: Group, decisions: Decisions, limits: Limits) -> None:
     """Compute a group by one launch."""
     rows, threads = decisions["rows_each"], decisions["row_threads"]
-    schedule.apply("share_rows", group.names, rows, threads, limits.workgroup_bytes)
+    schedule.share_rows(group.names, rows, threads, limits.workgroup_bytes)
 
 
 def best(group: Group, limits: Limits, device: Device) -> dict[str, int]:

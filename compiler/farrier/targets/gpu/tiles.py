@@ -151,4 +151,4 @@ def _allowed(shape: Shape, columns: Columns, limits: Limits) -> npt.NDArray[np.b
 
 def _tile(schedule: Schedule, product: Tiled, tile: Decisions) -> None:
     threads, each = (tile["threads_y"], tile["threads_x"]), (tile["each_y"], tile["each_x"])
-    schedule.apply("tile_product", product.total, product.reader, threads, each, tile["depth"])
+    schedule.tile_product(product.total, product.reader, threads, each, tile["depth"])
