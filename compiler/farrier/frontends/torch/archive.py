@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import struct
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from farrier.errors import InvalidModelError
@@ -18,6 +19,13 @@ from farrier.errors import InvalidModelError
 _LOCAL_HEADER = struct.Struct("<4s22xHH")  # Signature, lengths of the name and of the extra field.
 _ENCRYPTED = 1  # A flag of a member.
 _MOST_JSON = 1 << 30  # Bytes; a graph of a million nodes has less.
+# The content of other archives, by a member that each of them has.
+_OTHERS = {
+    "Java classes (.jar)": r"^META-INF/MANIFEST\.MF$",
+    "a TorchScript module, which has another kind of graph": r"^[^/]+/(code/|constants\.pkl$)",
+    "a checkpoint of torch (.pt, .pth), which has no graph": r"^[^/]+/data\.pkl$",
+    "numpy arrays (.npz)": r"\.npy$",
+}
 _SAVE = 'torch.export.save(exported_program, "model.pt2")'
 
 
@@ -38,9 +46,9 @@ class Archive:
         self._members = {info.filename.partition("/")[2]: info for info in members}
         if "archive_format" not in self._members or self.text("archive_format") != "pt2":
             raise InvalidModelError(
-                "the zip archive is not a .pt2 file: it has no member archive_format of pt2",
-                hint="a checkpoint (.pt, .pth) holds no graph; export the module: "
-                f"torch.export.export(module, args), then {_SAVE}",
+                f"the zip archive is not a .pt2 file: {_content([m.filename for m in members])}",
+                hint="a .pt2 file is an exported module: torch.export.export(module, args), then "
+                f"{_SAVE}",
             )
         order = self.text("byteorder") if "byteorder" in self._members else "little"
         if order != "little":
@@ -109,6 +117,14 @@ class Archive:
         return document
 
 
+def _content(names: Sequence[str]) -> str:
+    """Return why an archive of members of these names is not a program."""
+    for content, pattern in _OTHERS.items():
+        if any(map(re.compile(pattern).search, names)):
+            return f"it holds {content}"
+    return "it has no member archive_format of pt2"
+
+
 class _Reader(io.RawIOBase):
     """A file over bytes in memory, which are not copied."""
 
@@ -124,7 +140,7 @@ class _Reader(io.RawIOBase):
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self._data)}[whence]
         if start + offset < 0:
-            raise ValueError("a position before the start of the file")
+            raise OSError("a position before the start of the file")
         self._at = start + offset
         return self._at
 

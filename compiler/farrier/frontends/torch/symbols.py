@@ -7,10 +7,15 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import re
 
 from farrier.errors import InvalidModelError
 
 _MOST_CHARACTERS = 10_000  # Of one formula.
+# Names, numbers, text and punctuation. For other text Python's grammar may print warnings.
+_TOKENS = re.compile(
+    r"(?:[A-Za-z_]\w*+|[0-9]++(?![A-Za-z_])|'[^'\\\n]*+'|[-+*/=().,: ])*+", re.ASCII
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -37,7 +42,7 @@ class Linear:
 def linear(text: str) -> Linear | None:
     """Return the formula, or None if it is not linear in its symbols. Raises InvalidModelError
     for other text."""
-    if len(text) > _MOST_CHARACTERS:
+    if len(text) > _MOST_CHARACTERS or not _TOKENS.fullmatch(text):
         raise _malformed(text)
     try:
         return _linear(ast.parse(text, mode="eval").body)
