@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from farrier.errors import FarrierError
+from farrier.progress import Event, Warned
 from farrier.pytorch.export import exported
 
 _LOG = logging.getLogger("farrier.pytorch")
@@ -83,13 +84,20 @@ class _Function:
         shapes = [dict.fromkeys(axes, torch.export.Dim.AUTO) for axes in self._open]
         try:
             model = exported(self._graph, tensors, None, tuple(shapes))
-            artifact = farrier.compile(model, verify=False, **self._options)
+            options = {"listener": _log, **self._options}
+            artifact = farrier.compile(model, verify=False, **options)
         except FarrierError as error:
             self._note.reason = str(error)
             _LOG.warning("a graph runs in eager mode: %s", error)
             return None
         self._note.reason = ""
         return _Call(artifact, self._graph)
+
+
+def _log(event: Event) -> None:
+    """Log a warning. That of sizes of 1 would be wrong: dynamo compiles these by themselves."""
+    if isinstance(event, Warned):
+        _LOG.info("%s", event.message)
 
 
 class _Call:

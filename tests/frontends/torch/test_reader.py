@@ -32,7 +32,7 @@ def test_a_network_with_an_open_batch(rng):
 
 
 def test_writes_in_place_reach_the_tensor_and_its_views(rng):
-    program = Program({"x": ("f32", ["s0", 4])}, ranges={"s0": (2, 9)})
+    program = Program({"x": ("f32", ["s0", 4])}, ranges={"s0": (1, 9)})
     program.call("own", "aten.clone.default", "x")
     program.call("row", "aten.select.int", "own", 0, 0)
     program.call("column", "aten.select.int", "own", 1, 3)

@@ -61,6 +61,7 @@ class Build:
     ) -> None:
         self._b, self._program, self._interface = b, program, interface
         self._weights = weights
+        self.notices: list[str] = []
         self._values: dict[str, Any] = {}
         self._aliases = Aliases(self._values)
 
@@ -116,7 +117,7 @@ class Build:
             raise UnsupportedOperatorError(f"the operator {call.target} is not supported")
         rule, name = entry
         metas = [graph.tensors.get(o) if isinstance(o, str) else None for o in call.outputs]
-        scope = Scope(self._b, call, metas)
+        scope = Scope(self._b, call, metas, self.notices)
         positional = [self._resolved(argument) for argument in call.positional]
         keywords = {key: self._resolved(value) for key, value in call.keywords.items()}
         with self._b.at(RawNode(call.target, [], [], {}, call.name)):

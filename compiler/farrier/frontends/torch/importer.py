@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from farrier.errors import InvalidModelError
@@ -45,7 +46,24 @@ def import_model(
     interface = Interface(program)
     signature = resolve(interface.declared(), interface.shapes(shapes or {}), hot, typical)
 
-    def add(b: Builder) -> None:
-        Build(b, program, interface, weights).run()
+    notices: list[str] = []
 
-    return built(signature, add)
+    def add(b: Builder) -> None:
+        build = Build(b, program, interface, weights)
+        build.run()
+        notices[:] = build.notices  # Those of the last build, which no question ended.
+
+    imported = built(signature, add)
+    notices += _of_least_sizes(imported, interface.raised(shapes or {}))
+    return dataclasses.replace(imported, notices=(*imported.notices, *notices))
+
+
+def _of_least_sizes(imported: ImportedModel, raised: Collection[str]) -> Iterator[str]:
+    """Yield notices of dims that have 1 as least size although the program states 2."""
+    for dim in imported.dims:
+        if dim.name in raised and dim.low < 2:
+            yield (
+                f"torch exported the module for {dim.name} of 2 or more, and Farrier compiles it "
+                "for 1 too, where the module may compute otherwise: name the dim with "
+                "torch.export.Dim, or state its least size with --shape"
+            )

@@ -46,6 +46,17 @@ class Interface:
                 shapes[declared.name] = tuple(self._ranged(dim) for dim in dims)
         return shapes
 
+    def raised(self, fixed: Mapping[str, GivenShape]) -> set[str]:
+        """Return the open dims for which the program states 2 as least size and the user nothing:
+        the exporter's default, which leaves open whether the module computes otherwise for 1."""
+        return {
+            dim
+            for declared in self.declared()
+            if declared.name not in fixed
+            for dim in declared.dims or ()
+            if isinstance(dim, str) and self._program.ranges.get(dim, (None,))[0] == 2
+        }
+
     def outputs(self) -> Iterator[tuple[str, Any]]:
         """Yield the outputs: a name, and the value that it has."""
         users = [spec.value for spec in self._program.outputs if spec.kind == "user_output"]

@@ -25,9 +25,16 @@ class Scope:
     """A call at hand. Tensors are names of the builder's values; a size is an extent, or the name
     of an i64 scalar that is known only at run time."""
 
-    def __init__(self, builder: Builder, call: Call, metas: Sequence[TensorMeta | None]) -> None:
-        """`metas` are the types of the call's results, as the program states them."""
-        self.b, self.call, self._metas = builder, call, metas
+    def __init__(
+        self,
+        builder: Builder,
+        call: Call,
+        metas: Sequence[TensorMeta | None],
+        notices: list[str],
+    ) -> None:
+        """`metas` are the types of the call's results, as the program states them; a rule adds to
+        the `notices` what the user should know of a model that compiles."""
+        self.b, self.call, self._metas, self.notices = builder, call, metas, notices
         self.numbers = Numbers(builder)
 
     # Nodes ---------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """The rules of ATen operators, one family a file. Importing this fills the table."""
 
 from farrier.frontends.torch.aten import (
+    assertions,
     attention,
     convolution,
     creation,
@@ -17,6 +18,7 @@ from farrier.frontends.torch.aten import (
 )
 
 __all__ = [
+    "assertions",
     "attention",
     "convolution",
     "creation",

@@ -1,7 +1,8 @@
-"""Sizes: reading them from tensors, computing with them, and asserting of them."""
+"""Sizes: reading them from tensors, computing with them, and comparing them."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import operator
@@ -22,11 +23,17 @@ _ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
     "Mod": operator.mod,
 }
 _NAMES = {"add": "Add", "sub": "Sub", "mul": "Mul", "floordiv": "Div", "mod": "Mod"}
+_OPPOSITES = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "le": "gt", "gt": "le"}
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge", "and_", "or_")
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
 class Later:
-    """A truth about sizes that only a run decides; asserting it is left to the run."""
+    """A truth about sizes that only a run decides: a comparison, "and_", "or_" or "not"."""
+
+    op: str
+    x: Any
+    y: Any = None
 
 
 class Quotient:
@@ -49,19 +56,21 @@ for _name, _op in _NAMES.items():
     aten(f"_operator.{_name}")(functools.partial(_arithmetic, _op))
 
 
-def _comparison(compare: Callable[[Any, Any], Any], s: Scope, x: Any, y: Any) -> Any:
+def _comparison(name: str, s: Scope, x: Any, y: Any) -> Any:
     if isinstance(x, int | float) and isinstance(y, int | float):
-        return compare(x, y)
-    return Later()
+        return getattr(operator, name)(x, y)
+    return Later(name, x, y)
 
 
 for _name in _COMPARISONS:
-    aten(f"_operator.{_name}")(functools.partial(_comparison, getattr(operator, _name)))
+    aten(f"_operator.{_name}")(functools.partial(_comparison, _name))
 
 
 @aten("torch.sym_not")
 def sym_not(s: Scope, x: Any) -> Any:
-    return not x if isinstance(x, bool) else Later()
+    if isinstance(x, Later) and x.op in _OPPOSITES:
+        return Later(_OPPOSITES[x.op], x.x, x.y)
+    return not x if isinstance(x, bool) else Later("not", x)
 
 
 @aten("_operator.neg")
@@ -131,16 +140,3 @@ def item(s: Scope, x: str) -> Any:
     if constant is not None and constant.size == 1 and isinstance(constant.item(), int | Dim):
         return constant.item()
     return s.node("Reshape", s.cast(x, DType.I64), s.ints([]))
-
-
-@aten(
-    "aten._assert_scalar.default",
-    "aten._assert_tensor_metadata.default",
-    "aten._assert_async.msg",
-    "aten._assert_async.default",
-    "aten.sym_constrain_range.default",
-    "aten.sym_constrain_range_for_size.default",
-    "aten._functional_assert_async.msg",
-)
-def assertion(s: Scope, *arguments: Any, **keywords: Any) -> None:
-    """Add nothing: a run of Farrier checks the sizes that its operators need."""
