@@ -216,7 +216,7 @@ EVENTS: tuple[Event, ...] = (
     progress.TrialsMeasured(16, None, 1.5, 3.0, "conv", 1),
     progress.VariantsCompared("schedules", 3, 1),
     progress.TimeSpent(60.0, {"finals": 3.0}, {"compile": 2.0}),
-    progress.Verified(1e-6, 1.5, 2.0, "local", True, "onnxruntime", "other", True),
+    progress.Verified(1e-6, 1.5, 2.0, "local", True, "onnxruntime", "other", True, "float64"),
     progress.Raced(
         "onnxruntime", "1.2", "local", 2, {"median": 2.0}, {"median": 1.0}, 0.5, 1e-7, "well"
     ),

@@ -212,6 +212,8 @@ def _verified(event: progress.Verified) -> str:
     if event.confirmed_by:
         where += f" and {event.confirmed_by}"
     error = f"error {event.max_error:.1e} of the output's range"
+    if event.reference and not event.differs_from:
+        error += f" from {event.reference}"
     text = f"verified on {where}: {error}"
     if event.untrusted:
         text = f"verified by an untrusted device alone, {where}: {error}"

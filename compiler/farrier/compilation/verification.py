@@ -135,6 +135,7 @@ def _event(verified: Verification, race: Race | None, emulated: bool) -> Verifie
         "" if verified.parting is None else verified.parting.engine,
         verified.confirmed_by,
         verified.untrusted,
+        verified.reference,
     )
 
 

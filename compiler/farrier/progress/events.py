@@ -129,7 +129,7 @@ class Verified:
     `emulated` device are the emulator's. Where outputs differ from those of the engine
     `differs_from` by more than rounding explains, `max_error` is how far they do. On a farm,
     `confirmed_by` names another device that verified it as well; it is `untrusted` where a single
-    device did, for which nobody vouches."""
+    device did, for which nobody vouches. `reference` names who computed the outputs."""
 
     max_error: _Unbounded
     latency_ms: float
@@ -139,6 +139,7 @@ class Verified:
     differs_from: str = ""
     confirmed_by: str = ""
     untrusted: bool = False
+    reference: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
