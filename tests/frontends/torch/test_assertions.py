@@ -18,7 +18,7 @@ def _expression(text):
 
 
 def _counting(*assertions):
-    """Return a program that makes a vector of as many zeros as `k` says, which it checks."""
+    """Return a program that checks the number `k`, and returns a vector of `k` zeros."""
     program = Program({"k": ("i64", []), "x": ("f32", ["s0"])}, ranges={"s0": (0, None)})
     program.call("n", "aten.item.default", "k")
     program.call("size", "aten.sym_size.int", "x", 0)

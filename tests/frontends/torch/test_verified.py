@@ -1,4 +1,4 @@
-"""Who verifies a program, and what a client sends of a module."""
+"""The reference that verifies a program, and the bytes that a client sends of a module."""
 
 import hashlib
 import re

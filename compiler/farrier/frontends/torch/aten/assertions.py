@@ -1,7 +1,7 @@
 """Assertions: `torch._check`, and the ranges of sizes that values decide.
 
-One that holds for all sizes is left out, and a run checks the others. Notices name one that never
-holds for the sizes of the import, which may be typical ones, and one that no check can express.
+Assertions that hold for all sizes are left out, and a run checks the others. Notices name
+assertions that the sizes of the import never fulfil, and assertions that no check expresses.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from farrier.ops import Mismatch
 
 _MOST_SHOWN = 200  # Characters of an assertion in a message.
 _EXPRESSION = re.compile(r"for expression (.+) on node")
-# The relation of the left side to the right side, and what is added to the right side.
+# The relation of the left side to the right side, and a number to add to the right side.
 _DEMANDS = {
     "ge": (Demand.LEAST, 0),
     "gt": (Demand.LEAST, 1),
@@ -80,7 +80,7 @@ def _compare(s: Scope, op: str, x: Any, y: Any, message: str) -> None:
     right = s.numbers.known(y)
     if op == "ne" or right is None:
         x, right = s.numbers("Sub", x, y), 0
-    if op == "ne":  # The square of what is not 0 is positive.
+    if op == "ne":  # The square of a number other than 0 is positive.
         op, x, right = "gt", s.numbers("Mul", x, x), 0
     demand, more = _DEMANDS[op]
     _require(s, x, right + more, demand, message)
