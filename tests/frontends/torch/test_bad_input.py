@@ -78,6 +78,21 @@ def test_pickled_weights_are_not_loaded(program):
     _refused(data, "'w'", "a pickle, which is not loaded")
 
 
+def test_infinite_sizes_are_refused(program):
+    for member, keys in (
+        (MODEL, ("graph_module", "graph", "tensor_values")),
+        (CONFIG, ("config",)),
+    ):
+
+        def change(document, keys=keys):
+            for key in keys:
+                document = document[key]
+            entry = document["w"].get("tensor_meta", document["w"])
+            entry["sizes"][0]["as_int"] = float("inf")
+
+        _refused(_changed(program, member, change), "malformed")
+
+
 @pytest.mark.parametrize("major", [7, 9, -1])
 def test_other_versions_of_the_schema_are_refused(program, major):
     data = _changed(program, MODEL, lambda d: d["schema_version"].update(major=major))

@@ -152,11 +152,18 @@ def program_of(document: Mapping[str, Any]) -> Program:
             _output_tree(module),
             f"torch {document.get('torch_version', '')}".strip(),
         )
-    except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+    except (
+        ArithmeticError,
+        LookupError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        RecursionError,
+    ) as e:
         raise InvalidModelError(
-            f"the graph of the .pt2 file is malformed: {type(error).__name__}: {error}",
+            f"the graph of the .pt2 file is malformed: {type(e).__name__}: {e}",
             hint='save it again with torch.export.save(exported_program, "model.pt2")',
-        ) from error
+        ) from e
 
 
 def _graph(entry: Mapping[str, Any], level: int) -> Graph:

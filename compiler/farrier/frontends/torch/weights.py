@@ -56,7 +56,7 @@ class Weights(Mapping[str, npt.NDArray[Any]]):
                 )
             meta = tensor_meta(entry["tensor_meta"])
             path = f"{folder}/{entry['path_name']}"
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
+        except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
             raise _bad(name, f"its description is malformed: {error}") from error
         return _view(name, self._archive.member(path), meta)
 
