@@ -24,6 +24,7 @@ _OWN = {
     "aarch64": "farrier.targets.arm",
     "riscv64": "farrier.targets.riscv",
     "webgpu": "farrier.targets.webgpu",
+    "nvptx64": "farrier.targets.cuda",
     **dict.fromkeys(
         ("thumbv7m", "thumbv7em", "thumbv8m.main", "thumbv8.1m.main", "riscv32"),
         "farrier.targets.bare",

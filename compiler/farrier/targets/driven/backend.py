@@ -38,8 +38,8 @@ class DrivenBackend(Backend):
     library_kind: str  # The kind of a library, which is measured.
 
     @abc.abstractmethod
-    def render(self, function: Function) -> str:
-        """Return the text of a lowered kernel. Raises CompilerError."""
+    def render(self, function: Function, target: Target) -> str:
+        """Return the text of a lowered kernel for a target. Raises CompilerError."""
 
     @abc.abstractmethod
     def open(self, code: ModelCode) -> tuple[AnyDevice, str]:
@@ -91,7 +91,7 @@ class DrivenBackend(Backend):
     def compile(self, functions: Sequence[Function], target: Target) -> list[bytes]:
         from farrier.targets.driven.objects import written
 
-        return [written({each.name: self.render(each) for each in functions}, {})]
+        return [written({each.name: self.render(each, target) for each in functions}, {})]
 
     def plan(
         self,

@@ -196,7 +196,7 @@ class WebGpuBackend(DrivenBackend):
         figures = figures_of(target.cpu)
         return rules.space(program, LEAST, USUAL if figures is None else figures.device())
 
-    def render(self, function: Function) -> str:
+    def render(self, function: Function, target: Target) -> str:
         from farrier.targets.webgpu.wgsl import InexpressibleError, render
 
         try:
@@ -206,7 +206,7 @@ class WebGpuBackend(DrivenBackend):
             raise CompilerError(message, hint=error.hint) from error
 
     def texts(self, function: Function, target: Target) -> CodeTexts:
-        return CodeTexts(assembly=self.render(function))
+        return CodeTexts(assembly=self.render(function, target))
 
     def interface(self, function: Function) -> Interface:
         from farrier.targets.interface import Interface

@@ -1,0 +1,177 @@
+"""The targets `cuda:sm_75` to `cuda:sm_120`: PTX for one architecture, which later ones run too."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from farrier.errors import CompilerError
+from farrier.targets.code import CodeTexts
+from farrier.targets.cuda.architectures import ARCH, MACHINES
+from farrier.targets.describing import KnownMachine
+from farrier.targets.driven.backend import DrivenBackend
+from farrier.targets.driven.target import DrivenTarget, baseline
+from farrier.targets.target import MemorySpace, ParallelAxis, Target
+from farrier_device.cuda_library import GPU, LIBRARY, PTX
+from farrier_device.describe import MachineDescription
+from farrier_device.program import HOST
+
+if TYPE_CHECKING:
+    from farrier.artifact.code import ModelCode
+    from farrier.ir.loop import Function
+    from farrier.ir.tensor import TensorProgram
+    from farrier.measure import Runner
+    from farrier.records import RuleId
+    from farrier.space import Space
+    from farrier.targets.interface import Interface
+    from farrier_device.devices.device import AnyDevice
+
+_ALIGNMENT = 256  # Bytes: that of the driver's own allocations.
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CudaTarget(DrivenTarget):
+    """An architecture, by its name."""
+
+    @property
+    def backend(self) -> CudaBackend:
+        return BACKEND
+
+    @property
+    def spaces(self) -> tuple[MemorySpace, ...]:
+        return MemorySpace(HOST), MemorySpace(GPU, _ALIGNMENT)
+
+    @property
+    def axes(self) -> tuple[ParallelAxis, ...]:
+        from farrier.targets.cuda.kernel_text import MOST_BLOCKS, MOST_THREADS
+
+        return ParallelAxis("blocks", MOST_BLOCKS), ParallelAxis("threads", MOST_THREADS)
+
+
+class CudaBackend(DrivenBackend):
+    """Kernels run on the GPU as far as the renderer can express them, and otherwise on the host."""
+
+    space_of_device = GPU
+    kernel_kind = PTX
+    library_kind = LIBRARY
+    target_type = CudaTarget
+    name = "cuda"
+    archs = frozenset({ARCH})
+
+    @property
+    def machines(self) -> Mapping[str, KnownMachine]:
+        return MACHINES
+
+    def target(self, machine: MachineDescription) -> CudaTarget:
+        from farrier.targets.names import parse_target
+
+        host = parse_target(machine.host) if machine.host else baseline()
+        return CudaTarget(f"{ARCH}-nvidia-cuda", machine.cpu, machine.features, host=host)
+
+    # -- running its code on this machine
+
+    def why_not_here(self, arch: str, cpu: str, features: Sequence[str]) -> str:
+        from farrier_device.devices.cuda import why_not_on
+
+        return why_not_on(cpu)
+
+    def why_not_measured_here(self, target: Target) -> str:
+        from farrier.targets.cuda.runner import NOT_MEASURED
+
+        return NOT_MEASURED
+
+    def runner(self) -> Runner:
+        from farrier.targets.cuda.runner import CudaRunner
+
+        return CudaRunner()
+
+    def open(self, code: ModelCode) -> tuple[AnyDevice, str]:
+        from farrier_device.devices.cuda import CudaDevice
+
+        gpu = CudaDevice()
+        modules = {
+            module.path: module.content.decode() for module in code.objects if module.kind == PTX
+        }
+        gpu.load_modules(modules)
+        return gpu, gpu.name
+
+    # -- the steps of a compilation
+
+    @property
+    def passes(self) -> tuple[str, ...]:
+        return (
+            "fold-constants",
+            "eliminate-common-subexpressions",
+            "simplify",
+            "eliminate-common-subexpressions",
+            "fold-batch-norm",
+            "recast-convolutions",
+            "eliminate-dead-code",
+            "widen-floats",
+            "split-resizes",
+            "transpose-in-place",
+            "fuse",
+        )
+
+    def loop_passes(self, target: Target) -> tuple[str, ...]:
+        return ("eliminate-dead-stores", "lower-threads")
+
+    @property
+    def rules(self) -> frozenset[RuleId]:
+        from farrier.targets.gpu.rules import RULES
+
+        return RULES
+
+    def why_not_on_device(self, program: TensorProgram | Function, target: Target) -> str:
+        from farrier.lower.runner import run_loop_passes
+        from farrier.targets.cuda.expressible import why_not
+        from farrier.targets.gpu import points
+
+        def lowered() -> Function:
+            space = points.space(program)
+            loops = space.schedule(space.default()).function
+            return run_loop_passes(loops, self.loop_passes(target))
+
+        return why_not(program, lowered)
+
+    def space(self, program: TensorProgram | Function, target: Target, threads: int) -> Space:
+        from farrier.targets.cuda.expressible import LIMITS
+        from farrier.targets.gpu import rules
+
+        if reason := self.why_not_on_device(program, target):
+            raise CompilerError(reason, hint="--target host compiles for the processor")
+        return rules.space(program, LIMITS)
+
+    def render(self, function: Function, target: Target) -> str:
+        from farrier.targets.cuda.ptx import ptx_of
+
+        return ptx_of(self._module(function), target.cpu)
+
+    def _module(self, function: Function) -> str:
+        from farrier.targets.cuda.code import InexpressibleError
+        from farrier.targets.cuda.kernel_text import render
+
+        try:
+            return render(function)
+        except InexpressibleError as error:
+            message = f"kernel {function.name} for CUDA: {error.reason}"
+            raise CompilerError(message, hint=error.hint) from error
+
+    def texts(self, function: Function, target: Target) -> CodeTexts:
+        return CodeTexts(llvm=self._module(function), assembly=self.render(function, target))
+
+    def interface(self, function: Function) -> Interface:
+        from farrier.targets.cuda.kernel_text import entry_points, scratch_bytes
+        from farrier.targets.interface import Interface
+
+        scratch = function.over_dims(scratch_bytes(function))
+        entries = entry_points(function)
+        return Interface(function.name, function.params, function.dims, scratch, 0, entries)
+
+    @property
+    def packs_on_device(self) -> bool:
+        return False
+
+
+BACKEND = CudaBackend()

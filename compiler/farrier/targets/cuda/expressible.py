@@ -1,0 +1,27 @@
+"""The kernels that the renderer can express so far; the host runs the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from farrier.ir.loop import Function
+from farrier.ir.tensor import TensorProgram
+from farrier.targets.cuda.code import InexpressibleError, memory_type
+from farrier.targets.cuda.kernel_text import render
+from farrier.targets.gpu.device import Limits
+
+# A kernel has at most 4096 bytes of parameters, pointers of 8 bytes: sizes and scratch are two.
+LIMITS = Limits(threads=256, workgroup_bytes=48 << 10, buffers=510)
+
+
+def why_not(program: TensorProgram | Function, lowered: Callable[[], Function]) -> str:
+    """Return the reason why no kernel for CUDA can be rendered, a clause; "" where one can.
+    `lowered` are its loops by the default schedule."""
+    buffers = program.params if isinstance(program, Function) else program.inputs + program.outputs
+    try:
+        for buffer in buffers:
+            memory_type(buffer.dtype)
+        render(lowered())
+    except InexpressibleError as error:
+        return error.reason
+    return ""

@@ -1,0 +1,38 @@
+"""LLVM text to PTX, through llvmlite. LLVM's passes run first: they keep a thread's arrays in
+registers, and put Farrier's functions where they are called."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from farrier.errors import CompilerError
+from farrier.llvm import initialized
+from farrier.targets.cuda.architectures import ARCHITECTURES
+
+TRIPLE = "nvptx64-nvidia-cuda"
+_OPT = 2  # LLVM's -O2
+
+
+def ptx_of(text: str, cpu: str) -> str:
+    """Return the PTX of a module for an architecture. Raises CompilerError."""
+    llvm, machine = initialized(), _machine(cpu)
+    header = f'target triple = "{TRIPLE}"\ntarget datalayout = "{machine.target_data}"\n'
+    try:
+        module = llvm.parse_assembly(header + text, context=llvm.create_context())
+        module.verify()
+        options = llvm.create_pipeline_tuning_options(speed_level=_OPT)
+        options.slp_vectorization = False
+        options.loop_vectorization = False
+        builder = llvm.create_pass_builder(machine, options)
+        builder.getModulePassManager().run(module, builder)
+        return str(machine.emit_assembly(module))
+    except RuntimeError as error:
+        raise CompilerError(f"LLVM rejects the module of a kernel for {cpu}: {error}") from error
+
+
+@functools.cache
+def _machine(cpu: str) -> Any:
+    features = f"+ptx{ARCHITECTURES[cpu].ptx}"
+    target = initialized().Target.from_triple(TRIPLE)
+    return target.create_target_machine(cpu=cpu, features=features, opt=_OPT)

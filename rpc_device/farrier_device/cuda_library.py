@@ -1,0 +1,7 @@
+"""The words for CUDA that compilers and devices share."""
+
+from __future__ import annotations
+
+GPU = "gpu"  # The space of the device.
+PTX = "ptx"  # A code object of this kind is one module.
+LIBRARY = "cuda"  # A code object of this kind is a `device_library.DeviceLibrary`.
