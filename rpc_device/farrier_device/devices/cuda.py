@@ -1,0 +1,315 @@
+"""A GPU of NVIDIA as a device, through the driver alone: modules of PTX, memory, and one stream."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from farrier_device.blob import Blob
+from farrier_device.devices.device import Code, Device, DeviceError, Ticks
+from farrier_device.devices.libcuda import (
+    MAJOR,
+    MINOR,
+    NO_DEVICE,
+    OUT_OF_MEMORY,
+    CudaError,
+    Driver,
+    NoDriverError,
+)
+from farrier_device.measurement import Launch
+
+# The oldest CUDA whose driver takes a version of PTX, from the release notes of the PTX ISA.
+_CUDA_OF_PTX = {
+    (6, 5): (10, 2),
+    (7, 0): (11, 0),
+    (7, 1): (11, 1),
+    (7, 8): (11, 8),
+    (8, 6): (12, 7),
+    (8, 7): (12, 8),
+}
+_NAME_BYTES = 256
+_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: it does not wait for the default stream.
+_FLUSH_BYTES = 256 << 20  # No GPU has a larger cache: B200 has 126 MiB.
+_VERSION = re.compile(r"^\.version (\d+)\.(\d+)", re.MULTILINE)
+_TARGET = re.compile(r"^\.target sm_(\d+)", re.MULTILINE)
+_ENTRY = re.compile(r"^\.visible \.entry ([\w$.]+)\(", re.MULTILINE)
+
+
+class CudaMemory:
+    """Memory of the device, which is freed with the last reference to it."""
+
+    def __init__(self, driver: Driver, address: int, nbytes: int) -> None:
+        self.address = address
+        self.nbytes = nbytes
+        self.free = weakref.finalize(self, _freed, driver, address)
+
+
+def _freed(driver: Driver, address: int) -> None:
+    with contextlib.suppress(CudaError):  # Where the context is gone, so is the memory.
+        driver.call("cuMemFree_v2", address)
+
+
+class CudaLaunch(NamedTuple):
+    """A launch with its arguments: `pointers` are those to the `values`."""
+
+    symbol: str
+    function: int
+    blocks: int
+    threads: int
+    values: Any
+    pointers: Any
+
+
+class CudaDevice(Device[CudaMemory, CudaLaunch]):
+    """The GPU of a number, by default the first. `library` stands for the driver's. Raises
+    DeviceError if the driver or the GPU is missing."""
+
+    def __init__(self, number: str = "0", library: Any = None) -> None:
+        self._driver, self._number = _opened(number, library)
+        text = ctypes.create_string_buffer(_NAME_BYTES)
+        self._driver.call("cuDeviceGetName", text, _NAME_BYTES, self._number)
+        self.name = text.value.decode(errors="replace")
+        self.capability = _capability(self._driver, self._number)
+        self._context = self._driver.handle("cuDevicePrimaryCtxRetain", self._number)
+        self._thread = 0
+        self._enter()
+        self._stream = self._driver.handle("cuStreamCreate", _NON_BLOCKING)
+        self._modules: list[int] = []
+        self._functions: dict[str, int] = {}
+        self._sent: list[Any] = []  # Bytes that copies may not have read yet.
+        self._last = ""  # The kernel that was launched last.
+        self._is_open = True
+
+    def _enter(self) -> None:
+        """Make the context that of this thread."""
+        if self._thread != threading.get_ident():
+            self._driver.call("cuCtxSetCurrent", self._context)
+            self._thread = threading.get_ident()
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        """Call the driver. Raises DeviceError."""
+        self._enter()
+        try:
+            self._driver.call(name, *arguments)
+        except CudaError as error:
+            last = f", after {self._last} was launched" if self._last else ""
+            raise DeviceError(f"{self.name}: {error}{last}") from None
+
+    # -- code
+
+    def load(self, code: Code, threads: int, pin: Sequence[int]) -> None:
+        texts = [os.pread(file, os.fstat(file).st_size, 0) for _, file in code]
+        self.load_modules({str(place): text.decode() for place, text in enumerate(texts)})
+
+    def load_modules(self, modules: Mapping[str, str]) -> None:
+        """Load modules of PTX, in place of the code before them. Raises DeviceError."""
+        self.unload()
+        self._enter()
+        for name, text in modules.items():
+            if why := _why_not(text, self.name, self.capability, self._cuda()):
+                raise DeviceError(why)
+            try:
+                module = self._driver.handle("cuModuleLoadData", text.encode())
+                self._modules.append(module)
+                for entry in _ENTRY.findall(text):
+                    function = self._driver.handle("cuModuleGetFunction", module, entry.encode())
+                    self._functions[entry] = function
+            except CudaError as error:
+                raise DeviceError(f"{self.name} does not load {name}: {error}") from None
+
+    def _cuda(self) -> tuple[int, int]:
+        return _cuda_of(self._driver)
+
+    def unload(self) -> None:
+        for module in self._modules:
+            self._call("cuModuleUnload", module)
+        self._modules, self._functions = [], {}
+
+    # -- memory
+
+    def allocate(self, nbytes: int, position: int) -> CudaMemory:
+        self._enter()
+        try:
+            address = self._driver.handle("cuMemAlloc_v2", max(1, nbytes))
+        except CudaError as error:
+            if error.code != OUT_OF_MEMORY:
+                raise DeviceError(f"{self.name}: {error}") from None
+            raise MemoryError(
+                f"{nbytes} bytes are needed on {self.name}, and {self._free_bytes()} are free"
+            ) from None
+        return CudaMemory(self._driver, address, nbytes)
+
+    def _free_bytes(self) -> int:
+        total = ctypes.c_uint64()
+        return self._driver.handle("cuMemGetInfo_v2", ctypes.byref(total))
+
+    def clear(self, memory: CudaMemory, nbytes: int) -> None:
+        if nbytes:
+            self._call("cuMemsetD8Async", memory.address, 0, nbytes, self._stream)
+
+    def copy_in(self, memory: CudaMemory, blob: Blob) -> None:
+        content = bytearray(blob.nbytes)
+        blob.read_into(memoryview(content))
+        self.send(memoryview(content), memory, 0)
+
+    def copy_out(self, memory: CudaMemory, nbytes: int) -> memoryview:
+        content = memoryview(bytearray(nbytes))
+        self.receive(memory, 0, content)
+        self.synchronize()
+        return content
+
+    def send(self, source: memoryview, memory: CudaMemory, offset: int) -> None:
+        content = source.cast("B")
+        if not (count := len(content)):
+            return
+        kind = ctypes.c_char * count
+        held = kind.from_buffer_copy(content) if content.readonly else kind.from_buffer(content)
+        self._sent.append(held)
+        at, address = memory.address + offset, ctypes.addressof(held)
+        self._call("cuMemcpyHtoDAsync_v2", at, address, count, self._stream)
+
+    def receive(self, memory: CudaMemory, offset: int, target: memoryview) -> None:
+        content = target.cast("B")
+        if not (count := len(content)):
+            return
+        held = (ctypes.c_char * count).from_buffer(content)
+        self._sent.append(held)
+        at, address = memory.address + offset, ctypes.addressof(held)
+        self._call("cuMemcpyDtoHAsync_v2", address, at, count, self._stream)
+
+    # -- launches
+
+    def bind(self, launch: Launch, places: Sequence[tuple[CudaMemory, int]]) -> CudaLaunch:
+        function = self._functions.get(launch.symbol)
+        if function is None:
+            raise DeviceError(f"no module has an entry point {launch.symbol}")
+        blocks = 1
+        for count in launch.grid:
+            blocks *= count
+        [threads] = launch.block
+        values = (ctypes.c_uint64 * len(places))(*(each.address + at for each, at in places))
+        first = ctypes.addressof(values)
+        size = ctypes.sizeof(ctypes.c_uint64)
+        pointers = (ctypes.c_void_p * len(places))(
+            *(first + size * number for number in range(len(places)))
+        )
+        return CudaLaunch(launch.symbol, function, blocks, threads, values, pointers)
+
+    def launch(self, bound: CudaLaunch) -> None:
+        if not bound.blocks:
+            return
+        self._last = bound.symbol
+        shape = (bound.blocks, 1, 1, bound.threads, 1, 1)
+        self._call("cuLaunchKernel", bound.function, *shape, 0, self._stream, bound.pointers, None)
+
+    def synchronize(self) -> int:
+        self._call("cuStreamSynchronize", self._stream)
+        self._sent.clear()
+        return 0
+
+    def time(
+        self, steps: Sequence[CudaLaunch], repeats: int, cold: Sequence[tuple[CudaMemory, int]]
+    ) -> Ticks:
+        """Return nanoseconds between events on the stream. A cold round follows a write of more
+        bytes than the cache has."""
+        each: Ticks = [[] for _ in steps]
+        flush = self.allocate(_FLUSH_BYTES, 0) if cold else None
+        start, end = (self._driver.handle("cuEventCreate", 0) for _ in range(2))
+        for _ in range(repeats):
+            if flush is not None:
+                self.clear(flush, _FLUSH_BYTES)
+            for step, samples in zip(steps, each, strict=True):
+                self._call("cuEventRecord", start, self._stream)
+                self.launch(step)
+                self._call("cuEventRecord", end, self._stream)
+                self.synchronize()
+                samples.append(round(self._driver.milliseconds(start, end) * 1e6))
+        for event in (start, end):
+            self._call("cuEventDestroy_v2", event)
+        return each
+
+    def ns_of(self, ticks: Sequence[int]) -> list[int]:
+        return [max(1, tick) for tick in ticks]
+
+    def close(self) -> None:
+        if not self._is_open:
+            return
+        self._is_open = False
+        try:
+            self.unload()
+            self._call("cuStreamDestroy_v2", self._stream)
+            self._call("cuDevicePrimaryCtxRelease_v2", self._number)
+        except DeviceError:
+            pass  # A kernel has failed, after which the context does nothing more.
+
+
+def why_not_on(architecture: str, library: Any = None) -> str:
+    """Return the reason why the GPU of this machine does not run code for an architecture, such as
+    sm_80; "" where it does."""
+    try:
+        driver, number = _opened("0", library)
+    except DeviceError as error:
+        return str(error)
+    has = _capability(driver, number)
+    return _why_not_capability(_numbered(architecture.removeprefix("sm_")), "the GPU here", has)
+
+
+def _opened(number: str, library: Any) -> tuple[Driver, int]:
+    try:
+        driver = Driver(library)
+        driver.call("cuInit", 0)
+        if not driver.integer("cuDeviceGetCount"):
+            raise DeviceError("the driver of NVIDIA finds no GPU here")
+        return driver, driver.integer("cuDeviceGet", int(number))
+    except NoDriverError as error:
+        raise DeviceError(str(error)) from None
+    except CudaError as error:
+        if error.code == NO_DEVICE:
+            raise DeviceError("the driver of NVIDIA finds no GPU here") from None
+        raise DeviceError(f"the driver of NVIDIA does not start: {error}") from None
+
+
+def _capability(driver: Driver, number: int) -> tuple[int, int]:
+    major, minor = (driver.integer("cuDeviceGetAttribute", each, number) for each in (MAJOR, MINOR))
+    return major, minor
+
+
+def _cuda_of(driver: Driver) -> tuple[int, int]:
+    version = driver.integer("cuDriverGetVersion")  # 1000 times the major one, and 10 the minor.
+    return version // 1000, version % 1000 // 10
+
+
+def _numbered(digits: str) -> tuple[int, int]:
+    """Return the capability that the digits of an architecture name: 120 is 12.0."""
+    return int(digits[:-1]), int(digits[-1])
+
+
+def _why_not(text: str, name: str, has: tuple[int, int], cuda: tuple[int, int]) -> str:
+    """Return the reason why a GPU and its driver do not run a module; "" where they do."""
+    version, target = _VERSION.search(text), _TARGET.search(text)
+    if version is None or target is None:
+        return "a module is not PTX: the artifact is damaged"
+    if why := _why_not_capability(_numbered(target[1]), name, has):
+        return why
+    ptx = int(version[1]), int(version[2])
+    needed = _CUDA_OF_PTX.get(ptx, (0, 0))
+    if cuda >= needed:
+        return ""
+    (major, minor), (wanted, least) = cuda, needed
+    return (
+        f"the driver of {name} is for CUDA {major}.{minor}, and PTX {ptx[0]}.{ptx[1]} needs one "
+        f"for {wanted}.{least} or later"
+    )
+
+
+def _why_not_capability(needed: tuple[int, int], name: str, has: tuple[int, int]) -> str:
+    if has >= needed:
+        return ""
+    wanted, present = ("".join(map(str, each)) for each in (needed, has))
+    return f"the kernels are for sm_{wanted} and later, and {name} is sm_{present}"

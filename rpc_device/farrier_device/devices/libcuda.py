@@ -1,0 +1,108 @@
+"""The driver of NVIDIA's GPUs, by one table of the functions that are called and their arguments.
+
+Each returns a code. `Driver.call` raises CudaError for any but 0. Another object with the same
+functions can stand for the library, as in tests.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import c_char_p, c_float, c_int, c_size_t, c_ubyte, c_uint, c_uint64, c_void_p
+from typing import Any
+
+_LIBRARY = "libcuda.so.1"
+_OUT = c_void_p  # A pointer to where a result goes.
+_HANDLE = c_void_p  # A context, module, function, stream or event.
+_ADDRESS = c_uint64  # In the memory of the device.
+
+SIGNATURES: dict[str, tuple[Any, ...]] = {
+    "cuInit": (c_uint,),
+    "cuDriverGetVersion": (_OUT,),
+    "cuGetErrorName": (c_int, _OUT),
+    "cuDeviceGetCount": (_OUT,),
+    "cuDeviceGet": (_OUT, c_int),
+    "cuDeviceGetName": (c_char_p, c_int, c_int),
+    "cuDeviceGetAttribute": (_OUT, c_int, c_int),
+    "cuDevicePrimaryCtxRetain": (_OUT, c_int),
+    "cuDevicePrimaryCtxRelease_v2": (c_int,),
+    "cuCtxSetCurrent": (_HANDLE,),
+    "cuModuleLoadData": (_OUT, c_char_p),
+    "cuModuleUnload": (_HANDLE,),
+    "cuModuleGetFunction": (_OUT, _HANDLE, c_char_p),
+    "cuMemGetInfo_v2": (_OUT, _OUT),
+    "cuMemAlloc_v2": (_OUT, c_size_t),
+    "cuMemFree_v2": (_ADDRESS,),
+    "cuMemsetD8Async": (_ADDRESS, c_ubyte, c_size_t, _HANDLE),
+    "cuMemcpyHtoDAsync_v2": (_ADDRESS, c_void_p, c_size_t, _HANDLE),
+    "cuMemcpyDtoHAsync_v2": (c_void_p, _ADDRESS, c_size_t, _HANDLE),
+    "cuLaunchKernel": (_HANDLE, *(c_uint,) * 7, _HANDLE, c_void_p, c_void_p),
+    "cuStreamCreate": (_OUT, c_uint),
+    "cuStreamSynchronize": (_HANDLE,),
+    "cuStreamDestroy_v2": (_HANDLE,),
+    "cuEventCreate": (_OUT, c_uint),
+    "cuEventRecord": (_HANDLE, _HANDLE),
+    "cuEventElapsedTime": (_OUT, _HANDLE, _HANDLE),
+    "cuEventDestroy_v2": (_HANDLE,),
+}
+OUT_OF_MEMORY, NO_DEVICE = 2, 100  # CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_NO_DEVICE
+# CUdevice_attribute: COMPUTE_CAPABILITY_MAJOR and _MINOR.
+MAJOR, MINOR = 75, 76
+
+
+class CudaError(Exception):
+    """A call of the driver has failed, with its code and the code's name."""
+
+    def __init__(self, function: str, code: int, name: str) -> None:
+        super().__init__(f"{function} returned {name}")
+        self.code = code
+        self.name = name
+
+
+class NoDriverError(Exception):
+    """The driver's library is not on this machine."""
+
+
+class Driver:
+    """The functions of the library. Raises NoDriverError if it is missing."""
+
+    def __init__(self, library: Any = None) -> None:
+        self._library = _loaded() if library is None else library
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Call a function. Raises CudaError."""
+        code = getattr(self._library, name)(*arguments)
+        if code:
+            raise CudaError(name, code, self._name_of(code))
+
+    def _name_of(self, code: int) -> str:
+        text = c_char_p()
+        self._library.cuGetErrorName(code, ctypes.byref(text))
+        return text.value.decode() if text.value else f"code {code}"
+
+    def integer(self, name: str, *arguments: Any) -> int:
+        """Return an int that a function writes to its first argument."""
+        result = c_int()
+        self.call(name, ctypes.byref(result), *arguments)
+        return result.value
+
+    def handle(self, name: str, *arguments: Any) -> int:
+        """Return a handle or an address that a function writes to its first argument."""
+        result = c_uint64()
+        self.call(name, ctypes.byref(result), *arguments)
+        return result.value
+
+    def milliseconds(self, start: int, end: int) -> float:
+        """Return the time between two events."""
+        result = c_float()
+        self.call("cuEventElapsedTime", ctypes.byref(result), start, end)
+        return result.value
+
+
+def _loaded() -> Any:
+    try:
+        library = ctypes.CDLL(_LIBRARY)
+    except OSError:
+        raise NoDriverError(f"{_LIBRARY} is missing: NVIDIA's driver is not installed") from None
+    for name, arguments in SIGNATURES.items():
+        getattr(library, name).argtypes = arguments
+    return library
