@@ -33,6 +33,11 @@ class TestWebGpu(BackendContract):
     machine = "webgpu"
 
 
+class TestCuda(BackendContract):
+    module = "farrier.targets.cuda"
+    machine = "cuda:sm_80"
+
+
 class TestBare(BackendContract):
     module = "farrier.targets.bare"
     machine = "mps2-an386"

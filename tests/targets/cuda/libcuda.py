@@ -1,0 +1,128 @@
+"""An object that stands for libcuda's functions, over the emulator."""
+# ruff: noqa: N802, N815
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+
+import numpy as np
+
+from farrier_device.devices.libcuda import MAJOR, MINOR
+from tests.targets.cuda import emulator
+from tests.targets.cuda.ptx import kernels_of
+
+_NAMES = {2: b"CUDA_ERROR_OUT_OF_MEMORY", 100: b"CUDA_ERROR_NO_DEVICE"}
+
+
+def _bytes(address, nbytes):
+    return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
+
+
+class Library:
+    """A machine with one GPU of a capability, whose driver is for some version of CUDA."""
+
+    def __init__(self, capability=(8, 0), cuda=12080, free_bytes=1 << 30, devices=1):
+        self._capability, self._cuda = capability, cuda
+        self._free, self._devices = free_bytes, devices
+        self.memory = emulator.Memory()
+        self.launches = []  # The names of kernels that have run.
+        self._sizes = {}
+        self._modules = {}
+        self._functions = {}
+        self._handles = itertools.count(1)
+
+    def cuInit(self, flags):
+        return 0 if self._devices else 100
+
+    def cuDriverGetVersion(self, version):
+        version._obj.value = self._cuda
+        return 0
+
+    def cuGetErrorName(self, code, name):
+        name._obj.value = _NAMES.get(code)
+        return 0
+
+    def cuDeviceGetCount(self, count):
+        count._obj.value = self._devices
+        return 0
+
+    def cuDeviceGet(self, device, number):
+        device._obj.value = number
+        return 0
+
+    def cuDeviceGetName(self, name, nbytes, device):
+        name.value = b"Emulated"
+        return 0
+
+    def cuDeviceGetAttribute(self, value, attribute, device):
+        value._obj.value = self._capability[{MAJOR: 0, MINOR: 1}[attribute]]
+        return 0
+
+    def _handle(self, result, *arguments):
+        result._obj.value = next(self._handles)
+        return 0
+
+    cuDevicePrimaryCtxRetain = cuStreamCreate = cuEventCreate = _handle
+
+    def _done(self, *arguments):
+        return 0
+
+    cuDevicePrimaryCtxRelease_v2 = cuCtxSetCurrent = cuStreamSynchronize = _done
+    cuStreamDestroy_v2 = cuEventRecord = cuEventDestroy_v2 = _done
+
+    def cuEventElapsedTime(self, milliseconds, start, end):
+        milliseconds._obj.value = 1.0
+        return 0
+
+    def cuModuleLoadData(self, module, text):
+        self._handle(module)
+        self._modules[module._obj.value] = kernels_of(text.decode())
+        return 0
+
+    def cuModuleUnload(self, module):
+        del self._modules[module]
+        return 0
+
+    def cuModuleGetFunction(self, function, module, name):
+        self._handle(function)
+        self._functions[function._obj.value] = self._modules[module][name.decode()]
+        return 0
+
+    def cuMemGetInfo_v2(self, free, total):
+        free._obj.value = self._free
+        return 0
+
+    def cuMemAlloc_v2(self, address, nbytes):
+        if nbytes > self._free:
+            return 2
+        address._obj.value = self.memory.allocate(nbytes)
+        self._sizes[address._obj.value] = nbytes
+        self._free -= nbytes
+        return 0
+
+    def cuMemFree_v2(self, address):
+        self.memory.free(address)
+        self._free += self._sizes.pop(address)
+        return 0
+
+    def cuMemsetD8Async(self, address, byte, nbytes, stream):
+        self.memory.bytes_at(address, nbytes)[:] = byte
+        return 0
+
+    def cuMemcpyHtoDAsync_v2(self, address, source, nbytes, stream):
+        self.memory.bytes_at(address, nbytes)[:] = _bytes(source, nbytes)
+        return 0
+
+    def cuMemcpyDtoHAsync_v2(self, target, address, nbytes, stream):
+        _bytes(target, nbytes)[:] = self.memory.bytes_at(address, nbytes)
+        return 0
+
+    def cuLaunchKernel(self, function, *rest):
+        (blocks, _, _, threads, _, _), (_, _, pointers, _) = rest[:6], rest[6:]
+        kernel = self._functions[function]
+        values = [ctypes.c_uint64.from_address(each).value for each in pointers]
+        assert len(values) == len(kernel.params)
+        self.launches.append(kernel.name)
+        emulator.launch(kernel, blocks, threads, values, self.memory)
+        return 0

@@ -1,0 +1,101 @@
+"""PTX as text to instructions: the part of the language that LLVM writes."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+_SHARED = re.compile(r"\.shared\s+\.align\s+(\d+)\s+\.b8\s+([\w$.]+)\[(\d+)\];")
+_LOCAL = re.compile(r"\.local\s+\.align\s+\d+\s+\.b8\s+([\w$.]+)\[(\d+)\];")
+_ENTRY = re.compile(r"\.entry\s+([\w$.]+)\s*\((.*?)\)(.*?)\n\{(.*?)\n\}", re.DOTALL)
+_REGISTERS = re.compile(r"\.reg\s+\.(pred|[bsuf]\d+)\s+(%[a-zA-Z]+)")
+_OPERAND = re.compile(r"\{[^}]*\}|\[[^\]]*\]|[^,\s][^,]*")
+
+
+class PtxError(Exception):
+    """A module that the emulator cannot run, or a fault of a kernel."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Instruction:
+    """`guard` is the predicate that the instruction depends on, and whether it is negated."""
+
+    text: str
+    name: str
+    suffixes: tuple[str, ...]
+    operands: tuple[str, ...]
+    guard: tuple[str, bool] | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Kernel:
+    """An entry point. `widths` are the bits of registers by the beginning of their names, and the
+    `places` of arrays are offsets in the shared memory of a block or the memory of a thread."""
+
+    name: str
+    params: tuple[str, ...]
+    code: tuple[Instruction, ...]
+    labels: dict[str, int]
+    widths: dict[str, int]
+    places: dict[str, int]
+    shared_bytes: int
+    local_bytes: int
+    most_threads: int
+
+
+def kernels_of(text: str) -> dict[str, Kernel]:
+    """Return the entry points of a module by name."""
+    text = re.sub(r"//[^\n]*", "", text)
+    places: dict[str, int] = {}
+    end = 0
+    for alignment, name, nbytes in _SHARED.findall(text):
+        places[name] = end = -(-end // int(alignment)) * int(alignment)
+        end += int(nbytes)
+    return {match[1]: _kernel(*match.groups(), places, end) for match in _ENTRY.finditer(text)}
+
+
+def _kernel(name, params, directives, body, places, shared_bytes):
+    local_bytes = 0
+    for depot, nbytes in _LOCAL.findall(body):
+        places = {**places, depot: local_bytes}
+        local_bytes += int(nbytes)
+    widths = {"%SP": 64, "%SPL": 64}
+    for kind, prefix in _REGISTERS.findall(body):
+        widths[prefix] = 1 if kind == "pred" else int(kind[1:])
+    code, labels = _code(re.sub(r"(?m)^\s*\.(reg|local|shared|pragma)[^;]*;", "", body))
+    most = re.search(r"\.maxntid\s+(\d+)", directives)
+    return Kernel(
+        name,
+        tuple(re.findall(r"\.param\s[^,]*?([\w$.]+)\s*(?:,|$)", params.strip())),
+        code,
+        labels,
+        widths,
+        places,
+        shared_bytes,
+        local_bytes,
+        int(most[1]) if most else 1024,
+    )
+
+
+def _code(body):
+    code: list[Instruction] = []
+    labels: dict[str, int] = {}
+    for line in body.split(";"):
+        text = " ".join(line.split())
+        while match := re.match(r"([\w$]+):\s*", text):
+            labels[match[1]] = len(code)
+            text = text[match.end() :]
+        if text:
+            code.append(_instruction(text))
+    return tuple(code), labels
+
+
+def _instruction(text):
+    guard, rest = None, text
+    if text[0] == "@":
+        register, rest = text[1:].split(None, 1)
+        guard = (register.lstrip("!"), register[0] == "!")
+    opcode, _, operands = rest.partition(" ")
+    name, *suffixes = opcode.split(".")
+    listed = tuple(each.strip() for each in _OPERAND.findall(operands))
+    return Instruction(text, name, tuple(suffixes), listed, guard)

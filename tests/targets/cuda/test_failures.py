@@ -1,0 +1,80 @@
+"""The errors of a driver, a GPU or a kernel that does not work, in one sentence each."""
+
+from __future__ import annotations
+
+import pytest
+
+from farrier.lower.lower_threads import lower_threads
+from farrier.targets.cuda.architectures import ARCHITECTURES
+from farrier.targets.cuda.kernel_text import render
+from farrier.targets.cuda.ptx import ptx_of
+from farrier_device.devices import libcuda as driver
+from farrier_device.devices.cuda import CudaDevice, why_not_on
+from farrier_device.devices.device import DeviceError
+from farrier_device.measurement import Launch
+from tests.ir.kernels import KERNELS
+from tests.targets.cuda.libcuda import Library
+from tests.targets.cuda.ptx import PtxError
+
+
+def _reverse(cpu="sm_80"):
+    return ptx_of(render(lower_threads(KERNELS["reverse"][0])), cpu)
+
+
+def _run(text, nbytes=64, offset=0):
+    gpu = CudaDevice(library=Library())
+    gpu.load_modules({"reverse": text})
+    places = [(gpu.allocate(nbytes, position), offset) for position in range(2)]
+    gpu.launch(gpu.bind(Launch("reverse_0", None, (4,), (4,)), places))
+    assert gpu.synchronize() == 0
+
+
+def test_no_driver(monkeypatch):
+    monkeypatch.setattr(driver, "_LIBRARY", "libcuda-that-is-nowhere.so.1")
+    with pytest.raises(DeviceError, match="is missing: NVIDIA's driver is not installed"):
+        CudaDevice()
+    assert "is missing" in why_not_on("sm_80")
+
+
+def test_no_gpu():
+    with pytest.raises(DeviceError, match="finds no GPU here"):
+        CudaDevice(library=Library(devices=0))
+
+
+def test_code_for_a_later_architecture():
+    gpu = CudaDevice(library=Library(capability=(7, 5)))
+    with pytest.raises(DeviceError, match="for sm_80 and later, and Emulated is sm_75"):
+        gpu.load_modules({"reverse": _reverse()})
+    assert "sm_120 and later" in why_not_on("sm_120", Library())
+    assert why_not_on("sm_75", Library()) == ""
+
+
+@pytest.mark.parametrize("cpu", ARCHITECTURES)
+def test_a_driver_that_is_older_than_the_ptx(cpu):
+    text = _reverse(cpu)
+    CudaDevice(library=Library(capability=(12, 0))).load_modules({"reverse": text})
+    gpu = CudaDevice(library=Library(capability=(12, 0), cuda=10010))
+    with pytest.raises(DeviceError, match=r"is for CUDA 10\.1, and PTX \d\.\d needs one for \d+"):
+        gpu.load_modules({"reverse": text})
+
+
+def test_memory_that_does_not_suffice():
+    gpu = CudaDevice(library=Library(free_bytes=1000))
+    held = gpu.allocate(600, 0)
+    with pytest.raises(MemoryError, match="500 bytes are needed on Emulated, and 400 are free"):
+        gpu.allocate(500, 0)
+    del held
+    assert gpu.allocate(500, 0)
+
+
+def test_the_emulator_names_what_is_wrong():
+    text = _reverse()
+    _run(text)
+    with pytest.raises(PtxError, match=r"outside of the \d+ bytes of its array: ld.global"):
+        _run(text, nbytes=16)
+    with pytest.raises(PtxError, match="depends on shared memory that nobody has written"):
+        _run(text.replace("st.shared", "// st.shared"))
+    with pytest.raises(PtxError, match="does not have: frobnicate"):
+        _run(text.replace("bar.sync", "frobnicate.b32"))
+    with pytest.raises(PtxError, match="no multiple of 4"):
+        _run(text, offset=2)

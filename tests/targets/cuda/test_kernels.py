@@ -1,0 +1,115 @@
+"""Kernels as PTX: in the emulator their results are those of the interpreters."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from farrier.ir.dim import number
+from farrier.ir.evaluate import evaluate
+from farrier.ir.expr import Axis, Binary, BinaryOp, Buffer, Cast, Load, Unary, UnaryOp, Var
+from farrier.ir.tensor import Stage, TensorProgram
+from farrier.ir.types import DType
+from farrier.lower.lower_threads import lower_threads
+from farrier.targets.cuda.functions import UNARY
+from farrier.targets.cuda.kernel_text import entry_points, render
+from farrier.targets.cuda.ptx import ptx_of
+from farrier.targets.gpu import points
+from tests.ir.kernels import KERNELS, inputs_of
+from tests.targets.cuda import emulator
+from tests.targets.cuda.ptx import kernels_of
+
+F32, F64, I32, U32, I64 = DType.F32, DType.F64, DType.I32, DType.U32, DType.I64
+NUMBERS = [0.0, -0.0, 1.0, -1.0, 0.3, -0.3, 2.5, -2.5, 3.7, 1e-6, 7.0, -7.0, 20.0, -20.0]
+FLOATS = np.array([*NUMBERS, 80.0, -80.0, 1e10, -1e10, math.inf, -math.inf, math.nan])
+INTEGERS = np.array([0, 1, -1, 2, 3, -3, 7, 31, 32, 33, 100, -100, 2**31 - 1, -(2**31)])
+
+
+def _run(function, inputs, cpu="sm_80"):
+    """Call a lowered kernel, its dims bound; return the other parameters by name."""
+    kernels = kernels_of(ptx_of(render(function), cpu))
+    memory, addresses, arrays = emulator.Memory(), [], {}
+    for buffer in function.params:
+        empty = np.full(buffer.type.static_shape, 77, buffer.dtype.numpy)
+        array = arrays[buffer.name] = np.ascontiguousarray(inputs.get(buffer.name, empty))
+        addresses.append(memory.allocate(array.nbytes))
+        memory.bytes_at(addresses[-1], array.nbytes)[:] = array.reshape(-1).view(np.uint8)
+    for entry in entry_points(function):
+        kernel = kernels[f"{function.name}{entry.suffix}"]
+        emulator.launch(kernel, number(entry.blocks), entry.threads, addresses, memory)
+    return {
+        name: memory.bytes_at(address, array.nbytes).view(array.dtype).reshape(array.shape)
+        for (name, array), address in zip(arrays.items(), addresses, strict=True)
+        if name not in inputs
+    }
+
+
+def _assert_right(expr, dtype, sources, tolerance=0.0, cpu="sm_80"):
+    size = len(sources[0])
+    inputs = dict(zip("xy", sources, strict=False))
+    buffers = [Buffer(name, DType.from_numpy(a.dtype), (size,)) for name, a in inputs.items()]
+    output = Buffer("z", dtype, (size,))
+    body = expr(*(Load(buffer, (Var("i"),)) for buffer in buffers))
+    program = TensorProgram(
+        "f", tuple(buffers), (Stage(output, (Axis("i", size),), body),), (output,)
+    )
+    space = points.space(program)
+    kernel = lower_threads(space.schedule(space.default()).function)
+    expected = evaluate(program, inputs)["z"]
+    np.testing.assert_allclose(_run(kernel, inputs, cpu)["z"], expected, tolerance, tolerance / 100)
+
+
+@pytest.mark.parametrize("dtype", [F32, F64])
+@pytest.mark.parametrize(
+    "op", [*sorted(UNARY), UnaryOp.NEG, UnaryOp.ABS, UnaryOp.FLOOR, UnaryOp.ROUND, UnaryOp.SQRT]
+)
+def test_functions_of_floats(op, dtype):
+    x = FLOATS[FLOATS <= 0] if op is UnaryOp.EXP_NONPOSITIVE else FLOATS
+    x = x.astype(dtype.numpy)
+    _assert_right(lambda a: Unary(op, a), dtype, [x], 1e-6 if dtype is F32 else 1e-13, "sm_75")
+
+
+def _pairs(values, dtype):
+    x, y = np.meshgrid(values, values, indexing="ij")
+    return [each.reshape(-1).astype(dtype.numpy) for each in (x, y)]
+
+
+@pytest.mark.parametrize("op", ["add", "sub", "mul", "div", "min", "max", "pow", "swish"])
+def test_arithmetic_of_floats(op):
+    pairs = _pairs(FLOATS[np.abs(FLOATS) < 50], F32)
+    if op == "div":
+        pairs = [each[pairs[1] != 0] for each in pairs]
+    _assert_right(lambda a, b: Binary(BinaryOp(op), a, b), F32, pairs, 1e-5)
+
+
+@pytest.mark.parametrize("dtype", [I32, U32, I64])
+@pytest.mark.parametrize(
+    "op",
+    [
+        *("add", "sub", "mul", "min", "max", "div", "mod", "shl", "shr"),
+        *("bit_and", "bit_or", "bit_xor"),
+    ],
+)
+def test_arithmetic_of_integers(op, dtype):
+    x, y = _pairs(INTEGERS, dtype)
+    if op in ("div", "mod"):
+        keep = (y != 0) & (y != INTEGERS.astype(dtype.numpy)[2])
+        x, y = x[keep], y[keep]
+    _assert_right(lambda a, b: Binary(BinaryOp(op), a, b), dtype, [x, y])
+
+
+@pytest.mark.parametrize("source", [F32, F64, I32, U32, I64])
+@pytest.mark.parametrize("target", [F32, F64, I32, U32, I64, DType.I8, DType.U8])
+def test_conversions_saturate(source, target):
+    values = FLOATS if source.is_float else INTEGERS
+    _assert_right(lambda a: Cast(target, a), target, [values.astype(source.numpy)], 1e-7)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_kernels_of_phases(name):
+    function, meaning = KERNELS[name]
+    inputs = inputs_of(function)
+    result = _run(lower_threads(function), inputs)[function.params[-1].name]
+    np.testing.assert_allclose(result, meaning(*inputs.values()), 1e-5, 1e-5)
