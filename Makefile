@@ -14,7 +14,7 @@ LITERT_READY := $(LITERT)/.ready
 # Playwright, which drives a browser.
 PAGES_READY := $(VENV)/.pages-ready
 
-.PHONY: demo test check bench bench-tuning scaling boards gpus pages exports frontends public wheel conformance chaos explore format clean
+.PHONY: demo test check bench bench-tuning scaling boards gpus pages exports frontends public wheel conformance cuda chaos explore format clean
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -93,6 +93,9 @@ $(EXPORTER_READY):
 wheel: $(READY)  ## dist/farrier-*.whl and .tar.gz; installed in a fresh environment, and used there.
 	$(BIN)/python -m hatchling build -d dist
 	$(BIN)/python -m pytest -m slow tests/artifact/test_install.py
+
+cuda: $(READY)  ## Kernels for CUDA: the emulator of PTX, and ptxas where it is installed.
+	$(BIN)/python -m pytest -n 0 -rs tests/targets/cuda $(ARGS)
 
 conformance: $(READY)  ## ONNX's own backend suite; writes docs/conformance.md.
 	$(BIN)/python -m bench.conformance $(ARGS)
