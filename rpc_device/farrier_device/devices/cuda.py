@@ -24,7 +24,8 @@ from farrier_device.devices.libcuda import (
 )
 from farrier_device.measurement import Launch
 
-# The oldest CUDA whose driver takes a version of PTX, from the release notes of the PTX ISA.
+# The oldest CUDA whose driver takes a version of PTX. The release notes of PTX list them, but
+# the table is not checked against these yet. The driver itself refuses code that it cannot load.
 _CUDA_OF_PTX = {
     (6, 5): (10, 2),
     (7, 0): (11, 0),

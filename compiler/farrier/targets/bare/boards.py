@@ -1,4 +1,7 @@
-"""The boards that have a name: where their memories lie, and what emulates them."""
+"""The boards that have a name: where their memories lie, and what emulates them.
+
+The memories of boards without an emulator are not checked against the named data sheets yet.
+"""
 
 from __future__ import annotations
 

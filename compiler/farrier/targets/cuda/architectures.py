@@ -15,7 +15,8 @@ _K, _G = 1 << 10, 1 << 30
 @dataclasses.dataclass(frozen=True, slots=True)
 class Architecture:
     """A compute capability. `ptx` is the version of PTX, ten times, that code for it is in; `units`
-    and the caches are those of the GPU that stands for it."""
+    and the caches are those of the GPU that stands for it. They describe a machine, no rule reads
+    them, and they are not checked against the documents that `source` names yet."""
 
     ptx: int
     units: int
