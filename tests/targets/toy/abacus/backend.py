@@ -122,7 +122,7 @@ class AbacusBackend(DrivenBackend):
     def open(self, code):
         raise NotImplementedError("`load` opens both spaces")
 
-    def render(self, function):
+    def render(self, function, target):
         from farrier.ir.printer import print_ir
 
         return print_ir(function)
