@@ -14,9 +14,10 @@ from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import DType
 from farrier.lower.lower_threads import lower_threads
 from farrier.targets.cuda.functions import UNARY
-from farrier.targets.cuda.kernel_text import entry_points, render
+from farrier.targets.cuda.kernel_text import render
 from farrier.targets.cuda.ptx import ptx_of
 from farrier.targets.gpu import points
+from farrier.targets.gpu.launches import entry_points
 from tests.ir.kernels import KERNELS, inputs_of
 from tests.targets.cuda import emulator
 from tests.targets.cuda.ptx import kernels_of

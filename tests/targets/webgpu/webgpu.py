@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from farrier.ir.dim import number
-from farrier.targets.webgpu.wgsl import entry_points, render, scratch_bytes
+from farrier.targets.gpu.launches import entry_points
+from farrier.targets.webgpu.wgsl import render, scratch_bytes
 from farrier_device.devices.device import DeviceError
 from farrier_device.devices.webgpu import WebGpuDevice
 from farrier_device.measurement import CodeObject, Launch

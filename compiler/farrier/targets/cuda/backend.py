@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from farrier.errors import CompilerError
 from farrier.targets.code import CodeTexts
 from farrier.targets.cuda.architectures import ARCH, MACHINES
 from farrier.targets.describing import KnownMachine
-from farrier.targets.driven.backend import DrivenBackend
 from farrier.targets.driven.target import DrivenTarget, baseline
+from farrier.targets.gpu.backend import GpuBackend
 from farrier.targets.target import MemorySpace, ParallelAxis, Target
 from farrier_device.cuda_library import GPU, LIBRARY, PTX
 from farrier_device.describe import MachineDescription
@@ -19,12 +19,11 @@ from farrier_device.program import HOST
 
 if TYPE_CHECKING:
     from farrier.artifact.code import ModelCode
+    from farrier.ir.dim import Extent
     from farrier.ir.loop import Function
     from farrier.ir.tensor import TensorProgram
     from farrier.measure import Runner
-    from farrier.records import RuleId
-    from farrier.space import Space
-    from farrier.targets.interface import Interface
+    from farrier.targets.gpu.device import Device, Limits
     from farrier_device.devices.device import AnyDevice
 
 _ALIGNMENT = 256  # Bytes: that of the driver's own allocations.
@@ -49,7 +48,7 @@ class CudaTarget(DrivenTarget):
         return ParallelAxis("blocks", MOST_BLOCKS), ParallelAxis("threads", MOST_THREADS)
 
 
-class CudaBackend(DrivenBackend):
+class CudaBackend(GpuBackend):
     """Kernels run on the GPU as far as the renderer can express them, and otherwise on the host."""
 
     space_of_device = GPU
@@ -98,50 +97,18 @@ class CudaBackend(DrivenBackend):
 
     # -- the steps of a compilation
 
-    @property
-    def passes(self) -> tuple[str, ...]:
-        return (
-            "fold-constants",
-            "eliminate-common-subexpressions",
-            "simplify",
-            "eliminate-common-subexpressions",
-            "fold-batch-norm",
-            "recast-convolutions",
-            "eliminate-dead-code",
-            "widen-floats",
-            "split-resizes",
-            "transpose-in-place",
-            "fuse",
-        )
-
-    def loop_passes(self, target: Target) -> tuple[str, ...]:
-        return ("eliminate-dead-stores", "lower-threads")
-
-    @property
-    def rules(self) -> frozenset[RuleId]:
-        from farrier.targets.gpu.rules import RULES
-
-        return RULES
-
-    def why_not_on_device(self, program: TensorProgram | Function, target: Target) -> str:
-        from farrier.lower.runner import run_loop_passes
+    def why_not_expressible(
+        self, program: TensorProgram | Function, lowered: Callable[[], Function]
+    ) -> str:
         from farrier.targets.cuda.expressible import why_not
-        from farrier.targets.gpu import points
-
-        def lowered() -> Function:
-            space = points.space(program)
-            loops = space.schedule(space.default()).function
-            return run_loop_passes(loops, self.loop_passes(target))
 
         return why_not(program, lowered)
 
-    def space(self, program: TensorProgram | Function, target: Target, threads: int) -> Space:
+    def device(self, target: Target) -> tuple[Limits, Device]:
         from farrier.targets.cuda.expressible import LIMITS
-        from farrier.targets.gpu import rules
+        from farrier.targets.gpu.device import USUAL
 
-        if reason := self.why_not_on_device(program, target):
-            raise CompilerError(reason, hint="--target host compiles for the processor")
-        return rules.space(program, LIMITS)
+        return LIMITS, USUAL
 
     def render(self, function: Function, target: Target) -> str:
         from farrier.targets.cuda.ptx import ptx_of
@@ -149,8 +116,8 @@ class CudaBackend(DrivenBackend):
         return ptx_of(self._module(function), target.cpu)
 
     def _module(self, function: Function) -> str:
-        from farrier.targets.cuda.code import InexpressibleError
         from farrier.targets.cuda.kernel_text import render
+        from farrier.targets.gpu.inexpressible import InexpressibleError
 
         try:
             return render(function)
@@ -161,17 +128,10 @@ class CudaBackend(DrivenBackend):
     def texts(self, function: Function, target: Target) -> CodeTexts:
         return CodeTexts(llvm=self._module(function), assembly=self.render(function, target))
 
-    def interface(self, function: Function) -> Interface:
-        from farrier.targets.cuda.kernel_text import entry_points, scratch_bytes
-        from farrier.targets.interface import Interface
+    def scratch_bytes(self, function: Function) -> Extent:
+        from farrier.targets.cuda.kernel_text import scratch_bytes
 
-        scratch = function.over_dims(scratch_bytes(function))
-        entries = entry_points(function)
-        return Interface(function.name, function.params, function.dims, scratch, 0, entries)
-
-    @property
-    def packs_on_device(self) -> bool:
-        return False
+        return scratch_bytes(function)
 
 
 BACKEND = CudaBackend()

@@ -4,17 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from farrier.errors import CompilerError
 from farrier.ir.types import DType
-
-
-class InexpressibleError(CompilerError):
-    """Kernels for CUDA cannot express something yet, for a reason that is a clause."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason, hint="--target host compiles for the processor")
-        self.reason = reason
-
+from farrier.targets.gpu.inexpressible import InexpressibleError
 
 # The types of values. Narrow floats are computed in f32, and rounded in memory.
 _VALUES = {

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 from farrier.ir.loop import Function
 from farrier.ir.tensor import TensorProgram
-from farrier.targets.cuda.code import InexpressibleError, memory_type
+from farrier.targets.cuda.code import memory_type
 from farrier.targets.cuda.kernel_text import render
 from farrier.targets.gpu.device import Limits
+from farrier.targets.gpu.inexpressible import InexpressibleError
 
 # A kernel has at most 4096 bytes of parameters, pointers of 8 bytes: sizes and scratch are two.
 LIMITS = Limits(threads=256, workgroup_bytes=48 << 10, buffers=510)

@@ -29,7 +29,9 @@ from farrier.ir.expr import (
 from farrier.ir.types import DType
 from farrier.ir.walk import walk
 from farrier.targets.cuda import functions
-from farrier.targets.cuda.code import Code, InexpressibleError, memory_type, value_type
+from farrier.targets.cuda.code import Code, memory_type, value_type
+from farrier.targets.gpu.inexpressible import InexpressibleError
+from farrier.targets.gpu.launches import is_natural
 
 Address: TypeAlias = Callable[[Buffer, tuple[Expr, ...]], tuple[str, str]]
 
@@ -317,24 +319,6 @@ _DIVISIONS = {BinaryOp.DIV: "div", BinaryOp.MOD: "rem"}
 
 def _loads(expr: Expr) -> bool:
     return any(isinstance(node, Load) for node in walk(expr))
-
-
-def is_natural(expr: Expr) -> bool:
-    """Check whether an integer is surely not negative."""
-    match expr:
-        case Const(value, _):
-            return value >= 0
-        case Var():
-            return True
-        case Size(extent):
-            return bounds(extent)[0] >= 0
-        case Binary(
-            BinaryOp.ADD | BinaryOp.MUL | BinaryOp.DIV | BinaryOp.MOD | BinaryOp.MIN | BinaryOp.MAX,
-            left,
-            right,
-        ):
-            return is_natural(left) and is_natural(right)
-    return False
 
 
 def _constant(value: float, dtype: DType) -> str:

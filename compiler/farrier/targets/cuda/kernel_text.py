@@ -8,14 +8,13 @@ LLVM's passes turn into registers.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import assert_never
 
 from farrier.ir.addresses import flatten
 from farrier.ir.affine import Simplifier, to_expr
 from farrier.ir.dim import Extent, ceildiv, number
-from farrier.ir.expr import Buffer, Expr, MemoryScope
+from farrier.ir.expr import Buffer, Expr
 from farrier.ir.loop import (
     Alloc,
     Barrier,
@@ -31,10 +30,12 @@ from farrier.ir.loop import (
     While,
 )
 from farrier.ir.statements import walk_stmts
-from farrier.ir.threads import Launch, LoweredLaunch, extents_of, launches
-from farrier.targets.cuda.code import Code, InexpressibleError, memory_type
+from farrier.ir.threads import Launch, LoweredLaunch, launches
+from farrier.targets.cuda.code import Code, memory_type
 from farrier.targets.cuda.expressions import Expressions
 from farrier.targets.cuda.functions import definition_of
+from farrier.targets.gpu.inexpressible import InexpressibleError
+from farrier.targets.gpu.launches import entry_points, workspaces
 from farrier.targets.interface import EntryPoint
 
 _ALIGNMENT = 16  # Bytes: that of the widest access of a thread.
@@ -62,30 +63,13 @@ def render(function: Function) -> str:
 def scratch_bytes(function: Function) -> Extent:
     """Return the bytes of a kernel's workspace buffers, which lie one after the other."""
     total: Extent = 0
-    for buffer in _workspaces(function):
+    for buffer in workspaces(function):
         total = total + _aligned(buffer)
     return total
 
 
 def _aligned(buffer: Buffer) -> Extent:
     return ceildiv(buffer.nbytes, _ALIGNMENT) * _ALIGNMENT
-
-
-def _workspaces(function: Function) -> list[Buffer]:
-    allocs = (s.buffer for s in walk_stmts(function.body) if isinstance(s, Alloc))
-    return [buffer for buffer in allocs if buffer.scope is MemoryScope.WORKSPACE]
-
-
-def entry_points(function: Function) -> tuple[EntryPoint, ...]:
-    """Return the entry points of a lowered kernel, in the order of its launches."""
-    points = []
-    for position, launch in enumerate(launches(function)):
-        blocks: Extent = 1
-        for loop in launch.blocks:
-            blocks = blocks * loop.extent
-        threads = math.prod(extents_of(LoweredLaunch.of(launch).threads))
-        points.append(EntryPoint(f"_{position}", function.over_dims(blocks), threads))
-    return tuple(points)
 
 
 def _elements(buffer: Buffer) -> int:
@@ -148,7 +132,7 @@ class _Entry:
         for named in self._function.sizes:
             expressions.sizes[named.name] = expressions.extent(named.extent)
         first: Extent = 0
-        for buffer in _workspaces(self._function):
+        for buffer in workspaces(self._function):
             at = expressions.extent(first)
             place = code.value(f"getelementptr i8, ptr addrspace(1) %scratch_, i64 {at}")
             self._pointers[buffer.name] = ("ptr addrspace(1)", place)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from farrier.errors import CompilerError
 from farrier.targets.code import CodeTexts
 from farrier.targets.describing import KnownMachine
-from farrier.targets.driven.backend import DrivenBackend
 from farrier.targets.driven.target import DrivenTarget, baseline
+from farrier.targets.gpu.backend import GpuBackend
 from farrier.targets.scheduling import Peaks
 from farrier.targets.target import MemorySpace, ParallelAxis, Target
 from farrier_device.describe import MachineDescription
@@ -19,13 +19,13 @@ from farrier_device.webgpu_library import GPU, LIBRARY, WGSL
 
 if TYPE_CHECKING:
     from farrier.artifact.code import ModelCode
+    from farrier.ir.dim import Extent
     from farrier.ir.loop import Function
     from farrier.ir.tensor import TensorProgram
     from farrier.measure import Runner
     from farrier.partition.program import DriverProgram
-    from farrier.records import RuleId
-    from farrier.space import Space
     from farrier.targets.driven.package import Plan
+    from farrier.targets.gpu.device import Device, Limits
     from farrier.targets.interface import Interface
     from farrier.targets.running import Loaded
     from farrier_device.devices.device import AnyDevice
@@ -63,7 +63,7 @@ class WebGpuTarget(DrivenTarget):
         return ParallelAxis("blocks", _BLOCKS), ParallelAxis("threads", _THREADS)
 
 
-class WebGpuBackend(DrivenBackend):
+class WebGpuBackend(GpuBackend):
     """Kernels run on the GPU as far as WGSL can express them, and otherwise on the host."""
 
     space_of_device = GPU
@@ -149,55 +149,23 @@ class WebGpuBackend(DrivenBackend):
 
     # -- the steps of a compilation
 
-    @property
-    def passes(self) -> tuple[str, ...]:
-        return (
-            "fold-constants",
-            "eliminate-common-subexpressions",
-            "simplify",
-            "eliminate-common-subexpressions",
-            "fold-batch-norm",
-            "recast-convolutions",
-            "eliminate-dead-code",
-            "widen-floats",
-            "split-resizes",
-            "transpose-in-place",
-            "fuse",
-        )
-
-    def loop_passes(self, target: Target) -> tuple[str, ...]:
-        return ("eliminate-dead-stores", "lower-threads")
-
-    @property
-    def rules(self) -> frozenset[RuleId]:
-        from farrier.targets.gpu.rules import RULES
-
-        return RULES
-
-    def why_not_on_device(self, program: TensorProgram | Function, target: Target) -> str:
-        from farrier.lower.runner import run_loop_passes
-        from farrier.targets.gpu import points
+    def why_not_expressible(
+        self, program: TensorProgram | Function, lowered: Callable[[], Function]
+    ) -> str:
         from farrier.targets.webgpu.expressible import why_not
-
-        def lowered() -> Function:
-            space = points.space(program)
-            loops = space.schedule(space.default()).function
-            return run_loop_passes(loops, self.loop_passes(target))
 
         return why_not(program, lowered)
 
-    def space(self, program: TensorProgram | Function, target: Target, threads: int) -> Space:
-        from farrier.targets.gpu import rules
+    def device(self, target: Target) -> tuple[Limits, Device]:
         from farrier.targets.gpu.device import LEAST, USUAL
         from farrier.targets.webgpu.machines import figures_of
 
-        if reason := self.why_not_on_device(program, target):
-            raise CompilerError(reason, hint="--target host compiles for the processor")
         figures = figures_of(target.cpu)
-        return rules.space(program, LEAST, USUAL if figures is None else figures.device())
+        return LEAST, USUAL if figures is None else figures.device()
 
     def render(self, function: Function, target: Target) -> str:
-        from farrier.targets.webgpu.wgsl import InexpressibleError, render
+        from farrier.targets.gpu.inexpressible import InexpressibleError
+        from farrier.targets.webgpu.wgsl import render
 
         try:
             return render(function)
@@ -208,17 +176,10 @@ class WebGpuBackend(DrivenBackend):
     def texts(self, function: Function, target: Target) -> CodeTexts:
         return CodeTexts(assembly=self.render(function, target))
 
-    def interface(self, function: Function) -> Interface:
-        from farrier.targets.interface import Interface
-        from farrier.targets.webgpu.wgsl import entry_points, scratch_bytes
+    def scratch_bytes(self, function: Function) -> Extent:
+        from farrier.targets.webgpu.wgsl import scratch_bytes
 
-        scratch = function.over_dims(scratch_bytes(function))
-        entries = entry_points(function)
-        return Interface(function.name, function.params, function.dims, scratch, 0, entries)
-
-    @property
-    def packs_on_device(self) -> bool:
-        return False  # The packed arrays and the plain ones may be more than 8, a kernel's limit.
+        return scratch_bytes(function)
 
     def plan(
         self,

@@ -14,7 +14,8 @@ from farrier.ir.loop import Alloc, Function, Store
 from farrier.ir.tensor import TensorProgram
 from farrier.ir.types import DType
 from farrier.ir.walk import children, walk
-from farrier.targets.webgpu.wgsl import MOST_BUFFERS, InexpressibleError, render, why_not_type
+from farrier.targets.gpu.inexpressible import InexpressibleError
+from farrier.targets.webgpu.wgsl import MOST_BUFFERS, render, why_not_type
 from farrier_device.webgpu_library import MOST_BYTES
 
 _SMALL = 1 << 31  # The numbers that 32 bits hold are smaller.

@@ -52,9 +52,11 @@ from farrier.ir.loop import (
     While,
 )
 from farrier.ir.statements import walk_stmts
-from farrier.ir.threads import PRIVATE, Launch, LoweredLaunch, extents_of, launches
+from farrier.ir.threads import PRIVATE, Launch, LoweredLaunch, launches
 from farrier.ir.types import DType
 from farrier.ir.walk import walk
+from farrier.targets.gpu.inexpressible import InexpressibleError
+from farrier.targets.gpu.launches import entry_points, is_natural, workspaces
 from farrier.targets.interface import EntryPoint
 from farrier.targets.webgpu.functions import functions
 
@@ -131,14 +133,6 @@ _OF_INTEGERS = {
 }
 
 
-class InexpressibleError(CompilerError):
-    """WGSL cannot express a kernel, for a reason that is a clause."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason, hint="--target host compiles for the processor")
-        self.reason = reason
-
-
 # Bytes have 32 bits in WGSL: floats saturate at the type's range, and integers lose other bits.
 _SATURATED = {DType.U8: "min({0}, 255u)", DType.I8: "clamp({0}, -128, 127)"}
 _WRAPPED = {DType.U8: "({0} & 255u)", DType.I8: "(({0} << 24u) >> 24u)"}
@@ -191,26 +185,9 @@ def _check_type(buffer: Buffer, is_written: bool) -> None:
 def scratch_bytes(function: Function) -> Extent:
     """Return the bytes of a kernel's workspace buffers, which lie one after the other."""
     total: Extent = 0
-    for buffer in _workspaces(function):
+    for buffer in workspaces(function):
         total = total + buffer.nbytes
     return total
-
-
-def _workspaces(function: Function) -> list[Buffer]:
-    allocs = (s.buffer for s in walk_stmts(function.body) if isinstance(s, Alloc))
-    return [buffer for buffer in allocs if buffer.scope is MemoryScope.WORKSPACE]
-
-
-def entry_points(function: Function) -> tuple[EntryPoint, ...]:
-    """Return the entry points of a lowered kernel, in the order of its launches."""
-    points = []
-    for position, launch in enumerate(launches(function)):
-        blocks: Extent = 1
-        for loop in launch.blocks:
-            blocks = blocks * loop.extent
-        threads = math.prod(extents_of(LoweredLaunch.of(launch).threads))
-        points.append(EntryPoint(f"_{position}", function.over_dims(blocks), threads))
-    return tuple(points)
 
 
 def _binding(position: int, buffer: Buffer, written: frozenset[str]) -> str:
@@ -257,7 +234,7 @@ class _Entry:
         }
         self._scratch: dict[str, Extent] = {}  # The first word of each workspace buffer.
         first: Extent = 0
-        for buffer in _workspaces(function):
+        for buffer in workspaces(function):
             _check_type(buffer, is_written=True)
             self._scratch[buffer.name] = first
             first = first + buffer.nbytes // _WORD
@@ -459,7 +436,7 @@ class _Entry:
         if dtype.is_float:
             return _OF_FLOATS[op].format(a, b)
         if op in (BinaryOp.DIV, BinaryOp.MOD) and (
-            dtype is DType.U32 or (_is_natural(left) and _is_natural(right))
+            dtype is DType.U32 or (is_natural(left) and is_natural(right))
         ):
             return f"({a} {'/' if op is BinaryOp.DIV else '%'} {b})"
         return _OF_INTEGERS[op].format(a, b)
@@ -486,24 +463,6 @@ class _Entry:
 def _is_data(expr: Expr) -> bool:
     """Check whether an integer depends on an element, and not on variables and sizes alone."""
     return any(isinstance(node, Load) for node in walk(expr))
-
-
-def _is_natural(expr: Expr) -> bool:
-    """Check whether an integer is surely not negative."""
-    match expr:
-        case Const(value, _):
-            return value >= 0
-        case Var():
-            return True
-        case Size(extent):
-            return bounds(extent)[0] >= 0
-        case Binary(
-            BinaryOp.ADD | BinaryOp.MUL | BinaryOp.DIV | BinaryOp.MOD | BinaryOp.MIN | BinaryOp.MAX,
-            left,
-            right,
-        ):
-            return _is_natural(left) and _is_natural(right)
-    return False
 
 
 def _constant(value: float, dtype: DType) -> str:

@@ -1,0 +1,95 @@
+"""The part of a backend that all GPUs share: its passes, its rules, and where kernels run."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from farrier.errors import CompilerError
+from farrier.targets.driven.backend import DrivenBackend
+
+if TYPE_CHECKING:
+    from farrier.ir.dim import Extent
+    from farrier.ir.loop import Function
+    from farrier.ir.tensor import TensorProgram
+    from farrier.records import RuleId
+    from farrier.space import Space
+    from farrier.targets.gpu.device import Device, Limits
+    from farrier.targets.interface import Interface
+    from farrier.targets.target import Target
+
+
+class GpuBackend(DrivenBackend):
+    """Kernels run on the GPU as far as its renderer can express them, and otherwise on the host."""
+
+    @abc.abstractmethod
+    def why_not_expressible(
+        self, program: TensorProgram | Function, lowered: Callable[[], Function]
+    ) -> str:
+        """Return the reason why the renderer cannot express a kernel, a clause; "" where it can.
+        `lowered` returns its loops by the default schedule."""
+
+    @abc.abstractmethod
+    def device(self, target: Target) -> tuple[Limits, Device]:
+        """Return the limits of a GPU, and the figures that rank schedules for it."""
+
+    @abc.abstractmethod
+    def scratch_bytes(self, function: Function) -> Extent:
+        """Return the bytes of the workspace buffers of a lowered kernel."""
+
+    @property
+    def passes(self) -> tuple[str, ...]:
+        return (
+            "fold-constants",
+            "eliminate-common-subexpressions",
+            "simplify",
+            "eliminate-common-subexpressions",
+            "fold-batch-norm",
+            "recast-convolutions",
+            "eliminate-dead-code",
+            "widen-floats",
+            "split-resizes",
+            "transpose-in-place",
+            "fuse",
+        )
+
+    def loop_passes(self, target: Target) -> tuple[str, ...]:
+        return ("eliminate-dead-stores", "lower-threads")
+
+    @property
+    def rules(self) -> frozenset[RuleId]:
+        from farrier.targets.gpu.rules import RULES
+
+        return RULES
+
+    def why_not_on_device(self, program: TensorProgram | Function, target: Target) -> str:
+        from farrier.lower.runner import run_loop_passes
+        from farrier.targets.gpu import points
+
+        def lowered() -> Function:
+            space = points.space(program)
+            loops = space.schedule(space.default()).function
+            return run_loop_passes(loops, self.loop_passes(target))
+
+        return self.why_not_expressible(program, lowered)
+
+    def space(self, program: TensorProgram | Function, target: Target, threads: int) -> Space:
+        from farrier.targets.gpu import rules
+
+        if reason := self.why_not_on_device(program, target):
+            raise CompilerError(reason, hint="--target host compiles for the processor")
+        return rules.space(program, *self.device(target))
+
+    def interface(self, function: Function) -> Interface:
+        from farrier.targets.gpu.launches import entry_points
+        from farrier.targets.interface import Interface
+
+        scratch = function.over_dims(self.scratch_bytes(function))
+        entries = entry_points(function)
+        return Interface(function.name, function.params, function.dims, scratch, 0, entries)
+
+    @property
+    def packs_on_device(self) -> bool:
+        # The packed arrays and the plain ones may be more than a kernel takes.
+        return False
