@@ -9,10 +9,11 @@ from typing import TypeAlias
 from farrier.ir import expr as e
 from farrier.ir.dim import Extent, ceildiv
 from farrier.ir.expr import Buffer, Expr, Load, MemoryScope, Var
-from farrier.ir.loop import Alloc, Block, For, Function, LoopKind, Stmt, Store
+from farrier.ir.loop import Alloc, For, Function, LoopKind, Stmt, Store
 from farrier.ir.statements import block
 from farrier.ir.substitute import Indices, Substitution, loads
 from farrier.schedule.accesses import touches
+from farrier.schedule.launching import with_launch
 from farrier.schedule.nest import NestView, allocated, outermost_block
 from farrier.schedule.share_rows import Part, RowLaunch, Rows
 from farrier.schedule.tile_product import Product, TileLaunch
@@ -276,24 +277,10 @@ class _Attention(RowLaunch):
         """The function with the launch in the place of all nests."""
         function = self._nest.function
         nests = (*self._products[0].nests, *self._group.nests, *self._products[1].nests)
-        last = self._products[1].nests[-1]
         gone = {self._products[0].total.name, *self.inside}
         if self._products[1].store.buffer.name != self._products[1].total.name:
             gone.add(self._products[1].total.name)
-        launch = self.body()
-
-        def visit(stmt: Stmt) -> Stmt:
-            if any(stmt is nest for nest in nests):
-                return launch if stmt is last else Block(())
-            if isinstance(stmt, Alloc):
-                inner = visit(stmt.body)
-                return inner if stmt.buffer.name in gone else Alloc(stmt.buffer, inner)
-            if isinstance(stmt, Block):
-                parts = [visit(part) for part in stmt.statements]
-                return block([part for part in parts if part != Block(())])
-            return stmt
-
-        return dataclasses.replace(function, body=visit(function.body))
+        return with_launch(function, nests, self.body(), gone)
 
     def body(self) -> Stmt:
         rows = [stmt for part in self._group.parts for stmt in self.phases(part)]

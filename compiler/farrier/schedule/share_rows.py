@@ -9,11 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from farrier.ir import expr as e
 from farrier.ir.dim import Extent, ceildiv
 from farrier.ir.expr import Binary, Buffer, Expr, Load, MemoryScope, Var
-from farrier.ir.loop import Alloc, Block, For, Function, LoopKind, Stmt, Store
+from farrier.ir.loop import Alloc, For, Function, LoopKind, Stmt, Store
 from farrier.ir.statements import block
 from farrier.ir.substitute import Indices, Substitution, loads, variables
 from farrier.ir.threads import PRIVATE
 from farrier.schedule.accesses import touches, writes
+from farrier.schedule.launching import with_launch
 from farrier.schedule.nest import NestView, allocated, loops, outermost_block
 from farrier.schedule.tiling_parts import (
     ZERO,
@@ -244,20 +245,7 @@ def _replaced(function: Function, group: Rows, launch: RowLaunch) -> Function:
     """Return the function with the launch in the place of the last nest of a group."""
     body = launch.body()
     gone = {name for name, buffer in launch.inside.items() if buffer.name == name}
-    last = group.nests[-1]
-
-    def visit(stmt: Stmt) -> Stmt:
-        if any(stmt is nest for nest in group.nests):
-            return body if stmt is last else Block(())
-        if isinstance(stmt, Alloc):
-            inner = visit(stmt.body)
-            return inner if stmt.buffer.name in gone else Alloc(stmt.buffer, inner)
-        if isinstance(stmt, Block):
-            parts = [visit(part) for part in stmt.statements]
-            return block([part for part in parts if part != Block(())])
-        return stmt
-
-    return dataclasses.replace(function, body=visit(function.body))
+    return with_launch(function, group.nests, body, gone)
 
 
 class RowLaunch:

@@ -12,10 +12,11 @@ from farrier.ir import expr as e
 from farrier.ir.affine import Simplifier
 from farrier.ir.dim import Extent, ceildiv
 from farrier.ir.expr import Binary, BinaryOp, Buffer, Const, Expr, Load, MemoryScope, Var, dtype_of
-from farrier.ir.loop import Alloc, Block, For, Function, LoopKind, Stmt, Store
+from farrier.ir.loop import Alloc, For, Function, LoopKind, Stmt, Store
 from farrier.ir.statements import block
 from farrier.ir.substitute import Indices, Substitution, loads, variables
 from farrier.schedule.accesses import touches, writes
+from farrier.schedule.launching import with_launch
 from farrier.schedule.nest import NestView, loops, outermost_block
 from farrier.schedule.tiling_parts import (
     ZERO,
@@ -216,22 +217,9 @@ def _reader_of(
 
 def _replaced(function: Function, product: Product, launch: Stmt) -> Function:
     """Return the function with the launch in the place of the last nest of a product."""
-    last = product.nests[-1]
-    is_gone = product.store.buffer.name != product.total.name
-
-    def visit(stmt: Stmt) -> Stmt:
-        if any(stmt is nest for nest in product.nests):
-            return launch if stmt is last else Block(())
-        if isinstance(stmt, Alloc):
-            inner = visit(stmt.body)
-            is_unused = is_gone and stmt.buffer.name == product.total.name
-            return inner if is_unused else Alloc(stmt.buffer, inner)
-        if isinstance(stmt, Block):
-            parts = [visit(part) for part in stmt.statements]
-            return block([part for part in parts if part != Block(())])
-        return stmt
-
-    return dataclasses.replace(function, body=visit(function.body))
+    total = product.total.name
+    gone = {total} if product.store.buffer.name != total else set[str]()
+    return with_launch(function, product.nests, launch, gone)
 
 
 class TileLaunch:
