@@ -213,12 +213,14 @@ class Artifact:
         """Return files for programs in other languages: a C library, or a program for a board.
         Functions begin with `name`, by default the model's. Raises UsageError for a machine without
         such a form, or for a board that the model is not for."""
+        from farrier.targets.exporting import Exportable
         from farrier.targets.registry import backend_for
 
         backend = backend_for(self.manifest.architecture)
         params = self._load_params()
         word = name or self.manifest.name
-        return backend.export(self.manifest, self.code, params.view, word, form, board)
+        model = Exportable(self.manifest, self.code, params.view, word)
+        return backend.export(model, form, board)
 
     def save(self, path: str | pathlib.Path) -> pathlib.Path:
         """Write the container whole or not at all; raise StorageError."""

@@ -55,6 +55,31 @@ class Arena:
         return [*slots, f"(uintptr_t)(base + {sizes})"]
 
 
+AROUND_ENTRY = f"""\
+__asm__(".pushsection .rodata.parameters,\\"a\\"\\n"
+        ".balign {ALIGNMENT}\\n"
+        ".type parameters, %object\\n"
+        "parameters: .incbin \\"params.bin\\"\\n"
+        ".size parameters, . - parameters\\n"
+        ".popsection");
+extern const uint8_t parameters[] __attribute__((visibility("hidden")));
+
+typedef void body(void *context, int64_t begin, int64_t end, int64_t worker);
+typedef int32_t entry_point(const uint64_t *arguments, const void *pool);
+
+static void run_all(const void *pool, body *run, void *context, int64_t extent) {{
+  run(context, 0, extent, 0);
+}}
+
+static const struct {{
+  void *parallel_for;
+  uint64_t threads;
+}} pool __attribute__((aligned(8))) = {{(void *)run_all, 1}};
+"""
+"""The C that the glue of every model begins with: its parameters, the type of an entry point, and a
+pool of one thread, which runs parallel loops."""
+
+
 def identifier(text: str) -> str:
     """Return a C identifier that is like a name."""
     word = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_").lower()

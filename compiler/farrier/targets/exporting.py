@@ -21,20 +21,23 @@ class Exported:
     notes: tuple[str, ...] = ()
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Exportable:
+    """A model whose functions shall begin with `name`."""
+
+    manifest: Manifest
+    code: ModelCode
+    params: memoryview
+    name: str
+
+
 class Exporting(Protocol):
     """Makes files that programs without Farrier use."""
 
-    def export(
-        self,
-        manifest: Manifest,
-        code: ModelCode,
-        params: memoryview,
-        name: str,
-        form: str,
-        board: str,
-    ) -> Exported:
-        """Return the files of a model whose functions begin with `name`, in the form `c`, or, as a
-        program for a board, `elf`. Raises UsageError for a form that there is none of."""
+    def export(self, model: Exportable, form: str, board: str) -> Exported:
+        """Return the files of a model in the form `c`, or, as a program for a board, `elf`. Raises
+        UsageError for a form that there is none of."""
+        manifest = model.manifest
         raise UsageError(
             f"no code for {manifest.machine} ({manifest.architecture}) is exported",
             hint="compile the model for a microcontroller: `farrier targets` lists boards",

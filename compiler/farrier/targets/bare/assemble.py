@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from collections.abc import Sequence
 
@@ -23,11 +22,6 @@ _PATH = "code/model.o"
 
 class BarePlan(Plan):
     """The plan of a model whose objects stay modules of LLVM text until all are there."""
-
-    @classmethod
-    def of_cpu(cls, plan: Plan) -> BarePlan:
-        """Return the plan of a CPU as one of a microcontroller."""
-        return cls(**{field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)})
 
     def measured_entry(self, target: Target, name: str) -> bytes:
         return self.measured_text(name).encode()

@@ -17,7 +17,6 @@ from farrier_device.describe import MachineDescription
 
 if TYPE_CHECKING:
     from farrier.artifact.code import ModelCode
-    from farrier.artifact.manifest import Manifest
     from farrier.intrinsics import Dot
     from farrier.ir.loop import Function
     from farrier.ir.tensor import TensorProgram
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from farrier.partition.program import DriverProgram
     from farrier.targets.cpu.assemble import Plan
     from farrier.targets.cpu.codegen.builder import Instructions
-    from farrier.targets.exporting import Exported
+    from farrier.targets.exporting import Exportable, Exported
     from farrier.targets.interface import Interface
     from farrier.targets.linked import LinkedModel
     from farrier.targets.running import Loaded
@@ -167,18 +166,10 @@ class BareBackend(CpuBackend):
 
         return EmulatedModel(code)
 
-    def export(
-        self,
-        manifest: Manifest,
-        code: ModelCode,
-        params: memoryview,
-        name: str,
-        form: str,
-        board: str,
-    ) -> Exported:
+    def export(self, model: Exportable, form: str, board: str) -> Exported:
         from farrier.targets.bare.export import export
 
-        return export(manifest, code, params, name, form, board)
+        return export(model, form, board)
 
     # -- the steps of a compilation
 
@@ -204,7 +195,7 @@ class BareBackend(CpuBackend):
         from farrier.targets.cpu.assemble import plan
 
         check_sizes(program)
-        return BarePlan.of_cpu(plan(program, kernels, target, 1, beside))
+        return plan(program, kernels, target, 1, beside, BarePlan)
 
     def assemble(
         self,

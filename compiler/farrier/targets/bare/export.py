@@ -7,8 +7,6 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from farrier.artifact.code import ModelCode
-from farrier.artifact.manifest import Manifest
 from farrier.errors import UsageError
 from farrier.llvm import zig
 from farrier.targets.bare.boards import BOARDS, Board, emulated_board
@@ -19,7 +17,7 @@ from farrier.targets.bare.linking import check_image, library
 from farrier.targets.bare.part import BarePart
 from farrier.targets.bare.testable import Testable
 from farrier.targets.c_header import header, identifier
-from farrier.targets.exporting import Exported
+from farrier.targets.exporting import Exportable, Exported
 
 _EXAMPLE = """\
 /* Build it with any C compiler for {core}, as in:
@@ -35,23 +33,21 @@ int main(void) {{
 """
 
 
-def export(
-    manifest: Manifest, code: ModelCode, params: memoryview, name: str, form: str, board: str
-) -> Exported:
+def export(exported: Exportable, form: str, board: str) -> Exported:
     """Return the files of a model, and lines about the memory it takes. Raises UsageError for a
     board that the model is not compiled for, or does not fit."""
-    word = identifier(name)
+    word, params, code = identifier(exported.name), bytes(exported.params), exported.code
     model = Testable(BarePart.of_json(code.backend), code.objects[0].content)
-    joined = library(word, model.part, model.content, bytes(params))
-    notes = tuple(_memory(model, bytes(params), joined))
+    joined = library(word, model.part, model.content, params)
+    notes = tuple(_memory(model, params, joined))
     if form == "elf":
-        image = _image(model, bytes(params), board)
+        image = _image(model, params, board)
         return Exported({f"{word}.elf": image}, notes)
     if form != "c":
         raise UsageError(f"there is no form {form!r}", hint="--format is c or elf")
     files = {
         f"lib{word}.a": _archive(joined, word),
-        f"{word}.h": header(word, manifest, model.part.arena, model.part.core).encode(),
+        f"{word}.h": header(word, exported.manifest, model.part.arena, model.part.core).encode(),
         "main.c": _EXAMPLE.format(name=word, upper=word.upper(), core=model.part.core).encode(),
     }
     return Exported(files, notes)

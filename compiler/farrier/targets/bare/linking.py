@@ -13,7 +13,7 @@ from farrier.targets.bare.boards import Board, Region
 from farrier.targets.bare.cores import CORES, Core
 from farrier.targets.bare.elf import undefined_symbols
 from farrier.targets.bare.part import BarePart
-from farrier.targets.c_header import ALIGNMENT
+from farrier.targets.c_header import AROUND_ENTRY
 
 FIRMWARE = Path(__file__).parent / "firmware"
 # A small program of its own: no library, each function in a section that is left out if nobody
@@ -33,26 +33,8 @@ def glue(name: str, part: BarePart) -> str:
     return f"""\
 #include <stdint.h>
 
-int32_t {part.entry}(const uint64_t *arguments, const void *pool);
-
-__asm__(".pushsection .rodata.parameters,\\"a\\"\\n"
-        ".balign {ALIGNMENT}\\n"
-        ".type parameters, %object\\n"
-        "parameters: .incbin \\"params.bin\\"\\n"
-        ".size parameters, . - parameters\\n"
-        ".popsection");
-extern const uint8_t parameters[];
-
-typedef void body(void *context, int64_t begin, int64_t end, int64_t worker);
-
-static void run_all(const void *pool, body *run, void *context, int64_t extent) {{
-  run(context, 0, extent, 0);
-}}
-
-static const struct {{
-  void *parallel_for;
-  uint64_t threads;
-}} pool __attribute__((aligned(8))) = {{(void *)run_all, 1}};
+{AROUND_ENTRY}
+extern entry_point {part.entry};
 
 int32_t {name}_run(void *arena) {{
   uint8_t *const base = arena;

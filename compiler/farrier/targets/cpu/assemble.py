@@ -60,9 +60,10 @@ def plan(
     target: Target,
     threads: int,
     beside: Plan | None = None,
+    kind: type[Plan] = Plan,
 ) -> Plan:
     """Plan a model, with room for `threads` threads and for every core of the target."""
-    whole = Plan.of(program, kernels, max(threads, target.threads), beside)
+    whole = kind.of(program, kernels, max(threads, target.threads), beside)
     return dataclasses.replace(whole, threads=threads)
 
 

@@ -16,7 +16,6 @@ from farrier_device.library_form import HOST_CODE
 
 if TYPE_CHECKING:
     from farrier.artifact.code import ModelCode
-    from farrier.artifact.manifest import Manifest
     from farrier.ir.graph import Graph
     from farrier.ir.loop import Function
     from farrier.ir.tensor import TensorProgram
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from farrier.records import RuleId
     from farrier.space import Space
     from farrier.targets.cpu.assemble import Plan
-    from farrier.targets.exporting import Exported
+    from farrier.targets.exporting import Exportable, Exported
     from farrier.targets.interface import Interface
     from farrier.targets.linked import LinkedModel
     from farrier.targets.running import Loaded
@@ -81,18 +80,10 @@ class CpuBackend(Backend):
 
         return LoadedLibrary(code, threads)
 
-    def export(
-        self,
-        manifest: Manifest,
-        code: ModelCode,
-        params: memoryview,
-        name: str,
-        form: str,
-        board: str,
-    ) -> Exported:
+    def export(self, model: Exportable, form: str, board: str) -> Exported:
         from farrier.targets.cpu.c_library import export
 
-        return export(manifest, code, params, name, form)
+        return export(model, form)
 
     # -- the steps of a compilation
 

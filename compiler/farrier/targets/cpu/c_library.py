@@ -5,13 +5,12 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from farrier.artifact.code import ModelCode
 from farrier.artifact.manifest import Manifest, TensorSpec
 from farrier.errors import UsageError
 from farrier.llvm import zig
-from farrier.targets.c_header import ALIGNMENT, Arena, header, identifier
+from farrier.targets.c_header import AROUND_ENTRY, Arena, header, identifier
 from farrier.targets.cpu.part import CpuPart
-from farrier.targets.exporting import Exported
+from farrier.targets.exporting import Exportable, Exported
 
 # The C library that it is linked with may be as old as Debian 10's.
 _GLIBC = "2.28"
@@ -30,10 +29,9 @@ int main(void) {{
 """
 
 
-def export(
-    manifest: Manifest, code: ModelCode, params: memoryview, name: str, form: str
-) -> Exported:
+def export(model: Exportable, form: str) -> Exported:
     """Return the files of a model. Raises UsageError for open sizes, and for another form."""
+    manifest, code = model.manifest, model.code
     if form != "c":
         raise UsageError(f"code for {manifest.machine} has no form {form!r}", hint="--format c")
     _check_sizes(manifest)
@@ -44,10 +42,10 @@ def export(
         part.workspace_bytes,
         len(manifest.sizes),
     )
-    word = identifier(name)
+    word = identifier(model.name)
     [library] = code.objects
     files = {
-        f"lib{word}.so": _library(word, manifest, part, arena, bytes(params)),
+        f"lib{word}.so": _library(word, manifest, part, arena, bytes(model.params)),
         f"lib{word}_kernels.so": library.content,
         f"{word}.h": header(word, manifest, arena, manifest.machine).encode(),
         "main.c": _EXAMPLE.format(name=word, upper=word.upper()).encode(),
@@ -99,24 +97,7 @@ def _glue(name: str, manifest: Manifest, part: CpuPart, arena: Arena) -> str:
 #include <stdio.h>
 #include <string.h>
 
-__asm__(".pushsection .rodata,\\"a\\"\\n"
-        ".balign {ALIGNMENT}\\n"
-        "parameters: .incbin \\"params.bin\\"\\n"
-        ".popsection");
-extern const uint8_t parameters[] __attribute__((visibility("hidden")));
-
-typedef void body(void *context, int64_t begin, int64_t end, int64_t worker);
-typedef int32_t entry_point(const uint64_t *arguments, const void *pool);
-
-static void run_all(const void *pool, body *run, void *context, int64_t extent) {{
-  run(context, 0, extent, 0);
-}}
-
-static const struct {{
-  void *parallel_for;
-  uint64_t threads;
-}} pool __attribute__((aligned(64))) = {{(void *)run_all, 1}};
-
+{AROUND_ENTRY}
 static entry_point *model;
 
 /* Other models have an entry point of the same name, so it is looked up in the model's own library,
