@@ -10,8 +10,8 @@ import dataclasses
 import itertools
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from farrier.errors import FarrierError
 from farrier.frontends.builder.model import ImportedModel
@@ -33,6 +33,7 @@ EDGES_PER_NODE = 4  # on average, at most
 LEFT_OUT = "branch-left-out"  # the code of what keeps no model from compiling
 MOST_NUMBER = (1 << 53) - 1  # that every reader of JSON has exactly
 
+K = TypeVar("K")  # The key of a tensor.
 Dims: TypeAlias = tuple[int | str, ...] | None  # "?" for an open one without a name
 
 
@@ -94,6 +95,51 @@ class ModelGraph:
     nodes: tuple[Node, ...] = ()
     edges: tuple[tuple[int, int, str], ...] = ()
     left_out: int = 0
+
+
+class DrawnNode(NamedTuple, Generic[K]):
+    """A node of a model's own graph: its operator, its name, and the keys of the tensors that it
+    writes and reads."""
+
+    op: str
+    name: str
+    outputs: Sequence[K]
+    reads: Iterable[K]
+
+
+def draw(
+    inputs: Sequence[tuple[K, str]],
+    nodes: Iterable[DrawnNode[K]],
+    outputs: Sequence[tuple[str, Iterable[K]]],
+    count: int,
+    name_of: Callable[[K], str] = str,
+) -> ModelGraph:
+    """Return the graph of inputs, `count` nodes in the file's order, and outputs; the first of too
+    many. Tensors are told apart by keys, of which `name_of` returns the names; inputs come with
+    their names, outputs with the keys that they read."""
+    drawn: list[Node] = []
+    makers: dict[K, int] = {}  # The nodes that compute the tensors.
+    readers: list[tuple[int, Iterable[K]]] = []
+    for key, name in inputs[:MOST_NODES]:
+        makers[key] = len(drawn)
+        drawn.append(Node(len(drawn), "input", "", label(name), (label(name),)))
+    for node in itertools.islice(nodes, MOST_NODES - len(drawn)):
+        named = tuple(label(name_of(key)) for key in node.outputs[:MOST_OUTPUTS])
+        makers.update((key, len(drawn)) for key in node.outputs)
+        readers.append((len(drawn), node.reads))
+        drawn.append(Node(len(drawn), "node", label(node.op), label(node.name), named))
+    for name, keys in outputs[: MOST_NODES - len(drawn)]:
+        readers.append((len(drawn), keys))
+        drawn.append(Node(len(drawn), "output", "", label(name), ()))
+    edges = (
+        (makers[key], reader, label(name_of(key)))
+        for reader, keys in readers
+        for key in dict.fromkeys(keys)
+        if key in makers and makers[key] != reader
+    )
+    total = len(inputs) + count + len(outputs)
+    most = EDGES_PER_NODE * MOST_NODES
+    return ModelGraph(tuple(drawn), tuple(itertools.islice(edges, most)), total - len(drawn))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

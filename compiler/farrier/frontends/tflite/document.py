@@ -11,17 +11,14 @@ from farrier.errors import FarrierError
 from farrier.frontends.builder import resolve
 from farrier.frontends.formats import Format
 from farrier.frontends.inspection import (
-    EDGES_PER_NODE,
     MOST_NAMES,
-    MOST_NODES,
-    MOST_OUTPUTS,
+    DrawnNode,
     Inspection,
     ModelGraph,
-    Node,
     OperatorUse,
     Parameters,
     Tensor,
-    label,
+    draw,
     open_dims,
     problem_of,
     shown,
@@ -32,7 +29,7 @@ from farrier.frontends.tflite.build import unknown_name
 from farrier.frontends.tflite.importer import import_model
 from farrier.frontends.tflite.interface import Interface, dims_of
 from farrier.frontends.tflite.reading import read_model
-from farrier.frontends.tflite.schema import DTYPES, TYPE_NAMES, Subgraph, TfliteModel
+from farrier.frontends.tflite.schema import DTYPES, TYPE_NAMES, Operator, Subgraph, TfliteModel
 from farrier.frontends.tflite.schema import Tensor as FileTensor
 
 
@@ -108,32 +105,19 @@ def _operators(model: TfliteModel) -> tuple[OperatorUse, ...]:
 
 def _graph(graph: Subgraph) -> ModelGraph:
     """Return inputs, then operators in the file's order, then outputs; the first of too many."""
-    total = len(graph.inputs) + len(graph.operators) + len(graph.outputs)
-    nodes: list[Node] = []
-    makers: dict[int, int] = {}  # The nodes that compute the tensors.
 
     def name(index: int) -> str:
-        return label(graph.tensors[index].label)
+        return graph.tensors[index].label
 
-    for index in graph.inputs[:MOST_NODES]:
-        makers[index] = len(nodes)
-        nodes.append(Node(len(nodes), "input", "", name(index), (name(index),)))
-    readers: list[tuple[int, Iterable[int]]] = []
-    for operator in graph.operators[: MOST_NODES - len(nodes)]:
+    def drawn(operator: Operator) -> DrawnNode[int]:
         outputs = [index for index in operator.outputs if index >= 0]
-        makers.update((index, len(nodes)) for index in outputs)
-        readers.append((len(nodes), operator.inputs))
-        names = tuple(map(name, outputs[:MOST_OUTPUTS]))
-        title = names[0] if names else ""
-        nodes.append(Node(len(nodes), "node", label(operator.name), title, names))
-    for index in graph.outputs[: MOST_NODES - len(nodes)]:
-        readers.append((len(nodes), (index,)))
-        nodes.append(Node(len(nodes), "output", "", name(index), ()))
-    edges = (
-        (makers[index], reader, name(index))
-        for reader, indices in readers
-        for index in dict.fromkeys(indices)
-        if index in makers and makers[index] != reader
+        title = name(outputs[0]) if outputs else ""
+        return DrawnNode(operator.name, title, outputs, operator.inputs)
+
+    return draw(
+        [(index, name(index)) for index in graph.inputs],
+        map(drawn, graph.operators),
+        [(name(index), (index,)) for index in graph.outputs],
+        len(graph.operators),
+        name,
     )
-    most = EDGES_PER_NODE * MOST_NODES
-    return ModelGraph(tuple(nodes), tuple(itertools.islice(edges, most)), total - len(nodes))

@@ -12,17 +12,14 @@ from farrier.errors import FarrierError
 from farrier.frontends.builder import resolve
 from farrier.frontends.formats import Format
 from farrier.frontends.inspection import (
-    EDGES_PER_NODE,
     MOST_NAMES,
-    MOST_NODES,
-    MOST_OUTPUTS,
+    DrawnNode,
     Inspection,
     ModelGraph,
-    Node,
     OperatorUse,
     Parameters,
     Tensor,
-    label,
+    draw,
     open_dims,
     problem_of,
     shown,
@@ -116,31 +113,17 @@ def _reason(call: Call) -> str:
 def _graph(program: Program) -> ModelGraph:
     """Return inputs, then calls, then outputs; the first of too many."""
     graph, interface = program.graph, Interface(program)
-    outputs = list(interface.outputs())
-    total = len(interface.inputs) + len(graph.calls) + len(outputs)
-    nodes: list[Node] = []
-    makers: dict[str, int] = {}  # The nodes that compute the values.
-    for value, name in itertools.islice(interface.inputs.items(), MOST_NODES):
-        makers[value] = len(nodes)
-        nodes.append(Node(len(nodes), "input", "", label(name), (label(name),)))
-    readers: list[tuple[int, Iterable[str]]] = []
-    for call in graph.calls[: MOST_NODES - len(nodes)]:
-        names = list(_names(call.outputs))
-        makers.update((name, len(nodes)) for name in names)
-        readers.append((len(nodes), [*_refs(call.positional), *_refs(call.keywords.values())]))
-        shown_names = tuple(map(label, names[:MOST_OUTPUTS]))
-        nodes.append(Node(len(nodes), "node", label(call.target), label(call.name), shown_names))
-    for name, value in outputs[: max(MOST_NODES - len(nodes), 0)]:
-        readers.append((len(nodes), list(_refs([value]))))
-        nodes.append(Node(len(nodes), "output", "", label(name), ()))
-    edges = (
-        (makers[name], reader, label(name))
-        for reader, names in readers
-        for name in dict.fromkeys(names)
-        if name in makers and makers[name] != reader
+    return draw(
+        list(interface.inputs.items()),
+        map(_drawn, graph.calls),
+        [(name, list(_refs([value]))) for name, value in interface.outputs()],
+        len(graph.calls),
     )
-    most = EDGES_PER_NODE * MOST_NODES
-    return ModelGraph(tuple(nodes), tuple(itertools.islice(edges, most)), total - len(nodes))
+
+
+def _drawn(call: Call) -> DrawnNode[str]:
+    reads = [*_refs(call.positional), *_refs(call.keywords.values())]
+    return DrawnNode(call.target, call.name, list(_names(call.outputs)), reads)
 
 
 def _names(outputs: Iterable[str | tuple[str, ...]]) -> Iterator[str]:

@@ -14,19 +14,16 @@ from farrier.artifact.declaration import DeclaredValue
 from farrier.errors import FarrierError, InvalidModelError
 from farrier.frontends.builder.signature import resolve
 from farrier.frontends.inspection import (
-    EDGES_PER_NODE,
     MOST_NAMES,
-    MOST_NODES,
     MOST_NUMBER,
-    MOST_OUTPUTS,
     Dims,
+    DrawnNode,
     Inspection,
     ModelGraph,
-    Node,
     OperatorUse,
     Parameters,
     Tensor,
-    label,
+    draw,
     open_dims,
     problem_of,
     shown,
@@ -159,32 +156,17 @@ def _operators(opsets: Mapping[str, int], graph: onnx.GraphProto) -> tuple[Opera
 
 
 def _graph(graph: onnx.GraphProto) -> ModelGraph:
-    """Inputs, then nodes in the file's order, then outputs; of what is too much, the first."""
+    """Return inputs, then nodes in the file's order, then outputs; the first of too many."""
     initializers = set(initialized(graph))
     inputs = [info.name for info in graph.input if info.name not in initializers]
-    outputs = [output.name for output in graph.output]
-    total = len(inputs) + len(graph.node) + len(outputs)
-    nodes: list[Node] = []
-    made: dict[str, int] = {}  # which node a tensor is from
-    for name in inputs[:MOST_NODES]:
-        made[name] = len(nodes)
-        nodes.append(Node(len(nodes), "input", "", label(name), (label(name),)))
-    readers: list[tuple[int, Iterable[str]]] = []
-    for node in itertools.islice(graph.node, MOST_NODES - len(nodes)):
-        named = tuple(map(label, itertools.islice(node.output, MOST_OUTPUTS)))
-        made.update((name, len(nodes)) for name in node.output if name)
-        readers.append((len(nodes), names_read([node])))
-        nodes.append(
-            Node(len(nodes), "node", label(qualified_name(node)), label(describe(node)), named)
-        )
-    for name in outputs[: MOST_NODES - len(nodes)]:
-        readers.append((len(nodes), [name]))
-        nodes.append(Node(len(nodes), "output", "", label(name), ()))
-    edges = (
-        (made[name], reader, label(name))
-        for reader, names in readers
-        for name in dict.fromkeys(names)
-        if name in made and made[name] != reader
+    return draw(
+        [(name, name) for name in inputs],
+        map(_drawn, graph.node),
+        [(output.name, (output.name,)) for output in graph.output],
+        len(graph.node),
     )
-    most = EDGES_PER_NODE * MOST_NODES
-    return ModelGraph(tuple(nodes), tuple(itertools.islice(edges, most)), total - len(nodes))
+
+
+def _drawn(node: onnx.NodeProto) -> DrawnNode[str]:
+    reads = filter(None, names_read([node]))  # A left out operand has no name.
+    return DrawnNode(qualified_name(node), describe(node), node.output, reads)
