@@ -176,7 +176,7 @@ def _order(entrant: Entrant, threads: int, target: str, folder: Path) -> Order:
 
 
 class Racer(Protocol):
-    """What runs rounds."""
+    """An entrant of a race, which runs rounds."""
 
     def run(self, count: int) -> Round: ...
 
@@ -234,7 +234,7 @@ def _figures(
 
 
 def _file_bytes(entrant: Entrant) -> int:
-    """Return the bytes that an engine loads: one file, and those that an ONNX model names."""
+    """Return the size in bytes of an entrant's model, with the files that an ONNX model names."""
     if entrant.engine == "farrier":
         return entrant.model.stat().st_size
     return sum(path.stat().st_size for _, path in Model.of_path(entrant.model).files)

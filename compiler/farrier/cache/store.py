@@ -108,14 +108,14 @@ class Store:
         """The entry; None where there is none. Raises ArtifactError where it is damaged."""
         path = self._entries.path(key)
         for _ in range(_ATTEMPTS):
-            found = _stat(path)
-            if found is None:
+            status = _stat(path)
+            if status is None:
                 return None
             try:
-                return self._load(key, path, found)
+                return self._load(key, path, status)
             except ArtifactError:
                 now = _stat(path)
-                if now is not None and _stamp(now) == _stamp(found):
+                if now is not None and _stamp(now) == _stamp(status):
                     raise
                 # Another process has removed or replaced it meanwhile.
         return None
@@ -141,20 +141,20 @@ class Store:
         """Write an entry, and remove those used longest ago beyond the limit. Raises StorageError
         where the disk is full, the entry alone is too large, or another process removes it."""
         artifact.save(self._entries.path(key))
-        found = _stat(self._entries.path(key))
-        if found is None:
+        status = _stat(self._entries.path(key))
+        if status is None:
             raise StorageError(
                 f"{self._entries.path(key)} was removed as soon as it was written",
                 hint="did farrier cache clear run just now? the next session keeps it",
             )
-        if 0 < self.limit_bytes < found.st_size:
+        if 0 < self.limit_bytes < status.st_size:
             self.discard(key)
             raise StorageError(
-                f"the compiled model takes {found.st_size} bytes, and the cache "
+                f"the compiled model takes {status.st_size} bytes, and the cache "
                 f"{self.limit_bytes} at most",
                 hint="raise FARRIER_CACHE_BYTES",
             )
-        self._write_seal(key, found, about, warnings)
+        self._write_seal(key, status, about, warnings)
         self._entries.evict({key})
         self._remove_leftovers()
 
@@ -231,7 +231,7 @@ class Store:
 
 
 def _layout(names: str, suffix: str) -> Layout:
-    """Of files that are written by `durable.replacing`, which names the drafts."""
+    """Return the layout of files that `durable.replacing` writes, which names the drafts."""
     drafts = rf"\.{names}{re.escape(suffix)}\.[a-z0-9_]{{8}}"
     return Layout(names, drafts, suffix=suffix)
 

@@ -33,13 +33,13 @@ def inspect(
 
     check_is_file(model)
     opened = Model.of_path(model)
-    found = frontend_of(opened).inspection(opened)
+    document = frontend_of(opened).inspection(opened)
     if as_json:
-        typer.echo(found.to_json())
+        typer.echo(document.to_json())
     else:
-        for line in _lines(found):
+        for line in _lines(document):
             typer.echo(_plain(line))
-    if not found.compiles:
+    if not document.compiles:
         raise typer.Exit(1)
     return None
 
@@ -80,25 +80,25 @@ def _spec(spec: TensorSpec) -> str:
     return f"{spec.dtype}[{', '.join(map(str, spec.shape))}]"
 
 
-def _lines(found: Inspection) -> Iterator[str]:
-    if found.opset or found.format != Format.ONNX.value:
-        version = f"opset {found.opset}" if found.opset else found.format
-        made = f", made by {found.producer}" if found.producer else ""
-        yield f"{found.name}: {version}{made}"
-    for what, tensors in (("input", found.inputs), ("output", found.outputs)):
+def _lines(document: Inspection) -> Iterator[str]:
+    if document.opset or document.format != Format.ONNX.value:
+        version = f"opset {document.opset}" if document.opset else document.format
+        made = f", made by {document.producer}" if document.producer else ""
+        yield f"{document.name}: {version}{made}"
+    for what, tensors in (("input", document.inputs), ("output", document.outputs)):
         yield from (f"{what}: {one.name} {_type(one)}" for one in tensors)
-    if found.parameters.count:
-        yield f"parameters: {found.parameters.count}, {found.parameters.bytes / 1e6:.2f} MB"
+    if document.parameters.count:
+        yield f"parameters: {document.parameters.count}, {document.parameters.bytes / 1e6:.2f} MB"
     yield from (
         f"open: {one.name} is {one.low} to {one.high}, typically {one.typical}"
-        for one in found.open_dims
+        for one in document.open_dims
     )
-    yield from (f"assumed: {one}" for one in found.preconditions)
-    yield from (f"state, if --state {pair.input}={pair.output} says so" for pair in found.states)
-    for use in found.operators:
+    yield from (f"assumed: {one}" for one in document.preconditions)
+    yield from (f"state, if --state {pair.input}={pair.output} says so" for pair in document.states)
+    for use in document.operators:
         op = f"{use.domain}:{use.op}" if use.domain else use.op
         yield f"operator: {op} ×{use.count}" + ("" if use.supported else " (not supported)")
-    for problem in found.problems:
+    for problem in document.problems:
         yield f"problem: {problem.detail}"
         if problem.hint:
             yield f"  hint: {problem.hint}"

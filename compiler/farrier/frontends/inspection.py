@@ -1,4 +1,4 @@
-"""What a model is, as a document: its interface, operators and graph, and what would not compile.
+"""A model as a document: its interface, operators and graph, and the reasons not to compile.
 
 A frontend reads the model as a compilation would. Where that fails, the reason is part of the
 document, and the rest is what the file itself declares.
@@ -22,8 +22,8 @@ from farrier.ir.dim import Extent
 from farrier.options.shapes import NamedDim
 from farrier.options.states import Suggestion
 
-MOST_NODES = 20_000  # of the graph in a document
-MOST_BYTES = 8 << 20  # of a document as JSON
+MOST_NODES = 20_000  # A document has the first nodes of a larger graph.
+MOST_BYTES = 8 << 20  # The limit of a document as JSON.
 _FEWER_NODES = (MOST_NODES, 5_000, 1_000, 0)  # until the document is small enough
 MOST_NAMES = 1_000  # of inputs, outputs, operators and open dims
 _LONGEST_NAME = 1_000  # characters; in the graph, where there are many, fewer
@@ -42,7 +42,7 @@ class Tensor:
     """An input or output. `dims` is None where the rank is not known."""
 
     name: str
-    dtype: str  # Farrier's, `string`, or what ONNX calls the type that is no tensor
+    dtype: str  # Farrier's name, `string`, or ONNX's name of a type other than a tensor's.
     dims: Dims
 
 
@@ -115,7 +115,7 @@ def draw(
     name_of: Callable[[K], str] = str,
 ) -> ModelGraph:
     """Return the graph of inputs, `count` nodes in the file's order, and outputs; the first of too
-    many. Tensors are told apart by keys, of which `name_of` returns the names; inputs come with
+    many. Tensors differ by keys, of which `name_of` returns the names; inputs come with
     their names, outputs with the keys that they read."""
     drawn: list[Node] = []
     makers: dict[K, int] = {}  # The nodes that compute the tensors.
@@ -171,7 +171,7 @@ class Inspection:
 
     @property
     def compiles(self) -> bool:
-        """Whether the model does, be it without branches that are left out."""
+        """Check whether the model compiles, maybe without some branches."""
         return all(problem.code == LEFT_OUT for problem in self.problems)
 
     def to_dict(self) -> dict[str, Any]:

@@ -45,8 +45,8 @@ class Variant:
     def with_known(self, records: RecordStore) -> Variant:
         """The same with the fastest schedules that the records hold."""
         settings = self.settings
-        known = schedule_from_records(self.choices, records, settings.target, settings.threads)
-        return dataclasses.replace(self, choices=known)
+        choices = schedule_from_records(self.choices, records, settings.target, settings.threads)
+        return dataclasses.replace(self, choices=choices)
 
 
 def make_variant(prepared: Graph, settings: Settings, like: Variant | None = None) -> Variant:

@@ -65,8 +65,8 @@ def _near_eighth(x: Array) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class Tables:
-    """By the distance to the greatest element, 0 to 255: its exponential with 31 fraction bits, and
-    with 19; and 1 where the distance counts."""
+    """Tables by the distance to the greatest element, 0 to 255: the exponential with 31 fraction
+    bits, that with 19, and 1 for a distance that counts."""
 
     exponentials: Array
     terms: Array
