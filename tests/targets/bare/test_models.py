@@ -167,12 +167,12 @@ def test_the_memory_that_is_told_is_that_of_the_program(quantized):
     part = BarePart.of_json(artifact.manifest.backend)
     [code] = artifact.code.objects
     params = bytes(artifact.members.get("params.bin", b"")) or bytes(artifact.params)
-    joined = library("model", part, code.content, params)
+    joined = library(part, code.content, params)
     assert undefined_symbols(joined) == []
     sizes = sections_of(joined)
     assert sizes.ram_bytes == 0
     assert part.params < sizes.flash_bytes < part.params + (24 << 10)
-    board = EmulatedBoard(Testable(part, code.content), params)
+    board = EmulatedBoard.of(Testable(part, code.content), params)
     outcome = board.run([samples[0]["x"].tobytes()])
     assert outcome.code == 0
     assert 0 < outcome.stack_bytes < 4096
@@ -184,7 +184,9 @@ def test_a_board_that_faults_is_told(quantized):
     model, samples = quantized
     artifact = farrier.compile(model, target="mps2-an386", verify=False)
     part = BarePart.of_json(artifact.manifest.backend)
-    board = EmulatedBoard(Testable(part, artifact.code.objects[0].content), bytes(artifact.params))
+    board = EmulatedBoard.of(
+        Testable(part, artifact.code.objects[0].content), bytes(artifact.params)
+    )
     board._image = board._image.replace(b"inputs\0", b"nothin\0")
     with pytest.raises(BoardError, match="ended with code 3"):
         board.run([samples[0]["x"].tobytes()])

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from farrier.targets.bare.boards import BOARDS, Board, emulated_board
 from farrier.targets.bare.cores import CORES
-from farrier.targets.bare.linking import check_image
+from farrier.targets.bare.linking import MODEL, check_image, library
+from farrier.targets.bare.part import BarePart
 from farrier.targets.bare.testable import Testable
 
 _RESULT = struct.Struct("<iII")  # The code, ticks and bytes of stack that `check.c` writes.
@@ -35,16 +36,22 @@ class Outcome:
 class EmulatedBoard:
     """A model in the flash of an emulated board, which each run resets."""
 
-    def __init__(self, model: Testable, params: bytes, *, returns_inputs: bool = False) -> None:
-        """A run returns the outputs, or the inputs as the model has left them. Raises
-        CompilerError if nothing links the model."""
-        self.part = model.part
+    def __init__(
+        self, part: BarePart, joined: bytes, name: str = MODEL, *, returns_inputs: bool = False
+    ) -> None:
+        """`joined` is the model's library, with `NAME_run`. A run returns the outputs, or the
+        inputs as the model has left them. Raises CompilerError if nothing links the model."""
+        self.part = part
         self.instructions = 0  # Of the last run.
-        self._returned = model.part.inputs if returns_inputs else model.part.outputs
-        self.board = emulated_board(CORES[model.part.core])
-        self._image = check_image(
-            model.part, model.content, params, self.board, returns_inputs=returns_inputs
-        )
+        self._returned = part.inputs if returns_inputs else part.outputs
+        self.board = emulated_board(CORES[part.core])
+        self._image = check_image(part, joined, self.board, name, returns_inputs=returns_inputs)
+
+    @classmethod
+    def of(cls, model: Testable, params: bytes, *, returns_inputs: bool = False) -> EmulatedBoard:
+        """Link a model, and return the board that runs it."""
+        joined = library(model.part, model.content, params)
+        return cls(model.part, joined, returns_inputs=returns_inputs)
 
     @property
     def name(self) -> str:

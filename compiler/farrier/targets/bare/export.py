@@ -15,7 +15,6 @@ from farrier.targets.bare.elf import sections_of
 from farrier.targets.bare.emulation import EmulatedBoard
 from farrier.targets.bare.linking import check_image, library
 from farrier.targets.bare.part import BarePart
-from farrier.targets.bare.testable import Testable
 from farrier.targets.c_header import header, identifier
 from farrier.targets.exporting import Exportable, Exported
 
@@ -36,26 +35,26 @@ int main(void) {{
 def export(exported: Exportable, form: str, board: str) -> Exported:
     """Return the files of a model, and lines about the memory it takes. Raises UsageError for a
     board that the model is not compiled for, or does not fit."""
-    word, params, code = identifier(exported.name), bytes(exported.params), exported.code
-    model = Testable(BarePart.of_json(code.backend), code.objects[0].content)
-    joined = library(word, model.part, model.content, params)
-    notes = tuple(_memory(model, params, joined))
-    if form == "elf":
-        image = _image(model, params, board)
-        return Exported({f"{word}.elf": image}, notes)
-    if form != "c":
+    word, part = identifier(exported.name), BarePart.of_json(exported.code.backend)
+    if form not in ("c", "elf"):
         raise UsageError(f"there is no form {form!r}", hint="--format is c or elf")
+    named = _board(part, board) if form == "elf" else None
+    [code] = exported.code.objects
+    joined = library(part, code.content, bytes(exported.params), word)
+    notes = tuple(_memory(part, joined, word))
+    if named is not None:
+        return Exported({f"{word}.elf": check_image(part, joined, named, word)}, notes)
     files = {
         f"lib{word}.a": _archive(joined, word),
-        f"{word}.h": header(word, exported.manifest, model.part.arena, model.part.core).encode(),
-        "main.c": _EXAMPLE.format(name=word, upper=word.upper(), core=model.part.core).encode(),
+        f"{word}.h": header(word, exported.manifest, part.arena, part.core).encode(),
+        "main.c": _EXAMPLE.format(name=word, upper=word.upper(), core=part.core).encode(),
     }
     return Exported(files, notes)
 
 
-def _memory(model: Testable, params: bytes, joined: bytes) -> Iterator[str]:
-    """Yield lines about the memory that a model takes, whose library is `joined`."""
-    part, sections = model.part, sections_of(joined)
+def _memory(part: BarePart, joined: bytes, name: str) -> Iterator[str]:
+    """Yield lines about the memory that a model takes, whose library `joined` has `NAME_run`."""
+    sections = sections_of(joined)
     used = sections.flash_bytes - part.params
     yield f"flash: {sections.flash_bytes:,} bytes, {part.params:,} of them weights, {used:,} code"
     io = sum((*part.inputs, *part.outputs))
@@ -68,7 +67,7 @@ def _memory(model: Testable, params: bytes, joined: bytes) -> Iterator[str]:
     if shutil.which(emulator.program) is None:
         yield f"stack: not measured, as Debian's {emulator.package} is not installed"
         return
-    board = EmulatedBoard(model, params)
+    board = EmulatedBoard(part, joined, name)
     outcome = board.run([bytes(nbytes) for nbytes in part.inputs])
     yield (
         f"stack: {outcome.stack_bytes:,} bytes, and {outcome.instructions:,} instructions a run, "
@@ -76,10 +75,11 @@ def _memory(model: Testable, params: bytes, joined: bytes) -> Iterator[str]:
     )
 
 
-def _image(model: Testable, params: bytes, name: str) -> bytes:
-    """Return a program for a board that runs the model once, its inputs and outputs being files
-    of the debugger's or the emulator's machine."""
-    core = model.part.core
+def _board(part: BarePart, name: str) -> Board:
+    """Return the board of a name, on which a program runs the model once: its inputs and outputs
+    are files of the debugger's or the emulator's machine. Raises UsageError for another core, and
+    for too little RAM."""
+    core = part.core
     fitting = [each for each, board in BOARDS.items() if board.core == core]
     if name not in fitting:
         raise UsageError(
@@ -87,13 +87,13 @@ def _image(model: Testable, params: bytes, name: str) -> bytes:
             hint=f"--board is one of {', '.join(fitting)}",
         )
     board: Board = BOARDS[name]
-    needed = model.part.arena.nbytes
+    needed = part.arena.nbytes
     if needed > board.ram.nbytes:
         raise UsageError(
             f"the model needs {needed:,} bytes of RAM, and {name} has {board.ram.nbytes:,}",
             hint="compile it with --target " + name + ", which says what does not fit",
         )
-    return check_image(model.part, model.content, params, board)
+    return board
 
 
 def _archive(content: bytes, name: str) -> bytes:

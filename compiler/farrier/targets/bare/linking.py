@@ -46,7 +46,12 @@ int32_t {name}_run(void *arena) {{
 """
 
 
-def library(name: str, part: BarePart, content: bytes, params: bytes) -> bytes:
+MODEL = "model"
+"""The name of a model that nobody gave another."""
+
+
+@functools.lru_cache(maxsize=64)  # A race runs the same code again and again.
+def library(part: BarePart, content: bytes, params: bytes, name: str = MODEL) -> bytes:
     """Return one object that needs nothing else and has `NAME_run`: the model, its parameters, and
     what its code calls without naming it."""
     with tempfile.TemporaryDirectory(prefix="farrier-firmware-") as at:
@@ -91,15 +96,15 @@ def _builtins(target: str, cpu: str) -> bytes:
 
 @functools.lru_cache(maxsize=64)  # A race runs the same code again and again.
 def check_image(
-    part: BarePart, content: bytes, params: bytes, board: Board, *, returns_inputs: bool = False
+    part: BarePart, joined: bytes, board: Board, name: str = MODEL, *, returns_inputs: bool = False
 ) -> bytes:
-    """Return an ELF file with which a board runs a model once (`firmware/check.c`). What it writes
-    are the outputs, or the inputs as the model has left them."""
+    """Return an ELF file with which a board runs a model once (`firmware/check.c`), whose library
+    has `NAME_run`. It writes the outputs, or the inputs as the model has left them."""
     core = CORES[part.core]
     with tempfile.TemporaryDirectory(prefix="farrier-firmware-") as at:
         folder = Path(at)
-        _library(folder, "model", part, content, params)
-        (folder / "model.h").write_text(_check_header(part, returns_inputs))
+        (folder / "library.o").write_bytes(joined)
+        (folder / "model.h").write_text(_check_header(part, name, returns_inputs))
         emulator = board.emulator
         counter = {"COUNTER": emulator.counter} if emulator and emulator.counter else {}
         (folder / "start.o").write_bytes(_compiled(part.core, "start.c"))
@@ -116,7 +121,7 @@ def _compiled(core: str, source: str) -> bytes:
         return (folder / source).with_suffix(".o").read_bytes()
 
 
-def _check_header(part: BarePart, returns_inputs: bool) -> str:
+def _check_header(part: BarePart, name: str, returns_inputs: bool) -> str:
     """The header with which `firmware/check.c` calls a model, whatever it is."""
     offsets = part.arena.offsets
     split = 0 if returns_inputs else len(part.inputs)
@@ -132,8 +137,8 @@ def _check_header(part: BarePart, returns_inputs: bool) -> str:
 #define MODEL_ARENA_BYTES {part.arena.nbytes}
 #define MODEL_INPUTS(CALL) {calls(offsets, part.inputs)}
 #define MODEL_OUTPUTS(CALL) {calls(offsets[split:], returned)}
-int32_t model_run(void *arena);
-#define MODEL_RUN model_run
+int32_t {name}_run(void *arena);
+#define MODEL_RUN {name}_run
 """
 
 

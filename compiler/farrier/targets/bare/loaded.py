@@ -33,7 +33,7 @@ class EmulatedModel:
         sizes = (*part.inputs, *part.outputs, part.params)
         memories = list(map(_at, arguments, sizes))
         if self._board is None:  # Its flash has the parameters, which the first call shows.
-            self._board = EmulatedBoard(self._model, bytes(memories[-1]))
+            self._board = EmulatedBoard.of(self._model, bytes(memories[-1]))
         try:
             outcome = self._board.run(memories[: len(part.inputs)])
         except BoardError as error:

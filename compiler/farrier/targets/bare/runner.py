@@ -60,7 +60,7 @@ class EmulatedDevice(HostMemory[_Run], WallClocked[Buffer, _Run]):
         if not isinstance(self._code, Kernels):
             return None
         kernel = self._code.testable(symbol, [memory.nbytes for memory in memories])
-        return _Run(EmulatedBoard(kernel, b"", returns_inputs=True), memories, memories)
+        return _Run(EmulatedBoard.of(kernel, b"", returns_inputs=True), memories, memories)
 
     def _of_model(self, memories: Sequence[memoryview]) -> _Run:
         assert isinstance(self._code, Testable), "no code is loaded"
@@ -68,7 +68,7 @@ class EmulatedDevice(HostMemory[_Run], WallClocked[Buffer, _Run]):
         sizes = (*part.inputs, *part.outputs, part.params)
         cut = [memory[:size] for memory, size in zip(memories, sizes, strict=False)]
         inputs, params = len(part.inputs), bytes(cut.pop())
-        return _Run(EmulatedBoard(self._code, params), cut[:inputs], cut[inputs:])
+        return _Run(EmulatedBoard.of(self._code, params), cut[:inputs], cut[inputs:])
 
     def launch(self, bound: _Run) -> None:
         try:
