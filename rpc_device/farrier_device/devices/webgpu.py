@@ -101,7 +101,9 @@ class WebGpuDevice(WallClocked[WebGpuMemory, WebGpuLaunch]):
                 required_limits=LIMITS, required_features=features
             )
         except (self._wgpu.GPUError, RuntimeError) as error:
-            raise DeviceError(_why_refused(self.name, self._adapter.limits, error)) from None
+            raise DeviceError(
+                _why_refused(self.name, self._adapter.limits, _text_of(error))
+            ) from None
 
     @property
     def name(self) -> str:
@@ -143,9 +145,10 @@ class WebGpuDevice(WallClocked[WebGpuMemory, WebGpuLaunch]):
                 size=size, usage=usage.STORAGE | usage.COPY_SRC | usage.COPY_DST
             )
         except self._wgpu.GPUError as error:
-            if "lost" in str(error):
+            text = _text_of(error)
+            if "lost" in text:
                 raise DeviceLostError(f"{self.name} is lost") from None
-            raise MemoryError(f"{nbytes} bytes on {self.name}: {_last_line(error)}") from None
+            raise MemoryError(f"{nbytes} bytes on {self.name}: {_last_line(text)}") from None
         return WebGpuMemory(buffer, nbytes)
 
     def clear(self, memory: WebGpuMemory, nbytes: int) -> None:
@@ -318,9 +321,10 @@ class WebGpuDevice(WallClocked[WebGpuMemory, WebGpuLaunch]):
             yield
         except (self._wgpu.GPUError, RuntimeError) as error:
             self._pass = self._encoder = None
-            if "lost" in str(error):
+            text = _text_of(error)
+            if "lost" in text:
                 raise DeviceLostError(f"{self.name} is lost") from None
-            raise DeviceError(f"{self.name} failed: {_last_line(error)}") from None
+            raise DeviceError(f"{self.name} failed: {_last_line(text)}") from None
 
     def _recorder(self) -> Any:
         if self._encoder is None:
@@ -376,7 +380,7 @@ class _Module:
         try:
             self._module = self._module or self._device.create_shader_module(code=self._text)
         except self._wgpu.GPUError as error:
-            raise DeviceError(f"the module does not compile: {error}") from None
+            raise DeviceError(f"the module does not compile: {_text_of(error)}") from None
 
     def pipeline(self, entry: str) -> Any:
         if entry not in self._pipelines:
@@ -387,7 +391,7 @@ class _Module:
                     layout=layout, compute={"module": self._module, "entry_point": entry}
                 )
             except self._wgpu.GPUError as error:
-                raise DeviceError(f"{entry} makes no pipeline: {error}") from None
+                raise DeviceError(f"{entry} makes no pipeline: {_text_of(error)}") from None
         return self._pipelines[entry]
 
     def check_reach(self, places: Sequence[tuple[WebGpuMemory, int]]) -> None:
@@ -411,15 +415,17 @@ class _Module:
         try:
             return self._device.create_bind_group(layout=self._layout, entries=entries)
         except self._wgpu.GPUError as error:
-            raise DeviceError(f"the arguments of a launch cannot be bound: {error}") from None
+            raise DeviceError(
+                f"the arguments of a launch cannot be bound: {_text_of(error)}"
+            ) from None
 
 
-def _why_refused(name: str, has: Mapping[str, int], error: Exception) -> str:
+def _why_refused(name: str, has: Mapping[str, int], text: str) -> str:
     for limit, needed in LIMITS.items():
         is_least = limit.startswith("min-")
         if limit in has and (has[limit] > needed if is_least else has[limit] < needed):
             return f"{name} has {limit} {has[limit]}, and code for WebGPU needs {needed}"
-    return f"{name} cannot be opened: {_last_line(error)}"
+    return f"{name} cannot be opened: {_last_line(text)}"
 
 
 def _overlap(source: memoryview, target: memoryview) -> bool:
@@ -430,9 +436,20 @@ def _overlap(source: memoryview, target: memoryview) -> bool:
     return start < other + len(target) and other < start + len(source)
 
 
-def _last_line(error: Exception) -> str:
+def _text_of(error: Exception) -> str:
+    """Return the text of a driver's error, and drop its traceback.
+
+    A call of the package holds the error among its locals, and the error's traceback holds that
+    call: a cycle, in which the frames of callers hold views of memory. CPython crashes if its
+    collector clears a view before the frame that holds it.
+    """
+    error.__traceback__ = None
+    return str(error)
+
+
+def _last_line(text: str) -> str:
     """Return the line of an error that says the most: the last one of wgpu's, and in Dawn's the one
     before the calls within which it happened."""
-    lines = [line.strip() for line in str(error).splitlines()]
+    lines = [line.strip() for line in text.splitlines()]
     causes = [line for line in lines if line and not line.startswith("- While")]
-    return (causes or [type(error).__name__])[-1]
+    return (causes or ["no reason was stated"])[-1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import sys
 import types
 import zipfile
@@ -162,6 +164,26 @@ def test_a_device_that_is_lost_between_runs_is_opened_anew_once(monkeypatch):
     session.code.device(GPU)._device.destroy()
     with pytest.raises(NoDeviceError, match="lost, and was lost again"):
         session.run(feed)
+
+
+def test_the_error_of_a_lost_device_keeps_no_frame_in_a_cycle():
+    """CPython crashes if its collector clears a view of memory before a frame that holds it."""
+    webgpu.device()
+    gpu = WebGpuDevice()
+    memory = gpu.allocate(256, 0)
+    gpu._device.destroy()
+    gc.collect()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        with contextlib.suppress(DeviceError):
+            gpu.send(memoryview(bytearray(256)), memory, 0)
+        with contextlib.suppress(DeviceError):
+            gpu.allocate(64, 0)
+        gc.collect()
+        assert not [each for each in gc.garbage if isinstance(each, types.FrameType)]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
 
 
 def test_a_precision_without_instructions_is_refused():
