@@ -28,6 +28,14 @@ def _upper(a, b):
     return (product >> bits).astype(a.dtype)
 
 
+def as_bf16(value):
+    """Return floats of 32 bits as the 16 bits of bfloat16, rounded to even."""
+    bits = value.astype(np.float32).view(np.uint32)
+    odd = (bits >> np.uint32(16)) & np.uint32(1)
+    rounded = (bits + np.uint32(0x7FFF) + odd) >> np.uint32(16)
+    return np.where(np.isnan(value), np.uint32(0x7FFF), rounded).astype(np.uint16)
+
+
 BINARY = {
     "add": np.add,
     "sub": np.subtract,
@@ -47,6 +55,8 @@ UNARY = {
     "abs": np.abs,
     "sqrt": np.sqrt,
     "rcp": np.reciprocal,
+    "ex2": np.exp2,
+    "rsqrt": lambda x: np.reciprocal(np.sqrt(x)),
 }
 UPPER = _upper
 FMA = _fma

@@ -2,9 +2,9 @@
 
 Threads that are at the same instruction run it together; of several places in the code the first
 is next, so that threads which a branch has parted meet again behind it. An unknown instruction, an
-address outside of every array or misaligned, a value that depends on shared memory which nobody
-wrote, and a barrier that not all threads of a block reach are each a PtxError that names the kernel
-and the instruction.
+address outside of every array or misaligned, a value that depends on memory which nobody wrote, a
+race, and a barrier that not all threads of a block reach are each a PtxError that names the kernel
+and the instructions.
 """
 
 from __future__ import annotations
@@ -15,60 +15,46 @@ from typing import NoReturn
 import numpy as np
 
 from tests.targets.cuda import arithmetic
-from tests.targets.cuda.ptx import PtxError
+from tests.targets.cuda.accesses import Accesses
+from tests.targets.cuda.copies import Copies
+from tests.targets.cuda.memory import PLACE, Array
+from tests.targets.cuda.ptx import PtxError, dtype_of, listed
+from tests.targets.cuda.shadow import Shadow
+from tests.targets.cuda.tensor_cores import bf16
+from tests.targets.cuda.traffic import LANES
+from tests.targets.cuda.warps import Warps
 
 _AT_ONCE = 1 << 14  # Threads: enough that the cost of a call of numpy does not show.
-_PLACE = 40  # Bits of an offset in an array of global memory; the others are its number.
-_KINDS = {"b": "u", "u": "u", "s": "i", "f": "f"}
-_ADDRESS = re.compile(r"\[([%\w$.]+)(?:\+(-?\d+))?\]")
 
 
-class Memory:
-    """The arrays of a device, by their addresses."""
-
-    def __init__(self):
-        self.arrays = {}
-        self._count = 0
-
-    def allocate(self, nbytes):
-        self._count += 1
-        self.arrays[self._count] = np.full(-(-nbytes // 16) * 16, 0xA5, np.uint8)
-        return self._count << _PLACE
-
-    def free(self, address):
-        del self.arrays[address >> _PLACE]
-
-    def bytes_at(self, address, nbytes):
-        """Return a view of some bytes. Raises PtxError for those outside of an array."""
-        array, start = self.arrays.get(address >> _PLACE), address & ((1 << _PLACE) - 1)
-        if array is None or start + nbytes > len(array):
-            raise PtxError(f"a copy of {nbytes} bytes at {address:#x} is outside of all arrays")
-        return array[start : start + nbytes]
-
-
-def launch(kernel, blocks, threads, arguments, memory):
-    """Run a kernel. Raises PtxError."""
+def launch(kernel, blocks, threads, arguments, memory, traffic=None):
+    """Run a kernel, and count its `traffic`. Raises PtxError."""
     if threads > kernel.most_threads:
         raise PtxError(f"{kernel.name} takes {kernel.most_threads} threads, and not {threads}")
     at_once = max(1, _AT_ONCE // threads)
+    history = History(kernel, arguments, memory)
     with np.errstate(all="ignore"):
         for first in range(0, blocks, at_once):
             numbers = np.arange(first, min(blocks, first + at_once), dtype=np.uint32)
-            _Run(kernel, numbers, threads, arguments, memory).run()
+            _Run(kernel, numbers, threads, arguments, memory, history, traffic).run()
 
 
-def _dtype(suffix):
-    return (
-        np.dtype(bool)
-        if suffix == "pred"
-        else np.dtype(f"{_KINDS[suffix[0]]}{int(suffix[1:]) // 8}")
-    )
+class History:
+    """The barriers of a launch so far, and the shadows of the arrays that it may write."""
+
+    def __init__(self, kernel, arguments, memory):
+        self.time = 0
+        self.shadows = {
+            number: Shadow(len(memory.arrays[number].content), kernel.grain)
+            for number in {arguments[position] >> PLACE for position in kernel.written}
+            if number in memory.arrays
+        }
 
 
-class _Run:
+class _Run(Accesses, Warps):
     """Some blocks. `_mask` are the threads that run the instruction at hand."""
 
-    def __init__(self, kernel, numbers, threads, arguments, memory):
+    def __init__(self, kernel, numbers, threads, arguments, memory, history, traffic):
         self._kernel, self._arguments, self._memory = kernel, arguments, memory
         self._count = len(numbers) * threads
         self._block = np.repeat(np.arange(len(numbers)), threads)
@@ -78,16 +64,27 @@ class _Run:
             "%ctaid.x": np.repeat(numbers, threads),
             "%ntid.x": np.full(self._count, threads, np.uint32),
         }
-        self._shared = np.zeros((len(numbers), kernel.shared_bytes + 16), np.uint8)
-        self._written = np.zeros(self._shared.shape, bool)
-        self._local = np.zeros((self._count, kernel.local_bytes + 16), np.uint8)
-        # LLVM may move a load of shared memory to before the condition that guards it. Registers
-        # are marked that hold bytes which nobody wrote: to depend on them is the fault.
+        lane = np.arange(threads, dtype=np.uint32) % LANES
+        self._registers["%laneid"] = np.tile(lane, len(numbers))
+        self._number = np.repeat(numbers.astype(np.int32), threads)
+        self._thread = self._number * threads + self._registers["%tid.x"].astype(np.int32)
+        self._history, self._traffic = history, traffic
+        # The memory of one block or thread after the other, in whole elements of 16 bytes.
+        self._shared_bytes, self._local_bytes = kernel.shared_bytes, kernel.local_bytes
+        self._shared_step, self._local_step = (
+            -(-nbytes // 16) * 16 for nbytes in (kernel.shared_bytes, kernel.local_bytes)
+        )
+        self._shared = Array(len(numbers) * self._shared_step)
+        self._local = Array(self._count * self._local_step)
+        self._shared_shadow = Shadow(len(self._shared.content), kernel.grain)
+        self._copies = Copies(self._count)
+        # LLVM may move a load to before the condition that guards it. Registers are marked that
+        # hold bytes which nobody wrote: to depend on them is the fault.
         self._nothing = np.zeros(self._count, bool)
         self._undefined = {}
         self._doubt = self._nothing  # The threads whose operands so far are undefined.
         self._mask = np.ones(self._count, bool)
-        self._at = kernel.code[0]
+        self._at, self._place = kernel.code[0], 0
 
     def _fail(self, what) -> NoReturn:
         raise PtxError(f"kernel {self._kernel.name}: {what}: {self._at.text}")
@@ -107,7 +104,8 @@ class _Run:
                 waiting[:] = False
                 continue
             place = int(places[running].min())
-            self._at, here = code[place], running & (places == place)
+            self._at, self._place = code[place], place
+            here = running & (places == place)
             self._mask = here & self._guard(here)
             places[here] = place + 1
             match self._at.name:
@@ -132,7 +130,7 @@ class _Run:
     def _settle(self):
         """Fail if the operands so far are undefined in a thread under the mask; forget them."""
         if np.any(self._doubt & self._mask):
-            self._fail("a value depends on shared memory that nobody has written")
+            self._fail("a value depends on memory that nobody has written")
         self._doubt = self._nothing
 
     def _meet(self, waiting, ended):
@@ -142,6 +140,7 @@ class _Run:
             ended & (arrived[self._block] > 0)
         ):
             self._fail("not all threads of a block reach the barrier")
+        self._history.time += 1
 
     def _step(self):
         self._doubt = self._nothing
@@ -213,7 +212,7 @@ class _Run:
     def _computed(self, function, *kinds):
         """Apply a function to all operands but the first, of the last suffix's type by default."""
         result, *sources = self._at.operands
-        dtype = _dtype(self._at.suffixes[-1])
+        dtype = dtype_of(self._at.suffixes[-1])
         values = [self._get(each, dtype) for each in sources]
         self._put(result, function(*values))
 
@@ -227,7 +226,7 @@ class _Run:
 
     def _product(self, added):
         result, *sources = self._at.operands
-        dtype, suffixes = _dtype(self._at.suffixes[-1]), self._at.suffixes
+        dtype, suffixes = dtype_of(self._at.suffixes[-1]), self._at.suffixes
         a, b = (self._get(each, dtype) for each in sources[:2])
         if "wide" in suffixes:
             dtype = np.dtype(f"{dtype.kind}{2 * dtype.itemsize}")
@@ -241,7 +240,7 @@ class _Run:
 
     def _shift(self):
         result, source, amount = self._at.operands
-        value = self._get(source, _dtype(self._at.suffixes[-1]))
+        value = self._get(source, dtype_of(self._at.suffixes[-1]))
         amounts = self._get(amount, np.dtype(np.uint32))
         self._put(result, arithmetic.shift(self._at.name, value, amounts))
 
@@ -259,7 +258,7 @@ class _Run:
     def _do_bfe(self):
         """A field of some bits from a first one."""
         result, source, first, count = self._at.operands
-        dtype = _dtype(self._at.suffixes[-1])
+        dtype = dtype_of(self._at.suffixes[-1])
         if dtype.kind != "u":
             self._fail("a signed field, which the emulator does not have")
         value = self._get(source, dtype)
@@ -271,7 +270,7 @@ class _Run:
 
     def _do_setp(self):
         result, left, right, *more = self._at.operands
-        order, dtype = self._at.suffixes[0], _dtype(self._at.suffixes[-1])
+        order, dtype = self._at.suffixes[0], dtype_of(self._at.suffixes[-1])
         holds = arithmetic.compare(order, self._get(left, dtype), self._get(right, dtype))
         if more:
             join = arithmetic.JOINED[self._at.suffixes[1]]
@@ -280,7 +279,7 @@ class _Run:
 
     def _do_selp(self):
         result, then, otherwise, predicate = self._at.operands
-        dtype = _dtype(self._at.suffixes[-1])
+        dtype = dtype_of(self._at.suffixes[-1])
         chosen = self._get(predicate, np.dtype(bool))
         self._settle()
         first, doubt = self._get(then, dtype), self._doubt
@@ -290,18 +289,38 @@ class _Run:
         self._put(result, np.where(chosen, first, second))
 
     def _do_cvt(self):
-        to, source = map(_dtype, self._at.suffixes[-2:])
+        if set(self._at.suffixes) & {"bf16", "f16x2", "bf16x2"}:
+            self._narrowed()
+            return
+        to, source = map(dtype_of, self._at.suffixes[-2:])
         value = self._get(self._at.operands[1], source)
         self._put(self._at.operands[0], arithmetic.convert(value, to, self._at.suffixes))
+
+    def _narrowed(self):
+        """Conversions of bfloat16, and of two floats to the halves of a word, upper one first."""
+        to, source = self._at.suffixes[-2:]
+        result, *operands = self._at.operands
+        kind = np.dtype(np.uint16) if source == "bf16" else dtype_of(source)
+        values = [self._get(each, kind) for each in operands]
+        if source == "bf16":
+            self._put(result, bf16(values[0]).astype(dtype_of(to)))
+            return
+        halves = [
+            arithmetic.as_bf16(each) if to.startswith("b") else each.astype(np.float16)
+            for each in values
+        ]
+        bits = [each.view(np.uint16).astype(np.uint32) for each in halves]
+        whole = bits[0] << np.uint32(16) | bits[1] if len(bits) == 2 else bits[0]
+        self._put(result, whole if len(bits) == 2 else whole.astype(np.uint16))
 
     def _do_cvta(self):
         self._put(self._at.operands[0], self._get(self._at.operands[1], np.dtype(np.uint64)))
 
     def _do_mov(self):
         result, source = self._at.operands
-        dtype = _dtype(self._at.suffixes[-1])
+        dtype = dtype_of(self._at.suffixes[-1])
         if result[0] == "{":
-            parts = _listed(result)
+            parts = listed(result)
             half = np.dtype(f"u{dtype.itemsize // len(parts)}")
             value = (
                 np.ascontiguousarray(self._get(source, dtype)).view(half).reshape(-1, len(parts))
@@ -309,86 +328,9 @@ class _Run:
             for number, part in enumerate(parts):
                 self._put(part, value[:, number])
         elif source[0] == "{":
-            parts = _listed(source)
+            parts = listed(source)
             half = np.dtype(f"u{dtype.itemsize // len(parts)}")
             joined = np.stack([self._get(each, half) for each in parts], 1)
             self._put(result, joined.view(dtype)[:, 0])
         else:
             self._put(result, self._get(source, dtype))
-
-    # -- memory
-
-    def _do_ld(self):
-        results, place = self._at.operands
-        if self._at.suffixes[0] == "param":
-            name = _ADDRESS.fullmatch(place)[1]
-            value = self._arguments[self._kernel.params.index(name)]
-            self._put(results, np.full(self._count, value, np.uint64))
-            return
-        dtype = _dtype(self._at.suffixes[-1])
-        names = _listed(results)
-        for number, name in enumerate(names):
-            self._doubt = self._nothing
-            self._put(name, self._read(place, dtype, number, len(names)))
-
-    def _do_st(self):
-        place, sources = self._at.operands
-        dtype = _dtype(self._at.suffixes[-1])
-        names = _listed(sources)
-        for number, name in enumerate(names):
-            value = np.ascontiguousarray(self._get(name, dtype))[self._mask]
-            if self._at.suffixes[0] == "global":
-                self._settle()
-            doubt, self._doubt = self._doubt[self._mask], self._nothing
-            for array, at, chosen in self._parts(place, dtype, number, len(names)):
-                if array is self._shared:
-                    places = at[:, None] + np.arange(dtype.itemsize)
-                    self._written.reshape(-1)[places] = ~doubt[:, None]
-                array.reshape(-1).view(dtype)[at // dtype.itemsize] = value[chosen]
-
-    def _read(self, place, dtype, number, count):
-        value = np.zeros(self._count, dtype)
-        here = np.flatnonzero(self._mask)
-        for array, at, chosen in self._parts(place, dtype, number, count):
-            if array is self._shared and not (are_written := self._written.reshape(-1)[at]).all():
-                self._doubt = self._doubt.copy()
-                self._doubt[here[chosen]] = ~are_written
-            value[here[chosen]] = array.reshape(-1).view(dtype)[at // dtype.itemsize]
-        return value
-
-    def _parts(self, place, dtype, number, count):
-        """Yield the arrays that an access touches, with the offsets in each, and which of the
-        threads under the mask these are."""
-        base, offset = _ADDRESS.fullmatch(place).groups()
-        address = self._get(base, np.dtype(np.uint64)).astype(np.int64)[self._mask] + int(
-            offset or 0
-        )
-        self._settle()
-        if np.any(address % (dtype.itemsize * count)):
-            self._fail(f"an address is no multiple of {dtype.itemsize * count}")
-        address = address + number * dtype.itemsize
-        everyone = np.ones(len(address), bool)
-        if self._at.suffixes[0] in ("shared", "local"):
-            is_shared = self._at.suffixes[0] == "shared"
-            array = self._shared if is_shared else self._local
-            rows = self._block if is_shared else np.arange(self._count)
-            self._check(address, dtype, array.shape[1] - 16)
-            yield array, rows[self._mask] * array.shape[1] + address, everyone
-            return
-        numbers = address >> _PLACE
-        for each in np.unique(numbers):
-            array = self._memory.arrays.get(int(each))
-            if array is None:
-                self._fail("an address is in no array")
-            chosen = numbers == each
-            at = address[chosen] & ((1 << _PLACE) - 1)
-            self._check(at, dtype, len(array))
-            yield array, at, chosen
-
-    def _check(self, at, dtype, nbytes):
-        if np.any(at < 0) or np.any(at + dtype.itemsize > nbytes):
-            self._fail(f"an address is outside of the {nbytes} bytes of its array")
-
-
-def _listed(operand):
-    return re.findall(r"[%\w.]+", operand) if operand[0] == "{" else [operand]

@@ -10,6 +10,7 @@ import numpy as np
 
 from farrier_device.devices.libcuda import MAJOR, MINOR
 from tests.targets.cuda import emulator
+from tests.targets.cuda.memory import Memory
 from tests.targets.cuda.ptx import kernels_of
 
 _NAMES = {2: b"CUDA_ERROR_OUT_OF_MEMORY", 100: b"CUDA_ERROR_NO_DEVICE"}
@@ -25,7 +26,7 @@ class Library:
     def __init__(self, capability=(8, 0), cuda=12080, free_bytes=1 << 30, devices=1):
         self._capability, self._cuda = capability, cuda
         self._free, self._devices = free_bytes, devices
-        self.memory = emulator.Memory()
+        self.memory = Memory()
         self.launches = []  # The names of kernels that have run.
         self._sizes = {}
         self._modules = {}
@@ -107,15 +108,15 @@ class Library:
         return 0
 
     def cuMemsetD8Async(self, address, byte, nbytes, stream):
-        self.memory.bytes_at(address, nbytes)[:] = byte
+        self.memory.write(address, np.full(nbytes, byte, np.uint8))
         return 0
 
     def cuMemcpyHtoDAsync_v2(self, address, source, nbytes, stream):
-        self.memory.bytes_at(address, nbytes)[:] = _bytes(source, nbytes)
+        self.memory.write(address, _bytes(source, nbytes))
         return 0
 
     def cuMemcpyDtoHAsync_v2(self, target, address, nbytes, stream):
-        _bytes(target, nbytes)[:] = self.memory.bytes_at(address, nbytes)
+        _bytes(target, nbytes)[:] = self.memory.read(address, nbytes)
         return 0
 
     def cuLaunchKernel(self, function, *rest):

@@ -5,11 +5,17 @@ from __future__ import annotations
 import dataclasses
 import re
 
+import numpy as np
+
 _SHARED = re.compile(r"\.shared\s+\.align\s+(\d+)\s+\.b8\s+([\w$.]+)\[(\d+)\];")
 _LOCAL = re.compile(r"\.local\s+\.align\s+\d+\s+\.b8\s+([\w$.]+)\[(\d+)\];")
 _ENTRY = re.compile(r"\.entry\s+([\w$.]+)\s*\((.*?)\)(.*?)\n\{(.*?)\n\}", re.DOTALL)
 _REGISTERS = re.compile(r"\.reg\s+\.(pred|[bsuf]\d+)\s+(%[a-zA-Z]+)")
+_NAMES = re.compile(r"%?[a-zA-Z_$][\w$.]*")
 _OPERAND = re.compile(r"\{[^}]*\}|\[[^\]]*\]|[^,\s][^,]*")
+
+
+_KINDS = {"b": "u", "u": "u", "s": "i", "f": "f"}
 
 
 class PtxError(Exception):
@@ -41,6 +47,49 @@ class Kernel:
     shared_bytes: int
     local_bytes: int
     most_threads: int
+
+    @property
+    def grain(self) -> int:
+        """The bytes of the smallest access to shared or global memory."""
+        accesses = (each for each in self.code if each.name in ("ld", "st"))
+        kinds = [each.suffixes for each in accesses if each.suffixes[0] in ("shared", "global")]
+        return min((int(suffixes[-1][1:]) // 8 for suffixes in kinds), default=4)
+
+    @property
+    def written(self) -> tuple[int, ...]:
+        """The positions of the parameters that addresses of stores to global memory come from."""
+        sources: dict[str, frozenset[int]] = {}
+        stores: frozenset[int] = frozenset()
+        while True:
+            before = dict(sources)
+            for each in self.code:
+                named = _NAMES.findall(" ".join(each.operands[1:]))
+                of = frozenset().union(*(sources.get(name, frozenset()) for name in named))
+                if each.name == "ld" and each.suffixes[0] == "param":
+                    of = frozenset({self.params.index(_NAMES.findall(each.operands[1])[0])})
+                elif each.name in ("ld", "setp", "bra", "bar", "cp"):
+                    continue
+                elif each.name == "st":
+                    if each.suffixes[0] == "global":
+                        for name in _NAMES.findall(each.operands[0]):
+                            stores |= sources.get(name, frozenset())
+                    continue
+                for name in _NAMES.findall(each.operands[0]) if each.operands else ():
+                    sources[name] = sources.get(name, frozenset()) | of
+            if sources == before:
+                return tuple(sorted(stores))
+
+
+def dtype_of(suffix):
+    """Return the numpy type of an operand."""
+    if suffix == "pred":
+        return np.dtype(bool)
+    return np.dtype(f"{_KINDS[suffix[0]]}{int(suffix[1:]) // 8}")
+
+
+def listed(operand):
+    """Return the operands that braces hold, or the operand alone."""
+    return re.findall(r"[%\w.]+", operand) if operand[0] == "{" else [operand]
 
 
 def kernels_of(text: str) -> dict[str, Kernel]:

@@ -21,10 +21,12 @@ def _reverse(cpu="sm_80"):
     return ptx_of(render(lower_threads(KERNELS["reverse"][0])), cpu)
 
 
-def _run(text, nbytes=64, offset=0):
+def _run(text, nbytes=64, offset=0, initialized=1):
     gpu = CudaDevice(library=Library())
     gpu.load_modules({"reverse": text})
     places = [(gpu.allocate(nbytes, position), offset) for position in range(2)]
+    for memory, _ in places[:initialized]:
+        gpu.clear(memory, nbytes)
     gpu.launch(gpu.bind(Launch("reverse_0", None, (4,), (4,)), places))
     assert gpu.synchronize() == 0
 
@@ -72,8 +74,14 @@ def test_the_emulator_names_what_is_wrong():
     _run(text)
     with pytest.raises(PtxError, match=r"outside of the \d+ bytes of its array: ld.global"):
         _run(text, nbytes=16)
-    with pytest.raises(PtxError, match="depends on shared memory that nobody has written"):
+    with pytest.raises(PtxError, match="depends on memory that nobody has written"):
         _run(text.replace("st.shared", "// st.shared"))
+    with pytest.raises(PtxError, match=r"depends on memory that nobody has written: st\.global"):
+        _run(text, initialized=0)
+    with pytest.raises(PtxError, match=r"race, with no barrier after .st\.shared.*ld\.shared"):
+        _run(text.replace("bar.sync", "// bar.sync"))
+    with pytest.raises(PtxError, match=r"race, with no barrier after .st\.global.*st\.global"):
+        _run(text.replace("%ctaid.x", "0"))
     with pytest.raises(PtxError, match="does not have: frobnicate"):
         _run(text.replace("bar.sync", "frobnicate.b32"))
     with pytest.raises(PtxError, match="no multiple of 4"):

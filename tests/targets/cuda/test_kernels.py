@@ -7,7 +7,6 @@ import math
 import numpy as np
 import pytest
 
-from farrier.ir.dim import number
 from farrier.ir.evaluate import evaluate
 from farrier.ir.expr import Axis, Binary, BinaryOp, Buffer, Cast, Load, Unary, UnaryOp, Var
 from farrier.ir.tensor import Stage, TensorProgram
@@ -17,10 +16,8 @@ from farrier.targets.cuda.functions import UNARY
 from farrier.targets.cuda.kernel_text import render
 from farrier.targets.cuda.ptx import ptx_of
 from farrier.targets.gpu import points
-from farrier.targets.gpu.launches import entry_points
 from tests.ir.kernels import KERNELS, inputs_of
-from tests.targets.cuda import emulator
-from tests.targets.cuda.ptx import kernels_of
+from tests.targets.cuda.running import run_ptx
 
 F32, F64, I32, U32, I64 = DType.F32, DType.F64, DType.I32, DType.U32, DType.I64
 NUMBERS = [0.0, -0.0, 1.0, -1.0, 0.3, -0.3, 2.5, -2.5, 3.7, 1e-6, 7.0, -7.0, 20.0, -20.0]
@@ -29,22 +26,7 @@ INTEGERS = np.array([0, 1, -1, 2, 3, -3, 7, 31, 32, 33, 100, -100, 2**31 - 1, -(
 
 
 def _run(function, inputs, cpu="sm_80"):
-    """Call a lowered kernel, its dims bound; return the other parameters by name."""
-    kernels = kernels_of(ptx_of(render(function), cpu))
-    memory, addresses, arrays = emulator.Memory(), [], {}
-    for buffer in function.params:
-        empty = np.full(buffer.type.static_shape, 77, buffer.dtype.numpy)
-        array = arrays[buffer.name] = np.ascontiguousarray(inputs.get(buffer.name, empty))
-        addresses.append(memory.allocate(array.nbytes))
-        memory.bytes_at(addresses[-1], array.nbytes)[:] = array.reshape(-1).view(np.uint8)
-    for entry in entry_points(function):
-        kernel = kernels[f"{function.name}{entry.suffix}"]
-        emulator.launch(kernel, number(entry.blocks), entry.threads, addresses, memory)
-    return {
-        name: memory.bytes_at(address, array.nbytes).view(array.dtype).reshape(array.shape)
-        for (name, array), address in zip(arrays.items(), addresses, strict=True)
-        if name not in inputs
-    }
+    return run_ptx(ptx_of(render(function), cpu), function, inputs)
 
 
 def _assert_right(expr, dtype, sources, tolerance=0.0, cpu="sm_80"):

@@ -1,0 +1,32 @@
+"""Run the PTX of a kernel in the emulator."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from farrier.ir.dim import number
+from farrier.targets.gpu.launches import entry_points
+from tests.targets.cuda import emulator
+from tests.targets.cuda.memory import Memory
+from tests.targets.cuda.ptx import kernels_of
+
+
+def run_ptx(text, function, inputs, traffic=None):
+    """Call a lowered kernel, its dims bound; return the other parameters by name."""
+    kernels = kernels_of(text)
+    memory, addresses, arrays = Memory(), [], {}
+    for buffer in function.params:
+        empty = np.full(buffer.type.static_shape, 77, buffer.dtype.numpy)
+        array = arrays[buffer.name] = np.ascontiguousarray(inputs.get(buffer.name, empty))
+        addresses.append(memory.allocate(array.nbytes))
+        if buffer.name in inputs:
+            memory.write(addresses[-1], array.reshape(-1).view(np.uint8))
+    for entry in entry_points(function):
+        kernel = kernels[f"{function.name}{entry.suffix}"]
+        blocks = number(entry.blocks)
+        emulator.launch(kernel, blocks, entry.threads, addresses, memory, traffic)
+    return {
+        name: memory.read(address, array.nbytes).view(array.dtype).reshape(array.shape)
+        for (name, array), address in zip(arrays.items(), addresses, strict=True)
+        if name not in inputs
+    }
