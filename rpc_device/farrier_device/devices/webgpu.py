@@ -395,8 +395,8 @@ class _Module:
         return self._pipelines[entry]
 
     def check_reach(self, places: Sequence[tuple[WebGpuMemory, int]]) -> None:
-        """Raise MemoryError if an array may end beyond what a kernel reaches. Constants, which
-        alone are only read, have sizes that the compiler has seen."""
+        """Raise MemoryError if an array may end beyond what a kernel reaches. What is
+        only read are constants, whose sizes the compiler has seen, and the sizes themselves."""
         for (memory, offset), access in zip(places, self._accesses, strict=False):
             if access == "read_write" and memory.buffer.size - offset > MOST_BYTES:
                 raise MemoryError(

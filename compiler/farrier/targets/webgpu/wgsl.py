@@ -3,9 +3,10 @@
 Every parameter is a storage buffer, bound in order; constants are read only, and all others are
 read and written, because a buffer may not be bound in both ways at once and one arena holds most
 values. The sizes of a kernel with open dims are one more, of i64, and its workspace buffers share
-the last, of words. Blocks are numbered along two
-axes of the grid, of which a device allows 65,535 each. Indices are i32: a binding has at most 2^31
-bytes.
+the last, of words. Sizes are read only: all threads have to arrive at a barrier, and Tint takes
+what a written buffer holds for a value that threads may see differently. Blocks are numbered along
+two axes of the grid, of which a device allows 65,535 each. Indices are i32: a binding has at most
+2^31 bytes.
 """
 
 from __future__ import annotations
@@ -144,7 +145,7 @@ def render(function: Function) -> str:
     parts = [_binding(position, buffer, written) for position, buffer in enumerate(function.params)]
     if function.dims:
         parts.append(
-            f"@group(0) @binding({len(parts)}) var<storage, read_write> sizes_: array<vec2<i32>>;"
+            f"@group(0) @binding({len(parts)}) var<storage, read> sizes_: array<vec2<i32>>;"
         )
     if scratch_bytes(function) != 0:
         parts.append(
