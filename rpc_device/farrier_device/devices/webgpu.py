@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -20,6 +19,7 @@ from farrier_device.devices.device import Code, DeviceError, DeviceLostError, Ti
 from farrier_device.devices.driving import DrivingHost
 from farrier_device.devices.host_memory import WallClocked
 from farrier_device.devices.timestamps import FEATURE, MOST_PASSES, Timestamps
+from farrier_device.devices.webgpu_module import Module, WebGpuMemory, text_of
 from farrier_device.measurement import Launch
 from farrier_device.webgpu_library import GPU, MOST_BYTES
 
@@ -39,15 +39,6 @@ _FLUSH_BYTES = 128 << 20  # The largest cache of a GPU on the market, of AMD's N
 _WARM_S = 0.01  # Clocks of an idle GPU are up after some milliseconds of work.
 _AWAKE_S = 0.05  # A GPU that waits is idle after some tenths of a second.
 _SUBMISSION_S = 0.2  # Systems end a submission that takes seconds.
-_BINDING = re.compile(r"@binding\((\d+)\) var<storage, (read|read_write)>")
-_ENTRY = re.compile(r"@compute[^{]*?fn (\w+)\(")
-
-
-class WebGpuMemory(NamedTuple):
-    """A buffer, and its size in bytes as it was asked for."""
-
-    buffer: Any
-    nbytes: int
 
 
 class WebGpuLaunch(NamedTuple):
@@ -84,7 +75,7 @@ class WebGpuDevice(WallClocked[WebGpuMemory, WebGpuLaunch]):
             raise DeviceError(str(error)) from None
         self._device = self._requested()
         self._clock = Timestamps.of(self._wgpu, self._device)
-        self._entries: dict[str, _Module] = {}
+        self._entries: dict[str, Module] = {}
         self._encoder: Any = None
         self._pass: Any = None
         self._received: list[_Received] = []
@@ -102,7 +93,7 @@ class WebGpuDevice(WallClocked[WebGpuMemory, WebGpuLaunch]):
             )
         except (self._wgpu.GPUError, RuntimeError) as error:
             raise DeviceError(
-                _why_refused(self.name, self._adapter.limits, _text_of(error))
+                _why_refused(self.name, self._adapter.limits, text_of(error))
             ) from None
 
     @property
@@ -126,12 +117,11 @@ class WebGpuDevice(WallClocked[WebGpuMemory, WebGpuLaunch]):
         not compile."""
         self.unload()
         for text in modules.values():
-            self._add(text).compile()
+            self._add(text).check()
 
-    def _add(self, text: str) -> _Module:
-        module = _Module(self._wgpu, self._device, text)
-        for entry in _ENTRY.findall(text):
-            self._entries[entry] = module
+    def _add(self, text: str) -> Module:
+        module = Module(self._wgpu, self._device, text)
+        self._entries |= dict.fromkeys(module.entries, module)
         return module
 
     def unload(self) -> None:
@@ -145,7 +135,7 @@ class WebGpuDevice(WallClocked[WebGpuMemory, WebGpuLaunch]):
                 size=size, usage=usage.STORAGE | usage.COPY_SRC | usage.COPY_DST
             )
         except self._wgpu.GPUError as error:
-            text = _text_of(error)
+            text = text_of(error)
             if "lost" in text:
                 raise DeviceLostError(f"{self.name} is lost") from None
             raise MemoryError(f"{nbytes} bytes on {self.name}: {_last_line(text)}") from None
@@ -212,7 +202,7 @@ class WebGpuDevice(WallClocked[WebGpuMemory, WebGpuLaunch]):
         grid = (min(blocks, _BLOCKS_A_ROW), rows)
         if self._has_open_sizes:
             module.check_reach(places)
-        return WebGpuLaunch(module.pipeline(launch.symbol), module.bindings(places), grid)
+        return WebGpuLaunch(*module.bind(launch.symbol, places), grid)
 
     def launch(self, bound: WebGpuLaunch) -> None:
         if not bound.grid[0]:
@@ -321,7 +311,7 @@ class WebGpuDevice(WallClocked[WebGpuMemory, WebGpuLaunch]):
             yield
         except (self._wgpu.GPUError, RuntimeError) as error:
             self._pass = self._encoder = None
-            text = _text_of(error)
+            text = text_of(error)
             if "lost" in text:
                 raise DeviceLostError(f"{self.name} is lost") from None
             raise DeviceError(f"{self.name} failed: {_last_line(text)}") from None
@@ -344,80 +334,9 @@ class WebGpuDevice(WallClocked[WebGpuMemory, WebGpuLaunch]):
             self._encoder = None
 
 
-def _end_of(memory: WebGpuMemory, offset: int, places: Sequence[tuple[WebGpuMemory, int]]) -> int:
-    """Return the end of an argument of a launch: the beginning of the next one in its buffer, since
-    arguments do not overlap, or the end of that. Bindings that are written must not overlap."""
-    ends = [at for other, at in places if other.buffer is memory.buffer and at > offset]
-    return min(ends, default=memory.buffer.size)
-
-
 def driving_host(adapter: str = "") -> DrivingHost[WebGpuDevice]:
     """Open an adapter by its name, and this machine as its host. Raises DeviceError."""
     return DrivingHost(GPU, WebGpuDevice(adapter))
-
-
-class _Module:
-    """A module of WGSL: its layout of bindings, and a pipeline for each entry point."""
-
-    def __init__(self, wgpu: Any, device: Any, text: str) -> None:
-        self._wgpu, self._device, self._text = wgpu, device, text
-        self._module: Any = None
-        accesses = self._accesses = [access for _, access in _BINDING.findall(text)]
-        self._layout = device.create_bind_group_layout(
-            entries=[
-                {
-                    "binding": number,
-                    "visibility": wgpu.ShaderStage.COMPUTE,
-                    "buffer": {"type": "read-only-storage" if access == "read" else "storage"},
-                }
-                for number, access in enumerate(accesses)
-            ]
-        )
-        self._pipelines: dict[str, Any] = {}
-
-    def compile(self) -> None:
-        """Compile the module, once. Raises DeviceError."""
-        try:
-            self._module = self._module or self._device.create_shader_module(code=self._text)
-        except self._wgpu.GPUError as error:
-            raise DeviceError(f"the module does not compile: {_text_of(error)}") from None
-
-    def pipeline(self, entry: str) -> Any:
-        if entry not in self._pipelines:
-            self.compile()
-            layout = self._device.create_pipeline_layout(bind_group_layouts=[self._layout])
-            try:
-                self._pipelines[entry] = self._device.create_compute_pipeline(
-                    layout=layout, compute={"module": self._module, "entry_point": entry}
-                )
-            except self._wgpu.GPUError as error:
-                raise DeviceError(f"{entry} makes no pipeline: {_text_of(error)}") from None
-        return self._pipelines[entry]
-
-    def check_reach(self, places: Sequence[tuple[WebGpuMemory, int]]) -> None:
-        """Raise MemoryError if an array may end beyond what a kernel reaches. What is
-        only read are constants, whose sizes the compiler has seen, and the sizes themselves."""
-        for (memory, offset), access in zip(places, self._accesses, strict=False):
-            if access == "read_write" and memory.buffer.size - offset > MOST_BYTES:
-                raise MemoryError(
-                    f"a buffer has {memory.buffer.size >> 20} MiB, and kernels reach "
-                    f"{MOST_BYTES >> 20}: sizes of the inputs are too large for WebGPU"
-                )
-
-    def bindings(self, places: Sequence[tuple[WebGpuMemory, int]]) -> Any:
-        if len(places) != len(self._accesses):
-            raise DeviceError(f"a launch has {len(places)} arguments, not {len(self._accesses)}")
-        entries = []
-        for number, (memory, offset) in enumerate(places):
-            size = min(_end_of(memory, offset, places) - offset, MOST_BYTES)
-            resource = {"buffer": memory.buffer, "offset": offset, "size": size}
-            entries.append({"binding": number, "resource": resource})
-        try:
-            return self._device.create_bind_group(layout=self._layout, entries=entries)
-        except self._wgpu.GPUError as error:
-            raise DeviceError(
-                f"the arguments of a launch cannot be bound: {_text_of(error)}"
-            ) from None
 
 
 def _why_refused(name: str, has: Mapping[str, int], text: str) -> str:
@@ -434,17 +353,6 @@ def _overlap(source: memoryview, target: memoryview) -> bool:
         return False
     start, other = (ctypes.addressof(ctypes.c_char.from_buffer(view)) for view in (source, target))
     return start < other + len(target) and other < start + len(source)
-
-
-def _text_of(error: Exception) -> str:
-    """Return the text of a driver's error, and drop its traceback.
-
-    A call of the package holds the error among its locals, and the error's traceback holds that
-    call: a cycle, in which the frames of callers hold views of memory. CPython crashes if its
-    collector clears a view before the frame that holds it.
-    """
-    error.__traceback__ = None
-    return str(error)
 
 
 def _last_line(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
@@ -18,7 +19,7 @@ from farrier.targets.webgpu.machines import FIGURES, figures_of
 from farrier.targets.webgpu.runner import WebGpuRunner
 from farrier.testing import kernels
 from farrier_device import adapters
-from farrier_device.devices.webgpu import _end_of
+from farrier_device.devices.webgpu_module import end_of
 from farrier_device.measurement import (
     Argument,
     Candidate,
@@ -119,7 +120,7 @@ def test_arguments_in_one_buffer_are_bound_side_by_side():
     gpu = webgpu.device()
     whole, other = gpu.allocate(4096, 0), gpu.allocate(512, 1)
     places = [(whole, 1024), (other, 0), (whole, 0), (whole, 2048)]
-    assert [_end_of(*place, places) for place in places] == [2048, 512, 1024, 4096]
+    assert [end_of(*place, places) for place in places] == [2048, 512, 1024, 4096]
 
 
 def test_a_gpu_with_a_name_has_figures_and_a_source():
@@ -155,3 +156,21 @@ def test_a_cost_model_sees_the_figures_of_a_gpu_under_names_of_their_own():
     assert slow < fast
     assert all(name.startswith(("task.", "machine.gpu.")) for name in about["webgpu"])
     assert about["webgpu"]["task.operations"] > 0
+
+
+def test_arguments_in_one_place_share_a_binding():
+    """A launch reads a value twice, for one as it is and for one as a view of it."""
+    gpu = webgpu.device()
+    texts = [
+        f"@group(0) @binding({n}) var<storage, read_write> {name}: array<f32>;\n"
+        for n, name in enumerate("xvy")
+    ]
+    gpu.load_modules(
+        {"sum": "".join(texts) + DOUBLE.format("sum") + "{ y[g.x] = x[g.x] - 3.0 * v[g.x]; }"}
+    )
+    there, result = gpu.allocate(256, 0), gpu.allocate(256, 1)
+    gpu.send(memoryview(np.arange(64, dtype=np.float32)).cast("B"), there, 0)
+    for view, expected in (((there, 0), -2.0), ((gpu.allocate(256, 2), 0), 1.0)):
+        gpu.launch(gpu.bind(Launch("sum", None, (1,), (64,)), [(there, 0), view, (result, 0)]))
+        values = np.frombuffer(gpu.copy_out(result, 256), np.float32)
+        np.testing.assert_array_equal(values, expected * np.arange(64, dtype=np.float32))

@@ -129,7 +129,7 @@ def test_an_array_that_no_kernel_reaches_is_refused(monkeypatch):
     with pytest.raises(FarrierError, match=r"of node '\w+.*' has 0 MiB, and an array of a kernel"):
         farrier.compile(IMAGES, target="webgpu", shapes={"x": (64, 3, 16, 15)}, verify=False)
     gpu = webgpu.device()
-    monkeypatch.setattr("farrier_device.devices.webgpu.MOST_BYTES", 4096)
+    monkeypatch.setattr("farrier_device.devices.webgpu_module.MOST_BYTES", 4096)
     monkeypatch.setattr(gpu, "_has_open_sizes", True)
     webgpu.load(render(lower_threads(KERNELS["reverse"][0])))
     places = [(gpu.allocate(nbytes, 0), 0) for nbytes in (64, 8192)]
@@ -140,7 +140,7 @@ def test_an_array_that_no_kernel_reaches_is_refused(monkeypatch):
 def test_sizes_beyond_the_reach_of_kernels_end_a_run_with_an_error(monkeypatch):
     webgpu.device()
     artifact = farrier.compile(IMAGES, target="webgpu", verify=False)
-    monkeypatch.setattr("farrier_device.devices.webgpu.MOST_BYTES", 1 << 16)
+    monkeypatch.setattr("farrier_device.devices.webgpu_module.MOST_BYTES", 1 << 16)
     _assert_as_onnxruntime(artifact, IMAGES, _images(1))
     with pytest.raises(MemoryLimitError, match="too large for WebGPU"):
         artifact.run(_images(64))
