@@ -9,7 +9,7 @@ import pytest
 import typer
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def _commands(page):
@@ -48,9 +48,14 @@ def test_every_path_that_a_page_names_exists(page):
     roots = [ROOT, ROOT / "compiler/farrier", ROOT / "compiler", ROOT / "docs"]
     # Units such as `GB/s` begin with a capital letter, paths do not.
     names = re.findall(r"`((?![A-Z])(?:[\w.]+/)+[\w.]*)`", page.read_text())
-    names += re.findall(r"\]\(([\w./-]+)\)", page.read_text())
     for name in names:
         assert any((root / name).exists() for root in roots), name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_every_link_of_a_page_leads_to_a_file(page):
+    for name in re.findall(r"\]\(([\w./-]+)(?:#[\w-]+)?\)", page.read_text()):
+        assert (page.parent / name).exists(), name
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
@@ -75,17 +80,31 @@ def test_every_command_that_a_page_shows_exists_with_its_options(page):
         assert given <= known | {"--help"}, f"farrier {verb}: {given - known}"
 
 
-def test_the_readme_shows_every_command():
+def test_the_page_on_commands_lists_every_command():
     from farrier.cli.app import build
 
-    shown = {verb for verb, _ in _commands(ROOT / "README.md")}
-    assert shown >= set(typer.main.get_command(build()).commands)
+    shown = {verb for verb, _ in _commands(ROOT / "docs/reference/cli.md")}
+    assert shown == set(typer.main.get_command(build()).commands)
 
 
-def test_the_agent_s_options_in_the_readme_exist():
+def test_the_readme_fits_a_few_screens_and_shows_what_farrier_is_for():
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= 120
+    assert {verb for verb, _ in _commands(ROOT / "README.md")} >= {
+        "compile",
+        "bench",
+        "up",
+        "submit",
+        "export",
+        "run",
+    }
+    assert "pip install" in text
+
+
+def test_the_agent_s_options_on_the_page_on_farms_exist():
     from farrier_device.agent import _parser
 
-    text = (ROOT / "README.md").read_text().replace("\\\n", " ")
+    text = (ROOT / "docs/operate/setup.md").read_text().replace("\\\n", " ")
     (line,) = re.findall(r"^    (?:\w+=\S+ )?farrier-device (.*)$", text, re.MULTILINE)
     _parser().parse_args(line.split())
 
@@ -106,11 +125,9 @@ def test_every_variable_that_a_page_names_is_read_somewhere(page):
         assert any(f'"{name}"' in source for source in sources), name
 
 
-def test_the_python_in_the_readme_is_the_library_s():
+def test_the_python_on_the_pages_calls_the_library_as_it_is():
     import farrier
 
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert blocks
     calls = {
         "farrier.compile": farrier.compile,
         "client.submit": farrier.Client.submit,
@@ -118,21 +135,25 @@ def test_the_python_in_the_readme_is_the_library_s():
         "client.fetch": farrier.Client.fetch,
     }
     seen = set()
-    for node in ast.walk(ast.parse("\n".join(blocks))):
-        if isinstance(node, ast.Call) and (name := ast.unparse(node.func)) in calls:
-            seen.add(name)
-            accepted = inspect.signature(calls[name]).parameters
-            assert {keyword.arg for keyword in node.keywords} <= set(accepted), name
-    assert seen == set(calls)
+    for page in PAGES:
+        for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
+            for node in ast.walk(ast.parse(block)):
+                if isinstance(node, ast.Call) and (name := ast.unparse(node.func)) in calls:
+                    seen.add((page.name, name))
+                    accepted = set(inspect.signature(calls[name]).parameters)
+                    assert {keyword.arg for keyword in node.keywords} <= accepted, (page, name)
+    assert seen >= {("README.md", name) for name in calls}
 
 
-def test_the_readme_lists_every_exit_code():
+def test_the_page_on_errors_lists_every_class_with_its_exit_code():
     from farrier.errors import FarrierError
 
-    text = (ROOT / "README.md").read_text()
-    listed = text[text.index("has an exit code") : text.index("Over REST")]
-    codes = {int(number) for number in re.findall(r"\b(\d+) [a-z]", listed)}
-    assert codes == {kind.exit_code for kind in FarrierError.__subclasses__()}
+    text = (ROOT / "docs/reference/errors.md").read_text()
+    listed = re.findall(r"^\| (\d+) \| `(\w+)` \|", text, re.MULTILINE)
+    classes = FarrierError.__subclasses__()
+    assert listed == [
+        (str(kind.exit_code), kind.__name__) for kind in sorted(classes, key=lambda k: k.exit_code)
+    ]
 
 
 def test_the_page_on_protocols_lists_every_route(service):
