@@ -36,7 +36,7 @@ from farrier.ir.dim import (
 )
 from farrier.ir.instr import index
 from farrier.ir.text.extents import parse_extent
-from farrier.targets.cpu.codegen.extents import emit_extent
+from farrier.targets.llvm.extents import emit_extent
 
 N, H, W = dim("n", 1, 8), dim("h", 1, 512, 224), dim("w", 3, 512, 224)
 K = dim("k", 0, N * 100)

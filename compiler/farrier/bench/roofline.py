@@ -31,10 +31,10 @@ from farrier.ir.instr import (
     symbol,
 )
 from farrier.targets.cpu.codegen import compile_text, link, support_object
-from farrier.targets.cpu.codegen.builder import Builder
-from farrier.targets.cpu.codegen.llvm_text import module_text
-from farrier.targets.cpu.codegen.values import type_of
 from farrier.targets.cpu.target import CpuTarget
+from farrier.targets.llvm.builder import Builder
+from farrier.targets.llvm.llvm_text import module_text
+from farrier.targets.llvm.values import type_of
 from farrier_device.memory import aligned_buffer, pointers
 from farrier_device.native import Library, Pool
 

@@ -16,9 +16,9 @@ from farrier.targets.cpu.target import CpuTarget
 if TYPE_CHECKING:
     from farrier.intrinsics import Dot, TensorIntrinsic
     from farrier.llvm import LLVMMachine
-    from farrier.targets.cpu.codegen.builder import Instructions
     from farrier.targets.cpu.units.tile_unit import TileUnit
     from farrier.targets.describing import KnownMachine
+    from farrier.targets.llvm.builder import Instructions
     from farrier_device.describe import MachineDescription
 
 
@@ -50,7 +50,7 @@ class ArmTarget(CpuTarget):
 
     @property
     def instructions(self) -> Instructions:
-        from farrier.targets.cpu.codegen.builder import Instructions
+        from farrier.targets.llvm.builder import Instructions
 
         return Instructions(
             rounds_bf16="bf16" in self.required_features,

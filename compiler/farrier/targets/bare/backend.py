@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from farrier.measure import Runner
     from farrier.partition.program import DriverProgram
     from farrier.targets.cpu.assemble import Plan
-    from farrier.targets.cpu.codegen.builder import Instructions
     from farrier.targets.exporting import Exportable, Exported
     from farrier.targets.interface import Interface
     from farrier.targets.linked import LinkedModel
+    from farrier.targets.llvm.builder import Instructions
     from farrier.targets.running import Loaded
     from farrier.targets.target import Target
 
@@ -70,7 +70,7 @@ class BareTarget(CpuTarget):
     @property
     def instructions(self) -> Instructions:
         from farrier.targets.bare.intrinsics import to_nearest_i32
-        from farrier.targets.cpu.codegen.builder import Instructions
+        from farrier.targets.llvm.builder import Instructions
 
         core = self.known_core
         return Instructions(

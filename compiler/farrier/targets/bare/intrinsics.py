@@ -11,7 +11,7 @@ from farrier.ir import instr
 from farrier.ir.instr import F32, I8, I32, Operand
 from farrier.ir.types import DType
 from farrier.targets.bare.cores import DSP, MULTIPLIES
-from farrier.targets.cpu.codegen.builder import Builder
+from farrier.targets.llvm.builder import Builder
 
 _BITS = 8
 # (writer, total, a, b) -> the new total, of groups of four bytes.

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from farrier.llvm import LLVMMachine
     from farrier.space.machine import Machine
     from farrier.targets.cpu.backend import CpuBackend
-    from farrier.targets.cpu.codegen.builder import Instructions
     from farrier.targets.cpu.units.tile_unit import TileUnit
+    from farrier.targets.llvm.builder import Instructions
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ import functools
 from farrier.ir import instr
 from farrier.ir.expr import BinaryOp, UnaryOp
 from farrier.ir.types import DType
-from farrier.targets.cpu.codegen import math_functions
-from farrier.targets.cpu.codegen.builder import Builder
-from farrier.targets.cpu.codegen.llvm_text import definition
-from farrier.targets.cpu.codegen.values import Value, type_of
+from farrier.targets.llvm import math_functions
+from farrier.targets.llvm.builder import Builder
+from farrier.targets.llvm.llvm_text import definition
+from farrier.targets.llvm.values import Value, type_of
 
 # Those of angles follow: their reduction has tables in memory.
 UNARY = frozenset(

@@ -15,8 +15,8 @@ from farrier.targets.riscv.machines import MACHINES
 
 if TYPE_CHECKING:
     from farrier.llvm import LLVMMachine
-    from farrier.targets.cpu.codegen.builder import Instructions
     from farrier.targets.describing import KnownMachine
+    from farrier.targets.llvm.builder import Instructions
     from farrier_device.describe import MachineDescription
 
 
@@ -41,7 +41,7 @@ class RiscvTarget(CpuTarget):
 
     @property
     def instructions(self) -> Instructions:
-        from farrier.targets.cpu.codegen.builder import Instructions
+        from farrier.targets.llvm.builder import Instructions
 
         return Instructions(counts_loops=True, attributes=(f'"tune-cpu"="{self.tune}"',))
 

@@ -15,9 +15,9 @@ from farrier.targets.x86.machines import EXTENSIONS, LEVELS, MACHINES, V2, V3, V
 if TYPE_CHECKING:
     from farrier.intrinsics import Dot, TableLookup, TensorIntrinsic
     from farrier.llvm import LLVMMachine
-    from farrier.targets.cpu.codegen.builder import Instructions
     from farrier.targets.cpu.units.tile_unit import TileUnit
     from farrier.targets.describing import KnownMachine
+    from farrier.targets.llvm.builder import Instructions
     from farrier_device.describe import MachineDescription
 
 # The scheduler before register allocation hoists broadcasts until they spill; to shorten chains of
@@ -69,7 +69,7 @@ class X86Target(CpuTarget):
 
     @property
     def instructions(self) -> Instructions:
-        from farrier.targets.cpu.codegen.builder import Instructions
+        from farrier.targets.llvm.builder import Instructions
         from farrier.targets.x86.intrinsics import scale
 
         is_wide = self.vector_bits == 512  # narrower vectors of that instruction set are rare

@@ -9,9 +9,9 @@ import pytest
 
 from farrier.ir import instr
 from farrier.ir.instr import F32, I64, PTR, Carried, Function, Loop, Variable, index
-from farrier.targets.cpu.codegen.builder import Builder, Instructions
 from farrier.targets.cpu.codegen.instruction_passes import instruction_passes
-from farrier.targets.cpu.codegen.llvm_text import lines_of
+from farrier.targets.llvm.builder import Builder, Instructions
+from farrier.targets.llvm.llvm_text import lines_of
 
 _GOLDEN = Path(__file__).parents[3] / "golden" / "instructions"
 _PASSES = instruction_passes(Instructions(pair_reach=1008))

@@ -10,8 +10,8 @@ from farrier.ir.loop import For, Function, LoopKind, Store
 from farrier.ir.types import DType
 from farrier.targets import parse_target
 from farrier.targets.cpu.codegen import compile_text, emit_function
-from farrier.targets.cpu.codegen import llvm_text as text
-from farrier.targets.cpu.codegen.builder import Builder, Instructions
+from farrier.targets.llvm import llvm_text as text
+from farrier.targets.llvm.builder import Builder, Instructions
 
 V3 = parse_target("x86-64-v3")
 

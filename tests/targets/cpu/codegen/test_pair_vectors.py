@@ -14,10 +14,10 @@ from farrier.ir import instr
 from farrier.ir.instr import F32, PTR, Branch, Function, Loop, Variable, While, index
 from farrier.targets import parse_target
 from farrier.targets.cpu.codegen import assembly, emit_function
-from farrier.targets.cpu.codegen.builder import Builder
-from farrier.targets.cpu.codegen.llvm_text import lines_of
 from farrier.targets.cpu.codegen.pair_vectors import pair_vectors
 from farrier.targets.cpu.rules import for_program
+from farrier.targets.llvm.builder import Builder
+from farrier.targets.llvm.llvm_text import lines_of
 from tests.lowering import final_loops
 from tests.targets.cpu.codegen.emulated import needs_qemu, run_emulated
 from tests.targets.cpu.rules.space_programs import Region, nchwc, tensor

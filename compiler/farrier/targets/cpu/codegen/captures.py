@@ -10,11 +10,11 @@ from typing import Any
 
 from farrier.ir import instr
 from farrier.ir.instr import I64, PTR, Operand, Type, Variable
-from farrier.targets.cpu.codegen.builder import Builder
 from farrier.targets.cpu.codegen.indices import Bindings
 from farrier.targets.cpu.codegen.memory import Memory
 from farrier.targets.cpu.codegen.registers import Piece, Registers
-from farrier.targets.cpu.codegen.values import Value
+from farrier.targets.llvm.builder import Builder
+from farrier.targets.llvm.values import Value
 
 CONTEXT = Variable(PTR, "ctx")  # the body's first argument
 _WORD = 8  # Bytes of a pointer or a size.

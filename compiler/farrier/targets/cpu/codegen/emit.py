@@ -14,9 +14,9 @@ from farrier.ir import instr
 from farrier.ir.loop import Function
 from farrier.progress import debug
 from farrier.targets.cpu.codegen.instruction_passes import instruction_passes
-from farrier.targets.cpu.codegen.llvm_text import definition, module_text
 from farrier.targets.cpu.codegen.statements import instructions_of
 from farrier.targets.cpu.target import CpuTarget
+from farrier.targets.llvm.llvm_text import definition, module_text
 
 _LIBRARY = '"no-builtins"'  # A kernel calls no function of a library, so none is recognized.
 

@@ -36,11 +36,11 @@ from farrier.partition.program import (
     Step,
     Wait,
 )
-from farrier.targets.cpu.codegen.builder import Builder
-from farrier.targets.cpu.codegen.extents import Make, emit_extent, emit_largest
-from farrier.targets.cpu.codegen.llvm_text import module_text
 from farrier.targets.cpu.part import WORKSPACE_BYTES
 from farrier.targets.linked import Check
+from farrier.targets.llvm.builder import Builder
+from farrier.targets.llvm.extents import Make, emit_extent, emit_largest
+from farrier.targets.llvm.llvm_text import module_text
 
 ENTRY = "farrier_entry"
 

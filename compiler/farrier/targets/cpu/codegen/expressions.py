@@ -31,14 +31,14 @@ from farrier.ir.loop import Store
 from farrier.ir.operands import operands
 from farrier.ir.shared_bytes import element, shares_bytes
 from farrier.ir.types import DType
-from farrier.targets.cpu.codegen import arithmetic
-from farrier.targets.cpu.codegen.builder import Builder
 from farrier.targets.cpu.codegen.indices import AddressExpr, Bindings, Indices
 from farrier.targets.cpu.codegen.memory import Memory
 from farrier.targets.cpu.codegen.registers import Registers
-from farrier.targets.cpu.codegen.tables import look_up
-from farrier.targets.cpu.codegen.values import Value, literal
 from farrier.targets.cpu.target import CpuTarget
+from farrier.targets.llvm import arithmetic
+from farrier.targets.llvm.builder import Builder
+from farrier.targets.llvm.tables import look_up
+from farrier.targets.llvm.values import Value, literal
 
 _INDEX_OPS = frozenset(
     (

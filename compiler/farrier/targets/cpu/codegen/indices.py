@@ -24,9 +24,9 @@ from farrier.ir.expr import (
 from farrier.ir.instr import I64, Operand
 from farrier.ir.substitute import loads, variables
 from farrier.ir.types import DType
-from farrier.targets.cpu.codegen.builder import HERE, Builder
-from farrier.targets.cpu.codegen.extents import emit_extent
-from farrier.targets.cpu.codegen.values import Value
+from farrier.targets.llvm.builder import HERE, Builder
+from farrier.targets.llvm.extents import emit_extent
+from farrier.targets.llvm.values import Value
 
 
 class Term(NamedTuple):

@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from farrier.ir.instr import Function
-from farrier.targets.cpu.codegen.builder import Instructions
 from farrier.targets.cpu.codegen.pair_vectors import pair_vectors
+from farrier.targets.llvm.builder import Instructions
 
 Pass: TypeAlias = Callable[[Function], Function]
 

@@ -21,12 +21,12 @@ from farrier.ir.loop import Prefetch, Store
 from farrier.ir.shared_bytes import shared_byte, shares_bytes
 from farrier.ir.substitute import loads
 from farrier.ir.types import DType
-from farrier.targets.cpu.codegen.arithmetic import from_memory, to_memory
-from farrier.targets.cpu.codegen.builder import Builder
 from farrier.targets.cpu.codegen.indices import AddressExpr, Bindings, Indices, Offset
 from farrier.targets.cpu.codegen.tiles import RowsOperand
-from farrier.targets.cpu.codegen.values import Value, literal, memory_type, type_of
 from farrier.targets.cpu.held_operands import FEWEST_HELD, SPARE_REGISTERS
+from farrier.targets.llvm.arithmetic import from_memory, to_memory
+from farrier.targets.llvm.builder import Builder
+from farrier.targets.llvm.values import Value, literal, memory_type, type_of
 
 
 class Memory:

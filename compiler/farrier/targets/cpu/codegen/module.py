@@ -27,10 +27,10 @@ from farrier.ir.loop import (
 )
 from farrier.ir.statements import below, walk_stmts
 from farrier.targets.cpu.codegen import workspace
-from farrier.targets.cpu.codegen.builder import Instructions
 from farrier.targets.cpu.codegen.reductions import Reduction, split_reduction
 from farrier.targets.cpu.codegen.tiles import RowsCall, TileCall, tile_call
 from farrier.targets.cpu.target import CpuTarget
+from farrier.targets.llvm.builder import Instructions
 
 
 class Module:

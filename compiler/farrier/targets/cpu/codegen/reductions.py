@@ -8,9 +8,9 @@ from typing import TypeAlias
 from farrier.ir.expr import Binary, BinaryOp, Expr, Load, ReduceOp
 from farrier.ir.loop import Store
 from farrier.ir.types import DType
-from farrier.targets.cpu.codegen.arithmetic import extended
-from farrier.targets.cpu.codegen.builder import Builder
-from farrier.targets.cpu.codegen.values import Value, literal
+from farrier.targets.llvm.arithmetic import extended
+from farrier.targets.llvm.builder import Builder
+from farrier.targets.llvm.values import Value, literal
 
 Reduction: TypeAlias = tuple[BinaryOp, Expr]
 

@@ -13,9 +13,9 @@ from farrier.errors import CompilerError
 from farrier.ir import instr
 from farrier.ir.instr import Operand, vector
 from farrier.ir.types import DType
-from farrier.targets.cpu.codegen.builder import Builder
 from farrier.targets.cpu.codegen.transpose import column
-from farrier.targets.cpu.codegen.values import Value, type_of
+from farrier.targets.llvm.builder import Builder
+from farrier.targets.llvm.values import Value, type_of
 
 _FEWEST = 4  # rows and lanes of a square worth transposing
 

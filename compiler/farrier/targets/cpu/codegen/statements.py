@@ -46,8 +46,6 @@ from farrier.ir.loop import (
 )
 from farrier.ir.shared_bytes import exchange, shares_bytes
 from farrier.targets.cpu.codegen import workspace
-from farrier.targets.cpu.codegen.arithmetic import binary, cast, joined
-from farrier.targets.cpu.codegen.builder import Builder, Instructions
 from farrier.targets.cpu.codegen.captures import CONTEXT, Captures
 from farrier.targets.cpu.codegen.expressions import Expressions
 from farrier.targets.cpu.codegen.indices import Bindings
@@ -56,8 +54,10 @@ from farrier.targets.cpu.codegen.module import Module
 from farrier.targets.cpu.codegen.reductions import horizontal
 from farrier.targets.cpu.codegen.registers import Piece, Tiles
 from farrier.targets.cpu.codegen.tiles import RowsCall, RowsOperand
-from farrier.targets.cpu.codegen.values import Value
 from farrier.targets.cpu.target import CpuTarget
+from farrier.targets.llvm.arithmetic import binary, cast, joined
+from farrier.targets.llvm.builder import Builder, Instructions
+from farrier.targets.llvm.values import Value
 
 _SIZES = "sizes!"  # No buffer can have this name.
 _WORD = 8  # The bytes of a pointer or a size.

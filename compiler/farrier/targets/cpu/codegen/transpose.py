@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from farrier.ir import instr
 from farrier.ir.instr import Operand
-from farrier.targets.cpu.codegen.builder import Builder
-from farrier.targets.cpu.codegen.values import Value, type_of
+from farrier.targets.llvm.builder import Builder
+from farrier.targets.llvm.values import Value, type_of
 
 
 def column(builder: Builder, rows: Sequence[Value], number: int, lanes: int) -> Value:

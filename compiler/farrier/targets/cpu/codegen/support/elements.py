@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from farrier.ir import instr
 from farrier.ir.instr import I64, PTR, Operand, Type, Variable, index, vector
 from farrier.ir.types import DType
-from farrier.targets.cpu.codegen.arithmetic import cast, from_memory
-from farrier.targets.cpu.codegen.builder import Builder
-from farrier.targets.cpu.codegen.llvm_text import module_text
-from farrier.targets.cpu.codegen.values import memory_type
+from farrier.targets.llvm.arithmetic import cast, from_memory
+from farrier.targets.llvm.builder import Builder
+from farrier.targets.llvm.llvm_text import module_text
+from farrier.targets.llvm.values import memory_type
 from farrier_device.native import DTYPE_CODES
 
 _ARRAY, _AT, _DTYPE = Variable(PTR, "array"), Variable(I64, "at"), Variable(I64, "dtype")

@@ -8,9 +8,9 @@ from typing import Any
 
 from farrier.ir import instr
 from farrier.ir.instr import Operand
-from farrier.targets.cpu.codegen.exponentials import exp
-from farrier.targets.cpu.codegen.float_code import LN2_HIGH, LN2_LOW, FloatCode
-from farrier.targets.cpu.codegen.logarithms import log, split
+from farrier.targets.llvm.exponentials import exp
+from farrier.targets.llvm.float_code import LN2_HIGH, LN2_LOW, FloatCode
+from farrier.targets.llvm.logarithms import log, split
 
 # The Taylor series of 2 atanh(s) = 2 s + 2/3 s^3 + s^5 (2/5 + 2/7 s^2 + ...), from s^5 on, where
 # s^2 is at most 0.0295.

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from farrier.ir import instr
 from farrier.ir.instr import Operand, Operation, vector
 from farrier.ir.types import DType
-from farrier.targets.cpu.codegen.builder import Builder
-from farrier.targets.cpu.codegen.values import literal, type_of
+from farrier.targets.llvm.builder import Builder
+from farrier.targets.llvm.values import literal, type_of
 
 # The Chebyshev interpolant of (exp(r) - 1 - r) / r^2 on |r| <= ln(2) / 2; exp is good to 2^-27.
 _EXP = (0.50000000142862, 0.16666666682534687, 0.041666456809676435,

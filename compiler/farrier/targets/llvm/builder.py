@@ -30,8 +30,8 @@ from farrier.ir.instr import (
     Variable,
 )
 from farrier.ir.types import DType
-from farrier.targets.cpu.codegen.llvm_text import operand_of, type_named
-from farrier.targets.cpu.codegen.values import Value, literal
+from farrier.targets.llvm.llvm_text import operand_of, type_named
+from farrier.targets.llvm.values import Value, literal
 
 HERE = 1 << 30  # a depth that no scope has: the current position
 

@@ -8,7 +8,7 @@ at -inf is 0 and the product NaN, as the formulas define it.
 from __future__ import annotations
 
 from farrier.ir.instr import Operand
-from farrier.targets.cpu.codegen.float_code import FloatCode
+from farrier.targets.llvm.float_code import FloatCode
 
 # Gelu by tanh is x sigmoid(x (linear + cubic x^2)) with linear = 2 sqrt(2 / pi) and
 # cubic = 0.044715 linear (D. Hendrycks, K. Gimpel, arXiv:1606.08415). Each constant is the sum of

@@ -9,8 +9,8 @@ from farrier.intrinsics import TableLookup
 from farrier.ir import instr
 from farrier.ir.expr import BYTES, ByteTable
 from farrier.ir.instr import PTR, Data, Operand, Symbol
-from farrier.targets.cpu.codegen.builder import Builder
-from farrier.targets.cpu.codegen.values import Value, literal
+from farrier.targets.llvm.builder import Builder
+from farrier.targets.llvm.values import Value, literal
 
 _ALIGNMENT = 64
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from farrier.ir.instr import Operand
-from farrier.targets.cpu.codegen import (
+from farrier.targets.llvm import (
     exponentials,
     gates,
     hyperbolic,
@@ -25,9 +25,9 @@ from farrier.targets.cpu.codegen import (
     powers,
     trigonometry,
 )
-from farrier.targets.cpu.codegen.builder import Builder
-from farrier.targets.cpu.codegen.float_code import FloatCode
-from farrier.targets.cpu.codegen.values import Value
+from farrier.targets.llvm.builder import Builder
+from farrier.targets.llvm.float_code import FloatCode
+from farrier.targets.llvm.values import Value
 
 Expansion: TypeAlias = Callable[[FloatCode, Operand], Operand]
 

@@ -11,7 +11,7 @@ import functools
 
 from farrier.ir import instr
 from farrier.ir.instr import F64, I64, PTR, Function, Operand, Symbol, Text, Type, Variable
-from farrier.targets.cpu.codegen.builder import Builder
+from farrier.targets.llvm.builder import Builder
 
 _FAR_ANGLE = Symbol(PTR, "farrier.far_angle", Text("far_angle.ll"))
 

@@ -6,7 +6,7 @@ import math
 
 from farrier.ir import instr
 from farrier.ir.instr import Operand
-from farrier.targets.cpu.codegen.float_code import LN2_HIGH, LN2_LOW, FloatCode
+from farrier.targets.llvm.float_code import LN2_HIGH, LN2_LOW, FloatCode
 
 # The Chebyshev interpolant of (log(1 + f) - f + f^2 / 2) / f^3 on sqrt(1/2) <= 1 + f <= sqrt(2).
 _LOG = (0.3333333118003176, -0.24999996957953924, 0.2000071574878935, -0.1666780231926027,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from farrier.ir.instr import Operand
-from farrier.targets.cpu.codegen.exponentials import exp
-from farrier.targets.cpu.codegen.float_code import FloatCode
+from farrier.targets.llvm.exponentials import exp
+from farrier.targets.llvm.float_code import FloatCode
 
 # erf(x) / x as a quotient of polynomials in x^2 - 0.4, to 2^-25.6 on |x| <= 3.925; beyond, erf(x)
 # is 1 in f32. The center 0.4 and a common factor of both polynomials were chosen among some

@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 from farrier.ir import instr
 from farrier.ir.instr import Branch, Joined, Operand, vector
-from farrier.targets.cpu.codegen.builder import Builder
-from farrier.targets.cpu.codegen.far_angles import far_angles
-from farrier.targets.cpu.codegen.float_code import FloatCode
+from farrier.targets.llvm.builder import Builder
+from farrier.targets.llvm.far_angles import far_angles
+from farrier.targets.llvm.float_code import FloatCode
 
 # The Taylor series on |r| <= pi / 4: the first terms left out, r^19 / 19! and r^20 / 20!, are below
 # 2^-62.

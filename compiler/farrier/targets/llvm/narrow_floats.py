@@ -8,8 +8,8 @@ from farrier.ir import instr
 from farrier.ir.instr import Operand, Operation, vector
 from farrier.ir.narrow import FORMATS, FloatFormat
 from farrier.ir.types import DType
-from farrier.targets.cpu.codegen.builder import Builder
-from farrier.targets.cpu.codegen.values import Value, literal
+from farrier.targets.llvm.builder import Builder
+from farrier.targets.llvm.values import Value, literal
 
 _MANTISSA, _BIAS = 23, 127  # of f32
 _NAN, _INFINITY, _MAGNITUDE = 0x7FC00000, 0x7F800000, 0x7FFFFFFF

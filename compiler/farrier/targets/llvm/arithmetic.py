@@ -9,9 +9,9 @@ from farrier.ir import instr
 from farrier.ir.expr import Binary, BinaryOp, Const, Expr, Unary, UnaryOp
 from farrier.ir.instr import I32, Operand, vector
 from farrier.ir.types import DType
-from farrier.targets.cpu.codegen import math_functions, narrow_floats
-from farrier.targets.cpu.codegen.builder import Builder
-from farrier.targets.cpu.codegen.values import Value, literal, memory_type, type_of
+from farrier.targets.llvm import math_functions, narrow_floats
+from farrier.targets.llvm.builder import Builder
+from farrier.targets.llvm.values import Value, literal, memory_type, type_of
 
 _LAST_I32 = 2147483520  # the greatest i32 that is an f32
 

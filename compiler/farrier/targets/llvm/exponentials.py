@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from farrier.ir.instr import Operand, vector
 from farrier.ir.special import EXP_NONPOSITIVE_END
-from farrier.targets.cpu.codegen.float_code import FloatCode
+from farrier.targets.llvm.float_code import FloatCode
 
 
 def exp_nonpositive(c: FloatCode, x: Operand) -> Operand:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from farrier.ir.instr import Operand
-from farrier.targets.cpu.codegen.exponentials import exp
-from farrier.targets.cpu.codegen.float_code import FloatCode
-from farrier.targets.cpu.codegen.logarithms import log1p
+from farrier.targets.llvm.exponentials import exp
+from farrier.targets.llvm.float_code import FloatCode
+from farrier.targets.llvm.logarithms import log1p
 
 # The Chebyshev interpolant of (tanh(x) - x) / x^3 as a polynomial in x^2 <= 0.4.
 _TANH = (-0.33333333149373706, 0.1333330014615991, -0.05395846162426815,
