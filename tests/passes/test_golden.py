@@ -15,8 +15,9 @@ from farrier.ir.printer import print_ir
 from farrier.ops.verify import verify
 from farrier.passes import PASSES
 from farrier.targets.cpu import passes as cpu_passes
+from farrier.targets.gpu import passes as gpu_passes
 
-_ALL = {**PASSES, **cpu_passes.PASSES}
+_ALL = {**PASSES, **cpu_passes.PASSES, **gpu_passes.PASSES}
 _GOLDEN = Path(__file__).parents[1] / "golden"
 _CASES = sorted(_GOLDEN.glob("*/*.ir"))
 _MARK = "# after\n"

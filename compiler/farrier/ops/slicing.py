@@ -232,6 +232,22 @@ def _slice_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffe
     return (builder.output(node, body),)
 
 
+def _part_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
+    x, index = required(types, 0), int_attr(attrs, "index")
+    if not x.rank or (isinstance(x.shape[0], int) and not 0 <= index < x.shape[0]):
+        raise Mismatch(f"input {x.shape} has no part {index}")
+    return (TensorType(x.dtype, x.shape[1:]),)
+
+
+def _part_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+    return (present(arrays, 0)[int_attr(attrs, "index")],)
+
+
+def _part_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
+    x, index = builder.operand(node, inputs, 0), node.attr("index")
+    return (builder.output(node, lambda *at: x(e.index(index), *at)),)
+
+
 def _trilu_offset(arrays: Arrays) -> int:
     k = optional(arrays, 1)
     return 0 if k is None else int(k.reshape(-1)[0])
@@ -293,6 +309,8 @@ def _slice_copies(node: Node, data: Data) -> bool:
 
 # Farrier's own: a Concat whose parts are computed where they are to lie.
 ADJOIN = Operator("Adjoin", Kind.VIEW, _concat_infer, _concat_reference, _concat_compute)
+# Farrier's own: the elements at one index of the first axis, where they lie.
+PART = Operator("Part", Kind.INJECTIVE, _part_infer, _part_reference, _part_compute)
 SLICE = Operator(
     "Slice",
     Kind.INJECTIVE,
@@ -319,6 +337,7 @@ OPERATORS: tuple[Operator, ...] = (
         layout=layout.concatenation,
     ),
     ADJOIN,
+    PART,
     Operator(
         "Split",
         Kind.INJECTIVE,
@@ -335,3 +354,8 @@ OPERATORS: tuple[Operator, ...] = (
         "Trilu", Kind.INJECTIVE, _trilu_infer, _trilu_reference, _trilu_compute, frozenset({1})
     ),
 )
+
+
+def offset_of(view: Node) -> Extent:
+    """Return the bytes from the first element of a view's input to that of the view."""
+    return view.attr("index") * view.outputs[0].type.nbytes if PART.matches(view) else 0

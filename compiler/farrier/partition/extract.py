@@ -24,7 +24,7 @@ from farrier.ops import lookup
 from farrier.ops.operator import to_extents
 from farrier.ops.own import RELAYOUT
 from farrier.ops.scatter import IN_PLACE
-from farrier.ops.slicing import ADJOIN
+from farrier.ops.slicing import ADJOIN, offset_of
 from farrier.ops.traits import Trait
 from farrier.partition.canonical import canonical_region
 from farrier.partition.dims import own_dims
@@ -104,7 +104,7 @@ class _Flattening:
             elif ADJOIN.matches(node):
                 self._adjoin(node, inputs, outputs[0])
             elif inputs:
-                self.homes[outputs[0].name] = Home(inputs[0].name)
+                self.homes[outputs[0].name] = Home(inputs[0].name, offset_of(node))
         return tuple(steps)
 
     def _flow(self, node: Node, prefix: str, runs: int) -> Branch | Repeat:

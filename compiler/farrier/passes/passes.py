@@ -15,6 +15,7 @@ from farrier.passes.fuse import fuse
 from farrier.passes.recast_convolutions import recast_convolutions
 from farrier.passes.settings import Settings
 from farrier.passes.simplify import simplify
+from farrier.passes.split_products import split_products
 from farrier.passes.split_resizes import split_resizes
 from farrier.passes.transpose_in_place import transpose_in_place
 from farrier.passes.widen_floats import widen_floats
@@ -36,6 +37,7 @@ PASSES: Mapping[str, Pass] = {
     "fuse": for_any_settings(fuse),
     "recast-convolutions": for_any_settings(recast_convolutions),
     "simplify": for_any_settings(simplify),
+    "split-products": for_any_settings(split_products),
     "split-resizes": for_any_settings(split_resizes),
     "transpose-in-place": for_any_settings(transpose_in_place),
     "widen-floats": for_any_settings(widen_floats),

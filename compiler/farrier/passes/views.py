@@ -8,13 +8,14 @@ from farrier.ir.graph import Node
 from farrier.ir.types import Layout, TensorType
 from farrier.ops import Kind, lookup
 from farrier.ops.shape import TRANSPOSE
-from farrier.ops.slicing import ADJOIN
+from farrier.ops.slicing import ADJOIN, PART
 from farrier.passes.rules.shapes import permutation
 
 
 def is_view(node: Node) -> bool:
     """Whether the output lies where the first input does: row-major under another shape, or
-    transposed in name only. Adjoin is none: its inputs lie where its output does."""
+    transposed in name only, or a part of it. Adjoin is none: its inputs lie where its output
+    does."""
     x = node.inputs[0] if node.inputs else None
     if x is None or ADJOIN.matches(node) or node.regions:
         return False
@@ -22,7 +23,7 @@ def is_view(node: Node) -> bool:
     if TRANSPOSE.matches(node):
         return (y.type.layout or Layout.plain(y.type.rank)) == transposed(x.type, permutation(node))
     plain = x.type.layout is None and y.type.layout is None
-    return plain and lookup(node.op).kind is Kind.VIEW
+    return plain and (lookup(node.op).kind is Kind.VIEW or PART.matches(node))
 
 
 def transposed(type: TensorType, perm: tuple[int, ...]) -> Layout:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from farrier.errors import CompilerError
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from farrier.ir.dim import Extent
     from farrier.ir.loop import Function
     from farrier.ir.tensor import TensorProgram
+    from farrier.passes.passes import Pass
     from farrier.records import RuleId
     from farrier.space import Space
     from farrier.targets.gpu.device import Device, Limits
@@ -43,6 +44,7 @@ class GpuBackend(DrivenBackend):
         return (
             "fold-constants",
             "eliminate-common-subexpressions",
+            "split-products",
             "simplify",
             "eliminate-common-subexpressions",
             "fold-batch-norm",
@@ -50,9 +52,16 @@ class GpuBackend(DrivenBackend):
             "eliminate-dead-code",
             "widen-floats",
             "split-resizes",
+            "merge-products",
             "transpose-in-place",
             "fuse",
         )
+
+    @property
+    def own_passes(self) -> Mapping[str, Pass]:
+        from farrier.targets.gpu.passes import PASSES
+
+        return PASSES
 
     def loop_passes(self, target: Target) -> tuple[str, ...]:
         return ("eliminate-dead-stores", "lower-threads")

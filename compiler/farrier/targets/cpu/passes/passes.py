@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from farrier.ir.graph import Graph
 from farrier.passes.algorithm import CHOICE
 from farrier.passes.fuse import fuse
-from farrier.passes.passes import Pass, for_any_settings
+from farrier.passes.passes import Pass
 from farrier.passes.settings import Settings
 from farrier.targets.cpu.passes.assign_layouts import assign_layouts
 from farrier.targets.cpu.passes.block_products import block_products
@@ -17,7 +17,6 @@ from farrier.targets.cpu.passes.inverted_bottlenecks import inverted_bottlenecks
 from farrier.targets.cpu.passes.lower_precision import lower_precision
 from farrier.targets.cpu.passes.match_signedness import match_signedness
 from farrier.targets.cpu.passes.merge_groups import merge_groups
-from farrier.targets.cpu.passes.split_products import split_products
 from farrier.targets.cpu.passes.tabulate_bytes import tabulate_bytes
 from farrier.targets.cpu.passes.widen_integers import widen_integers
 
@@ -36,7 +35,6 @@ PASSES: Mapping[str, Pass] = {
     "lower-precision": lower_precision,
     "match-signedness": match_signedness,
     "merge-groups": merge_groups,
-    "split-products": for_any_settings(split_products),
     "tabulate-bytes": tabulate_bytes,
     "widen-integers": widen_integers,
 }

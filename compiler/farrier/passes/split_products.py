@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from farrier.ir.dim import number, product
 from farrier.ir.graph import Graph, Node, Value
@@ -18,9 +17,6 @@ from farrier.ops.shape import TRANSPOSE
 from farrier.ops.slicing import SLICE, Taken, slices
 from farrier.passes.rewriting import Rewriter, derived, join_origins
 from farrier.passes.rules.shapes import permutation, reshape
-
-if TYPE_CHECKING:
-    pass
 
 _NARROWEST = 8  # columns that are worth a product of their own: half a vector of the widest kind
 
