@@ -14,6 +14,8 @@ from farrier.lower.lengthen_short_loops import lengthen_short_loops
 from farrier.lower.lower_threads import lower_threads
 from farrier.lower.merge_halos import merge_halos
 from farrier.lower.partition_loops import partition_loops
+from farrier.lower.write_whole_words import write_whole_words
+from farrier.lower.write_whole_words_but_f16 import write_whole_words_but_f16
 
 LoopPass: TypeAlias = Callable[[Function], Function]
 
@@ -23,4 +25,6 @@ PASSES: Mapping[str, LoopPass] = {
     "lower-threads": lower_threads,
     "merge-halos": merge_halos,
     "partition-loops": partition_loops,
+    "write-whole-words": write_whole_words,
+    "write-whole-words-but-f16": write_whole_words_but_f16,
 }

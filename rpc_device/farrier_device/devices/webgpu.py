@@ -21,7 +21,7 @@ from farrier_device.devices.host_memory import WallClocked
 from farrier_device.devices.timestamps import FEATURE, MOST_PASSES, Timestamps
 from farrier_device.devices.webgpu_module import Module, WebGpuMemory, text_of
 from farrier_device.measurement import Launch
-from farrier_device.webgpu_library import GPU, MOST_BYTES
+from farrier_device.webgpu_library import F16, GPU, MOST_BYTES
 
 # WebGPU's default limits, which every adapter has: code for `webgpu` needs no more.
 LIMITS = {
@@ -32,7 +32,6 @@ LIMITS = {
     "max-storage-buffer-binding-size": MOST_BYTES,
     "min-storage-buffer-offset-alignment": 256,
 }
-F16 = "shader-f16"  # Modules that enable f16 need it.
 _BLOCKS_A_ROW = 65_535  # A row of a grid has at most these, by the default limits.
 _WORD = 4  # Bytes: copies begin and end at multiples of it.
 _FLUSH_BYTES = 128 << 20  # The largest cache of a GPU on the market, of AMD's Navi 21.

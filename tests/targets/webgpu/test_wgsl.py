@@ -25,7 +25,10 @@ from farrier.ir.expr import (
 from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import DType
 from farrier.lower.lower_threads import lower_threads
+from farrier.lower.write_whole_words import write_whole_words
+from farrier.lower.write_whole_words_but_f16 import write_whole_words_but_f16
 from farrier.targets.gpu import points
+from farrier.targets.gpu.device import LEAST
 from farrier.targets.webgpu.wgsl import render
 from tests.ir.kernels import KERNELS, function_of, inputs_of
 from tests.schedule import programs
@@ -40,9 +43,9 @@ INTEGERS = np.array([0, 1, -1, 2, 3, -3, 7, 31, 32, 33, 100, -100, 2**31 - 1, -(
 TYPES = {F32: FLOATS, I32: INTEGERS, U32: INTEGERS.view(np.uint32)}
 
 
-def _kernel(program):
-    space = points.space(program)
-    return lower_threads(space.schedule(space.default()).function)
+def _kernel(program, packed=LEAST.packed):
+    space = points.space(program, packed)
+    return write_whole_words(lower_threads(space.schedule(space.default()).function))
 
 
 def _elementwise(expr, dtype, sources):
@@ -179,6 +182,62 @@ def test_conversions_saturate(source, target):
     x = TYPES[source]
     program = _elementwise(lambda a: Cast(target, a), target, [x])
     _assert_right(program, {"x": x}, 1e-7)
+
+
+NARROW = [DType.I8, DType.U8, DType.I16, DType.U16, BOOL, DType.F16, DType.BF16]
+HALVES = np.array([65504, 65519.9, 65520, 2**-24, 2**-25, 3 * 2**-25, 6e-8, 2049, 2051], np.float32)
+
+
+@pytest.mark.parametrize("target", NARROW)
+def test_conversions_to_types_that_share_words(target):
+    """From 32 bits to a narrow type and back, by each of the ways to write words."""
+    for source, values in TYPES.items():
+        x = np.concatenate([values, HALVES]) if source is F32 else values
+        program = _elementwise(lambda a: Cast(target, a), target, [x])
+        (expected,) = evaluate(program, {"x": x}).values()
+        for packed in (LEAST.packed, frozenset()):
+            (result,) = webgpu.run(_kernel(program, packed), {"x": x}).values()
+            np.testing.assert_array_equal(result.astype(float), expected.astype(float))
+        back = _elementwise(lambda a, source=source: Cast(source, a), source, [expected])
+        _assert_right(back, {"x": expected})
+
+
+def test_elements_of_f16_are_written_alone_where_the_device_has_the_type():
+    x = FLOATS[np.abs(FLOATS) < 65504]
+    program = _elementwise(lambda a: Cast(DType.F16, a), DType.F16, [x])
+    space = points.space(program)
+    kernel = lower_threads(space.schedule(space.default()).function)
+    assert write_whole_words_but_f16(kernel) is kernel
+    text = render(kernel, has_f16=True)
+    assert "enable f16;" in text
+    assert "var<storage, read_write> m_z: array<f16>;" in text
+    (result,) = webgpu.run(kernel, {"x": x}, has_f16=True).values()
+    # WGSL lets a conversion choose either neighbour.
+    np.testing.assert_array_max_ulp(result, x.astype(np.float16), 1)
+
+
+@pytest.mark.parametrize("dtype", [DType.I8, DType.U8, DType.I16, DType.U16])
+@pytest.mark.parametrize("op", [*ARITHMETIC, *BITS[:3], BinaryOp.DIV, BinaryOp.MOD])
+def test_arithmetic_of_narrow_integers(op, dtype):
+    low, high = dtype.limits
+    values = np.array([0, 1, 2, 3, 7, high, high // 2 + 1, low, low + 1], dtype.numpy)
+    x, y = _pairs(values)
+    if op in (BinaryOp.DIV, BinaryOp.MOD):
+        keep = (y != 0) & ~((x == low) & (y == dtype.numpy.type(-1 if low else high)))
+        x, y = x[keep].copy(), y[keep].copy()
+    program = _elementwise(lambda a, b: Binary(op, a, b), dtype, [x, y])
+    _assert_right(program, {"x": x, "y": y})
+
+
+def test_threads_that_write_parts_of_a_word_are_refused():
+    function = function_of(
+        "@function\ndef narrow(a: u8[8], b: u8[8]):\n    for i in block(2):\n"
+        "        for j in thread(4):\n            b[i * 4 + j] = a[i * 4 + j]\n"
+    )
+    with pytest.raises(CompilerError, match="threads write parts of the same word of b"):
+        render(function)
+    a = np.arange(8, dtype=np.uint8)
+    assert (webgpu.run(write_whole_words(function), {"a": a})["b"] == a).all()
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, 0.1, -3.4028234663852886e38])

@@ -33,7 +33,7 @@ def device():
 
 
 def _bytes(array):
-    return memoryview(array.reshape(-1)).cast("B") if array.size else memoryview(b"")
+    return memoryview(array.reshape(-1).view(np.uint8)) if array.size else memoryview(b"")
 
 
 def load(text):
@@ -44,10 +44,10 @@ def load(text):
         device().load([(CodeObject("", "wgsl"), file.fileno())], 1, ())
 
 
-def run(function, inputs):
+def run(function, inputs, has_f16=False):
     """Call a lowered kernel, its dims bound; return the other parameters by name."""
     gpu = device()
-    load(render(function))
+    load(render(function, has_f16))
     arrays = {}
     for buffer in function.params:
         # Whatever is not written shows.

@@ -98,7 +98,7 @@ class CudaBackend(GpuBackend):
     # -- the steps of a compilation
 
     def why_not_expressible(
-        self, program: TensorProgram | Function, lowered: Callable[[], Function]
+        self, program: TensorProgram | Function, lowered: Callable[[], Function], target: Target
     ) -> str:
         from farrier.targets.cuda.expressible import why_not
 

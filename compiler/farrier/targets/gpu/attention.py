@@ -161,4 +161,4 @@ class _Kernel:
         schedule = Schedule(to_loops(self._program))
         _attend(schedule, self._attention, decisions)
         done = rows.share_all(schedule, self._limits, self._device) | self._attention.names
-        return points.with_the_rest(schedule, self._program, done)
+        return points.with_the_rest(schedule, self._program, done, self._limits.packed)

@@ -26,7 +26,7 @@ class GpuBackend(DrivenBackend):
 
     @abc.abstractmethod
     def why_not_expressible(
-        self, program: TensorProgram | Function, lowered: Callable[[], Function]
+        self, program: TensorProgram | Function, lowered: Callable[[], Function], target: Target
     ) -> str:
         """Return the reason why the renderer cannot express a kernel, a clause; "" where it can.
         `lowered` returns its loops by the default schedule."""
@@ -77,11 +77,12 @@ class GpuBackend(DrivenBackend):
         from farrier.targets.gpu import points
 
         def lowered() -> Function:
-            space = points.space(program)
+            limits, _ = self.device(target)
+            space = points.space(program, limits.packed)
             loops = space.schedule(space.default()).function
             return run_loop_passes(loops, self.loop_passes(target))
 
-        return self.why_not_expressible(program, lowered)
+        return self.why_not_expressible(program, lowered, target)
 
     def space(self, program: TensorProgram | Function, target: Target, threads: int) -> Space:
         from farrier.targets.gpu import rules

@@ -5,15 +5,20 @@ from __future__ import annotations
 import dataclasses
 import math
 
+from farrier.ir.types import DType
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Limits:
     """The largest launch: the threads of a block, the bytes that these share, and the arrays of a
-    kernel."""
+    kernel. An element of shared memory takes `element_bytes` at least. Elements of the types
+    `packed` share words of the device's memory, and a thread writes whole words."""
 
     threads: int
     workgroup_bytes: int
     buffers: int
+    element_bytes: int = 1
+    packed: frozenset[DType] = frozenset()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -59,8 +64,9 @@ USUAL = Device(
     barrier=40,
     launch_s=5e-6,
 )
-# WebGPU's default limits, which every adapter has.
-LEAST = Limits(threads=256, workgroup_bytes=16 << 10, buffers=8)
+# WebGPU's default limits, which every adapter has. Its memory consists of words.
+_NARROW = frozenset(dtype for dtype in DType if dtype.nbytes < 4)
+LEAST = Limits(threads=256, workgroup_bytes=16 << 10, buffers=8, element_bytes=4, packed=_NARROW)
 
 
 def features(device: Device) -> dict[str, float]:

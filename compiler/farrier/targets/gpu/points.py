@@ -6,7 +6,8 @@ what better rules gain.
             y[i, j] = x[j]                   if p * 64 + t < 36:
                                                  y[(p * 64 + t) // 9, …] = x[…]
 
-The thread that stores a sum computes it in a local variable. Statements that depend on each other
+The thread that stores a sum computes it in a local variable. Where elements share words that a
+device writes whole, a thread has the points of a word. Statements that depend on each other
 run on one thread, which is slow and reported.
 """
 
@@ -20,9 +21,10 @@ from farrier.ir.choices import with_usual_choices
 from farrier.ir.dim import Extent
 from farrier.ir.expr import MemoryScope, Reduce
 from farrier.ir.loop import Alloc, Block, For, Function, LoopKind, Stmt
-from farrier.ir.statements import map_children
+from farrier.ir.statements import map_children, walk_stmts
 from farrier.ir.substitute import Substitution
 from farrier.ir.tensor import Stage, TensorProgram
+from farrier.ir.types import DType
 from farrier.ir.work import statements_run
 from farrier.lower.loops import to_loops
 from farrier.records import RuleId
@@ -39,10 +41,12 @@ _THREADS = (64, 32, 128, 256)  # The threads of a block; the first is the usual 
 _RATE = 1e11
 _RATE_ALONE = 1e8
 _LAUNCH_S = 5e-6
+_WORD = 4  # bytes
 
 
-def space(program: TensorProgram | Function) -> Space:
-    """Return the space of a kernel: the number of threads of a block."""
+def space(program: TensorProgram | Function, packed: frozenset[DType] = frozenset()) -> Space:
+    """Return the space of a kernel: the number of threads of a block. `packed` are those of the
+    limits."""
     if isinstance(program, Function):
         base = Schedule(with_usual_choices(program))
     else:
@@ -58,7 +62,7 @@ def space(program: TensorProgram | Function) -> Space:
         return Estimate(ranked, {"overhead": ranked})
 
     def schedule(decisions: Decisions) -> Schedule:
-        return bind_points(base, nests, decisions["threads"])
+        return bind_points(base, nests, decisions["threads"], packed)
 
     threads = Knob("threads", _THREADS)
     space = Space(RULE, (threads,), lambda columns: columns["threads"] > 0, estimate, schedule)
@@ -67,11 +71,13 @@ def space(program: TensorProgram | Function) -> Space:
     return space
 
 
-def with_the_rest(schedule: Schedule, program: TensorProgram, done: frozenset[str]) -> Schedule:
+def with_the_rest(
+    schedule: Schedule, program: TensorProgram, done: frozenset[str], packed: frozenset[DType]
+) -> Schedule:
     """Make launches of the nests of a program that are left, where those of the buffers `done` are
-    launches already."""
+    launches already. `packed` are those of the limits."""
     schedule = with_local_sums(schedule, program, done)
-    return bind_points(schedule, split_up(schedule), _THREADS[0])
+    return bind_points(schedule, split_up(schedule), _THREADS[0], packed)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -182,8 +188,10 @@ def _independent(stmt: Stmt, ranges: Mapping[str, Extent]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def bind_points(base: Schedule, nests: Sequence[Nest], threads: int) -> Schedule:
-    """The nests, each a launch over its points."""
+def bind_points(
+    base: Schedule, nests: Sequence[Nest], threads: int, packed: frozenset[DType] = frozenset()
+) -> Schedule:
+    """The nests, each a launch over its points; a thread has those of a word."""
     schedule = copy(base)
     for number, nest in enumerate(nests):
         for name in nest.points:
@@ -192,7 +200,16 @@ def bind_points(base: Schedule, nests: Sequence[Nest], threads: int) -> Schedule
         points = nest.points[0]
         for position, inner in enumerate(nest.points[1:]):
             points = schedule.fuse(points, inner, f"point{number}_{position}")
-        outer, inner = schedule.split(points, threads, f"block{number}", f"thread{number}")
+        each = 1 if nest.is_alone else _neighbours(nest.stmt, packed)
+        outer, inner = schedule.split(points, threads * each, f"block{number}", f"thread{number}")
+        if each > 1:
+            inner, _ = schedule.split(inner, each, f"word{number}", f"part{number}")
         schedule.bind(outer, "block")
         schedule.bind(inner, "thread")
     return schedule
+
+
+def _neighbours(stmt: Stmt, packed: frozenset[DType]) -> int:
+    """The elements of a word that a nest writes, at most."""
+    written = (b.dtype for s in walk_stmts(stmt) for b in s.writes if b.scope is MemoryScope.PARAM)
+    return max((_WORD // dtype.nbytes for dtype in written if dtype in packed), default=1)

@@ -68,13 +68,15 @@ def _size(extent: Extent) -> int:
     return max(1, typical(extent))
 
 
-def workgroup_bytes(shape: Shape, columns: Columns) -> Floats:
-    """Return the bytes of workgroup memory of a block, at most: float [candidates]."""
+def workgroup_bytes(shape: Shape, columns: Columns, element_bytes: int = 1) -> Floats:
+    """Return the bytes of workgroup memory of a block, at most: float [candidates]. An element
+    takes `element_bytes` at least."""
     total = np.zeros(len(columns["depth"]))
     for side, (axis, other) in enumerate((("y", "x"), ("x", "y"))):
         width = columns[f"threads_{axis}"] * columns[f"each_{axis}"] + 1
         is_staged = columns[f"threads_{other}"] > 1
-        total += is_staged * width * columns["depth"] * shape.element_bytes[side]
+        nbytes = max(element_bytes, shape.element_bytes[side])
+        total += is_staged * width * columns["depth"] * nbytes
     return total
 
 

@@ -46,13 +46,15 @@ _AHEAD = 4  # Loads of a thread that are on their way at once.
 @dataclasses.dataclass(frozen=True)
 class Group:
     """The buffers that a launch computes, and what its cost depends on: the number of rows, and of
-    each pass over a row the elements and the operations of one."""
+    each pass over a row the elements and the operations of one. `nbytes` are those of an element in
+    the longest pass, and `least_bytes` those of the narrowest."""
 
     names: tuple[str, ...]
     rows: int
     passes: tuple[tuple[int, int], ...]
     reductions: int
     nbytes: int
+    least_bytes: int
     is_dense: bool
 
 
@@ -120,6 +122,7 @@ def _group(names: tuple[str, ...], rows: Rows) -> Group:
         tuple((_size(part), operations_of(part.store.value)) for part in passes),
         sum(part.first is not None for part in rows.parts),
         longest.store.buffer.dtype.nbytes,
+        min(part.store.buffer.dtype.nbytes for part in rows.parts),
         _is_dense(longest),
     )
 
@@ -186,13 +189,16 @@ def allowed(group: Group, limits: Limits, columns: Columns) -> npt.NDArray[np.bo
     within: npt.NDArray[np.bool_] = filled & (threads * rows <= limits.threads)
     within &= threads * rows >= min(_LEAST_THREADS, 1 << (most.bit_length() - 1)) // 2
     # Each reduction has two places in workgroup memory for each thread, at most.
-    return within & (2 * threads * rows * group.nbytes * group.reductions <= limits.workgroup_bytes)
+    nbytes = max(group.nbytes, limits.element_bytes)
+    return within & (2 * threads * rows * nbytes * group.reductions <= limits.workgroup_bytes)
 
 
 def share(schedule: Schedule, group: Group, decisions: Decisions, limits: Limits) -> None:
     """Compute a group by one launch."""
     rows, threads = decisions["rows_each"], decisions["row_threads"]
-    schedule.share_rows(group.names, rows, threads, limits.workgroup_bytes)
+    least = group.least_bytes
+    most = limits.workgroup_bytes * least // max(least, limits.element_bytes)
+    schedule.share_rows(group.names, rows, threads, most)
 
 
 def best(group: Group, limits: Limits, device: Device) -> dict[str, int]:
@@ -237,4 +243,4 @@ class _Kernel:
         schedule = Schedule(to_loops(self._program))
         share(schedule, self._main, decisions, self._limits)
         done = share_all(schedule, self._limits, self._device) | {*self._main.names}
-        return points.with_the_rest(schedule, self._program, done)
+        return points.with_the_rest(schedule, self._program, done, self._limits.packed)

@@ -16,7 +16,7 @@ def space(program: TensorProgram | Function, limits: Limits, device: Device = US
     """Return all schedules of a kernel: those of the special rules that take it, where the default
     is of the first, and those of `points`, which takes everything."""
     spaces = _special(program, limits, device)
-    spaces.append(points.space(program))
+    spaces.append(points.space(program, limits.packed))
     whole = spaces[0] if len(spaces) == 1 else JoinedSpace(spaces, spaces[0])
     for each in (whole, *spaces):
         each.describe = lambda: {**task_features(program), **features(device)}

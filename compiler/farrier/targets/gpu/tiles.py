@@ -121,7 +121,7 @@ class _Kernel:
             _tile(schedule, other, self._best(other.shape))
         done = {name for each in (self._main, *self._others) for name in (each.total, each.reader)}
         done |= rows.share_all(schedule, self._limits, self._device)
-        return points.with_the_rest(schedule, self._program, frozenset(done))
+        return points.with_the_rest(schedule, self._program, frozenset(done), self._limits.packed)
 
     def _best(self, shape: Shape) -> Decisions:
         """The tile that the model ranks first."""
@@ -146,7 +146,8 @@ def _allowed(shape: Shape, columns: Columns, limits: Limits) -> npt.NDArray[np.b
     allowed &= threads >= min(_LEAST_THREADS, most)
     if shape.epilogue > _SHORT_EPILOGUE:
         allowed &= each * shape.epilogue <= max(_MOST_STATEMENTS, shape.epilogue)
-    return allowed & (workgroup_bytes(shape, columns) <= limits.workgroup_bytes)
+    nbytes = workgroup_bytes(shape, columns, limits.element_bytes)
+    return allowed & (nbytes <= limits.workgroup_bytes)
 
 
 def _tile(schedule: Schedule, product: Tiled, tile: Decisions) -> None:

@@ -15,7 +15,7 @@ from farrier.targets.scheduling import Peaks
 from farrier.targets.target import MemorySpace, ParallelAxis, Target
 from farrier_device.describe import MachineDescription
 from farrier_device.program import HOST
-from farrier_device.webgpu_library import GPU, LIBRARY, WGSL
+from farrier_device.webgpu_library import F16, GPU, LIBRARY, WGSL
 
 if TYPE_CHECKING:
     from farrier.artifact.code import ModelCode
@@ -77,7 +77,12 @@ class WebGpuBackend(GpuBackend):
     def machines(self) -> Mapping[str, KnownMachine]:
         from farrier.targets.webgpu.machines import MACHINES
 
-        return {"webgpu": KnownMachine(_ANY, _LIMITS, generic=True), **MACHINES}
+        with_f16 = dataclasses.replace(_ANY, features=(F16,))
+        return {
+            "webgpu": KnownMachine(_ANY, _LIMITS, generic=True),
+            "webgpu:f16": KnownMachine(with_f16, f"{_LIMITS}; and {F16}", generic=True),
+            **MACHINES,
+        }
 
     def target(self, machine: MachineDescription) -> WebGpuTarget:
         from farrier.targets.names import parse_target
@@ -96,7 +101,9 @@ class WebGpuBackend(GpuBackend):
         except NoAdapterError as error:
             return str(error)
         missing = sorted(set(features) - set(adapter.features))
-        return f"{adapter.name} lacks {', '.join(missing)}" if missing else ""
+        has = ", ".join(adapter.features) or "no optional feature"
+        needs = ", ".join(missing)
+        return f"{adapter.name} has {has}, and the code needs {needs}" if missing else ""
 
     def why_not_measured_here(self, target: Target) -> str:
         from farrier.targets.webgpu.machines import figures_of
@@ -150,25 +157,32 @@ class WebGpuBackend(GpuBackend):
     # -- the steps of a compilation
 
     def why_not_expressible(
-        self, program: TensorProgram | Function, lowered: Callable[[], Function]
+        self, program: TensorProgram | Function, lowered: Callable[[], Function], target: Target
     ) -> str:
         from farrier.targets.webgpu.expressible import why_not
 
-        return why_not(program, lowered)
+        return why_not(program, lowered, F16 in target.features)
+
+    def loop_passes(self, target: Target) -> tuple[str, ...]:
+        words = "write-whole-words-but-f16" if F16 in target.features else "write-whole-words"
+        return (*super().loop_passes(target), words)
 
     def device(self, target: Target) -> tuple[Limits, Device]:
+        from farrier.ir.types import DType
         from farrier.targets.gpu.device import LEAST, USUAL
         from farrier.targets.webgpu.machines import figures_of
 
         figures = figures_of(target.cpu)
-        return LEAST, USUAL if figures is None else figures.device()
+        packed = LEAST.packed - {DType.F16} if F16 in target.features else LEAST.packed
+        limits = dataclasses.replace(LEAST, packed=packed)
+        return limits, USUAL if figures is None else figures.device()
 
     def render(self, function: Function, target: Target) -> str:
         from farrier.targets.gpu.inexpressible import InexpressibleError
         from farrier.targets.webgpu.wgsl import render
 
         try:
-            return render(function)
+            return render(function, F16 in target.features)
         except InexpressibleError as error:
             message = f"kernel {function.name} for WebGPU: {error.reason}"
             raise CompilerError(message, hint=error.hint) from error

@@ -1,7 +1,7 @@
 """The kernels that WGSL can express with the values of the IR.
 
-A kernel of f32, i32 and u32 alone is one by its types. For another one the default schedule is
-rendered, and the reason is that of the error.
+A kernel of f32, i32, u32 and booleans alone is one by its types. For another one the default
+schedule is rendered, and the reason is that of the error.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ _SMALL = 1 << 31  # The numbers that 32 bits hold are smaller.
 _PLAIN = frozenset({DType.F32, DType.I32, DType.U32, DType.BOOL})
 
 
-def why_not(program: TensorProgram | Function, lowered: Callable[[], Function]) -> str:
+def why_not(
+    program: TensorProgram | Function, lowered: Callable[[], Function], has_f16: bool = False
+) -> str:
     """Return the reason why WGSL cannot express a kernel, a clause; "" where it can. `lowered` are
-    its loops by the default schedule."""
+    its loops by the default schedule, `has_f16` is that of `render`."""
     params, written = _params(program)
     reasons = (why_not_type(buffer, buffer.name in written) for buffer in params)
     if reason := next(filter(None, (*reasons, *map(_why_not_size, params))), ""):
@@ -35,7 +37,7 @@ def why_not(program: TensorProgram | Function, lowered: Callable[[], Function]) 
     if _dtypes(roots) <= _PLAIN and len(params) < MOST_BUFFERS - 1:  # Sizes and scratch are two.
         return ""
     try:
-        render(lowered())
+        render(lowered(), has_f16)
     except InexpressibleError as error:
         return error.reason
     return ""

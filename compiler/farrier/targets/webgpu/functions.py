@@ -103,6 +103,62 @@ fn signed_byte(byte: u32) -> i32 {
 }
 """,
     """
+fn with_byte(word: u32, at: i32, byte: u32) -> u32 {
+  let shift = 8u * u32(at & 3);
+  return (word & ~(255u << shift)) | ((byte & 255u) << shift);
+}
+""",
+    """
+fn half_of(word: u32, at: i32) -> u32 {
+  return (word >> (16u * u32(at & 1))) & 65535u;
+}
+""",
+    """
+fn signed_half(half: u32) -> i32 {
+  return i32(half << 16u) >> 16u;
+}
+""",
+    """
+fn with_half(word: u32, at: i32, half: u32) -> u32 {
+  let shift = 16u * u32(at & 1);
+  return (word & ~(65535u << shift)) | ((half & 65535u) << shift);
+}
+""",
+    # To the nearest, of two the even one, which `pack2x16float` need not be. 65520 is nearer to
+    # infinity than to the largest f16, below 2^-14 lie multiples of 2^-24, as in f32 from 0.5 on.
+    """
+fn f16_bits(x: f32) -> u32 {
+  let bits = bitcast<u32>(x);
+  let magnitude = bits & 0x7fffffffu;
+  let normal = ((magnitude + 0xfffu + ((magnitude >> 13u) & 1u)) >> 13u) - 0x1c000u;
+  let small = bitcast<u32>(abs(x) + 0.5) - 0x3f000000u;
+  let finite = select(normal, small, magnitude < 0x38800000u);
+  let large = select(finite, 0x7c00u, magnitude >= 0x477ff000u);
+  return select(large, 0x7e00u, magnitude > 0x7f800000u) | ((bits >> 16u) & 0x8000u);
+}
+""",
+    """
+fn f16_value(half: u32) -> f32 {
+  let magnitude = half & 0x7fffu;
+  let sign = (half & 0x8000u) << 16u;
+  let small = bitcast<u32>(f32(magnitude) * 5.9604645e-8);
+  let finite = select((magnitude << 13u) + 0x38000000u, small, magnitude < 0x400u);
+  let large = (magnitude << 13u) | 0x7f800000u;
+  return bitcast<f32>(select(finite, large, magnitude >= 0x7c00u) | sign);
+}
+""",
+    """
+fn bf16_bits(x: f32) -> u32 {
+  let bits = bitcast<u32>(x);
+  return select((bits + 0x7fffu + ((bits >> 16u) & 1u)) >> 16u, 0x7fc0u, is_nan(x));
+}
+""",
+    """
+fn bf16_value(half: u32) -> f32 {
+  return bitcast<f32>(half << 16u);
+}
+""",
+    """
 fn shift_left_i32(a: i32, b: i32) -> i32 {
   return select(a << u32(b & 31), 0, b < 0 || b > 31);
 }

@@ -13,9 +13,10 @@ import dataclasses
 from farrier.targets.describing import KnownMachine
 from farrier.targets.gpu.device import USUAL, Device
 from farrier_device.describe import MachineDescription
+from farrier_device.webgpu_library import F16
 
 _K, _M, _G = 1 << 10, 1 << 20, 1 << 30
-_F16 = ("shader-f16",)
+_F16 = (F16,)
 _SHARED = 16 << 10  # WebGPU's default limit: the memory that the threads of a block share.
 
 

@@ -2,11 +2,11 @@
 
 Every parameter is a storage buffer, bound in order; constants are read only, and all others are
 read and written, because a buffer may not be bound in both ways at once and one arena holds most
-values. The sizes of a kernel with open dims are one more, of i64, and its workspace buffers share
-the last, of words. Sizes are read only: all threads have to arrive at a barrier, and Tint takes
-what a written buffer holds for a value that threads may see differently. Blocks are numbered along
-two axes of the grid, of which a device allows 65,535 each. Indices are i32: a binding has at most
-2^31 bytes.
+values. `targets/webgpu/memory.py` has how elements lie in them. The sizes of a kernel with open
+dims are one more, of i64, and its workspace buffers share the last, of words. Sizes are read only:
+all threads have to arrive at a barrier, and Tint takes what a written buffer holds for a value that
+threads may see differently. Blocks are numbered along two axes of the grid, of which a device
+allows 65,535 each. Indices are i32: a binding has at most 2^31 bytes.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ import re
 from collections.abc import Sequence
 from typing import assert_never
 
+import numpy as np
+
 from farrier.errors import CompilerError
 from farrier.ir import expr as e
 from farrier.ir.addresses import flatten
 from farrier.ir.affine import Simplifier, to_expr
-from farrier.ir.dim import Atom, DimOp, Extent, Symbol, bounds, number
+from farrier.ir.dim import Atom, DimOp, Extent, Symbol, bounds, number, product
 from farrier.ir.expr import (
     Binary,
     BinaryOp,
@@ -56,10 +58,13 @@ from farrier.ir.statements import walk_stmts
 from farrier.ir.threads import PRIVATE, Launch, LoweredLaunch, launches
 from farrier.ir.types import DType
 from farrier.ir.walk import walk
+from farrier.lower.write_whole_words import shared_words
 from farrier.targets.gpu.inexpressible import InexpressibleError
 from farrier.targets.gpu.launches import entry_points, is_natural, workspaces
 from farrier.targets.interface import EntryPoint
+from farrier.targets.webgpu import memory
 from farrier.targets.webgpu.functions import functions
+from farrier.targets.webgpu.memory import TYPES
 
 MOST_BUFFERS = 8  # By WebGPU's default limits.
 _SCRATCH = "scratch_"
@@ -71,31 +76,6 @@ REPLACED = (
     *("log", "sin", "cos", "tan", "asin", "acos", "atan"),
     *("sinh", "tanh", "asinh", "acosh", "atanh"),
 )
-# The types of values. A value of 64 bits has 32 here, so its operators must not overflow.
-TYPES = {
-    DType.F32: "f32",
-    DType.I32: "i32",
-    DType.U32: "u32",
-    DType.BOOL: "bool",
-    DType.I64: "i32",
-    DType.I8: "i32",
-    DType.U8: "u32",
-}
-# The types of elements of a storage buffer, which has words alone. To write a part of a word is a
-# race with the thread that writes another part, so that the last three are only read.
-STORED = {
-    DType.F32: "f32",
-    DType.I32: "i32",
-    DType.U32: "u32",
-    DType.I64: "vec2<i32>",
-    DType.BOOL: "u32",
-    DType.I8: "u32",
-    DType.U8: "u32",
-}
-_WRITTEN = (DType.F32, DType.I32, DType.U32)
-_BYTES = (DType.BOOL, DType.I8, DType.U8)
-_NARROWED = (DType.I64, DType.I8, DType.U8)  # The types whose values WGSL has in 32 bits.
-
 _UNARY = {
     UnaryOp.NEG: "-{0}",
     UnaryOp.NOT: "!{0}",
@@ -134,15 +114,33 @@ _OF_INTEGERS = {
 }
 
 
-# Bytes have 32 bits in WGSL: floats saturate at the type's range, and integers lose other bits.
-_SATURATED = {DType.U8: "min({0}, 255u)", DType.I8: "clamp({0}, -128, 127)"}
-_WRAPPED = {DType.U8: "({0} & 255u)", DType.I8: "(({0} << 24u) >> 24u)"}
+# Narrow integers have 32 bits in WGSL: floats saturate at the type's range, and integers lose other
+# bits.
+_SATURATED = {
+    DType.U8: "min({0}, 255u)",
+    DType.I8: "clamp({0}, -128, 127)",
+    DType.U16: "min({0}, 65535u)",
+    DType.I16: "clamp({0}, -32768, 32767)",
+}
+_WRAPPED = {
+    DType.U8: "({0} & 255u)",
+    DType.I8: "(({0} << 24u) >> 24u)",
+    DType.U16: "({0} & 65535u)",
+    DType.I16: "(({0} << 16u) >> 16u)",
+}
 
 
-def render(function: Function) -> str:
-    """Return the module of a lowered kernel. Raises InexpressibleError."""
+def render(function: Function, has_f16: bool = False) -> str:
+    """Return the module of a lowered kernel. `has_f16`: the device has the feature `shader-f16`.
+    Raises InexpressibleError."""
     written = _written(function)
-    parts = [_binding(position, buffer, written) for position, buffer in enumerate(function.params)]
+    alone = (DType.F16,) if has_f16 else ()
+    if shared := sorted(shared_words(function, alone)):
+        raise InexpressibleError(f"its threads write parts of the same word of {shared[0]}")
+    parts = [
+        _binding(position, buffer, buffer.name in written, has_f16)
+        for position, buffer in enumerate(function.params)
+    ]
     if function.dims:
         parts.append(
             f"@group(0) @binding({len(parts)}) var<storage, read> sizes_: array<vec2<i32>>;"
@@ -158,11 +156,12 @@ def render(function: Function) -> str:
     bodies = [
         line
         for entry, launch in zip(entry_points(function), launches(function), strict=True)
-        for line in _Entry(function, launch, entry).lines()
+        for line in _Entry(function, launch, entry, has_f16).lines()
     ]
     text = "\n".join([*parts, *bodies]) + "\n"
     helpers = functions(re.findall(r"\b(\w+)\(", text))
-    return f"{helpers}\n\n{text}" if helpers else text
+    enabled = "enable f16;" if re.search(r"\bf16\b", text) else ""
+    return "\n\n".join(filter(None, (enabled, helpers, text)))
 
 
 def _written(function: Function) -> frozenset[str]:
@@ -171,8 +170,7 @@ def _written(function: Function) -> frozenset[str]:
 
 def why_not_type(buffer: Buffer, is_written: bool) -> str:
     """Return the reason why no kernel can read or write an array of its type; "" if one can."""
-    possible = _WRITTEN if is_written else STORED
-    if buffer.dtype in possible and not (is_written and buffer.dtype in _NARROWED):
+    if buffer.dtype in (memory.WRITABLE if is_written else memory.READABLE):
         return ""
     verb = "write" if is_written else "read"
     return f"{buffer.name} is {buffer.dtype}, which kernels of WebGPU cannot {verb}"
@@ -187,15 +185,20 @@ def scratch_bytes(function: Function) -> Extent:
     """Return the bytes of a kernel's workspace buffers, which lie one after the other."""
     total: Extent = 0
     for buffer in workspaces(function):
-        total = total + buffer.nbytes
+        total = total + _words(buffer) * _WORD
     return total
 
 
-def _binding(position: int, buffer: Buffer, written: frozenset[str]) -> str:
-    _check_type(buffer, buffer.name in written)
-    is_constant = buffer.scope is MemoryScope.CONSTANT and buffer.name not in written
+def _words(buffer: Buffer) -> Extent:
+    """The words of a workspace buffer, in which each element has one."""
+    return product(buffer.element_layout.physical_shape(buffer.shape))
+
+
+def _binding(position: int, buffer: Buffer, is_written: bool, has_f16: bool) -> str:
+    _check_type(buffer, is_written)
+    is_constant = buffer.scope is MemoryScope.CONSTANT and not is_written
     access = "read" if is_constant else "read_write"
-    element = STORED[buffer.dtype]
+    element = memory.element_type(buffer.dtype, has_f16)
     return (
         f"@group(0) @binding({position}) var<storage, {access}> {_memory(buffer.name)}: "
         f"array<{element}>;"
@@ -219,8 +222,11 @@ def _variable(name: str) -> str:
 class _Entry:
     """One entry point."""
 
-    def __init__(self, function: Function, launch: Launch, entry: EntryPoint) -> None:
+    def __init__(
+        self, function: Function, launch: Launch, entry: EntryPoint, has_f16: bool
+    ) -> None:
         self._function = function
+        self._has_f16 = has_f16
         self._launch = launch
         self._entry = entry
         ranges: dict[str, Extent] = {
@@ -238,7 +244,7 @@ class _Entry:
         for buffer in workspaces(function):
             _check_type(buffer, is_written=True)
             self._scratch[buffer.name] = first
-            first = first + buffer.nbytes // _WORD
+            first = first + _words(buffer)
 
     def lines(self) -> list[str]:
         lowered = LoweredLaunch.of(self._launch)
@@ -266,11 +272,11 @@ class _Entry:
         return lines
 
     def _type(self, buffer: Buffer) -> str:
-        if buffer.dtype not in TYPES:
+        if buffer.dtype not in memory.TYPES:
             raise InexpressibleError(
                 f"its array {buffer.name} is {buffer.dtype}, which kernels of WebGPU do not have"
             )
-        return TYPES[buffer.dtype]
+        return memory.TYPES[buffer.dtype]
 
     def _named_sizes(self) -> list[str]:
         lines = []
@@ -332,10 +338,7 @@ class _Entry:
                 line = f"{deeper}var {_memory(buffer.name)}: array<{self._type(buffer)}, {size}>;"
                 return [f"{indent}{{", line, *self._stmt(body, deeper), f"{indent}}}"]
             case Store(buffer, indices, value):
-                text = self._expr(value)
-                if buffer.name in self._scratch:
-                    text = f"bitcast<u32>({text})"
-                return [f"{indent}{self._element(buffer, indices)} = {text};"]
+                return [f"{indent}{line}" for line in self._store(buffer, indices, value)]
             case If(condition, then, otherwise):
                 lines = [f"{indent}if ({self._expr(condition)}) {{", *self._stmt(then, deeper)]
                 if otherwise is not None:
@@ -360,11 +363,30 @@ class _Entry:
                 size *= number(stmt.extent) if stmt.kind is LoopKind.UNROLLED else 1
         return size <= _UNROLLED
 
-    def _element(self, buffer: Buffer, indices: tuple[Expr, ...]) -> str:
-        offset = self._offset(buffer, indices)
+    def _store(self, buffer: Buffer, indices: tuple[Expr, ...], value: Expr) -> list[str]:
+        at = self._offset(buffer, indices)
+        if self._is_own(buffer):
+            return [f"{_memory(buffer.name)}[{at}] = {self._as_element(value, buffer.dtype)};"]
         if buffer.name in self._scratch:
-            return f"{_SCRATCH}[{self._extent(self._scratch[buffer.name])} + {offset}]"
-        return f"{_memory(buffer.name)}[{offset}]"
+            word = memory.as_word(self._as_element(value, buffer.dtype), buffer.dtype)
+            return [f"{self._word(buffer, at)} = {word};"]
+        if isinstance(value, Cast) and value.dtype is buffer.dtype and buffer.dtype.is_float:
+            value = value.operand if e.dtype_of(value.operand).is_float else value
+        text = self._expr(value)
+        return memory.stored(_memory(buffer.name), at, text, buffer.dtype, self._has_f16)
+
+    def _as_element(self, value: Expr, dtype: DType) -> str:
+        """A value as memory holds it, in a place of its own."""
+        text = self._expr(value)
+        is_rounded = isinstance(value, Cast | Load) and e.dtype_of(value) is dtype
+        return text if is_rounded else memory.rounded(text, dtype)
+
+    def _is_own(self, buffer: Buffer) -> bool:
+        return buffer.scope in (MemoryScope.WORKGROUP, *PRIVATE)
+
+    def _word(self, buffer: Buffer, at: str) -> str:
+        """The word of an element of a workspace buffer."""
+        return f"{_SCRATCH}[{self._extent(self._scratch[buffer.name])} + {at}]"
 
     def _offset(self, buffer: Buffer, indices: tuple[Expr, ...]) -> str:
         """The number of an element in its memory, which 32 bits hold."""
@@ -374,19 +396,12 @@ class _Entry:
         return text
 
     def _load(self, buffer: Buffer, indices: tuple[Expr, ...]) -> str:
-        if buffer.scope in (MemoryScope.WORKGROUP, *PRIVATE):
-            return self._element(buffer, indices)
-        if buffer.name in self._scratch:
-            return f"bitcast<{TYPES[buffer.dtype]}>({self._element(buffer, indices)})"
-        if buffer.dtype is DType.I64:
-            return f"narrow({self._element(buffer, indices)})"
-        if buffer.dtype not in _BYTES:
-            return self._element(buffer, indices)
         at = self._offset(buffer, indices)
-        byte = f"byte_of({_memory(buffer.name)}[({at}) / 4], {at})"
-        if buffer.dtype is DType.BOOL:
-            return f"({byte} != 0u)"
-        return f"signed_byte({byte})" if buffer.dtype is DType.I8 else byte
+        if self._is_own(buffer):
+            return f"{_memory(buffer.name)}[{at}]"
+        if buffer.name in self._scratch:
+            return memory.of_word(self._word(buffer, at), buffer.dtype)
+        return memory.loaded(_memory(buffer.name), at, buffer.dtype, self._has_f16)
 
     def _expr(self, expr: Expr) -> str:
         match expr:
@@ -399,7 +414,8 @@ class _Entry:
             case Load(buffer, indices):
                 return self._load(buffer, indices)
             case Unary(UnaryOp.ABS | UnaryOp.NEG as op, operand):
-                return _UNARY.get(op, f"{op.value}({{0}})").format(f"({self._expr(operand)})")
+                text = _UNARY.get(op, f"{op.value}({{0}})").format(f"({self._expr(operand)})")
+                return _WRAPPED.get(e.dtype_of(operand), "{0}").format(text)
             case Unary(op, operand):
                 return _UNARY.get(op, f"{op.value}({{0}})").format(self._expr(operand))
             case Binary(op, left, right):
@@ -416,13 +432,19 @@ class _Entry:
         assert_never(expr)
 
     def _binary(self, op: BinaryOp, left: Expr, right: Expr) -> str:
-        a, b = self._expr(left), self._expr(right)
         dtype = e.dtype_of(left)
         is_exact = self._is_index or not (_is_data(left) or _is_data(right))
-        if op in _OVERFLOWING and dtype in _NARROWED and not is_exact:
+        if op in _OVERFLOWING and dtype is DType.I64 and not is_exact:
             raise InexpressibleError(f"its {op} of {dtype} would have more than 32 bits")
+        if op is BinaryOp.MUL_HIGH and dtype in _WRAPPED:
+            raise InexpressibleError(f"nothing in WebGPU computes {op} of {dtype}")
+        text = self._operation(op, left, right, dtype)
+        return _WRAPPED[dtype].format(text) if op in _OVERFLOWING and dtype in _WRAPPED else text
+
+    def _operation(self, op: BinaryOp, left: Expr, right: Expr, dtype: DType) -> str:
+        a, b = self._expr(left), self._expr(right)
         if op is BinaryOp.NE:
-            if left == right and dtype is DType.F32:
+            if left == right and dtype.is_float:
                 return f"is_nan({a})"
             return f"!({a} == {b})"
         if op in _INFIX:
@@ -437,7 +459,7 @@ class _Entry:
         if dtype.is_float:
             return _OF_FLOATS[op].format(a, b)
         if op in (BinaryOp.DIV, BinaryOp.MOD) and (
-            dtype is DType.U32 or (is_natural(left) and is_natural(right))
+            TYPES[dtype] == "u32" or (is_natural(left) and is_natural(right))
         ):
             return f"({a} {'/' if op is BinaryOp.DIV else '%'} {b})"
         return _OF_INTEGERS[op].format(a, b)
@@ -453,9 +475,11 @@ class _Entry:
         wanted = TYPES[dtype]
         if dtype is DType.BOOL:
             return text if source is DType.BOOL else f"!({text} == {TYPES[source]}(0))"
+        if dtype.is_float:
+            whole = text if source.is_float else f"f32({text})"
+            return whole if dtype in (source, DType.F32) else memory.rounded(whole, dtype)
         if source.is_float:
-            whole = text if dtype.is_float else f"to_{wanted}({text})"
-            return _SATURATED.get(dtype, "{0}").format(whole)
+            return _SATURATED.get(dtype, "{0}").format(f"to_{wanted}({text})")
         whole = text if TYPES[source] == wanted else f"{wanted}({text})"
         is_narrower = dtype in _WRAPPED and source not in (dtype, DType.BOOL)
         return _WRAPPED[dtype].format(whole) if is_narrower else whole
@@ -474,7 +498,11 @@ def _constant(value: float, dtype: DType) -> str:
     if not dtype.is_float:
         if not -(2**31) <= value < 2**32:
             raise InexpressibleError(f"its constant {value} has more than 32 bits")
-        return f"{value}u" if dtype is DType.U32 else str(value) if value >= 0 else f"({value})"
+        if TYPES[dtype] == "u32":
+            return f"{value}u"
+        return str(value) if value >= 0 else f"({value})"
+    if dtype.is_narrow_float:
+        value = float(np.asarray(value).astype(dtype.numpy))
     if math.isnan(value):
         return "not_a_number()"
     if math.isinf(value):

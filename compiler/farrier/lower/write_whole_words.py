@@ -1,0 +1,168 @@
+"""Give each word of memory one thread that writes it, for devices that write words alone."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection
+
+from farrier.ir import expr as e
+from farrier.ir.addresses import flatten
+from farrier.ir.affine import Simplifier, to_expr
+from farrier.ir.dim import Extent, ceildiv, product
+from farrier.ir.expr import Buffer, Cast, Expr, Load, MemoryScope, Var, dtype_of
+from farrier.ir.loop import Alloc, For, Function, If, LoopKind, Stmt, Store
+from farrier.ir.statements import block, map_children, walk_stmts
+from farrier.ir.substitute import Substitution, loads, variables
+from farrier.ir.threads import Launch, launches
+from farrier.ir.types import DType
+
+_WORD = 4  # bytes
+_THREADS = 64  # Two groups in lockstep of most GPUs, and one of the others.
+
+
+def write_whole_words(function: Function) -> Function:
+    """Let no two threads write parts of one word. An output of 8 or 16 bits of which they would is
+    computed in a workspace buffer of 32 bits for each element, and a last launch packs it.
+
+    before:
+        @function
+        def positive(a: f32[100], b: bool[100]):
+            for i in block(2):
+                for j in thread(50):
+                    b[i * 50 + j] = 0.0 < a[i * 50 + j]
+    after:
+        @function
+        def positive(a: f32[100], b: bool[100]):
+            with alloc(u32[100] in workspace) as b_wide:
+                for i in block(2):
+                    for j in thread(50):
+                        b_wide[i * 50 + j] = cast(u32, 0.0 < a[i * 50 + j])
+                for b_block in block(1):
+                    for b_thread in thread(64):
+                        for b_part in unrolled(4):
+                            if b_block * 256 + b_thread * 4 + b_part < 100:
+                                b[b_block * 256 + b_thread * 4 + b_part] = \
+cast(bool, b_wide[b_block * 256 + b_thread * 4 + b_part])
+
+    A schedule that gives each thread the elements of whole words is left as it is.
+    """
+    return written_whole(function)
+
+
+def written_whole(function: Function, alone: Collection[DType] = ()) -> Function:
+    """Do as `write_whole_words`; elements of the types `alone` are written by themselves."""
+    shared = shared_words(function, alone)
+    for buffer in function.params:
+        if buffer.name in shared and buffer.is_plain:
+            function = dataclasses.replace(function, body=_packed(function.body, buffer))
+    return function
+
+
+def shared_words(function: Function, alone: Collection[DType] = ()) -> frozenset[str]:
+    """Return the names of the parameters of which two threads may write parts of one word.
+    Elements of the types `alone` are written by themselves."""
+    narrow = {
+        buffer.name
+        for buffer in function.params
+        if buffer.dtype.nbytes < _WORD and buffer.dtype not in alone
+    }
+    names: set[str] = set()
+    for launch in launches(function) if narrow else ():
+        names |= _shared_by(launch, narrow)
+    return frozenset(names)
+
+
+def _shared_by(launch: Launch, narrow: Collection[str]) -> set[str]:
+    statements = [*launch.blocks, *walk_stmts(launch.body)]
+    loops = [stmt for stmt in statements if isinstance(stmt, For)]
+    simplifier = Simplifier({loop.var: loop.extent for loop in loops})
+    kinds = (LoopKind.BLOCK, LoopKind.THREAD)
+    several = {loop.var for loop in loops if loop.kind in kinds and loop.extent != 1}
+    return {
+        stmt.buffer.name
+        for stmt in statements
+        if isinstance(stmt, Store)
+        and stmt.buffer.name in narrow
+        and not _owns_word(stmt, simplifier, several)
+    }
+
+
+def _owns_word(store: Store, simplifier: Simplifier, threads: Collection[str]) -> bool:
+    """Check that a thread which stores an element of a word stores all that any thread does: the
+    place within the word depends on variables that say neither which word nor which thread."""
+    form = flatten(store.buffer, store.indices, simplifier, 1)
+    per = _WORD // store.buffer.dtype.nbytes
+    word, place = (to_expr(part(form, per)) for part in (simplifier.divide, simplifier.remainder))
+    names = variables(place)
+    return names.isdisjoint(threads) and names.isdisjoint(variables(word)) and not [*loads(place)]
+
+
+def _packed(body: Stmt, buffer: Buffer) -> Stmt:
+    """The body with the buffer's elements in a wide buffer, and their packing after it."""
+    wide = dataclasses.replace(
+        buffer,
+        name=f"{buffer.name}_wide",
+        dtype=_wide_type(buffer.dtype),
+        scope=MemoryScope.WORKSPACE,
+    )
+
+    def read(indices: tuple[Expr, ...]) -> Expr:
+        return Cast(buffer.dtype, Load(wide, indices))
+
+    reads = Substitution(reads={buffer.name: read})
+
+    def widened(stmt: Stmt) -> Stmt:
+        if isinstance(stmt, Store) and stmt.buffer.name == buffer.name:
+            value = reads.expr(stmt.value)
+            indices = tuple(map(reads.expr, stmt.indices))
+            return Store(wide, indices, _widened(value, buffer.dtype))
+        return map_children(stmt, widened)
+
+    return Alloc(wide, block([widened(reads.stmt(body)), _packing(buffer, wide)]))
+
+
+def _wide_type(dtype: DType) -> DType:
+    if dtype.is_float:
+        return DType.F32
+    return DType.I32 if dtype.is_signed else DType.U32
+
+
+def _widened(value: Expr, dtype: DType) -> Expr:
+    """The value of an element of a type in 32 bits: what memory would hold of it."""
+    if dtype_of(value) is not dtype or (dtype.is_float and not isinstance(value, Cast | Load)):
+        value = Cast(dtype, value)
+    return Cast(_wide_type(dtype), value)
+
+
+def _packing(buffer: Buffer, wide: Buffer) -> Stmt:
+    """The launch that copies all elements, in which a thread has those of one word."""
+    per = _WORD // buffer.dtype.nbytes
+    size = product(buffer.shape)
+    names = [f"{buffer.name}_{loop}" for loop in ("block", "thread", "part")]
+    at = e.add(
+        e.add(e.mul(Var(names[0]), _THREADS * per), e.mul(Var(names[1]), per)), Var(names[2])
+    )
+    indices = _indices(at, buffer.shape)
+    body: Stmt = Store(buffer, indices, Cast(buffer.dtype, Load(wide, indices)))
+    body = If(e.less(at, size), body)
+    for name, extent, kind in reversed(
+        [
+            (names[0], ceildiv(size, _THREADS * per), LoopKind.BLOCK),
+            (names[1], _THREADS, LoopKind.THREAD),
+            (names[2], per, LoopKind.UNROLLED),
+        ]
+    ):
+        body = For(name, extent, kind, body)
+    return body
+
+
+def _indices(at: Expr, shape: tuple[Extent, ...]) -> tuple[Expr, ...]:
+    """The indices of the element of a number."""
+    simplifier = Simplifier({})
+    indices: list[Expr] = []
+    inner: Extent = 1
+    for axis in reversed(range(len(shape))):
+        index = at if inner == 1 else e.floordiv(at, inner)
+        indices.insert(0, index if axis == 0 else e.mod(index, shape[axis]))
+        inner = inner * shape[axis]
+    return tuple(map(simplifier.simplify, indices))
