@@ -44,7 +44,7 @@ def write_whole_words(function: Function) -> Function:
                                 b[b_block * 256 + b_thread * 4 + b_part] = \
 cast(bool, b_wide[b_block * 256 + b_thread * 4 + b_part])
 
-    A schedule that gives each thread the elements of whole words is left as it is.
+    A schedule in which each thread has the elements of whole words is left as it is.
     """
     return written_whole(function)
 

@@ -1,4 +1,4 @@
-"""How the elements of each type lie in the memory of WebGPU, which consists of words.
+"""The places of elements of each type in the memory of WebGPU, which consists of words.
 
 Registers and the memory of a block have a place for each element. A storage buffer has elements as
 the host has them: of 64 bits in two words, of 32 bits in one, and narrower ones packed from the
@@ -71,8 +71,8 @@ def loaded(memory: str, at: str, dtype: DType, has_f16: bool) -> str:
 
 
 def stored(memory: str, at: str, value: str, dtype: DType, has_f16: bool) -> list[str]:
-    """Return the statements that store a value as element `at` of a storage buffer. Of a word that
-    holds several elements the thread must be the only one that writes any."""
+    """Return the statements that store a value as element `at` of a storage buffer. No other
+    thread may write a part of the same word."""
     if dtype is DType.F16 and has_f16:
         return [f"{memory}[{at}] = f16({value});"]
     if dtype not in PACKED:
