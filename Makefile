@@ -72,6 +72,7 @@ frontends: $(READY) $(LITERT_READY) $(EXPORTER_READY)  ## Architectures exported
 	mkdir -p build/programs
 	$(EXPORTER)/bin/python -m tests.frontends.torch.architectures build/programs
 	$(BIN)/python -m tests.frontends.torch.compared build/programs
+	$(EXPORTER)/bin/python -m pytest -n 0 tests/pytorch
 
 $(LITERT_READY):
 	$(PYTHON) -m venv $(LITERT)
@@ -88,6 +89,7 @@ public: $(READY) $(EXPORTER_READY)  ## Public models and torch's default exports
 $(EXPORTER_READY):
 	$(PYTHON) -m venv $(EXPORTER)
 	$(EXPORTER)/bin/pip install -q torch==2.13.0 transformers diffusers onnx onnxscript
+	$(EXPORTER)/bin/pip install -q --editable '.[torch]' pytest pytest-timeout pytest-xdist hypothesis
 	@touch $@
 
 wheel: $(READY)  ## dist/farrier-*.whl and .tar.gz; installed in a fresh environment, and used there.

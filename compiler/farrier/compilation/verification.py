@@ -18,6 +18,7 @@ from farrier.packaging.litert import LiteRt
 from farrier.packaging.onnxruntime import OnnxRuntime
 from farrier.packaging.package import specs
 from farrier.packaging.reference_engine import ReferenceEngine
+from farrier.packaging.torch_program import TorchProgram
 from farrier.packaging.verify import Verification, Verifier
 from farrier.progress import VERIFICATION, Raced, StageFinished, StageStarted, Verified, Warned
 from farrier.targets.linked import LinkedModel
@@ -48,6 +49,8 @@ def _engine_for(format: Format, imported: ImportedModel) -> type[ReferenceEngine
             return OnnxRuntime
         case Format.TFLITE if not imported.states:
             return LiteRt
+        case Format.TORCH:
+            return TorchProgram
         case _:
             return None
 

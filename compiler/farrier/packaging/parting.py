@@ -57,7 +57,7 @@ class Parting:
         return (
             "the build does what Farrier's own operators do in float64, but differs from "
             f"{self.engine} by {_shown(self.max_error)}, which rounding does not explain{at}: "
-            "one of the two reads the model wrongly, or the model asks for what ONNX leaves open; "
+            "one of the two reads the model wrongly, or it asks for what its format leaves open; "
             "please compare the outputs, and report the model"
         )
 

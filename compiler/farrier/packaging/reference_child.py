@@ -109,6 +109,33 @@ def read_arrays(told: Any, files: Sequence[int]) -> list[Array]:
     return [_array(one, file) for one, file in zip(told, files, strict=True)]
 
 
+def copied_arrays(records: Any, files: Sequence[int]) -> list[Array]:
+    """Copies of the arrays that `send_arrays` has sent: the sender, which may run a stranger's
+    code, can cut short a file that is mapped. Raises ValueError for other files."""
+    return [_copied(record, file) for record, file in zip(records, files, strict=True)]
+
+
+def _copied(record: Mapping[str, Any], file: int) -> Array:
+    if "strings" in record or not math.prod(record["shape"]):
+        return _array(record, file)
+    dtype = _dtype(record["dtype"])
+    nbytes = math.prod(record["shape"]) * dtype.itemsize
+    if dtype.hasobject or nbytes != os.fstat(file).st_size or nbytes > _memory_bytes():
+        raise ValueError(f"a file that does not hold {nbytes} bytes")
+    content = np.empty(nbytes, np.uint8)
+    at = 0
+    while at < nbytes:
+        count = os.preadv(file, [content[at:].data], at)
+        if not count:
+            raise ValueError("a file that became shorter")
+        at += count
+    return content.view(dtype).reshape(record["shape"])
+
+
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
 def _told(array: Array) -> dict[str, Any]:
     if array.dtype.kind in "OUS":
         return {"strings": array.reshape(-1).tolist(), "shape": array.shape}

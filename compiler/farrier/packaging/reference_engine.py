@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from farrier.errors import FarrierError
 from farrier.frontends.onnx.model.file import Model
-from farrier.packaging.reference_child import read_arrays, send_arrays
+from farrier.packaging.reference_child import copied_arrays, send_arrays
 from farrier_device import wire
 from farrier_device.child_process import ChildProcess
 from farrier_device.closing import Closing
@@ -126,6 +126,7 @@ class ReferenceEngine(Closing, abc.ABC):
             lambda line: command_of(type(self).serve, line),
             own_group=False,
             stderr=subprocess.DEVNULL,  # Its last words mean nothing to a user.
+            env=self._environment(),
         )
         self._process.sock.settimeout(self._timeout_s)
 
@@ -158,11 +159,17 @@ class ReferenceEngine(Closing, abc.ABC):
             return answer, None
         files = wire.receive_files(sock, len(answer["outputs"]))
         try:
-            arrays = iter(read_arrays(answer["outputs"], files))
+            arrays = iter(copied_arrays(answer["outputs"], files))
             return answer, [_output(arrays, count) for count in answer["counts"]]
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            raise wire.WireError(f"a malformed answer: {error}") from error
         finally:
             for file in files:
                 os.close(file)
+
+    def _environment(self) -> Mapping[str, str] | None:
+        """Return the environment of the process, or None for that of this one."""
+        return None
 
     @abc.abstractmethod
     def _source(self) -> contextlib.AbstractContextManager[tuple[dict[str, Any], list[int]]]:

@@ -101,8 +101,10 @@ class Verification:
 class _Case:
     """Random inputs of a model, and what several judges say it makes of them.
 
-    The first is ONNX Runtime where it is installed, because it shares no code with Farrier; the
-    last are the operators in float64, which decide where a build differs from the first.
+    The first is the engine of the model's format where it is installed, because it shares no code
+    with Farrier. The operators in float64 decide where a build differs from it. The last are the
+    operators in the types of the model: they round as a build does, so that they fall on the same
+    side of a step (a cast to integers, a comparison), where float64 may fall on the other.
     """
 
     def __init__(
@@ -117,7 +119,9 @@ class _Case:
         """`is_whole` inputs are drawn from whole types."""
         self.arrays = arrays
         self._imported = imported
-        self._judges: list[Judge] = [functools.partial(_exact, time, is_whole)]
+        self._judges: list[Judge] = [
+            functools.partial(_evaluated, time, is_whole, wide) for wide in (False, True)
+        ]
         if engine is not None:
             self._judges.append(functools.partial(_answer, engine))
         self._expected: list[tuple[str, list[Array]]] = []
@@ -570,15 +574,17 @@ def _members(declared: DeclaredValue, output: Any) -> list[Array]:
     return [_columns(np.asarray(output), declared.keys)]
 
 
-def _exact(
-    time: ReferenceTime, is_whole: bool, imported: ImportedModel, inputs: Arrays
+def _evaluated(
+    time: ReferenceTime, is_whole: bool, wide: bool, imported: ImportedModel, inputs: Arrays
 ) -> tuple[str, list[Array]] | None:
-    """Return float64's name and outputs, or None if there was no time for them."""
+    """Return the outputs of Farrier's own operators, in float64 or in the types of the model, and
+    their name, or None if there was no time for them."""
     graph = imported.graph
     given = {v.name: a for v, a in zip(graph.inputs, inputs.values(), strict=True)}
     try:
         with time.spent(is_whole=is_whole):
-            outputs = run_graph(graph, given, wide=True)
+            outputs = run_graph(graph, given, wide=wide)
     except OutOfTimeError:
         return None
-    return "float64", [outputs[v.name].astype(v.type.dtype.numpy) for v in graph.outputs]
+    name = "float64" if wide else "the operators in the model's types"
+    return name, [outputs[v.name].astype(v.type.dtype.numpy) for v in graph.outputs]

@@ -55,7 +55,11 @@ def import_model(
 
     imported = built(signature, add)
     notices += _of_least_sizes(imported, interface.raised(shapes or {}))
-    return dataclasses.replace(imported, notices=(*imported.notices, *notices))
+    return dataclasses.replace(
+        imported,
+        notices=(*imported.notices, *notices),
+        declaration=interface.declaration(),
+    )
 
 
 def _of_least_sizes(imported: ImportedModel, raised: Collection[str]) -> Iterator[str]:

@@ -6,11 +6,13 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from farrier.artifact.declaration import Declaration, DeclaredValue, tensor_type
 from farrier.errors import InvalidModelError, UnsupportedOperatorError
 from farrier.frontends.builder import Declared
 from farrier.frontends.torch.program import Formula, Program, Ref, TensorMeta
 from farrier.frontends.torch.symbols import Linear, linear
 from farrier.frontends.torch.table import VIEWS, writes_in_place
+from farrier.ir.types import DType
 from farrier.options.shapes import DEFAULT_HIGH, MAX_EXTENT, GivenShape, parse_dim
 
 _MOST_LEAVES = 10_000
@@ -66,6 +68,24 @@ class Interface:
         yield from zip(names, users, strict=True)
         for target, value in self.changed.items():
             yield f"{target}.new", value
+
+    def declaration(self) -> Declaration:
+        """Return the interface as the program declares it: its inputs, and the outputs that are
+        tensors or sizes."""
+        inputs = (
+            DeclaredValue(declared.name, tensor_type(str(declared.dtype)), declared.dims or ())
+            for declared in self.declared()
+        )
+        return Declaration(tuple(inputs), tuple(self._outputs()), producer=self._program.producer)
+
+    def _outputs(self) -> Iterator[DeclaredValue]:
+        for name, value in self.outputs():
+            meta = self.meta(value)
+            if meta is not None and meta.dtype is not None:
+                dims = (size if isinstance(size, int) else None for size in meta.sizes)
+                yield DeclaredValue(name, tensor_type(str(meta.dtype)), tuple(dims))
+            elif value is not None:
+                yield DeclaredValue(name, tensor_type(str(DType.I64)), ())
 
     def meta(self, value: Any) -> TensorMeta | None:
         """Return the type of a value of the graph, or None if it is not a tensor."""

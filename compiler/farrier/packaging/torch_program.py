@@ -1,0 +1,48 @@
+"""torch as a reference: it loads the program that it has exported, and runs it in eager mode."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from farrier.packaging import torch_child
+from farrier.packaging.reference_engine import ReferenceEngine
+from farrier_device.storage.durable import write_all
+
+# The variables that lead the process to libraries and bound its threads. It has nothing else of the
+# user's environment, which may hold secrets.
+_HANDED_ON = (
+    "LD_LIBRARY_PATH",
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "PYTHONHOME",
+    "PYTHONHASHSEED",
+)
+
+
+class TorchProgram(ReferenceEngine):
+    """torch's process for a `.pt2` file. Its loader unpickles members and evaluates formulas, so
+    the process is walled in before it reads the file, and ends where it cannot be."""
+
+    title = "PyTorch"
+    module = distribution = "torch"
+    serve = staticmethod(torch_child.serve)
+
+    def _environment(self) -> Mapping[str, str]:
+        return {name: os.environ[name] for name in _HANDED_ON if name in os.environ}
+
+    @contextlib.contextmanager
+    def _source(self) -> Iterator[tuple[dict[str, Any], list[int]]]:
+        """Yield the program in an open file: the process can open none of the user's."""
+        if self._model.path is not None:
+            file = os.open(self._model.path, os.O_RDONLY | os.O_CLOEXEC)
+        else:
+            file = os.memfd_create("farrier-model", os.MFD_CLOEXEC)
+        try:
+            if self._model.path is None:
+                write_all(file, self._model.message)
+            yield {"path": None}, [file]
+        finally:
+            os.close(file)
