@@ -189,7 +189,7 @@ class _Attention(RowLaunch):
             long = [axis for axis in product.rows.axes if axis[1] != 1]
             batch = [axis for axis in product.batch if axis[1] != 1]
             extents = tuple(extent for _, extent in (*batch, *long))
-            if len(long) != 1 or extents != rows.extents:
+            if product.joined or len(long) != 1 or extents != rows.extents:
                 self._nest.fail(f"the rows of {product.total.name} are others")
         named = self._rows_of(self._products[1])
         reads = list(loads(self._products[1].rows.value))

@@ -15,6 +15,7 @@ from farrier.ir.expr import Binary, BinaryOp, Buffer, Const, Expr, Load, MemoryS
 from farrier.ir.loop import Alloc, For, Function, LoopKind, Stmt, Store
 from farrier.ir.statements import block
 from farrier.ir.substitute import Indices, Substitution, loads, variables
+from farrier.ir.walk import walk
 from farrier.schedule.accesses import touches, writes
 from farrier.schedule.launching import with_launch
 from farrier.schedule.nest import NestView, loops, outermost_block
@@ -136,6 +137,7 @@ class Product:
     rows: Factor
     columns: Factor
     sums: Axes
+    joined: Mapping[str, Expr]  # The value of each loop of the sum that has an axis of groups.
 
     @classmethod
     def of(cls, nest: NestView, total: str, reader: str) -> Product:
@@ -149,8 +151,10 @@ class Product:
         term = value.right
         if not isinstance(term, Binary) or term.op is not BinaryOp.MUL:
             nest.fail(f"{total} is no sum of products")
+        loops_of_points = [(name, extents[name]) for name in points]
+        axes, joined = _with_groups(loops_of_points, term)
+        term = _regrouped(term, axes, joined)
         left, right = variables(term.left), variables(term.right)
-        axes = [(name, extents[name]) for name in points]
         alone = [tuple(a for a in axes if a[0] in left - right)]
         alone.append(tuple(a for a in axes if a[0] in right - left))
         batch = tuple(axis for axis in axes if axis not in (*alone[0], *alone[1]))
@@ -162,10 +166,70 @@ class Product:
         if reader == total:
             named = dict(zip(points, points, strict=True))
             written = dataclasses.replace(store, value=Load(store.buffer, store.indices))
-            return cls((first, update), store.buffer, written, named, batch, rows, columns, sums)
-        reading, written, named = _reader_of(nest, total, reader, axes)
-        nests = (first, update, reading)
-        return cls(nests, store.buffer, written, named, batch, rows, columns, sums)
+            nests: tuple[Stmt, ...] = (first, update)
+        else:
+            reading, written, named = _reader_of(nest, total, reader, loops_of_points)
+            nests = (first, update, reading)
+        return cls(nests, store.buffer, written, named, batch, rows, columns, sums, joined)
+
+    def with_loops(self, values: Mapping[str, Expr]) -> dict[str, Expr]:
+        """Return the values of axes, and those of the loops that have several axes."""
+        change = Substitution(dict(values))
+        return {**values, **{name: change.expr(value) for name, value in self.joined.items()}}
+
+
+def _with_groups(
+    axes: Sequence[tuple[str, Extent]], term: Binary
+) -> tuple[list[tuple[str, Extent]], dict[str, Expr]]:
+    """Return the axes with those split in two that a factor knows only by their quotient, into
+    groups and members of a group, and the values of the axes that were split."""
+    split: list[tuple[str, Extent]] = []
+    joined: dict[str, Expr] = {}
+    for name, extent in axes:
+        sizes = [_group_size(side, name, extent) for side in (term.left, term.right)]
+        size = max(sizes)
+        if size > 1 and min(sizes) == 1:
+            groups, inner = f"{name}_group", f"{name}_member"
+            split += [(groups, extent // size), (inner, size)]
+            joined[name] = e.add(e.mul(Var(groups), size), Var(inner))
+        else:
+            split.append((name, extent))
+    return split, joined
+
+
+def _group_size(value: Expr, name: str, extent: Extent) -> int:
+    """Return the number of neighbours along an axis for which a value is the same; 1 where each has
+    its own, 0 where all are the same."""
+    if name not in variables(value):
+        return 0
+    sizes = {
+        part.right.value
+        for part in walk(value)
+        if isinstance(part, Binary)
+        and part.op is BinaryOp.DIV
+        and part.left == Var(name)
+        and isinstance(part.right, Const)
+    }
+    uses = sum(part == Var(name) for part in walk(value))
+    quotients = sum(
+        isinstance(part, Binary) and part.op is BinaryOp.DIV and part.left == Var(name)
+        for part in walk(value)
+    )
+    size = sizes.pop() if len(sizes) == 1 and uses == quotients else 1
+    divides = isinstance(size, int) and isinstance(extent, int) and extent % size == 0
+    return int(size) if divides else 1
+
+
+def _regrouped(
+    term: Binary, axes: Sequence[tuple[str, Extent]], joined: Mapping[str, Expr]
+) -> Binary:
+    """Return the product of two factors by the axes of groups."""
+    if not joined:
+        return term
+    simplify = Simplifier(dict(axes)).simplify
+    change = Substitution(dict(joined))
+    sides = (simplify(change.expr(side)) for side in (term.left, term.right))
+    return Binary(BinaryOp.MUL, *sides)
 
 
 def _sums_of(nest: NestView, total: str) -> tuple[Stmt, Stmt]:
@@ -325,6 +389,7 @@ class TileLaunch:
             number = e.add(e.mul(self._block_of(side), self._size[side]), local)
             values |= digits(number, self._sides[side].axes)
             conditions += self._within(number, self._sides[side].extent, self._size[side])
+        values = product.with_loops(values)
         store = product.store
         of_loops = {
             name: values[product.points[name]] if name in product.points else ZERO

@@ -6,9 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from farrier.ir import expr as e
 from farrier.ir.evaluate import evaluate
-from farrier.ir.expr import Buffer, Load, MemoryScope, Select, Var
+from farrier.ir.expr import Buffer, MemoryScope
 from farrier.ir.loop import LoopKind
 from farrier.ir.run_threads import run_threads
 from farrier.ir.tensor import Stage, TensorProgram
@@ -19,6 +18,7 @@ from farrier.schedule.nest import allocated, loops
 from farrier.targets.gpu import rules, tiles
 from farrier.targets.gpu.device import LEAST, USUAL
 from tests.schedule.programs import axes, inputs_of, load, matmul, plus, relu, times, total
+from tests.targets.gpu.convolutions import convolution
 from tests.targets.webgpu import webgpu
 
 SIZES = (1, 2, 3, 5, 7, 8, 13, 16, 17, 31, 33, 64)
@@ -40,31 +40,6 @@ def _batched(batch, m, n, k):
         ),
     )
     return TensorProgram("batched", (x, w, bias), stages, (y,))
-
-
-def _convolution(channels, filters, height, width, side, stride):
-    """A convolution with padding, and a bias."""
-    pad = side // 2
-    out = [(size + 2 * pad - side) // stride + 1 for size in (height, width)]
-    x = Buffer("x", F32, (1, channels, height, width))
-    w, bias = Buffer("w", F32, (filters, channels, side, side)), Buffer("b", F32, (filters,))
-    conv = Buffer("c", F32, (1, filters, *out), scope=MemoryScope.WORKSPACE)
-    y = Buffer("y", F32, (1, filters, *out))
-    at = [
-        e.sub(e.add(e.mul(Var(point), stride), Var(tap)), pad)
-        for point, tap in (("oy", "kh"), ("ox", "kw"))
-    ]
-    inside = e.less(-1, at[0])
-    for condition in (e.less(at[0], height), e.less(-1, at[1]), e.less(at[1], width)):
-        inside = e.both(inside, condition)
-    value = Select(inside, Load(x, (Var("n"), Var("ic"), *at)), e.Const(0.0, F32))
-    term = times(value, load(w, "oc", "ic", "kh", "kw"))
-    points = axes(n=1, oc=filters, oy=out[0], ox=out[1])
-    stages = (
-        Stage(conv, points, total(axes(ic=channels, kh=side, kw=side), term)),
-        Stage(y, points, plus(load(conv, "n", "oc", "oy", "ox"), load(bias, "oc"))),
-    )
-    return TensorProgram("convolution", (x, w, bias), stages, (y,))
 
 
 def _candidates(program, count, seed):
@@ -110,11 +85,20 @@ def test_products_with_bias_and_batch():
 @pytest.mark.parametrize("stride", [1, 2])
 def test_convolutions(side, stride):
     for seed, (channels, filters, height, width) in enumerate(_shapes(5, 4)):
-        _assert_right(_convolution(channels, filters, height, width, side, stride), 1, seed)
+        _assert_right(convolution(channels, filters, height, width, side, stride), 1, seed)
+
+
+@pytest.mark.parametrize(
+    ("groups", "channels", "filters", "size"),
+    [(2, 4, 6, 9), (3, 3, 6, 7), (4, 32, 16, 5), (5, 35, 55, 3)],
+)
+def test_convolutions_of_groups(groups, channels, filters, size):
+    program = convolution(channels, filters, size, size + 1, 3, 1, groups)
+    _assert_right(program, 2, groups)
 
 
 def test_one_launch_computes_a_convolution_and_its_bias():
-    space = rules.space(_convolution(16, 32, 14, 14, 3, 1), LEAST)
+    space = rules.space(convolution(16, 32, 14, 14, 3, 1), LEAST)
     assert space.rule == tiles.RULE
     (launch,) = launches(space.schedule(space.default()).function)
     assert any(loop.kind is LoopKind.THREAD for loop in loops(launch.body))
