@@ -201,17 +201,21 @@ def _zip(*names):
 
 
 @pytest.mark.parametrize(
-    ("data", "kind"),
+    ("data", "kind", "command"),
     [
-        (_npz(), "numpy arrays (.npz)"),
-        (_zip("manifest.json", "model.so"), "not a .pt2 file"),
-        (_zip("META-INF/MANIFEST.MF", "A.class"), "Java classes (.jar)"),
-        (_zip("m/data.pkl", "m/byteorder", "m/data/0"), "a checkpoint of torch (.pt, .pth)"),
-        (_zip("m/code/a.py", "m/constants.pkl", "m/data.pkl"), "a TorchScript module"),
+        (_npz(), "numpy arrays (.npz)", "torch.export.save"),
+        (_zip("manifest.json", "model.so"), "not a .pt2 file", "torch.export.save"),
+        (_zip("META-INF/MANIFEST.MF", "A.class"), "Java classes (.jar)", "torch.export.save"),
+        (_zip("m/data.pkl", "m/data/0"), "a checkpoint of torch (.pt, .pth)", "load_state_dict"),
+        (_zip("m/code/a.py", "m/data.pkl"), "a TorchScript module", "torch.export.save"),
+        (_zip("config.json", "model.weights.h5"), "a Keras model", "keras.models.load_model"),
+        (_zip("m/saved_model.pb", "m/fingerprint.pb"), "a SavedModel", "tf2onnx.convert"),
+        (_zip("m.mlpackage/Manifest.json"), "a Core ML package", "export the model"),
+        (_zip("m.onnx"), "a model in a zip archive", "unzip"),
     ],
 )
-def test_zips_that_are_no_programs_are_refused(data, kind):
-    assert "torch.export" in _refused(data, kind).hint
+def test_zips_that_are_not_programs_are_refused_with_a_command(data, kind, command):
+    assert command in _refused(data, kind).hint
 
 
 def test_an_artifact_is_not_taken_for_a_model(program, tmp_path):

@@ -8,24 +8,17 @@ from __future__ import annotations
 
 import io
 import json
-import re
 import struct
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from farrier.errors import InvalidModelError
+from farrier.frontends.torch.contents import content_of
 
 _LOCAL_HEADER = struct.Struct("<4s22xHH")  # Signature, lengths of the name and of the extra field.
 _ENCRYPTED = 1  # A flag of a member.
 _MOST_JSON = 1 << 30  # Bytes; a graph of a million nodes has less.
-# The content of other archives, by a member that each of them has.
-_OTHERS = {
-    "Java classes (.jar)": r"^META-INF/MANIFEST\.MF$",
-    "a TorchScript module, which has another kind of graph": r"^[^/]+/(code/|constants\.pkl$)",
-    "a checkpoint of torch (.pt, .pth), which has no graph": r"^[^/]+/data\.pkl$",
-    "numpy arrays (.npz)": r"\.npy$",
-}
 _SAVE = 'torch.export.save(exported_program, "model.pt2")'
 
 
@@ -45,11 +38,8 @@ class Archive:
             ) from e
         self._members = {info.filename.partition("/")[2]: info for info in members}
         if "archive_format" not in self._members or self.text("archive_format") != "pt2":
-            raise InvalidModelError(
-                f"the zip archive is not a .pt2 file: {_content([m.filename for m in members])}",
-                hint="a .pt2 file is an exported module: torch.export.export(module, args), then "
-                f"{_SAVE}",
-            )
+            content, hint = content_of([info.filename for info in members])
+            raise InvalidModelError(f"the zip archive is not a .pt2 file: {content}", hint=hint)
         order = self.text("byteorder") if "byteorder" in self._members else "little"
         if order != "little":
             raise InvalidModelError(
@@ -115,14 +105,6 @@ class Archive:
                 hint=f"save it again with {_SAVE}",
             ) from error
         return document
-
-
-def _content(names: Sequence[str]) -> str:
-    """Return why an archive of members of these names is not a program."""
-    for content, pattern in _OTHERS.items():
-        if any(map(re.compile(pattern).search, names)):
-            return f"it holds {content}"
-    return "it has no member archive_format of pt2"
 
 
 class _Reader(io.RawIOBase):

@@ -409,7 +409,10 @@ def test_an_input_without_a_name(model):
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:4d", "Git LFS", "git lfs pull"),
         (b"PK\x03\x04\x14\0", "ZIP archive", "torch.onnx.export"),
         (b"<!DOCTYPE html>", "web pages", "download"),
-        (b"\x80\x02}q\0.", "pickle", "torch.onnx.export"),
+        (b"\x80\x02}q\0.", "pickle", "torch.export.save"),
+        (b"\x80\x04}\x94.", "pickle", "skl2onnx"),
+        (b'\x40\0\0\0\0\0\0\0{"__meta', ".safetensors", "export"),
+        (b"\x1c\0\0\0ET12", ".pte", ".pt2"),
     ],
 )
 def test_files_of_other_formats_are_named(data, words, hint):

@@ -22,8 +22,19 @@ _FORMATS: tuple[tuple[int, bytes, str, str], ...] = (  # where, what, the format
         "export the model: torch.onnx.export; or unpack the archive",
     ),
     (0, b"\x1f\x8b", "a gzip archive", "unpack it"),
-    (0, b"\x80\x02", "a Python pickle", "export the model: torch.onnx.export"),
+    *(
+        (
+            0,
+            b"\x80" + bytes([protocol]),
+            "a Python pickle (.pkl, a checkpoint of torch before 1.6), which is not loaded",
+            "of a torch module: torch.export.save(torch.export.export(module.eval(), args), "
+            '"model.pt2"); of scikit-learn: skl2onnx.to_onnx',
+        )
+        for protocol in (2, 3, 4, 5)
+    ),
     (0, b"\x89HDF\r\n", "an HDF5 file, as Keras writes it", "convert it: tf2onnx"),
+    (8, b'{"', "weights (.safetensors), without a graph", "export the module that uses them"),
+    (4, b"ET12", "an ExecuTorch program (.pte)", "compile the .pt2 file that it was lowered from"),
     (0, b"GGUF", "a GGUF model", "export the model to ONNX from its framework"),
     (0, b"<", "a text that begins with <, as web pages do", "download the file itself"),
 )

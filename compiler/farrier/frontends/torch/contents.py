@@ -1,0 +1,53 @@
+"""The contents of zip archives that are not exported programs, by members that each of them has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+_SAVE = 'torch.export.save(torch.export.export(module.eval(), args), "model.pt2")'
+# A pattern of a member's name, the content, and the way to a model that Farrier reads.
+_CONTENTS = (
+    (
+        r"^META-INF/MANIFEST\.MF$",
+        "Java classes (.jar)",
+        f"export the model from its framework: of PyTorch, {_SAVE}",
+    ),
+    (
+        r"^[^/]+/(code/|constants\.pkl$)",
+        "a TorchScript module, which has another kind of graph",
+        f"export the Python module that was scripted: {_SAVE}",
+    ),
+    (
+        r"^[^/]+/data\.pkl$",
+        "a checkpoint of torch (.pt, .pth): a pickle of weights, without a graph",
+        "build the module, module.load_state_dict(torch.load(PATH, weights_only=True)), then "
+        f"{_SAVE}",
+    ),
+    (r"\.npy$", "numpy arrays (.npz)", f"export the module that uses them: {_SAVE}"),
+    (
+        r"^model\.weights\.h5$",
+        "a Keras model (.keras)",
+        'keras.models.load_model(PATH).export("model.onnx", format="onnx")',
+    ),
+    (
+        r"(^|/)saved_model\.pb$",
+        "a SavedModel of TensorFlow",
+        "unpack it, then python -m tf2onnx.convert --saved-model FOLDER --output model.onnx",
+    ),
+    (
+        r"\.mlpackage/|(^|/)Data/com\.apple\.CoreML/",
+        "a Core ML package",
+        "export the model from the framework that it was converted from",
+    ),
+    (r"\.(onnx|tflite|pt2)$", "a model in a zip archive", "unpack it: unzip PATH"),
+    (r"\.safetensors$", "weights (.safetensors)", f"export the module that uses them: {_SAVE}"),
+)
+
+
+def content_of(names: Sequence[str]) -> tuple[str, str]:
+    """Return the content of an archive with members of these names, in words, and a hint."""
+    for pattern, content, hint in _CONTENTS:
+        if any(map(re.compile(pattern).search, names)):
+            return f"it holds {content}", hint
+    return "it has no member archive_format of pt2", f"a .pt2 file is an exported module: {_SAVE}"
