@@ -33,6 +33,7 @@ from farrier.schedule.loop_primitives import fuse, reorder, split, split_evenly
 from farrier.schedule.prefetch import prefetch
 from farrier.schedule.rfactor import rfactor
 from farrier.schedule.share_rows import share_rows
+from farrier.schedule.sum_neighbours import sum_neighbours
 from farrier.schedule.tensorize import tensorize
 from farrier.schedule.thread_primitives import bind, cooperate, split_axes
 from farrier.schedule.tile_product import tile_product
@@ -69,6 +70,7 @@ PRIMITIVES: dict[str, Primitive] = {
     "cooperate": cooperate,
     "split_axes": split_axes,
     "tile_product": tile_product,
+    "sum_neighbours": sum_neighbours,
     "share_rows": share_rows,
     "attend": attend,
 }

@@ -141,6 +141,11 @@ class Schedule:
     ) -> None:
         self.apply("tile_product", total, reader, threads, each, depth)
 
+    def sum_neighbours(
+        self, total: str, reader: str, threads: int, each: tuple[int, int], unrolled: int
+    ) -> None:
+        self.apply("sum_neighbours", total, reader, threads, each, unrolled)
+
     def share_rows(
         self, buffers: tuple[str, ...], rows: int, threads: int, shared_bytes: int
     ) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -66,6 +67,17 @@ def space(program: TensorProgram | Function, limits: Limits, device: Device) -> 
 
 def products_of(program: TensorProgram) -> list[Tiled]:
     """Return the products of a program that `tile_product` takes."""
+    return [
+        Tiled(total, reader, Shape.of(product))
+        for total, reader, product in named_products(program, _is_worth_it)
+    ]
+
+
+def named_products(
+    program: TensorProgram, is_taken: Callable[[Product], bool]
+) -> list[tuple[str, str, Product]]:
+    """Return the sums of products in a program that a rule takes, each behind the names of two
+    buffers: that of the sums, and that of their reader."""
     function = to_loops(program)
     outputs = {buffer.name for buffer in program.outputs}
     products = []
@@ -82,8 +94,8 @@ def products_of(program: TensorProgram) -> list[Tiled]:
                 product = Product.of(NestView(function, "tiles"), total, reader)
             except ScheduleError:
                 continue
-            if _is_worth_it(product):
-                products.append(Tiled(total, reader, Shape.of(product)))
+            if is_taken(product):
+                products.append((total, reader, product))
                 taken |= {total, reader}
             break
     return products
