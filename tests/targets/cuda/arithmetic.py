@@ -37,8 +37,6 @@ def as_bf16(value):
 
 
 BINARY = {
-    "add": np.add,
-    "sub": np.subtract,
     "div": _quotient,
     "rem": _remainder,
     "min": np.fmin,
@@ -49,7 +47,16 @@ BINARY = {
     "copysign": lambda sign, size: np.copysign(size, sign),
 }
 OF_NAN = {"min": np.minimum, "max": np.maximum}
+
+
+def _leading_zeros(a):
+    """The zeros above the highest bit that is set."""
+    bits = 8 * a.dtype.itemsize
+    return np.array([bits - int(each).bit_length() for each in a], np.uint32)
+
+
 UNARY = {
+    "clz": _leading_zeros,
     "not": np.invert,
     "neg": np.negative,
     "abs": np.abs,

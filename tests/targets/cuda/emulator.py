@@ -16,6 +16,7 @@ import numpy as np
 
 from tests.targets.cuda import arithmetic
 from tests.targets.cuda.accesses import Accesses
+from tests.targets.cuda.carries import Carries
 from tests.targets.cuda.copies import Copies
 from tests.targets.cuda.memory import PLACE, Array
 from tests.targets.cuda.ptx import PtxError, dtype_of, listed
@@ -51,7 +52,7 @@ class History:
         }
 
 
-class _Run(Accesses, Warps):
+class _Run(Accesses, Warps, Carries):
     """Some blocks. `_mask` are the threads that run the instruction at hand."""
 
     def __init__(self, kernel, numbers, threads, arguments, memory, history, traffic):
@@ -69,6 +70,10 @@ class _Run(Accesses, Warps):
         self._number = np.repeat(numbers.astype(np.int32), threads)
         self._thread = self._number * threads + self._registers["%tid.x"].astype(np.int32)
         self._history, self._traffic = history, traffic
+        self._places = dict(kernel.places)
+        for name, content in kernel.constants.items():
+            self._places[name] = memory.constant(content)
+        self._carry = np.zeros(self._count, bool)
         # The memory of one block or thread after the other, in whole elements of 16 bytes.
         self._shared_bytes, self._local_bytes = kernel.shared_bytes, kernel.local_bytes
         self._shared_step, self._local_step = (
@@ -172,8 +177,8 @@ class _Run(Accesses, Warps):
     def _raw(self, operand, dtype):
         if operand in self._registers:
             return self._registers[operand]
-        if operand in self._kernel.places:
-            return np.uint64(self._kernel.places[operand])
+        if operand in self._places:
+            return np.uint64(self._places[operand])
         if operand.startswith("0f"):
             return np.uint32(int(operand[2:], 16))
         if operand.startswith("0d"):

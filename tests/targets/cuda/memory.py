@@ -24,11 +24,19 @@ class Memory:
     def __init__(self):
         self.arrays = {}
         self._count = 0
+        self._constants = {}  # Their addresses, by their content.
 
     def allocate(self, nbytes):
         self._count += 1
         self.arrays[self._count] = Array(nbytes)
         return self._count << PLACE
+
+    def constant(self, content):
+        """Return the address of an array of a module."""
+        if content not in self._constants:
+            address = self._constants[content] = self.allocate(len(content))
+            self.write(address, np.frombuffer(content, np.uint8))
+        return self._constants[content]
 
     def free(self, address):
         del self.arrays[address >> PLACE]

@@ -9,6 +9,7 @@ import numpy as np
 
 _SHARED = re.compile(r"\.shared\s+\.align\s+(\d+)\s+\.b8\s+([\w$.]+)\[(\d+)\];")
 _LOCAL = re.compile(r"\.local\s+\.align\s+\d+\s+\.b8\s+([\w$.]+)\[(\d+)\];")
+_CONSTANT = re.compile(r"\.global\s+\.align\s+\d+\s+\.b8\s+([\w$.]+)\[\d+\]\s*=\s*\{([^}]*)\};")
 _ENTRY = re.compile(r"\.entry\s+([\w$.]+)\s*\((.*?)\)(.*?)\n\{(.*?)\n\}", re.DOTALL)
 _REGISTERS = re.compile(r"\.reg\s+\.(pred|[bsuf]\d+)\s+(%[a-zA-Z]+)")
 _NAMES = re.compile(r"%?[a-zA-Z_$][\w$.]*")
@@ -36,7 +37,8 @@ class Instruction:
 @dataclasses.dataclass(frozen=True)
 class Kernel:
     """An entry point. `widths` are the bits of registers by the beginning of their names, and the
-    `places` of arrays are offsets in the shared memory of a block or the memory of a thread."""
+    `places` of arrays are offsets in the shared memory of a block or the memory of a thread. The
+    module has `constants` in global memory."""
 
     name: str
     params: tuple[str, ...]
@@ -44,6 +46,7 @@ class Kernel:
     labels: dict[str, int]
     widths: dict[str, int]
     places: dict[str, int]
+    constants: dict[str, bytes]
     shared_bytes: int
     local_bytes: int
     most_threads: int
@@ -100,10 +103,16 @@ def kernels_of(text: str) -> dict[str, Kernel]:
     for alignment, name, nbytes in _SHARED.findall(text):
         places[name] = end = -(-end // int(alignment)) * int(alignment)
         end += int(nbytes)
-    return {match[1]: _kernel(*match.groups(), places, end) for match in _ENTRY.finditer(text)}
+    constants = {
+        name: bytes(map(int, listed.split(","))) for name, listed in _CONSTANT.findall(text)
+    }
+    return {
+        match[1]: _kernel(*match.groups(), places, constants, end)
+        for match in _ENTRY.finditer(text)
+    }
 
 
-def _kernel(name, params, directives, body, places, shared_bytes):
+def _kernel(name, params, directives, body, places, constants, shared_bytes):
     local_bytes = 0
     for depot, nbytes in _LOCAL.findall(body):
         places = {**places, depot: local_bytes}
@@ -120,6 +129,7 @@ def _kernel(name, params, directives, body, places, shared_bytes):
         labels,
         widths,
         places,
+        constants,
         shared_bytes,
         local_bytes,
         int(most[1]) if most else 1024,

@@ -18,7 +18,7 @@ from tests.targets.cuda.ptx import PtxError
 
 
 def _reverse(cpu="sm_80"):
-    return ptx_of(render(lower_threads(KERNELS["reverse"][0])), cpu)
+    return ptx_of(render(lower_threads(KERNELS["reverse"][0]), cpu), cpu)
 
 
 def _run(text, nbytes=64, offset=0, initialized=1):

@@ -30,7 +30,7 @@ def without_each(text, pattern):
 @pytest.mark.parametrize("name", KERNELS)
 def test_each_barrier_that_is_taken_away_is_missed(name):
     function = lower_threads(KERNELS[name][0])
-    text, inputs = ptx_of(render(function), "sm_80"), inputs_of(function)
+    text, inputs = ptx_of(render(function, "sm_80"), "sm_80"), inputs_of(function)
     run_ptx(text, function, inputs)
     for mutant in without_each(text, _BARRIER):
         with pytest.raises(PtxError, match=_FAULT):

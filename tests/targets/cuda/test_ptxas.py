@@ -33,7 +33,7 @@ def _ptxas():
 @pytest.mark.parametrize("name", ["attention", "odd_product", "reverse"])
 def test_ptxas_accepts_a_kernel_and_spills_nothing(name, cpu, tmp_path):
     source = tmp_path / "kernel.ptx"
-    source.write_text(ptx_of(render(lower_threads(KERNELS[name][0])), cpu))
+    source.write_text(ptx_of(render(lower_threads(KERNELS[name][0]), cpu), cpu))
     command = [_ptxas(), "-v", "-arch", cpu, str(source), "-o", str(tmp_path / "kernel.cubin")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -37,6 +37,7 @@ ARCHITECTURES = {
     "sm_100": Architecture(86, 148, 228 * _K, 129024 * _K, 180 * _G, f"{_GUIDE} B200 datasheet"),
     "sm_120": Architecture(87, 170, 100 * _K, 98304 * _K, 32 * _G, f"{_GUIDE} RTX 5090 whitepaper"),
 }
+OLDEST = next(iter(ARCHITECTURES))
 
 
 def _described(name: str, each: Architecture) -> KnownMachine:

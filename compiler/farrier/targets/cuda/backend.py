@@ -113,20 +113,22 @@ class CudaBackend(GpuBackend):
     def render(self, function: Function, target: Target) -> str:
         from farrier.targets.cuda.ptx import ptx_of
 
-        return ptx_of(self._module(function), target.cpu)
+        return ptx_of(self._module(function, target), target.cpu)
 
-    def _module(self, function: Function) -> str:
+    def _module(self, function: Function, target: Target) -> str:
         from farrier.targets.cuda.kernel_text import render
         from farrier.targets.gpu.inexpressible import InexpressibleError
 
         try:
-            return render(function)
+            return render(function, target.cpu)
         except InexpressibleError as error:
             message = f"kernel {function.name} for CUDA: {error.reason}"
             raise CompilerError(message, hint=error.hint) from error
 
     def texts(self, function: Function, target: Target) -> CodeTexts:
-        return CodeTexts(llvm=self._module(function), assembly=self.render(function, target))
+        return CodeTexts(
+            llvm=self._module(function, target), assembly=self.render(function, target)
+        )
 
     def scratch_bytes(self, function: Function) -> Extent:
         from farrier.targets.cuda.kernel_text import scratch_bytes

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from farrier.ir.loop import Function
 from farrier.ir.tensor import TensorProgram
-from farrier.targets.cuda.code import memory_type
+from farrier.targets.cuda.architectures import OLDEST
 from farrier.targets.cuda.kernel_text import render
 from farrier.targets.gpu.device import Limits
 from farrier.targets.gpu.inexpressible import InexpressibleError
@@ -18,11 +18,8 @@ LIMITS = Limits(threads=256, workgroup_bytes=48 << 10, buffers=510)
 def why_not(program: TensorProgram | Function, lowered: Callable[[], Function]) -> str:
     """Return the reason why no kernel for CUDA can be rendered, a clause; "" where one can.
     `lowered` are its loops by the default schedule."""
-    buffers = program.params if isinstance(program, Function) else program.inputs + program.outputs
     try:
-        for buffer in buffers:
-            memory_type(buffer.dtype)
-        render(lowered())
+        render(lowered(), OLDEST)
     except InexpressibleError as error:
         return error.reason
     return ""

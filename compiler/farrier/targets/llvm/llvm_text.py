@@ -5,6 +5,7 @@ Numbers become names and labels here, and what a module declares is what its ins
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import re
 import struct
@@ -146,11 +147,25 @@ class _Names(dict[Operand, str]):
 # -- instructions
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Convention:
+    """The form of definitions: the calling convention of functions that are seen from outside, the
+    attributes of their arguments, and the attribute of the functions that they call."""
+
+    name: str = ""
+    of_arguments: str = ""
+    of_called: str = "noinline"
+
+
+PLAIN = Convention()
+
+
 class Declarations:
     """The declarations of a module. Heads of calls are remembered by what they call."""
 
-    def __init__(self, lines: set[str]) -> None:
+    def __init__(self, lines: set[str], convention: Convention = PLAIN) -> None:
         self.lines = lines
+        self._convention = convention
         self._heads: dict[tuple[str, Type], tuple[str, str]] = {}
 
     def math(self, name: str, type_: Type, count: int) -> tuple[str, str]:
@@ -168,7 +183,8 @@ class Declarations:
         """Add what a symbol names, and what that names in turn."""
         match symbol.definition:
             case Function() as function:
-                self.lines.add(definition(function, "noinline", self.lines))
+                attribute = self._convention.of_called
+                self.lines.add(definition(function, attribute, self.lines, self._convention))
             case Data(content, alignment):
                 kind = f"private unnamed_addr constant [{len(content)} x i8]"
                 text = "".join([rf"\{byte:02x}" for byte in content])
@@ -177,6 +193,8 @@ class Declarations:
                 pass  # What another module, or the kernel itself, defines.
             case Text(name):
                 self.lines.add((Path(__file__).parent / "support" / name).read_text())
+                # The attributes of the functions in such files.
+                self.lines.add(f"attributes #0 = {{ {self._convention.of_called} nounwind }}")
 
     def function(self, name: str, result: Type, arguments: Iterable[Type]) -> str:
         """Declare a function; return what a call of it begins with."""
@@ -358,13 +376,13 @@ _WRITERS: Mapping[Operation, _Writer] = {
     **{
         operation: _binary(operation.name)
         for operation in (
-            instr.SUB, instr.MUL, instr.UDIV, instr.SDIV, instr.UREM, instr.AND, instr.OR,
+            instr.SUB, instr.UDIV, instr.SDIV, instr.UREM, instr.AND, instr.OR,
             instr.XOR, instr.SHL, instr.LSHR, instr.ASHR, instr.FDIV,
         )
     },
     **{
         operation: _flagged(operation.name)
-        for operation in (instr.ADD, instr.FADD, instr.FSUB, instr.FMUL)
+        for operation in (instr.ADD, instr.MUL, instr.FADD, instr.FSUB, instr.FMUL)
     },
     **{
         operation: _conversion(operation.name)
@@ -411,16 +429,21 @@ def lines_of(statements: Sequence[Statement], declarations: set[str] | None = No
 # -- functions
 
 
-def definition(function: Function, attributes: str, declarations: set[str]) -> str:
+def definition(
+    function: Function, attributes: str, declarations: set[str], convention: Convention = PLAIN
+) -> str:
     """Return the text of a function; what it calls is added to the declarations."""
-    arguments = ", ".join(f"{_TYPES[a.type]} %{a.name}" for a in function.arguments)
-    body = _Body(Declarations(declarations))
+    of_arguments = f" {convention.of_arguments}" if function.is_exported else ""
+    of_arguments = of_arguments.rstrip()
+    arguments = ", ".join(f"{_TYPES[a.type]}{of_arguments} %{a.name}" for a in function.arguments)
+    body = _Body(Declarations(declarations, convention))
     body.write(function.body)
     kind, end = "void", "ret void"
     if function.result is not None:
         kind = _TYPES[function.result.type]
         end = f"ret {kind} {body.names[function.result]}"
-    linkage = "" if function.is_exported else "internal "
+    exported = f"{convention.name} " if convention.name else ""
+    linkage = exported if function.is_exported else "internal "
     signature = f"define {linkage}{kind} @{function.name}({arguments}) nounwind {attributes}"
     lines = "\n".join(body.lines)
     return f"{signature} {{\nentry:\n{lines}\n  {end}\n}}"

@@ -8,7 +8,7 @@ declare i128 @llvm.ctlz.i128(i128, i1)
 ; bits above only add full turns. The product's first two bits are the quadrant, the others its
 ; fraction, which is rounded to the nearest quadrant. At least 2^-62 of a quadrant remains (Muller,
 ; chapter 11), so 64 bits of the remainder are exact.
-define internal { double, i64 } @farrier.far_angle(double %x) noinline nounwind {
+define internal { double, i64 } @farrier.far_angle(double %x) #0 {
   %code = bitcast double %x to i64
   %high = lshr i64 %code, 52
   %field = and i64 %high, 2047

@@ -1,0 +1,151 @@
+"""Indices and addresses of a thread. They are computed in 32 bits where their values fit, as a GPU
+computes 64 bits in pairs of instructions. LLVM's passes hoist them and step pointers."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+
+from farrier.ir import instr
+from farrier.ir.affine import Linear, Simplifier
+from farrier.ir.dim import Extent, bounds, maximum, minimum
+from farrier.ir.dim import Symbol as Dim
+from farrier.ir.expr import Binary, BinaryOp, Expr, Var
+from farrier.ir.instr import I32, I64, Operand, Type
+from farrier.ir.types import DType
+from farrier.targets.llvm.builder import Builder
+from farrier.targets.llvm.extents import emit_extent
+from farrier.targets.llvm.values import Value
+
+_LIMIT = 1 << 31
+_NSW = "nsw"  # LLVM may take it that a sum stays in its range.
+_DIVISIONS = {BinaryOp.DIV: instr.UDIV, BinaryOp.MOD: instr.UREM}
+_EXTREMES = {BinaryOp.MIN: "smin", BinaryOp.MAX: "smax"}
+
+
+class Indices:
+    """Writes index expressions. `evaluate` writes any other one.
+
+    `constants` are the variables of unrolled loops, `variables` those of others, each of I32 or of
+    I64, and `sizes` the values of symbols.
+    """
+
+    def __init__(
+        self, builder: Builder, simplifier: Simplifier, evaluate: Callable[[Expr], Value]
+    ) -> None:
+        self._b = builder
+        self.simplifier = simplifier
+        self._evaluate = evaluate
+        self.constants: dict[str, int] = {}
+        self.variables: dict[str, Operand] = {}
+        self.sizes: dict[str, Operand] = {}
+
+    def value(self, expr: Expr) -> Value:
+        """Return an index as a value."""
+        form = self.simplifier.linear(expr)
+        kind = self._type_of(form)
+        total, const = self._parts(form, kind)
+        if total is None and isinstance(const, int):
+            return Value(instr.index(const), DType.I64, 1, const)
+        return Value(self._converted(self._sum(total, const, kind), I64), DType.I64)
+
+    def address(self, base: Operand, form: Linear, nbytes: Extent) -> Operand:
+        """Return the address that is a form of bytes behind the start of an array."""
+        const = form.const if isinstance(form.const, int) else _LIMIT
+        # The sum without the constant fits as well: it is used within the array alone.
+        kind = I32 if _most(nbytes) + abs(const) < _LIMIT else I64
+        total, const_behind = self._parts(form, kind)
+        if total is not None:
+            base = self._b.offset(base, self._converted(total, I64))
+        if isinstance(const_behind, int):
+            return self._b.offset(base, const_behind) if const_behind else base
+        return self._b.offset(base, self.size(const_behind))
+
+    def size(self, extent: Extent) -> Operand:
+        """Return an extent, of I64, as it is computed where the function begins."""
+        if isinstance(extent, int):
+            return instr.index(extent)
+        return emit_extent(extent, self._symbol, functools.partial(self._b.hoisted, 0))
+
+    def counted(self, extent: Extent) -> tuple[Type, Operand]:
+        """Return the type of the variable of a loop, and its extent in that type."""
+        kind = I32 if _most(extent) < _LIMIT else I64
+        return kind, self._converted(self.size(extent), kind)
+
+    def _symbol(self, symbol: Dim) -> Operand:
+        return self.sizes[symbol.name]
+
+    def _type_of(self, form: Linear) -> Type:
+        """Return the type that holds the values of a form, with its constant and without."""
+        low, high = self.simplifier.bounds_of(form)
+        least, most = (
+            bounds(low - maximum(form.const, 0))[0],
+            bounds(high - minimum(form.const, 0))[1],
+        )
+        return I32 if least >= -_LIMIT and most < _LIMIT else I64
+
+    def _parts(self, form: Linear, kind: Type) -> tuple[Operand | None, Extent]:
+        """Return the sum of a form's terms, if it has any, and its constant."""
+        const: Extent = form.const
+        # Terms that are not negative add up to no more than the whole.
+        flags = _NSW if self._is_natural(form.terms) else None
+        total: Operand | None = None
+        for atom, coefficient in form.terms.items():
+            if isinstance(atom, Var) and atom.name in self.constants:
+                const = const + coefficient * self.constants[atom.name]
+                continue
+            part = self._term(atom, kind)
+            if coefficient != 1:
+                factor = self._converted(self.size(coefficient), kind)
+                part = self._b.pure(instr.MUL, kind, (part, factor), flags)
+            total = part if total is None else self._added(total, part, flags)
+        return total, const
+
+    def _is_natural(self, terms: Mapping[Expr, Extent]) -> bool:
+        return all(
+            bounds(coefficient)[0] >= 0 and bounds(self.simplifier.bounds(atom)[0])[0] >= 0
+            for atom, coefficient in terms.items()
+        )
+
+    def _added(self, total: Operand, part: Operand, flags: str | None) -> Operand:
+        return self._b.pure(instr.ADD, total.type, (total, part), flags)
+
+    def _sum(self, total: Operand | None, const: Extent, kind: Type) -> Operand:
+        if const == 0 and total is not None:
+            return total
+        last = self._converted(self.size(const), kind)
+        return last if total is None else self._added(total, last, None)
+
+    def _term(self, atom: Expr, kind: Type) -> Operand:
+        if isinstance(atom, Var):
+            return self._converted(self.variables[atom.name], kind)
+        if isinstance(atom, Binary) and atom.op in (*_DIVISIONS, *_EXTREMES):
+            narrow = self._narrow(atom)
+            if narrow is not None:
+                return self._converted(narrow, kind)
+        return self._converted(self._evaluate(atom).operand, kind)
+
+    def _narrow(self, atom: Binary) -> Operand | None:
+        """Return a quotient, a remainder or an extreme of numbers of 32 bits that are not negative,
+        as such a number; None for any other."""
+        sides = [self.simplifier.linear(side) for side in (atom.left, atom.right)]
+        least = 1 if atom.op in _DIVISIONS else 0
+        for side, low in zip(sides, (0, least), strict=True):
+            first, last = self.simplifier.bounds_of(side)
+            if bounds(first)[0] < low or bounds(last)[1] >= _LIMIT:
+                return None
+        left, right = (self._sum(*self._parts(side, I32), I32) for side in sides)
+        if atom.op in _DIVISIONS:
+            return self._b.op(_DIVISIONS[atom.op], left, right)
+        return self._b.math(_EXTREMES[atom.op], left, right)
+
+    def _converted(self, x: Operand, kind: Type) -> Operand:
+        if x.type is kind:
+            return x
+        if isinstance(x, instr.Constant):
+            return instr.number_of(kind, x.number)
+        return self._b.convert(instr.TRUNC if kind is I32 else instr.SEXT, x, kind)
+
+
+def _most(extent: Extent) -> int:
+    return bounds(extent)[1]

@@ -1,0 +1,26 @@
+"""The instructions that the shared emitter has for an architecture."""
+
+from __future__ import annotations
+
+import functools
+
+from farrier.ir import instr
+from farrier.ir.instr import Operand
+from farrier.targets.llvm.builder import Builder, Instructions
+
+_FIRST_WITH_BF16 = 80  # PTX ISA, `cvt`: to bf16 from sm_80 on.
+
+
+@functools.cache
+def instructions_of(cpu: str) -> Instructions:
+    """Return what LLVM does not find by itself for an architecture, or not every one has."""
+    return Instructions(
+        converts_f16=True,
+        keeps_nan=True,
+        rounds_bf16=int(cpu.removeprefix("sm_")) >= _FIRST_WITH_BF16,
+        to_nearest_i32=_to_nearest_i32,
+    )
+
+
+def _to_nearest_i32(b: Builder, x: Operand) -> Operand:
+    return b.call("llvm.nvvm.f2i.rn", instr.I32, x)

@@ -1,0 +1,139 @@
+"""The statements of a thread as instructions."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from farrier.ir import instr
+from farrier.ir.affine import Simplifier
+from farrier.ir.dim import bounds, number
+from farrier.ir.expr import Buffer, Expr
+from farrier.ir.instr import PTR, Carried, Loop, Operand
+from farrier.ir.loop import (
+    Alloc,
+    Barrier,
+    Block,
+    For,
+    If,
+    Intrinsic,
+    LoopKind,
+    Prefetch,
+    Stmt,
+    Store,
+    While,
+)
+from farrier.ir.shared_bytes import shares_bytes
+from farrier.ir.statements import walk_stmts
+from farrier.targets.cuda.expressions import Expressions
+from farrier.targets.gpu.inexpressible import InexpressibleError
+from farrier.targets.llvm.arithmetic import cast, to_memory
+from farrier.targets.llvm.builder import Builder
+
+_UNROLLED = 1024  # Statements: longer bodies stay loops, which LLVM unrolls where it pays.
+_BARRIER = "llvm.nvvm.barrier.cta.sync.aligned.all"
+
+
+class Statements:
+    """Writes statements. `bases` are the pointers to buffers by their names."""
+
+    def __init__(self, builder: Builder, simplifier: Simplifier) -> None:
+        self._b = builder
+        self.bases: dict[str, Operand] = {}
+        self.expressions = Expressions(builder, simplifier, lambda buffer: self.bases[buffer.name])
+        self.indices = self.expressions.indices
+
+    def write(self, stmt: Stmt) -> None:
+        """Write a statement. Raises InexpressibleError."""
+        match stmt:
+            case Block(statements):
+                for part in statements:
+                    self.write(part)
+            case For():
+                self._for(stmt)
+            case Alloc(buffer, body):
+                self.bases[buffer.name] = self._stack(buffer)
+                self.write(body)
+            case Store():
+                self._store(stmt)
+            case If(condition, then, otherwise):
+                self._if(condition, then, otherwise)
+            case While(condition, body):
+                self._while(condition, body)
+            case Prefetch():
+                pass
+            case Barrier():
+                self._b.effect(_BARRIER, instr.VOID, instr.number_of(instr.I32, 0))
+            case Intrinsic(name, _):
+                raise InexpressibleError(f"CUDA has no intrinsic {name}")
+            case _:
+                assert_never(stmt)
+
+    def _stack(self, buffer: Buffer) -> Operand:
+        nbytes = max(1, number(buffer.nbytes))
+        # The name makes buffers of one size different instructions.
+        return self._b.hoisted(0, instr.STACK, PTR, (), (nbytes, buffer.name))
+
+    def _store(self, stmt: Store) -> None:
+        buffer = stmt.buffer
+        if shares_bytes(buffer):
+            raise InexpressibleError(f"several threads may write the bytes of {buffer.name}")
+        value = cast(self._b, buffer.dtype, self.expressions.evaluate(stmt.value))
+        kept = to_memory(self._b, value)
+        address = self.expressions.address(buffer, stmt.indices)
+        self._b.store(kept, address, buffer.dtype.nbytes)
+
+    # -- loops
+
+    def _for(self, loop: For) -> None:
+        if loop.extent == 0:
+            return
+        if loop.kind is LoopKind.UNROLLED and _unrolled_size(loop) <= _UNROLLED:
+            for value in range(number(loop.extent)):
+                self.indices.constants[loop.var] = value
+                self.write(loop.body)
+            del self.indices.constants[loop.var]
+        elif bounds(loop.extent)[0] >= 1:
+            self._loop(loop)
+        else:
+            runs = self._b.icmp("sgt", self.indices.size(loop.extent), instr.index(0))
+            with self._b.only_if(runs):
+                self._loop(loop)
+
+    def _loop(self, loop: For) -> None:
+        """Write a loop of at least one iteration."""
+        b, (kind, end) = self._b, self.indices.counted(loop.extent)
+        counter = b.variable(kind, "i")
+        self.indices.variables[loop.var] = counter
+        with b.nested() as body:
+            self.write(loop.body)
+            following = b.pure(instr.ADD, kind, (counter, instr.number_of(kind, 1)), "nsw")
+            again = b.icmp("slt", following, end)
+        del self.indices.variables[loop.var]
+        first = instr.number_of(kind, 0)
+        b.body.append(Loop([Carried(counter, first, following)], body, again, b.labels(2)))
+
+    def _while(self, condition: Expr, body: Stmt) -> None:
+        b = self._b
+        with b.nested() as test:
+            holds = self.expressions.evaluate(condition).operand
+        with b.nested() as inside:
+            self.write(body)
+        b.body.append(instr.While([], test, holds, inside, b.labels(3)))
+
+    def _if(self, condition: Expr, then: Stmt, otherwise: Stmt | None) -> None:
+        b = self._b
+        holds = self.expressions.evaluate(condition).operand
+        with b.nested() as taken:
+            self.write(then)
+        with b.nested() as passed:
+            if otherwise is not None:
+                self.write(otherwise)
+        b.branch(holds, taken, passed)
+
+
+def _unrolled_size(loop: For) -> int:
+    size = 1
+    for stmt in walk_stmts(loop):
+        if isinstance(stmt, For) and stmt.kind is LoopKind.UNROLLED:
+            size *= number(stmt.extent)
+    return size
