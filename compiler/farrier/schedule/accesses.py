@@ -79,11 +79,14 @@ def changed_after(body: Stmt, producers: Sequence[Stmt]) -> list[str]:
     """The buffers that `producers`, statements of the outermost block of `body`, read, and that a
     later statement of it writes: what is computed from them must not be computed later."""
     statements = outermost_block(body)
-    first = next(i for i, s in enumerate(statements) if s is producers[0])
     own = {name for producer in producers for name in writes(producer)}
-    needed = {name for producer in producers for s in walk_stmts(producer) for name in _names(s)}
-    later = (s for s in statements[first:] if not any(s is p for p in producers))
-    return sorted((needed - own) & {name for stmt in later for name in writes(stmt)})
+    changed: set[str] = set()
+    for producer in producers:
+        at = next(i for i, stmt in enumerate(statements) if stmt is producer)
+        later = (s for s in statements[at:] if not any(s is p for p in producers))
+        needed = {name for part in walk_stmts(producer) for name in _names(part)}
+        changed |= (needed - own) & {name for stmt in later for name in writes(stmt)}
+    return sorted(changed)
 
 
 def touches(stmt: Stmt, buffer: str) -> bool:

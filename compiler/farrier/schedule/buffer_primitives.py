@@ -1,5 +1,5 @@
-"""Primitives that change where and how a buffer lies: set_scope, transform_layout, merge_axes,
-pad_axis."""
+"""Primitives that change where and how a buffer lies: set_scope, hoist, transform_layout,
+merge_axes, pad_axis."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from farrier.ir.affine import Simplifier
 from farrier.ir.blocks import coverage
 from farrier.ir.dim import is_less
 from farrier.ir.expr import Buffer, MemoryScope
-from farrier.ir.loop import Alloc, For, Function, LoopKind
+from farrier.ir.loop import Alloc, Block, For, Function, LoopKind
 from farrier.ir.substitute import Indices, Substitution
 from farrier.ir.types import Layout
 from farrier.schedule.nest import NestView, Path, loops
@@ -71,6 +71,43 @@ def _check_scope(nest: NestView, name: str, scope: MemoryScope) -> Path:
     if LoopKind.THREAD in within and alloc.buffer.scope is MemoryScope.WORKGROUP:
         nest.fail(f"{name} is shared by the threads of {within[LoopKind.THREAD]}")
     return path
+
+
+def hoist(function: Function, buffer: str) -> Function:
+    """Allocate a buffer of the workspace around all statements, so that they stand in one block.
+
+    before:
+        @function
+        def twice(a: f32[2], b: f32[2], c: f32[2]):
+            for i in serial(2):
+                c[i] = a[i]
+            with alloc(f32[2] in workspace) as t:
+                for j in serial(2):
+                    t[j] = a[j] + 1.0
+                for k in serial(2):
+                    b[k] = t[k] * 2.0
+    after hoist("t"):
+        @function
+        def twice(a: f32[2], b: f32[2], c: f32[2]):
+            with alloc(f32[2] in workspace) as t:
+                for i in serial(2):
+                    c[i] = a[i]
+                for j in serial(2):
+                    t[j] = a[j] + 1.0
+                for k in serial(2):
+                    b[k] = t[k] * 2.0
+    """
+    nest = NestView(function, "hoist")
+    path = nest.path_to_alloc(buffer)
+    alloc = path[-1]
+    assert isinstance(alloc, Alloc)
+    if alloc.buffer.scope is not MemoryScope.WORKSPACE:
+        nest.fail(f"{buffer} lies in {alloc.buffer.scope}, not in the workspace")
+    for stmt in path[:-1]:
+        if not isinstance(stmt, Alloc | Block):
+            nest.fail(f"{buffer} is allocated within {type(stmt).__name__}, anew each time")
+    inside = nest.replace(path, alloc.body)
+    return dataclasses.replace(inside, body=Alloc(alloc.buffer, inside.body))
 
 
 def transform_layout(function: Function, buffer: str, layout: Layout) -> Function:

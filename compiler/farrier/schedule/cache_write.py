@@ -91,7 +91,8 @@ def _check_values(nest: NestView, statements: Sequence[Stmt], nests: list[Stmt],
         if touches(stmt, name) and not _is_halo(stmt, name):
             nest.fail(f"{name} is used between the nests that write it")
     changed = {written for stmt in between for written in writes(stmt)}
-    needed = {a.buffer.name for stmt in nests for a in accesses(stmt) if not a.writes} - {name}
+    moved = nests[:-1]
+    needed = {a.buffer.name for stmt in moved for a in accesses(stmt) if not a.writes} - {name}
     if needed & changed:
         overwritten = ", ".join(sorted(needed & changed))
         nest.fail(f"{name} is computed from {overwritten}, which change in between")

@@ -9,6 +9,7 @@ from farrier.ir.expr import MemoryScope
 from farrier.ir.loop import Function
 from farrier.schedule.attend import attend
 from farrier.schedule.buffer_primitives import (
+    hoist,
     merge_axes,
     pad_axis,
     set_scope,
@@ -60,6 +61,7 @@ PRIMITIVES: dict[str, Primitive] = {
     "compute_at": compute_at,
     "compute_whole_at": compute_whole_at,
     "set_scope": lambda function, buffer, scope: set_scope(function, buffer, MemoryScope(scope)),
+    "hoist": hoist,
     "transform_layout": transform_layout,
     "merge_axes": merge_axes,
     "pad_axis": pad_axis,

@@ -105,6 +105,9 @@ class Schedule:
     def set_scope(self, buffer: str, scope: MemoryScope) -> None:
         self.apply("set_scope", buffer, str(scope))
 
+    def hoist(self, buffer: str) -> None:
+        self.apply("hoist", buffer)
+
     def transform_layout(self, buffer: str, layout: Layout) -> None:
         self.apply("transform_layout", buffer, layout)
 

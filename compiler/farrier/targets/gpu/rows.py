@@ -40,7 +40,7 @@ _LEAST_THREADS = 32  # A block of fewer leaves lanes of its groups idle, on most
 _OWN_ROW = 256  # Elements: a thread alone takes long for a row of more.
 _LINE = 32  # The bytes of memory that come together, at least.
 _HELD = 128  # Bytes of a row that the first-level cache holds for each thread of a unit.
-_AHEAD = 4  # Loads of a thread that are on their way at once.
+AHEAD = 4  # Loads of a thread that are on their way at once.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,7 +158,7 @@ def cost(group: Group, device: Device, columns: Columns) -> Estimate:
     waits = np.where(threads > 1, (3 * group.reductions + 1) * device.barrier, 0.0)
     issue = rounds * groups * device.group / device.lanes * (operations + 2 * joins)
     stalls = (
-        rounds / at_once * (turns / _AHEAD * device.memory_latency + joins * device.latency + waits)
+        rounds / at_once * (turns / AHEAD * device.memory_latency + joins * device.latency + waits)
     )
     compute = np.maximum(issue, stalls) / device.clock
     # Threads that do not read neighbours get little of each line that comes, unless the cache

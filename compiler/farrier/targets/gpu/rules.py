@@ -6,10 +6,11 @@ from farrier.ir.loop import Function
 from farrier.ir.tensor import TensorProgram
 from farrier.space import JoinedSpace, Space
 from farrier.space.task_features import task_features
-from farrier.targets.gpu import attention, direct, points, rows, tiles
+from farrier.targets.gpu import attention, direct, parts, points, rows, tiles
 from farrier.targets.gpu.device import USUAL, Device, Limits, features
 
-RULES = frozenset({attention.RULE, direct.RULE, points.RULE, rows.RULE, tiles.RULE})
+_ALL = (attention, direct, parts, points, rows, tiles)
+RULES = frozenset(rule.RULE for rule in _ALL)
 
 
 def space(program: TensorProgram | Function, limits: Limits, device: Device = USUAL) -> Space:
@@ -24,17 +25,19 @@ def space(program: TensorProgram | Function, limits: Limits, device: Device = US
 
 
 def _special(program: TensorProgram | Function, limits: Limits, device: Device) -> list[Space]:
-    """Return the spaces of the special rules that take a kernel, the best one first."""
-    tiled = [rule(program, limits, device) for rule in (attention.space, tiles.space)]
-    spaces = [space for space in tiled if space is not None]
-    shared = None if spaces else rows.space(program, limits, device)
-    if shared is not None:
-        return [shared]
-    if not any(space.rule == attention.RULE for space in spaces):
-        spaces += [space for space in [direct.space(program, limits, device)] if space is not None]
-    return sorted(spaces, key=_seconds) if len(spaces) > 1 else spaces
+    """Return the spaces of the special rules that take a kernel, the best one first: an attention
+    as such, any other by the model. Rows are for kernels without products for tiles."""
+    attended = attention.space(program, limits, device)
+    tiled = tiles.space(program, limits, device)
+    if attended is not None:
+        return [space for space in (attended, tiled) if space is not None]
+    first = tiled or rows.space(program, limits, device)
+    others = [parts.space(program, limits, device)] if first is not None else []
+    if first is tiled:
+        others.append(direct.space(program, limits, device))
+    return sorted((space for space in (first, *others) if space is not None), key=_seconds)
 
 
 def _seconds(space: Space) -> float:
-    """The time that the model predicts for the default of a space; attention comes first."""
-    return 0.0 if space.rule == attention.RULE else space.seconds(space.default())
+    """Return the time that the model predicts for the default of a space."""
+    return space.seconds(space.default())

@@ -128,21 +128,23 @@ class _Kernel:
 
     def schedule(self, decisions: Decisions) -> Schedule:
         schedule = Schedule(to_loops(self._program))
-        _tile(schedule, self._main, decisions)
+        tile(schedule, self._main, decisions)
         for other in self._others:
-            _tile(schedule, other, self._best(other.shape))
+            tile(schedule, other, best(other.shape, self._limits, self._device))
         done = {name for each in (self._main, *self._others) for name in (each.total, each.reader)}
         done |= rows.share_all(schedule, self._limits, self._device)
         return points.with_the_rest(schedule, self._program, frozenset(done), self._limits.packed)
 
-    def _best(self, shape: Shape) -> Decisions:
-        """The tile that the model ranks first."""
-        grid = np.array(list(itertools.product(*_VALUES.values())), np.int64).T
-        columns = dict(zip(_VALUES, grid, strict=True))
-        allowed = _allowed(shape, columns, self._limits)
-        seconds = np.where(allowed, cost(shape, self._device, columns).seconds, np.inf)
-        first = int(np.argmin(seconds))
-        return {name: int(column[first]) for name, column in columns.items()}
+
+def best(shape: Shape, limits: Limits, device: Device) -> Decisions:
+    """Return the tile that the model ranks first."""
+    grid = np.array(list(itertools.product(*_VALUES.values())), np.int64).T
+    columns = dict(zip(_VALUES, grid, strict=True))
+    seconds = np.where(
+        _allowed(shape, columns, limits), cost(shape, device, columns).seconds, np.inf
+    )
+    first = int(np.argmin(seconds))
+    return {name: int(column[first]) for name, column in columns.items()}
 
 
 def _allowed(shape: Shape, columns: Columns, limits: Limits) -> npt.NDArray[np.bool_]:
@@ -162,6 +164,8 @@ def _allowed(shape: Shape, columns: Columns, limits: Limits) -> npt.NDArray[np.b
     return allowed & (nbytes <= limits.workgroup_bytes)
 
 
-def _tile(schedule: Schedule, product: Tiled, tile: Decisions) -> None:
-    threads, each = (tile["threads_y"], tile["threads_x"]), (tile["each_y"], tile["each_x"])
-    schedule.tile_product(product.total, product.reader, threads, each, tile["depth"])
+def tile(schedule: Schedule, product: Tiled, decisions: Decisions) -> None:
+    """Compute a product by tiles."""
+    threads = decisions["threads_y"], decisions["threads_x"]
+    each = decisions["each_y"], decisions["each_x"]
+    schedule.tile_product(product.total, product.reader, threads, each, decisions["depth"])

@@ -1,0 +1,186 @@
+"""The rule `parts`: long sums of few results, of which each has several blocks. A launch computes
+the sums of the parts, by tiles or by rows, and another one joins them.
+
+    y[m, n] = sum(x[m, k] * w[k, n])     →    p[m, n, part] = sum(x[m, k] * w[k, n] of the part)
+                                              y[m, n] = sum(p[m, n, part])
+
+Tiles of a product with few rows and columns leave most units of a device idle, and so do few rows.
+Parts are as long as each other.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import numpy.typing as npt
+
+from farrier.ir.dim import typical
+from farrier.ir.expr import Axis, Reduce
+from farrier.ir.loop import Function
+from farrier.ir.tensor import TensorProgram
+from farrier.ir.types import Layout, PhysicalDim
+from farrier.lower.loops import to_loops
+from farrier.records import RuleId
+from farrier.schedule import Schedule
+from farrier.space import Columns, Decisions, Estimate, Knob, Space
+from farrier.space.inline import inline
+from farrier.space.operations import count_points
+from farrier.targets.gpu import points, product_cost, rows, tiles
+from farrier.targets.gpu.device import Device, Limits
+
+RULE = RuleId("parts", version=1)
+_PARTS = (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 24, 25, 28, 32, 48, 49, 64, 98, 128)
+_LEAST_TERMS = 64  # Terms of a part, at least: fewer are not worth a second launch.
+# A second launch is a certain loss, and the gain an estimate, so that has to be twice as fast.
+_MARGIN = 2.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Sum:
+    """A sum of a kernel, by the buffer that stores it, with its outermost long axis and the extent
+    of this. `product` is the product that it is of, if any."""
+
+    stored: str
+    axes: tuple[Axis, ...]
+    axis: str
+    extent: int
+    terms: int
+    is_output: bool
+    product: tiles.Tiled | None
+
+    @property
+    def total(self) -> str:
+        """The name of the buffer of its values; the parameter is stored elsewhere."""
+        return f"{self.stored}_sum" if self.is_output else self.stored
+
+    @property
+    def loop(self) -> str:
+        return f"{self.total}_{self.axis}"
+
+    @property
+    def results(self) -> int:
+        return max(1, typical(count_points(self.axes)))
+
+    @property
+    def partial(self) -> str:
+        """The name of the buffer of its parts."""
+        return f"{self.total}_parts"
+
+    def part(self, count: int) -> tiles.Tiled:
+        """The product that computes parts."""
+        assert self.product is not None
+        shape = self.product.shape
+        shape = dataclasses.replace(
+            shape, batch=shape.batch * count, terms=max(1, shape.terms // count), epilogue=0
+        )
+        return tiles.Tiled(self.partial, self.partial, shape)
+
+
+def space(program: TensorProgram | Function, limits: Limits, device: Device) -> Space | None:
+    """Return the space of a kernel's schedules: the number of parts. None for a kernel that does
+    not have exactly one long sum."""
+    if isinstance(program, Function):
+        return None
+    program = inline(program)
+    total = _sum_of(program)
+    if total is None:
+        return None
+    kernel = _Kernel(program, total, limits, device)
+    return Space.of(RULE, kernel) if kernel.counts else None
+
+
+def _sum_of(program: TensorProgram) -> Sum | None:
+    """Return the only sum of a program, if it is long and its outermost loop has a number of
+    iterations."""
+    sums = [stage for stage in program.stages if isinstance(stage.body, Reduce)]
+    if len(sums) != 1:
+        return None
+    (stage,) = sums
+    assert isinstance(stage.body, Reduce)
+    products = tiles.products_of(program)
+    if not products and not rows.groups_of(to_loops(program)):
+        return None
+    axis = next((axis for axis in stage.body.axes if axis.extent != 1), None)
+    if axis is None or not isinstance(axis.extent, int) or not stage.axes:
+        return None
+    return Sum(
+        stage.buffer.name,
+        stage.axes,
+        axis.name,
+        axis.extent,
+        max(1, typical(count_points(stage.body.axes))),
+        stage.buffer in program.outputs,
+        products[0] if products else None,
+    )
+
+
+class _Kernel:
+    """The parts of the space."""
+
+    def __init__(self, program: TensorProgram, total: Sum, limits: Limits, device: Device) -> None:
+        self._program, self._sum = program, total
+        self._limits, self._device = limits, device
+        self.counts = [count for count in _PARTS if self._is_allowed(count)]
+
+    def knobs(self) -> tuple[Knob, ...]:
+        return (Knob("parts", _PARTS),)
+
+    def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
+        return np.isin(columns["parts"], self.counts)
+
+    def _is_allowed(self, count: int) -> bool:
+        """Check whether parts are equally long, and the results too few for a device."""
+        total = self._sum
+        is_long = total.terms >= count * _LEAST_TERMS and total.extent % count == 0
+        return is_long and total.results <= self._device.units * self._device.threads
+
+    def estimate(self, columns: Columns) -> Estimate:
+        device, total = self._device, self._sum
+        seconds = {count: self._first(count) for count in self.counts}
+        first = np.array([seconds.get(int(count), np.inf) for count in columns["parts"]])
+        nbytes = 4.0 * total.results * (columns["parts"] + 1)
+        join = device.launch_s + nbytes / device.bandwidth
+        join = join + columns["parts"] * device.memory_latency / rows.AHEAD / device.clock
+        return Estimate(_MARGIN * (first + join), {"compute": first, "overhead": join})
+
+    def _first(self, count: int) -> float:
+        """The seconds of the launch that computes parts."""
+        if self._sum.product is not None:
+            shape = self._sum.part(count).shape
+            tile = tiles.best(shape, self._limits, self._device)
+            columns = {name: np.array([value]) for name, value in tile.items()}
+            return float(product_cost.cost(shape, self._device, columns).seconds[0])
+        groups = rows.groups_of(self._split(count).function)
+        if not groups:
+            return float("inf")
+        (group,) = groups
+        choice = rows.best(group, self._limits, self._device)
+        columns = {name: np.array([value]) for name, value in choice.items()}
+        return float(rows.cost(group, self._device, columns).seconds[0])
+
+    def _split(self, count: int) -> Schedule:
+        """Compute parts of the sum, and the sum of them where it is stored or read."""
+        schedule, total = Schedule(to_loops(self._program)), self._sum
+        if total.is_output:
+            schedule.cache_write(total.stored, total.total)
+        outer = f"{total.loop}_part"
+        schedule.split(total.loop, total.extent // count, outer, f"{total.loop}_in_part")
+        schedule.rfactor(outer, total.partial)
+        schedule.hoist(total.partial)
+        if total.product is not None:
+            order = (len(total.axes), *range(len(total.axes)))
+            schedule.transform_layout(total.partial, Layout(tuple(map(PhysicalDim, order))))
+        if total.is_output:
+            schedule.compute_at(total.total, f"{total.stored}_{total.axes[-1].name}")
+        return schedule
+
+    def schedule(self, decisions: Decisions) -> Schedule:
+        count = decisions["parts"]
+        schedule = self._split(count)
+        done = frozenset({self._sum.partial})
+        if self._sum.product is not None:
+            part = self._sum.part(count)
+            tiles.tile(schedule, part, tiles.best(part.shape, self._limits, self._device))
+        done |= rows.share_all(schedule, self._limits, self._device)
+        return points.with_the_rest(schedule, self._program, done, self._limits.packed)
