@@ -1,14 +1,17 @@
 """`make gpus`: what Farrier compiles for GPUs, run by both compilers of WGSL.
 
     python -m bench.gpus [--only naga,tint] [--quick] [--optional] [--files tests/…] [-k PATTERN]
+                         [--models …]
 
 naga is the compiler of `wgpu`, and runs on the machine's driver for Vulkan: the GPU's, or Mesa's,
 which emulates one (Debian's mesa-vulkan-drivers, which is installed if there is none). Tint is that
 of browsers by Dawn (`wgpudawn`); where the machine has no GPU it needs a newer Mesa than Debian 12
 has, which is unpacked next to the system's below build/gpus. Nothing is timed.
 
---quick leaves out the slow tests: jobs through a service, and the tuning of whole models. With
---optional a compiler that cannot be set up is skipped, with one sentence of the reason.
+--quick leaves out the slow tests: jobs through a service, the tuning of whole models, and the runs
+of those of `python -m bench` in f32 and f16 (bench.gpus.models), of which --models runs others, and
+nothing else. With --optional a compiler that cannot be set up is skipped, with one sentence of the
+reason.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import argparse
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import Console
 
@@ -53,20 +56,29 @@ def _run(arguments: argparse.Namespace, console: Console) -> int:
             console.print(f"skipped {name}: {error}", markup=False)
             continue
         console.print(f"{name}: {drivers.adapter(variables)}", markup=False)
-        if not _pass(variables, arguments, name):
+        if not all(_ends_well(words, variables) for words in _commands(arguments, name)):
             failed.append(name)
     console.print(f"GPUs: {', '.join(failed)} failed" if failed else "GPUs: all passed")
     return 1 if failed else 0
 
 
-def _pass(variables: Mapping[str, str], arguments: argparse.Namespace, name: str) -> bool:
-    """Run the tests under one compiler, and return True if they pass."""
+def _commands(arguments: argparse.Namespace, name: str) -> Iterator[list[str]]:
+    """Yield the commands under one compiler."""
+    models = [sys.executable, "-m", "bench.gpus.models"]
+    if arguments.models is not None:
+        yield [*models, *arguments.models]
+        return
     words = [sys.executable, "-m", "pytest", "-q", "-n", "0", *_marks(arguments, name)]
     if arguments.k:
         words += ["-k", arguments.k]
-    files = arguments.files.split(",") if arguments.files else _present(FILES)
-    done = subprocess.run([*words, *files], env={**os.environ, **variables}, check=False)
-    return done.returncode == 0
+    yield [*words, *(arguments.files.split(",") if arguments.files else _present(FILES))]
+    if name == "naga" and not (arguments.quick or arguments.files or arguments.k):
+        yield models
+        yield [*models, "--f16"]
+
+
+def _ends_well(words: Sequence[str], variables: Mapping[str, str]) -> bool:
+    return subprocess.run(words, env={**os.environ, **variables}, check=False).returncode == 0
 
 
 def _marks(arguments: argparse.Namespace, name: str) -> Sequence[str]:
@@ -86,6 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--optional", action="store_true", help="skip what cannot be set up here")
     parser.add_argument("--files", default="", help="tests, separated by commas")
     parser.add_argument("-k", default="", metavar="PATTERN", help="as pytest's -k")
+    parser.add_argument("--models", nargs="*", metavar="MODEL", help="run whole models alone")
     return parser
 
 
