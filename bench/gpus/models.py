@@ -50,12 +50,13 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 MOST_ERROR, MOST_ERROR_F16 = 1e-4, 1e-2
 MOST_ARRAYS = 8  # By WebGPU's default limits.
-_BELOW = 100  # Random integers are smaller.
+_BELOW = 100  # Random integers are smaller,
+_FEWEST = 2  # and smaller than this where no size bounds them: BERT has two types of tokens.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Figures:
-    """The figures of one model, of which the header of this file tells."""
+    """The figures of one model, which the header of this file explains."""
 
     error: float
     on_device: int
@@ -132,7 +133,7 @@ def _inputs(opened: ImportedModel, count: int) -> Iterator[Arrays]:
     for _ in range(count):
         sizes = {dim.symbol: int(rng.integers(dim.low, dim.high + 1)) for dim in opened.dims}
         shapes = shapes_at(opened, sizes)
-        below = min((_BELOW, *sizes.values()))
+        below = min((_BELOW, *sizes.values())) if sizes else _FEWEST
         arrays: Arrays = {}
         for name, value in zip(opened.input_names, opened.graph.inputs, strict=True):
             shape, dtype = shapes[name], value.type.dtype

@@ -142,6 +142,18 @@ def test_a_part_that_nothing_writes():
     verify_driver(program(steps[0], second, steps[1], homes=homes))
 
 
+def test_a_part_of_open_size_that_the_whole_covers():
+    """The rows of three products lie one behind the other, and each is read by itself."""
+    size = dim("k", 0, 4)
+    whole = Value("w", TensorType(DType.F32, (3 * size,)))
+    part, behind = (Value(name, TensorType(DType.F32, (size,))) for name in "pq")
+    homes = {"p": Home("w", 4 * size), "q": Home("w", 12 * size)}
+    write = Call("f", (X,), (whole,), "")
+    verify_driver(program(write, Call("g", (part,), (Y,), ""), homes=homes))
+    message, _ = refused(write, Call("g", (behind,), (Y,), ""), homes=homes)
+    assert message == "call g(q) -> y: q is read, and not written before"
+
+
 def test_copies_have_an_end_in_the_host_and_one_size():
     message, hint = refused(UP, RUN, Copy(B, A), DOWN, WAIT)
     assert (message, hint) == (

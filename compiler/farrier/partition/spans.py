@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeAlias
 
-from farrier.ir.dim import Extent
+from farrier.ir.dim import Extent, is_less
 
 Span: TypeAlias = tuple[Extent, Extent]
 
@@ -51,10 +51,11 @@ def _is_open(stop: Extent, end: Extent) -> bool:
 
 
 def _covers(start: Extent, stop: Extent, at: Extent) -> bool:
-    """Check whether a range has the byte `at`; if symbols are in the way, it has to begin there."""
+    """Check whether a range surely has the byte `at`; with symbols, that may be its end."""
     if isinstance(start, int) and isinstance(stop, int) and isinstance(at, int):
         return start <= at < stop
-    return start == at and stop != at
+    begins = start == at or is_less(start, at + 1)
+    return begins and stop != at and is_less(at, stop + 1)
 
 
 def _furthest(ends: list[Extent]) -> Extent:
