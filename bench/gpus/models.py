@@ -50,8 +50,8 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 MOST_ERROR, MOST_ERROR_F16 = 1e-4, 1e-2
 MOST_ARRAYS = 8  # By WebGPU's default limits.
-_BELOW = 100  # Random integers are smaller,
-_FEWEST = 2  # and smaller than this where no size bounds them: BERT has two types of tokens.
+_BELOW = 100  # Random integers are smaller.
+_FEWEST = 2  # Where no size bounds them they are smaller than this: BERT has two types of tokens.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
