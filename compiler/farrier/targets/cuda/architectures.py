@@ -4,54 +4,41 @@ instruction that an architecture lacks ends the process."""
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
-from farrier.targets.describing import KnownMachine
-from farrier_device.describe import MachineDescription
+from farrier_device.cuda_library import ARCH
 
-ARCH = "nvptx64"
-_K, _G = 1 << 10, 1 << 30
+__all__ = ["ARCH", "ARCHITECTURES", "OLDEST", "Architecture", "architecture_of"]
+
+_K = 1 << 10
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Architecture:
-    """A compute capability. `ptx` is the version of PTX, ten times, that code for it is in; `units`
-    and the caches are those of the GPU that stands for it. They describe a machine, no rule reads
-    them, and they are not checked against the documents that `source` names yet."""
+    """A compute capability. `ptx` is the version of PTX, ten times, that code for it is in. A
+    multiprocessor holds so many `threads` at once, and has `shared_bytes` for them."""
 
     ptx: int
-    units: int
-    l1_bytes: int
-    l2_bytes: int
-    memory_bytes: int
-    source: str
+    threads: int
+    shared_bytes: int
 
 
-_GUIDE = "CUDA C++ Programming Guide, compute capabilities; NVIDIA,"
 # PTX 6.5 is the first with the tensor cores' instructions of sm_75; others are LLVM's defaults.
+# Threads and bytes: CUDA C++ Programming Guide, "Technical specifications per compute capability".
 ARCHITECTURES = {
-    "sm_75": Architecture(65, 40, 64 * _K, 4096 * _K, 16 * _G, f"{_GUIDE} T4 datasheet"),
-    "sm_80": Architecture(70, 108, 164 * _K, 40960 * _K, 40 * _G, f"{_GUIDE} A100 whitepaper"),
-    "sm_86": Architecture(71, 82, 100 * _K, 6144 * _K, 24 * _G, f"{_GUIDE} GA102 whitepaper"),
-    "sm_89": Architecture(78, 128, 100 * _K, 73728 * _K, 24 * _G, f"{_GUIDE} Ada whitepaper"),
-    "sm_90": Architecture(78, 132, 228 * _K, 51200 * _K, 80 * _G, f"{_GUIDE} H100 whitepaper"),
-    "sm_100": Architecture(86, 148, 228 * _K, 129024 * _K, 180 * _G, f"{_GUIDE} B200 datasheet"),
-    "sm_120": Architecture(87, 170, 100 * _K, 98304 * _K, 32 * _G, f"{_GUIDE} RTX 5090 whitepaper"),
+    "sm_75": Architecture(65, 1024, 64 * _K),
+    "sm_80": Architecture(70, 2048, 164 * _K),
+    "sm_86": Architecture(71, 1536, 100 * _K),
+    "sm_89": Architecture(78, 1536, 100 * _K),
+    "sm_90": Architecture(78, 2048, 228 * _K),
+    "sm_100": Architecture(86, 2048, 228 * _K),
+    "sm_120": Architecture(87, 1536, 100 * _K),
 }
 OLDEST = next(iter(ARCHITECTURES))
 
 
-def _described(name: str, each: Architecture) -> KnownMachine:
-    description = MachineDescription(
-        arch=ARCH,
-        cpu=name,
-        features=(),
-        cores=each.units,
-        l1_bytes=each.l1_bytes,
-        l2_bytes=each.l2_bytes,
-        l3_bytes=0,
-        memory_bytes=each.memory_bytes,
-    )
-    return KnownMachine(description, each.source, generic=True)
-
-
-MACHINES = {f"cuda:{name}": _described(name, each) for name, each in ARCHITECTURES.items()}
+def architecture_of(cpu: str, features: Sequence[str]) -> str:
+    """Return the architecture of code for a machine: the newest one that its features name, or that
+    is its name."""
+    named = [name for name in ARCHITECTURES if name in features or name == cpu]
+    return named[-1] if named else OLDEST

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from farrier.errors import CompilerError
 from farrier.targets.code import CodeTexts
-from farrier.targets.cuda.architectures import ARCH, MACHINES
+from farrier.targets.cuda.architectures import ARCH, architecture_of
 from farrier.targets.describing import KnownMachine
 from farrier.targets.driven.target import DrivenTarget, baseline
 from farrier.targets.gpu.backend import GpuBackend
+from farrier.targets.scheduling import Peaks
 from farrier.targets.target import MemorySpace, ParallelAxis, Target
 from farrier_device.cuda_library import GPU, LIBRARY, PTX
 from farrier_device.describe import MachineDescription
@@ -31,7 +32,12 @@ _ALIGNMENT = 256  # Bytes: that of the driver's own allocations.
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CudaTarget(DrivenTarget):
-    """An architecture, by its name."""
+    """A GPU by its name, or an architecture, which is the name of any GPU that has it."""
+
+    @property
+    def architecture(self) -> str:
+        """The architecture of its code."""
+        return architecture_of(self.cpu, self.features)
 
     @property
     def backend(self) -> CudaBackend:
@@ -60,6 +66,8 @@ class CudaBackend(GpuBackend):
 
     @property
     def machines(self) -> Mapping[str, KnownMachine]:
+        from farrier.targets.cuda.machines import MACHINES
+
         return MACHINES
 
     def target(self, machine: MachineDescription) -> CudaTarget:
@@ -73,7 +81,7 @@ class CudaBackend(GpuBackend):
     def why_not_here(self, arch: str, cpu: str, features: Sequence[str]) -> str:
         from farrier_device.devices.cuda import why_not_on
 
-        return why_not_on(cpu)
+        return why_not_on(architecture_of(cpu, features))
 
     def why_not_measured_here(self, target: Target) -> str:
         from farrier.targets.cuda.runner import NOT_MEASURED
@@ -102,25 +110,31 @@ class CudaBackend(GpuBackend):
     ) -> str:
         from farrier.targets.cuda.expressible import why_not
 
-        return why_not(program, lowered)
+        return why_not(program, lowered, _architecture(target))
 
     def device(self, target: Target) -> tuple[Limits, Device]:
         from farrier.targets.cuda.expressible import LIMITS
-        from farrier.targets.gpu.device import USUAL
+        from farrier.targets.cuda.machines import ranked_by
 
-        return LIMITS, USUAL
+        return LIMITS, ranked_by(target.cpu, target.features).device()
+
+    def peaks(self, target: Target, threads: int) -> Peaks:
+        from farrier.targets.cuda.machines import figures_of
+
+        figures = figures_of(target.cpu)
+        return Peaks() if figures is None else Peaks(figures.operations, figures.bandwidth)
 
     def render(self, function: Function, target: Target) -> str:
         from farrier.targets.cuda.ptx import ptx_of
 
-        return ptx_of(self._module(function, target), target.cpu)
+        return ptx_of(self._module(function, target), _architecture(target))
 
     def _module(self, function: Function, target: Target) -> str:
         from farrier.targets.cuda.kernel_text import render
         from farrier.targets.gpu.inexpressible import InexpressibleError
 
         try:
-            return render(function, target.cpu)
+            return render(function, _architecture(target))
         except InexpressibleError as error:
             message = f"kernel {function.name} for CUDA: {error.reason}"
             raise CompilerError(message, hint=error.hint) from error
@@ -134,6 +148,11 @@ class CudaBackend(GpuBackend):
         from farrier.targets.cuda.kernel_text import scratch_bytes
 
         return scratch_bytes(function)
+
+
+def _architecture(target: Target) -> str:
+    assert isinstance(target, CudaTarget)
+    return target.architecture
 
 
 BACKEND = CudaBackend()

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from farrier.ir.loop import Function
 from farrier.ir.tensor import TensorProgram
-from farrier.targets.cuda.architectures import OLDEST
 from farrier.targets.cuda.kernel_text import render
 from farrier.targets.gpu.device import Limits
 from farrier.targets.gpu.inexpressible import InexpressibleError
@@ -15,11 +14,13 @@ from farrier.targets.gpu.inexpressible import InexpressibleError
 LIMITS = Limits(threads=256, workgroup_bytes=48 << 10, buffers=510)
 
 
-def why_not(program: TensorProgram | Function, lowered: Callable[[], Function]) -> str:
+def why_not(
+    program: TensorProgram | Function, lowered: Callable[[], Function], architecture: str
+) -> str:
     """Return the reason why no kernel for CUDA can be rendered, a clause; "" where one can.
     `lowered` are its loops by the default schedule."""
     try:
-        render(lowered(), OLDEST)
+        render(lowered(), architecture)
     except InexpressibleError as error:
         return error.reason
     return ""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 
 from farrier.targets.describing import KnownMachine
-from farrier.targets.gpu.device import USUAL, Device
+from farrier.targets.gpu import figures as gpu
 from farrier_device.describe import MachineDescription
 from farrier_device.webgpu_library import F16
 
@@ -21,39 +21,11 @@ _SHARED = 16 << 10  # WebGPU's default limit: the memory that the threads of a b
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Figures:
-    """A GPU as its maker describes it. A unit begins a multiply-add of f32 in each of its `lanes`
-    in each of `clock` cycles in a second at most; `group` threads run in lockstep. The `bandwidth`
-    is that of the memory, in bytes a second."""
+class Figures(gpu.Figures):
+    """A GPU, with the features of its adapter."""
 
-    cpu: str  # The name of its driver's adapter begins so.
-    units: int
-    lanes: int
-    clock: float
-    group: int
-    bandwidth: float
-    l2_bytes: int
-    memory_bytes: int
-    source: str
     features: tuple[str, ...] = _F16
     host: str = ""  # The machine that it is a part of, where that has a name.
-
-    @property
-    def operations(self) -> float:
-        """The operations on f32 in a second: a multiply-add is two."""
-        return 2 * self.units * self.lanes * self.clock
-
-    def device(self) -> Device:
-        """Return the GPU for rules; the figures that nobody publishes are the usual ones."""
-        return dataclasses.replace(
-            USUAL,
-            units=self.units,
-            clock=self.clock,
-            lanes=self.lanes,
-            group=self.group,
-            bandwidth=self.bandwidth,
-            cache_bandwidth=self.bandwidth * USUAL.cache_bandwidth / USUAL.bandwidth,
-        )
 
     def described(self) -> KnownMachine:
         """Return the GPU as a machine."""
