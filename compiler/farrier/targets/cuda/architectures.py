@@ -15,8 +15,8 @@ _K = 1 << 10
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Architecture:
-    """A compute capability. `ptx` is the version of PTX, ten times, that code for it is in. A
-    multiprocessor holds so many `threads` at once, and has `shared_bytes` for them."""
+    """A compute capability. `ptx` is the version of PTX, ten times, that code for it is in.
+    `threads` and `shared_bytes` are those of a multiprocessor."""
 
     ptx: int
     threads: int
@@ -38,7 +38,6 @@ OLDEST = next(iter(ARCHITECTURES))
 
 
 def architecture_of(cpu: str, features: Sequence[str]) -> str:
-    """Return the architecture of code for a machine: the newest one that its features name, or that
-    is its name."""
+    """Return the architecture of code for a machine: the newest in its features, or its name."""
     named = [name for name in ARCHITECTURES if name in features or name == cpu]
     return named[-1] if named else OLDEST

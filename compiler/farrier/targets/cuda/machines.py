@@ -1,7 +1,8 @@
 """NVIDIA's GPUs that have a name, and the architectures, each by the figures of a GPU.
 
 A name is `cuda:` and the GPU. A GPU has code of its architecture; an architecture without a GPU's
-name is ranked by the figures of the one that stands for it. Clocks are those of a boost. Sources that are stated as "from memory" were not at hand when the table was written.
+name is ranked by the figures of a GPU that stands for it. Clocks are those of a boost. Sources
+that are stated as "from memory" were not at hand when the table was written.
 """
 
 from __future__ import annotations
@@ -153,6 +154,6 @@ def figures_of(cpu: str) -> Figures | None:
 
 
 def ranked_by(cpu: str, features: tuple[str, ...]) -> Figures:
-    """Return the figures by which schedules are ranked: those of the GPU, or of the one that stands
-    for its architecture."""
+    """Return the figures that rank schedules: those of the GPU, or of a GPU that stands for its
+    architecture."""
     return figures_of(cpu) or FIGURES[_STANDS_FOR[architecture_of(cpu, features)]]
