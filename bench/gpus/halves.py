@@ -12,7 +12,8 @@ _FLOAT, _HALF = TensorProto.FLOAT, TensorProto.FLOAT16
 
 
 def halved(data: bytes) -> bytes:
-    """Return a model whose inputs, constants and conversions of f32 are of f16."""
+    """Return a model whose inputs, constants and conversions of f32 are of f16; the scales of a
+    Resize have to stay."""
     model = onnx.load_from_string(data)
     _halve(model.graph)
     return model.SerializeToString()
@@ -20,13 +21,16 @@ def halved(data: bytes) -> bytes:
 
 def _halve(graph: onnx.GraphProto) -> None:
     del graph.value_info[:]
+    wide = {name for node in graph.node if node.op_type == "Resize" for name in node.input[1:]}
     for tensor in graph.initializer:
-        _halve_tensor(tensor)
+        if tensor.name not in wide:
+            _halve_tensor(tensor)
     for value in (*graph.input, *graph.output):
         if value.type.tensor_type.elem_type == _FLOAT:
             value.type.tensor_type.elem_type = _HALF
     for node in graph.node:
-        _halve_attributes(node.op_type, node.attribute)
+        if wide.isdisjoint(node.output):
+            _halve_attributes(node.op_type, node.attribute)
 
 
 def _halve_attributes(operator: str, attributes: Iterable[onnx.AttributeProto]) -> None:
@@ -41,5 +45,6 @@ def _halve_attributes(operator: str, attributes: Iterable[onnx.AttributeProto]) 
 
 def _halve_tensor(tensor: onnx.TensorProto) -> None:
     if tensor.data_type == _FLOAT:
-        array = numpy_helper.to_array(tensor).astype(np.float16)
+        with np.errstate(over="ignore"):  # BERT's masks are larger than any f16.
+            array = numpy_helper.to_array(tensor).astype(np.float16)
         tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))

@@ -53,7 +53,7 @@ def written_whole(function: Function, alone: Collection[DType] = ()) -> Function
     """Do as `write_whole_words`; elements of the types `alone` are written by themselves."""
     shared = shared_words(function, alone)
     for buffer in function.params:
-        if buffer.name in shared and buffer.is_plain:
+        if buffer.name in shared and _is_dense(buffer):
             function = dataclasses.replace(function, body=_packed(function.body, buffer))
     return function
 
@@ -121,6 +121,13 @@ def _packed(body: Stmt, buffer: Buffer) -> Stmt:
     return Alloc(wide, block([widened(reads.stmt(body)), _packing(buffer, wide)]))
 
 
+def _is_dense(buffer: Buffer) -> bool:
+    """Check that the elements fill their memory, in any order."""
+    layout = buffer.element_layout
+    size = product(layout.physical_shape(buffer.shape))
+    return size == product(buffer.shape) and not any(map(any, layout.halo))
+
+
 def _wide_type(dtype: DType) -> DType:
     if dtype.is_float:
         return DType.F32
@@ -142,7 +149,7 @@ def _packing(buffer: Buffer, wide: Buffer) -> Stmt:
     at = e.add(
         e.add(e.mul(Var(names[0]), _THREADS * per), e.mul(Var(names[1]), per)), Var(names[2])
     )
-    indices = _indices(at, buffer.shape)
+    indices = _indices(at, buffer)
     body: Stmt = Store(buffer, indices, Cast(buffer.dtype, Load(wide, indices)))
     body = If(e.less(at, size), body)
     for name, extent, kind in reversed(
@@ -156,13 +163,17 @@ def _packing(buffer: Buffer, wide: Buffer) -> Stmt:
     return body
 
 
-def _indices(at: Expr, shape: tuple[Extent, ...]) -> tuple[Expr, ...]:
-    """The indices of the element of a number."""
-    simplifier = Simplifier({})
-    indices: list[Expr] = []
+def _indices(at: Expr, buffer: Buffer) -> tuple[Expr, ...]:
+    """The indices of the element of a number in memory."""
+    layout = buffer.element_layout
+    indices: list[Expr] = [e.index(0)] * len(buffer.shape)
     inner: Extent = 1
-    for axis in reversed(range(len(shape))):
-        index = at if inner == 1 else e.floordiv(at, inner)
-        indices.insert(0, index if axis == 0 else e.mod(index, shape[axis]))
-        inner = inner * shape[axis]
-    return tuple(map(simplifier.simplify, indices))
+    for dim, extent in zip(
+        reversed(layout.dims), reversed(layout.physical_shape(buffer.shape)), strict=True
+    ):
+        digit = at if inner == 1 else e.floordiv(at, inner)
+        if dim is not layout.dims[0]:
+            digit = e.mod(digit, extent)
+        indices[dim.axis] = e.add(indices[dim.axis], e.mul(digit, dim.div))
+        inner = inner * extent
+    return tuple(map(Simplifier({}).simplify, indices))

@@ -51,6 +51,7 @@ class GpuBackend(DrivenBackend):
             "recast-convolutions",
             "eliminate-dead-code",
             "widen-floats",
+            "fold-constants",  # The conversions of biases.
             "split-resizes",
             "merge-products",
             "transpose-in-place",
