@@ -14,7 +14,7 @@
     reduce = sum | max | min | prod
     axis   = Axis(name, extent)
     buffer = name : dtype[extent, ...] [@layout] in scope
-    scope  = param | constant | workspace | workgroup | local | register
+    scope  = param | constant | workspace | workgroup | subgroup | local | register
 
 Indices are expressions of dtype i64 over loop variables, logical axes of the buffer; `div` and
 `mod` on integers round towards negative infinity. `round` is half to even. min and max propagate
@@ -47,6 +47,7 @@ class MemoryScope(enum.StrEnum):
     CONSTANT = "constant"  # an argument whose content is known at compile time, so it can be packed
     WORKSPACE = "workspace"  # scratch memory shared by all threads of one call
     WORKGROUP = "workgroup"  # scratch memory shared by the threads of one block of a launch
+    SUBGROUP = "subgroup"  # Fragments lie in the registers of 32 threads.
     LOCAL = "local"  # scratch memory of one thread, allocated where it stands
     REGISTER = "register"  # values only: every index must be constant after unrolling
 

@@ -14,7 +14,7 @@
              | Barrier(scope)                        the threads of a block wait for each other
     operand  = Tile(buffer, [expr] origin, [axis], [step])
     kind     = serial | independent | parallel | vectorized | unrolled | dot | group
-             | block | thread
+             | block | thread | subgroup
 
 Variables are unique within a function. The iterations of an independent loop may run in any order,
 which nobody has decided yet; those of a parallel loop run in any order on any thread.
@@ -29,8 +29,10 @@ A While stands in no vectorized loop.
 A device whose threads come in blocks, as those of a GPU do, runs a nest of block loops as a launch:
 blocks run in any order and never wait for each other. Within them stands one of two forms. In the
 form of *phases* a nest of thread loops is a phase: the threads of the block share its iterations,
-in any order, and all are done where it ends. Schedules work on this form. The *lowered* form has
-one nest of thread loops, and a Barrier where a phase may touch what an earlier one wrote.
+in any order, and all are done where it ends. A nest of subgroup loops is a phase as well, whose
+iterations the subgroups of the block share: 32 threads each, which run its intrinsics together.
+Schedules work on this form. The *lowered* form has one nest of thread loops, and a Barrier where a
+phase may touch what an earlier one wrote.
 `ir/threads.py` states the rules of both.
 """
 
@@ -54,6 +56,7 @@ class LoopKind(enum.StrEnum):
     GROUP = "group"
     BLOCK = "block"
     THREAD = "thread"
+    SUBGROUP = "subgroup"
 
 
 class Effect(enum.Enum):

@@ -179,7 +179,13 @@ _RUNTIME: dict[str, Any] = {
     "fresh": _fresh,
     "bits": _bits,
 }
-_IN_ANY_ORDER = (LoopKind.PARALLEL, LoopKind.INDEPENDENT, LoopKind.BLOCK, LoopKind.THREAD)
+_IN_ANY_ORDER = (
+    LoopKind.PARALLEL,
+    LoopKind.INDEPENDENT,
+    LoopKind.BLOCK,
+    LoopKind.THREAD,
+    LoopKind.SUBGROUP,
+)
 _INFIX = {
     BinaryOp.ADD: "+",
     BinaryOp.SUB: "-",

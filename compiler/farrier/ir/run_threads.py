@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, TypeAlias, assert_never
 
 import numpy as np
@@ -20,7 +20,7 @@ import numpy.typing as npt
 from farrier.errors import CompilerError
 from farrier.ir.choices import with_usual_choices
 from farrier.ir.dim import number
-from farrier.ir.expr import Buffer, Expr, Load, MemoryScope
+from farrier.ir.expr import Buffer, Expr, Load, MemoryScope, Var
 from farrier.ir.loop import (
     Alloc,
     Barrier,
@@ -32,12 +32,22 @@ from farrier.ir.loop import (
     Prefetch,
     Stmt,
     Store,
+    Tile,
     While,
 )
 from farrier.ir.points import Points
 from farrier.ir.printer import print_ir
 from farrier.ir.statements import walk_stmts
-from farrier.ir.threads import PRIVATE, Launch, LoweredLaunch, extents_of, launches, verify_threads
+from farrier.ir.threads import (
+    PRIVATE,
+    SUBGROUP_SIZE,
+    UNSEEN,
+    Launch,
+    LoweredLaunch,
+    extents_of,
+    launches,
+    verify_threads,
+)
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -53,10 +63,12 @@ def run_threads(
     *,
     initial: Mapping[str, Array] | None = None,
     packed: bool = False,
+    meaning: Callable[[str], Function] | None = None,
 ) -> dict[str, Array]:
     """Call a kernel in the lowered form, its dims bound to numbers, on logical arrays; return the
     arrays of the other parameters by name: logical ones, or with `packed` their memory. `initial`
-    is what some of these hold beforehand.
+    is what some of these hold beforehand, and `meaning` returns the declared meaning of an
+    intrinsic, output first. A subgroup runs one of its own as its first thread would.
 
     Raises CompilerError, with the statements, for a race, a barrier that not all threads of a block
     reach, an index outside its buffer, and a read of workgroup memory that nobody wrote.
@@ -72,7 +84,7 @@ def run_threads(
             memory[buffer.name] = buffer.element_layout.pack(array).reshape(-1).copy()
     with np.errstate(all="ignore"):
         for launch in launches(function):
-            _run(function, launch, memory)
+            _run(function, launch, memory, meaning)
     outputs = {}
     for buffer in function.params:
         if buffer.name not in inputs:
@@ -100,7 +112,12 @@ def _fresh(buffer: Buffer, *around: int) -> Array:
     return np.full((*around, _size(buffer)), undefined, buffer.dtype.numpy)
 
 
-def _run(function: Function, launch: Launch, memory: Mapping[str, Array]) -> None:
+def _run(
+    function: Function,
+    launch: Launch,
+    memory: Mapping[str, Array],
+    meaning: Callable[[str], Function] | None,
+) -> None:
     shape = tuple(number(loop.extent) for loop in launch.blocks)
     blocks = math.prod(shape)
     lowered = LoweredLaunch.of(launch)
@@ -118,7 +135,7 @@ def _run(function: Function, launch: Launch, memory: Mapping[str, Array]) -> Non
         ):
             for loop, digit in zip(loops, np.unravel_index(flat, sizes or (1,)), strict=False):
                 variables[loop.var] = digit
-        run = _Blocks(function, numbers, threads, variables, memory, shadows, history)
+        run = _Blocks(function, numbers, threads, variables, memory, shadows, history, meaning)
         for buffer in lowered.shared:
             run.allocate(buffer)
         run.stmt(lowered.body, np.ones((len(numbers), threads), bool))
@@ -186,6 +203,7 @@ class _Blocks:
         memory: Mapping[str, Array],
         shadows: Mapping[str, _Shadow],
         history: _History,
+        meaning: Callable[[str], Function] | None,
     ) -> None:
         self.function = function
         self.variables = variables
@@ -197,10 +215,11 @@ class _Blocks:
         self._shadows = dict(shadows)
         self._undefined: dict[str, Array] = {}
         self._history = history
+        self._meaning = meaning
 
     def allocate(self, buffer: Buffer) -> None:
-        """Add undefined memory: one buffer for each block, or for each thread."""
-        count = math.prod(self._shape) if buffer.scope in PRIVATE else self._shape[0]
+        """Add undefined memory: one buffer for each block, subgroup or thread."""
+        count = int(self._owners(buffer).max(initial=-1)) + 1
         self._memory[buffer.name] = _fresh(buffer, count).reshape(-1)
         if buffer.scope is MemoryScope.WORKGROUP:
             self._shadows[buffer.name] = _Shadow(count * _size(buffer))
@@ -235,8 +254,8 @@ class _Blocks:
                     self._fail("not all threads of a block come to a barrier", stmt)
                 self._history.workgroup += 1
                 self._history.device += scope is MemoryScope.PARAM
-            case Intrinsic(name, _):
-                self._fail(f"the intrinsic {name} must be expanded before it is run", stmt)
+            case Intrinsic():
+                self._intrinsic(stmt, mask)
             case _:
                 assert_never(stmt)
 
@@ -251,55 +270,145 @@ class _Blocks:
     def _store(
         self, stmt: Stmt, buffer: Buffer, indices: tuple[Expr, ...], value: Expr, mask: Array
     ) -> None:
-        values = self._value(value, stmt, mask)
-        at = self.offsets(buffer, [self._value(i, stmt, mask) for i in indices], stmt, mask)
-        elements = at[mask]
-        if buffer.scope not in PRIVATE:
-            self._note(buffer, elements, stmt, mask, writes=True)
+        values = self._value(value, stmt, mask)[mask]
+        owners = self._owners(buffer)[mask]
+        at = self._offsets(
+            buffer, [self._value(i, stmt, mask)[mask] for i in indices], owners, stmt
+        )
+        self._write(buffer, at, values, stmt, self._threads[mask], self._blocks[mask])
+
+    def _write(
+        self, buffer: Buffer, at: Array, values: Array, stmt: Stmt, threads: Array, blocks: Array
+    ) -> None:
+        if buffer.scope not in UNSEEN:
+            self._note(buffer, at, stmt, threads, blocks, writes=True)
             if buffer.name in self._undefined:
-                self._undefined[buffer.name][elements] = False
-        self._memory[buffer.name][elements] = values.astype(buffer.dtype.numpy)[mask]
+                self._undefined[buffer.name][at] = False
+        self._memory[buffer.name][at] = values.astype(buffer.dtype.numpy)
 
     def read(self, buffer: Buffer, indices: list[Array], stmt: Stmt, mask: Any) -> Array:
         """Return the elements that each thread under the mask reads; for others any value."""
         mask = np.broadcast_to(mask, self._shape)
-        indices = [np.broadcast_to(index, self._shape) for index in indices]
-        at = self.offsets(buffer, indices, stmt, mask)
-        if buffer.scope not in PRIVATE:
-            self._note(buffer, at[mask], stmt, mask, writes=False)
-            undefined = self._undefined.get(buffer.name)
-            if undefined is not None and np.any(undefined[at[mask]]):
-                self._fail(f"an element of {buffer.name} is read that nobody wrote", stmt)
-        memory = self._memory[buffer.name]
-        return memory[np.where(mask, at, 0)] if memory.size else np.zeros(at.shape, memory.dtype)
+        indices = [np.broadcast_to(index, self._shape)[mask] for index in indices]
+        at = self._offsets(buffer, indices, self._owners(buffer)[mask], stmt)
+        values = np.zeros(self._shape, self._memory[buffer.name].dtype)
+        values[mask] = self._look(buffer, at, stmt, self._threads[mask], self._blocks[mask])
+        return values
 
-    def offsets(self, buffer: Buffer, indices: list[Array], stmt: Stmt, mask: Array) -> Array:
-        """Return the place of an element of each thread in the memory of all. Raises CompilerError
-        for an index outside of the buffer's."""
+    def _look(self, buffer: Buffer, at: Array, stmt: Stmt, threads: Array, blocks: Array) -> Array:
+        if buffer.scope not in UNSEEN:
+            self._note(buffer, at, stmt, threads, blocks, writes=False)
+            undefined = self._undefined.get(buffer.name)
+            if undefined is not None and np.any(undefined[at]):
+                self._fail(f"an element of {buffer.name} is read that nobody wrote", stmt)
+        values: Array = self._memory[buffer.name][at]
+        return values
+
+    def _owners(self, buffer: Buffer) -> Array:
+        """Return the number of the buffer that each thread sees, among those of the blocks."""
+        if buffer.scope in PRIVATE:
+            return self._local
+        if buffer.scope is MemoryScope.SUBGROUP:
+            return self._local // SUBGROUP_SIZE
+        if buffer.scope is MemoryScope.WORKGROUP:
+            return np.broadcast_to(np.arange(self._shape[0])[:, None], self._shape)
+        return np.zeros(self._shape, np.int64)
+
+    def _offsets(self, buffer: Buffer, indices: list[Array], owners: Array, stmt: Stmt) -> Array:
+        """Return the place of elements in the memory of all. Raises CompilerError for an index
+        outside of the buffer's."""
         layout = buffer.element_layout
         shape = layout.physical_shape(buffer.type.static_shape)
-        if buffer.scope in PRIVATE:
-            at = self._local
-        elif buffer.scope is MemoryScope.WORKGROUP:
-            at = np.broadcast_to(np.arange(self._shape[0])[:, None], self._shape)
-        else:
-            at = np.zeros(self._shape, np.int64)
+        at = owners
         for dim, extent in zip(layout.dims, shape, strict=True):
             part = (indices[dim.axis] + layout.halo_of(dim.axis)[0]) // dim.div
             part = part % dim.mod if dim.mod else part
-            outside = mask & ((part < 0) | (part >= extent))
+            outside = (part < 0) | (part >= extent)
             if np.any(outside):
                 index = part[outside][0]
                 self._fail(f"index {index} of {buffer.name} outside its memory of {extent}", stmt)
             at = at * extent + part
         return at
 
-    def _note(self, buffer: Buffer, at: Array, stmt: Stmt, mask: Array, *, writes: bool) -> None:
-        """Look for races of the threads under the mask, and note what they touch."""
+    # -- intrinsics
+
+    def _intrinsic(self, stmt: Intrinsic, mask: Array) -> None:
+        """Run the declared meaning of an intrinsic for each thread, or for each subgroup."""
+        if self._meaning is None:
+            self._fail(f"the intrinsic {stmt.name} must be expanded before it is run", stmt)
+        semantics = self._meaning(stmt.name)
+        if any(param.scope is MemoryScope.SUBGROUP for param in semantics.params):
+            groups = mask.reshape(len(mask), -1, SUBGROUP_SIZE)
+            if not np.all(groups.all(axis=2) | ~groups.any(axis=2)):
+                self._fail("not all threads of a subgroup come to an intrinsic", stmt)
+            mask = mask & (np.arange(self._shape[1]) % SUBGROUP_SIZE == 0)
+        loops, body = [], semantics.body
+        while isinstance(body, For):
+            loops.append(body)
+            body = body.body
+        assert isinstance(body, Store)
+        # The points of the output run at once, [threads, ...]; other loops in turn.
+        names = [index.name for index in body.indices if isinstance(index, Var)]
+        own = [loop for loop in loops if loop.var in names]
+        others = [loop for loop in loops if loop.var not in names]
+        unit = (1,) * len(own)
+        variables: dict[str, Any] = {
+            loop.var: np.arange(number(loop.extent)).reshape(
+                *unit[:position], -1, *unit[position + 1 :]
+            )
+            for position, loop in enumerate(own)
+        }
+
+        def wide(values: Array) -> Array:
+            return values[mask].reshape(-1, *unit)
+
+        places = {
+            param.name: _Place(
+                tile,
+                [wide(self._value(index, stmt, mask)) for index in tile.origin],
+                wide(self._owners(tile.buffer)),
+            )
+            for param, tile in zip(semantics.params, stmt.operands, strict=True)
+        }
+        who = wide(self._threads), wide(self._blocks)
+        for turn in np.ndindex(*(number(loop.extent) for loop in others)):
+            for loop, at in zip(others, turn, strict=True):
+                variables[loop.var] = np.int64(at)
+            points = _Elements(variables, run=self, stmt=stmt, places=places, who=who)
+            value, place = points.value(body.value), points.offsets(body.buffer.name, body.indices)
+            shape = np.broadcast_shapes(place.shape, value.shape)
+            flat, values = (np.broadcast_to(each, shape).reshape(-1) for each in (place, value))
+            buffer = places[body.buffer.name].tile.buffer
+            self._write(buffer, flat, values, stmt, *points.spread(shape))
+
+    def element_offsets(self, place: _Place, indices: list[Array], stmt: Stmt) -> Array:
+        """Return the places of elements of a tile, [threads, ...]."""
+        at = list(place.origin)
+        steps = place.tile.steps or (1,) * len(place.tile.axes)
+        for axis, index, step in zip(place.tile.axes, indices, steps, strict=True):
+            at[axis] = at[axis] + index * step
+        return self._offsets(place.tile.buffer, at, place.owners, stmt)
+
+    def look(self, place: _Place, at: Array, stmt: Stmt, threads: Array, blocks: Array) -> Array:
+        values = self._look(place.tile.buffer, at.reshape(-1), stmt, threads, blocks)
+        return values.reshape(at.shape)
+
+    # -- races
+
+    def _note(
+        self,
+        buffer: Buffer,
+        at: Array,
+        stmt: Stmt,
+        threads: Array,
+        blocks: Array,
+        *,
+        writes: bool,
+    ) -> None:
+        """Note who touches elements now. Raises CompilerError for a race."""
         is_workgroup = buffer.scope is MemoryScope.WORKGROUP
         history, shadow = self._history, self._shadows[buffer.name]
         time = history.workgroup if is_workgroup else history.device
-        threads, blocks = self._threads[mask], self._blocks[mask]
         for touches in (shadow.writer, shadow.reader) if writes else (shadow.writer,):
             clashes = touches.clashes(at, threads, blocks, time)
             if np.any(clashes):
@@ -335,3 +444,40 @@ class _Lanes(Points):
     def load(self, load: Load) -> Any:
         indices = [self.value(index) for index in load.indices]
         return self.blocks.read(load.buffer, indices, self.stmt, self.mask)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Place:
+    """A tile that threads work on: where it begins for each, in the buffer that each sees."""
+
+    tile: Tile
+    origin: list[Array]
+    owners: Array
+
+
+@dataclasses.dataclass(frozen=True)
+class _Elements(Points):
+    """Elements of the tiles of an intrinsic, for some threads and their blocks."""
+
+    run: _Blocks = dataclasses.field(kw_only=True)
+    stmt: Intrinsic = dataclasses.field(kw_only=True)
+    places: Mapping[str, _Place] = dataclasses.field(kw_only=True)
+    who: tuple[Array, Array] = dataclasses.field(kw_only=True)
+
+    @property
+    def owner(self) -> str:
+        return f"the intrinsic {self.stmt.name}"
+
+    def offsets(self, name: str, indices: tuple[Expr, ...]) -> Array:
+        values = [np.asarray(self.value(index)) for index in indices]
+        return self.run.element_offsets(self.places[name], values, self.stmt)
+
+    def spread(self, shape: tuple[int, ...]) -> tuple[Array, Array]:
+        """Return the thread and the block of each of the elements, in one dimension."""
+        threads, blocks = (np.broadcast_to(each, shape).reshape(-1) for each in self.who)
+        return threads, blocks
+
+    def load(self, load: Load) -> Any:
+        at = self.offsets(load.buffer.name, load.indices)
+        place = self.places[load.buffer.name]
+        return self.run.look(place, at, self.stmt, *self.spread(at.shape))

@@ -6,6 +6,9 @@ buffers. Within the block loops
 
 - threads run in phases: a nest of thread loops over numbers, which holds no other block, thread or
   parallel loop and allocates nothing in `workgroup`. Nothing but a phase stores or prefetches;
+- a nest of subgroup loops is a phase too, in which only intrinsics touch memory. Fragments are
+  buffers in `subgroup`: a fragment that is allocated around phases is each subgroup's own, with
+  first axes over the loops of the phase, and nothing but intrinsics of subgroups touches it;
 - around phases stand serial and unrolled loops, conditions, and allocations. A condition there is
   the same for all threads: it loads nothing that the launch writes;
 - a local or register buffer that is allocated around phases is each thread's own: every phase that
@@ -18,6 +21,7 @@ buffers. Within the block loops
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator
 from typing import assert_never
 
@@ -44,8 +48,12 @@ from farrier.ir.statements import below, walk_stmts
 from farrier.ir.walk import walk
 
 PRIVATE = (MemoryScope.LOCAL, MemoryScope.REGISTER)
+# Others cannot see these either: a thread's own buffers, and a subgroup's.
+UNSEEN = (*PRIVATE, MemoryScope.SUBGROUP)
+SUBGROUP_SIZE = 32  # Threads: those of a warp of NVIDIA's.
 _AROUND_PHASES = (LoopKind.SERIAL, LoopKind.UNROLLED)
-_OF_BLOCKS_OR_THREADS = (LoopKind.BLOCK, LoopKind.THREAD, LoopKind.PARALLEL)
+_OF_PHASES = (LoopKind.THREAD, LoopKind.SUBGROUP)
+_OF_BLOCKS_OR_THREADS = (LoopKind.BLOCK, *_OF_PHASES, LoopKind.PARALLEL)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -88,8 +96,21 @@ def nest_of(stmt: Stmt, kind: LoopKind) -> tuple[tuple[For, ...], Stmt]:
     return tuple(nest), stmt
 
 
+def phase_of(stmt: Stmt) -> tuple[tuple[For, ...], Stmt]:
+    """Return the nest of thread or subgroup loops that a statement is, and its body."""
+    if isinstance(stmt, For) and stmt.kind in _OF_PHASES:
+        return nest_of(stmt, stmt.kind)
+    return (), stmt
+
+
+def threads_of(nest: tuple[For, ...]) -> int:
+    """Return the threads that run a phase."""
+    each = SUBGROUP_SIZE if nest[0].kind is LoopKind.SUBGROUP else 1
+    return math.prod(extents_of(nest)) * each
+
+
 def extents_of(nest: tuple[For, ...]) -> tuple[int, ...]:
-    """Return the extents of a nest of thread loops."""
+    """Return the extents of the loops of a phase."""
     return tuple(number(loop.extent) for loop in nest)
 
 
@@ -114,8 +135,8 @@ def _is_workspace(stmt: Stmt) -> bool:
 
 
 def phases(stmt: Stmt) -> Iterator[tuple[tuple[For, ...], Stmt]]:
-    """Yield the nest of thread loops and the body of each phase, in order."""
-    nest, body = nest_of(stmt, LoopKind.THREAD)
+    """Yield the loops and the body of each phase, in order."""
+    nest, body = phase_of(stmt)
     if nest:
         yield nest, body
     else:
@@ -162,7 +183,7 @@ class _Checker:
         return _error(self._function, message, stmt)
 
     def _around_phases(self, stmt: Stmt) -> None:
-        nest, body = nest_of(stmt, LoopKind.THREAD)
+        nest, body = phase_of(stmt)
         if nest:
             self._phase(nest, body)
             return
@@ -175,7 +196,7 @@ class _Checker:
             case Alloc(buffer, _):
                 if buffer.scope is MemoryScope.WORKSPACE:
                     raise self._fail(f"a block allocates the workspace {buffer.name}", stmt)
-                if buffer.scope in PRIVATE:
+                if buffer.scope in UNSEEN:
                     self._private[buffer.name] = buffer
             case If(condition, _, _) | While(condition, _):
                 if (name := self._varying(condition, ())) is not None:
@@ -197,9 +218,13 @@ class _Checker:
         for stmt in walk_stmts(body):
             if isinstance(stmt, For) and stmt.kind in _OF_BLOCKS_OR_THREADS:
                 raise self._fail(f"the {stmt.kind} loop {stmt.var} stands within a phase", stmt)
+            if nest[0].kind is LoopKind.SUBGROUP and isinstance(stmt, Store | Prefetch):
+                raise self._fail("no loop says which thread of a subgroup runs this", stmt)
             if isinstance(stmt, Alloc) and stmt.buffer.scope is MemoryScope.WORKGROUP:
                 raise self._fail(f"one thread allocates {stmt.buffer.name} for its block", stmt)
             for buffer, indices in _elements(stmt):
+                if buffer.scope is MemoryScope.SUBGROUP and not isinstance(stmt, Intrinsic):
+                    raise self._fail(f"{buffer.name} is a fragment: intrinsics touch it", stmt)
                 if buffer.name in self._private:
                     self._own(buffer, indices, nest, stmt)
         self._barriers(body, names, None)
@@ -211,9 +236,12 @@ class _Checker:
         extents = tuple(loop.extent for loop in nest)
         leading = indices[: len(nest)]
         if leading != tuple(map(Var, names)):
-            raise self._fail(f"{buffer.name} is each thread's own: index it by {names} first", stmt)
+            owner = "thread" if buffer.scope in PRIVATE else "subgroup"
+            raise self._fail(
+                f"{buffer.name} is each {owner}'s own: index it by {names} first", stmt
+            )
         if buffer.shape[: len(nest)] != extents:
-            raise self._fail(f"{buffer.name} has no part for each of {extents} threads", stmt)
+            raise self._fail(f"{buffer.name} has no part for each of {extents} iterations", stmt)
         if self._extents.setdefault(buffer.name, extents) != extents:
             raise self._fail(f"phases of other threads use {buffer.name}", stmt)
 
@@ -236,7 +264,7 @@ class _Checker:
             if isinstance(node, Var) and node.name in threads:
                 return node.name
             if isinstance(node, Load) and (
-                node.buffer.name in self._written or node.buffer.scope in PRIVATE
+                node.buffer.name in self._written or node.buffer.scope in UNSEEN
             ):
                 return node.buffer.name
         return None

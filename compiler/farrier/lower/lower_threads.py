@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import TypeAlias, assert_never
 
 from farrier.ir.expr import Binary, BinaryOp, Buffer, Const, Expr, MemoryScope, Var
@@ -23,7 +22,17 @@ from farrier.ir.loop import (
 )
 from farrier.ir.statements import block, map_children, walk_stmts
 from farrier.ir.substitute import Substitution
-from farrier.ir.threads import PRIVATE, Launch, extents_of, launches, nest_of, phases, touched
+from farrier.ir.threads import (
+    SUBGROUP_SIZE,
+    UNSEEN,
+    Launch,
+    extents_of,
+    launches,
+    phase_of,
+    phases,
+    threads_of,
+    touched,
+)
 from farrier.ir.types import DType
 
 # The accesses since the last barrier that other threads can see: the buffer, whether it is written,
@@ -55,8 +64,9 @@ def lower_threads(function: Function) -> Function:
                         barrier(workgroup)
                         b[4 * i + j] = tile[3 - j]
 
-    The buffers of each thread lose the axes that run over threads. Phases of other shapes share one
-    loop over all threads of the block, and take their variables from it.
+    The buffers of each thread or subgroup lose the axes that run over these. Phases of other shapes
+    share one loop over all threads of the block, and take their variables from it: those of a phase
+    of subgroups from the number of the thread's subgroup.
     """
     body = function.body
     for launch in launches(function):
@@ -81,11 +91,11 @@ class _Launch:
         nests = [nest for nest, _ in phases(launch.body)]
         self._written = launch.written
         self._taken = {s.var for s in walk_stmts(launch.body) if isinstance(s, For)}
-        shapes = {extents_of(nest) for nest in nests}
-        if len(shapes) == 1:
+        shapes = {(nest[0].kind, extents_of(nest)) for nest in nests}
+        if len(shapes) == 1 and nests[0][0].kind is LoopKind.THREAD:
             self._threads = [(loop.var, loop.extent) for loop in nests[0]]
         else:
-            most = max(map(math.prod, shapes), default=1)
+            most = max(map(threads_of, nests), default=1)
             self._threads = [(self._fresh("t"), most)]
         self._shared: list[Buffer] = []
         self._private: list[Buffer] = []
@@ -124,8 +134,8 @@ class _Launch:
             if not isinstance(node, Alloc) or node.buffer.name in inside:
                 continue
             buffer = node.buffer
-            if buffer.scope in PRIVATE:
-                assert buffer.layout is None, "a thread's own buffer lies row after row"
+            if buffer.scope in UNSEEN:
+                assert buffer.layout is None, "such a buffer lies row after row"
                 own = dataclasses.replace(buffer, shape=buffer.shape[ranks.get(buffer.name, 0) :])
                 self._own[buffer.name] = own
                 self._private.append(own)
@@ -135,7 +145,7 @@ class _Launch:
     def _stmt(self, stmt: Stmt, pending: Pending) -> tuple[Stmt, Pending]:
         """Return the statement as each thread runs it, and the accesses since its last barrier, of
         which there were `pending` ones before it."""
-        nest, body = nest_of(stmt, LoopKind.THREAD)
+        nest, body = phase_of(stmt)
         if nest:
             return self._phase(nest, body, pending)
         match stmt:
@@ -171,7 +181,7 @@ class _Launch:
             before |= after
 
     def _phase(self, nest: tuple[For, ...], body: Stmt, pending: Pending) -> tuple[Stmt, Pending]:
-        is_first = math.prod(extents_of(nest)) == 1
+        is_first = threads_of(nest) == 1
         seen = [(buffer, writes) for buffer, writes in touched(body) if self._is_seen(buffer)]
         accesses = frozenset((buffer.name, writes, is_first) for buffer, writes in seen)
         scopes = {buffer.name: buffer.scope for buffer, _ in seen}
@@ -195,20 +205,22 @@ class _Launch:
 
     def _is_seen(self, buffer: Buffer) -> bool:
         """Check whether another thread may touch a buffer that the launch writes."""
-        return buffer.scope not in PRIVATE and buffer.name in self._written
+        return buffer.scope not in UNSEEN and buffer.name in self._written
 
     def _as_threads(self, nest: tuple[For, ...], body: Stmt) -> Stmt:
         """The phase as each thread runs it."""
         extents = extents_of(nest)
         variables: dict[str, Expr] = {}
         condition: Expr | None = None
-        if tuple(number for _, number in self._threads) == extents:
+        each = SUBGROUP_SIZE if nest[0].kind is LoopKind.SUBGROUP else 1
+        if each == 1 and tuple(number for _, number in self._threads) == extents:
             for loop, (name, _) in zip(nest, self._threads, strict=True):
                 variables[loop.var] = Var(name)
         else:
             ((thread, most),) = self._threads
-            inner = 1
+            inner = each
             for loop, extent in zip(reversed(nest), reversed(extents), strict=True):
+                # The condition below keeps the digit of the outermost loop within its extent.
                 variables[loop.var] = _digit(Var(thread), inner, extent, loop is nest[0])
                 inner *= extent
             if inner != most:
@@ -217,8 +229,22 @@ class _Launch:
         def access(buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
             return indices[len(nest) :] if buffer.name in self._own else indices
 
-        lowered = Substitution(variables, self._own, access=access).stmt(body)
+        lowered = Substitution(variables, self._own, access=access).stmt(
+            self._with_own_axes(body, len(nest))
+        )
         return lowered if condition is None else If(condition, lowered)
+
+    def _with_own_axes(self, stmt: Stmt, dropped: int) -> Stmt:
+        """The statement where tiles of a subgroup's own buffers lack the axes over subgroups."""
+        if isinstance(stmt, Intrinsic):
+            tiles = tuple(
+                dataclasses.replace(tile, axes=tuple(axis - dropped for axis in tile.axes))
+                if tile.buffer.name in self._own
+                else tile
+                for tile in stmt.operands
+            )
+            return Intrinsic(stmt.name, tiles)
+        return map_children(stmt, lambda part: self._with_own_axes(part, dropped))
 
 
 def _index(value: int) -> Const:

@@ -34,6 +34,7 @@ from farrier.schedule.loop_primitives import fuse, reorder, split, split_evenly
 from farrier.schedule.prefetch import prefetch
 from farrier.schedule.rfactor import rfactor
 from farrier.schedule.share_rows import share_rows
+from farrier.schedule.subgroup_product import subgroup_product
 from farrier.schedule.sum_neighbours import sum_neighbours
 from farrier.schedule.tensorize import tensorize
 from farrier.schedule.thread_primitives import bind, cooperate, split_axes
@@ -73,6 +74,7 @@ PRIMITIVES: dict[str, Primitive] = {
     "split_axes": split_axes,
     "tile_product": tile_product,
     "sum_neighbours": sum_neighbours,
+    "subgroup_product": subgroup_product,
     "share_rows": share_rows,
     "attend": attend,
 }

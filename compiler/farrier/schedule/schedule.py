@@ -149,6 +149,17 @@ class Schedule:
     ) -> None:
         self.apply("sum_neighbours", total, reader, threads, each, unrolled)
 
+    def subgroup_product(
+        self,
+        total: str,
+        reader: str,
+        intrinsic: str,
+        subgroups: tuple[int, int],
+        each: tuple[int, int],
+        depth: int,
+    ) -> None:
+        self.apply("subgroup_product", total, reader, intrinsic, subgroups, each, depth)
+
     def share_rows(
         self, buffers: tuple[str, ...], rows: int, threads: int, shared_bytes: int
     ) -> None:

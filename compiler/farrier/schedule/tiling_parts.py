@@ -13,7 +13,7 @@ from farrier.ir.loop import For, If, LoopKind, Stmt, Store
 from farrier.ir.operands import map_operands
 from farrier.ir.statements import map_children
 from farrier.ir.substitute import Indices, Substitution
-from farrier.ir.threads import PRIVATE, nest_of, phases
+from farrier.ir.threads import UNSEEN, nest_of, phase_of, phases
 from farrier.schedule.nest import allocated, loops
 
 Axes: TypeAlias = tuple[tuple[str, Extent], ...]
@@ -67,16 +67,16 @@ def under(conditions: Sequence[Expr], stmt: Stmt, otherwise: Stmt | None = None)
 
 
 def simplified(stmt: Stmt) -> Stmt:
-    """Return a launch with its expressions simplified. The first indices of a thread's own memory
-    stay the variables of its phase, even of loops with a single iteration."""
+    """Return a launch with its expressions simplified. The first indices of the own memory of a
+    thread or subgroup stay the variables of its phase, even of loops with a single iteration."""
     simplifier = Simplifier({loop.var: loop.extent for loop in loops(stmt)})
-    own = {buffer.name for buffer in allocated(stmt) if buffer.scope in PRIVATE}
+    own = {buffer.name for buffer in allocated(stmt) if buffer.scope in UNSEEN}
     inside = {buffer.name for _, body in phases(_body_of(stmt)) for buffer in allocated(body)}
 
     def visit(part: Stmt) -> Stmt:
         if isinstance(part, For) and part.kind is LoopKind.SERIAL and part.extent == 1:
             return visit(Substitution({part.var: ZERO}).stmt(part.body))
-        nest, body = nest_of(part, LoopKind.THREAD)
+        nest, body = phase_of(part)
         if nest:
             first = tuple(Var(loop.var) for loop in nest)
 

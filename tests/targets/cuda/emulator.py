@@ -183,8 +183,8 @@ class _Run(Accesses, Warps, Carries):
             return np.uint32(int(operand[2:], 16))
         if operand.startswith("0d"):
             return np.uint64(int(operand[2:], 16))
-        if re.fullmatch(r"-?(0x)?[0-9a-fA-F]+", operand):
-            number = int(operand, 0)
+        if re.fullmatch(r"-?(0x)?[0-9a-fA-F]+U?", operand):
+            number = int(operand.rstrip("U"), 0)
             if dtype.kind == "b":
                 return np.bool_(number != 0)
             return np.array(number % (1 << 8 * dtype.itemsize), f"u{dtype.itemsize}")
@@ -260,18 +260,30 @@ class _Run(Accesses, Warps, Carries):
         moved = (whole << by) >> np.uint64(32) if self._at.suffixes[0] == "l" else whole >> by
         self._put(result, moved.astype(np.uint32))
 
+    def _do_prmt(self):
+        """The bytes of two words that four digits choose: its upper bit spreads a byte's sign."""
+        result, low, high, digits = self._at.operands
+        word = np.dtype(np.uint32)
+        lower, upper, chosen = (self._get(each, word) for each in (low, high, digits))
+        held = np.ascontiguousarray(np.stack([lower, upper], 1)).view(np.uint8)
+        picked = np.zeros((self._count, 4), np.uint8)
+        for place in range(4):
+            digit = (chosen >> np.uint32(4 * place)) & np.uint32(15)
+            byte = np.take_along_axis(held, (digit & 7).astype(np.int64)[:, None], 1)[:, 0]
+            signs = np.where(byte & 128, np.uint8(255), np.uint8(0))
+            picked[:, place] = np.where(digit & 8, signs, byte)
+        self._put(result, picked.view(np.uint32)[:, 0])
+
     def _do_bfe(self):
-        """A field of some bits from a first one."""
+        """A field of some bits from a first one, extended by its sign if it has one."""
         result, source, first, count = self._at.operands
         dtype = dtype_of(self._at.suffixes[-1])
-        if dtype.kind != "u":
-            self._fail("a signed field, which the emulator does not have")
         value = self._get(source, dtype)
         start, bits = (
             self._get(each, np.dtype(np.uint32)).astype(dtype) for each in (first, count)
         )
-        unit = dtype.type(1)
-        self._put(result, (value >> start) & ((unit << bits) - unit))
+        above = dtype.type(8 * dtype.itemsize) - bits
+        self._put(result, np.where(bits == 0, dtype.type(0), value << (above - start) >> above))
 
     def _do_setp(self):
         result, left, right, *more = self._at.operands

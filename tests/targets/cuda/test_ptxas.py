@@ -14,7 +14,9 @@ from farrier.lower.lower_threads import lower_threads
 from farrier.targets.cuda.architectures import ARCHITECTURES
 from farrier.targets.cuda.kernel_text import render
 from farrier.targets.cuda.ptx import ptx_of
+from farrier.targets.cuda.tensor_cores import products_of
 from tests.ir.kernels import KERNELS
+from tests.targets.cuda.products import lowered, product
 
 
 def _ptxas():
@@ -32,8 +34,19 @@ def _ptxas():
 @pytest.mark.parametrize("cpu", ARCHITECTURES)
 @pytest.mark.parametrize("name", ["attention", "odd_product", "reverse"])
 def test_ptxas_accepts_a_kernel_and_spills_nothing(name, cpu, tmp_path):
+    _assemble(lower_threads(KERNELS[name][0]), cpu, tmp_path)
+
+
+@pytest.mark.parametrize("cpu", ARCHITECTURES)
+def test_ptxas_accepts_products_of_fragments(cpu, tmp_path):
+    for declared in products_of(cpu):
+        program = product(200, 192, 96, declared)
+        _assemble(lowered(program, declared, each=(4, 4), steps=1), cpu, tmp_path)
+
+
+def _assemble(function, cpu, tmp_path):
     source = tmp_path / "kernel.ptx"
-    source.write_text(ptx_of(render(lower_threads(KERNELS[name][0]), cpu), cpu))
+    source.write_text(ptx_of(render(function, cpu), cpu))
     command = [_ptxas(), "-v", "-arch", cpu, str(source), "-o", str(tmp_path / "kernel.cubin")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

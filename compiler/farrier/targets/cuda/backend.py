@@ -20,6 +20,8 @@ from farrier_device.program import HOST
 
 if TYPE_CHECKING:
     from farrier.artifact.code import ModelCode
+    from farrier.intrinsics import TensorIntrinsic
+    from farrier.intrinsics.fragments import FragmentProduct
     from farrier.ir.dim import Extent
     from farrier.ir.loop import Function
     from farrier.ir.tensor import TensorProgram
@@ -76,6 +78,12 @@ class CudaBackend(GpuBackend):
         host = parse_target(machine.host) if machine.host else baseline()
         return CudaTarget(f"{ARCH}-nvidia-cuda", machine.cpu, machine.features, host=host)
 
+    @property
+    def intrinsics(self) -> Sequence[TensorIntrinsic]:
+        from farrier.targets.cuda.tensor_cores import INTRINSICS
+
+        return INTRINSICS
+
     # -- running its code on this machine
 
     def why_not_here(self, arch: str, cpu: str, features: Sequence[str]) -> str:
@@ -124,10 +132,18 @@ class CudaBackend(GpuBackend):
         figures = figures_of(target.cpu)
         return Peaks() if figures is None else Peaks(figures.operations, figures.bandwidth)
 
+    def products(self, target: Target) -> Sequence[FragmentProduct]:
+        from farrier.targets.cuda.tensor_cores import products_of
+
+        return products_of(_architecture(target))
+
     def render(self, function: Function, target: Target) -> str:
         from farrier.targets.cuda.ptx import ptx_of
+        from farrier.targets.cuda.tensor_cores import require_features
 
-        return ptx_of(self._module(function, target), _architecture(target))
+        architecture = _architecture(target)
+        require_features(function, architecture)
+        return ptx_of(self._module(function, target), architecture)
 
     def _module(self, function: Function, target: Target) -> str:
         from farrier.targets.cuda.kernel_text import render

@@ -34,6 +34,7 @@ from farrier.targets.llvm.builder import Builder
 from farrier.targets.llvm.tables import look_up
 from farrier.targets.llvm.values import Value, literal, memory_type
 
+ALIGNMENT = 16  # Bytes: that of the widest access of a thread. Arrays begin at multiples of it.
 Base: TypeAlias = Callable[[Buffer], Operand]
 
 _OF_INDICES = frozenset(
@@ -56,6 +57,12 @@ class Expressions:
         """Return the address of an element."""
         form = flatten(buffer, indices, self.indices.simplifier, buffer.dtype.nbytes)
         return self.indices.address(self._base(buffer), form, buffer.nbytes)
+
+    def alignment(self, buffer: Buffer, indices: tuple[Expr, ...]) -> int:
+        """Return a power of two whose multiples the address of an element surely is one of: LLVM
+        joins accesses to neighbours where it knows that of the first."""
+        form = flatten(buffer, indices, self.indices.simplifier, buffer.dtype.nbytes)
+        return max(buffer.dtype.nbytes, self.indices.divisor(form, ALIGNMENT))
 
     def evaluate(self, expr: Expr) -> Value:
         """Write an expression."""
@@ -96,7 +103,8 @@ class Expressions:
             return self.evaluate(element(load, self.indices.simplifier))
         dtype = load.buffer.dtype
         address = self.address(load.buffer, load.indices)
-        kept = self._b.load(memory_type(dtype), address, dtype.nbytes)
+        alignment = self.alignment(load.buffer, load.indices)
+        kept = self._b.load(memory_type(dtype), address, alignment)
         return arithmetic.from_memory(self._b, kept, dtype, 1)
 
     def _cast(self, dtype: DType, operand: Expr) -> Value:

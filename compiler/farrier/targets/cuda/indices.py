@@ -4,6 +4,7 @@ computes 64 bits in pairs of instructions. LLVM's passes hoist them and step poi
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping
 
 from farrier.ir import instr
@@ -60,6 +61,16 @@ class Indices:
         if isinstance(const_behind, int):
             return self._b.offset(base, const_behind) if const_behind else base
         return self._b.offset(base, self.size(const_behind))
+
+    def divisor(self, form: Linear, most: int) -> int:
+        """Return the greatest divisor of a power of two `most` that all values of a form have."""
+        const, divisor = form.const, most
+        for atom, coefficient in form.terms.items():
+            if isinstance(atom, Var) and atom.name in self.constants:
+                const = const + coefficient * self.constants[atom.name]
+            else:
+                divisor = math.gcd(divisor, coefficient if isinstance(coefficient, int) else 1)
+        return math.gcd(divisor, const if isinstance(const, int) else 1)
 
     def size(self, extent: Extent) -> Operand:
         """Return an extent, of I64, as it is computed where the function begins."""

@@ -18,6 +18,7 @@ from farrier.ir.instr import I32, I64, Operand, Variable
 from farrier.ir.loop import For, Function
 from farrier.ir.statements import walk_stmts
 from farrier.ir.threads import Launch, LoweredLaunch, launches
+from farrier.targets.cuda.expressions import ALIGNMENT
 from farrier.targets.cuda.instructions import instructions_of
 from farrier.targets.cuda.statements import Statements
 from farrier.targets.gpu.launches import entry_points, workspaces
@@ -25,9 +26,8 @@ from farrier.targets.interface import EntryPoint
 from farrier.targets.llvm.builder import Builder
 from farrier.targets.llvm.llvm_text import Convention, definition
 
-_ALIGNMENT = 16  # Bytes: that of the widest access of a thread.
 _GLOBAL, _SHARED = instr.pointer(1), instr.pointer(3)
-_CONVENTION = Convention("ptx_kernel", f"align {_ALIGNMENT}", "alwaysinline")
+_CONVENTION = Convention("ptx_kernel", f"align {ALIGNMENT}", "alwaysinline")
 _SREG = "llvm.nvvm.read.ptx.sreg"
 _SIZE_BYTES = 8
 # The sizes of a launch that the driver refuses: 2^31 blocks along x, 1024 threads.
@@ -51,7 +51,7 @@ def scratch_bytes(function: Function) -> Extent:
 
 
 def _aligned(buffer: Buffer) -> Extent:
-    return ceildiv(buffer.nbytes, _ALIGNMENT) * _ALIGNMENT
+    return ceildiv(buffer.nbytes, ALIGNMENT) * ALIGNMENT
 
 
 class _Entry:
@@ -88,7 +88,7 @@ class _Entry:
         name = f"{self._name}.{buffer.name}"
         self._statements.bases[buffer.name] = instr.Symbol(_SHARED, name)
         array = f"[{max(1, number(buffer.nbytes))} x i8]"
-        return f"@{name} = internal addrspace(3) global {array} undef, align {_ALIGNMENT}"
+        return f"@{name} = internal addrspace(3) global {array} undef, align {ALIGNMENT}"
 
     def _arguments(self) -> list[Variable]:
         arguments = []

@@ -7,7 +7,7 @@ from typing import assert_never
 from farrier.ir import instr
 from farrier.ir.affine import Simplifier
 from farrier.ir.dim import bounds, number
-from farrier.ir.expr import Buffer, Expr
+from farrier.ir.expr import Buffer, Expr, MemoryScope
 from farrier.ir.instr import PTR, Carried, Loop, Operand
 from farrier.ir.loop import (
     Alloc,
@@ -25,6 +25,7 @@ from farrier.ir.loop import (
 from farrier.ir.shared_bytes import shares_bytes
 from farrier.ir.statements import walk_stmts
 from farrier.targets.cuda.expressions import Expressions
+from farrier.targets.cuda.fragments import Fragments
 from farrier.targets.gpu.inexpressible import InexpressibleError
 from farrier.targets.llvm.arithmetic import cast, to_memory
 from farrier.targets.llvm.builder import Builder
@@ -41,6 +42,7 @@ class Statements:
         self.bases: dict[str, Operand] = {}
         self.expressions = Expressions(builder, simplifier, lambda buffer: self.bases[buffer.name])
         self.indices = self.expressions.indices
+        self._fragments = Fragments(builder, self.expressions)
 
     def write(self, stmt: Stmt) -> None:
         """Write a statement. Raises InexpressibleError."""
@@ -50,6 +52,9 @@ class Statements:
                     self.write(part)
             case For():
                 self._for(stmt)
+            case Alloc(buffer, body) if buffer.scope is MemoryScope.SUBGROUP:
+                self._fragments.allocate(buffer)
+                self.write(body)
             case Alloc(buffer, body):
                 self.bases[buffer.name] = self._stack(buffer)
                 self.write(body)
@@ -63,8 +68,8 @@ class Statements:
                 pass
             case Barrier():
                 self._b.effect(_BARRIER, instr.VOID, instr.number_of(instr.I32, 0))
-            case Intrinsic(name, _):
-                raise InexpressibleError(f"CUDA has no intrinsic {name}")
+            case Intrinsic():
+                self._fragments.write(stmt)
             case _:
                 assert_never(stmt)
 
@@ -80,7 +85,8 @@ class Statements:
         value = cast(self._b, buffer.dtype, self.expressions.evaluate(stmt.value))
         kept = to_memory(self._b, value)
         address = self.expressions.address(buffer, stmt.indices)
-        self._b.store(kept, address, buffer.dtype.nbytes)
+        alignment = self.expressions.alignment(buffer, stmt.indices)
+        self._b.store(kept, address, alignment)
 
     # -- loops
 

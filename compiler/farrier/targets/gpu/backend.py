@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from farrier.errors import CompilerError
 from farrier.targets.driven.backend import DrivenBackend
 
 if TYPE_CHECKING:
+    from farrier.intrinsics.fragments import FragmentProduct
     from farrier.ir.dim import Extent
     from farrier.ir.loop import Function
     from farrier.ir.tensor import TensorProgram
@@ -34,6 +35,10 @@ class GpuBackend(DrivenBackend):
     @abc.abstractmethod
     def device(self, target: Target) -> tuple[Limits, Device]:
         """Return the limits of a GPU, and the figures that rank schedules for it."""
+
+    def products(self, target: Target) -> Sequence[FragmentProduct]:
+        """Return the products that the subgroups of a GPU compute, the best of each kind first."""
+        return ()
 
     @abc.abstractmethod
     def scratch_bytes(self, function: Function) -> Extent:
@@ -90,7 +95,7 @@ class GpuBackend(DrivenBackend):
 
         if reason := self.why_not_on_device(program, target):
             raise CompilerError(reason, hint="--target host compiles for the processor")
-        return rules.space(program, *self.device(target))
+        return rules.space(program, *self.device(target), self.products(target))
 
     def interface(self, function: Function) -> Interface:
         from farrier.targets.gpu.launches import entry_points

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from farrier.intrinsics.fragments import FragmentProduct
 from farrier.ir.loop import Function
 from farrier.ir.tensor import TensorProgram
 from farrier.space import JoinedSpace, Space
 from farrier.space.task_features import task_features
-from farrier.targets.gpu import attention, direct, parts, points, rows, tiles
+from farrier.targets.gpu import attention, direct, fragments, parts, points, rows, tiles
 from farrier.targets.gpu.device import USUAL, Device, Limits, features
 
-_ALL = (attention, direct, parts, points, rows, tiles)
+_ALL = (attention, direct, fragments, parts, points, rows, tiles)
 RULES = frozenset(rule.RULE for rule in _ALL)
 
 
-def space(program: TensorProgram | Function, limits: Limits, device: Device = USUAL) -> Space:
+def space(
+    program: TensorProgram | Function,
+    limits: Limits,
+    device: Device = USUAL,
+    products: Sequence[FragmentProduct] = (),
+) -> Space:
     """Return all schedules of a kernel: those of the special rules that take it, where the default
-    is of the first, and those of `points`, which takes everything."""
-    spaces = _special(program, limits, device)
+    is of the first, and those of `points`, which takes everything. The subgroups of the device
+    compute `products`."""
+    spaces = _special(program, limits, device, products)
     spaces.append(points.space(program, limits.packed))
     whole = spaces[0] if len(spaces) == 1 else JoinedSpace(spaces, spaces[0])
     for each in (whole, *spaces):
@@ -24,13 +33,20 @@ def space(program: TensorProgram | Function, limits: Limits, device: Device = US
     return whole
 
 
-def _special(program: TensorProgram | Function, limits: Limits, device: Device) -> list[Space]:
+def _special(
+    program: TensorProgram | Function,
+    limits: Limits,
+    device: Device,
+    products: Sequence[FragmentProduct],
+) -> list[Space]:
     """Return the spaces of the special rules that take a kernel, the best one first: an attention
-    as such, any other by the model. Rows are for kernels without products for tiles."""
+    as such, a product of fragments as such, any other by the model. Rows are for kernels without
+    products for tiles."""
     attended = attention.space(program, limits, device)
+    of_fragments = fragments.space(program, limits, device, products)
     tiled = tiles.space(program, limits, device)
-    if attended is not None:
-        return [space for space in (attended, tiled) if space is not None]
+    if attended is not None or of_fragments is not None:
+        return [space for space in (attended, of_fragments, tiled) if space is not None]
     first = tiled or rows.space(program, limits, device)
     others = [parts.space(program, limits, device)] if first is not None else []
     if first is tiled:

@@ -1,0 +1,114 @@
+"""The declaration of products of fragments, which the threads of a subgroup compute together.
+
+    c[m, n] += a[m, k] * b[k, n]        for tiles in registers, spread over the subgroup
+
+A fragment is a tile whose elements lie in the registers of all threads of a subgroup. Its declared
+layout says where: the first dimensions, one element for each thread of the subgroup, are the
+lanes, and the others the elements of a lane. `declared` makes the intrinsics of a product: what
+sets totals to zero, reads both factors from workgroup memory, multiplies, and stores totals there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+
+from farrier.errors import CompilerError
+from farrier.intrinsics.declare import TensorIntrinsic, Writer
+from farrier.ir.expr import Binary, BinaryOp, Buffer, Cast, Const, Expr, Load, MemoryScope, Var
+from farrier.ir.instr import Operand
+from farrier.ir.loop import For, Function, LoopKind, Stmt, Store
+from farrier.ir.types import DType, Layout
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FragmentProduct:
+    """A product of fragments, with the layouts of `a`, `b` and `c`. `reads_across`: factors may lie
+    in memory with their terms one row after the other."""
+
+    name: str
+    left: DType
+    right: DType
+    total: DType
+    rows: int
+    columns: int
+    depth: int
+    a: Layout
+    b: Layout
+    c: Layout
+    reads_across: bool
+    feature: str  # The target must have it.
+
+
+def zero_name(product: str) -> str:
+    """Return the name of the intrinsic c[m, n] = 0."""
+    return f"{product}_zero"
+
+
+def store_name(product: str) -> str:
+    """Return the name of the intrinsic memory[m, n] = c[m, n]."""
+    return f"{product}_store"
+
+
+def load_name(product: str, side: int, across: bool) -> str:
+    """Return the name of the intrinsic a[m, k] = memory[m, k] or b[k, n] = memory[n, k], by the
+    side; `across` has the terms k in the first axis of the memory."""
+    return f"{product}_{('a', 'b')[side]}{'_across' if across else ''}"
+
+
+def declared(products: Iterable[FragmentProduct]) -> tuple[TensorIntrinsic, ...]:
+    """Return the intrinsics of products."""
+    return tuple(each for product in products for each in _declared(product))
+
+
+def _declared(product: FragmentProduct) -> Iterator[TensorIntrinsic]:
+    m, n, k = Var("m"), Var("n"), Var("k")
+    rows, columns, depth = product.rows, product.columns, product.depth
+    a = _fragment("a", product.left, (rows, depth), product.a)
+    b = _fragment("b", product.right, (depth, columns), product.b)
+    c = _fragment("c", product.total, (rows, columns), product.c)
+    memory = _memory(product.total, (rows, columns))
+    zero = Const(0.0 if product.total.is_float else 0, product.total)
+    over_c = (("m", rows), ("n", columns))
+
+    yield _intrinsic(product, zero_name(product.name), (c,), over_c, Store(c, (m, n), zero))
+    stored = Store(memory, (m, n), Load(c, (m, n)))
+    yield _intrinsic(product, store_name(product.name), (memory, c), over_c, stored)
+    factors = (Cast(product.total, Load(a, (m, k))), Cast(product.total, Load(b, (k, n))))
+    value = Binary(BinaryOp.ADD, Load(c, (m, n)), Binary(BinaryOp.MUL, *factors))
+    body = Store(c, (m, n), value)
+    yield _intrinsic(product, product.name, (c, a, b), (*over_c, ("k", depth)), body)
+    for across in (False, True) if product.reads_across else (False,):
+        for side, (fragment, own, extent) in enumerate(((a, "m", rows), (b, "n", columns))):
+            at: tuple[Expr, ...] = (k, Var(own)) if across else (Var(own), k)
+            held = _memory(fragment.dtype, (depth, extent) if across else (extent, depth))
+            point = (m, k) if side == 0 else (k, n)
+            loops = ((own, extent), ("k", depth))
+            name = load_name(product.name, side, across)
+            body = Store(fragment, point, Load(held, at))
+            yield _intrinsic(product, name, (fragment, held), loops, body)
+
+
+def _fragment(name: str, dtype: DType, shape: tuple[int, int], layout: Layout) -> Buffer:
+    return Buffer(name, dtype, shape, layout, MemoryScope.SUBGROUP)
+
+
+def _memory(dtype: DType, shape: tuple[int, int]) -> Buffer:
+    return Buffer("memory", dtype, shape, None, MemoryScope.WORKGROUP)
+
+
+def _intrinsic(
+    product: FragmentProduct,
+    name: str,
+    operands: Sequence[Buffer],
+    loops: Sequence[tuple[str, int]],
+    body: Stmt,
+) -> TensorIntrinsic:
+    for variable, extent in reversed(loops):
+        body = For(variable, extent, LoopKind.SERIAL, body)
+    semantics = Function(name, tuple(operands), body)
+    return TensorIntrinsic(name, semantics, frozenset({product.feature}), _of_no_thread)
+
+
+def _of_no_thread(writer: Writer, operands: Sequence[Operand]) -> Operand:
+    raise CompilerError("a product of fragments is not an instruction of one thread")

@@ -1,0 +1,471 @@
+"""Primitive: subgroup_product."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable, Sequence
+
+from farrier.intrinsics import lookup
+from farrier.intrinsics.fragments import load_name, store_name, zero_name
+from farrier.ir import expr as e
+from farrier.ir.addresses import flatten
+from farrier.ir.affine import Simplifier
+from farrier.ir.dim import Extent, ceildiv, number
+from farrier.ir.expr import Buffer, Cast, Expr, Load, MemoryScope, Var, dtype_of
+from farrier.ir.loop import Alloc, For, Function, Intrinsic, LoopKind, Stmt, Store, Tile
+from farrier.ir.statements import block
+from farrier.ir.substitute import Indices, Substitution, loads, variables
+from farrier.ir.threads import SUBGROUP_SIZE
+from farrier.ir.types import DType
+from farrier.schedule.launching import with_launch
+from farrier.schedule.nest import NestView
+from farrier.schedule.tile_product import Product
+from farrier.schedule.tiling_parts import ZERO, digits, product_of, simplified, under
+
+_CHUNK = 16  # Bytes: the longest access of a thread, and the row of a matrix that a subgroup reads.
+
+
+def subgroup_product(
+    function: Function,
+    total: str,
+    reader: str,
+    intrinsic: str,
+    subgroups: tuple[int, int],
+    each: tuple[int, int],
+    depth: int,
+) -> Function:
+    """Compute sums of products as a launch whose subgroups multiply fragments.
+
+    before:
+        @function
+        def product(x: f16[16, 30], w: f16[30, 20], y: f32[16, 20]):
+            for y_init_m in serial(16):
+                for y_init_n in serial(20):
+                    y[y_init_m, y_init_n] = 0.0
+            for y_m in serial(16):
+                for y_n in serial(20):
+                    for y_k in serial(30):
+                        y[y_m, y_n] = y[y_m, y_n] + cast(f32, x[y_m, y_k]) * cast(f32, w[y_k, y_n])
+    after subgroup_product("y", "y", "mma_f16", (1, 2), (1, 1), 16):
+        @function
+        def product(x: f16[16, 30], w: f16[30, 20], y: f32[16, 20]):
+            for y_by in block(1):
+                for y_bx in block(1):
+                    with alloc(f32[1, 2, 1, 1, 16, 16] in subgroup) as y_sums:
+                        for y_gy0 in subgroup(1):
+                            for y_gx0 in subgroup(2):
+                                for y_e1_0 in unrolled(1):
+                                    for y_e1_1 in unrolled(1):
+                                        intrinsic('mma_f16_zero', tile(y_sums[y_gy0, y_gx0, 0, 0, \
+0, 0], 4, 5))
+                        for y_ko in serial(2):
+                            with alloc(f16[16, 24] in workgroup) as y_rows:
+                                with alloc(f16[16, 40] in workgroup) as y_columns:
+                                    for y_t2 in thread(64):
+                                        for y_turn2 in serial(2):
+                                            if y_ko * 8 + y_t2 % 8 < 15:
+                                                for y_e3_0 in unrolled(2):
+                                                    y_rows[y_turn2 * 8 + y_t2 // 8, y_t2 % 8 * 2 + \
+y_e3_0] = x[y_turn2 * 8 + y_t2 // 8, y_ko * 16 + y_t2 % 8 * 2 + y_e3_0]
+                                            else:
+                                                for y_e4_0 in unrolled(2):
+                                                    y_rows[y_turn2 * 8 + y_t2 // 8, y_t2 % 8 * 2 + \
+y_e4_0] = f16(0.0)
+                                    for y_t5 in thread(64):
+                                        for y_turn5 in serial(2):
+                                            if y_t5 % 8 < 5 and y_ko * 16 + y_turn5 * 8 + y_t5 // \
+8 < 30:
+                                                for y_e6_0 in unrolled(4):
+                                                    y_columns[y_turn5 * 8 + y_t5 // 8, y_t5 % 8 * \
+4 + y_e6_0] = w[y_ko * 16 + y_turn5 * 8 + y_t5 // 8, y_t5 % 8 * 4 + y_e6_0]
+                                            else:
+                                                for y_e7_0 in unrolled(4):
+                                                    y_columns[y_turn5 * 8 + y_t5 // 8, y_t5 % 8 * \
+4 + y_e7_0] = f16(0.0)
+                                    for y_gy8 in subgroup(1):
+                                        for y_gx8 in subgroup(2):
+                                            with alloc(f16[1, 16, 16] in subgroup) as y_a:
+                                                with alloc(f16[1, 16, 16] in subgroup) as y_b:
+                                                    for y_e9_0 in unrolled(1):
+                                                        for y_e10_0 in unrolled(1):
+                                                            intrinsic('mma_f16_a', tile(y_a[0, 0, \
+0], 1, 2), tile(y_rows[0, 0], 0, 1))
+                                                        for y_e11_0 in unrolled(1):
+                                                            intrinsic('mma_f16_b_across', \
+tile(y_b[0, 0, 0], 1, 2), tile(y_columns[0, y_gx8 * 16], 0, 1))
+                                                        for y_e12_0 in unrolled(1):
+                                                            for y_e12_1 in unrolled(1):
+                                                                intrinsic('mma_f16', \
+tile(y_sums[y_gy8, y_gx8, 0, 0, 0, 0], 4, 5), tile(y_a[0, 0, 0], 1, 2), tile(y_b[0, 0, 0], 1, 2))
+                        with alloc(f32[16, 40] in workgroup) as y_results:
+                            for y_gy13 in subgroup(1):
+                                for y_gx13 in subgroup(2):
+                                    for y_e14_0 in unrolled(1):
+                                        intrinsic('mma_f16_store', tile(y_results[0, y_gx13 * 16], \
+0, 1), tile(y_sums[y_gy13, y_gx13, 0, 0, 0, 0], 4, 5))
+                            for y_t15 in thread(64):
+                                for y_turn15 in serial(2):
+                                    if y_t15 % 8 < 5:
+                                        for y_e16_0 in unrolled(4):
+                                            y[y_turn15 * 8 + y_t15 // 8, y_t15 % 8 * 4 + y_e16_0] \
+= y_results[y_turn15 * 8 + y_t15 // 8, y_t15 % 8 * 4 + y_e16_0]
+
+    As in `tile_product` a block has a tile of rows and columns, copies parts of both factors to
+    workgroup memory turn by turn, and `reader` names the nest that takes the sums point by point. A
+    block has a grid of `subgroups`, each with `each` fragments of the declared product `intrinsic`
+    in its rows and columns, and a turn is `depth` terms. Factors are converted to the type of the
+    sums, or read as they are; workgroup memory holds them as they are. At the end the sums go
+    through workgroup memory, a row of fragments at a time, to threads that each take neighbours.
+    """
+    nest = NestView(function, "subgroup_product")
+    product = Product.of(nest, total, reader)
+    declared = Declared.of(nest, intrinsic)
+    if min(*subgroups, *each) < 1 or depth < 1 or depth % declared.depth:
+        nest.fail(f"{subgroups} subgroups for {total}, {each} fragments each, {depth} terms")
+    if why := declared.why_not(product):
+        nest.fail(why)
+    launch = _Launch(product, declared, subgroups, each, depth).launch()
+    gone = {total} if product.store.buffer.name != total else set[str]()
+    return with_launch(function, product.nests, launch, gone)
+
+
+@dataclasses.dataclass(frozen=True)
+class Declared:
+    """The extents and types of a declared product of fragments."""
+
+    name: str
+    rows: int
+    columns: int
+    depth: int
+    left: DType
+    right: DType
+    total: DType
+    reads_across: bool
+
+    @classmethod
+    def of(cls, nest: NestView, name: str) -> Declared:
+        try:
+            c, a, b = lookup(name).semantics.params
+        except (KeyError, ValueError):
+            nest.fail(f"no product of fragments {name} is declared")
+        try:
+            lookup(load_name(name, 0, True))
+            reads_across = True
+        except KeyError:
+            reads_across = False
+        rows, columns = map(number, c.shape)
+        depth = number(a.shape[1])
+        return cls(name, rows, columns, depth, a.dtype, b.dtype, c.dtype, reads_across)
+
+    def why_not(self, product: Product) -> str:
+        """Return why a product is not of the declared types, a clause; "" if it is."""
+        types = (held(product.rows.value), held(product.columns.value), product.total.dtype)
+        if types != (self.left, self.right, self.total):
+            return f"{self.name} does not multiply {types[0]} and {types[1]} to {types[2]}"
+        return ""
+
+
+def held(value: Expr) -> DType:
+    """Return the type of a factor in memory."""
+    return dtype_of(as_held(value))
+
+
+def as_held(value: Expr) -> Expr:
+    """Return a factor as memory holds it."""
+    return value.operand if isinstance(value, Cast) else value
+
+
+class _Launch:
+    """The launch of a product by subgroups."""
+
+    def __init__(
+        self,
+        product: Product,
+        declared: Declared,
+        subgroups: tuple[int, int],
+        each: tuple[int, int],
+        depth: int,
+    ) -> None:
+        self._product, self._declared = product, declared
+        self._subgroups, self._each, self._depth = subgroups, each, depth
+        self._fragment = declared.rows, declared.columns
+        self._size = tuple(math.prod(x) for x in zip(subgroups, each, self._fragment, strict=True))
+        self._threads = math.prod(subgroups) * SUBGROUP_SIZE
+        self._name = product.total.name
+        self._numbers = itertools.count()
+        self._k = product_of(extent for _, extent in product.sums)
+        self._sides = product.rows, product.columns
+        shape = (*subgroups, *each, *self._fragment)
+        self._sums = self._buffer("sums", declared.total, shape, MemoryScope.SUBGROUP)
+        self._sources = tuple(_Source.of(product, side) for side in (0, 1))
+        self._staged = tuple(self._staging(side) for side in (0, 1))
+
+    def _var(self, name: str) -> Var:
+        return Var(f"{self._name}_{name}")
+
+    def _buffer(self, name: str, dtype: DType, shape: Sequence[int], scope: MemoryScope) -> Buffer:
+        return Buffer(f"{self._name}_{name}", dtype, tuple(shape), None, scope)
+
+    def _is_across(self, side: int) -> bool:
+        """Check whether the terms of a factor lie one row after the other in workgroup memory."""
+        return self._declared.reads_across and not self._sources[side].along_terms
+
+    def _staging(self, side: int) -> Buffer:
+        """The buffer for a part of a factor. A chunk more in each row keeps the rows of a matrix
+        that a subgroup reads at once out of each other's banks."""
+        dtype = held(self._sides[side].value)
+        rows, width = self._size[side], self._depth
+        if self._is_across(side):
+            rows, width = width, rows
+        shape = (rows, width + _CHUNK // dtype.nbytes)
+        return self._buffer(("rows", "columns")[side], dtype, shape, MemoryScope.WORKGROUP)
+
+    def launch(self) -> Stmt:
+        """The nest of block loops."""
+        body: Stmt = Alloc(self._sums, block([self._zero(), self._turns(), self._results()]))
+        for side, name in ((1, "bx"), (0, "by")):
+            tiles = ceildiv(self._sides[side].extent, self._size[side])
+            body = For(self._var(name).name, tiles, LoopKind.BLOCK, body)
+        for name, extent in reversed(self._product.batch):
+            body = For(f"{name}_b", extent, LoopKind.BLOCK, body)
+        return simplified(body)
+
+    # -- phases
+
+    def _of_subgroups(self, body: Callable[[tuple[Expr, Expr]], Stmt]) -> Stmt:
+        at = next(self._numbers)
+        rows, columns = self._var(f"gy{at}"), self._var(f"gx{at}")
+        inner = For(columns.name, self._subgroups[1], LoopKind.SUBGROUP, body((rows, columns)))
+        return For(rows.name, self._subgroups[0], LoopKind.SUBGROUP, inner)
+
+    def _of_threads(self, points: int, body: Callable[[Expr], Stmt]) -> Stmt:
+        """A phase whose threads share some points."""
+        at = next(self._numbers)
+        thread, turn = self._var(f"t{at}"), self._var(f"turn{at}")
+        point = e.add(e.mul(turn, self._threads), thread)
+        guarded = under(self._within(point, points, self._threads), body(point))
+        turns = For(turn.name, ceildiv(points, self._threads), LoopKind.SERIAL, guarded)
+        return For(thread.name, self._threads, LoopKind.THREAD, turns)
+
+    def _unrolled(self, extents: Sequence[int], body: Callable[..., Stmt]) -> Stmt:
+        at = next(self._numbers)
+        names = [self._var(f"e{at}_{position}") for position in range(len(extents))]
+        nest = body(*names)
+        for name, extent in reversed(list(zip(names, extents, strict=True))):
+            nest = For(name.name, extent, LoopKind.UNROLLED, nest)
+        return nest
+
+    def _within(self, point: Expr, extent: Extent, step: int) -> list[Expr]:
+        """The condition for a point of parts of `step` to be below an extent, unless they fill
+        it."""
+        if isinstance(extent, int) and extent % step == 0:
+            return []
+        return [e.less(point, extent)]
+
+    def _sum(self, group: tuple[Expr, Expr], at: tuple[Expr, Expr]) -> Tile:
+        return Tile(self._sums, (*group, *at, ZERO, ZERO), (4, 5))
+
+    def _zero(self) -> Stmt:
+        name = zero_name(self._declared.name)
+        return self._of_subgroups(
+            lambda group: self._unrolled(
+                self._each, lambda *at: Intrinsic(name, (self._sum(group, at),))
+            )
+        )
+
+    def _turns(self) -> Stmt:
+        """The loop over parts of the sums."""
+        body: Stmt = block([self._copy(0), self._copy(1), self._of_subgroups(self._multiply)])
+        for buffer in reversed(self._staged):
+            body = Alloc(buffer, body)
+        turns = ceildiv(self._k, self._depth)
+        return For(self._var("ko").name, turns, LoopKind.SERIAL, body)
+
+    def _copy(self, side: int) -> Stmt:
+        """The phase that copies a part of a factor, whose threads take neighbours in memory."""
+        source, staged, size = self._sources[side], self._staged[side], self._size[side]
+        width = self._depth if source.along_terms else size
+        several = math.gcd(source.several, width)
+        chunks = width // several
+
+        def body(point: Expr) -> Stmt:
+            outer, first = e.floordiv(point, chunks), e.mul(e.mod(point, chunks), several)
+
+            def element(part: Expr, is_inside: bool) -> Stmt:
+                inner = e.add(first, part)
+                at, term = (outer, inner) if source.along_terms else (inner, outer)
+                place = (term, at) if self._is_across(side) else (at, term)
+                value: Expr = e.ReduceOp.SUM.identity(staged.dtype)
+                return Store(staged, place, self._factor(side, at, term) if is_inside else value)
+
+            at, term = (outer, first) if source.along_terms else (first, outer)
+            conditions = self._within(self._number(side, at), self._sides[side].extent, size)
+            conditions += self._within(self._term(term), self._k, self._depth)
+            copies = [
+                self._unrolled((several,), lambda part, inside=inside: element(part, inside))
+                for inside in (True, False)
+            ]
+            return under(conditions, *copies[: 2 if conditions else 1])
+
+        return self._of_threads((size if source.along_terms else self._depth) * chunks, body)
+
+    def _number(self, side: int, at: Expr) -> Expr:
+        """The number of a row or column of this tile among all."""
+        return e.add(e.mul(self._var(("by", "bx")[side]), self._size[side]), at)
+
+    def _term(self, term: Expr) -> Expr:
+        return e.add(e.mul(self._var("ko"), self._depth), term)
+
+    def _factor(self, side: int, at: Expr, term: Expr) -> Expr:
+        """An element of a factor, at a row or column of this tile and a term of this turn."""
+        factor = self._sides[side]
+        values: dict[str, Expr] = {name: Var(f"{name}_b") for name, _ in self._product.batch}
+        values |= digits(self._number(side, at), factor.axes)
+        values |= digits(self._term(term), self._product.sums)
+        return Substitution(values).expr(as_held(factor.value))
+
+    def _multiply(self, group: tuple[Expr, Expr]) -> Stmt:
+        """The products of a turn, by one subgroup."""
+        declared, shapes = self._declared, []
+        shapes.append((self._each[0], declared.rows, declared.depth))
+        shapes.append((self._each[1], declared.depth, declared.columns))
+        own = [
+            self._buffer(name, staged.dtype, shape, MemoryScope.SUBGROUP)
+            for name, staged, shape in zip("ab", self._staged, shapes, strict=True)
+        ]
+
+        def factor(side: int, at: Expr) -> Tile:
+            return Tile(own[side], (at, ZERO, ZERO), (1, 2))
+
+        def load(side: int, at: Expr, step: Expr) -> Stmt:
+            fragment = e.add(e.mul(group[side], self._each[side]), at)
+            place = [e.mul(fragment, self._fragment[side]), e.mul(step, declared.depth)]
+            across = self._is_across(side)
+            memory = Tile(self._staged[side], tuple(place[::-1] if across else place), (0, 1))
+            return Intrinsic(load_name(declared.name, side, across), (factor(side, at), memory))
+
+        def multiply(row: Expr, column: Expr) -> Stmt:
+            sums = self._sum(group, (row, column))
+            return Intrinsic(declared.name, (sums, factor(0, row), factor(1, column)))
+
+        def step(at: Expr) -> Stmt:
+            reads = [
+                self._unrolled(
+                    (self._each[side],), lambda fragment, side=side: load(side, fragment, at)
+                )
+                for side in (0, 1)
+            ]
+            return block([*reads, self._unrolled(self._each, multiply)])
+
+        body = self._unrolled((self._depth // declared.depth,), step)
+        return Alloc(own[0], Alloc(own[1], body))
+
+    # -- results
+
+    def _results(self) -> Stmt:
+        """The phases that store the results, a row of fragments of each subgroup at a time."""
+        rows, columns = self._subgroups[0] * self._fragment[0], self._size[1]
+        # Eight elements of padding bring neighbouring rows of a fragment's pairs to other banks.
+        shape = (rows, columns + 8)
+        out = self._buffer("results", self._declared.total, shape, MemoryScope.WORKGROUP)
+
+        def row_of_fragments(at: Expr) -> Stmt:
+            stores = self._of_subgroups(
+                lambda group: self._unrolled(
+                    (self._each[1],), lambda column: self._keep(out, group, at, column)
+                )
+            )
+            several = math.gcd(self._results_at_once(), columns)
+            chunks = columns // several
+
+            def results(point: Expr) -> Stmt:
+                row, first = e.floordiv(point, chunks), e.mul(e.mod(point, chunks), several)
+                return self._store(out, at, row, first, several)
+
+            return block([stores, self._of_threads(rows * chunks, results)])
+
+        # Written out, so that no barrier stands before the first.
+        return Alloc(out, block([row_of_fragments(e.index(at)) for at in range(self._each[0])]))
+
+    def _keep(self, out: Buffer, group: tuple[Expr, Expr], row: Expr, column: Expr) -> Stmt:
+        fragment = e.add(e.mul(group[1], self._each[1]), column)
+        origin = e.mul(group[0], self._fragment[0]), e.mul(fragment, self._fragment[1])
+        operands = Tile(out, origin, (0, 1)), self._sum(group, (row, column))
+        return Intrinsic(store_name(self._declared.name), operands)
+
+    def _results_at_once(self) -> int:
+        """The neighbouring results that a thread takes: of 16 bytes of sums."""
+        several = _CHUNK // self._declared.total.nbytes
+        columns = self._product.columns.axes
+        inner = [extent for _, extent in columns if extent != 1][-1:] or [1]
+        return math.gcd(several, inner[0]) if isinstance(inner[0], int) else 1
+
+    def _store(self, out: Buffer, at: Expr, row: Expr, first: Expr, several: int) -> Stmt:
+        """Store neighbouring results, if they are any."""
+        product, size = self._product, self._fragment[0]
+        fragment = e.add(e.mul(e.floordiv(row, size), self._each[0]), at)
+        own_row = self._number(0, e.add(e.mul(fragment, size), e.mod(row, size)))
+        conditions = self._within(own_row, self._sides[0].extent, self._size[0])
+        conditions += self._within(self._number(1, first), self._sides[1].extent, self._size[1])
+
+        def element(part: Expr) -> Stmt:
+            column = e.add(first, part)
+            values: dict[str, Expr] = {name: Var(f"{name}_b") for name, _ in product.batch}
+            values |= digits(own_row, self._sides[0].axes)
+            values |= digits(self._number(1, column), self._sides[1].axes)
+            of_loops = {
+                name: values[product.points[name]] if name in product.points else ZERO
+                for name in variables_of(product.store)
+            }
+
+            def read(indices: Indices) -> Expr:
+                return Load(out, (row, column))
+
+            change = Substitution(of_loops, reads={product.total.name: read})
+            indices = tuple(change.expr(index) for index in product.store.indices)
+            return Store(product.store.buffer, indices, change.expr(product.store.value))
+
+        return under(conditions, self._unrolled((several,), element))
+
+
+def variables_of(store: Store) -> set[str]:
+    return variables(store.value).union(*map(variables, store.indices))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Source:
+    """The place of a factor in memory: neighbours are terms of a sum, or rows or columns, and a
+    thread copies `several` of them at once."""
+
+    along_terms: bool
+    several: int
+
+    @classmethod
+    def of(cls, product: Product, side: int) -> _Source:
+        factor = (product.rows, product.columns)[side]
+        value = as_held(factor.value)
+        most = _CHUNK // dtype_of(value).nbytes
+        terms, own = (_neighbours(value, axes) for axes in (product.sums, factor.axes))
+        along_terms = terms > 0 and (terms >= own or own == 0)
+        return cls(along_terms, math.gcd(most, max(1, terms if along_terms else own)))
+
+
+def _neighbours(value: Expr, axes: Sequence[tuple[str, Extent]]) -> int:
+    """Return how many neighbours along some axes, joined, lie together in memory: each run of so
+    many begins at a multiple of that. 0 if no two do."""
+    long = [(name, extent) for name, extent in axes if extent != 1]
+    read = next(iter(loads(value)), None)
+    if not long or read is None or not read.indices:
+        return 0
+    ranges = dict(axes)
+    place = flatten(read.buffer, read.indices, Simplifier(ranges), 1)
+    if place.terms.get(Var(long[-1][0])) != 1:
+        return 0
+    run: Extent = 1
+    for name, extent in reversed(long):
+        if place.terms.get(Var(name)) != run or not isinstance(extent, int):
+            break
+        run = run * extent
+    return run if isinstance(run, int) else 1

@@ -1,0 +1,171 @@
+"""The intrinsics of tensor cores as instructions. A lane's words of a fragment lie on the stack,
+which LLVM's passes turn into registers."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Sequence
+
+from farrier.intrinsics.fragments import FragmentProduct, load_name, store_name, zero_name
+from farrier.ir import expr as e
+from farrier.ir import instr
+from farrier.ir.dim import number
+from farrier.ir.expr import Buffer, Expr
+from farrier.ir.instr import F32, I32, PTR, Operand, Type
+from farrier.ir.loop import Intrinsic, Tile
+from farrier.ir.threads import SUBGROUP_SIZE
+from farrier.ir.types import DType
+from farrier.targets.cuda.expressions import Expressions
+from farrier.targets.cuda.tensor_cores import PRODUCTS
+from farrier.targets.gpu.inexpressible import InexpressibleError
+from farrier.targets.llvm.builder import Builder
+
+_COLUMNS = 16  # Also the rows of a product.
+_CHUNK = 16  # Bytes: a row of a matrix of `ldmatrix`.
+_WORD = 4  # Bytes.
+_LDMATRIX = "llvm.nvvm.ldmatrix.sync.aligned.m8n8"
+_LANE = "llvm.nvvm.read.ptx.sreg.laneid"
+_TYPES = {DType.F32: F32, DType.I32: I32}
+_HALVES = instr.vector("f16", 2)
+# The names of the instruction, and the type of a word of a factor.
+_MMA = {
+    "mma_f16": ("m16n8k16.row.col.f32.f32", _HALVES),
+    "mma_f16_k8": ("m16n8k8.row.col.f32.f32", _HALVES),
+    "mma_bf16": ("m16n8k16.row.col.bf16", I32),
+    "mma_i8_i8": ("m16n8k32.row.col.s8", I32),
+    "mma_u8_u8": ("m16n8k32.row.col.u8", I32),
+    "mma_i8_u8": ("m16n8k32.row.col.s8.u8", I32),
+    "mma_u8_i8": ("m16n8k32.row.col.u8.s8", I32),
+}
+
+
+class Fragments:
+    """Writes calls of the intrinsics, whose tiles lie where `expressions` says."""
+
+    def __init__(self, builder: Builder, expressions: Expressions) -> None:
+        self._b, self._expressions = builder, expressions
+        self._slots: dict[str, Operand] = {}
+        self._writers: dict[str, Callable[..., None]] = {}
+        for product in PRODUCTS:
+            self._add(product)
+
+    def _add(self, product: FragmentProduct) -> None:
+        name, writers = product.name, self._writers
+        writers[name] = functools.partial(self._multiply, product)
+        writers[zero_name(name)] = self._zero
+        writers[store_name(name)] = functools.partial(self._store, product)
+        for side, across in itertools.product((0, 1), (False, True)):
+            load = functools.partial(self._load, product, side, across)
+            writers[load_name(name, side, across)] = load
+
+    def allocate(self, buffer: Buffer) -> None:
+        nbytes = number(buffer.nbytes) // SUBGROUP_SIZE
+        slot = self._b.hoisted(0, instr.STACK, PTR, (), (nbytes, buffer.name))
+        self._slots[buffer.name] = slot
+
+    def write(self, call: Intrinsic) -> None:
+        """Write a call. Raises InexpressibleError for an intrinsic that CUDA does not have."""
+        if call.name not in self._writers:
+            raise InexpressibleError(f"CUDA has no intrinsic {call.name}")
+        self._writers[call.name](*call.operands)
+
+    def _words(self, tile: Tile) -> list[Operand]:
+        """Return the addresses of a lane's words of a fragment."""
+        buffer = tile.buffer
+        at: Expr = e.index(0)
+        for axis, (extent, index) in enumerate(zip(buffer.shape, tile.origin, strict=True)):
+            if axis not in tile.axes:
+                at = e.add(e.mul(at, extent), index)
+        of_fragment = math.prod(number(buffer.shape[axis]) for axis in tile.axes)
+        nbytes = of_fragment * buffer.dtype.nbytes // SUBGROUP_SIZE
+        indices = self._expressions.indices
+        form = indices.simplifier.linear(e.mul(at, nbytes))
+        first = indices.address(self._slots[buffer.name], form, buffer.nbytes)
+        return [self._b.offset(first, place) for place in range(0, nbytes, _WORD)]
+
+    def _loaded(self, tile: Tile, type_: Type) -> list[Operand]:
+        return [self._b.load(type_, word, _WORD) for word in self._words(tile)]
+
+    def _keep(self, tile: Tile, values: Sequence[Operand]) -> None:
+        for word, value in zip(self._words(tile), values, strict=True):
+            self._b.store(value, word, _WORD)
+
+    def _called(self, name: str, types: Sequence[Type], *operands: Operand) -> list[Operand]:
+        """Call an intrinsic of the whole subgroup that returns several values."""
+        result = self._b.effect(name, instr.struct_of(*types), *operands)
+        return [self._b.part(result, at) for at in range(len(types))]
+
+    def _zero(self, c: Tile) -> None:
+        for word in self._words(c):
+            self._b.store(instr.number_of(I32, 0), word, _WORD)
+
+    def _multiply(self, product: FragmentProduct, c: Tile, a: Tile, b: Tile) -> None:
+        """Multiply: the instruction has eight columns, and the product sixteen."""
+        name, kind = _MMA[product.name]
+        total = _TYPES[product.total]
+        left, right, old = self._loaded(a, kind), self._loaded(b, kind), self._loaded(c, total)
+        half, new = len(right) // 2, []
+        for side in (0, 1):
+            own, sums = right[side * half :][:half], old[4 * side :][:4]
+            new += self._called(f"llvm.nvvm.mma.{name}", [total] * 4, *left, *own, *sums)
+        self._keep(c, new)
+
+    def _load(
+        self, product: FragmentProduct, side: int, across: bool, fragment: Tile, memory: Tile
+    ) -> None:
+        """Read a factor: each lane names a row of 16 bytes of one of the matrices of 8 by 8."""
+        nbytes = product.depth * _COLUMNS * fragment.buffer.dtype.nbytes
+        count = nbytes // SUBGROUP_SIZE // _WORD
+        of_own, of_terms = (3, 4) if side == 0 or count == 2 else (4, 3)
+        rows, chunks = (of_terms, of_own) if across else (of_own, of_terms)
+        # With two matrices there is one part of the terms alone, and the bit for it is not used.
+        unused = of_terms if count == 2 else None
+        row = self._b.op(instr.AND, self._lane(), _number(7))
+        if rows != unused:
+            row = self._b.op(instr.ADD, row, self._bit(rows, 8))
+        place = self._row(memory, row)
+        if chunks != unused:
+            place = self._moved(place, self._bit(chunks, _CHUNK))
+        name = f"{_LDMATRIX}.x{count}{'.trans' if across else ''}.b16.p3"
+        self._keep(fragment, self._called(name, [I32] * count, place))
+
+    def _store(self, product: FragmentProduct, memory: Tile, c: Tile) -> None:
+        """Store totals: a lane has pairs of neighbours in two rows of each half."""
+        total = _TYPES[product.total]
+        values = self._loaded(c, total)
+        group = self._b.op(instr.LSHR, self._lane(), _number(2))
+        pair = self._b.op(instr.MUL, self._b.op(instr.AND, self._lane(), _number(3)), _number(8))
+        for half in (0, 1):
+            row = self._b.op(instr.ADD, group, _number(8 * half))
+            base = self._moved(self._row(memory, row), pair)
+            for side in (0, 1):
+                both: Operand = instr.poison(total.of(2))
+                for lane in (0, 1):
+                    both = self._b.insert(both, values[4 * side + 2 * half + lane], lane)
+                self._b.store(both, self._b.offset(base, 8 * _WORD * side), 2 * _WORD)
+
+    def _row(self, memory: Tile, row: Operand) -> Operand:
+        """Return the address of a row of a tile in workgroup memory."""
+        buffer = memory.buffer
+        if not buffer.is_plain or memory.axes != (0, 1) or memory.steps:
+            raise InexpressibleError(f"rows of {buffer.name} do not lie one after the other")
+        step = number(buffer.shape[1]) * buffer.dtype.nbytes
+        base = self._expressions.address(buffer, memory.origin)
+        return self._moved(base, self._b.op(instr.MUL, row, _number(step)))
+
+    def _moved(self, base: Operand, nbytes: Operand) -> Operand:
+        return self._b.offset(base, self._b.convert(instr.ZEXT, nbytes, instr.I64))
+
+    def _lane(self) -> Operand:
+        return self._b.call(_LANE, I32)
+
+    def _bit(self, bit: int, weight: int) -> Operand:
+        """Return a bit of the lane's number, times a power of two."""
+        shifted = self._b.op(instr.LSHR, self._lane(), _number(bit))
+        return self._b.op(instr.MUL, self._b.op(instr.AND, shifted, _number(1)), _number(weight))
+
+
+def _number(value: int) -> Operand:
+    return instr.number_of(I32, value)

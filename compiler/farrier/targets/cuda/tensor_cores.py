@@ -1,0 +1,82 @@
+"""The products of NVIDIA's tensor cores, and which architectures have them.
+
+Where elements lie is that of the PTX ISA, section "Matrix multiply-accumulate operation using mma
+instruction": lane `l` of a warp is in group `l // 4`, a row of `a` and `c` and a column of `b`. A
+product here is two of the instruction's, side by side, so that one `ldmatrix` reads a factor.
+"""
+
+from __future__ import annotations
+
+from farrier.errors import CompilerError
+from farrier.intrinsics.fragments import FragmentProduct, declared
+from farrier.ir.loop import Function, Intrinsic
+from farrier.ir.statements import walk_stmts
+from farrier.ir.types import DType, Layout, PhysicalDim
+
+# The features by the first architecture that has them, from the PTX ISA: mma, ldmatrix, cp.async.
+_TURING = frozenset({"mma_f16_k8"})
+_AMPERE = _TURING | {"mma_f16", "mma_bf16", "mma_i8", "cp_async"}
+FEATURES = {
+    "sm_75": _TURING,
+    "sm_80": _AMPERE,
+    "sm_86": _AMPERE,
+    "sm_89": _AMPERE,
+    "sm_90": _AMPERE,
+    "sm_100": _AMPERE,
+    "sm_120": _AMPERE,
+}
+_ROWS = _COLUMNS = 16
+
+
+def _layouts(depth: int, each: int) -> tuple[Layout, Layout, Layout]:
+    """The layouts of fragments whose words hold `each` neighbours of k."""
+    halves = depth // (4 * each)
+    own, part = PhysicalDim(0, 1, 8), PhysicalDim(1, each, 4)
+    of_a = [own, part, *([PhysicalDim(1, 4 * each)] if halves > 1 else []), PhysicalDim(0, 8)]
+    of_b = [PhysicalDim(1, 1, 8), PhysicalDim(0, each, 4), PhysicalDim(1, 8)]
+    of_b += [PhysicalDim(0, 4 * each)] if halves > 1 else []
+    a = Layout((*of_a, PhysicalDim(1, 1, each)))
+    b = Layout((*of_b, PhysicalDim(0, 1, each)))
+    pairs = PhysicalDim(1, 2, 4), PhysicalDim(1, 8), PhysicalDim(0, 8), PhysicalDim(1, 1, 2)
+    return a, b, Layout((own, *pairs))
+
+
+def _product(
+    name: str, left: DType, right: DType, total: DType, depth: int, feature: str
+) -> FragmentProduct:
+    layouts = _layouts(depth, 4 // left.nbytes)
+    # `ldmatrix` transposes elements of two bytes.
+    across = left.nbytes == 2
+    shape = _ROWS, _COLUMNS, depth
+    return FragmentProduct(name, left, right, total, *shape, *layouts, across, feature)
+
+
+PRODUCTS = (
+    _product("mma_f16", DType.F16, DType.F16, DType.F32, 16, "mma_f16"),
+    _product("mma_f16_k8", DType.F16, DType.F16, DType.F32, 8, "mma_f16_k8"),
+    _product("mma_bf16", DType.BF16, DType.BF16, DType.F32, 16, "mma_bf16"),
+    *(
+        _product(f"mma_{left}_{right}", left, right, DType.I32, 32, "mma_i8")
+        for left in (DType.I8, DType.U8)
+        for right in (DType.I8, DType.U8)
+    ),
+)
+INTRINSICS = declared(PRODUCTS)
+_FEATURE = {intrinsic.name: feature for intrinsic in INTRINSICS for feature in intrinsic.features}
+
+
+def products_of(cpu: str) -> tuple[FragmentProduct, ...]:
+    """Return the products that an architecture has, the deepest of each kind first."""
+    return tuple(product for product in PRODUCTS if product.feature in FEATURES[cpu])
+
+
+def require_features(function: Function, cpu: str) -> None:
+    """Raise CompilerError if a kernel has an instruction that an architecture lacks: LLVM would end
+    the process."""
+    for stmt in walk_stmts(function.body):
+        if isinstance(stmt, Intrinsic) and _FEATURE.get(stmt.name) not in FEATURES[cpu]:
+            message = f"kernel {function.name} has the intrinsic {stmt.name}, which {cpu} lacks"
+            having = ", ".join(
+                name for name, has in FEATURES.items() if _FEATURE.get(stmt.name) in has
+            )
+            raise CompilerError(message, hint=f"these have it: {having or 'none'}")

@@ -1,0 +1,104 @@
+"""The analytic cost of a product that subgroups compute by fragments."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import numpy.typing as npt
+
+from farrier.intrinsics.fragments import FragmentProduct
+from farrier.space import Columns, Estimate
+from farrier.space.space import Floats
+from farrier.targets.gpu import product_cost
+from farrier.targets.gpu.device import Device, Limits
+
+# Multiplications of 16 bits that a unit begins in a cycle: those of sm_75, the slowest that has
+# them (CUDA C++ Programming Guide, arithmetic throughput).
+_RATE = 512
+_CHUNK = 16  # Bytes that a thread copies at once, and those of padding in a row.
+_PADDING = 8  # Elements of padding in a row of results.
+_COPY = 8  # Operations of a copy, but for those of its indices.
+# Registers of a thread besides fragments, by ptxas for tiles of 64 by 64, within a tenth.
+_REGISTERS = 50
+_MOST_REGISTERS = 255  # Of a thread, on all architectures.
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """The extents of a product, and its declaration."""
+
+    product: product_cost.Shape
+    declared: FragmentProduct
+
+    def tile(self, columns: Columns) -> tuple[Floats, Floats, Floats]:
+        """Return the rows, the columns and the terms of a turn of a block."""
+        rows = columns["groups_y"] * columns["each_y"] * self.declared.rows
+        width = columns["groups_x"] * columns["each_x"] * self.declared.columns
+        depth = columns["steps"] * self.declared.depth
+        return rows.astype(np.float64), width.astype(np.float64), depth.astype(np.float64)
+
+    def workgroup_bytes(self, columns: Columns) -> Floats:
+        """Return the bytes of workgroup memory of a block, at most."""
+        rows, width, depth = self.tile(columns)
+        left, right = self.product.element_bytes
+        results = columns["groups_y"] * self.declared.rows * (width + _PADDING)
+        total: Floats = rows * (depth * left + _CHUNK) + width * (depth * right + _CHUNK)
+        total += depth * 2 * _CHUNK  # Of terms one row after the other.
+        return total + results * self.declared.total.nbytes
+
+    def registers(self, columns: Columns) -> Floats:
+        """Return the registers of a thread, about."""
+        fragments = columns["each_y"] * columns["each_x"] * 8.0
+        return _REGISTERS + fragments + 4.0 * (columns["each_y"] + columns["each_x"])
+
+
+def allowed(shape: Shape, columns: Columns, limits: Limits) -> npt.NDArray[np.bool_]:
+    """Check which blocks keep the limits and are mostly filled, [candidates]."""
+    threads = columns["groups_y"] * columns["groups_x"] * 32
+    within: npt.NDArray[np.bool_] = threads <= limits.threads
+    within &= shape.workgroup_bytes(columns) <= limits.workgroup_bytes
+    within &= shape.registers(columns) <= _MOST_REGISTERS
+    rows, width, _ = shape.tile(columns)
+    for size, extent in ((rows, shape.product.rows), (width, shape.product.columns)):
+        within &= size <= max(shape.declared.rows, 1 << (extent - 1).bit_length())
+    return within
+
+
+def cost(shape: Shape, device: Device, columns: Columns) -> Estimate:
+    """Return the seconds of a product, [candidates]."""
+    product = shape.product
+    rows, width, depth = shape.tile(columns)
+    groups = (columns["groups_y"] * columns["groups_x"]).astype(np.float64)
+    threads = groups * 32
+    blocks = product.batch * np.ceil(product.rows / rows) * np.ceil(product.columns / width)
+    turns = np.ceil(product.terms / depth)
+    registers = shape.registers(columns)
+    resident = np.minimum.reduce(
+        [
+            device.threads / threads,
+            device.registers / (registers * threads),
+            device.workgroup_bytes / shape.workgroup_bytes(columns),
+        ]
+    )
+    resident = np.maximum(1, np.floor(resident))
+    rounds = np.ceil(blocks / device.units)
+    at_once = np.minimum(resident, rounds)
+
+    multiply = rows * width * depth / _RATE
+    elements = depth * (rows * product.element_bytes[0] + width * product.element_bytes[1])
+    indices = product_cost.INDEX_OPERATIONS * (1 + max(product.digits))
+    copy = elements / _CHUNK * (_COPY + indices) / device.lanes
+    results = rows * width * (product.epilogue + _COPY) / device.lanes
+    # Few subgroups leave the unit idle while each waits for its own loads.
+    hidden = np.minimum(1.0, at_once * groups / 4)
+    compute = rounds * (turns * (multiply + copy) / hidden + results) / device.clock
+    waits = device.memory_latency + 2 * device.barrier
+    stalls = rounds / at_once * turns * waits / device.clock
+    through_cache = blocks * turns * elements / device.cache_bandwidth
+    least = product.rows * product.element_bytes[0] + product.columns * product.element_bytes[1]
+    memory = np.full(len(rows), product.batch * product.terms * least / device.bandwidth)
+    overhead = device.launch_s + stalls
+    seconds = np.maximum.reduce([compute, through_cache, memory]) + overhead
+    terms = {"compute": compute, "l2": through_cache, "memory": memory, "overhead": overhead}
+    return Estimate(seconds, terms | {"tiles": blocks, "registers": registers})

@@ -1,0 +1,143 @@
+"""The rule `fragments`: products whose subgroups multiply fragments, on devices that declare
+products of them for the types of the factors. The factors of f32 products stay as they are.
+
+The nest of each such product becomes a launch by the primitive `subgroup_product`, with the nest
+that reads its sums. Other products are those of the rule `tiles`, and all else of `rows` and
+`points`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from farrier.intrinsics.fragments import FragmentProduct
+from farrier.ir.loop import Function
+from farrier.ir.tensor import TensorProgram
+from farrier.lower.loops import to_loops
+from farrier.records import RuleId
+from farrier.schedule import Schedule
+from farrier.schedule.nest import NestView
+from farrier.schedule.subgroup_product import held
+from farrier.schedule.tile_product import Product
+from farrier.space import Columns, Decisions, Estimate, Knob, Space
+from farrier.space.inline import inline
+from farrier.targets.gpu import points, product_cost, rows, tiles
+from farrier.targets.gpu.device import Device, Limits
+from farrier.targets.gpu.fragment_cost import Shape, allowed, cost
+
+RULE = RuleId("fragments", version=1)
+_VALUES = {
+    "groups_y": (1, 2, 4),
+    "groups_x": (1, 2, 4),
+    "each_y": (1, 2, 4),
+    "each_x": (1, 2, 4),
+    "steps": (1, 2, 4),
+}
+_LEAST = 8  # Rows and columns: with fewer, most of what a fragment computes is lost.
+
+
+@dataclasses.dataclass(frozen=True)
+class OfFragments:
+    """A product of a kernel, by the names of its buffers, and its declaration."""
+
+    total: str
+    reader: str
+    declared: FragmentProduct
+    shape: Shape
+
+
+def space(
+    program: TensorProgram | Function,
+    limits: Limits,
+    device: Device,
+    declared: Sequence[FragmentProduct],
+) -> Space | None:
+    """Return the space of a kernel's schedules with fragments, or None if no product is of declared
+    types. Its decisions are those of the largest product."""
+    if isinstance(program, Function) or not declared:
+        return None
+    program = inline(program)
+    products = products_of(program, declared)
+    if not products:
+        return None
+    return Space.of(RULE, _Kernel(program, products, limits, device))
+
+
+def products_of(program: TensorProgram, declared: Sequence[FragmentProduct]) -> list[OfFragments]:
+    """Return the products of a program that subgroups can multiply."""
+    nest = NestView(to_loops(program), "fragments")
+    products = []
+    for tiled in tiles.products_of(program):
+        product = Product.of(nest, tiled.total, tiled.reader)
+        types = (held(product.rows.value), held(product.columns.value), product.total.dtype)
+        for each in declared:
+            if types == (each.left, each.right, each.total) and _fills(tiled.shape):
+                shape = Shape(tiled.shape, each)
+                products.append(OfFragments(tiled.total, tiled.reader, each, shape))
+                break
+    return products
+
+
+def _fills(shape: product_cost.Shape) -> bool:
+    """Check whether half of a fragment is filled at least."""
+    return min(shape.rows, shape.columns) >= _LEAST
+
+
+class _Kernel:
+    """The parts of the space."""
+
+    def __init__(
+        self,
+        program: TensorProgram,
+        products: list[OfFragments],
+        limits: Limits,
+        device: Device,
+    ) -> None:
+        self._program = program
+        self._limits, self._device = limits, device
+        self._main = max(products, key=lambda product: product.shape.product.work)
+        self._others = [product for product in products if product is not self._main]
+        names = {product.total for product in products}
+        self._tiled = [each for each in tiles.products_of(program) if each.total not in names]
+
+    def knobs(self) -> tuple[Knob, ...]:
+        return tuple(Knob(name, values) for name, values in _VALUES.items())
+
+    def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
+        return allowed(self._main.shape, columns, self._limits)
+
+    def estimate(self, columns: Columns) -> Estimate:
+        return cost(self._main.shape, self._device, columns)
+
+    def schedule(self, decisions: Decisions) -> Schedule:
+        schedule = Schedule(to_loops(self._program))
+        _multiply(schedule, self._main, decisions)
+        for other in self._others:
+            _multiply(schedule, other, self._best(other.shape))
+        for tiled in self._tiled:
+            tiles.tile(schedule, tiled, tiles.best(tiled.shape, self._limits, self._device))
+        products: list[OfFragments | tiles.Tiled] = [self._main, *self._others, *self._tiled]
+        done = {name for each in products for name in (each.total, each.reader)}
+        done |= rows.share_all(schedule, self._limits, self._device)
+        return points.with_the_rest(schedule, self._program, frozenset(done), self._limits.packed)
+
+    def _best(self, shape: Shape) -> Decisions:
+        """Return the decisions that the model ranks first."""
+        grid = np.array(list(itertools.product(*_VALUES.values())), np.int64).T
+        columns = dict(zip(_VALUES, grid, strict=True))
+        seconds = cost(shape, self._device, columns).seconds
+        first = int(np.argmin(np.where(allowed(shape, columns, self._limits), seconds, np.inf)))
+        return {name: int(column[first]) for name, column in columns.items()}
+
+
+def _multiply(schedule: Schedule, product: OfFragments, decisions: Decisions) -> None:
+    groups = decisions["groups_y"], decisions["groups_x"]
+    each = decisions["each_y"], decisions["each_x"]
+    depth = decisions["steps"] * product.declared.depth
+    name = product.declared.name
+    schedule.subgroup_product(product.total, product.reader, name, groups, each, depth)

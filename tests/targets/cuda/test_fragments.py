@@ -1,0 +1,137 @@
+"""Products on tensor cores: interpreter, emulator of PTX and program agree."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import farrier
+from farrier.errors import CompilerError
+from farrier.intrinsics import lookup
+from farrier.ir.evaluate import evaluate
+from farrier.ir.run_threads import run_threads
+from farrier.targets.cuda.kernel_text import render
+from farrier.targets.cuda.ptx import ptx_of
+from farrier.targets.cuda.tensor_cores import FEATURES, PRODUCTS, require_features
+from tests.targets.cuda.products import inputs_of, lowered, product
+from tests.targets.cuda.ptx import PtxError
+from tests.targets.cuda.running import run_ptx
+from tests.targets.cuda.test_mutants import BARRIER, FAULT, without_each
+from tests.targets.cuda.traffic import Traffic
+
+BY_NAME = {each.name: each for each in PRODUCTS}
+_PRIMES = (1, 2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 97)
+_TILES = (((2, 2), (1, 2), 2), ((1, 1), (2, 1), 1), ((1, 4), (1, 1), 4), ((4, 2), (1, 1), 1))
+# Rows, columns and terms: primes, 1, and sizes that tiles fill.
+WIDE = [
+    *((p, _PRIMES[-at - 1], _PRIMES[(at * 7) % 22]) for at, p in enumerate(_PRIMES)),
+    *itertools.product((16, 64, 100), (8, 32, 72), (16, 40, 64)),
+    (1, 1, 1),
+    (128, 1, 33),
+]
+
+
+def _cpu(name):
+    return "sm_75" if name.endswith("k8") else "sm_80"
+
+
+def _meaning(name):
+    return lookup(name).semantics
+
+
+def _assert_right(shape, name, tile, is_transposed):
+    declared = BY_NAME[name]
+    program = product(*shape, declared, is_transposed=is_transposed)
+    function, inputs = lowered(program, declared, *tile), inputs_of(program)
+    expected = evaluate(program, inputs)["y"]
+    near = {"rtol": 2e-3, "atol": 1e-2} if declared.total.is_float else {"rtol": 0, "atol": 0}
+    interpreted = run_threads(function, inputs, meaning=_meaning)["y"]
+    np.testing.assert_allclose(interpreted, expected, **near)
+    result = run_ptx(ptx_of(render(function, _cpu(name)), _cpu(name)), function, inputs)["y"]
+    np.testing.assert_allclose(result, expected, **near)
+
+
+@pytest.mark.parametrize("is_transposed", [False, True])
+@pytest.mark.parametrize("name", BY_NAME)
+def test_products_of_each_kind(name, is_transposed):
+    _assert_right((37, 41, 70), name, _TILES[0], is_transposed)
+    _assert_right((32, 48, 64), name, _TILES[1], is_transposed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["mma_f16", "mma_f16_k8", "mma_i8_i8"])
+def test_products_of_many_shapes(name):
+    for number, shape in enumerate(WIDE):
+        _assert_right(shape, name, _TILES[number % len(_TILES)], number % 3 == 0)
+
+
+def test_each_barrier_matters():
+    declared = BY_NAME["mma_f16"]
+    program = product(40, 40, 96, declared)
+    function, inputs = lowered(program, declared, each=(2, 1)), inputs_of(program)
+    text = ptx_of(render(function, "sm_80"), "sm_80")
+    run_ptx(text, function, inputs)
+    mutants = list(without_each(text, BARRIER))
+    assert len(mutants) >= 3
+    for mutant in mutants:
+        with pytest.raises(PtxError, match=FAULT):
+            run_ptx(mutant, function, inputs)
+
+
+def test_memory_is_read_without_detours():
+    declared = BY_NAME["mma_f16"]
+    program = product(128, 128, 64, declared)
+    function, inputs = lowered(program, declared, each=(2, 2)), inputs_of(program)
+    traffic = Traffic()
+    run_ptx(ptx_of(render(function, "sm_80"), "sm_80"), function, inputs, traffic)
+    assert traffic.over_the_fewest("shared") <= 1.1
+    assert traffic.over_the_fewest("global") <= 1.25
+
+
+def test_an_architecture_that_lacks_an_instruction_is_named():
+    declared = BY_NAME["mma_f16"]
+    function = lowered(product(16, 16, 16, declared), declared)
+    with pytest.raises(CompilerError, match=re.escape("mma_f16_zero, which sm_75 lacks")):
+        require_features(function, "sm_75")
+    require_features(function, "sm_80")
+    assert "cp_async" not in FEATURES["sm_75"]
+
+
+def _halves():
+    """A convolution and a product of f16, with what follows each of them."""
+    rng = np.random.default_rng(2)
+    weights = {"w": (24, 16, 3, 3), "v": (24, 40), "b": (40,)}
+    arrays = {name: rng.standard_normal(shape) / 8 for name, shape in weights.items()}
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1], strides=[1, 2]),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("Transpose", ["r"], ["t"], perm=[0, 2, 3, 1]),
+        helper.make_node("MatMul", ["t", "v"], ["m"]),
+        helper.make_node("Add", ["m", "b"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "halves",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT16, (1, 16, 10, 14))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT16, (1, 10, 7, 40))],
+        [numpy_helper.from_array(a.astype(np.float16), name) for name, a in arrays.items()],
+    )
+    opset = [helper.make_opsetid("", 17)]
+    return helper.make_model(graph, opset_imports=opset, ir_version=9).SerializeToString()
+
+
+@pytest.mark.parametrize(("cpu", "depth"), [("sm_80", 16), ("sm_75", 8)])
+def test_a_model_of_f16_runs_on_tensor_cores(library, monkeypatch, cpu, depth):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    data = _halves()
+    artifact = farrier.compile(data, target=f"cuda:{cpu}", verify=False)
+    texts = [module.content.decode() for module in artifact.code.objects]
+    assert sum(f"mma.sync.aligned.m16n8k{depth}." in text for text in texts) == 2
+    x = np.random.default_rng(3).standard_normal((1, 16, 10, 14)).astype(np.float16)
+    (expected,) = onnxruntime.InferenceSession(data).run(None, {"x": x})
+    (result,) = artifact.run({"x": x}).values()
+    assert np.abs(result.astype(float) - expected).max() <= 1e-2 * np.ptp(expected.astype(float))
