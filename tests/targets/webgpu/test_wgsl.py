@@ -229,6 +229,13 @@ def test_arithmetic_of_narrow_integers(op, dtype):
     _assert_right(program, {"x": x, "y": y})
 
 
+@pytest.mark.parametrize("op", [BinaryOp.MIN, BinaryOp.MAX, BinaryOp.EQ, BinaryOp.NE, BinaryOp.LT])
+def test_operators_of_booleans(op):
+    x, y = _pairs(np.array([False, True]))
+    program = _elementwise(lambda a, b: Binary(op, a, b), BOOL, [x, y])
+    _assert_right(program, {"x": x, "y": y})
+
+
 def test_threads_that_write_parts_of_a_word_are_refused():
     function = function_of(
         "@function\ndef narrow(a: u8[8], b: u8[8]):\n    for i in block(2):\n"

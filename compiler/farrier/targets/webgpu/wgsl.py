@@ -105,6 +105,7 @@ _OF_FLOATS = {
     BinaryOp.POW: "power({0}, {1})",
     BinaryOp.SWISH: "swish({0}, {1})",
 }
+_OF_BOOLEANS = {BinaryOp.MIN: "({0} && {1})", BinaryOp.MAX: "({0} || {1})"}
 _OF_INTEGERS = {
     BinaryOp.DIV: "floor_div({0}, {1})",
     BinaryOp.MOD: "floor_mod({0}, {1})",
@@ -462,6 +463,10 @@ class _Entry:
             TYPES[dtype] == "u32" or (is_natural(left) and is_natural(right))
         ):
             return f"({a} {'/' if op is BinaryOp.DIV else '%'} {b})"
+        if dtype is DType.BOOL:
+            if op not in _OF_BOOLEANS:
+                raise InexpressibleError(f"nothing in WebGPU computes {op} of {dtype}")
+            return _OF_BOOLEANS[op].format(a, b)
         return _OF_INTEGERS[op].format(a, b)
 
     def _cast(self, dtype: DType, operand: Expr) -> str:

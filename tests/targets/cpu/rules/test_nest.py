@@ -185,6 +185,16 @@ def test_a_loop_that_fills_no_vector_stays_scalar():
     assert kinds(text, threads=1)["j"] is LoopKind.SERIAL
 
 
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_a_loop_of_open_length_has_vectors_of_a_fixed_one(beyond):
+    head = f"@function(n=dim(1, {TARGET.lanes + beyond}, 2))\ndef copy(x: f32[n], y: f32[n]):\n"
+    schedules = space(f"{head}    for i in serial(n):\n        y[i] = x[i]\n", threads=1)
+    function = final_loops(schedules, schedules.default())
+    vectors = [loop for loop in loops(function.body) if loop.kind is LoopKind.VECTORIZED]
+    assert vectors
+    assert {loop.extent for loop in vectors} == {TARGET.lanes}
+
+
 def test_loops_are_joined_while_there_are_too_few_iterations_for_all_threads():
     few = INDEPENDENT.replace("i in serial(4096)", "i in serial(4)")
     deep = few.replace("512", "4096").replace(

@@ -275,7 +275,7 @@ def _vectorize(schedule: Schedule, name: str, lanes: int) -> None:
     does each of a loop that indexes registers, which have no addresses."""
     extent = schedule.extent(name)
     schedule.vectorize(name)
-    if bounds(extent)[1] > lanes:
+    if bounds(extent) != (lanes, lanes):
         chunks, _ = schedule.split(name, lanes)
         is_short = isinstance(extent, int) and extent <= _UNROLLED * lanes
         if is_short or _indexes_registers(schedule.function, chunks):
