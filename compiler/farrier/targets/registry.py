@@ -25,6 +25,7 @@ _OWN = {
     "riscv64": "farrier.targets.riscv",
     "webgpu": "farrier.targets.webgpu",
     "nvptx64": "farrier.targets.cuda",
+    "dae": "farrier.targets.dae",
     **dict.fromkeys(
         ("thumbv7m", "thumbv7em", "thumbv8m.main", "thumbv8.1m.main", "riscv32"),
         "farrier.targets.bare",

@@ -1,0 +1,245 @@
+"""The description of an accelerator, from which its compiler, its simulator and its RTL follow.
+
+    [matrix]   batch × inner · inner × outer products of one cycle, and the types of the factors
+    [memory]   bytes of the scratchpads: of inputs, of weights, and of sums
+    [port]     bytes a cycle of the port to DRAM, and the cycles to the first one
+    [queues]   the commands that wait for a module, and the tokens that wait between two
+    [vector]   the lanes of the unit that works on sums
+    [fields]   bits of the fields of an instruction
+
+A file is TOML or JSON with these tables and a name. Errors name the field, and the way out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any
+
+from farrier.errors import UsageError
+from farrier.ir.types import DType
+from farrier_device import codec
+from farrier_device.codec import Range
+
+_Unit = Annotated[int, Range(1, 256)]
+_Bytes = Annotated[int, Range(1, 1 << 26)]
+_Cycles = Annotated[int, Range(0, 1 << 16)]
+_SUM_BYTES = 4  # A sum is an i32, or the bits of an f32.
+_HINT = "`farrier targets dae:vta` prints a description to start from; docs/accelerators.md explains"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Matrix:
+    """The matrix unit: in a cycle it multiplies batch × inner inputs by inner × outer weights, and
+    adds the products to batch × outer sums. A result is there `latency` cycles later."""
+
+    batch: _Unit
+    inner: _Unit
+    outer: _Unit
+    input: DType = DType.I8
+    weight: DType = DType.I8
+    latency: _Cycles = 4
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Memory:
+    """The bytes of each scratchpad."""
+
+    input: _Bytes
+    weight: _Bytes
+    sum: _Bytes
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Port:
+    """The port to DRAM, which loads and stores share."""
+
+    bytes: Annotated[int, Range(1, 1 << 12)]
+    latency: _Cycles
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Queues:
+    """`commands` wait for each module, and `tokens` in each queue between two modules."""
+
+    commands: Annotated[int, Range(1, 1 << 16)] = 512
+    tokens: Annotated[int, Range(1, 1 << 16)] = 512
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Vector:
+    """The unit that works on sums, `lanes` of them in a cycle."""
+
+    lanes: _Unit
+    latency: _Cycles = 4
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Fields:
+    """Bits: of the number of an element in a scratchpad, and of strides between such; of the count
+    of a loop; of an offset in DRAM; of the rows or columns that a load pads; of an argument."""
+
+    index: Annotated[int, Range(1, 32)]
+    count: Annotated[int, Range(1, 32)]
+    offset: Annotated[int, Range(8, 32)] = 32
+    padding: Annotated[int, Range(1, 16)] = 4
+    argument: Annotated[int, Range(1, 8)] = 4
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Accelerator:
+    """A decoupled access–execute accelerator: three modules load, compute and store at once."""
+
+    name: str
+    matrix: Matrix
+    memory: Memory
+    port: Port
+    vector: Vector
+    fields: Fields
+    queues: Queues = Queues()
+    mhz: Annotated[int, Range(1, 10_000)] = 100
+
+    # -- elements of the scratchpads: what one step of the matrix unit takes
+
+    @property
+    def input_bytes(self) -> int:
+        return self.matrix.batch * self.matrix.inner
+
+    @property
+    def weight_bytes(self) -> int:
+        return self.matrix.outer * self.matrix.inner
+
+    @property
+    def sum_bytes(self) -> int:
+        return self.matrix.batch * self.matrix.outer * _SUM_BYTES
+
+    @property
+    def inputs(self) -> int:
+        """The elements of the scratchpad of inputs."""
+        return self.memory.input // self.input_bytes
+
+    @property
+    def weights(self) -> int:
+        return self.memory.weight // self.weight_bytes
+
+    @property
+    def sums(self) -> int:
+        return self.memory.sum // self.sum_bytes
+
+    def checked(self) -> Accelerator:
+        """Return the accelerator. Raises UsageError if no program can run on it."""
+        for problem in self._problems():
+            raise UsageError(f"the accelerator {self.name}: {problem}", hint=_HINT)
+        return self
+
+    def _problems(self) -> Iterable[str]:
+        """Yield what is wrong, each as a clause with the figure that would do."""
+        matrix, fields = self.matrix, self.fields
+        for factor, dtype in (("input", matrix.input), ("weight", matrix.weight)):
+            if dtype is not DType.I8:
+                yield f"matrix.{factor} is {dtype.value}, and the unit multiplies i8 alone"
+        if matrix.inner != matrix.outer:
+            yield (
+                f"matrix.inner is {matrix.inner} and matrix.outer {matrix.outer}: they are equal, as "
+                "the results of a layer are the inputs of the next one"
+            )
+        if matrix.batch != 1:
+            yield f"matrix.batch is {matrix.batch}, and programs are made for 1 alone"
+        for name, nbytes, element in (
+            ("input", self.memory.input, self.input_bytes),
+            ("weight", self.memory.weight, self.weight_bytes),
+            ("sum", self.memory.sum, self.sum_bytes),
+        ):
+            if nbytes < 2 * element:
+                yield (
+                    f"memory.{name} of {nbytes} bytes is below two tiles of {element}: each of two "
+                    "virtual threads holds one"
+                )
+            elif nbytes % element:
+                yield f"memory.{name} of {nbytes} bytes is no multiple of a tile of {element}"
+            elif nbytes // element > 1 << fields.index:
+                yield (
+                    f"fields.index of {fields.index} bits is too narrow for the {nbytes // element} "
+                    f"elements of memory.{name}: {(nbytes // element - 1).bit_length()} are needed"
+                )
+        least = (2 * max(matrix.inner, matrix.outer)).bit_length()
+        if fields.count < least:
+            yield f"fields.count of {fields.count} bits is too narrow: {least} are needed"
+        widest = max(self.input_bytes, self.weight_bytes, self.sum_bytes)
+        if self.port.bytes > widest:
+            yield (
+                f"port.bytes is {self.port.bytes}, and no tile fits: the largest has {widest} bytes"
+            )
+        if widest % self.port.bytes:
+            yield f"port.bytes of {self.port.bytes} does not divide a tile of {widest} bytes"
+        if self.vector.lanes > matrix.batch * matrix.outer:
+            yield (
+                f"vector.lanes is {self.vector.lanes}, and a tile of sums has only "
+                f"{matrix.batch * matrix.outer}"
+            )
+
+
+def to_json(accelerator: Accelerator) -> dict[str, Any]:
+    """Return a JSON object that `from_json` reads."""
+    fields: dict[str, Any] = codec.encode(accelerator)
+    return fields
+
+
+def from_json(raw: object) -> Accelerator:
+    """Return the accelerator of a JSON object. Raises UsageError."""
+    try:
+        if isinstance(raw, Mapping):
+            raw = {name: value for name, value in raw.items() if not name.startswith("#")}
+        read = codec.decode(Accelerator, raw, unknown=codec.Unknown.REFUSED, name="accelerator")
+    except ValueError as error:
+        raise UsageError(f"cannot read the description: {error}", hint=_HINT) from None
+    return read.checked()
+
+
+def read(text: str) -> Accelerator:
+    """Return the accelerator that a file's text describes, TOML or JSON. Raises UsageError."""
+    try:
+        raw = json.loads(text) if text.lstrip().startswith("{") else tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"cannot read the description: {error}", hint=_HINT) from None
+    return from_json(raw)
+
+
+def to_toml(accelerator: Accelerator) -> str:
+    """Return the TOML text of an accelerator, which `read` reads."""
+    tables = to_json(accelerator)
+    plain = {name: value for name, value in tables.items() if not isinstance(value, dict)}
+    lines = [f"{name} = {json.dumps(value)}" for name, value in plain.items()]
+    for name, table in tables.items():
+        if isinstance(table, dict):
+            lines += ["", f"[{name}]"]
+            lines += [f"{field} = {json.dumps(value)}" for field, value in table.items()]
+    return "\n".join(lines) + "\n"
+
+
+def to_features(accelerator: Accelerator) -> tuple[str, ...]:
+    """Return the figures as words such as `matrix.inner=16`, sorted: the features of a machine."""
+    words = []
+    for name, value in to_json(accelerator).items():
+        if isinstance(value, dict):
+            words += [f"{name}.{field}={figure}" for field, figure in value.items()]
+        elif name != "name":
+            words.append(f"{name}={value}")
+    return tuple(sorted(words))
+
+
+def from_features(name: str, features: Iterable[str]) -> Accelerator:
+    """Return the accelerator of a name with the figures that `to_features` returns. Raises
+    UsageError."""
+    raw: dict[str, Any] = {"name": name}
+    for word in features:
+        path, _, text = word.partition("=")
+        value = int(text) if text.isdecimal() else text
+        table, dot, field = path.partition(".")
+        if dot:
+            raw.setdefault(table, {})[field] = value
+        else:
+            raw[table] = value
+    return from_json(raw)

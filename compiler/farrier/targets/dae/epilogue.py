@@ -1,0 +1,379 @@
+"""What is computed of sums before they are stored, as operations of the vector unit.
+
+The stages behind a product are expressions, element by element. Each becomes operations in place
+on a tile of sums: on the product's own, which carries the sums, or on that of another tensor, which
+is loaded beside them.
+
+    f32(sums + bias) · scale, rounded, + zero, within bounds
+        →   sums = bias (before the product), SCALE by scale, QUANTIZE
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from collections.abc import Sequence
+
+from farrier.ir.expr import (
+    Binary,
+    BinaryOp,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    MemoryScope,
+    Select,
+    Unary,
+    UnaryOp,
+    Var,
+    dtype_of,
+)
+from farrier.ir.tensor import Stage, TensorProgram
+from farrier.ir.types import DType
+from farrier.targets.dae.instructions import (
+    QUANTIZE_BITS,
+    Alu,
+    Form,
+    Pad,
+    quantized_by,
+    quantizing,
+)
+from farrier.targets.dae.products import Image, Product, UnfitError, image_of, linear
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sums:
+    """The tile of the product's sums."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tile of another tensor that has the output's points; it is loaded in this form."""
+
+    image: Image
+    form: Pad
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Channels:
+    """A constant of a word for each channel, which all points share."""
+
+    position: int
+
+
+Tile = Sums | Tensor
+Operand = Sums | Tensor | Channels | int  # An integer is an immediate.
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Step:
+    """An operation on a tile, in place."""
+
+    operation: Alu
+    tile: Tile
+    operand: Operand
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Epilogue:
+    """The value that sums have at first, the steps behind the product, and how the result is
+    stored."""
+
+    first: Channels | int
+    steps: tuple[Step, ...]
+    form: Form
+    operands: tuple[Tensor | Channels, ...]  # Those that are loaded.
+
+
+def epilogue_of(program: TensorProgram, product: Product, block: int) -> Epilogue:
+    """Return the epilogue of a program whose product is known. Raises UnfitError."""
+    return _Epilogue(program, product, block).made()
+
+
+_INTEGERS = {
+    BinaryOp.ADD: Alu.ADD,
+    BinaryOp.MIN: Alu.MIN,
+    BinaryOp.MAX: Alu.MAX,
+    BinaryOp.MUL: Alu.MULTIPLY,
+}
+_FLOATS = {
+    BinaryOp.ADD: Alu.FLOAT_ADD,
+    BinaryOp.SUB: Alu.FLOAT_SUBTRACT,
+    BinaryOp.MUL: Alu.FLOAT_MULTIPLY,
+    BinaryOp.MIN: Alu.FLOAT_MIN,
+    BinaryOp.MAX: Alu.FLOAT_MAX,
+}
+_BYTES = (DType.I8, DType.U8)
+
+
+class _Epilogue:
+    def __init__(self, program: TensorProgram, product: Product, block: int) -> None:
+        self._program = program
+        self._product = product
+        self._block = block
+        self._stages = {stage.buffer.name: stage for stage in program.stages}
+        self._used: set[str] = set()
+        self._steps: list[Step] = []
+        self._operands: list[Tensor | Channels] = []
+
+    def made(self) -> Epilogue:
+        (output,) = self._program.outputs
+        tile = self._stage(self._stages[output.name])
+        if not isinstance(tile, Sums):
+            raise UnfitError("what it stores is not computed from its sums")
+        steps = fused(self._steps)
+        first: Channels | int = 0
+        if steps and steps[0].operation is Alu.ADD and isinstance(steps[0].tile, Sums):
+            operand = steps[0].operand
+            if isinstance(operand, Channels | int):
+                first, steps = operand, steps[1:]
+        if output.dtype.nbytes not in (1, 4):
+            raise UnfitError(f"its results are {output.dtype.value}")
+        form = Form.BYTE if output.dtype.nbytes == 1 else Form.WORD
+        return Epilogue(first, tuple(steps), form, tuple(self._operands))
+
+    # -- values
+
+    def _stage(self, stage: Stage) -> Tile:
+        """Compute a stage in the tile of what it is computed from."""
+        name = stage.buffer.name
+        if name in self._used:
+            raise UnfitError(f"the result of {name} is read twice")
+        self._used.add(name)
+        if stage is self._product.sums:
+            return Sums()
+        tile = self._value(stage.body, stage)
+        if isinstance(tile, Channels | int):
+            raise UnfitError("what it stores is not computed from its sums")
+        return tile
+
+    def _value(self, expr: Expr, stage: Stage) -> Operand:
+        match expr:
+            case Const():
+                return _immediate(expr)
+            case Load():
+                return self._load(expr, stage)
+            case Cast():
+                return self._cast(expr, stage)
+            case Binary():
+                return self._binary(expr, stage)
+            case Select():
+                return self._select(expr, stage)
+            case Unary(op=UnaryOp.ROUND):
+                # Only what quantizes rounds, and `_cast` takes that whole.
+                raise UnfitError("it rounds floats, and keeps them as floats")
+        raise UnfitError(f"the vector unit has no operation for {_name(expr)}")
+
+    def _load(self, load: Load, stage: Stage) -> Operand:
+        buffer = load.buffer
+        if buffer.name in self._stages:
+            self._check_points(load, stage)
+            return self._stage(self._stages[buffer.name])
+        if buffer.scope is MemoryScope.CONSTANT:
+            return self._channels(load, stage)
+        self._check_points(load, stage)
+        forms = {DType.I8: Pad.SIGNED, DType.U8: Pad.UNSIGNED, DType.I32: Pad.SUM}
+        form = forms.get(buffer.dtype, Pad.SUM if buffer.dtype is DType.F32 else None)
+        if form is None:
+            raise UnfitError(f"it reads {buffer.dtype.value} beside its product")
+        image = image_of(self._program, buffer, self._block)
+        if (image.height, image.width) != (self._product.out.height, self._product.out.width):
+            raise UnfitError("it reads an image of another size beside its product")
+        return self._operand(Tensor(image, form))
+
+    def _operand(self, operand: Tensor | Channels) -> Tensor | Channels:
+        if isinstance(operand, Tensor) and operand in self._operands:
+            raise UnfitError("it reads a tensor beside its product twice")
+        if operand not in self._operands:
+            self._operands.append(operand)
+        return operand
+
+    def _channels(self, load: Load, stage: Stage) -> Operand:
+        channel = stage.axes[self._product.axes.channel].name
+        places = [linear(index) for index in load.indices]
+        for place, extent in zip(places, load.buffer.shape, strict=True):
+            if place and (place != {channel: 1} or extent == 1):
+                raise UnfitError("it reads a constant that is not one for each channel")
+        if not any(places) or load.buffer.dtype.nbytes != 4 or not load.buffer.is_plain:
+            raise UnfitError("it reads a constant that is not one word for each channel")
+        return self._operand(Channels(self._program.inputs.index(load.buffer)))
+
+    def _check_points(self, load: Load, stage: Stage) -> None:
+        """Raise UnfitError if a load reads other points than those of its stage."""
+        shape = load.buffer.shape
+        for index, axis, extent in zip(load.indices, stage.axes, shape, strict=True):
+            if index != Var(axis.name) and not (extent == 1 and linear(index) == {}):
+                raise UnfitError("it moves elements behind its product")
+
+    # -- operations
+
+    def _tile(self, expr: Expr, stage: Stage) -> Tile:
+        value = self._value(expr, stage)
+        if isinstance(value, Channels | int):
+            raise UnfitError("it computes with constants alone")
+        return value
+
+    def _emit(self, operation: Alu, tile: Tile, operand: Operand) -> Tile:
+        self._steps.append(Step(operation, tile, operand))
+        return tile
+
+    def _binary(self, expr: Binary, stage: Stage) -> Operand:
+        kind = dtype_of(expr.left)
+        if kind is DType.I32:
+            table = _INTEGERS
+        elif kind is DType.F32:
+            table = _FLOATS
+        else:
+            raise UnfitError(f"it computes with {kind.value}")
+        operation = table.get(expr.op)
+        if operation is None:
+            raise UnfitError(f"the vector unit has no operation {expr.op.value} of {kind.value}")
+        left, right = self._value(expr.left, stage), self._value(expr.right, stage)
+        if isinstance(left, Channels | int) or (
+            isinstance(right, Sums) and expr.op is not BinaryOp.SUB
+        ):
+            if expr.op is BinaryOp.SUB:
+                raise UnfitError("it subtracts from a constant")
+            left, right = right, left
+        if isinstance(left, Channels | int):
+            raise UnfitError("it computes with constants alone")
+        return self._emit(operation, left, right)
+
+    def _select(self, expr: Select, stage: Stage) -> Operand:
+        """A maximum or a minimum, as a comparison and a choice."""
+        condition = expr.condition
+        if isinstance(condition, Binary) and condition.op in (BinaryOp.LT, BinaryOp.LE):
+            low, high = condition.left, condition.right
+            for op, larger, smaller in ((BinaryOp.MAX, high, low), (BinaryOp.MIN, low, high)):
+                if (expr.then, expr.otherwise) == (larger, smaller):
+                    return self._binary(Binary(op, larger, smaller), stage)
+        raise UnfitError("it chooses between values")
+
+    def _cast(self, cast: Cast, stage: Stage) -> Operand:
+        source = dtype_of(cast.operand)
+        if isinstance(cast.operand, Const):
+            value = cast.operand.value
+            return _immediate(Const(float(value) if cast.dtype.is_float else value, cast.dtype))
+        if source is DType.F32 and cast.dtype in _BYTES:
+            return self._quantized(cast, stage)
+        if cast.dtype is DType.F32 and source in (DType.I32, *_BYTES):
+            return self._emit(Alu.TO_FLOAT, self._tile(cast.operand, stage), 0)
+        if cast.dtype is DType.I32 and source in _BYTES:
+            return self._value(cast.operand, stage)
+        raise UnfitError(f"it converts {source.value} to {cast.dtype.value}")
+
+    def _quantized(self, cast: Cast, stage: Stage) -> Operand:
+        """Bytes of floats that are rounded, moved by a zero point, and bounded."""
+        low, high = (int(bound) for bound in cast.dtype.limits)
+        expr, zero = cast.operand, 0
+        while True:
+            match expr:
+                case Select(
+                    condition=Binary(op=BinaryOp.LT, left=Const() as bound, right=value),
+                    then=then,
+                    otherwise=Const() as other,
+                ) if then == value and bound == other:
+                    low, expr = max(low, _whole(bound)), value
+                case Select(
+                    condition=Binary(op=BinaryOp.LT, left=value, right=Const() as bound),
+                    then=then,
+                    otherwise=Const() as other,
+                ) if then == value and bound == other:
+                    high, expr = min(high, _whole(bound)), value
+                case Binary(op=BinaryOp.MAX, left=value, right=Const() as bound):
+                    low, expr = max(low, _whole(bound)), value
+                case Binary(op=BinaryOp.MIN, left=value, right=Const() as bound):
+                    high, expr = min(high, _whole(bound)), value
+                case Binary(
+                    op=BinaryOp.ADD,
+                    left=Unary(op=UnaryOp.ROUND, operand=rounded),
+                    right=Cast(operand=Const() as point) | (Const() as point),
+                ):
+                    zero, expr = _whole(point), rounded
+                    break
+                case Unary(op=UnaryOp.ROUND, operand=rounded):
+                    expr = rounded
+                    break
+                case _:
+                    raise UnfitError(f"it converts {DType.F32.value} to {cast.dtype.value}")
+        tile = self._tile(expr, stage)
+        return self._emit(Alu.QUANTIZE, tile, quantizing(zero, low, high))
+
+
+def _whole(constant: Const) -> int:
+    if float(constant.value) != int(constant.value):
+        raise UnfitError("it bounds bytes by a fraction")
+    return int(constant.value)
+
+
+def _immediate(constant: Const) -> int:
+    """Return the bits of a constant as a signed integer."""
+    if constant.dtype is DType.F32:
+        (bits,) = struct.unpack("<i", struct.pack("<f", constant.value))
+        return int(bits)
+    if constant.dtype.is_float or constant.dtype.bits > 32:
+        raise UnfitError(f"it computes with a constant of {constant.dtype.value}")
+    return int(constant.value)
+
+
+def _name(expr: Expr) -> str:
+    op = getattr(expr, "op", None)
+    return str(op) if op is not None else type(expr).__name__.lower()
+
+
+# -- fewer steps
+
+
+def fused(steps: Sequence[Step]) -> list[Step]:
+    """Return fewer steps with the same results.
+
+    TO_FLOAT, FLOAT_SUBTRACT of a zero point    →  ADD, TO_FLOAT, where integers are exact as f32
+    QUANTIZE, ADD                               →  QUANTIZE
+    TO_FLOAT, FLOAT_MULTIPLY                    →  SCALE
+    """
+    made: list[Step] = []
+    for step in steps:
+        made.append(step)
+        while len(made) > 1 and made[-1].tile == made[-2].tile:
+            before = made[-3] if len(made) > 2 and made[-3].tile == step.tile else None
+            joined = _joined(before, made[-2], made[-1])
+            if joined is None:
+                break
+            made[-2:] = joined
+            if len(joined) == 2:  # What was moved before TO_FLOAT may join what is before that.
+                moved, last = made.pop(-2), made.pop()
+                before_all = made.pop() if before is not None else None
+                pair = None if before_all is None else _joined(None, before_all, moved)
+                made += pair or [each for each in (before_all, moved) if each is not None]
+                made.append(last)
+                break
+    return made
+
+
+def _joined(before: Step | None, one: Step, other: Step) -> list[Step] | None:
+    """Return the steps that stand for two, which follow the step `before` on their tile."""
+    tile, operand = one.tile, other.operand
+    match one.operation, other.operation:
+        case Alu.TO_FLOAT, Alu.FLOAT_MULTIPLY if isinstance(operand, Channels | int):
+            return [Step(Alu.SCALE, tile, operand)]
+        case Alu.TO_FLOAT, Alu.FLOAT_ADD | Alu.FLOAT_SUBTRACT if isinstance(operand, int):
+            (point,) = struct.unpack("<f", struct.pack("<i", operand))
+            if _is_byte(before, tile) and point == int(point) and abs(point) <= _BYTE:
+                sign = 1 if other.operation is Alu.FLOAT_ADD else -1
+                return [Step(Alu.ADD, tile, sign * int(point)), one]
+        case Alu.QUANTIZE, Alu.ADD if isinstance(operand, int) and isinstance(one.operand, int):
+            zero, low, high = (part + operand for part in quantized_by(one.operand))
+            half = 1 << (QUANTIZE_BITS - 1)
+            if all(-half <= part < half for part in (zero, low, high)):
+                return [Step(Alu.QUANTIZE, tile, quantizing(zero, low, high))]
+    return None
+
+
+_BYTE = 255  # The greatest zero point.
+
+
+def _is_byte(before: Step | None, tile: Tile) -> bool:
+    """Check whether a tile holds bytes behind the step `before`, the last one on it."""
+    if before is not None:
+        return before.operation is Alu.QUANTIZE
+    return isinstance(tile, Tensor) and tile.form in (Pad.SIGNED, Pad.UNSIGNED)

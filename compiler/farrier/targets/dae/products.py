@@ -1,0 +1,322 @@
+"""Which tensor programs an accelerator computes: a convolution or a product of i8, and what is
+computed of its sums, element by element.
+
+    conv[n, oc, y, x] = sum(i32(data[n, ic, y · s + kh · d, x · s + kw · d]) · i32(w[oc, ic, kh, kw]))
+    product[m, n]     = sum(i32(data[m, k]) · i32(w[k, n]))
+
+Both are `Product`s: points along y and x, channels in blocks of the matrix unit, taps of a window.
+A product's rows are points along x. Any other program has a reason why the host runs it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from farrier.ir.expr import (
+    Axis,
+    Binary,
+    BinaryOp,
+    Buffer,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    MemoryScope,
+    Reduce,
+    ReduceOp,
+    Select,
+    Var,
+)
+from farrier.ir.loop import Function
+from farrier.ir.tensor import Stage, TensorProgram
+from farrier.ir.types import DType, Layout, PhysicalDim
+from farrier.targets.dae.description import Accelerator
+
+
+class UnfitError(Exception):
+    """An accelerator does not compute a kernel, for a reason that is a clause."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Image:
+    """Blocks of channels in DRAM: each axis has an extent, and bytes from one to the next. A block's
+    elements are neighbours."""
+
+    position: int  # Of the buffer among the arguments.
+    dtype: DType
+    block_stride: int
+    y_stride: int
+    x_stride: int
+    height: int
+    width: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Axes:
+    """The axis of an output for each role, by its position; None where it has no such axis."""
+
+    channel: int
+    y: int | None
+    x: int | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Product:
+    """A convolution or a product. Extents are in points, and in blocks of channels."""
+
+    data: Image
+    weights: int  # The position of the argument.
+    weights_layout: Layout
+    out: Image
+    axes: Axes
+    sums: Stage
+    blocks_in: int
+    blocks_out: int
+    height: int
+    width: int
+    kernel: tuple[int, int]
+    strides: tuple[int, int]
+    dilations: tuple[int, int]
+    before: tuple[int, int]  # Points of padding before the first of the image.
+    fill: int
+
+    @property
+    def taps(self) -> int:
+        return self.kernel[0] * self.kernel[1]
+
+    def rows_of(self, axis: int, points: int) -> int:
+        """Return the points of the image along an axis that so many points of the output read."""
+        window = (self.kernel[axis] - 1) * self.dilations[axis] + 1
+        return (points - 1) * self.strides[axis] + window
+
+
+def product_of(program: TensorProgram | Function, accelerator: Accelerator) -> Product:
+    """Return the product that a program is. Raises UnfitError."""
+    if isinstance(program, Function):
+        raise UnfitError("it is a loop nest of its own, and no convolution or product")
+    if program.dims:
+        raise UnfitError("its sizes are open")
+    reductions = [stage for stage in program.stages if isinstance(stage.body, Reduce)]
+    if len(reductions) != 1 or len(program.outputs) != 1:
+        raise UnfitError("it is no convolution or product of bytes")
+    (sums,) = reductions
+    data, weights = _factors(sums)
+    for factor, what in ((data, "input"), (weights, "weight")):
+        wanted = getattr(accelerator.matrix, what)
+        if factor.buffer.dtype is not wanted:
+            kind = factor.buffer.dtype.value
+            raise UnfitError(f"its {what}s are {kind}, and the unit multiplies {wanted.value}")
+    if weights.buffer.scope is not MemoryScope.CONSTANT:
+        raise UnfitError("its weights are computed in the model")
+    block = accelerator.matrix.inner
+    match len(sums.axes), len(sums.reduced_axes):
+        case 4, 3:
+            return _convolution(program, sums, data, weights, block)
+        case 2, 1:
+            return _matrix(program, sums, data, weights, block)
+    raise UnfitError("it is a product of other axes than those of an image or a matrix")
+
+
+def _factors(sums: Stage) -> tuple[Load, Load]:
+    body = sums.body
+    assert isinstance(body, Reduce)
+    term = body.body
+    factors = (term.left, term.right) if isinstance(term, Binary) else ()
+    loads = [each.operand for each in factors if isinstance(each, Cast)]
+    if (
+        body.op is not ReduceOp.SUM
+        or not isinstance(term, Binary)
+        or term.op is not BinaryOp.MUL
+        or len(loads) != 2
+        or sums.buffer.dtype is not DType.I32
+        or not all(isinstance(each, Load) for each in loads)
+    ):
+        raise UnfitError("it is no convolution or product of bytes")
+    left, right = loads
+    assert isinstance(left, Load)
+    assert isinstance(right, Load)
+    return left, right
+
+
+# -- the two forms
+
+
+def _convolution(
+    program: TensorProgram, sums: Stage, data: Load, weights: Load, block: int
+) -> Product:
+    n, oc, oy, ox = sums.axes
+    terms = [linear(index) for index in data.indices]
+    taps = [linear(index) for index in weights.indices]
+    by_name = {axis.name: axis for axis in sums.reduced_axes}
+    order = [next(iter(tap), "") for tap in taps[1:]]
+    if n.extent != 1 or set(order) != set(by_name) or taps[0] != {oc.name: 1}:
+        raise UnfitError("it is a grouped convolution, or one of several images")
+    ic, kh, kw = (by_name[name] for name in order)
+    if terms[1] != {ic.name: 1}:
+        raise UnfitError("it is a grouped convolution")
+    windows = [_window(terms[2], oy, kh), _window(terms[3], ox, kw)]
+    image, before, fill = _source(program, data.buffer, block)
+    channels, outputs = _extent(ic), _extent(oc)
+    if outputs % block:
+        raise UnfitError(f"its {outputs} channels fill no whole blocks of {block}")
+    if channels % block:
+        raise UnfitError(f"it reads {channels} channels, which fill no whole blocks of {block}")
+    return Product(
+        data=image,
+        weights=program.inputs.index(weights.buffer),
+        weights_layout=_tiles(4, 0, 1, block),
+        out=image_of(program, program.outputs[0], block),
+        axes=Axes(1, 2, 3),
+        sums=sums,
+        blocks_in=channels // block,
+        blocks_out=outputs // block,
+        height=_extent(oy),
+        width=_extent(ox),
+        kernel=(_extent(kh), _extent(kw)),
+        strides=(windows[0][0], windows[1][0]),
+        dilations=(windows[0][1], windows[1][1]),
+        before=(before[0] - windows[0][2], before[1] - windows[1][2]),
+        fill=fill,
+    )
+
+
+def _matrix(program: TensorProgram, sums: Stage, data: Load, weights: Load, block: int) -> Product:
+    (m, n), (k,) = sums.axes, sums.reduced_axes
+    is_plain = [linear(index) for index in (*data.indices, *weights.indices)] == [
+        {m.name: 1} if linear(data.indices[0]) else {},
+        {k.name: 1},
+        {k.name: 1},
+        {n.name: 1},
+    ]
+    if not is_plain or data.buffer not in program.inputs:
+        raise UnfitError("it is a product of matrices that are read in another order")
+    rows, columns, depth = _extent(m), _extent(n), _extent(k)
+    if columns % block or depth % block:
+        raise UnfitError(f"it is a product of {depth} × {columns}, not of whole blocks of {block}")
+    return Product(
+        data=image_of(program, data.buffer, block),
+        weights=program.inputs.index(weights.buffer),
+        weights_layout=_tiles(2, 1, 0, block),
+        out=image_of(program, program.outputs[0], block),
+        axes=Axes(1, None, 0),
+        sums=sums,
+        blocks_in=depth // block,
+        blocks_out=columns // block,
+        height=1,
+        width=rows,
+        kernel=(1, 1),
+        strides=(1, 1),
+        dilations=(1, 1),
+        before=(0, 0),
+        fill=0,
+    )
+
+
+def _window(term: Mapping[str, int], point: Axis, tap: Axis) -> tuple[int, int, int]:
+    """Return stride, dilation and offset of an index into an image."""
+    if set(term) - {point.name, tap.name, ""}:
+        raise UnfitError("its window is no window of an image")
+    return term.get(point.name, 1), term.get(tap.name, 1), term.get("", 0)
+
+
+def _tiles(rank: int, outputs: int, inputs: int, block: int) -> Layout:
+    """Return the layout of weights: tiles of outer × inner, each with all taps of its window."""
+    taps = tuple(PhysicalDim(axis) for axis in range(2, rank))
+    return Layout(
+        (
+            PhysicalDim(outputs, block),
+            PhysicalDim(inputs, block),
+            *taps,
+            PhysicalDim(outputs, 1, block),
+            PhysicalDim(inputs, 1, block),
+        )
+    )
+
+
+# -- images
+
+
+def _source(
+    program: TensorProgram, buffer: Buffer, block: int
+) -> tuple[Image, tuple[int, int], int]:
+    """Return the image that a convolution reads, the points of padding that a stage puts before it,
+    and the byte that it pads with."""
+    if buffer in program.inputs:
+        return image_of(program, buffer, block), (0, 0), 0
+    stage = program.stage(buffer.name)
+    body = stage.body
+    if not (
+        isinstance(body, Select)
+        and isinstance(body.then, Load)
+        and isinstance(body.otherwise, Const)
+        and body.then.buffer in program.inputs
+    ):
+        raise UnfitError("it reads what another operator in its kernel computes")
+    places = [linear(index) for index in body.then.indices]
+    before = []
+    for at, (place, axis) in enumerate(zip(places, stage.axes, strict=True)):
+        moved = place.get("", 0)
+        if {name: n for name, n in place.items() if name} not in ({axis.name: 1}, {}):
+            raise UnfitError("its image is padded in another way")
+        if at < 2 and moved:
+            raise UnfitError("its image is padded along its channels")
+        before.append(-moved)
+    image = image_of(program, body.then.buffer, block)
+    return image, (before[2], before[3]), int(body.otherwise.value)
+
+
+def image_of(program: TensorProgram, buffer: Buffer, block: int) -> Image:
+    """Return a buffer of images or of rows. Raises UnfitError if a block's elements are no
+    neighbours."""
+    arguments = (*program.inputs, *program.outputs)
+    rank, size = len(buffer.shape), buffer.dtype.nbytes
+    shape = [_number(extent) for extent in buffer.shape]
+    layout = buffer.layout or Layout.plain(rank)
+    if any(map(any, layout.halo)):
+        raise UnfitError("an image has zeros around it in memory")
+    position = arguments.index(buffer)
+    if rank == 2 and layout.is_plain:
+        row = shape[1] * size
+        return Image(position, buffer.dtype, block * size, 0, row, 1, shape[0])
+    if rank == 4 and (
+        dataclasses.replace(layout, halo=()) == Layout.blocked(4, 1, block)
+        or (layout.is_plain and shape[2] == shape[3] == 1)
+    ):
+        height, width, point = shape[2], shape[3], block * size
+        plane = height * width * point
+        return Image(position, buffer.dtype, plane, width * point, point, height, width)
+    raise UnfitError("an image does not lie in blocks of channels")
+
+
+# -- expressions
+
+
+def linear(index: Expr) -> dict[str, int]:
+    """Return the factors of variables in an index, "" for what is added. Raises UnfitError."""
+    match index:
+        case Const(value=int() as value):
+            return {"": value} if value else {}
+        case Var(name=name):
+            return {name: 1}
+        case Binary(op=BinaryOp.ADD | BinaryOp.SUB as op, left=left, right=right):
+            total = linear(left)
+            sign = 1 if op is BinaryOp.ADD else -1
+            for name, factor in linear(right).items():
+                total[name] = total.get(name, 0) + sign * factor
+            return {name: factor for name, factor in total.items() if factor}
+        case Binary(op=BinaryOp.MUL, left=left, right=Const(value=int() as factor)):
+            return {name: n * factor for name, n in linear(left).items()}
+        case Binary(op=BinaryOp.MUL, left=Const(value=int() as factor), right=right):
+            return {name: n * factor for name, n in linear(right).items()}
+    raise UnfitError("an index is no sum of variables")
+
+
+def _extent(axis: Axis) -> int:
+    return _number(axis.extent)
+
+
+def _number(extent: object) -> int:
+    if not isinstance(extent, int):
+        raise UnfitError("its sizes are open")
+    return extent

@@ -1,0 +1,70 @@
+"""A kernel of an accelerator as a text: its words, the accelerator that they are for, and a digest.
+
+{"name": NAME, "accelerator": {…}, "arguments": [BYTES], "words": BASE64 of zlib, "sha256": HEX}
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import json
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+from farrier.errors import UsageError
+from farrier.targets.dae.description import Accelerator, from_json, to_json
+from farrier.targets.dae.instructions import Instruction, decode, encode
+
+_MOST_BYTES = 1 << 28  # A program of more words is none of ours.
+
+
+class ProgramError(ValueError):
+    """A text is no program, or was changed."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Program:
+    """Instructions for an accelerator, and the bytes of each argument that they reach."""
+
+    accelerator: Accelerator
+    instructions: Sequence[Instruction]
+    arguments: tuple[int, ...]
+    name: str = ""
+
+    def named(self, name: str) -> Program:
+        """Return the program of a kernel of a name."""
+        return dataclasses.replace(self, name=name)
+
+    def text(self) -> str:
+        words = zlib.compress(encode(self.instructions, self.accelerator), 6)
+        fields = {
+            "name": self.name,
+            "accelerator": to_json(self.accelerator),
+            "arguments": list(self.arguments),
+            "words": base64.b64encode(words).decode(),
+        }
+        return json.dumps({**fields, "sha256": _digest(fields)})
+
+    @classmethod
+    def of_text(cls, text: str) -> Program:
+        """Raise ProgramError for a text that is no program."""
+        try:
+            fields = json.loads(text)
+            digest = fields.pop("sha256")
+            if digest != _digest(fields):
+                raise ProgramError("the program was changed after it was compiled")
+            accelerator = from_json(fields["accelerator"])
+            packed = base64.b64decode(fields["words"], validate=True)
+            words = zlib.decompressobj().decompress(packed, _MOST_BYTES)
+            arguments = tuple(map(int, fields["arguments"]))
+            return cls(accelerator, decode(words, accelerator), arguments, str(fields["name"]))
+        except ProgramError:
+            raise
+        except (ValueError, KeyError, TypeError, AttributeError, zlib.error, UsageError) as error:
+            raise ProgramError(f"this is no program of an accelerator: {error}") from None
+
+
+def _digest(fields: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()

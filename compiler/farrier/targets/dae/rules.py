@@ -1,0 +1,97 @@
+"""The space of a kernel: the tilings of its product that fit the scratchpads."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from farrier.errors import CompilerError
+from farrier.ir.expr import Buffer
+from farrier.ir.loop import Function
+from farrier.ir.tensor import TensorProgram
+from farrier.ir.types import Layout
+from farrier.lower.loops import to_loops
+from farrier.schedule import Schedule, Step
+from farrier.space import Decisions, Space
+from farrier.targets.dae.description import Accelerator
+from farrier.targets.dae.epilogue import Channels, Epilogue, epilogue_of
+from farrier.targets.dae.program import Program
+from farrier.targets.dae.products import Product, UnfitError, product_of
+from farrier.targets.dae.stream import instructions_of
+from farrier.targets.dae.tiles import RULE, Costs, Tiling, knobs
+from farrier.targets.dae.tokens import prove
+
+RULES = frozenset({RULE})
+_HINT = "--target host compiles for the processor"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StreamFunction(Function):
+    """A kernel whose code is a program: its loops say what that computes."""
+
+    code: Program | None = None
+
+
+def why_not(program: TensorProgram | Function, accelerator: Accelerator) -> str:
+    """Return the reason why an accelerator does not compute a kernel, "" where it does."""
+    try:
+        _Kernel(program, accelerator)
+    except UnfitError as error:
+        return str(error)
+    return ""
+
+
+def space(program: TensorProgram | Function, accelerator: Accelerator) -> Space:
+    """Return the space of a kernel. Raises CompilerError if the accelerator does not compute it."""
+    try:
+        return _Kernel(program, accelerator).space
+    except UnfitError as error:
+        raise CompilerError(str(error), hint=_HINT) from None
+
+
+class _Kernel:
+    """A program as a product and its epilogue. Raises UnfitError."""
+
+    def __init__(self, program: TensorProgram | Function, accelerator: Accelerator) -> None:
+        self.accelerator = accelerator
+        self.product: Product = product_of(program, accelerator)
+        assert isinstance(program, TensorProgram)
+        self.program = program
+        self.epilogue: Epilogue = epilogue_of(program, self.product, accelerator.matrix.outer)
+        arguments = len(program.inputs) + len(program.outputs)
+        most = 1 << accelerator.fields.argument
+        if arguments > most:
+            raise UnfitError(f"it has {arguments} arguments, and instructions name {most}")
+        costs = Costs(self.product, self.epilogue, accelerator)
+        self.space = Space(
+            RULE, knobs(self.product), costs.allowed, costs.estimate, self._schedule
+        )
+        self.space.program = program
+        try:
+            self.space.candidates()
+        except CompilerError:
+            raise UnfitError("no tile of it fits the scratchpads and the fields") from None
+
+    def _schedule(self, decisions: Decisions) -> Schedule:
+        tiling = Tiling.of(decisions)
+        schedule = Schedule(to_loops(self.program))
+        weights = self.program.inputs[self.product.weights]
+        schedule.transform_layout(weights.name, self.product.weights_layout)
+        instructions = instructions_of(self.product, self.epilogue, tiling, self.accelerator)
+        prove(instructions, self.accelerator)
+        function = schedule.function
+        nbytes = tuple(_bytes(buffer) for buffer in function.params)
+        code = Program(self.accelerator, instructions, nbytes)
+        fields = {field.name: getattr(function, field.name) for field in dataclasses.fields(function)}
+        schedule.function = StreamFunction(**fields, code=code)
+        words = tuple(f"{name}={value}" for name, value in dataclasses.asdict(tiling).items())
+        schedule.trace = schedule.trace.then(Step("stream", words))
+        return schedule
+
+
+def _bytes(buffer: Buffer) -> int:
+    nbytes = buffer.nbytes
+    assert isinstance(nbytes, int)
+    return nbytes
+
+
+__all__ = ["RULES", "Channels", "Layout", "StreamFunction", "space", "why_not"]

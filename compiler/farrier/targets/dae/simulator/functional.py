@@ -1,0 +1,199 @@
+"""The results of a program, bit for bit: its instructions one by one, as numpy over scratchpads.
+
+The order in which instructions really run leads to the same results, which `tokens.prove` shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from farrier.targets.dae.description import Accelerator
+from farrier.targets.dae.instructions import (
+    ALU_LOOPS,
+    GEMM_LOOPS,
+    Alu,
+    Form,
+    Instruction,
+    Kind,
+    Pad,
+    quantized_by,
+)
+from farrier.targets.dae.tokens import bytes_of
+
+Array: TypeAlias = npt.NDArray[Any]
+Ints: TypeAlias = npt.NDArray[np.int64]
+_I32 = (-(1 << 31), (1 << 31) - 1)
+
+
+class Functional:
+    """An accelerator with its scratchpads, which hold noise at first."""
+
+    def __init__(self, accelerator: Accelerator) -> None:
+        matrix = accelerator.matrix
+        rng = np.random.default_rng(0)
+
+        def noise(elements: int, *shape: int, dtype: Any = np.int8) -> Array:
+            size = (elements, *shape)
+            return rng.integers(-128, 128, size, np.int8).astype(dtype)
+
+        self.accelerator = accelerator
+        self._inputs = noise(accelerator.inputs, matrix.batch, matrix.inner)
+        self._weights = noise(accelerator.weights, matrix.outer, matrix.inner)
+        self._sums = noise(accelerator.sums, matrix.batch, matrix.outer, dtype=np.int32)
+
+    def run(self, program: Sequence[Instruction], arguments: Sequence[memoryview]) -> None:
+        """Run a program with the bytes of its arguments."""
+        memories = [np.frombuffer(each, np.uint8) for each in arguments]
+        steps = {
+            Kind.LOAD: self._load,
+            Kind.STORE: self._store,
+            Kind.GEMM: self._gemm,
+            Kind.ALU: self._alu,
+        }
+        for instruction in program:
+            if instruction.kind is not Kind.FINISH:
+                steps[instruction.kind](instruction, memories)
+
+    # -- DRAM
+
+    def _load(self, step: Instruction, memories: Sequence[Array]) -> None:
+        pad = Pad(step["pad"])
+        rows, columns = step["rows"], step["columns"]
+        nbytes = bytes_of(pad, self.accelerator)
+        source = _rows(memories[step["argument"]], step, columns * nbytes)
+        padded = ((step["top"], step["bottom"]), (step["left"], step["right"]), (0, 0))
+        content = source.reshape(rows, columns, nbytes)
+        if any(map(any, padded)):
+            content = np.pad(content, padded, constant_values=np.uint8(step["fill"] & 255))
+        content = np.ascontiguousarray(content.reshape(-1, nbytes))
+        match pad:
+            case Pad.INPUT:
+                target, values = self._inputs, content.view(np.int8)
+            case Pad.WEIGHT:
+                target, values = self._weights, content.view(np.int8)
+            case Pad.SUM:
+                target, values = self._sums, content.view(np.int32)
+            case Pad.SIGNED:
+                target, values = self._sums, content.view(np.int8)
+            case Pad.UNSIGNED:
+                target, values = self._sums, content
+        first = step["index"]
+        target[first : first + len(content)] = values.reshape(-1, *target.shape[1:])
+
+    def _store(self, step: Instruction, memories: Sequence[Array]) -> None:
+        rows, columns = step["rows"], step["columns"]
+        first = step["index"]
+        sums = self._sums[first : first + rows * columns]
+        if step["form"] == Form.BYTE:
+            content = sums.astype(np.uint8)  # The lowest byte, as numpy's conversion wraps.
+        else:
+            content = sums.view(np.uint8)
+        content = content.reshape(rows, -1)
+        _rows(memories[step["argument"]], step, content.shape[1])[...] = content
+
+    # -- products
+
+    def _gemm(self, step: Instruction, memories: Sequence[Array]) -> None:
+        kept = [n for n in range(GEMM_LOOPS) if step[f"sum{n}"] or step[f"count{n}"] <= 1]
+        summed = [n for n in range(GEMM_LOOPS) if n not in kept]
+        outer = [n for n in kept if step[f"weight{n}"] and step[f"count{n}"] > 1]
+        points = [n for n in kept if n not in outer]
+        for weights, sums, inputs in zip(
+            _places(step, "weight", outer),
+            _places(step, "sum", outer),
+            _places(step, "input", outer),
+            strict=True,
+        ):
+            at = step["input"] + inputs + _places(step, "input", points)[:, None]
+            left = self._inputs[at + _places(step, "input", summed)]
+            right = self._weights[step["weight"] + weights + _places(step, "weight", summed)]
+            products = _products(left, right)
+            np.add.at(self._sums, step["sum"] + sums + _places(step, "sum", points), products)
+
+    # -- sums
+
+    def _alu(self, step: Instruction, memories: Sequence[Array]) -> None:
+        loops = range(ALU_LOOPS)
+        to = step["to"] + _places(step, "to", loops)
+        other: Array
+        if step["is_immediate"]:
+            other = np.int32(step["immediate"]) * np.ones((), np.int32)
+        else:
+            other = self._sums[step["from"] + _places(step, "from", loops)]
+        with np.errstate(all="ignore"):
+            self._sums[to] = OPERATIONS[Alu(step["operation"])](self._sums[to], other)
+
+
+def _rows(memory: Array, step: Instruction, nbytes: int) -> Array:
+    """Return rows of bytes in DRAM, as a view."""
+    rows, stride = step["rows"], step["stride"]
+    part = memory[step["offset"] :]
+    assert (rows - 1) * stride + nbytes <= part.size, "an instruction reaches beyond its argument"
+    return np.lib.stride_tricks.as_strided(part, (rows, nbytes), (stride, 1))
+
+
+def _places(step: Instruction, name: str, loops: Sequence[int]) -> Ints:
+    """Return the distances that loops go through, the last loop fastest."""
+    places = np.zeros(1, np.int64)
+    for n in loops:
+        steps = np.arange(max(1, step[f"count{n}"])) * step[f"{name}{n}"]
+        places = (places[:, None] + steps).reshape(-1)
+    return places
+
+
+def _products(left: Array, right: Array) -> Array:
+    """Return sums over terms: inputs [points, terms, batch, inner] by weights [terms, outer,
+    inner] → i32 [points, batch, outer]. Products of bytes and their sums are exact as f64."""
+    points, terms, batch, inner = left.shape
+    rows = left.transpose(0, 2, 1, 3).reshape(points * batch, terms * inner)
+    columns = right.transpose(0, 2, 1).reshape(terms * inner, -1)
+    exact = np.float32 if terms * inner * (1 << 14) < 1 << 24 else np.float64
+    sums = rows.astype(exact) @ columns.astype(exact)
+    return sums.astype(np.int64).astype(np.int32).reshape(points, batch, -1)
+
+
+def _floats(bits: Array) -> Array:
+    return bits.view(np.float32) if bits.ndim else np.float32(bits.reshape(1).view(np.float32)[0])
+
+
+def _bits(floats: Array) -> Array:
+    return np.asarray(floats, np.float32).view(np.int32)
+
+
+def _of_floats(operation: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
+    return lambda a, b: _bits(operation(_floats(a), _floats(b)))
+
+
+def _shift(a: Array, b: Array) -> Array:
+    right = np.clip(b, 0, 31).astype(np.int32)
+    left = np.clip(-b.astype(np.int64), 0, 31).astype(np.int32)
+    return (a >> right) << left
+
+
+def _quantize(a: Array, b: Array) -> Array:
+    zero, low, high = quantized_by(int(b) & 0xFFFFFFFF)
+    nearest = np.rint(_floats(a).astype(np.float64))
+    whole = np.clip(np.nan_to_num(nearest, nan=0.0), *_I32).astype(np.int64) + zero
+    return np.clip(whole, low, high).astype(np.int32)
+
+
+OPERATIONS: Mapping[Alu, Callable[[Array, Array], Array]] = {
+    Alu.MOVE: lambda a, b: np.broadcast_to(b, a.shape),
+    Alu.ADD: lambda a, b: a + b,
+    Alu.MIN: np.minimum,
+    Alu.MAX: np.maximum,
+    Alu.MULTIPLY: lambda a, b: a * b,
+    Alu.SHIFT: _shift,
+    Alu.TO_FLOAT: lambda a, b: _bits(a.astype(np.float32)),
+    Alu.SCALE: lambda a, b: _bits(a.astype(np.float32) * _floats(b)),
+    Alu.FLOAT_ADD: _of_floats(np.add),
+    Alu.FLOAT_SUBTRACT: _of_floats(np.subtract),
+    Alu.FLOAT_MULTIPLY: _of_floats(np.multiply),
+    Alu.FLOAT_MIN: _of_floats(np.minimum),
+    Alu.FLOAT_MAX: _of_floats(np.maximum),
+    Alu.QUANTIZE: _quantize,
+}

@@ -1,0 +1,339 @@
+"""The instructions of a product, for a tiling: groups of loads, products and stores, and tokens.
+
+    for each round of tiles, one a virtual thread:
+        for each group of input blocks, and each of the threads:
+            load      inputs, weights, and with the first group what the epilogue reads
+            compute   with the first group the sums' first value; products; with the last the epilogue
+            store     with the last group the results
+
+Group n uses part n modulo threads of the scratchpads of inputs and weights, tile n that of sums. So
+group n waits until group n - threads has been computed, and tile n until tile n - threads has been
+stored. A part that holds what a group needs is not loaded again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+from farrier.targets.dae.description import Accelerator
+from farrier.targets.dae.epilogue import Channels, Epilogue, Operand, Sums, Tensor
+from farrier.targets.dae.instructions import Alu, Form, Instruction, Kind, Pad
+from farrier.targets.dae.products import Image, Product
+from farrier.targets.dae.tiles import Costs, Span, Tile, Tiling, spans, tiles
+from farrier.targets.dae.tokens import bytes_of
+
+
+def instructions_of(
+    product: Product, epilogue: Epilogue, tiling: Tiling, accelerator: Accelerator
+) -> list[Instruction]:
+    """Return the program of a product."""
+    return _Stream(product, epilogue, tiling, accelerator).made()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Group:
+    """The work between two tokens: a tile, the span of its input blocks, and its number among all
+    groups and of its tile among all tiles."""
+
+    tile: Tile
+    inputs: Span
+    number: int
+    tile_number: int
+    is_first: bool
+    is_last: bool
+
+
+class _Stream:
+    def __init__(
+        self, product: Product, epilogue: Epilogue, tiling: Tiling, accelerator: Accelerator
+    ) -> None:
+        self._product = product
+        self._epilogue = epilogue
+        self._tiling = tiling
+        self._accelerator = accelerator
+        self._costs = Costs(product, epilogue, accelerator)
+        self._room = self._costs.room(tiling)
+        self._held: dict[tuple[str, int], object] = {}  # What parts of scratchpads hold.
+
+    def made(self) -> list[Instruction]:
+        groups = list(self._groups())
+        last_group, last_tile = len(groups), groups[-1].tile_number + 1
+        threads = self._tiling.threads
+        program: list[Instruction] = []
+        for group in groups:
+            loads, computes = self._loads(group), self._computes(group)
+            stores = self._stores(group) if group.is_last else []
+            if group.number >= threads:
+                loads[0] = loads[0].where(pop_next=1)
+            loads[-1] = loads[-1].where(push_next=1)
+            computes[0] = computes[0].where(pop_previous=1)
+            if group.is_first and group.tile_number >= threads:
+                computes[0] = computes[0].where(pop_next=1)
+            if group.number + threads < last_group:
+                computes[-1] = computes[-1].where(push_previous=1)
+            if stores:
+                computes[-1] = computes[-1].where(push_next=1)
+                stores[0] = stores[0].where(pop_previous=1)
+                if group.tile_number + threads < last_tile:
+                    stores[-1] = stores[-1].where(push_previous=1)
+            program += [*loads, *computes, *stores]
+        # The end waits for the last store.
+        program[-1] = program[-1].where(push_previous=1)
+        return [*program, Instruction(Kind.FINISH, {"pop_next": 1})]
+
+    def _groups(self) -> Iterator[_Group]:
+        inputs = spans(self._product.blocks_in, self._tiling.inputs)
+        every = list(enumerate(tiles(self._product, self._tiling)))
+        threads, number = self._tiling.threads, 0
+        for first in range(0, len(every), threads):
+            for at, span in enumerate(inputs):
+                for tile_number, tile in every[first : first + threads]:
+                    is_last = at == len(inputs) - 1
+                    yield _Group(tile, span, number, tile_number, at == 0, is_last)
+                    number += 1
+
+    # -- places in scratchpads
+
+    def _part(self, group: _Group) -> int:
+        return group.number % self._tiling.threads
+
+    def _sums_at(self, group: _Group) -> int:
+        return group.tile_number % self._tiling.threads * self._room.sums
+
+    def _operand_at(self, operand: Tensor | Channels, group: _Group) -> int:
+        at = self._sums_at(group)
+        if isinstance(operand, Tensor):
+            return at + self._room.tile * (1 + self._costs.tensors.index(operand))
+        vectors = at + self._room.tile * (1 + len(self._costs.tensors))
+        return vectors + self._tiling.blocks * self._costs.vectors.index(operand)
+
+    # -- loads
+
+    def _loads(self, group: _Group) -> list[Instruction]:
+        part = self._part(group)
+        steps: list[Instruction] = []
+        image = (group.inputs, group.tile.rows, group.tile.columns)
+        if self._is_new("input", part, image):
+            steps += self._image(group, part * self._room.inputs)
+        if self._is_new("weight", part, (group.inputs, group.tile.blocks)):
+            steps.append(self._weights(group, part * self._room.weights))
+        if group.is_first:
+            slot = group.tile_number % self._tiling.threads
+            for vector in self._costs.vectors:
+                if self._is_new(f"vector{vector.position}", slot, group.tile.blocks):
+                    steps.append(self._vector(vector, group))
+            for tensor in self._costs.tensors:
+                steps += self._tensor(tensor, group)
+        # Even if all that a group needs is there, its loads hand a token on.
+        return steps or self._image(group, part * self._room.inputs)
+
+    def _is_new(self, what: str, part: int, content: object) -> bool:
+        if self._held.get((what, part)) == content:
+            return False
+        self._held[what, part] = content
+        return True
+
+    def _image(self, group: _Group, at: int) -> list[Instruction]:
+        """Load what a tile reads of some blocks, padding included, block after block."""
+        product, image = self._product, self._product.data
+        rows, top, bottom = self._reads(0, group.tile.rows, image.height)
+        columns, left, right = self._reads(1, group.tile.columns, image.width)
+        if self._is_matrix:
+            return [self._matrix_rows(group, at)]
+        size = (top + rows.count + bottom) * (left + columns.count + right)
+        return [
+            Instruction(
+                Kind.LOAD,
+                {
+                    "pad": Pad.INPUT,
+                    "argument": image.position,
+                    "offset": block * image.block_stride
+                    + rows.first * image.y_stride
+                    + columns.first * image.x_stride,
+                    "index": at + number * size,
+                    "rows": rows.count,
+                    "columns": columns.count,
+                    "stride": image.y_stride,
+                    "top": top,
+                    "bottom": bottom,
+                    "left": left,
+                    "right": right,
+                    "fill": product.fill,
+                },
+            )
+            for number, block in enumerate(_range(group.inputs))
+        ]
+
+    def _matrix_rows(self, group: _Group, at: int) -> Instruction:
+        """Load rows of a matrix, whose blocks lie one behind the other."""
+        image, columns = self._product.data, group.tile.columns
+        return Instruction(
+            Kind.LOAD,
+            {
+                "pad": Pad.INPUT,
+                "argument": image.position,
+                "offset": columns.first * image.x_stride + group.inputs.first * image.block_stride,
+                "index": at,
+                "rows": columns.count,
+                "columns": group.inputs.count,
+                "stride": image.x_stride,
+            },
+        )
+
+    @property
+    def _is_matrix(self) -> bool:
+        """Check whether blocks lie one behind the other, as in the rows of a matrix."""
+        nbytes = self._accelerator.input_bytes
+        return self._product.taps == 1 and self._product.data.block_stride == nbytes
+
+    def _reads(self, axis: int, points: Span, extent: int) -> tuple[Span, int, int]:
+        """Return the part of an image's axis that points read, and the padding around it."""
+        product = self._product
+        first = points.first * product.strides[axis] - product.before[axis]
+        end = first + product.rows_of(axis, points.count)
+        inside = Span(max(0, first), max(0, min(extent, end) - max(0, first)))
+        return inside, max(0, -first), max(0, end - extent)
+
+    def _weights(self, group: _Group, at: int) -> Instruction:
+        product, nbytes = self._product, self._accelerator.weight_bytes
+        row = product.blocks_in * product.taps * nbytes
+        first = group.tile.blocks.first * row + group.inputs.first * product.taps * nbytes
+        return Instruction(
+            Kind.LOAD,
+            {
+                "pad": Pad.WEIGHT,
+                "argument": product.weights,
+                "offset": first,
+                "index": at,
+                "rows": group.tile.blocks.count,
+                "columns": group.inputs.count * product.taps,
+                "stride": row,
+            },
+        )
+
+    def _vector(self, vector: Channels, group: _Group) -> Instruction:
+        blocks, nbytes = group.tile.blocks, self._accelerator.sum_bytes
+        return Instruction(
+            Kind.LOAD,
+            {
+                "pad": Pad.SUM,
+                "argument": vector.position,
+                "offset": blocks.first * nbytes,
+                "index": self._operand_at(vector, group),
+                "rows": 1,
+                "columns": blocks.count,
+            },
+        )
+
+    def _tensor(self, tensor: Tensor, group: _Group) -> list[Instruction]:
+        at = self._operand_at(tensor, group)
+        steps = self._transfers(tensor.image, group.tile, at)
+        return [Instruction(Kind.LOAD, {"pad": tensor.form, **fields}) for fields in steps]
+
+    def _transfers(self, image: Image, tile: Tile, at: int) -> list[dict[str, int]]:
+        """Return the fields of transfers between a tile of sums and an image."""
+        rows, columns = tile.rows, tile.columns
+        size = rows.count * columns.count
+        return [
+            {
+                "argument": image.position,
+                "offset": block * image.block_stride
+                + rows.first * image.y_stride
+                + columns.first * image.x_stride,
+                "index": at + number * size,
+                "rows": columns.count if self._by_rows(image) else rows.count,
+                "columns": 1 if self._by_rows(image) else columns.count,
+                "stride": image.x_stride if self._by_rows(image) else image.y_stride,
+            }
+            for number, block in enumerate(_range(tile.blocks))
+        ]
+
+    def _by_rows(self, image: Image) -> bool:
+        """Check whether neighbours along x are apart in memory, as the rows of a matrix are."""
+        return image.x_stride != self._accelerator.matrix.outer * image.dtype.nbytes
+
+    # -- products and sums
+
+    def _computes(self, group: _Group) -> list[Instruction]:
+        steps = []
+        if group.is_first:
+            steps.append(self._alu(Alu.MOVE, Sums(), self._epilogue.first, group))
+        steps.append(self._gemm(group))
+        if group.is_last:
+            steps += [
+                self._alu(step.operation, step.tile, step.operand, group)
+                for step in self._epilogue.steps
+            ]
+        return steps
+
+    def _gemm(self, group: _Group) -> Instruction:
+        product, tile, part = self._product, group.tile, self._part(group)
+        height = product.rows_of(0, tile.rows.count)
+        width = product.rows_of(1, tile.columns.count)
+        size = tile.rows.count * tile.columns.count
+        taps, inputs = product.taps, group.inputs.count
+        block, point = height * width, 1
+        if self._is_matrix:
+            block, point = 1, inputs
+        loops = (
+            (tile.blocks.count, size, 0, inputs * taps),
+            (tile.rows.count, tile.columns.count, product.strides[0] * width * point, 0),
+            (tile.columns.count, 1, product.strides[1] * point, 0),
+            (inputs, 0, block, taps),
+            (product.kernel[0], 0, product.dilations[0] * width * point, product.kernel[1]),
+            (product.kernel[1], 0, product.dilations[1] * point, 1),
+        )
+        fields = {
+            "sum": self._sums_at(group),
+            "input": part * self._room.inputs,
+            "weight": part * self._room.weights,
+        }
+        for number, (count, sums, data, weights) in enumerate(loops):
+            fields |= _loop(number, count, {"sum": sums, "input": data, "weight": weights})
+        return Instruction(Kind.GEMM, fields)
+
+    def _alu(
+        self, operation: Alu, on: Sums | Tensor, operand: Operand, group: _Group
+    ) -> Instruction:
+        blocks, points = group.tile.blocks.count, group.tile.rows.count * group.tile.columns.count
+        fields = {"operation": int(operation), "to": self._tile_at(on, group)}
+        by_block, by_point = points, 1
+        if isinstance(operand, int):
+            fields |= {"is_immediate": 1, "immediate": operand}
+            by_block = by_point = 0
+        elif isinstance(operand, Channels):
+            fields["from"] = self._operand_at(operand, group)
+            by_block, by_point = 1, 0
+        else:
+            fields["from"] = self._tile_at(operand, group)
+        fields |= _loop(0, blocks, {"to": points, "from": by_block})
+        fields |= _loop(1, group.tile.rows.count, {"to": group.tile.columns.count, "from": by_point * group.tile.columns.count})
+        fields |= _loop(2, group.tile.columns.count, {"to": 1, "from": by_point})
+        return Instruction(Kind.ALU, fields)
+
+    def _tile_at(self, tile: Sums | Tensor, group: _Group) -> int:
+        return self._operand_at(tile, group) if isinstance(tile, Tensor) else self._sums_at(group)
+
+    # -- stores
+
+    def _stores(self, group: _Group) -> list[Instruction]:
+        steps = self._transfers(self._product.out, group.tile, self._sums_at(group))
+        return [
+            Instruction(Kind.STORE, {"form": self._epilogue.form, **fields}) for fields in steps
+        ]
+
+
+def _loop(number: int, count: int, strides: dict[str, int]) -> dict[str, int]:
+    """Return the fields of a loop; the strides of one that runs once are 0."""
+    fields = {f"count{number}": count}
+    if count > 1:
+        fields |= {f"{name}{number}": stride for name, stride in strides.items()}
+    return fields
+
+
+def _range(span: Span) -> Sequence[int]:
+    return range(span.first, span.first + span.count)
+
+
+__all__ = ["Form", "bytes_of", "instructions_of"]

@@ -1,0 +1,311 @@
+"""The proof that a program waits for all that it must wait for, and never for ever.
+
+Modules run their instructions in order, and queues of tokens are in order too: the nth pop of a
+queue takes what its nth push put there, whatever the times. So which instruction waits for which is
+known before the program runs:
+
+    in one module           an instruction follows the one before it
+    push n of a queue       comes before pop n of it
+    pop n of a queue        comes before push n + capacity of it, as the queue is full until then
+
+An order in which all can run exists exactly if these have no cycle. Two instructions of different
+modules that touch one element of a scratchpad or of DRAM, one of which writes it, must be ordered
+as they stand in the program: its meaning is that of its instructions one by one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from farrier.errors import CompilerError
+from farrier.targets.dae.description import Accelerator
+from farrier.targets.dae.instructions import (
+    ALU_LOOPS,
+    GEMM_LOOPS,
+    Alu,
+    Form,
+    Instruction,
+    Kind,
+    Module,
+    Pad,
+)
+
+_MODULES = len(Module)
+_DRAM = 4  # Scratchpads are 0 to 2; beyond them are the arguments, each a memory of its own.
+
+
+class TokenError(CompilerError):
+    """A program waits for ever, or does not wait for what it must wait for."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Access:
+    """The elements of a memory that an instruction touches: all between two bounds, at most."""
+
+    memory: int
+    first: int
+    end: int
+    writes: bool
+
+
+def pops_and_pushes(
+    instruction: Instruction,
+) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """Return the queues that an instruction pops, and those that it pushes, each by the modules
+    from and to which its tokens go."""
+    module = instruction.module
+    pops = [(module + by, module) for by, name in _POPS if instruction[name]]
+    pushes = [(module, module + by) for by, name in _PUSHES if instruction[name]]
+    for source, target in (*pops, *pushes):
+        if not (0 <= source < _MODULES and 0 <= target < _MODULES):
+            raise TokenError(f"{instruction}: there is no module beyond {module.name.lower()}")
+    return pops, pushes
+
+
+_POPS = ((-1, "pop_previous"), (1, "pop_next"))
+_PUSHES = ((-1, "push_previous"), (1, "push_next"))
+
+
+def accesses(instruction: Instruction, accelerator: Accelerator) -> Iterator[Access]:
+    """Yield what an instruction touches. Raises TokenError for what lies outside of a
+    scratchpad."""
+    for access in _accesses(instruction, accelerator):
+        if access.memory < _DRAM:
+            elements = (accelerator.inputs, accelerator.weights, accelerator.sums)[access.memory]
+            if access.end > elements:
+                name = Pad(access.memory).name.lower()
+                raise TokenError(
+                    f"{instruction}: element {access.end - 1} is beyond the {elements} of the "
+                    f"scratchpad of {name}s"
+                )
+        yield access
+
+
+def _accesses(instruction: Instruction, accelerator: Accelerator) -> Iterator[Access]:
+    match instruction.kind:
+        case Kind.LOAD:
+            pad = Pad(instruction["pad"])
+            rows = instruction["top"] + instruction["rows"] + instruction["bottom"]
+            columns = instruction["left"] + instruction["columns"] + instruction["right"]
+            first = instruction["index"]
+            yield Access(min(pad, Pad.SUM), first, first + rows * columns, writes=True)
+            nbytes = bytes_of(pad, accelerator)
+            yield _in_dram(instruction, nbytes, writes=False)
+        case Kind.STORE:
+            first = instruction["index"]
+            end = first + instruction["rows"] * instruction["columns"]
+            yield Access(Pad.SUM, first, end, writes=False)
+            nbytes = accelerator.sum_bytes // (4 if instruction["form"] == Form.BYTE else 1)
+            yield _in_dram(instruction, nbytes, writes=True)
+        case Kind.GEMM:
+            for memory, name in ((Pad.INPUT, "input"), (Pad.WEIGHT, "weight")):
+                yield _along(instruction, memory, name, GEMM_LOOPS, writes=False)
+            yield _along(instruction, Pad.SUM, "sum", GEMM_LOOPS, writes=True)
+        case Kind.ALU:
+            if not instruction["is_immediate"] and instruction["operation"] != Alu.TO_FLOAT:
+                yield _along(instruction, Pad.SUM, "from", ALU_LOOPS, writes=False)
+            yield _along(instruction, Pad.SUM, "to", ALU_LOOPS, writes=True)
+
+
+def bytes_of(pad: Pad, accelerator: Accelerator) -> int:
+    """Return the bytes in DRAM of an element that a load reads."""
+    match pad:
+        case Pad.INPUT:
+            return accelerator.input_bytes
+        case Pad.WEIGHT:
+            return accelerator.weight_bytes
+        case Pad.SUM:
+            return accelerator.sum_bytes
+    return accelerator.sum_bytes // 4
+
+
+def _in_dram(instruction: Instruction, nbytes: int, *, writes: bool) -> Access:
+    first = instruction["offset"]
+    rows = max(0, instruction["rows"] - 1) * instruction["stride"]
+    end = first + rows + instruction["columns"] * nbytes
+    return Access(_DRAM + instruction["argument"], first, end, writes)
+
+
+def _along(instruction: Instruction, memory: Pad, name: str, loops: int, *, writes: bool) -> Access:
+    first = instruction[name]
+    last = sum(
+        (max(1, instruction[f"count{n}"]) - 1) * instruction[f"{name}{n}"] for n in range(loops)
+    )
+    return Access(memory, first, first + last + 1, writes)
+
+
+# -- the order
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Order:
+    """A program with the instructions that each one waits for, by number. `seen[n, m]` instructions
+    of module m are done before instruction n begins."""
+
+    waits: Sequence[Sequence[int]]
+    positions: Sequence[int]  # Of each instruction among those of its module.
+    seen: np.ndarray[tuple[int, int], np.dtype[np.int64]]
+
+
+def order_of(program: Sequence[Instruction], accelerator: Accelerator) -> Order:
+    """Return the order of a program. Raises TokenError if it cannot run to its end, or leaves
+    tokens."""
+    waits = _waits(program, accelerator.queues.tokens)
+    positions, counts = [], [0] * _MODULES
+    for instruction in program:
+        positions.append(counts[instruction.module])
+        counts[instruction.module] += 1
+    seen = np.zeros((len(program), _MODULES), np.int64)
+    for number in _sorted(program, waits):
+        row = seen[number]
+        for before in waits[number]:
+            np.maximum(row, seen[before], out=row)
+            module = program[before].module
+            row[module] = max(row[module], positions[before] + 1)
+    return Order(waits, positions, seen)
+
+
+def _waits(program: Sequence[Instruction], capacity: int) -> list[list[int]]:
+    pushes: dict[tuple[int, int], list[int]] = defaultdict(list)
+    pops: dict[tuple[int, int], list[int]] = defaultdict(list)
+    waits: list[list[int]] = [[] for _ in program]
+    last: dict[Module, int] = {}
+    for number, instruction in enumerate(program):
+        if instruction.module in last:
+            waits[number].append(last[instruction.module])
+        last[instruction.module] = number
+        popped, pushed = pops_and_pushes(instruction)
+        for queue in popped:
+            pops[queue].append(number)
+        for queue in pushed:
+            pushes[queue].append(number)
+    for queue in sorted({*pushes, *pops}):
+        source, target = (Module(module).name.lower() for module in queue)
+        if len(pops[queue]) > len(pushes[queue]):
+            number = pops[queue][len(pushes[queue])]
+            raise TokenError(
+                f"instruction {number} ({program[number].kind.name.lower()}) waits for ever: "
+                f"{source} hands {target} only {len(pushes[queue])} tokens"
+            )
+        if len(pops[queue]) < len(pushes[queue]):
+            number = pushes[queue][len(pops[queue])]
+            raise TokenError(
+                f"nobody takes the token of instruction {number} "
+                f"({program[number].kind.name.lower()}) from {source} to {target}"
+            )
+        for at, (push, pop) in enumerate(zip(pushes[queue], pops[queue], strict=True)):
+            waits[pop].append(push)
+            if at >= capacity:
+                waits[push].append(pops[queue][at - capacity])
+    return waits
+
+
+def _sorted(program: Sequence[Instruction], waits: Sequence[Sequence[int]]) -> Iterator[int]:
+    """Yield instructions so that each follows those that it waits for. Raises TokenError."""
+    missing = [len(each) for each in waits]
+    followers: list[list[int]] = [[] for _ in waits]
+    for number, each in enumerate(waits):
+        for before in each:
+            followers[before].append(number)
+    ready = [number for number, count in enumerate(missing) if not count]
+    done = 0
+    while ready:
+        number = ready.pop()
+        done += 1
+        yield number
+        for follower in followers[number]:
+            missing[follower] -= 1
+            if not missing[follower]:
+                ready.append(follower)
+    if done < len(program):
+        stuck = min(number for number, count in enumerate(missing) if count)
+        before = next(each for each in waits[stuck] if missing[each])
+        raise TokenError(
+            f"instructions {stuck} ({program[stuck].kind.name.lower()}) and {before} "
+            f"({program[before].kind.name.lower()}) wait for each other: the program never ends"
+        )
+
+
+# -- the proof
+
+
+def prove(program: Sequence[Instruction], accelerator: Accelerator) -> Order:
+    """Return the order of a program. Raises TokenError if it may wait for ever, or if two
+    instructions that touch the same element are not ordered as they stand there."""
+    order = order_of(program, accelerator)
+    touched = _Touched(accelerator)
+    for number, instruction in enumerate(program):
+        seen = order.seen[number]
+        for access in accesses(instruction, accelerator):
+            for module in Module:
+                if module is instruction.module:
+                    continue
+                other = touched.latest(access, module)
+                if other >= seen[module]:
+                    raise _unordered(program, order, number, module, other, access)
+            touched.note(access, instruction.module, order.positions[number])
+    return order
+
+
+def _unordered(
+    program: Sequence[Instruction],
+    order: Order,
+    number: int,
+    module: Module,
+    position: int,
+    access: Access,
+) -> TokenError:
+    other = next(
+        at
+        for at, each in enumerate(program)
+        if each.module is module and order.positions[at] == position
+    )
+    place = (
+        f"argument {access.memory - _DRAM}"
+        if access.memory >= _DRAM
+        else f"the scratchpad of {Pad(access.memory).name.lower()}s"
+    )
+    return TokenError(
+        f"no token makes instruction {number} ({program[number].kind.name.lower()}) wait for "
+        f"{other} ({program[other].kind.name.lower()}), and both touch {place}"
+    )
+
+
+class _Touched:
+    """The latest position in each module of an access to each element: of a scratchpad exactly, of
+    DRAM by ranges."""
+
+    def __init__(self, accelerator: Accelerator) -> None:
+        sizes = (accelerator.inputs, accelerator.weights, accelerator.sums)
+        self._pads = [np.full((2, _MODULES, size), -1, np.int64) for size in sizes]
+        self._dram: dict[tuple[int, bool, Module], list[tuple[int, int, int]]] = defaultdict(list)
+
+    def latest(self, access: Access, module: Module) -> int:
+        """Return the latest position of an instruction of a module whose access is in conflict with
+        another one; -1 if there is none."""
+        if access.memory >= _DRAM:
+            return max(
+                (
+                    position
+                    for writes in ((False, True) if access.writes else (True,))
+                    for first, end, position in self._dram[access.memory, writes, module]
+                    if first < access.end and access.first < end
+                ),
+                default=-1,
+            )
+        kinds = slice(None) if access.writes else slice(1, 2)  # A read meets writes alone.
+        elements = self._pads[access.memory][kinds, module, access.first : access.end]
+        return int(elements.max(initial=-1))
+
+    def note(self, access: Access, module: Module, position: int) -> None:
+        """Take an access."""
+        if access.memory >= _DRAM:
+            place = access.memory, access.writes, module
+            self._dram[place].append((access.first, access.end, position))
+            return
+        pad = self._pads[access.memory]
+        pad[int(access.writes), module, access.first : access.end] = position
