@@ -41,3 +41,13 @@ class TestCuda(BackendContract):
 class TestBare(BackendContract):
     module = "farrier.targets.bare"
     machine = "mps2-an386"
+
+
+class TestDae(BackendContract):
+    module = "farrier.targets.dae"
+    machine = "dae:small"
+
+    @property
+    def rules(self):
+        """Kernels of floats run on the host."""
+        return self.backend.rules | self.target.host.backend.rules

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import tomllib
 from pathlib import Path
 from typing import Annotated
 
@@ -14,21 +15,22 @@ from rich.table import Column, Table
 from farrier.cli.show import print_table
 from farrier.errors import UsageError
 from farrier.targets import KnownMachine, canonical, known_machines, parse_target
+from farrier.targets.names import to_text
 from farrier.targets.registry import backend_for
-from farrier_device.describe import describe
+from farrier_device.describe import MachineDescription, describe
 
 TargetOption = Annotated[
     str,
     typer.Option(
-        help="host, a machine that `farrier targets` lists, FILE.json, a description of one, or "
-        "HOST+DEVICE, such as rpi5+webgpu."
+        help="host, a machine that `farrier targets` lists, FILE.json or FILE.toml, a description "
+        "of one, or HOST+DEVICE, such as rpi5+webgpu."
     ),
 ]
 FarmTargetOption = Annotated[
     str,
     typer.Option(
-        help="host, a machine that `farrier targets` lists, FILE.json, a description of one, "
-        "HOST+DEVICE, or class:ID or device:NAME of `farrier devices`."
+        help="host, a machine that `farrier targets` lists, FILE.json or FILE.toml, a description "
+        "of one, HOST+DEVICE, or class:ID or device:NAME of `farrier devices`."
     ),
 ]
 
@@ -36,18 +38,39 @@ FarmTargetOption = Annotated[
 def read_target(text: str) -> str:
     """What `--target` stands for: a name as it is, of a file the description in it, on one line.
     Raises UsageError for a file that cannot be read, and for whatever is no target."""
+    host, is_joined, file = text.rpartition("+")
+    if file.endswith(".toml"):
+        description = _from_toml(_content(file))
+        text = to_text(dataclasses.replace(description, host=host if is_joined else ""))
     if text.endswith(".json"):
-        try:
-            text = Path(text).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            why = error.strerror if isinstance(error, OSError) else "it is no text"
-            raise UsageError(f"cannot read the target {text}: {why}") from error
-        text = text.strip()
+        text = _content(text).strip()
         if not text.startswith("{"):
             raise UsageError("a description of a target is a JSON object")
     if text != "host" and not text.startswith(("class:", "device:")):  # another machine's, perhaps
         parse_target(text)
     return canonical(text)
+
+
+def _content(path: str) -> str:
+    """Return the text of a file. Raises UsageError."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise UsageError(f"cannot read the target {path}: {why}") from error
+
+
+def _from_toml(text: str) -> MachineDescription:
+    """Return the machine that a text describes in the form of its backend. Raises UsageError."""
+    try:
+        arch = tomllib.loads(text).get("arch")
+    except ValueError as error:
+        raise UsageError(f"cannot read the description of a machine: {error}") from None
+    if not isinstance(arch, str):
+        raise UsageError(
+            "a description in TOML names its arch", hint='an accelerator has arch = "dae"'
+        )
+    return backend_for(arch).read(text)
 
 
 def targets(

@@ -24,6 +24,8 @@ def slower_than_floats(imported: Graph, variant: Variant) -> str:
     settings = variant.settings
     if has_pairs(imported):
         other = make_variant(prepare(float_form(imported), settings), settings)
+        if _spaces(other) != _spaces(variant):  # A device multiplies bytes alone.
+            return ""
         ratio = _predicted_s(variant) / _predicted_s(other)
         if ratio <= _GAINS:
             return ""
@@ -37,6 +39,10 @@ def slower_than_floats(imported: Graph, variant: Variant) -> str:
         f"the quantized model is expected to {expected} on {settings.target.cpu}: {reasons}. "
         "Compile the model that was not quantized for this target"
     )
+
+
+def _spaces(variant: Variant) -> set[str]:
+    return {one.site.space for one in variant.choices.values()}
 
 
 def _predicted_s(variant: Variant) -> float:

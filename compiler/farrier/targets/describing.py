@@ -57,6 +57,14 @@ class Describing(Protocol):
         code needs, naming it."""
         ...
 
+    def read(self, text: str) -> MachineDescription:
+        """Return the machine that the text of a user's TOML file describes, in which `arch` is one
+        of the backend's. Raises UsageError."""
+        raise UsageError(
+            f"the machines of {self.name} have no description in TOML",
+            hint="--target FILE.json describes one: `farrier targets NAME` prints a known one's",
+        )
+
     def driven_by(self, target: Target, host: Target) -> Target:
         """Return the target of a device with the host that drives it. Raises UsageError for a
         target that is not a device."""

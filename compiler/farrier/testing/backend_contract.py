@@ -25,7 +25,7 @@ from farrier.lower.runner import run_loop_passes
 from farrier.options import CompileOptions
 from farrier.passes import PASSES
 from farrier.pipeline import compile_model
-from farrier.records import MemoryRecords, RecordStore
+from farrier.records import MemoryRecords, RecordStore, RuleId
 from farrier.runtime.artifact import Artifact, load
 from farrier.space import Decisions, Space
 from farrier.targets import Backend, Target, parse_target, read_target, to_text, why_not_here
@@ -76,6 +76,11 @@ class BackendContract:
     def backend(self) -> Backend:
         backend: Backend = importlib.import_module(self.module).BACKEND
         return backend
+
+    @property
+    def rules(self) -> frozenset[RuleId]:
+        """The rules of its schedules."""
+        return self.backend.rules
 
     @property
     def target(self) -> Target:
@@ -255,7 +260,7 @@ class BackendContract:
             pytest.skip(reason)
         records = MemoryRecords()
         self.compiled(verify=True, trials=_TRIALS, records=records)
-        assert {record.made_by for record in records} <= self.backend.rules
+        assert {record.made_by for record in records} <= self.rules
         assert any(record.samples_ns for record in records)
 
     def test_a_model_names_its_target_and_is_the_same_each_time(self, tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from farrier.errors import CompilerError
 from farrier.targets.code import CodeTexts
-from farrier.targets.dae.description import Accelerator, from_features, to_features
-from farrier.targets.dae.machines import ARCH, MACHINES
+from farrier.targets.dae.description import ARCH, Accelerator, from_features, to_features
+from farrier.targets.dae.machines import MACHINES
 from farrier.targets.describing import KnownMachine
 from farrier.targets.driven.backend import DrivenBackend
 from farrier.targets.driven.target import DrivenTarget, baseline
@@ -84,6 +84,12 @@ class DaeBackend(DrivenBackend):
         return DaeTarget(
             f"{ARCH}-unknown-unknown", accelerator.name, to_features(accelerator), host=host
         )
+
+    def read(self, text: str) -> MachineDescription:
+        from farrier.targets.dae.description import read
+        from farrier.targets.dae.machines import described
+
+        return described(read(text))
 
     # -- what becomes of a graph
 

@@ -7,7 +7,8 @@
     [vector]   the lanes of the unit that works on sums
     [fields]   bits of the fields of an instruction
 
-A file is TOML or JSON with these tables and a name. Errors name the field, and the way out.
+A file is TOML or JSON with these tables, a name, and arch = "dae". Errors name the field, and the
+way out.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 from farrier.errors import UsageError
@@ -23,11 +24,14 @@ from farrier.ir.types import DType
 from farrier_device import codec
 from farrier_device.codec import Range
 
+ARCH = "dae"
 _Unit = Annotated[int, Range(1, 256)]
 _Bytes = Annotated[int, Range(1, 1 << 26)]
 _Cycles = Annotated[int, Range(0, 1 << 16)]
 _SUM_BYTES = 4  # A sum is an i32, or the bits of an f32.
-_HINT = "`farrier targets dae:vta` prints a description to start from; docs/accelerators.md explains"
+_HINT = (
+    "`farrier targets dae:vta` prints a description to start from; docs/accelerators.md explains"
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -134,51 +138,58 @@ class Accelerator:
             raise UsageError(f"the accelerator {self.name}: {problem}", hint=_HINT)
         return self
 
-    def _problems(self) -> Iterable[str]:
+    def _problems(self) -> Iterator[str]:
         """Yield what is wrong, each as a clause with the figure that would do."""
-        matrix, fields = self.matrix, self.fields
+        yield from self._of_matrix()
+        elements = (
+            ("input", self.memory.input, self.input_bytes),
+            ("weight", self.memory.weight, self.weight_bytes),
+            ("sum", self.memory.sum, self.sum_bytes),
+        )
+        for name, nbytes, element in elements:
+            yield from self._of_scratchpad(name, nbytes, element)
+        yield from self._of_units(max(element for _, _, element in elements))
+
+    def _of_matrix(self) -> Iterator[str]:
+        matrix = self.matrix
         for factor, dtype in (("input", matrix.input), ("weight", matrix.weight)):
             if dtype is not DType.I8:
                 yield f"matrix.{factor} is {dtype.value}, and the unit multiplies i8 alone"
         if matrix.inner != matrix.outer:
             yield (
-                f"matrix.inner is {matrix.inner} and matrix.outer {matrix.outer}: they are equal, as "
-                "the results of a layer are the inputs of the next one"
+                f"matrix.inner is {matrix.inner} and matrix.outer {matrix.outer}: they must be "
+                "equal, as the results of a layer are the inputs of the next one"
             )
         if matrix.batch != 1:
             yield f"matrix.batch is {matrix.batch}, and programs are made for 1 alone"
-        for name, nbytes, element in (
-            ("input", self.memory.input, self.input_bytes),
-            ("weight", self.memory.weight, self.weight_bytes),
-            ("sum", self.memory.sum, self.sum_bytes),
-        ):
-            if nbytes < 2 * element:
-                yield (
-                    f"memory.{name} of {nbytes} bytes is below two tiles of {element}: each of two "
-                    "virtual threads holds one"
-                )
-            elif nbytes % element:
-                yield f"memory.{name} of {nbytes} bytes is no multiple of a tile of {element}"
-            elif nbytes // element > 1 << fields.index:
-                yield (
-                    f"fields.index of {fields.index} bits is too narrow for the {nbytes // element} "
-                    f"elements of memory.{name}: {(nbytes // element - 1).bit_length()} are needed"
-                )
+
+    def _of_scratchpad(self, name: str, nbytes: int, element: int) -> Iterator[str]:
+        elements, bits = nbytes // element, self.fields.index
+        if elements < 2:
+            yield (
+                f"memory.{name} of {nbytes} bytes is below two tiles of {element}: each of two "
+                "virtual threads holds one"
+            )
+        elif nbytes % element:
+            yield f"memory.{name} of {nbytes} bytes is not a multiple of a tile of {element}"
+        elif elements > 1 << bits:
+            yield (
+                f"fields.index of {bits} bits is too narrow for the {elements} elements of "
+                f"memory.{name}: {(elements - 1).bit_length()} are needed"
+            )
+
+    def _of_units(self, widest: int) -> Iterator[str]:
+        matrix, port, lanes = self.matrix, self.port.bytes, self.vector.lanes
         least = (2 * max(matrix.inner, matrix.outer)).bit_length()
-        if fields.count < least:
-            yield f"fields.count of {fields.count} bits is too narrow: {least} are needed"
-        widest = max(self.input_bytes, self.weight_bytes, self.sum_bytes)
-        if self.port.bytes > widest:
-            yield (
-                f"port.bytes is {self.port.bytes}, and no tile fits: the largest has {widest} bytes"
-            )
-        if widest % self.port.bytes:
-            yield f"port.bytes of {self.port.bytes} does not divide a tile of {widest} bytes"
-        if self.vector.lanes > matrix.batch * matrix.outer:
-            yield (
-                f"vector.lanes is {self.vector.lanes}, and a tile of sums has only "
-                f"{matrix.batch * matrix.outer}"
-            )
+        if self.fields.count < least:
+            yield f"fields.count of {self.fields.count} bits is too narrow: {least} are needed"
+        if port > widest:
+            yield f"port.bytes is {port}, and no tile fits: the largest has {widest} bytes"
+        elif widest % port:
+            yield f"port.bytes of {port} does not divide a tile of {widest} bytes"
+        if lanes > matrix.batch * matrix.outer:
+            sums = matrix.batch * matrix.outer
+            yield f"vector.lanes is {lanes}, and a tile of sums has only {sums}"
 
 
 def to_json(accelerator: Accelerator) -> dict[str, Any]:
@@ -204,6 +215,8 @@ def read(text: str) -> Accelerator:
         raw = json.loads(text) if text.lstrip().startswith("{") else tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"cannot read the description: {error}", hint=_HINT) from None
+    if isinstance(raw, dict) and raw.pop("arch", ARCH) != ARCH:
+        raise UsageError(f'the description of an accelerator has arch = "{ARCH}"', hint=_HINT)
     return from_json(raw)
 
 
@@ -211,6 +224,7 @@ def to_toml(accelerator: Accelerator) -> str:
     """Return the TOML text of an accelerator, which `read` reads."""
     tables = to_json(accelerator)
     plain = {name: value for name, value in tables.items() if not isinstance(value, dict)}
+    plain = {"arch": ARCH, **plain}
     lines = [f"{name} = {json.dumps(value)}" for name, value in plain.items()]
     for name, table in tables.items():
         if isinstance(table, dict):
@@ -230,10 +244,15 @@ def to_features(accelerator: Accelerator) -> tuple[str, ...]:
     return tuple(sorted(words))
 
 
-def from_features(name: str, features: Iterable[str]) -> Accelerator:
+def from_features(name: str, features: Sequence[str]) -> Accelerator:
     """Return the accelerator of a name with the figures that `to_features` returns. Raises
     UsageError."""
     raw: dict[str, Any] = {"name": name}
+    if not features:
+        raise UsageError(
+            f"the accelerator {name} has no figures, such as fields.count=11 among its features",
+            hint=_HINT,
+        )
     for word in features:
         path, _, text = word.partition("=")
         value = int(text) if text.isdecimal() else text

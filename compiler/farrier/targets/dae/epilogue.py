@@ -67,20 +67,22 @@ Operand = Sums | Tensor | Channels | int  # An integer is an immediate.
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Step:
-    """An operation on a tile, in place."""
+    """An operation on a tile, in place. `factor` are the bits of an immediate beside an operand."""
 
     operation: Alu
     tile: Tile
     operand: Operand
+    factor: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Epilogue:
-    """The value that sums have at first, the steps behind the product, and how the result is
-    stored."""
+    """The value that sums have at first, the steps behind the product, and the tile that is stored
+    in the end, and its form."""
 
     first: Channels | int
     steps: tuple[Step, ...]
+    result: Tile
     form: Form
     operands: tuple[Tensor | Channels, ...]  # Those that are loaded.
 
@@ -119,7 +121,7 @@ class _Epilogue:
     def made(self) -> Epilogue:
         (output,) = self._program.outputs
         tile = self._stage(self._stages[output.name])
-        if not isinstance(tile, Sums):
+        if self._product.sums.buffer.name not in self._used:
             raise UnfitError("what it stores is not computed from its sums")
         steps = fused(self._steps)
         first: Channels | int = 0
@@ -130,7 +132,7 @@ class _Epilogue:
         if output.dtype.nbytes not in (1, 4):
             raise UnfitError(f"its results are {output.dtype.value}")
         form = Form.BYTE if output.dtype.nbytes == 1 else Form.WORD
-        return Epilogue(first, tuple(steps), form, tuple(self._operands))
+        return Epilogue(first, tuple(steps), tile, form, tuple(self._operands))
 
     # -- values
 
@@ -228,16 +230,37 @@ class _Epilogue:
         operation = table.get(expr.op)
         if operation is None:
             raise UnfitError(f"the vector unit has no operation {expr.op.value} of {kind.value}")
-        left, right = self._value(expr.left, stage), self._value(expr.right, stage)
-        if isinstance(left, Channels | int) or (
-            isinstance(right, Sums) and expr.op is not BinaryOp.SUB
-        ):
+        left = self._value(expr.left, stage)
+        if operation is Alu.FLOAT_ADD and (factor := self._taken(left)) is not None:
+            return self._multiply_add(left, factor, self._value(expr.right, stage))
+        right = self._value(expr.right, stage)
+        if operation is Alu.FLOAT_ADD and (factor := self._taken(right)) is not None:
+            return self._multiply_add(right, factor, left)
+        if isinstance(left, Channels | int):
             if expr.op is BinaryOp.SUB:
                 raise UnfitError("it subtracts from a constant")
             left, right = right, left
         if isinstance(left, Channels | int):
             raise UnfitError("it computes with constants alone")
         return self._emit(operation, left, right)
+
+    def _taken(self, value: Operand) -> int | None:
+        """Take the last step back if it multiplies a tile by a constant, and return that: a sum of
+        such a product is rounded once, as on processors."""
+        last = self._steps[-1] if self._steps else None
+        if last is None or last.tile != value or last.operation is not Alu.FLOAT_MULTIPLY:
+            return None
+        if not isinstance(last.operand, int):
+            return None
+        self._steps.pop()
+        return last.operand
+
+    def _multiply_add(self, product: Operand, factor: int, other: Operand) -> Operand:
+        if isinstance(product, Channels | int) or isinstance(other, int):
+            # There is one immediate.
+            raise UnfitError("it adds a constant to what it multiplies")
+        self._steps.append(Step(Alu.MULTIPLY_ADD, product, other, factor))
+        return product
 
     def _select(self, expr: Select, stage: Stage) -> Operand:
         """A maximum or a minimum, as a comparison and a choice."""
@@ -325,29 +348,40 @@ def _name(expr: Expr) -> str:
 
 
 def fused(steps: Sequence[Step]) -> list[Step]:
-    """Return fewer steps with the same results.
+    """Return fewer steps with the same results. Steps on other tiles may stand between two.
 
     TO_FLOAT, FLOAT_SUBTRACT of a zero point    →  ADD, TO_FLOAT, where integers are exact as f32
     QUANTIZE, ADD                               →  QUANTIZE
     TO_FLOAT, FLOAT_MULTIPLY                    →  SCALE
+    TO_FLOAT, MULTIPLY_ADD                      →  SCALE_ADD
     """
     made: list[Step] = []
     for step in steps:
-        made.append(step)
-        while len(made) > 1 and made[-1].tile == made[-2].tile:
-            before = made[-3] if len(made) > 2 and made[-3].tile == step.tile else None
-            joined = _joined(before, made[-2], made[-1])
-            if joined is None:
-                break
-            made[-2:] = joined
-            if len(joined) == 2:  # What was moved before TO_FLOAT may join what is before that.
-                moved, last = made.pop(-2), made.pop()
-                before_all = made.pop() if before is not None else None
-                pair = None if before_all is None else _joined(None, before_all, moved)
-                made += pair or [each for each in (before_all, moved) if each is not None]
-                made.append(last)
-                break
+        waiting = [step]
+        while waiting:
+            each = waiting.pop(0)
+            at = _last(made, each.tile)
+            before = None if at is None else _last(made[:at], each.tile)
+            joined = None
+            if at is not None:
+                joined = _joined(None if before is None else made[before], made[at], each)
+            if at is None or joined is None:
+                made.append(each)
+            else:
+                del made[at]
+                waiting = [*joined, *waiting]
     return made
+
+
+def _last(steps: Sequence[Step], tile: Tile) -> int | None:
+    """Return the number of the last step on a tile, None if there is none, or another step reads
+    the tile after that."""
+    for number in reversed(range(len(steps))):
+        if steps[number].tile == tile:
+            return number
+        if steps[number].operand == tile:
+            return None
+    return None
 
 
 def _joined(before: Step | None, one: Step, other: Step) -> list[Step] | None:
@@ -356,6 +390,8 @@ def _joined(before: Step | None, one: Step, other: Step) -> list[Step] | None:
     match one.operation, other.operation:
         case Alu.TO_FLOAT, Alu.FLOAT_MULTIPLY if isinstance(operand, Channels | int):
             return [Step(Alu.SCALE, tile, operand)]
+        case Alu.TO_FLOAT, Alu.MULTIPLY_ADD:
+            return [Step(Alu.SCALE_ADD, tile, operand, other.factor)]
         case Alu.TO_FLOAT, Alu.FLOAT_ADD | Alu.FLOAT_SUBTRACT if isinstance(operand, int):
             (point,) = struct.unpack("<f", struct.pack("<i", operand))
             if _is_byte(before, tile) and point == int(point) and abs(point) <= _BYTE:

@@ -74,8 +74,9 @@ class Form(enum.IntEnum):
 
 
 class Alu(enum.IntEnum):
-    """The operations on sums, of 32 bits each. `a` is the sum that is replaced, `b` the other one or
-    the immediate. Those of floats take the bits as f32, and round to the nearest, ties to even."""
+    """The operations on sums, of 32 bits each. `a` is the sum that is replaced, `b` the other one
+    or the immediate. Those of floats take the bits as f32; results are rounded to the nearest, ties
+    to even."""
 
     MOVE = 0  # b
     ADD = 1  # a + b, modulo 2³²
@@ -91,6 +92,12 @@ class Alu(enum.IntEnum):
     FLOAT_MIN = 11
     FLOAT_MAX = 12
     QUANTIZE = 13  # The nearest integer to a, plus a zero point, within two bounds: `quantizing`.
+    MULTIPLY_ADD = 14  # a · the immediate + b, of floats, rounded once
+    SCALE_ADD = 15  # f32(a) · the immediate + b, the sum rounded once
+
+
+# These take an immediate and another sum.
+WITH_BOTH = frozenset({Alu.MULTIPLY_ADD, Alu.SCALE_ADD})
 
 
 # Bits of the immediate of QUANTIZE: zero point, lower and upper bound, all signed.

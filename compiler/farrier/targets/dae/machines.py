@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from farrier.targets.dae.description import (
+    ARCH,
     Accelerator,
     Fields,
     Matrix,
@@ -14,7 +15,6 @@ from farrier.targets.dae.description import (
 from farrier.targets.describing import KnownMachine
 from farrier_device.describe import MachineDescription
 
-ARCH = "dae"
 _K = 1 << 10
 
 # VTA's default configuration (apache/tvm-vta, config/vta_config.json): LOG_BATCH 0, LOG_BLOCK 4,

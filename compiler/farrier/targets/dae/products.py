@@ -1,7 +1,7 @@
 """Which tensor programs an accelerator computes: a convolution or a product of i8, and what is
 computed of its sums, element by element.
 
-    conv[n, oc, y, x] = sum(i32(data[n, ic, y · s + kh · d, x · s + kw · d]) · i32(w[oc, ic, kh, kw]))
+    conv[n, oc, y, x] = sum(i32(data[n, ic, s·y + d·kh, s·x + d·kw]) · i32(w[oc, ic, kh, kw]))
     product[m, n]     = sum(i32(data[m, k]) · i32(w[k, n]))
 
 Both are `Product`s: points along y and x, channels in blocks of the matrix unit, taps of a window.
@@ -40,8 +40,8 @@ class UnfitError(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Image:
-    """Blocks of channels in DRAM: each axis has an extent, and bytes from one to the next. A block's
-    elements are neighbours."""
+    """Blocks of channels in DRAM, with the bytes from one to the next along each axis. The elements
+    of a block are neighbours."""
 
     position: int  # Of the buffer among the arguments.
     dtype: DType

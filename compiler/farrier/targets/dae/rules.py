@@ -8,18 +8,20 @@ from farrier.errors import CompilerError
 from farrier.ir.expr import Buffer
 from farrier.ir.loop import Function
 from farrier.ir.tensor import TensorProgram
-from farrier.ir.types import Layout
 from farrier.lower.loops import to_loops
+from farrier.records import RuleId
 from farrier.schedule import Schedule, Step
 from farrier.space import Decisions, Space
+from farrier.targets.dae.costs import Costs
 from farrier.targets.dae.description import Accelerator
-from farrier.targets.dae.epilogue import Channels, Epilogue, epilogue_of
-from farrier.targets.dae.program import Program
+from farrier.targets.dae.epilogue import Epilogue, epilogue_of
 from farrier.targets.dae.products import Product, UnfitError, product_of
+from farrier.targets.dae.program import Program
 from farrier.targets.dae.stream import instructions_of
-from farrier.targets.dae.tiles import RULE, Costs, Tiling, knobs
+from farrier.targets.dae.tiles import Tiling, knobs
 from farrier.targets.dae.tokens import prove
 
+RULE = RuleId("dae_product", version=1)
 RULES = frozenset({RULE})
 _HINT = "--target host compiles for the processor"
 
@@ -62,9 +64,7 @@ class _Kernel:
         if arguments > most:
             raise UnfitError(f"it has {arguments} arguments, and instructions name {most}")
         costs = Costs(self.product, self.epilogue, accelerator)
-        self.space = Space(
-            RULE, knobs(self.product), costs.allowed, costs.estimate, self._schedule
-        )
+        self.space = Space(RULE, knobs(self.product), costs.allowed, costs.estimate, self._schedule)
         self.space.program = program
         try:
             self.space.candidates()
@@ -81,7 +81,9 @@ class _Kernel:
         function = schedule.function
         nbytes = tuple(_bytes(buffer) for buffer in function.params)
         code = Program(self.accelerator, instructions, nbytes)
-        fields = {field.name: getattr(function, field.name) for field in dataclasses.fields(function)}
+        fields = {
+            field.name: getattr(function, field.name) for field in dataclasses.fields(function)
+        }
         schedule.function = StreamFunction(**fields, code=code)
         words = tuple(f"{name}={value}" for name, value in dataclasses.asdict(tiling).items())
         schedule.trace = schedule.trace.then(Step("stream", words))
@@ -92,6 +94,3 @@ def _bytes(buffer: Buffer) -> int:
     nbytes = buffer.nbytes
     assert isinstance(nbytes, int)
     return nbytes
-
-
-__all__ = ["RULES", "Channels", "Layout", "StreamFunction", "space", "why_not"]

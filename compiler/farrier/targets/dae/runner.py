@@ -8,6 +8,8 @@ from typing import Any
 from farrier.targets.dae.device import LIBRARY, SPACE, SimulatedDevice
 from farrier_device.devices.device import AnyDevice, Code
 from farrier_device.devices.driving import DrivingHost
+from farrier_device.devices.host import HostDevice
+from farrier_device.library_form import HOST_CODE
 from farrier_device.runners.in_process import InProcessRunner
 
 
@@ -19,8 +21,13 @@ class _Simulator:
         self._device: AnyDevice = self.accelerator
 
     def load(self, code: Code, threads: int, pin: Sequence[int]) -> None:
-        is_library = any(each.kind == LIBRARY for each, _ in code)
-        self._device = DrivingHost(SPACE, self.accelerator) if is_library else self.accelerator
+        kinds = {each.kind for each, _ in code}
+        if kinds == {LIBRARY}:
+            self._device = DrivingHost(SPACE, self.accelerator)
+        elif kinds == {HOST_CODE}:
+            self._device = HostDevice()
+        else:
+            self._device = self.accelerator
         self._device.load(code, threads, pin)
 
     def __getattr__(self, name: str) -> Any:
@@ -31,7 +38,7 @@ class SimulatorRunner(InProcessRunner):
     """Implements `farrier.measure.Runner`. The code of hosts runs in this process, too."""
 
     def __init__(self) -> None:
-        super().__init__(_Simulator)  # type: ignore[arg-type]
+        super().__init__(_Simulator)
 
     def name_of(self, device: Any) -> str:
         return str(device.accelerator.name)

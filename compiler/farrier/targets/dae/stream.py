@@ -3,12 +3,13 @@
     for each round of tiles, one a virtual thread:
         for each group of input blocks, and each of the threads:
             load      inputs, weights, and with the first group what the epilogue reads
-            compute   with the first group the sums' first value; products; with the last the epilogue
+                compute   with the first group the first value of sums; products; with the last the
+                      epilogue
             store     with the last group the results
 
-Group n uses part n modulo threads of the scratchpads of inputs and weights, tile n that of sums. So
-group n waits until group n - threads has been computed, and tile n until tile n - threads has been
-stored. A part that holds what a group needs is not loaded again.
+Group n uses part n modulo threads of the scratchpads of inputs and weights, tile n that of sums.
+So group n waits until group n - threads has been computed, and tile n until tile n - threads has
+been stored. A part that holds what a group needs is not loaded again.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 
+from farrier.targets.dae.costs import Costs
 from farrier.targets.dae.description import Accelerator
-from farrier.targets.dae.epilogue import Channels, Epilogue, Operand, Sums, Tensor
-from farrier.targets.dae.instructions import Alu, Form, Instruction, Kind, Pad
+from farrier.targets.dae.epilogue import Channels, Epilogue, Step, Sums, Tensor
+from farrier.targets.dae.instructions import WITH_BOTH, Alu, Instruction, Kind, Pad
 from farrier.targets.dae.products import Image, Product
-from farrier.targets.dae.tiles import Costs, Span, Tile, Tiling, spans, tiles
-from farrier.targets.dae.tokens import bytes_of
+from farrier.targets.dae.tiles import Span, Tile, Tiling, spans, tiles
 
 
 def instructions_of(
@@ -258,13 +259,10 @@ class _Stream:
     def _computes(self, group: _Group) -> list[Instruction]:
         steps = []
         if group.is_first:
-            steps.append(self._alu(Alu.MOVE, Sums(), self._epilogue.first, group))
+            steps.append(self._alu(Step(Alu.MOVE, Sums(), self._epilogue.first), group))
         steps.append(self._gemm(group))
         if group.is_last:
-            steps += [
-                self._alu(step.operation, step.tile, step.operand, group)
-                for step in self._epilogue.steps
-            ]
+            steps += [self._alu(step, group) for step in self._epilogue.steps]
         return steps
 
     def _gemm(self, group: _Group) -> Instruction:
@@ -293,12 +291,11 @@ class _Stream:
             fields |= _loop(number, count, {"sum": sums, "input": data, "weight": weights})
         return Instruction(Kind.GEMM, fields)
 
-    def _alu(
-        self, operation: Alu, on: Sums | Tensor, operand: Operand, group: _Group
-    ) -> Instruction:
-        blocks, points = group.tile.blocks.count, group.tile.rows.count * group.tile.columns.count
-        fields = {"operation": int(operation), "to": self._tile_at(on, group)}
-        by_block, by_point = points, 1
+    def _alu(self, step: Step, group: _Group) -> Instruction:
+        tile, operand = group.tile, step.operand
+        rows, columns = tile.rows.count, tile.columns.count
+        fields = {"operation": int(step.operation), "to": self._tile_at(step.tile, group)}
+        by_block, by_point = rows * columns, 1
         if isinstance(operand, int):
             fields |= {"is_immediate": 1, "immediate": operand}
             by_block = by_point = 0
@@ -307,9 +304,11 @@ class _Stream:
             by_block, by_point = 1, 0
         else:
             fields["from"] = self._tile_at(operand, group)
-        fields |= _loop(0, blocks, {"to": points, "from": by_block})
-        fields |= _loop(1, group.tile.rows.count, {"to": group.tile.columns.count, "from": by_point * group.tile.columns.count})
-        fields |= _loop(2, group.tile.columns.count, {"to": 1, "from": by_point})
+        if step.operation in WITH_BOTH:
+            fields["immediate"] = step.factor
+        fields |= _loop(0, tile.blocks.count, {"to": rows * columns, "from": by_block})
+        fields |= _loop(1, rows, {"to": columns, "from": by_point * columns})
+        fields |= _loop(2, columns, {"to": 1, "from": by_point})
         return Instruction(Kind.ALU, fields)
 
     def _tile_at(self, tile: Sums | Tensor, group: _Group) -> int:
@@ -318,7 +317,9 @@ class _Stream:
     # -- stores
 
     def _stores(self, group: _Group) -> list[Instruction]:
-        steps = self._transfers(self._product.out, group.tile, self._sums_at(group))
+        steps = self._transfers(
+            self._product.out, group.tile, self._tile_at(self._epilogue.result, group)
+        )
         return [
             Instruction(Kind.STORE, {"form": self._epilogue.form, **fields}) for fields in steps
         ]
@@ -334,6 +335,3 @@ def _loop(number: int, count: int, strides: dict[str, int]) -> dict[str, int]:
 
 def _range(span: Span) -> Sequence[int]:
     return range(span.first, span.first + span.count)
-
-
-__all__ = ["Form", "bytes_of", "instructions_of"]

@@ -57,12 +57,12 @@ def pops_and_pushes(
 ) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
     """Return the queues that an instruction pops, and those that it pushes, each by the modules
     from and to which its tokens go."""
-    module = instruction.module
+    module = int(instruction.module)
     pops = [(module + by, module) for by, name in _POPS if instruction[name]]
     pushes = [(module, module + by) for by, name in _PUSHES if instruction[name]]
     for source, target in (*pops, *pushes):
         if not (0 <= source < _MODULES and 0 <= target < _MODULES):
-            raise TokenError(f"{instruction}: there is no module beyond {module.name.lower()}")
+            raise TokenError(f"{instruction}: there is no module beyond its own")
     return pops, pushes
 
 

@@ -132,7 +132,8 @@ class DrivenBackend(Backend):
         from farrier.targets.driven.objects import joined
 
         assert isinstance(target, DrivenTarget)
-        return joined(objects, target.host, symbols)
+        # The symbols are of programs: these call functions of the host by any of its names.
+        return joined(objects, target.host)
 
     def kernel_code(self, objects: Sequence[bytes], target: Target) -> Sequence[tuple[str, bytes]]:
         from farrier.targets.driven.objects import kernels_of

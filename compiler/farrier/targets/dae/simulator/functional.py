@@ -15,6 +15,7 @@ from farrier.targets.dae.description import Accelerator
 from farrier.targets.dae.instructions import (
     ALU_LOOPS,
     GEMM_LOOPS,
+    WITH_BOTH,
     Alu,
     Form,
     Instruction,
@@ -119,13 +120,18 @@ class Functional:
     def _alu(self, step: Instruction, memories: Sequence[Array]) -> None:
         loops = range(ALU_LOOPS)
         to = step["to"] + _places(step, "to", loops)
-        other: Array
-        if step["is_immediate"]:
-            other = np.int32(step["immediate"]) * np.ones((), np.int32)
-        else:
+        operation, immediate = Alu(step["operation"]), np.array(step["immediate"], np.int32)
+        other: Array = immediate
+        if not step["is_immediate"]:
             other = self._sums[step["from"] + _places(step, "from", loops)]
         with np.errstate(all="ignore"):
-            self._sums[to] = OPERATIONS[Alu(step["operation"])](self._sums[to], other)
+            if operation in WITH_BOTH:
+                floats = self._sums[to]
+                if operation is Alu.SCALE_ADD:
+                    floats = _bits(floats.astype(np.float32))
+                self._sums[to] = _multiply_add(floats, immediate, other)
+            else:
+                self._sums[to] = OPERATIONS[operation](self._sums[to], other)
 
 
 def _rows(memory: Array, step: Instruction, nbytes: int) -> Array:
@@ -152,12 +158,12 @@ def _products(left: Array, right: Array) -> Array:
     rows = left.transpose(0, 2, 1, 3).reshape(points * batch, terms * inner)
     columns = right.transpose(0, 2, 1).reshape(terms * inner, -1)
     exact = np.float32 if terms * inner * (1 << 14) < 1 << 24 else np.float64
-    sums = rows.astype(exact) @ columns.astype(exact)
+    sums: Array = rows.astype(exact) @ columns.astype(exact)
     return sums.astype(np.int64).astype(np.int32).reshape(points, batch, -1)
 
 
 def _floats(bits: Array) -> Array:
-    return bits.view(np.float32) if bits.ndim else np.float32(bits.reshape(1).view(np.float32)[0])
+    return bits.view(np.float32)
 
 
 def _bits(floats: Array) -> Array:
@@ -171,14 +177,34 @@ def _of_floats(operation: Callable[[Array, Array], Array]) -> Callable[[Array, A
 def _shift(a: Array, b: Array) -> Array:
     right = np.clip(b, 0, 31).astype(np.int32)
     left = np.clip(-b.astype(np.int64), 0, 31).astype(np.int32)
-    return (a >> right) << left
+    shifted: Array = (a >> right) << left
+    return shifted
 
 
 def _quantize(a: Array, b: Array) -> Array:
     zero, low, high = quantized_by(int(b) & 0xFFFFFFFF)
     nearest = np.rint(_floats(a).astype(np.float64))
     whole = np.clip(np.nan_to_num(nearest, nan=0.0), *_I32).astype(np.int64) + zero
-    return np.clip(whole, low, high).astype(np.int32)
+    bounded: Array = np.clip(whole, low, high).astype(np.int32)
+    return bounded
+
+
+def _multiply_add(a: Array, b: Array, c: Array) -> Array:
+    """Return a · b + c of floats, rounded once.
+
+    The product is exact as f64. Its sum with c is rounded to odd: f64 has more than two bits beyond
+    those of f32, so the rounding to f32 that follows is as if it was the only one.
+    """
+    product = _floats(a).astype(np.float64) * _floats(b)
+    addend = _floats(c).astype(np.float64)
+    total = product + addend
+    part = total - product
+    rest = (product - (total - part)) + (addend - part)
+    bits = total.view(np.int64)
+    is_inexact = (rest != 0) & np.isfinite(total) & (bits & 1 == 0)
+    away = np.where((rest > 0) == (total > 0), 1, -1)
+    odd = np.where(is_inexact, bits + away, bits).view(np.float64)
+    return _bits(odd.astype(np.float32))
 
 
 OPERATIONS: Mapping[Alu, Callable[[Array, Array], Array]] = {

@@ -1,0 +1,162 @@
+"""The room that tilings take, and the cycles, for a whole population of them at once."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from farrier.space import Columns, Estimate
+from farrier.targets.dae.description import Accelerator
+from farrier.targets.dae.epilogue import Channels, Epilogue, Tensor
+from farrier.targets.dae.instructions import word_bits
+from farrier.targets.dae.products import Product
+from farrier.targets.dae.tiles import Tiling
+from farrier.targets.dae.tokens import bytes_of
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+Floats: TypeAlias = npt.NDArray[np.float64]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Room:
+    """The elements that a virtual thread holds in each scratchpad, and the sums of a tile."""
+
+    inputs: int
+    weights: int
+    sums: int
+    tile: int
+
+
+class Costs:
+    """The costs of the tilings of a product; a column has a value for each candidate."""
+
+    def __init__(self, product: Product, epilogue: Epilogue, accelerator: Accelerator) -> None:
+        self.product = product
+        self.epilogue = epilogue
+        self.accelerator = accelerator
+        self.tensors = [each for each in epilogue.operands if isinstance(each, Tensor)]
+        self.vectors = [each for each in epilogue.operands if isinstance(each, Channels)]
+
+    # -- room
+
+    def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
+        """Check which tilings fit the scratchpads and the fields."""
+        accelerator, threads = self.accelerator, columns["threads"]
+        most = (1 << accelerator.fields.count) - 1
+        fits = self._inputs(columns) <= accelerator.inputs // threads
+        fits &= self._weights(columns) <= accelerator.weights // threads
+        fits &= self._sums(columns) <= accelerator.sums // threads
+        fits &= columns["inputs"] * self.product.taps <= most
+        counts: npt.NDArray[np.bool_] = fits & (self._window(1, columns["columns"]) <= most)
+        return counts
+
+    def room(self, tiling: Tiling) -> Room:
+        """Return the room of a virtual thread."""
+        values = dataclasses.asdict(tiling).items()
+        columns = {name: np.array([value]) for name, value in values}
+        needs = (self._inputs, self._weights, self._sums, _tile)
+        return Room(*(int(need(columns)[0]) for need in needs))
+
+    def _inputs(self, columns: Columns) -> Ints:
+        points = self._window(0, columns["rows"]) * self._window(1, columns["columns"])
+        return columns["inputs"] * points
+
+    def _window(self, axis: int, points: Ints) -> Ints:
+        """Return the points of the image along an axis that points of the result read."""
+        product = self.product
+        reach = (product.kernel[axis] - 1) * product.dilations[axis] + 1
+        return (points - 1) * product.strides[axis] + reach
+
+    def _weights(self, columns: Columns) -> Ints:
+        return columns["inputs"] * columns["blocks"] * self.product.taps
+
+    def _sums(self, columns: Columns) -> Ints:
+        beside = columns["blocks"] * len(self.vectors)
+        return _tile(columns) * (1 + len(self.tensors)) + beside
+
+    # -- cycles
+
+    def estimate(self, columns: Columns) -> Estimate:
+        """Return the cycles of tilings as seconds: with one thread those of all modules, with two
+        those of the busiest one, and of the first transfers, which nothing hides."""
+        counts = _Counts.of(self.product, columns)
+        transfers, starts = self._transfers(columns, counts)
+        execute = self._execute(columns, counts)
+        latency = self.accelerator.port.latency
+        # The latency of stores overlaps with loads, so the port waits for about half of all.
+        port = transfers + starts * latency / 2
+        first = transfers / (counts.tiles * counts.groups)
+        hidden = np.maximum(np.maximum(execute, port), self._fetch(columns, counts)) + first
+        serial = transfers + starts * latency + execute
+        cycles = np.where(columns["threads"] > 1, hidden, serial)
+        hertz = self.accelerator.mhz * 1e6
+        return Estimate(cycles / hertz, {"compute": execute / hertz, "memory": transfers / hertz})
+
+    def _transfers(self, columns: Columns, counts: _Counts) -> tuple[Floats, Floats]:
+        """Return the cycles of the port for all bytes, and the number of transfers."""
+        accelerator = self.accelerator
+        threads, by_points = columns["threads"], columns["by_points"] == 1
+        # A part of a scratchpad keeps what the tiles that follow each other share.
+        is_kept = counts.groups == 1
+        every = counts.tiles * counts.groups
+        images = np.where(
+            is_kept & by_points, np.minimum(threads, counts.blocks) * counts.points, every
+        )
+        weights = np.where(
+            is_kept & ~by_points, np.minimum(threads, counts.points) * counts.blocks, every
+        )
+        vectors = np.where(by_points, counts.tiles, counts.blocks * threads) * len(self.vectors)
+        beside = sum(bytes_of(tensor.form, accelerator) for tensor in self.tensors)
+        stored = accelerator.sum_bytes // (4 if self.epilogue.form else 1)
+        nbytes = (
+            images * self._inputs(columns) * accelerator.input_bytes
+            + weights * self._weights(columns) * accelerator.weight_bytes
+            + vectors * columns["blocks"] * accelerator.sum_bytes
+            + counts.tiles * _tile(columns) * (beside + stored)
+        )
+        of_tiles = counts.tiles * columns["blocks"] * (len(self.tensors) + 1)
+        starts = images * columns["inputs"] + weights + vectors + of_tiles
+        return nbytes / accelerator.port.bytes, starts.astype(np.float64)
+
+    def _execute(self, columns: Columns, counts: _Counts) -> Floats:
+        """Return the cycles of the module that computes."""
+        accelerator, tile = self.accelerator, _tile(columns)
+        sums = accelerator.matrix.batch * accelerator.matrix.outer
+        operations = 1 + len(self.epilogue.steps)
+        of_group = tile * columns["inputs"] * self.product.taps + accelerator.matrix.latency
+        of_step = tile * -(-sums // accelerator.vector.lanes) + accelerator.vector.latency
+        cycles = counts.tiles * (counts.groups * of_group + operations * of_step)
+        return cycles.astype(np.float64)
+
+    def _fetch(self, columns: Columns, counts: _Counts) -> Floats:
+        """Return the cycles in which the instructions are fetched."""
+        word = -(-word_bits(self.accelerator) // 8 // self.accelerator.port.bytes)
+        of_tile = 1 + len(self.epilogue.steps) + columns["blocks"] * (1 + len(self.tensors))
+        cycles = word * counts.tiles * (counts.groups * (columns["inputs"] + 2) + of_tile)
+        return cycles.astype(np.float64)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Counts:
+    """The numbers of tiles along channels and points, of all tiles, and of groups in each."""
+
+    blocks: Ints
+    points: Ints
+    tiles: Ints
+    groups: Ints
+
+    @classmethod
+    def of(cls, product: Product, columns: Columns) -> _Counts:
+        blocks = -(-product.blocks_out // columns["blocks"])
+        rows = -(-product.height // columns["rows"])
+        points = rows * -(-product.width // columns["columns"])
+        groups = -(-product.blocks_in // columns["inputs"])
+        return cls(blocks, points, blocks * points, groups)
+
+
+def _tile(columns: Columns) -> Ints:
+    """Return the sums of a tile."""
+    return columns["blocks"] * columns["rows"] * columns["columns"]

@@ -1,0 +1,83 @@
+"""Whole models on accelerators: the integers are those of the processor, bit for bit."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+
+import numpy as np
+import pytest
+
+import farrier
+from farrier.errors import ArtifactError
+from farrier.targets import parse_target
+from farrier.targets.dae.rules import why_not
+from tests.targets.dae import models
+
+
+def _kernels_on_device(artifact: farrier.Artifact, path) -> int:
+    artifact.save(path)
+    with zipfile.ZipFile(path) as file:
+        return sum(name.endswith(".dae") for name in file.namelist())
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        models.convolution(16, 32),
+        models.convolution(32, 16, (9, 8), stride=2, adds=True),
+        models.convolution(16, 16, (11, 6), pad=2, dilation=2, clips=True),
+        models.convolution(64, 32, (14, 14), kernel=1, pad=0, adds=True),
+        models.product(5, 48, 32),
+        models.product(1, 64, 48),
+    ],
+    ids=["plain", "stride, sum", "dilation, clip", "1x1", "product", "row"],
+)
+def test_a_layer_has_the_integers_of_the_processor(model, tmp_path):
+    artifact = farrier.compile(model, target="dae:vta", verify=False)
+    assert _kernels_on_device(artifact, tmp_path / "m.farrier") == 1
+    (result,) = artifact.run(models.inputs(model)).values()
+    expected = models.results(model, "host")
+    assert len(np.unique(expected)) > 20
+    assert np.array_equal(result, expected)
+
+
+def test_channels_that_fill_no_blocks_run_on_the_host(tmp_path):
+    model = models.convolution(8, 12)
+    artifact = farrier.compile(model, target="dae:vta", verify=False)
+    assert _kernels_on_device(artifact, tmp_path / "m.farrier") == 0
+    (result,) = artifact.run(models.inputs(model)).values()
+    assert np.array_equal(result, models.results(model, "host"))
+
+
+def test_a_program_that_was_changed_is_refused(tmp_path):
+    path = tmp_path / "m.farrier"
+    farrier.compile(models.product(1, 64, 16), target="dae:vta", verify=False).save(path)
+    changed = tmp_path / "changed.farrier"
+    with zipfile.ZipFile(path) as old, zipfile.ZipFile(changed, "w") as new:
+        for name in old.namelist():
+            content = old.read(name)
+            if name.endswith(".dae"):
+                fields = json.loads(content)
+                fields["arguments"][0] += 16
+                content = json.dumps(fields).encode()
+            new.writestr(name, content)
+    with pytest.raises(ArtifactError):
+        farrier.load(changed).run(models.inputs(models.product(1, 64, 16)))
+
+
+def test_the_reason_for_the_host_is_a_clause():
+    from farrier.ir.parser import parse_ir
+
+    program = parse_ir(
+        """
+@program
+def f(x: f32[4, 4]):
+    y: f32[4, 4]
+    for i, j in axes(4, 4):
+        y[i, j] = x[i, j] + 1.0
+    return y
+"""
+    )
+    accelerator = parse_target("dae:vta").accelerator
+    assert why_not(program, accelerator) == "it is no convolution or product of bytes"

@@ -1,0 +1,106 @@
+"""Programs wait for all that they must wait for: every token that is taken away is missed."""
+
+from __future__ import annotations
+
+import pytest
+
+from farrier.ir.parser import parse_ir
+from farrier.targets.dae.instructions import Instruction, Kind, Module
+from farrier.targets.dae.machines import VTA
+from farrier.targets.dae.rules import space
+from farrier.targets.dae.simulator.timed import simulate
+from farrier.targets.dae.tokens import TokenError, pops_and_pushes, prove
+
+# A convolution whose tiles share weights, with a scale for each channel and a tensor beside it.
+PROGRAM = """
+@program
+def conv(x: i8[1, 32, 8, 8] @ layout(0, 1 / 16, 2, 3, 1 % 16), w: i8[32, 32, 3, 3] in constant, s: f32[1, 32, 1, 1] in constant, r: i8[1, 32, 6, 6] @ layout(0, 1 / 16, 2, 3, 1 % 16)):
+    c: i32[1, 32, 6, 6] in workspace
+    for n, oc, oy, ox in axes(1, 32, 6, 6):
+        c[n, oc, oy, ox] = sum(cast(i32, x[n, ic, oy + kh, ox + kw]) * cast(i32, w[oc, ic, kh, kw]) for ic, kh, kw in axes(32, 3, 3))
+    y: f32[1, 32, 6, 6] @ layout(0, 1 / 16, 2, 3, 1 % 16)
+    for n, oc, oy, ox in axes(1, 32, 6, 6):
+        y[n, oc, oy, ox] = cast(f32, c[n, oc, oy, ox]) * s[0, oc, 0, 0] + cast(f32, r[n, oc, oy, ox])
+    return y
+"""  # noqa: E501
+TILINGS = [
+    {"blocks": 1, "rows": 2, "columns": 6, "inputs": 1, "threads": 2, "by_points": 0},
+    {"blocks": 1, "rows": 2, "columns": 6, "inputs": 2, "threads": 2, "by_points": 1},
+    {"blocks": 2, "rows": 3, "columns": 3, "inputs": 2, "threads": 1, "by_points": 0},
+]
+TOKENS = ("pop_previous", "pop_next", "push_previous", "push_next")
+
+
+def _program(tiling) -> list[Instruction]:
+    code = space(parse_ir(PROGRAM), VTA).schedule(tiling).function.code
+    return list(code.instructions)
+
+
+@pytest.mark.parametrize("tiling", TILINGS)
+def test_every_token_is_missed(tiling):
+    program = _program(tiling)
+    prove(program, VTA)
+    mutants = 0
+    for number, instruction in enumerate(program):
+        for token in TOKENS:
+            if instruction[token]:
+                mutants += 1
+                changed = [*program]
+                changed[number] = instruction.where(**{token: 0})
+                with pytest.raises(TokenError):
+                    prove(changed, VTA)
+    assert mutants > 20
+
+
+@pytest.mark.parametrize("tiling", TILINGS)
+def test_every_pair_of_a_push_and_its_pop_is_missed(tiling):
+    """No count of tokens shows these: the proof finds two accesses that nothing orders."""
+    program = _program(tiling)
+    pushes: dict[tuple[int, int], list[int]] = {}
+    pairs = []
+    for number, instruction in enumerate(program):
+        popped, pushed = pops_and_pushes(instruction)
+        for queue in popped:
+            pairs.append((pushes[queue].pop(0), number, queue))
+        for queue in pushed:
+            pushes.setdefault(queue, []).append(number)
+    caught = 0
+    for push, pop, (source, target) in pairs:
+        changed = [*program]
+        toward = "next" if target > source else "previous"
+        back = "previous" if target > source else "next"
+        changed[push] = changed[push].where(**{f"push_{toward}": 0})
+        changed[pop] = changed[pop].where(**{f"pop_{back}": 0})
+        if program[pop].kind is Kind.FINISH:
+            continue  # It touches nothing, and ends the program.
+        with pytest.raises(TokenError, match="no token makes"):
+            prove(changed, VTA)
+        caught += 1
+    assert caught > 10
+
+
+def test_a_cycle_of_tokens_is_named_by_both_instructions():
+    load = Instruction(Kind.LOAD, {"columns": 1, "rows": 1, "pop_next": 1, "push_next": 1})
+    compute = Instruction(Kind.ALU, {"pop_previous": 1, "push_previous": 1})
+    with pytest.raises(TokenError, match=r"wait for each other: the program never ends"):
+        prove([load, compute], VTA)
+    with pytest.raises(TokenError, match=r"waits for ever at the instructions 0 \(load\), 1"):
+        simulate([load, compute], VTA)
+    with pytest.raises(TokenError, match=r"instruction 0 \(alu\) waits for ever"):
+        prove([compute.where(push_previous=0)], VTA)
+    with pytest.raises(TokenError, match="nobody takes the token"):
+        prove([load.where(pop_next=0)], VTA)
+
+
+def test_an_element_beyond_a_scratchpad_is_named():
+    with pytest.raises(TokenError, match="element 2048 is beyond the 2048"):
+        prove([Instruction(Kind.ALU, {"to": 2047, "count0": 2, "to0": 1})], VTA)
+
+
+def test_two_threads_hide_the_transfers():
+    """Modules take as long as with one thread, and the program about as long as one of them."""
+    one, two = (simulate(_program({**TILINGS[0], "threads": threads}), VTA) for threads in (1, 2))
+    assert two.cycles < 0.9 * one.cycles
+    assert two.bound <= two.cycles
+    assert one.busy[Module.COMPUTE] == two.busy[Module.COMPUTE]
+    assert one.cycles <= sum(one.busy.values()) + VTA.queues.commands
