@@ -68,7 +68,7 @@ def described(accelerator: Accelerator) -> MachineDescription:
 
 MACHINES = {
     "dae:vta": KnownMachine(
-        described(VTA), "apache/tvm-vta, config/vta_config.json: its sizes, not its instructions"
+        described(VTA), "apache/tvm-vta, vta_config.json: its sizes, not its instructions"
     ),
     "dae:small": KnownMachine(described(SMALL), "Farrier: 8 × 8 products, for an ECP5-85"),
     "dae:wide": KnownMachine(described(WIDE), "Farrier: 32 × 32 products, twice VTA's port"),

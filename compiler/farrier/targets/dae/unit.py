@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from farrier.intrinsics import Dot
     from farrier.llvm import LLVMMachine
     from farrier.targets.cpu.backend import CpuBackend
-    from farrier.targets.cpu.codegen.builder import Instructions
+    from farrier.targets.llvm.builder import Instructions
 
 _FEATURE = "matrix"
 
