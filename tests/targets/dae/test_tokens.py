@@ -11,7 +11,7 @@ from farrier.targets.dae.rules import space
 from farrier.targets.dae.simulator.timed import simulate
 from farrier.targets.dae.tokens import TokenError, pops_and_pushes, prove
 
-# A convolution whose tiles share weights, with a scale for each channel and a tensor beside it.
+# A convolution whose tiles share weights, with a scale for each channel and another tensor.
 PROGRAM = """
 @program
 def conv(x: i8[1, 32, 8, 8] @ layout(0, 1 / 16, 2, 3, 1 % 16), w: i8[32, 32, 3, 3] in constant, s: f32[1, 32, 1, 1] in constant, r: i8[1, 32, 6, 6] @ layout(0, 1 / 16, 2, 3, 1 % 16)):
@@ -99,8 +99,10 @@ def test_an_element_beyond_a_scratchpad_is_named():
 
 def test_two_threads_hide_the_transfers():
     """Modules take as long as with one thread, and the program about as long as one of them."""
-    one, two = (simulate(_program({**TILINGS[0], "threads": threads}), VTA) for threads in (1, 2))
-    assert two.cycles < 0.9 * one.cycles
-    assert two.bound <= two.cycles
-    assert one.busy[Module.COMPUTE] == two.busy[Module.COMPUTE]
-    assert one.cycles <= sum(one.busy.values()) + VTA.queues.commands
+    serial, parallel = (
+        simulate(_program({**TILINGS[0], "threads": threads}), VTA) for threads in (1, 2)
+    )
+    assert parallel.cycles < 0.9 * serial.cycles
+    assert parallel.bound <= parallel.cycles
+    assert serial.busy[Module.COMPUTE] == parallel.busy[Module.COMPUTE]
+    assert serial.cycles <= sum(serial.busy.values()) + VTA.queues.commands

@@ -139,7 +139,7 @@ class Accelerator:
         return self
 
     def _problems(self) -> Iterator[str]:
-        """Yield what is wrong, each as a clause with the figure that would do."""
+        """Yield the problems, each as a clause with the figure that would do."""
         yield from self._of_matrix()
         elements = (
             ("input", self.memory.input, self.input_bytes),

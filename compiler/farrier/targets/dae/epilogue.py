@@ -1,8 +1,8 @@
-"""What is computed of sums before they are stored, as operations of the vector unit.
+"""The computation on sums before they are stored, as operations of the vector unit.
 
 The stages behind a product are expressions, element by element. Each becomes operations in place
 on a tile of sums: on the product's own, which carries the sums, or on that of another tensor, which
-is loaded beside them.
+is loaded along with them.
 
     f32(sums + bias) · scale, rounded, + zero, within bounds
         →   sums = bias (before the product), SCALE by scale, QUANTIZE
@@ -67,7 +67,7 @@ Operand = Sums | Tensor | Channels | int  # An integer is an immediate.
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Step:
-    """An operation on a tile, in place. `factor` are the bits of an immediate beside an operand."""
+    """An operation on a tile, in place. `factor` are the bits of an immediate in addition to an operand."""
 
     operation: Alu
     tile: Tile
@@ -84,7 +84,7 @@ class Epilogue:
     steps: tuple[Step, ...]
     result: Tile
     form: Form
-    operands: tuple[Tensor | Channels, ...]  # Those that are loaded.
+    operands: tuple[Tensor | Channels, ...]  # They are loaded.
 
 
 def epilogue_of(program: TensorProgram, product: Product, block: int) -> Epilogue:
@@ -355,22 +355,22 @@ def fused(steps: Sequence[Step]) -> list[Step]:
     TO_FLOAT, FLOAT_MULTIPLY                    →  SCALE
     TO_FLOAT, MULTIPLY_ADD                      →  SCALE_ADD
     """
-    made: list[Step] = []
+    fewer: list[Step] = []
     for step in steps:
         waiting = [step]
         while waiting:
             each = waiting.pop(0)
-            at = _last(made, each.tile)
-            before = None if at is None else _last(made[:at], each.tile)
+            at = _last(fewer, each.tile)
+            before = None if at is None else _last(fewer[:at], each.tile)
             joined = None
             if at is not None:
-                joined = _joined(None if before is None else made[before], made[at], each)
+                joined = _joined(None if before is None else fewer[before], fewer[at], each)
             if at is None or joined is None:
-                made.append(each)
+                fewer.append(each)
             else:
-                del made[at]
+                del fewer[at]
                 waiting = [*joined, *waiting]
-    return made
+    return fewer
 
 
 def _last(steps: Sequence[Step], tile: Tile) -> int | None:
@@ -384,21 +384,21 @@ def _last(steps: Sequence[Step], tile: Tile) -> int | None:
     return None
 
 
-def _joined(before: Step | None, one: Step, other: Step) -> list[Step] | None:
+def _joined(before: Step | None, first: Step, second: Step) -> list[Step] | None:
     """Return the steps that stand for two, which follow the step `before` on their tile."""
-    tile, operand = one.tile, other.operand
-    match one.operation, other.operation:
+    tile, operand = first.tile, second.operand
+    match first.operation, second.operation:
         case Alu.TO_FLOAT, Alu.FLOAT_MULTIPLY if isinstance(operand, Channels | int):
             return [Step(Alu.SCALE, tile, operand)]
         case Alu.TO_FLOAT, Alu.MULTIPLY_ADD:
-            return [Step(Alu.SCALE_ADD, tile, operand, other.factor)]
+            return [Step(Alu.SCALE_ADD, tile, operand, second.factor)]
         case Alu.TO_FLOAT, Alu.FLOAT_ADD | Alu.FLOAT_SUBTRACT if isinstance(operand, int):
             (point,) = struct.unpack("<f", struct.pack("<i", operand))
             if _is_byte(before, tile) and point == int(point) and abs(point) <= _BYTE:
-                sign = 1 if other.operation is Alu.FLOAT_ADD else -1
-                return [Step(Alu.ADD, tile, sign * int(point)), one]
-        case Alu.QUANTIZE, Alu.ADD if isinstance(operand, int) and isinstance(one.operand, int):
-            zero, low, high = (part + operand for part in quantized_by(one.operand))
+                sign = 1 if second.operation is Alu.FLOAT_ADD else -1
+                return [Step(Alu.ADD, tile, sign * int(point)), first]
+        case Alu.QUANTIZE, Alu.ADD if isinstance(operand, int) and isinstance(first.operand, int):
+            zero, low, high = (part + operand for part in quantized_by(first.operand))
             half = 1 << (QUANTIZE_BITS - 1)
             if all(-half <= part < half for part in (zero, low, high)):
                 return [Step(Alu.QUANTIZE, tile, quantizing(zero, low, high))]

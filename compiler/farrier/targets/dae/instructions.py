@@ -79,11 +79,11 @@ class Alu(enum.IntEnum):
     to even."""
 
     MOVE = 0  # b
-    ADD = 1  # a + b, modulo 2³²
+    ADD = 1  # The sum of a and b, modulo 2³².
     MIN = 2
     MAX = 3
     MULTIPLY = 4  # The lower 32 bits of a · b.
-    SHIFT = 5  # a ≫ b with the sign, or a ≪ −b.
+    SHIFT = 5  # It shifts a right by b with its sign, or left by −b.
     TO_FLOAT = 6  # f32(a)
     SCALE = 7  # f32(a) · b, rounded twice
     FLOAT_ADD = 8
@@ -92,7 +92,7 @@ class Alu(enum.IntEnum):
     FLOAT_MIN = 11
     FLOAT_MAX = 12
     QUANTIZE = 13  # The nearest integer to a, plus a zero point, within two bounds: `quantizing`.
-    MULTIPLY_ADD = 14  # a · the immediate + b, of floats, rounded once
+    MULTIPLY_ADD = 14  # The product of a and the immediate, plus b, rounded once.
     SCALE_ADD = 15  # f32(a) · the immediate + b, the sum rounded once
 
 

@@ -1,5 +1,5 @@
-"""Which tensor programs an accelerator computes: a convolution or a product of i8, and what is
-computed of its sums, element by element.
+"""The tensor programs that an accelerator computes: a convolution or a product of i8, and an
+epilogue on its sums, element by element.
 
     conv[n, oc, y, x] = sum(i32(data[n, ic, s·y + d·kh, s·x + d·kw]) · i32(w[oc, ic, kh, kw]))
     product[m, n]     = sum(i32(data[m, k]) · i32(w[k, n]))
@@ -86,7 +86,7 @@ class Product:
         return self.kernel[0] * self.kernel[1]
 
     def rows_of(self, axis: int, points: int) -> int:
-        """Return the points of the image along an axis that so many points of the output read."""
+        """Return the points of the image along an axis that `points` of the output read."""
         window = (self.kernel[axis] - 1) * self.dilations[axis] + 1
         return (points - 1) * self.strides[axis] + window
 
@@ -267,8 +267,8 @@ def _source(
 
 
 def image_of(program: TensorProgram, buffer: Buffer, block: int) -> Image:
-    """Return a buffer of images or of rows. Raises UnfitError if a block's elements are no
-    neighbours."""
+    """Return a buffer of images or of rows. Raises UnfitError if a block's elements are
+    not neighbours."""
     arguments = (*program.inputs, *program.outputs)
     rank, size = len(buffer.shape), buffer.dtype.nbytes
     shape = [_number(extent) for extent in buffer.shape]
@@ -293,7 +293,7 @@ def image_of(program: TensorProgram, buffer: Buffer, block: int) -> Image:
 
 
 def linear(index: Expr) -> dict[str, int]:
-    """Return the factors of variables in an index, "" for what is added. Raises UnfitError."""
+    """Return the factors of variables in an index, and the constant as "". Raises UnfitError."""
     match index:
         case Const(value=int() as value):
             return {"": value} if value else {}

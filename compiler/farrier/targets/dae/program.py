@@ -21,7 +21,7 @@ _MOST_BYTES = 1 << 28  # A program of more words is none of ours.
 
 
 class ProgramError(ValueError):
-    """A text is no program, or was changed."""
+    """A text is not a program, or was changed."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Program:
 
     @classmethod
     def of_text(cls, text: str) -> Program:
-        """Raise ProgramError for a text that is no program."""
+        """Raise ProgramError for a text that is not a program."""
         try:
             fields = json.loads(text)
             digest = fields.pop("sha256")

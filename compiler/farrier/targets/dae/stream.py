@@ -326,7 +326,7 @@ class _Stream:
 
 
 def _loop(number: int, count: int, strides: dict[str, int]) -> dict[str, int]:
-    """Return the fields of a loop; the strides of one that runs once are 0."""
+    """Return the fields of a loop, in which strides are 0 if it runs once."""
     fields = {f"count{number}": count}
     if count > 1:
         fields |= {f"{name}{number}": stride for name, stride in strides.items()}

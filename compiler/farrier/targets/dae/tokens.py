@@ -55,8 +55,7 @@ class Access:
 def pops_and_pushes(
     instruction: Instruction,
 ) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """Return the queues that an instruction pops, and those that it pushes, each by the modules
-    from and to which its tokens go."""
+    """Return the queues that an instruction pops and pushes, by their source and target modules."""
     module = int(instruction.module)
     pops = [(module + by, module) for by, name in _POPS if instruction[name]]
     pushes = [(module, module + by) for by, name in _PUSHES if instruction[name]]
@@ -205,7 +204,7 @@ def _waits(program: Sequence[Instruction], capacity: int) -> list[list[int]]:
 
 
 def _sorted(program: Sequence[Instruction], waits: Sequence[Sequence[int]]) -> Iterator[int]:
-    """Yield instructions so that each follows those that it waits for. Raises TokenError."""
+    """Yield instructions, each after the ones before it in the order. Raises TokenError."""
     missing = [len(each) for each in waits]
     followers: list[list[int]] = [[] for _ in waits]
     for number, each in enumerate(waits):

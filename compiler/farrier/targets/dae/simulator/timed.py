@@ -134,8 +134,8 @@ class _Simulation:
         return Timing(cycles, self._busy, self._port_busy, self._events)
 
     def _fill_queues(self) -> None:
-        """Fetch as far as queues have room: instruction n of a module takes the place of that which
-        has begun `commands` before it."""
+        """Fetch as far as queues have room: instruction n of a module takes the place of
+        instruction n - `commands`."""
         depth = self._accelerator.queues.commands
         while self._fetched < len(self._program):
             module = self._program[self._fetched].module
