@@ -42,7 +42,7 @@ def slower_than_floats(imported: Graph, variant: Variant) -> str:
 
 
 def _spaces(variant: Variant) -> set[str]:
-    return {one.site.space for one in variant.choices.values()}
+    return {choice.site.space for choice in variant.choices.values()}
 
 
 def _predicted_s(variant: Variant) -> float:

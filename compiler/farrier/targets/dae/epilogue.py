@@ -67,7 +67,7 @@ Operand = Sums | Tensor | Channels | int  # An integer is an immediate.
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Step:
-    """An operation on a tile, in place. `factor` are the bits of an immediate in addition to an operand."""
+    """An operation on a tile, in place. `factor` are the bits of an immediate, if it takes both."""
 
     operation: Alu
     tile: Tile
