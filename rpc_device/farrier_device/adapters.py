@@ -1,7 +1,7 @@
-"""The adapters of this machine for WebGPU: GPUs, and processors that emulate one.
+"""The adapters of this machine: GPUs for WebGPU and for CUDA, and processors that emulate one.
 
-Needs the package `wgpu`, which is imported when adapters are asked for. `adapters_apart` asks in a
-process of its own: a driver brings threads, and may crash.
+WebGPU needs the package `wgpu`, which is imported when adapters are asked for. `adapters_apart`
+asks in a process of its own: a driver brings threads, and may crash.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class NoAdapterError(Exception):
 class Adapter:
     """One adapter. Of several that a driver names alike all but the first have a number behind
     their names, which then differ: `NAME #2`. The `features` that code may ask for and the `limits`
-    have WebGPU's names."""
+    have WebGPU's names. `arch` is the architecture of a machine that is one, with `units` that run
+    blocks of threads, where the driver counts them."""
 
     name: str
     model: str  # The name as its driver has it.
@@ -58,17 +59,20 @@ class Adapter:
     is_emulated: bool  # A processor runs the code: its times say nothing of a GPU.
     features: tuple[str, ...]
     limits: Mapping[str, int]
+    arch: str = ARCH
+    units: int = 1
+    l2_bytes: int = _L2_BYTES
 
     def machine(self) -> MachineDescription:
         """Return the adapter, driven by this machine, as a machine that measures."""
         host = dataclasses.replace(describe.describe(), memory_bytes=0)
         return MachineDescription(
-            arch=ARCH,
+            arch=self.arch,
             cpu=self.model,
             features=self.features,
-            cores=1,
+            cores=self.units,
             l1_bytes=self.limits["max-compute-workgroup-storage-size"],
-            l2_bytes=_L2_BYTES,
+            l2_bytes=self.l2_bytes,
             l3_bytes=0,
             memory_bytes=self.limits["max-buffer-size"],
             emulated=self.is_emulated,
@@ -93,10 +97,18 @@ def adapters_apart() -> tuple[Adapter, ...]:
 
 def _print() -> None:
     """Print the adapters as JSON, or the reason why there is none."""
-    try:
-        answer: dict[str, Any] = {"adapters": codec.encode(find_adapters())}
-    except NoAdapterError as error:
-        answer = {"failed": str(error)}
+    from farrier_device import nvidia  # It returns adapters.
+
+    adapters: list[Adapter] = []
+    failed = ""
+    for find in (find_adapters, nvidia.find_gpus):
+        try:
+            adapters += find()
+        except NoAdapterError as error:
+            failed = failed or str(error)
+    answer: dict[str, Any] = {"failed": failed}
+    if adapters:
+        answer = {"adapters": codec.encode(tuple(adapters))}
     print(json.dumps(answer))
 
 

@@ -13,6 +13,7 @@ it at once.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import fcntl
 import importlib.metadata
 import json
@@ -23,25 +24,26 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
-from farrier_device import cgroups, cooling, describe, logs
+from farrier_device import cgroups, cooling, describe, devices, health, logs, nvidia
 from farrier_device.adapters import Adapter, NoAdapterError, adapters_apart, chosen
 from farrier_device.alive import SIGNS, SignOfLife
 from farrier_device.baseline.engines import NAMES, installed
 from farrier_device.blobstore import BlobStore
 from farrier_device.connection import AgentError, Connection, UsageError, open_channel
 from farrier_device.cooling import Cooling
+from farrier_device.cuda_library import ARCH
 from farrier_device.identity import Identity
 from farrier_device.library_form import HOST_CODE
 from farrier_device.loop import Agent, describe_device
+from farrier_device.nvml import Nvml, NvmlError
 from farrier_device.outbox import Outbox
 from farrier_device.runners.baselines import WALLS, Engines
 from farrier_device.runners.local import ChildRunner
 from farrier_device.sandbox import SandboxError, require
-from farrier_device.webgpu_library import WGSL
 
 log = logging.getLogger(__name__)
 
@@ -131,7 +133,7 @@ def _parser() -> argparse.ArgumentParser:
         "--adapter",
         metavar="NAME",
         help="measure with this GPU of the machine, and not with its processor; '' is the first "
-        "(pip install 'farrier[device,webgpu]')",
+        "(pip install 'farrier[device,webgpu]'). Through CUDA: cuda:NAME, as in 'cuda:NVIDIA L4'",
     )
     add("--no-pin", action="store_true", help="do not bind measuring threads to CPUs")
     return parser
@@ -159,9 +161,10 @@ def _run(options: argparse.Namespace) -> int:
         emulated=_is_emulated(machine, measuring),
         engines=engines,
         adapter="" if measuring is None else measuring.name,
-        code=HOST_CODE if measuring is None else WGSL,
+        code=HOST_CODE if measuring is None else devices.code_of(measuring.arch),
     )
     sign = SignOfLife(options.state / SIGNS, "device")
+    look, locked = _care(measuring)
     try:
         agent = Agent(
             identity,
@@ -178,9 +181,10 @@ def _run(options: argparse.Namespace) -> int:
             Outbox(options.state / "outbox"),
             runner,
             sign.renew,
-            Cooling(options.cool_s),
+            Cooling(options.cool_s, look),
         )
-        return _until_done(agent)
+        with locked:
+            return _until_done(agent)
     except SandboxError as error:
         raise AgentError(str(error)) from None
     except OSError as error:
@@ -202,6 +206,21 @@ def _adapters(name: str | None) -> tuple[Sequence[Adapter], Adapter | None]:
             raise UsageError(str(error)) from None
         log.debug("no GPU: %s", error)
         return (), None
+
+
+def _care(
+    measuring: Adapter | None,
+) -> tuple[Callable[[], health.Health], contextlib.AbstractContextManager[object]]:
+    """Return what looks after the device that measures, and a context with its clocks locked where
+    that is permitted."""
+    if measuring is None or measuring.arch != ARCH or measuring.is_emulated:
+        return health.look, contextlib.nullcontext()
+    try:
+        gpu = Nvml(nvidia.bus_of(nvidia.number_of(measuring.name)))
+    except NvmlError as error:
+        log.info("nobody tells how hot %s is: %s", measuring.name, error)
+        return health.Health, contextlib.nullcontext()
+    return gpu.look, gpu.locked_clocks()
 
 
 def _is_emulated(machine: str, measuring: Adapter | None) -> bool:

@@ -22,13 +22,13 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from farrier_device import devices, measurement, namespaces, sandbox, seccomp, wire
 from farrier_device.arguments import Arguments
 from farrier_device.blob import Blob
 from farrier_device.choice import Choice
-from farrier_device.devices.device import AnyDevice, DeviceError
+from farrier_device.devices.device import AnyDevice, DeviceError, DeviceLostError
 from farrier_device.library_form import HOST_CODE
 from farrier_device.measurement import (
     Argument,
@@ -78,7 +78,11 @@ def main(setup: ChildSetup) -> None:
             wire.send(sock, {"ready": level})
             arguments = Arguments(device)
             while True:
-                _serve(sock, wire.receive(sock), device, arguments, setup.cpus)
+                message = wire.receive(sock)
+                try:
+                    _serve(sock, message, device, arguments, setup.cpus)
+                except DeviceLostError as error:
+                    _end(error)
 
 
 def _opened(open_device: Callable[[], AnyDevice]) -> AnyDevice:
@@ -86,9 +90,14 @@ def _opened(open_device: Callable[[], AnyDevice]) -> AnyDevice:
     try:
         return open_device()
     except DeviceError as error:
-        sys.stderr.write(str(error))
-        sys.stderr.flush()
-        os._exit(1)
+        _end(error)
+
+
+def _end(error: DeviceError) -> NoReturn:
+    """End the process, whose last words are the error."""
+    sys.stderr.write(str(error))
+    sys.stderr.flush()
+    os._exit(1)
 
 
 def warm_up() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from farrier_device.arguments import Arguments
 from farrier_device.blob import ArgumentError, Blob
-from farrier_device.devices.device import AnyDevice, DeviceError
+from farrier_device.devices.device import AnyDevice, DeviceError, DeviceLostError
 from farrier_device.measurement import Candidate, CandidateResult, Launch, Status, TimingPolicy
 
 # The part of `timeout_s` that calls are planned for, so that a slow candidate ends with few samples
@@ -39,7 +39,8 @@ class Candidates:
     def measure(
         self, candidate: Candidate, arguments: Arguments, started: Callable[[], None]
     ) -> CandidateResult:
-        """Return how the candidate did; do not return if it hangs."""
+        """Return how the candidate did; do not return if it hangs. Raises DeviceLostError if it has
+        ended the device."""
         try:
             arguments.fill(candidate, self._blobs)
             prepare, run, parts = (
@@ -86,6 +87,8 @@ class Candidates:
         deadline = begin + _PLANNED * self._policy.timeout_s
         try:
             each = self._sample(steps, cold, deadline, call_s, fastest)
+        except DeviceLostError:
+            raise
         except DeviceError as failure:
             return CandidateResult(Status.CRASHED, message=f"{candidate.name} {failure}")
         # Once more: a kernel that counts on its outputs being zero is right the first time only.

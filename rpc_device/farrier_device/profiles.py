@@ -31,7 +31,8 @@ class Profile:
     `bounds_files` files have none: some drivers keep memory in files without a name. `tasks` are
     threads of the driver, in addition to those of the limits.
 
-    A driver with `is_package` is a Python package with the libraries that it loads: the process
+    A driver with `is_package` is a Python package with the libraries that it loads, or a library
+    whose system calls nobody lists: the process
     reads the installation (`installation.readable`), and the filter of its system calls denies
     what reaches other processes and networks (`denials`) where it would otherwise allow what
     computing in memory takes. The environment variables `variables` are the driver's own.
@@ -70,4 +71,20 @@ WEBGPU = Profile(
     tasks=256,  # A driver and its compiler have threads; llvmpipe has one for each core.
     is_package=True,
     variables=("FARRIER_WEBGPU", "VK_DRIVER_FILES", "VK_ICD_FILENAMES", "VK_ADD_DRIVER_FILES"),
+)
+
+# The files of NVIDIA's driver, and of that for Jetson, as its containers get them.
+CUDA = Profile(
+    "cuda",
+    files=(
+        *(path for path in _GPU_FILES if "nvidia" in path),
+        *("/dev/nvidia-uvm-tools", "/dev/nvmap", "/dev/nvsciipc", "/dev/nvgpu"),
+        *(f"/dev/nvhost-{name}" for name in ("ctrl", "ctrl-gpu", "gpu", "as-gpu", "prof-gpu")),
+    ),
+    reads=("/proc/driver", "/proc/devices", "/proc/modules", "/sys/module", "/sys/bus", "/sys/dev"),
+    bounds_addresses=False,  # A driver reserves the addresses of all memory, several times.
+    bounds_files=False,
+    tasks=64,
+    is_package=True,
+    variables=("FARRIER_CUDA", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"),
 )

@@ -11,11 +11,11 @@ import functools
 import importlib
 from collections.abc import Callable
 
+from farrier_device import cuda_library, webgpu_library
 from farrier_device.devices.device import AnyDevice
 from farrier_device.library_form import HOST_CODE
 from farrier_device.measurement import MeasureRequest
-from farrier_device.profiles import HOST, WEBGPU, Profile
-from farrier_device.webgpu_library import LIBRARY, WGSL
+from farrier_device.profiles import CUDA, HOST, WEBGPU, Profile
 
 
 class UnknownKindError(Exception):
@@ -40,9 +40,24 @@ class DeviceKind:
 
 KINDS = {
     HOST_CODE: DeviceKind("farrier_device.devices.host:HostDevice"),
-    WGSL: DeviceKind("farrier_device.devices.webgpu:WebGpuDevice", WEBGPU),
-    LIBRARY: DeviceKind("farrier_device.devices.webgpu:driving_host", WEBGPU),
+    webgpu_library.WGSL: DeviceKind("farrier_device.devices.webgpu:WebGpuDevice", WEBGPU),
+    webgpu_library.LIBRARY: DeviceKind("farrier_device.devices.webgpu:driving_host", WEBGPU),
+    cuda_library.PTX: DeviceKind("farrier_device.devices.cuda:CudaDevice", CUDA),
+    cuda_library.LIBRARY: DeviceKind("farrier_device.devices.cuda:driving_host", CUDA),
 }
+_OF_ARCH = {cuda_library.ARCH: cuda_library.PTX}
+
+
+def code_of(arch: str) -> str:
+    """Return the kind of code that a GPU of an architecture runs."""
+    return _OF_ARCH.get(arch, webgpu_library.WGSL)
+
+
+def kinds_with(kind: str) -> frozenset[str]:
+    """Return the kinds of code that a runner for one kind measures: those of one driver, and of the
+    host."""
+    profile = KINDS[kind].profile
+    return frozenset(each for each, of in KINDS.items() if of.profile in (profile, HOST))
 
 
 def kind_of(request: MeasureRequest) -> str:

@@ -7,25 +7,22 @@ import ctypes
 import os
 import re
 import threading
+import time
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from farrier_device.adapters import NoAdapterError
 from farrier_device.blob import Blob
-from farrier_device.devices.device import Code, Device, DeviceError, Ticks
-from farrier_device.devices.libcuda import (
-    MAJOR,
-    MINOR,
-    NO_DEVICE,
-    OUT_OF_MEMORY,
-    CudaError,
-    Driver,
-    NoDriverError,
-)
+from farrier_device.cuda_library import GPU
+from farrier_device.devices.device import Code, Device, DeviceError, DeviceLostError, Ticks
+from farrier_device.devices.driving import DrivingHost
+from farrier_device.devices.libcuda import LOST, OUT_OF_MEMORY, CudaError, Driver
 from farrier_device.measurement import Launch
+from farrier_device.nvidia import capability_of, cuda_of, name_of, number_of, open_driver
 
-# The oldest CUDA whose driver takes a version of PTX. The release notes of PTX list them, but
-# the table is not checked against these yet. The driver itself refuses code that it cannot load.
+# The oldest CUDA whose driver takes a version of PTX, by the release history in the PTX ISA, as
+# NVIDIA's cuda.bindings.utils has it.
 _CUDA_OF_PTX = {
     (6, 5): (10, 2),
     (7, 0): (11, 0),
@@ -34,8 +31,9 @@ _CUDA_OF_PTX = {
     (8, 6): (12, 7),
     (8, 7): (12, 8),
 }
-_NAME_BYTES = 256
 _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: it does not wait for the default stream.
+_WARM_S = 0.01  # Clocks of an idle GPU are up after some milliseconds of work.
+_AWAKE_S = 0.05  # A GPU that waits is idle after some tenths of a second.
 _FLUSH_BYTES = 256 << 20  # No GPU has a larger cache: B200 has 126 MiB.
 _VERSION = re.compile(r"^\.version (\d+)\.(\d+)", re.MULTILINE)
 _TARGET = re.compile(r"^\.target sm_(\d+)", re.MULTILINE)
@@ -68,15 +66,13 @@ class CudaLaunch(NamedTuple):
 
 
 class CudaDevice(Device[CudaMemory, CudaLaunch]):
-    """The GPU of a number, by default the first. `library` stands for the driver's. Raises
-    DeviceError if the driver or the GPU is missing."""
+    """The GPU of a name (`nvidia.find_gpus`) or a number, by default the first. `library` stands
+    for the driver's. Raises DeviceError if the driver or the GPU is missing."""
 
-    def __init__(self, number: str = "0", library: Any = None) -> None:
-        self._driver, self._number = _opened(number, library)
-        text = ctypes.create_string_buffer(_NAME_BYTES)
-        self._driver.call("cuDeviceGetName", text, _NAME_BYTES, self._number)
-        self.name = text.value.decode(errors="replace")
-        self.capability = _capability(self._driver, self._number)
+    def __init__(self, name: str = "", library: Any = None) -> None:
+        self._driver, self._number = _opened(name, library)
+        self.name = name_of(self._driver, self._number)
+        self.capability = capability_of(self._driver, self._number)
         self._context = self._driver.handle("cuDevicePrimaryCtxRetain", self._number)
         self._thread = 0
         self._enter()
@@ -84,6 +80,7 @@ class CudaDevice(Device[CudaMemory, CudaLaunch]):
         self._modules: list[int] = []
         self._functions: dict[str, int] = {}
         self._sent: list[Any] = []  # Bytes that copies may not have read yet.
+        self._awake_until = 0.0  # The clock of a GPU goes down some time after its last work.
         self._last = ""  # The kernel that was launched last.
         self._is_open = True
 
@@ -100,7 +97,13 @@ class CudaDevice(Device[CudaMemory, CudaLaunch]):
             self._driver.call(name, *arguments)
         except CudaError as error:
             last = f", after {self._last} was launched" if self._last else ""
-            raise DeviceError(f"{self.name}: {error}{last}") from None
+            kind = DeviceLostError if error.code in LOST else DeviceError
+            raise kind(f"{self.name}: {error}{last}") from None
+
+    @property
+    def is_emulated(self) -> bool:
+        """True if the processor runs the code, whose times say nothing of a GPU."""
+        return self._driver.is_emulated
 
     # -- code
 
@@ -113,7 +116,7 @@ class CudaDevice(Device[CudaMemory, CudaLaunch]):
         self.unload()
         self._enter()
         for name, text in modules.items():
-            if why := _why_not(text, self.name, self.capability, self._cuda()):
+            if why := _why_not(text, self.name, self.capability, cuda_of(self._driver)):
                 raise DeviceError(why)
             try:
                 module = self._driver.handle("cuModuleLoadData", text.encode())
@@ -123,9 +126,6 @@ class CudaDevice(Device[CudaMemory, CudaLaunch]):
                     self._functions[entry] = function
             except CudaError as error:
                 raise DeviceError(f"{self.name} does not load {name}: {error}") from None
-
-    def _cuda(self) -> tuple[int, int]:
-        return _cuda_of(self._driver)
 
     def unload(self) -> None:
         for module in self._modules:
@@ -212,6 +212,7 @@ class CudaDevice(Device[CudaMemory, CudaLaunch]):
     def synchronize(self) -> int:
         self._call("cuStreamSynchronize", self._stream)
         self._sent.clear()
+        self._awake_until = time.monotonic() + _AWAKE_S
         return 0
 
     def time(
@@ -220,8 +221,9 @@ class CudaDevice(Device[CudaMemory, CudaLaunch]):
         """Return nanoseconds between events on the stream. A cold round follows a write of more
         bytes than the cache has."""
         each: Ticks = [[] for _ in steps]
-        flush = self.allocate(_FLUSH_BYTES, 0) if cold else None
+        flush = self.allocate(_FLUSH_BYTES, 0) if cold and not self.is_emulated else None
         start, end = (self._driver.handle("cuEventCreate", 0) for _ in range(2))
+        self._warm_up(steps)
         for _ in range(repeats):
             if flush is not None:
                 self.clear(flush, _FLUSH_BYTES)
@@ -234,6 +236,16 @@ class CudaDevice(Device[CudaMemory, CudaLaunch]):
         for event in (start, end):
             self._call("cuEventDestroy_v2", event)
         return each
+
+    def _warm_up(self, steps: Sequence[CudaLaunch]) -> None:
+        """Have an idle GPU raise its clocks."""
+        if self.is_emulated or time.monotonic() < self._awake_until:
+            return
+        begin = time.monotonic()
+        while time.monotonic() < begin + _WARM_S:
+            for step in steps:
+                self.launch(step)
+            self.synchronize()
 
     def ns_of(self, ticks: Sequence[int]) -> list[int]:
         return [max(1, tick) for tick in ticks]
@@ -250,40 +262,29 @@ class CudaDevice(Device[CudaMemory, CudaLaunch]):
             pass  # A kernel has failed, after which the context does nothing more.
 
 
+def driving_host(name: str = "") -> DrivingHost[CudaDevice]:
+    """Open a GPU by its name, and this machine as its host. Raises DeviceError."""
+    return DrivingHost(GPU, CudaDevice(name))
+
+
 def why_not_on(architecture: str, library: Any = None) -> str:
     """Return the reason why the GPU of this machine does not run code for an architecture, such as
     sm_80; "" where it does."""
     try:
-        driver, number = _opened("0", library)
+        driver, number = _opened("", library)
     except DeviceError as error:
         return str(error)
-    has = _capability(driver, number)
+    has = capability_of(driver, number)
     return _why_not_capability(_numbered(architecture.removeprefix("sm_")), "the GPU here", has)
 
 
-def _opened(number: str, library: Any) -> tuple[Driver, int]:
+def _opened(name: str, library: Any) -> tuple[Driver, int]:
     try:
-        driver = Driver(library)
-        driver.call("cuInit", 0)
-        if not driver.integer("cuDeviceGetCount"):
-            raise DeviceError("the driver of NVIDIA finds no GPU here")
-        return driver, driver.integer("cuDeviceGet", int(number))
-    except NoDriverError as error:
+        driver = open_driver(library)
+        number = number_of(name, library) if name else 0
+        return driver, driver.integer("cuDeviceGet", number)
+    except (NoAdapterError, CudaError) as error:
         raise DeviceError(str(error)) from None
-    except CudaError as error:
-        if error.code == NO_DEVICE:
-            raise DeviceError("the driver of NVIDIA finds no GPU here") from None
-        raise DeviceError(f"the driver of NVIDIA does not start: {error}") from None
-
-
-def _capability(driver: Driver, number: int) -> tuple[int, int]:
-    major, minor = (driver.integer("cuDeviceGetAttribute", each, number) for each in (MAJOR, MINOR))
-    return major, minor
-
-
-def _cuda_of(driver: Driver) -> tuple[int, int]:
-    version = driver.integer("cuDriverGetVersion")  # 1000 times the major one, and 10 the minor.
-    return version // 1000, version % 1000 // 10
 
 
 def _numbered(digits: str) -> tuple[int, int]:

@@ -1,16 +1,21 @@
 """The driver of NVIDIA's GPUs, by one table of the functions that are called and their arguments.
 
 Each returns a code. `Driver.call` raises CudaError for any but 0. Another object with the same
-functions can stand for the library, as in tests.
+functions can stand for the library, as an emulator's does.
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
+import importlib
+import os
 from ctypes import c_char_p, c_float, c_int, c_size_t, c_ubyte, c_uint, c_uint64, c_void_p
 from typing import Any
 
 _LIBRARY = "libcuda.so.1"
+# An environment variable may name a module whose `library()` returns an emulator's object.
+MODULE = "FARRIER_CUDA"
 _OUT = c_void_p  # A pointer to where a result goes.
 _HANDLE = c_void_p  # A context, module, function, stream or event.
 _ADDRESS = c_uint64  # In the memory of the device.
@@ -23,6 +28,8 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuDeviceGet": (_OUT, c_int),
     "cuDeviceGetName": (c_char_p, c_int, c_int),
     "cuDeviceGetAttribute": (_OUT, c_int, c_int),
+    "cuDeviceGetPCIBusId": (c_char_p, c_int, c_int),
+    "cuDeviceTotalMem_v2": (_OUT, c_int),
     "cuDevicePrimaryCtxRetain": (_OUT, c_int),
     "cuDevicePrimaryCtxRelease_v2": (c_int,),
     "cuCtxSetCurrent": (_HANDLE,),
@@ -45,8 +52,12 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuEventDestroy_v2": (_HANDLE,),
 }
 OUT_OF_MEMORY, NO_DEVICE = 2, 100  # CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_NO_DEVICE
-# CUdevice_attribute: COMPUTE_CAPABILITY_MAJOR and _MINOR.
-MAJOR, MINOR = 75, 76
+# CUDA_ERROR_ILLEGAL_ADDRESS, LAUNCH_TIMEOUT, ASSERT, HARDWARE_STACK_ERROR to LAUNCH_FAILED: after
+# one of them the context does nothing more, and only another process has a new one.
+LOST = frozenset({700, 702, 710, *range(714, 720)})
+# CUdevice_attribute: COMPUTE_CAPABILITY_MAJOR and _MINOR, MULTIPROCESSOR_COUNT, L2_CACHE_SIZE,
+# MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, MAX_THREADS_PER_BLOCK.
+MAJOR, MINOR, UNITS, L2_BYTES, SHARED_BYTES, THREADS = 75, 76, 16, 38, 81, 1
 
 
 class CudaError(Exception):
@@ -67,6 +78,11 @@ class Driver:
 
     def __init__(self, library: Any = None) -> None:
         self._library = _loaded() if library is None else library
+
+    @property
+    def is_emulated(self) -> bool:
+        """True if a processor runs the kernels: their times say nothing of a GPU."""
+        return not isinstance(self._library, ctypes.CDLL)
 
     def call(self, name: str, *arguments: Any) -> None:
         """Call a function. Raises CudaError."""
@@ -99,6 +115,8 @@ class Driver:
 
 
 def _loaded() -> Any:
+    if name := os.environ.get(MODULE):
+        return _emulator(name)
     try:
         library = ctypes.CDLL(_LIBRARY)
     except OSError:
@@ -106,3 +124,11 @@ def _loaded() -> Any:
     for name, arguments in SIGNATURES.items():
         getattr(library, name).argtypes = arguments
     return library
+
+
+@functools.cache
+def _emulator(name: str) -> Any:
+    try:
+        return importlib.import_module(name).library()
+    except ImportError:
+        raise NoDriverError(f"{MODULE} is {name!r}, which is not a module here") from None

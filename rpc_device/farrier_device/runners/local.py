@@ -77,7 +77,7 @@ class ChildRunner(Closing):
     @property
     def kinds(self) -> frozenset[str]:
         """The kinds of code that it measures: those of an adapter if it has one."""
-        return frozenset(devices.KINDS if self._code != HOST_CODE else {HOST_CODE})
+        return devices.kinds_with(self._code)
 
     @property
     def devices(self) -> int | None:

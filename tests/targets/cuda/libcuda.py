@@ -8,12 +8,18 @@ import itertools
 
 import numpy as np
 
-from farrier_device.devices.libcuda import MAJOR, MINOR
+from farrier_device.devices.libcuda import L2_BYTES, MAJOR, MINOR, SHARED_BYTES, THREADS, UNITS
 from tests.targets.cuda import emulator
 from tests.targets.cuda.memory import Memory
-from tests.targets.cuda.ptx import kernels_of
+from tests.targets.cuda.ptx import PtxError, kernels_of
 
-_NAMES = {2: b"CUDA_ERROR_OUT_OF_MEMORY", 100: b"CUDA_ERROR_NO_DEVICE"}
+ILLEGAL_ADDRESS = 700
+_NAMES = {
+    2: b"CUDA_ERROR_OUT_OF_MEMORY",
+    100: b"CUDA_ERROR_NO_DEVICE",
+    ILLEGAL_ADDRESS: b"CUDA_ERROR_ILLEGAL_ADDRESS",
+}
+_ATTRIBUTES = {UNITS: 4, L2_BYTES: 1 << 20, SHARED_BYTES: 100 << 10, THREADS: 1024}
 
 
 def _bytes(address, nbytes):
@@ -21,9 +27,11 @@ def _bytes(address, nbytes):
 
 
 class Library:
-    """A machine with one GPU of a capability, whose driver is for some version of CUDA."""
+    """A machine with one GPU of a capability, whose driver is for some version of CUDA. With
+    `codes` a kernel that fails is a code of the driver, as it is on a GPU, and no PtxError."""
 
-    def __init__(self, capability=(8, 0), cuda=12080, free_bytes=1 << 30, devices=1):
+    def __init__(self, capability=(8, 0), cuda=12080, free_bytes=1 << 30, devices=1, codes=False):
+        self._codes, self._code = codes, 0
         self._capability, self._cuda = capability, cuda
         self._free, self._devices = free_bytes, devices
         self.memory = Memory()
@@ -57,7 +65,16 @@ class Library:
         return 0
 
     def cuDeviceGetAttribute(self, value, attribute, device):
-        value._obj.value = self._capability[{MAJOR: 0, MINOR: 1}[attribute]]
+        major, minor = self._capability
+        value._obj.value = {MAJOR: major, MINOR: minor, **_ATTRIBUTES}[attribute]
+        return 0
+
+    def cuDeviceGetPCIBusId(self, text, nbytes, device):
+        text.value = b"0000:01:00.0"
+        return 0
+
+    def cuDeviceTotalMem_v2(self, nbytes, device):
+        nbytes._obj.value = self._free
         return 0
 
     def _handle(self, result, *arguments):
@@ -69,7 +86,10 @@ class Library:
     def _done(self, *arguments):
         return 0
 
-    cuDevicePrimaryCtxRelease_v2 = cuCtxSetCurrent = cuStreamSynchronize = _done
+    def cuStreamSynchronize(self, stream):
+        return self._code  # A context that is lost stays so.
+
+    cuDevicePrimaryCtxRelease_v2 = cuCtxSetCurrent = _done
     cuStreamDestroy_v2 = cuEventRecord = cuEventDestroy_v2 = _done
 
     def cuEventElapsedTime(self, milliseconds, start, end):
@@ -125,5 +145,10 @@ class Library:
         values = [ctypes.c_uint64.from_address(each).value for each in pointers]
         assert len(values) == len(kernel.params)
         self.launches.append(kernel.name)
-        emulator.launch(kernel, blocks, threads, values, self.memory)
+        try:
+            emulator.launch(kernel, blocks, threads, values, self.memory)
+        except PtxError:
+            if not self._codes:
+                raise
+            self._code = ILLEGAL_ADDRESS
         return 0

@@ -43,6 +43,12 @@ LAYERS = _model(
     [("y", FLOAT, ["n", 10]), ("z", FLOAT, [])],
     {"w": (20, 24), "b": (24,), "v": (24, 10)},
 )
+LAYERS_OF_FOUR = _model(
+    [helper.make_node("Gemm", ["x", "w"], ["g"]), helper.make_node("Softmax", ["g"], ["y"])],
+    [("x", FLOAT, [4, 24])],
+    [("y", FLOAT, [4, 10])],
+    {"w": (24, 10)},
+)
 IMAGES = _model(
     [
         helper.make_node("Conv", ["x", "w", "b"], ["c"], pads=[1, 1, 1, 1], strides=[2, 2]),

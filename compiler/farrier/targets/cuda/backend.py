@@ -92,9 +92,15 @@ class CudaBackend(GpuBackend):
         return why_not_on(architecture_of(cpu, features))
 
     def why_not_measured_here(self, target: Target) -> str:
-        from farrier.targets.cuda.runner import NOT_MEASURED
+        from farrier.targets.cuda.machines import figures_of
+        from farrier_device.nvidia import find_gpu
 
-        return NOT_MEASURED
+        why = super().why_not_measured_here(target)
+        if why or figures_of(target.cpu) is None:
+            return why
+        gpu = find_gpu()
+        is_it = figures_of(gpu.model) == figures_of(target.cpu)
+        return "" if is_it else f"the GPU of this machine is {gpu.model}"
 
     def runner(self) -> Runner:
         from farrier.targets.cuda.runner import CudaRunner
