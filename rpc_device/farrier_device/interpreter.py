@@ -92,6 +92,8 @@ class Interpreter:
         self._pointers: dict[tuple[str, str], _Pointer] = {}
         self._numbers: dict[tuple[str, tuple[int, ...]], Any] = {}  # Sizes in memory, by space.
         self._bound: dict[int, _Bound] = {}  # By the identity of a step.
+        self._ready: list[Any] = []  # Launches that are to be started together,
+        self._ready_on = ""  # and their space.
         self._padded: list[memoryview] = []  # The sources of copies that may be queued.
         self._times: dict[int, list[int]] | None = None  # Of a run that is timed, in the same way.
 
@@ -125,6 +127,7 @@ class Interpreter:
         self._sizes = dict(zip(program.dims, sizes, strict=False))
         for name, size in program.named.items():
             self._sizes[name] = evaluate(size, self._sizes)
+        self._ready.clear()  # What a run before has left that failed.
         self._padded.clear()  # The program before has waited for its copies.
         self._pointers = {key: _Pointer(memory, 0) for key, (_, memory) in self._allocated.items()}
         for declared, host_memory in zip(program.memories, memories, strict=True):
@@ -150,6 +153,8 @@ class Interpreter:
 
     def _steps(self, steps: Sequence[Step]) -> None:
         for step in steps:
+            if not isinstance(step, Launch) or step.space != self._ready_on:
+                self._start()
             match step:
                 case Allocate():
                     self._allocate(step)
@@ -167,6 +172,13 @@ class Interpreter:
                     self._repeat(step)
                 case Wait(space):
                     self._wait(space)
+        self._start()
+
+    def _start(self) -> None:
+        """Start the launches that are ready."""
+        ready, self._ready = self._ready, []
+        if ready:
+            self._devices[self._ready_on].launch_all(ready)
 
     def _allocate(self, step: Allocate) -> None:
         key, nbytes = (step.space, step.memory), self._value(step.nbytes)
@@ -218,9 +230,12 @@ class Interpreter:
             [ticks] = device.time([ready.bound], 1, ())
             self._times.setdefault(id(step), []).extend(device.ns_of(ticks))
             return
-        device.launch(ready.bound)
         if space == HOST:
+            device.launch(ready.bound)
             self._wait(HOST)
+        else:
+            self._ready.append(ready.bound)
+            self._ready_on = space
 
     def _bind(self, step: Bind) -> None:
         value = self._read(step.place, _I64)

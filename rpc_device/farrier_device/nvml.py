@@ -34,8 +34,8 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
 _OF_GPU = 0  # NVML_TEMPERATURE_GPU
 _SLOWDOWN = 1  # NVML_TEMPERATURE_THRESHOLD_SLOWDOWN
 _OF_UNITS = 1  # NVML_CLOCK_SM
-# nvmlClocksThrottleReason…: those that slow a GPU down beyond what its load and its limit of power
-# ask for, which every GPU reaches.
+# nvmlClocksThrottleReason…: brakes other than an idle GPU's and the limit of power, which every
+# GPU reaches.
 _REASONS = {
     0x08: "hardware slowdown",
     0x20: "software thermal slowdown",

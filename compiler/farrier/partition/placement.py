@@ -41,6 +41,7 @@ from farrier.partition.program import (
     without,
 )
 from farrier.partition.queues import accesses, with_waits
+from farrier.partition.reorder_copies import with_copies_outside
 from farrier.partition.spans import Span, are_apart, in_both, is_within
 from farrier.partition.verify_program import verify_driver
 from farrier_device.program import HOST
@@ -94,6 +95,7 @@ class _Placing:
 
     def placed(self) -> DriverProgram:
         steps = self._without_unread(self._steps(self._program.steps))
+        steps = with_copies_outside(steps, self._space_of_value, self._span, HOST)
         roots = {self._root(value.name) for value in _read_in(steps)}
         roots |= {self._root(value.name) for value in self._program.outputs}
         return dataclasses.replace(
@@ -120,6 +122,9 @@ class _Placing:
             if left == steps:
                 return steps
             steps = left
+
+    def _space_of_value(self, value: Value) -> str:
+        return self._spaces.get(self._root(value.name), HOST)
 
     def _span(self, value: Value) -> tuple[str, Span]:
         """Return the memory of a value, and its bytes there."""

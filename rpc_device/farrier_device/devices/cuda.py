@@ -10,11 +10,12 @@ import threading
 import time
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from farrier_device.adapters import NoAdapterError
 from farrier_device.blob import Blob
 from farrier_device.cuda_library import GPU
+from farrier_device.devices.cuda_graphs import CudaGraphs, CudaLaunch
 from farrier_device.devices.device import Code, Device, DeviceError, DeviceLostError, Ticks
 from farrier_device.devices.driving import DrivingHost
 from farrier_device.devices.libcuda import LOST, OUT_OF_MEMORY, CudaError, Driver
@@ -54,17 +55,6 @@ def _freed(driver: Driver, address: int) -> None:
         driver.call("cuMemFree_v2", address)
 
 
-class CudaLaunch(NamedTuple):
-    """A launch with its arguments: `pointers` are those to the `values`."""
-
-    symbol: str
-    function: int
-    blocks: int
-    threads: int
-    values: Any
-    pointers: Any
-
-
 class CudaDevice(Device[CudaMemory, CudaLaunch]):
     """The GPU of a name (`nvidia.find_gpus`) or a number, by default the first. `library` stands
     for the driver's. Raises DeviceError if the driver or the GPU is missing."""
@@ -77,6 +67,7 @@ class CudaDevice(Device[CudaMemory, CudaLaunch]):
         self._thread = 0
         self._enter()
         self._stream = self._driver.handle("cuStreamCreate", _NON_BLOCKING)
+        self._graphs = CudaGraphs(self._driver)
         self._modules: list[int] = []
         self._functions: dict[str, int] = {}
         self._sent: list[Any] = []  # Bytes that copies may not have read yet.
@@ -128,6 +119,8 @@ class CudaDevice(Device[CudaMemory, CudaLaunch]):
                 raise DeviceError(f"{self.name} does not load {name}: {error}") from None
 
     def unload(self) -> None:
+        self._enter()
+        self._graphs.clear()
         for module in self._modules:
             self._call("cuModuleUnload", module)
         self._modules, self._functions = [], {}
@@ -208,6 +201,18 @@ class CudaDevice(Device[CudaMemory, CudaLaunch]):
         self._last = bound.symbol
         shape = (bound.blocks, 1, 1, bound.threads, 1, 1)
         self._call("cuLaunchKernel", bound.function, *shape, 0, self._stream, bound.pointers, None)
+
+    def launch_all(self, bound: Sequence[CudaLaunch]) -> None:
+        steps = [each for each in bound if each.blocks]
+        self._enter()
+        try:
+            if self._graphs.launch(steps, self._stream):
+                self._last = f"{steps[0].symbol} and what follows it"
+                return
+        except CudaError as error:
+            raise DeviceError(f"{self.name}: {error}") from None
+        for each in steps:
+            self.launch(each)
 
     def synchronize(self) -> int:
         self._call("cuStreamSynchronize", self._stream)

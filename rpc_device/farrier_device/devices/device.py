@@ -91,6 +91,11 @@ class Device(Protocol[M, B]):
         """Start a launch; it begins after the one before it has ended."""
         ...
 
+    def launch_all(self, bound: Sequence[B]) -> None:
+        """Start launches, each after the one before."""
+        for each in bound:
+            self.launch(each)
+
     def synchronize(self) -> int:
         """Wait for all launches and copies; return the first code of failure since the last call,
         or 0."""

@@ -43,6 +43,13 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuMemcpyHtoDAsync_v2": (_ADDRESS, c_void_p, c_size_t, _HANDLE),
     "cuMemcpyDtoHAsync_v2": (c_void_p, _ADDRESS, c_size_t, _HANDLE),
     "cuLaunchKernel": (_HANDLE, *(c_uint,) * 7, _HANDLE, c_void_p, c_void_p),
+    "cuGraphCreate": (_OUT, c_uint),
+    "cuGraphAddKernelNode": (_OUT, _HANDLE, c_void_p, c_size_t, c_void_p),
+    "cuGraphInstantiateWithFlags": (_OUT, _HANDLE, c_uint64),
+    "cuGraphExecKernelNodeSetParams": (_HANDLE, _HANDLE, c_void_p),
+    "cuGraphLaunch": (_HANDLE, _HANDLE),
+    "cuGraphExecDestroy": (_HANDLE,),
+    "cuGraphDestroy": (_HANDLE,),
     "cuStreamCreate": (_OUT, c_uint),
     "cuStreamSynchronize": (_HANDLE,),
     "cuStreamDestroy_v2": (_HANDLE,),
@@ -90,6 +97,10 @@ class Driver:
         if code:
             raise CudaError(name, code, self._name_of(code))
 
+    def has(self, name: str) -> bool:
+        """Check whether the library has a function: older ones lack graphs."""
+        return hasattr(self._library, name)
+
     def _name_of(self, code: int) -> str:
         text = c_char_p()
         self._library.cuGetErrorName(code, ctypes.byref(text))
@@ -122,7 +133,8 @@ def _loaded() -> Any:
     except OSError:
         raise NoDriverError(f"{_LIBRARY} is missing: NVIDIA's driver is not installed") from None
     for name, arguments in SIGNATURES.items():
-        getattr(library, name).argtypes = arguments
+        if (function := getattr(library, name, None)) is not None:
+            function.argtypes = arguments
     return library
 
 

@@ -36,6 +36,8 @@ class Library:
         self._free, self._devices = free_bytes, devices
         self.memory = Memory()
         self.launches = []  # The names of kernels that have run.
+        self.calls = []  # The names of functions that launch, copy or update, in order.
+        self._graphs = {}
         self._sizes = {}
         self._modules = {}
         self._functions = {}
@@ -132,18 +134,29 @@ class Library:
         return 0
 
     def cuMemcpyHtoDAsync_v2(self, address, source, nbytes, stream):
+        self.calls.append("cuMemcpyHtoDAsync_v2")
         self.memory.write(address, _bytes(source, nbytes))
         return 0
 
     def cuMemcpyDtoHAsync_v2(self, target, address, nbytes, stream):
+        self.calls.append("cuMemcpyDtoHAsync_v2")
         _bytes(target, nbytes)[:] = self.memory.read(address, nbytes)
         return 0
 
     def cuLaunchKernel(self, function, *rest):
         (blocks, _, _, threads, _, _), (_, _, pointers, _) = rest[:6], rest[6:]
+        self.calls.append("cuLaunchKernel")
+        return self._run(self._bound(function, blocks, threads, ctypes.addressof(pointers)))
+
+    def _bound(self, function, blocks, threads, pointers):
+        """Return a launch with the values of its arguments, which the driver copies."""
         kernel = self._functions[function]
-        values = [ctypes.c_uint64.from_address(each).value for each in pointers]
-        assert len(values) == len(kernel.params)
+        places = (ctypes.c_void_p * len(kernel.params)).from_address(pointers)
+        values = [ctypes.c_uint64.from_address(each).value for each in places]
+        return kernel, blocks, threads, values
+
+    def _run(self, bound):
+        kernel, blocks, threads, values = bound
         self.launches.append(kernel.name)
         try:
             emulator.launch(kernel, blocks, threads, values, self.memory)
@@ -152,3 +165,45 @@ class Library:
                 raise
             self._code = ILLEGAL_ADDRESS
         return 0
+
+    # -- graphs: lists of nodes by their handles, in the order of their dependencies
+
+    def cuGraphCreate(self, graph, flags):
+        self._handle(graph)
+        self._graphs[graph._obj.value] = {}
+        return 0
+
+    def cuGraphAddKernelNode(self, node, graph, before, count, params):
+        nodes = self._graphs[graph]
+        assert list(before[:count]) == list(nodes)[-1:]
+        self._handle(node)
+        nodes[node._obj.value] = self._of(params._obj)
+        return 0
+
+    def _of(self, params):
+        (blocks, *ones), (threads, *others) = params.grid, params.block
+        assert ones == others == [1, 1]
+        return self._bound(params.function, blocks, threads, params.pointers)
+
+    def cuGraphInstantiateWithFlags(self, executable, graph, flags):
+        self._handle(executable)
+        self._graphs[executable._obj.value] = dict(self._graphs[graph])
+        return 0
+
+    def cuGraphExecKernelNodeSetParams(self, executable, node, params):
+        self.calls.append("cuGraphExecKernelNodeSetParams")
+        assert node in self._graphs[executable]
+        self._graphs[executable][node] = self._of(params._obj)
+        return 0
+
+    def cuGraphLaunch(self, executable, stream):
+        self.calls.append("cuGraphLaunch")
+        for bound in self._graphs[executable].values():
+            self._run(bound)
+        return 0
+
+    def cuGraphDestroy(self, graph):
+        del self._graphs[graph]
+        return 0
+
+    cuGraphExecDestroy = cuGraphDestroy

@@ -146,7 +146,7 @@ def test_what_another_gpu_measures_says_nothing_of_a_named_one(library):
 
 
 class _Nvml:
-    """NVML's functions, of a GPU that is hot; `refuses` names those that fail."""
+    """NVML's functions, of a GPU that is hot; a call of `refuses` fails."""
 
     def __init__(self, *refuses):
         self.calls, self._refuses = [], refuses
