@@ -36,15 +36,18 @@ _TARGETS = {
 }
 
 
+_PRECISIONS = {"lower-precision": Precision.BF16, "round-factors": Precision.F16}
+
+
 def settings_of(name):
     """Settings in which the pass of that name has something to do."""
-    precision = Precision.BF16 if name == "lower-precision" else Precision.F32
+    precision = _PRECISIONS.get(name, Precision.F32)
     target = _TARGETS.get(name, SETTINGS.target)
     return dataclasses.replace(SETTINGS, precision=precision, target=target)
 
 
 # How far results may move, where it is more than another order of sums does.
-TOLERANCES = {"lower-precision": 2e-2, "widen-floats": 2e-2}
+TOLERANCES = {"lower-precision": 2e-2, "round-factors": 2e-2, "widen-floats": 2e-2}
 
 
 def random_inputs(graph, seed=0):

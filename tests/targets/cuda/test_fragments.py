@@ -135,3 +135,28 @@ def test_a_model_of_f16_runs_on_tensor_cores(library, monkeypatch, cpu, depth):
     (expected,) = onnxruntime.InferenceSession(data).run(None, {"x": x})
     (result,) = artifact.run({"x": x}).values()
     assert np.abs(result.astype(float) - expected).max() <= 1e-2 * np.ptp(expected.astype(float))
+
+
+@pytest.mark.parametrize("precision", ["f16", "bf16"])
+def test_a_model_of_f32_is_rounded_where_it_is_asked_for(library, precision):
+    rng = np.random.default_rng(4)
+    w, x = (rng.standard_normal(shape).astype(np.float32) for shape in ((40, 24), (32, 40)))
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["m"]), helper.make_node("Relu", ["m"], ["y"])],
+        "floats",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (32, 40))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (32, 24))],
+        [numpy_helper.from_array(w, "w")],
+    )
+    opset = [helper.make_opsetid("", 17)]
+    data = helper.make_model(graph, opset_imports=opset, ir_version=9).SerializeToString()
+    options = {"target": "cuda:sm_80", "verify": False}
+    exact = farrier.compile(data, **options)
+    rounded = farrier.compile(data, precision=precision, **options)
+    has_cores = [
+        any(b"mma.sync" in each.content for each in a.code.objects) for a in (exact, rounded)
+    ]
+    assert has_cores == [False, True]
+    (result,) = rounded.run({"x": x}).values()
+    expected = np.maximum(x.astype(float) @ w, 0)
+    assert np.abs(result - expected).max() <= 2e-2 * np.ptp(expected)

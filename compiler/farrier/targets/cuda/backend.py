@@ -79,6 +79,10 @@ class CudaBackend(GpuBackend):
         return CudaTarget(f"{ARCH}-nvidia-cuda", machine.cpu, machine.features, host=host)
 
     @property
+    def precisions(self) -> Mapping[str, frozenset[str]]:
+        return {"f32": frozenset(), "f16": frozenset(), "bf16": frozenset()}
+
+    @property
     def intrinsics(self) -> Sequence[TensorIntrinsic]:
         from farrier.targets.cuda.tensor_cores import INTRINSICS
 

@@ -55,6 +55,7 @@ class GpuBackend(DrivenBackend):
             "fold-batch-norm",
             "recast-convolutions",
             "eliminate-dead-code",
+            "round-factors",
             "widen-floats",
             "fold-constants",  # The conversions of biases.
             "split-resizes",

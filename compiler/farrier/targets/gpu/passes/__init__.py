@@ -2,7 +2,8 @@
 
 from farrier.passes.passes import for_any_settings
 from farrier.targets.gpu.passes.merge_products import merge_products
+from farrier.targets.gpu.passes.round_factors import round_factors
 
-PASSES = {"merge-products": for_any_settings(merge_products)}
+PASSES = {"merge-products": for_any_settings(merge_products), "round-factors": round_factors}
 
 __all__ = ["PASSES"]

@@ -1,0 +1,99 @@
+"""`python -m bench.tensor_cores resnet50 bert_base --precision f16`: the share of a model's
+multiplications and additions that tensor cores do, by the default schedules. Nothing runs.
+
+    python -m bench.tensor_cores resnet50_int8
+    python -m bench.tensor_cores resnet50 bert_base --precision f16 --least 0.95
+
+The products of a kernel are its stages that add up products, each once for every call. Those whose
+sums lie in fragments are done by tensor cores. Below the share are the kernels with most others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import sys
+
+from bench.workloads import NAMES, QUANTIZED, workload
+from farrier.compile_pool.choose import ScheduledTask
+from farrier.errors import FarrierError
+from farrier.frontends.onnx.importer import import_model
+from farrier.frontends.onnx.model.file import model_of
+from farrier.ir.expr import Binary, BinaryOp, MemoryScope, Reduce, ReduceOp
+from farrier.ir.tensor import Stage, TensorProgram
+from farrier.model_tuning.variant import make_variant
+from farrier.options.precision import Precision
+from farrier.passes import Settings, prepare
+from farrier.schedule.nest import allocated
+from farrier.space.operations import count_points
+from farrier.targets import Target, parse_target
+
+_SHOWN = 5  # Kernels.
+
+
+def share(name: str, target: Target, precision: Precision) -> tuple[float, list[tuple[str, int]]]:
+    """Return the share of a model, and the kernels with products elsewhere, the most first."""
+    source = workload(name)
+    settings = Settings(target, 1, precision=precision)
+    graph = prepare(import_model(model_of(source.build()), source.shapes).graph, settings)
+    on_cores, elsewhere = 0, collections.Counter[str]()
+    for choice in make_variant(graph, settings).choices.values():
+        inside, outside = _products(choice)
+        on_cores += choice.calls * inside
+        if outside:
+            elsewhere[choice.program.name] += choice.calls * outside
+    total = on_cores + elsewhere.total()
+    return on_cores / max(1, total), elsewhere.most_common(_SHOWN)
+
+
+def _products(choice: ScheduledTask) -> tuple[int, int]:
+    """Return the products of a kernel on tensor cores, and elsewhere."""
+    program = choice.program
+    if not isinstance(program, TensorProgram):
+        return 0, 0
+    buffers = allocated(choice.space.schedule(choice.decisions).function.body)
+    fragments = {each.name for each in buffers if each.scope is MemoryScope.SUBGROUP}
+    counts = [0, 0]
+    for stage in program.stages:
+        counts[f"{stage.buffer.name}_sums" not in fragments] += _of_stage(stage)
+    return counts[0], counts[1]
+
+
+def _of_stage(stage: Stage) -> int:
+    body = stage.body
+    if not isinstance(body, Reduce) or body.op is not ReduceOp.SUM:
+        return 0
+    if not isinstance(body.body, Binary) or body.body.op is not BinaryOp.MUL:
+        return 0
+    return int(count_points(stage.axes) * count_points(body.axes))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.tensor_cores",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    names = ", ".join((*NAMES, *QUANTIZED))
+    parser.add_argument("models", nargs="+", help=f"of {names}")
+    parser.add_argument("--target", default="cuda:sm_80")
+    parser.add_argument("--precision", default="f32", choices=[each.value for each in Precision])
+    parser.add_argument("--least", type=float, default=0.0, help="exit status 1 below this share")
+    arguments = parser.parse_args()
+    try:
+        target, precision = parse_target(arguments.target), Precision(arguments.precision)
+        shares = []
+        for name in arguments.models:
+            part, elsewhere = share(name, target, precision)
+            shares.append(part)
+            print(f"{name}: {part:.2%} on tensor cores of {arguments.target}")
+            for kernel, count in elsewhere:
+                print(f"    {count / 1e6:10.1f} million elsewhere in {kernel}")
+    except FarrierError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0 if min(shares) >= arguments.least else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,69 @@
+"""Let products multiply f16 or bf16, and sum in f32."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from farrier.ir.graph import Graph, Node, Value, attributes
+from farrier.ir.types import DType, TensorType
+from farrier.ops import Product, product_of
+from farrier.options.precision import Precision
+from farrier.passes.rewriting import Rewriter
+from farrier.passes.settings import Settings
+
+
+def round_factors(graph: Graph, settings: Settings) -> Graph:
+    """Round the factors of convolutions and of products of matrices in f32 to f16 or bf16, to
+    nearest even, if the settings ask for that; sums stay f32, as does everything else.
+
+    before:
+        @graph
+        def g(x: f32[2, 4], v: f32[4, 8]):
+            a: f32[2, 8] = MatMul(x, v)
+            y: f32[2, 8] = Relu(a)
+            return y
+
+    after:
+        @graph
+        def g(x: f32[2, 4], v: f32[4, 8]):
+            x_f16: f16[2, 4] = Cast(x, to='f16')
+            v_f16: f16[4, 8] = Cast(v, to='f16')
+            a: f32[2, 8] = MatMul(x_f16, v_f16, accumulator='f32')
+            y: f32[2, 8] = Relu(a)
+            return y
+    """
+    if settings.precision is Precision.F32:
+        return graph
+    dtype = settings.precision.dtype
+    rewriter = Rewriter(graph)
+    rounded: dict[str, Value] = {}
+    for original in graph.nodes:
+        node = rewriter.resolve_inputs(original)
+        if _is_of_f32(node):
+            factors = [_rounded(value, dtype, rounded, rewriter, node) for value in node.inputs[:2]]
+            attrs = attributes(**dict(node.attrs), accumulator=DType.F32.value)
+            inputs = (*factors, *node.inputs[2:])
+            node = dataclasses.replace(node, inputs=inputs, attrs=attrs)
+        rewriter.emit(node)
+    return rewriter.finish()
+
+
+def _is_of_f32(node: Node) -> bool:
+    if product_of(node) not in (Product.MATRIX, Product.CONVOLUTION):
+        return False
+    factors = node.inputs[:2]
+    return all(factor is not None and factor.type.dtype is DType.F32 for factor in factors)
+
+
+def _rounded(
+    value: Value | None, dtype: DType, rounded: dict[str, Value], rewriter: Rewriter, node: Node
+) -> Value:
+    """Return a factor as the type, converted once for all that read it."""
+    assert value is not None
+    if value.name not in rounded:
+        kind = TensorType(dtype, value.type.shape)
+        new = Value(rewriter.fresh(f"{value.name}_{dtype.value}"), kind)
+        cast = attributes(to=dtype.value)
+        rewriter.emit(Node("Cast", (value,), (new,), cast, origin=node.origin))
+        rounded[value.name] = new
+    return rounded[value.name]
