@@ -105,4 +105,4 @@ def test_a_value_beyond_its_field_is_named():
     with pytest.raises(ValueError, match="no whole words"):
         decode(b"\0", VTA)
     assert quantized_by(quantizing(-128, -255, 255)) == (-128, -255, 255)
-    assert max(Alu) < 1 << 4
+    assert max(Alu) < 1 << 5

@@ -28,10 +28,23 @@ def _kernels_on_device(artifact: farrier.Artifact, path) -> int:
         models.convolution(32, 16, (9, 8), stride=2, adds=True),
         models.convolution(16, 16, (11, 6), pad=2, dilation=2, clips=True),
         models.convolution(64, 32, (14, 14), kernel=1, pad=0, adds=True),
+        models.convolution(24, 40, (14, 14), adds=True),
+        models.convolution(48, 48, (15, 12), group=48, clips=True),
+        models.convolution(32, 32, (40, 38), group=32, stride=2, dilation=2, pad=2, adds=True),
         models.product(5, 48, 32),
         models.product(1, 64, 48),
     ],
-    ids=["plain", "stride, sum", "dilation, clip", "1x1", "product", "row"],
+    ids=[
+        "plain",
+        "stride, sum",
+        "dilation, clip",
+        "1x1",
+        "partial blocks",
+        "depthwise",
+        "depthwise, stride, dilation, sum",
+        "product",
+        "row",
+    ],
 )
 def test_a_layer_has_the_integers_of_the_processor(model, tmp_path):
     artifact = farrier.compile(model, target="dae:vta", verify=False)
@@ -42,7 +55,7 @@ def test_a_layer_has_the_integers_of_the_processor(model, tmp_path):
     assert np.array_equal(result, expected)
 
 
-def test_channels_that_fill_no_blocks_run_on_the_host(tmp_path):
+def test_few_channels_run_on_the_host(tmp_path):
     model = models.convolution(8, 12)
     artifact = farrier.compile(model, target="dae:vta", verify=False)
     assert _kernels_on_device(artifact, tmp_path / "m.farrier") == 0

@@ -61,8 +61,12 @@ class Costs:
         return Room(*(int(need(columns)[0]) for need in needs))
 
     def _inputs(self, columns: Columns) -> Ints:
+        return self._image(columns) * int(not self.product.is_depthwise)
+
+    def _image(self, columns: Columns) -> Ints:
+        """Return the blocks of channels, at all points, that a group reads."""
         points = self._window(0, columns["rows"]) * self._window(1, columns["columns"])
-        return columns["inputs"] * points
+        return columns["blocks" if self.product.is_depthwise else "inputs"] * points
 
     def _window(self, axis: int, points: Ints) -> Ints:
         """Return the points of the image along an axis that points of the result read."""
@@ -71,11 +75,17 @@ class Costs:
         return (points - 1) * product.strides[axis] + reach
 
     def _weights(self, columns: Columns) -> Ints:
+        return self._taps(columns) * int(not self.product.is_depthwise)
+
+    def _taps(self, columns: Columns) -> Ints:
         return columns["inputs"] * columns["blocks"] * self.product.taps
 
     def _sums(self, columns: Columns) -> Ints:
-        beside = columns["blocks"] * len(self.vectors)
-        return _tile(columns) * (1 + len(self.tensors)) + beside
+        vectors = columns["blocks"] * len(self.vectors)
+        sums = _tile(columns) * (1 + len(self.tensors)) + vectors
+        if self.product.is_depthwise:
+            sums = sums + self._image(columns) + self._taps(columns)
+        return sums
 
     # -- cycles
 
@@ -101,9 +111,12 @@ class Costs:
         threads, by_points = columns["threads"], columns["by_points"] == 1
         # A part of a scratchpad keeps what the tiles that follow each other share.
         is_kept = counts.groups == 1
+        is_depthwise = self.product.is_depthwise
         every = counts.tiles * counts.groups
         images = np.where(
-            is_kept & by_points, np.minimum(threads, counts.blocks) * counts.points, every
+            is_kept & by_points & (not is_depthwise),
+            np.minimum(threads, counts.blocks) * counts.points,
+            every,
         )
         weights = np.where(
             is_kept & ~by_points, np.minimum(threads, counts.points) * counts.blocks, every
@@ -111,14 +124,16 @@ class Costs:
         vectors = np.where(by_points, counts.tiles, counts.blocks * threads) * len(self.vectors)
         beside = sum(bytes_of(tensor.form, accelerator) for tensor in self.tensors)
         stored = accelerator.sum_bytes // (4 if self.epilogue.form else 1)
+        weight_bytes = accelerator.sum_bytes if is_depthwise else accelerator.weight_bytes
         nbytes = (
-            images * self._inputs(columns) * accelerator.input_bytes
-            + weights * self._weights(columns) * accelerator.weight_bytes
+            images * self._image(columns) * accelerator.input_bytes
+            + weights * self._taps(columns) * weight_bytes
             + vectors * columns["blocks"] * accelerator.sum_bytes
             + counts.tiles * _tile(columns) * (beside + stored)
         )
         of_tiles = counts.tiles * columns["blocks"] * (len(self.tensors) + 1)
-        starts = images * columns["inputs"] + weights + vectors + of_tiles
+        blocks = columns["blocks" if is_depthwise else "inputs"]
+        starts = images * blocks + weights + vectors + of_tiles
         return nbytes / accelerator.port.bytes, starts.astype(np.float64)
 
     def _execute(self, columns: Columns, counts: _Counts) -> Floats:
@@ -126,8 +141,11 @@ class Costs:
         accelerator, tile = self.accelerator, _tile(columns)
         sums = accelerator.matrix.batch * accelerator.matrix.outer
         operations = 1 + len(self.epilogue.steps)
+        step = -(-sums // accelerator.vector.lanes)
         of_group = tile * columns["inputs"] * self.product.taps + accelerator.matrix.latency
-        of_step = tile * -(-sums // accelerator.vector.lanes) + accelerator.vector.latency
+        if self.product.is_depthwise:
+            of_group = (tile * self.product.taps + self._image(columns)) * step
+        of_step = tile * step + accelerator.vector.latency
         cycles = counts.tiles * (counts.groups * of_group + operations * of_step)
         return cycles.astype(np.float64)
 

@@ -29,7 +29,7 @@ from farrier.ir.expr import (
     dtype_of,
 )
 from farrier.ir.tensor import Stage, TensorProgram
-from farrier.ir.types import DType
+from farrier.ir.types import DType, Layout
 from farrier.targets.dae.instructions import (
     QUANTIZE_BITS,
     Alu,
@@ -38,7 +38,7 @@ from farrier.targets.dae.instructions import (
     quantized_by,
     quantizing,
 )
-from farrier.targets.dae.products import Image, Product, UnfitError, image_of, linear
+from farrier.targets.dae.products import Image, Product, UnfitError, image_of, linear, number_of
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -77,12 +77,11 @@ class Step:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Epilogue:
-    """The value that sums have at first, the steps behind the product, and the tile that is stored
-    in the end, and its form."""
+    """The value that sums have at first, the steps behind the product, and the form in which the
+    sums are stored."""
 
     first: Channels | int
     steps: tuple[Step, ...]
-    result: Tile
     form: Form
     operands: tuple[Tensor | Channels, ...]  # They are loaded.
 
@@ -124,6 +123,9 @@ class _Epilogue:
         if self._product.sums.buffer.name not in self._used:
             raise UnfitError("what it stores is not computed from its sums")
         steps = fused(self._steps)
+        if not isinstance(tile, Sums):
+            # Loads of the next tile may replace a tensor's sums while the store reads them.
+            steps.append(Step(Alu.MOVE, Sums(), tile))
         first: Channels | int = 0
         if steps and steps[0].operation is Alu.ADD and isinstance(steps[0].tile, Sums):
             operand = steps[0].operand
@@ -132,7 +134,7 @@ class _Epilogue:
         if output.dtype.nbytes not in (1, 4):
             raise UnfitError(f"its results are {output.dtype.value}")
         form = Form.BYTE if output.dtype.nbytes == 1 else Form.WORD
-        return Epilogue(first, tuple(steps), tile, form, tuple(self._operands))
+        return Epilogue(first, tuple(steps), form, tuple(self._operands))
 
     # -- values
 
@@ -196,7 +198,13 @@ class _Epilogue:
         for place, extent in zip(places, load.buffer.shape, strict=True):
             if place and (place != {channel: 1} or extent == 1):
                 raise UnfitError("it reads a constant that is not one for each channel")
-        if not any(places) or load.buffer.dtype.nbytes != 4 or not load.buffer.is_plain:
+        axis = next((at for at, place in enumerate(places) if place), None)
+        lies = load.buffer.element_layout
+        rank, block = len(load.buffer.shape), self._block
+        if axis is None or load.buffer.dtype.nbytes != 4:
+            raise UnfitError("it reads a constant that is not one word for each channel")
+        is_whole = lies.is_plain and number_of(load.buffer.shape[axis]) % block == 0
+        if not is_whole and lies != Layout.blocked(rank, axis, block):
             raise UnfitError("it reads a constant that is not one word for each channel")
         return self._operand(Channels(self._program.inputs.index(load.buffer)))
 

@@ -74,9 +74,9 @@ class Form(enum.IntEnum):
 
 
 class Alu(enum.IntEnum):
-    """The operations on sums, of 32 bits each. `a` is the sum that is replaced, `b` the other one
-    or the immediate. Those of floats take the bits as f32; results are rounded to the nearest, ties
-    to even."""
+    """The operations on sums, of 32 bits each. `a` is the sum that is replaced, `b` the sum `from`
+    or the immediate, `c` the sum `by`. Those of floats take the bits as f32; results are rounded to
+    the nearest, ties to even."""
 
     MOVE = 0  # b
     ADD = 1  # The sum of a and b, modulo 2³².
@@ -94,6 +94,7 @@ class Alu(enum.IntEnum):
     QUANTIZE = 13  # The nearest integer to a, plus a zero point, within two bounds: `quantizing`.
     MULTIPLY_ADD = 14  # The product of a and the immediate, plus b, rounded once.
     SCALE_ADD = 15  # f32(a) · the immediate + b, the sum rounded once
+    ACCUMULATE = 16  # The product of b and c, plus a, rounded once.
 
 
 # These take an immediate and another sum.
@@ -159,12 +160,13 @@ def formats(accelerator: Accelerator) -> Mapping[Kind, tuple[Field, ...]]:
         *_loops(GEMM_LOOPS, count, index, ("sum", "input", "weight")),
     )
     alu = (
-        Field("operation", 4, "`Alu`"),
+        Field("operation", 5, "`Alu`"),
         Field("is_immediate", 1, "the other operand is the immediate"),
         Field("immediate", 32, "an integer, or the bits of an f32", signed=True),
         Field("to", index, "the first sum that is replaced"),
         Field("from", index, "the first of the other sums"),
-        *_loops(ALU_LOOPS, count, index, ("to", "from")),
+        Field("by", index, "the first of the factors"),
+        *_loops(ALU_LOOPS, count, index, ("to", "from", "by")),
     )
     kinds = {Kind.LOAD: loads, Kind.STORE: stores, Kind.GEMM: gemm, Kind.ALU: alu, Kind.FINISH: ()}
     head = (Field("kind", _KIND_BITS, "`Kind`"), *_TOKENS)

@@ -6,15 +6,22 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
+import numpy as np
+
 from farrier.errors import CompilerError
-from farrier.ir.graph import Graph, Node
-from farrier.ops import product_of
+from farrier.ir.graph import Graph, Node, Value, attributes
+from farrier.ir.types import DType
+from farrier.ops import Product, product_of
 from farrier.ops.pad import PAD
+from farrier.ops.window import window_of
 from farrier.passes.fuse import Home, fuse
 from farrier.passes.passes import Pass
+from farrier.passes.rewriting import Rewriter
 from farrier.passes.settings import Settings
 from farrier.targets.cpu.passes import PASSES as OF_CPUS
 from farrier.targets.dae.unit import UnitTarget
+
+_BYTES = (DType.I8, DType.U8)
 
 ORDER = (
     "integer-products",
@@ -28,6 +35,7 @@ ORDER = (
     "eliminate-dead-code",
     "widen-floats",
     "fold-constants",
+    "write-paddings",
     "assign-layouts",
     "split-resizes",
     "eliminate-dead-code",
@@ -48,6 +56,62 @@ def _for_unit(name: str) -> Pass:
         return OF_CPUS[name](graph, dataclasses.replace(settings, target=unit))
 
     return run
+
+
+def write_paddings(graph: Graph, settings: Settings) -> Graph:
+    """Let a Pad write the zeros around the bytes that a convolution reads: they would lie around
+    the image in memory otherwise, which no store writes.
+
+    before:
+        @graph
+        def g(x: i8[1, 2, 4, 4]):
+            w: i8[1, 2, 1, 1] = constant([1, 2])
+            y: i32[1, 1, 6, 6] = Conv(x, w, accumulator='i32', pads=(1, 1, 1, 1))
+            return y
+
+    after:
+        @graph
+        def g(x: i8[1, 2, 4, 4]):
+            w: i8[1, 2, 1, 1] = constant([1, 2])
+            x_pads: i64[8] = constant([0, 0, 1, 1, 0, 0, 1, 1])
+            x_zero: i8[()] = constant(0)
+            x_padded: i8[1, 2, 6, 6] = Pad(x, x_pads, x_zero)
+            y: i32[1, 1, 6, 6] = Conv(x_padded, w, accumulator='i32', pads=(0, 0, 0, 0))
+            return y
+    """
+    rewriter = Rewriter(graph)
+    for original in graph.nodes:
+        node = rewriter.resolve_inputs(original)
+        for each in _padded(node, rewriter):
+            rewriter.emit(each)
+    return rewriter.finish()
+
+
+def _padded(node: Node, rewriter: Rewriter) -> tuple[Node, ...]:
+    """Return a node, and the Pad before it if it is a convolution that pads bytes."""
+    x = node.inputs[0] if node.inputs else None
+    if x is None or product_of(node) is not Product.CONVOLUTION or x.type.dtype not in _BYTES:
+        return (node,)
+    weights = node.inputs[1]
+    assert weights is not None
+    window = window_of(dict(node.attrs), x.type.shape[2:], weights.type.static_shape[2:])
+    pads = (0, 0, *window.before, 0, 0, *window.after)
+    if not any(pads) or not all(isinstance(pad, int) for pad in pads):
+        return (node,)
+    rank = x.type.rank
+    shape = tuple(n + pads[at] + pads[at + rank] for at, n in enumerate(x.type.shape))
+    wide = Value(
+        rewriter.fresh(f"{x.name}_padded"), dataclasses.replace(x.type, shape=shape, layout=None)
+    )
+    operands = (
+        x,
+        rewriter.constant(np.array(pads, np.int64), f"{x.name}_pads"),
+        rewriter.constant(np.zeros((), x.type.dtype.numpy), f"{x.name}_zero"),
+    )
+    attrs = {name: value for name, value in node.attrs if name != "auto_pad"}
+    attrs["pads"] = (0,) * 2 * window.rank
+    conv = dataclasses.replace(node, inputs=(wide, *node.inputs[1:]), attrs=attributes(**attrs))
+    return Node("Pad", operands, (wide,)), conv
 
 
 def _fuse(graph: Graph, settings: Settings) -> Graph:
@@ -78,4 +142,5 @@ PASSES: Mapping[str, Pass] = {
     "fuse": _fuse,
     "integer-products": _for_unit("integer-products"),
     "match-signedness": _for_unit("match-signedness"),
+    "write-paddings": write_paddings,
 }

@@ -80,6 +80,7 @@ class Product:
     dilations: tuple[int, int]
     before: tuple[int, int]  # Points of padding before the first of the image.
     fill: int
+    is_depthwise: bool = False
 
     @property
     def taps(self) -> int:
@@ -101,6 +102,9 @@ def product_of(program: TensorProgram | Function, accelerator: Accelerator) -> P
     if len(reductions) != 1 or len(program.outputs) != 1:
         raise UnfitError("it is no convolution or product of bytes")
     (sums,) = reductions
+    block = accelerator.matrix.inner
+    if sums.buffer.dtype is DType.F32:
+        return _depthwise(program, sums, block)
     data, weights = _factors(sums)
     for factor, what in ((data, "input"), (weights, "weight")):
         wanted = getattr(accelerator.matrix, what)
@@ -109,7 +113,6 @@ def product_of(program: TensorProgram | Function, accelerator: Accelerator) -> P
             raise UnfitError(f"its {what}s are {kind}, and the unit multiplies {wanted.value}")
     if weights.buffer.scope is not MemoryScope.CONSTANT:
         raise UnfitError("its weights are computed in the model")
-    block = accelerator.matrix.inner
     match len(sums.axes), len(sums.reduced_axes):
         case 4, 3:
             return _convolution(program, sums, data, weights, block)
@@ -157,11 +160,6 @@ def _convolution(
         raise UnfitError("it is a grouped convolution")
     windows = [_window(terms[2], oy, kh), _window(terms[3], ox, kw)]
     image, before, fill = _source(program, data.buffer, block)
-    channels, outputs = _extent(ic), _extent(oc)
-    if outputs % block:
-        raise UnfitError(f"its {outputs} channels fill no whole blocks of {block}")
-    if channels % block:
-        raise UnfitError(f"it reads {channels} channels, which fill no whole blocks of {block}")
     return Product(
         data=image,
         weights=program.inputs.index(weights.buffer),
@@ -169,8 +167,8 @@ def _convolution(
         out=image_of(program, program.outputs[0], block),
         axes=Axes(1, 2, 3),
         sums=sums,
-        blocks_in=channels // block,
-        blocks_out=outputs // block,
+        blocks_in=-(-_extent(ic) // block),
+        blocks_out=-(-_extent(oc) // block),
         height=_extent(oy),
         width=_extent(ox),
         kernel=(_extent(kh), _extent(kw)),
@@ -179,6 +177,61 @@ def _convolution(
         before=(before[0] - windows[0][2], before[1] - windows[1][2]),
         fill=fill,
     )
+
+
+def _depthwise(program: TensorProgram, sums: Stage, block: int) -> Product:
+    """Return a convolution of each channel by itself, whose integers are summed as floats: f32
+    holds all of them."""
+    data, weights = _float_factors(sums)
+    n, oc, oy, ox = sums.axes
+    kh, kw = sums.reduced_axes
+    terms = [linear(index) for index in data.indices]
+    taps = [linear(index) for index in weights.indices]
+    is_depthwise = taps == [{oc.name: 1}, {}, {kh.name: 1}, {kw.name: 1}]
+    if n.extent != 1 or not is_depthwise or terms[1] != {oc.name: 1}:
+        raise UnfitError("it is a sum of floats, and no depthwise convolution of bytes")
+    windows = [_window(terms[2], oy, kh), _window(terms[3], ox, kw)]
+    image, before, fill = _source(program, data.buffer, block)
+    return Product(
+        data=image,
+        weights=program.inputs.index(weights.buffer),
+        weights_layout=Layout(
+            (
+                PhysicalDim(0, block),
+                *(PhysicalDim(axis) for axis in (1, 2, 3)),
+                PhysicalDim(0, 1, block),
+            )
+        ),
+        out=image_of(program, program.outputs[0], block),
+        axes=Axes(1, 2, 3),
+        sums=sums,
+        blocks_in=1,
+        blocks_out=-(-_extent(oc) // block),
+        height=_extent(oy),
+        width=_extent(ox),
+        kernel=(_extent(kh), _extent(kw)),
+        strides=(windows[0][0], windows[1][0]),
+        dilations=(windows[0][1], windows[1][1]),
+        before=(before[0] - windows[0][2], before[1] - windows[1][2]),
+        fill=fill,
+        is_depthwise=True,
+    )
+
+
+def _float_factors(sums: Stage) -> tuple[Load, Load]:
+    match sums.body:
+        case Reduce(
+            op=ReduceOp.SUM,
+            body=Binary(
+                op=BinaryOp.MUL, left=Cast(operand=Load() as data), right=Load() as weights
+            ),
+        ) if (
+            data.buffer.dtype in (DType.I8, DType.U8)
+            and weights.buffer.scope is MemoryScope.CONSTANT
+            and (len(sums.axes), len(sums.reduced_axes)) == (4, 2)
+        ):
+            return data, weights
+    raise UnfitError("it is a sum of floats, and no depthwise convolution of bytes")
 
 
 def _matrix(program: TensorProgram, sums: Stage, data: Load, weights: Load, block: int) -> Product:
@@ -271,7 +324,7 @@ def image_of(program: TensorProgram, buffer: Buffer, block: int) -> Image:
     not neighbours."""
     arguments = (*program.inputs, *program.outputs)
     rank, size = len(buffer.shape), buffer.dtype.nbytes
-    shape = [_number(extent) for extent in buffer.shape]
+    shape = [number_of(extent) for extent in buffer.shape]
     layout = buffer.layout or Layout.plain(rank)
     if any(map(any, layout.halo)):
         raise UnfitError("an image has zeros around it in memory")
@@ -281,7 +334,7 @@ def image_of(program: TensorProgram, buffer: Buffer, block: int) -> Image:
         return Image(position, buffer.dtype, block * size, 0, row, 1, shape[0])
     if rank == 4 and (
         dataclasses.replace(layout, halo=()) == Layout.blocked(4, 1, block)
-        or (layout.is_plain and shape[2] == shape[3] == 1)
+        or (layout.is_plain and shape[2] == shape[3] == 1 and shape[1] % block == 0)
     ):
         height, width, point = shape[2], shape[3], block * size
         plane = height * width * point
@@ -313,10 +366,10 @@ def linear(index: Expr) -> dict[str, int]:
 
 
 def _extent(axis: Axis) -> int:
-    return _number(axis.extent)
+    return number_of(axis.extent)
 
 
-def _number(extent: object) -> int:
+def number_of(extent: object) -> int:
     if not isinstance(extent, int):
         raise UnfitError("its sizes are open")
     return extent

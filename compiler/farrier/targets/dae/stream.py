@@ -17,6 +17,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 
+from farrier.ir.types import DType
 from farrier.targets.dae.costs import Costs
 from farrier.targets.dae.description import Accelerator
 from farrier.targets.dae.epilogue import Channels, Epilogue, Step, Sums, Tensor
@@ -109,25 +110,60 @@ class _Stream:
         vectors = at + self._room.tile * (1 + len(self._costs.tensors))
         return vectors + self._tiling.blocks * self._costs.vectors.index(operand)
 
+    def _taps_at(self, group: _Group) -> int:
+        """Return the place of the factors of a depthwise convolution."""
+        vectors = self._tiling.blocks * len(self._costs.vectors)
+        return self._sums_at(group) + self._room.tile * (1 + len(self._costs.tensors)) + vectors
+
+    def _image_at(self, group: _Group) -> int:
+        """Return the place of the image of a depthwise convolution."""
+        return self._taps_at(group) + self._tiling.blocks * self._product.taps
+
     # -- loads
 
     def _loads(self, group: _Group) -> list[Instruction]:
         part = self._part(group)
         steps: list[Instruction] = []
+        if self._product.is_depthwise:
+            return self._depthwise_loads(group)
         image = (group.inputs, group.tile.rows, group.tile.columns)
         if self._is_new("input", part, image):
             steps += self._image(group, part * self._room.inputs)
         if self._is_new("weight", part, (group.inputs, group.tile.blocks)):
             steps.append(self._weights(group, part * self._room.weights))
         if group.is_first:
-            slot = group.tile_number % self._tiling.threads
-            for vector in self._costs.vectors:
-                if self._is_new(f"vector{vector.position}", slot, group.tile.blocks):
-                    steps.append(self._vector(vector, group))
-            for tensor in self._costs.tensors:
-                steps += self._tensor(tensor, group)
+            steps += self._operands(group)
         # Even if all that a group needs is there, its loads hand a token on.
         return steps or self._image(group, part * self._room.inputs)
+
+    def _operands(self, group: _Group) -> list[Instruction]:
+        """Load what the epilogue reads."""
+        slot = group.tile_number % self._tiling.threads
+        steps = [
+            self._vector(vector, group)
+            for vector in self._costs.vectors
+            if self._is_new(f"vector{vector.position}", slot, group.tile.blocks)
+        ]
+        for tensor in self._costs.tensors:
+            steps += self._tensor(tensor, group)
+        return steps
+
+    def _depthwise_loads(self, group: _Group) -> list[Instruction]:
+        """Load an image as sums, and a factor for each channel and tap."""
+        steps = self._image(group, self._image_at(group))
+        slot = group.tile_number % self._tiling.threads
+        if self._is_new("weight", slot, group.tile.blocks):
+            blocks, taps = group.tile.blocks, self._product.taps
+            fields = {
+                "pad": Pad.SUM,
+                "argument": self._product.weights,
+                "offset": blocks.first * taps * self._accelerator.sum_bytes,
+                "index": self._taps_at(group),
+                "rows": 1,
+                "columns": blocks.count * taps,
+            }
+            steps.append(Instruction(Kind.LOAD, fields))
+        return [*steps, *self._operands(group)]
 
     def _is_new(self, what: str, part: int, content: object) -> bool:
         if self._held.get((what, part)) == content:
@@ -143,11 +179,15 @@ class _Stream:
         if self._is_matrix:
             return [self._matrix_rows(group, at)]
         size = (top + rows.count + bottom) * (left + columns.count + right)
+        pad, blocks = Pad.INPUT, group.inputs
+        if product.is_depthwise:
+            pad = Pad.SIGNED if image.dtype is DType.I8 else Pad.UNSIGNED
+            blocks = group.tile.blocks
         return [
             Instruction(
                 Kind.LOAD,
                 {
-                    "pad": Pad.INPUT,
+                    "pad": pad,
                     "argument": image.position,
                     "offset": block * image.block_stride
                     + rows.first * image.y_stride
@@ -160,10 +200,10 @@ class _Stream:
                     "bottom": bottom,
                     "left": left,
                     "right": right,
-                    "fill": product.fill,
+                    "fill": _signed(product.fill),
                 },
             )
-            for number, block in enumerate(_range(group.inputs))
+            for number, block in enumerate(_range(blocks))
         ]
 
     def _matrix_rows(self, group: _Group, at: int) -> Instruction:
@@ -186,7 +226,9 @@ class _Stream:
     def _is_matrix(self) -> bool:
         """Check whether blocks lie one behind the other, as in the rows of a matrix."""
         nbytes = self._accelerator.input_bytes
-        return self._product.taps == 1 and self._product.data.block_stride == nbytes
+        if self._product.taps != 1 or self._product.is_depthwise:
+            return False
+        return self._product.data.block_stride == nbytes
 
     def _reads(self, axis: int, points: Span, extent: int) -> tuple[Span, int, int]:
         """Return the part of an image's axis that points read, and the padding around it."""
@@ -260,7 +302,7 @@ class _Stream:
         steps = []
         if group.is_first:
             steps.append(self._alu(Step(Alu.MOVE, Sums(), self._epilogue.first), group))
-        steps.append(self._gemm(group))
+        steps += self._depthwise(group) if self._product.is_depthwise else [self._gemm(group)]
         if group.is_last:
             steps += [self._alu(step, group) for step in self._epilogue.steps]
         return steps
@@ -291,6 +333,36 @@ class _Stream:
             fields |= _loop(number, count, {"sum": sums, "input": data, "weight": weights})
         return Instruction(Kind.GEMM, fields)
 
+    def _depthwise(self, group: _Group) -> list[Instruction]:
+        """Make floats of an image, and add up its products, a row of taps at a time."""
+        product, tile = self._product, group.tile
+        height = product.rows_of(0, tile.rows.count)
+        width = product.rows_of(1, tile.columns.count)
+        image, taps, kernel = self._image_at(group), self._taps_at(group), product.kernel
+        floats = {"operation": Alu.TO_FLOAT, "is_immediate": 1, "to": image}
+        floats |= _loop(0, tile.blocks.count, {"to": height * width})
+        floats |= _loop(1, height, {"to": width}) | _loop(2, width, {"to": 1})
+        size = tile.rows.count * tile.columns.count
+        down, right = product.strides[0] * width, product.strides[1]
+        steps = [Instruction(Kind.ALU, floats)]
+        for row in range(kernel[0]):
+            fields = {
+                "operation": Alu.ACCUMULATE,
+                "to": self._sums_at(group),
+                "from": image + row * product.dilations[0] * width,
+                "by": taps + row * kernel[1],
+            }
+            loops = (
+                (kernel[1], 0, product.dilations[1], 1),
+                (tile.blocks.count, size, height * width, product.taps),
+                (tile.rows.count, tile.columns.count, down, 0),
+                (tile.columns.count, 1, right, 0),
+            )
+            for number, (count, to, source, by) in enumerate(loops):
+                fields |= _loop(number, count, {"to": to, "from": source, "by": by})
+            steps.append(Instruction(Kind.ALU, fields))
+        return steps
+
     def _alu(self, step: Step, group: _Group) -> Instruction:
         tile, operand = group.tile, step.operand
         rows, columns = tile.rows.count, tile.columns.count
@@ -317,9 +389,7 @@ class _Stream:
     # -- stores
 
     def _stores(self, group: _Group) -> list[Instruction]:
-        steps = self._transfers(
-            self._product.out, group.tile, self._tile_at(self._epilogue.result, group)
-        )
+        steps = self._transfers(self._product.out, group.tile, self._sums_at(group))
         return [
             Instruction(Kind.STORE, {"form": self._epilogue.form, **fields}) for fields in steps
         ]
@@ -331,6 +401,11 @@ def _loop(number: int, count: int, strides: dict[str, int]) -> dict[str, int]:
     if count > 1:
         fields |= {f"{name}{number}": stride for name, stride in strides.items()}
     return fields
+
+
+def _signed(byte: int) -> int:
+    """Return the signed byte of the same bits."""
+    return byte - 256 if byte > 127 else byte
 
 
 def _range(span: Span) -> Sequence[int]:

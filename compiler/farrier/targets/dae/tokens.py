@@ -107,6 +107,8 @@ def _accesses(instruction: Instruction, accelerator: Accelerator) -> Iterator[Ac
         case Kind.ALU:
             if not instruction["is_immediate"] and instruction["operation"] != Alu.TO_FLOAT:
                 yield _along(instruction, Pad.SUM, "from", ALU_LOOPS, writes=False)
+            if instruction["operation"] == Alu.ACCUMULATE:
+                yield _along(instruction, Pad.SUM, "by", ALU_LOOPS, writes=False)
             yield _along(instruction, Pad.SUM, "to", ALU_LOOPS, writes=True)
 
 

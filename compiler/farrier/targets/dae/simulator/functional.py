@@ -15,7 +15,6 @@ from farrier.targets.dae.description import Accelerator
 from farrier.targets.dae.instructions import (
     ALU_LOOPS,
     GEMM_LOOPS,
-    WITH_BOTH,
     Alu,
     Form,
     Instruction,
@@ -118,20 +117,29 @@ class Functional:
     # -- sums
 
     def _alu(self, step: Instruction, memories: Sequence[Array]) -> None:
-        loops = range(ALU_LOOPS)
-        to = step["to"] + _places(step, "to", loops)
-        operation, immediate = Alu(step["operation"]), np.array(step["immediate"], np.int32)
-        other: Array = immediate
-        if not step["is_immediate"]:
-            other = self._sums[step["from"] + _places(step, "from", loops)]
+        """Work on all points at once, but for loops in which a sum is replaced again."""
+        again = [n for n in range(ALU_LOOPS) if step[f"count{n}"] > 1 and not step[f"to{n}"]]
+        points = [n for n in range(ALU_LOOPS) if n not in again]
+        to = step["to"] + _places(step, "to", points)
+        sources = step["from"] + _places(step, "from", points)
+        factors = step["by"] + _places(step, "by", points)
+        moved = zip(_places(step, "from", again), _places(step, "by", again), strict=True)
         with np.errstate(all="ignore"):
-            if operation in WITH_BOTH:
-                floats = self._sums[to]
-                if operation is Alu.SCALE_ADD:
-                    floats = _bits(floats.astype(np.float32))
-                self._sums[to] = _multiply_add(floats, immediate, other)
-            else:
-                self._sums[to] = OPERATIONS[operation](self._sums[to], other)
+            for source, factor in moved:
+                self._sums[to] = self._replaced(step, to, sources + source, factors + factor)
+
+    def _replaced(self, step: Instruction, to: Ints, sources: Ints, factors: Ints) -> Array:
+        operation, immediate = Alu(step["operation"]), np.array(step["immediate"], np.int32)
+        sums = self._sums[to]
+        other: Array = immediate if step["is_immediate"] else self._sums[sources]
+        match operation:
+            case Alu.ACCUMULATE:
+                return _multiply_add(other, self._sums[factors], sums)
+            case Alu.MULTIPLY_ADD:
+                return _multiply_add(sums, immediate, other)
+            case Alu.SCALE_ADD:
+                return _multiply_add(_bits(sums.astype(np.float32)), immediate, other)
+        return OPERATIONS[operation](sums, other)
 
 
 def _rows(memory: Array, step: Instruction, nbytes: int) -> Array:
