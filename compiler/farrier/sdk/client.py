@@ -257,7 +257,7 @@ class Client(Closing):
             model = exported(model, args, kwargs, dynamic_shapes)
         file = _given(model)
         options = CompileOptions(
-            target=to_text(describe()) if target == "host" else target,
+            target=_of_this_machine(target),
             shapes=shapes or {},
             hot=tuple(hot),
             typical=dict(typical or {}),
@@ -1019,6 +1019,13 @@ def _update(data: Mapping[str, Any]) -> Update | None:
         return progress.from_dict(dict(data))
     except ValueError:
         return None
+
+
+def _of_this_machine(target: str) -> str:
+    """Return a target with the description of this machine in the place of `host`."""
+    if target == "host" or target.startswith("host+"):
+        return to_text(describe()) + target.removeprefix("host")
+    return target
 
 
 def _check_submission(priority: str, against: Sequence[str]) -> None:

@@ -14,6 +14,7 @@ from farrier.targets.describing import KnownMachine
 from farrier.targets.names import (
     called,
     canonical,
+    driver_and_device,
     host,
     known_machines,
     parse_machine,
@@ -33,6 +34,7 @@ __all__ = [
     "Target",
     "called",
     "canonical",
+    "driver_and_device",
     "host",
     "known_machines",
     "parse_machine",

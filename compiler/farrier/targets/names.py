@@ -37,16 +37,32 @@ def parse_target(text: str) -> Target:
     of a `MachineDescription`, or a device and its host as HOST+DEVICE. Raises UsageError."""
     if text == "host":
         return host()
-    driver, is_joined, device = text.rpartition("+")
-    if is_joined and not device.rstrip().endswith("}"):
+    driver, device = driver_and_device(text)
+    if driver:
         target = parse_target(device)
         return target.backend.driven_by(target, parse_target(driver))
     machine = parse_machine(text)
     return backend_for(machine.description.arch).target(machine.description)
 
 
+def driver_and_device(text: str) -> tuple[str, str]:
+    """Return the names in HOST+DEVICE; "" and the text where no host is named."""
+    driver, is_joined, device = text.rpartition("+")
+    is_one = not is_joined or device.rstrip().endswith("}")
+    return ("", text) if is_one else (driver, device)
+
+
 def parse_machine(text: str) -> KnownMachine:
-    """A known machine, or the one that a description describes. Raises UsageError."""
+    """A known machine, the one that a description describes, or a device with its host as
+    HOST+DEVICE. Raises UsageError."""
+    driver, device = driver_and_device(text)
+    if driver:
+        parse_target(text)
+        machine = parse_machine(device)
+        host = to_text(describe.describe()) if driver == "host" else canonical(driver)
+        return dataclasses.replace(
+            machine, description=dataclasses.replace(machine.description, host=host)
+        )
     if _is_description(text):
         return KnownMachine(_described(text), "described")
     for group in (own_backends, backends):  # other packages are looked for last
@@ -69,6 +85,9 @@ def parse_machine(text: str) -> KnownMachine:
 def canonical(text: str) -> str:
     """What `parse_target` takes, in one form: of a description its fields alone, on one line.
     Raises UsageError."""
+    driver, device = driver_and_device(text)
+    if driver:
+        return f"{canonical(driver)}+{canonical(device)}"
     if not _is_description(text):
         return text
     return to_text(_described(text))
@@ -81,6 +100,9 @@ def to_text(description: MachineDescription) -> str:
 
 def called(text: str) -> str:
     """What to call a target in a sentence: its name, or the CPU and cores of a description."""
+    driver, device = driver_and_device(text)
+    if driver:
+        return f"{called(device)} driven by {called(driver)}"
     if not _is_description(text):
         return text
     try:

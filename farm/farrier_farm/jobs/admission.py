@@ -6,6 +6,7 @@ for, and the devices that measure it.
 | a description, a machine's name | that machine | its class |
 | `x86-64-v3`, an instruction set | a class that has it, with no other extension | that class |
 | `webgpu:m1`, a GPU | a class of that GPU, with whatever host | that class |
+| `rpi5+webgpu`, a GPU and its host | a class of that GPU with that host | that class |
 | `class:ID` | the class | the class |
 | `device:NAME` | the device's class | the device alone |
 | `host`, or nothing | the only class that is connected | that class |
@@ -19,8 +20,9 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from farrier.errors import NoDeviceError, NotFoundError, UsageError
-from farrier.targets import KnownMachine, parse_machine, to_text
+from farrier.targets import KnownMachine, driver_and_device, parse_machine, to_text
 from farrier.targets.registry import backend_for
+from farrier_device.describe import MachineDescription
 from farrier_farm.devices.classes import EMULATED, DeviceClass, MeasurementTarget
 from farrier_farm.devices.devices import Device, Devices, DeviceState
 from farrier_farm.devices.presence import ClassPresence
@@ -58,12 +60,16 @@ class Admission:
             return _admitted(self._class(found.device_class), name)
         if target in ("", "host"):
             return _admitted(self._only_class())
+        driver, device = driver_and_device(target)
+        if driver == "host":  # Whichever drives the device, as without a name.
+            driver, target = "", device
         machine = parse_machine(target)
+        host = parse_machine(driver) if driver else None
         if machine.generic and measured:
-            return self._generic(target, machine)
+            return self._generic(target, machine, host)
         place = self._place_of(machine)
         if measured and _has_a_host(machine) and not self.is_served(place):
-            return self._generic(target, machine)
+            return self._generic(target, machine, host)
         return Admitted(to_text(machine.description), place)
 
     def require(self, place: MeasurementTarget) -> None:
@@ -148,10 +154,10 @@ class Admission:
             hint=_hint(there),
         )
 
-    def _generic(self, name: str, machine: KnownMachine) -> Admitted:
-        """Code for an instruction set, or for a GPU whatever drives it, made for the class that
-        runs it of which most devices get work; emulated classes come after real ones, and those of
-        which none gets work come last."""
+    def _generic(self, name: str, machine: KnownMachine, host: KnownMachine | None) -> Admitted:
+        """Code for an instruction set, or for a GPU and the `host` that drives it, or whichever
+        does, made for the class that runs it of which most devices get work; emulated classes come
+        after real ones, and those of which none gets work come last."""
         needed = set(machine.description.features)
         there = self._connected()
 
@@ -163,8 +169,11 @@ class Admission:
         for found in sorted(classes, key=rank):
             have = found.description
             is_kind = have.arch == machine.description.arch and needed <= set(have.features)
+            is_kind &= host is None or _is_driven_by(have, host)
             if is_kind and (machine.generic or have.cpu.startswith(machine.description.cpu)):
                 limited = dataclasses.replace(have, features=machine.description.features)
+                if host is not None:
+                    limited = dataclasses.replace(limited, host=machine.description.host)
                 return Admitted(to_text(limited), MeasurementTarget(found.id))
         raise self._away(f"no device that runs code for {name} is connected")
 
@@ -181,6 +190,15 @@ def _has_a_host(machine: KnownMachine) -> bool:
     """Check whether a machine is a device that another one drives."""
     target = backend_for(machine.description.arch).target(machine.description)
     return len(target.backend.parts(target)) > 1
+
+
+def _is_driven_by(device: MachineDescription, host: KnownMachine) -> bool:
+    """Check whether code for a host runs on the machine that drives a device."""
+    if not device.host:
+        return False
+    have, wanted = parse_machine(device.host).description, host.description
+    runs = have.arch == wanted.arch and set(wanted.features) <= set(have.features)
+    return runs and (host.generic or have.cpu == wanted.cpu)
 
 
 def _admitted(device_class: DeviceClass, device: str = "") -> Admitted:

@@ -9,7 +9,7 @@ import pytest
 
 from farrier.errors import NoDeviceError, NotFoundError, UsageError
 from farrier.options import CompileOptions
-from farrier.targets import known_machines, parse_target
+from farrier.targets import known_machines, parse_target, to_text
 from farrier_device.describe import describe
 from farrier_farm.devices.classes import DeviceClass, MeasurementTarget
 from farrier_farm.farm import Farm
@@ -181,3 +181,27 @@ def test_a_gpu_by_name_is_any_class_of_it_whatever_drives_it(farm: Farm, connect
         assert admitted.place.device_class == farm.devices.get("gpu").device_class
     with pytest.raises(NoDeviceError, match="webgpu:m1"):
         farm.admission.admit("webgpu:m1", measured=True)
+
+
+def test_a_gpu_and_its_host_are_a_class_of_both(farm: Farm, connect_device) -> None:
+    machines = known_machines()
+    gpu = machines["webgpu:videocore7"].description
+    board = machines["rpi5"].description
+    for name, host in (("board", board), ("desktop", machines["x86-64-v3"].description)):
+        said = dataclasses.replace(gpu, cpu="V3D 7.1.7", host=to_text(host))
+        connect_device(name, **dataclasses.asdict(said))
+    takers = {"rpi5+webgpu:videocore7": "board", "rpi5+webgpu": "board"}
+    for target, name in (takers | {"x86-64-v2+webgpu": "desktop"}).items():
+        admitted = farm.admission.admit(target, measured=True)
+        assert admitted.place.device_class == farm.devices.get(name).device_class, target
+        assert parse_target(admitted.target).host == parse_target(target.partition("+")[0])
+    with pytest.raises(NoDeviceError, match=r"rpi4\+webgpu is connected"):
+        farm.admission.admit("rpi4+webgpu", measured=True)
+    farm.enrolments.revoke("board")
+    farm.enrolments.remove("board")
+    with pytest.raises(NoDeviceError, match=r"rpi5\+webgpu is connected"):
+        farm.admission.admit("rpi5+webgpu", measured=True)
+    admitted = farm.admission.admit("host+webgpu", measured=True)
+    assert admitted.place.device_class == farm.devices.get("desktop").device_class
+    code = farm.admission.admit("rpi4+webgpu", measured=False).target
+    assert parse_target(code) == parse_target("rpi4+webgpu")
