@@ -160,3 +160,47 @@ def test_a_model_of_f32_is_rounded_where_it_is_asked_for(library, precision):
     (result,) = rounded.run({"x": x}).values()
     expected = np.maximum(x.astype(float) @ w, 0)
     assert np.abs(result - expected).max() <= 2e-2 * np.ptp(expected)
+
+
+def _bytes():
+    """A convolution of bytes whose zero points are not 0, between quantized tensors."""
+    rng = np.random.default_rng(5)
+    tensors = {
+        "w": rng.integers(-127, 128, (24, 16, 3, 3), np.int8),
+        "b": rng.integers(-2000, 2000, 24, np.int32),
+        **{name: np.float32(scale) for name, scale in (("p", 0.02), ("q", 0.01), ("r", 0.1))},
+        "pq": np.float32(0.02) * np.float32(0.01),
+        "z": np.uint8(130),
+        "none": np.int8(0),
+    }
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "p", "z"], ["xq"]),
+        helper.make_node("DequantizeLinear", ["xq", "p", "z"], ["xf"]),
+        helper.make_node("DequantizeLinear", ["w", "q", "none"], ["wf"]),
+        helper.make_node("DequantizeLinear", ["b", "pq"], ["bf"]),
+        helper.make_node("Conv", ["xf", "wf", "bf"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("QuantizeLinear", ["c", "r", "z"], ["cq"]),
+        helper.make_node("DequantizeLinear", ["cq", "r", "z"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "bytes",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 16, 9, 12))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, 24, 9, 12))],
+        [numpy_helper.from_array(np.asarray(a), name) for name, a in tensors.items()],
+    )
+    opset = [helper.make_opsetid("", 17)]
+    return helper.make_model(graph, opset_imports=opset, ir_version=9).SerializeToString()
+
+
+@pytest.mark.parametrize(("cpu", "has_cores"), [("sm_80", True), ("sm_75", False)])
+def test_a_quantized_model_multiplies_bytes(library, cpu, has_cores):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    data = _bytes()
+    artifact = farrier.compile(data, target=f"cuda:{cpu}", verify=False)
+    texts = [module.content.decode() for module in artifact.code.objects]
+    assert any("mma.sync.aligned.m16n8k32." in text for text in texts) == has_cores
+    x = np.random.default_rng(6).standard_normal((1, 16, 9, 12)).astype(np.float32)
+    (expected,) = onnxruntime.InferenceSession(data).run(None, {"x": x})
+    (result,) = artifact.run({"x": x}).values()
+    assert np.abs(result - expected).max() <= 0.1 + 1e-5  # A step of the last quantization.

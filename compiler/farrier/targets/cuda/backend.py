@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from farrier.errors import CompilerError
+from farrier.ir.types import DType
 from farrier.targets.code import CodeTexts
 from farrier.targets.cuda.architectures import ARCH, architecture_of
 from farrier.targets.describing import KnownMachine
@@ -81,6 +82,10 @@ class CudaBackend(GpuBackend):
     @property
     def precisions(self) -> Mapping[str, frozenset[str]]:
         return {"f32": frozenset(), "f16": frozenset(), "bf16": frozenset()}
+
+    def byte_factors(self, target: Target) -> DType | None:
+        totals = {product.total for product in self.products(target)}
+        return DType.U8 if DType.I32 in totals else None
 
     @property
     def intrinsics(self) -> Sequence[TensorIntrinsic]:

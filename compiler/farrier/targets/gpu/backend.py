@@ -47,6 +47,7 @@ class GpuBackend(DrivenBackend):
     @property
     def passes(self) -> tuple[str, ...]:
         return (
+            "byte-products",
             "fold-constants",
             "eliminate-common-subexpressions",
             "split-products",

@@ -1,9 +1,14 @@
 """Graph → graph: the passes that suit a graph to GPUs."""
 
 from farrier.passes.passes import for_any_settings
+from farrier.targets.gpu.passes.byte_products import byte_products
 from farrier.targets.gpu.passes.merge_products import merge_products
 from farrier.targets.gpu.passes.round_factors import round_factors
 
-PASSES = {"merge-products": for_any_settings(merge_products), "round-factors": round_factors}
+PASSES = {
+    "byte-products": byte_products,
+    "merge-products": for_any_settings(merge_products),
+    "round-factors": round_factors,
+}
 
 __all__ = ["PASSES"]

@@ -1,0 +1,380 @@
+"""Products of dequantized tensors as products of the integers that these were."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from farrier.ir.dim import number
+from farrier.ir.graph import Attribute, Graph, Node, Value, attributes
+from farrier.ir.types import DType, TensorType
+from farrier.ops import Kind, Product, lookup, product_of
+from farrier.ops.quantize import DEQUANTIZE, QUANTIZE
+from farrier.ops.window import window_of
+from farrier.passes.rewriting import Rewriter
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Array: TypeAlias = npt.NDArray[Any]
+
+_CLOSE = 1e-5  # of a bias's scale to the product's, as a share of it: a rounding of f32
+_EXACT_TAPS = 2**24 // (255 * 128)  # products of bytes whose sum f32 holds, whatever they are
+_PRODUCTS = (Product.MATRIX, Product.CONVOLUTION)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Quantized:
+    """A tensor as integers: `real = (integers − zero) · scale`."""
+
+    integers: Value
+    scale: Array  # f32, that broadcasts against the tensor
+    zero: Array  # of one element, or as `scale`
+
+
+class QuantizedProducts:
+    """The rewriting of a graph: `group` products are added up at once, images lie in blocks of
+    `block` channels, and `takes_groups` checks the weights and the groups of a convolution."""
+
+    def __init__(
+        self, graph: Graph, group: int, block: int, takes_groups: Callable[[Array, int], bool]
+    ) -> None:
+        self._graph = graph
+        self._group = group
+        self._block = block
+        self._takes_groups = takes_groups
+        self._rewriter = Rewriter(graph)
+        self._of_integers: set[str] = set()  # floats that were computed from integers
+
+    def run(self) -> Graph:
+        for original in self._graph.nodes:
+            node = self._rewriter.resolve_inputs(original)
+            made = self._moved(node) or self._product(node) or self._requantized(node) or (node,)
+            for each in made:
+                self._rewriter.emit(each)
+                self._note(each)
+        return self._rewriter.finish()
+
+    def _note(self, node: Node) -> None:
+        inputs = {value.name for value in node.inputs if value is not None}
+        follows = lookup(node.op).kind is Kind.ELEMENTWISE and inputs & self._of_integers
+        is_sum = product_of(node) in _PRODUCTS and node.attr("accumulator") is not None
+        if DEQUANTIZE.matches(node) or is_sum or follows:
+            self._of_integers |= {value.name for value in node.outputs}
+
+    # Reading --------------------------------------------------------------------------------------
+
+    def _quantized(self, value: Value | None) -> _Quantized | None:
+        """What a value was dequantized from, to f32."""
+        node = self._rewriter.producer(value)
+        if value is None or not DEQUANTIZE.matches(node):
+            return None
+        integers, scale = node.inputs[0], self._rewriter.data(node.inputs[1])
+        point = node.inputs[2] if len(node.inputs) > 2 else None
+        zero = np.zeros((), np.int32) if point is None else self._rewriter.data(point)
+        if integers is None or scale is None or zero is None or value.type.dtype is not DType.F32:
+            return None
+        if not np.isfinite(scale).all() or (scale <= 0).any() or scale.dtype != np.float32:
+            return None
+        return _Quantized(integers, scale, zero)
+
+    def _points(self, value: Value | None) -> _Quantized | None:
+        """A tensor that was quantized as bytes, with one scale."""
+        found = self._quantized(value)
+        if found is None or found.integers.type.dtype not in (DType.I8, DType.U8):
+            return None
+        return found if found.scale.size == 1 and found.zero.size == 1 else None
+
+    def _weights(self, value: Value | None, axis: int) -> tuple[Array, Array] | None:
+        """Constant weights less their zero points, as i8, and their scales: one, or one for each
+        element along `axis`."""
+        found = self._quantized(value)
+        data = None if found is None else self._rewriter.data(found.integers)
+        if found is None or data is None or data.dtype not in (np.int8, np.uint8):
+            return None
+        if any(n != 1 for at, n in enumerate(_over(found.scale, data.ndim)) if at != axis):
+            return None
+        centred = data.astype(np.int16) - found.zero.astype(np.int16)
+        low, high = DType.I8.limits
+        if centred.size and (centred.min() < low or centred.max() > high):
+            return None
+        return centred.astype(np.int8), found.scale.reshape(-1)
+
+    # Products -------------------------------------------------------------------------------------
+
+    def _product(self, node: Node) -> tuple[Node, ...] | None:
+        match product_of(node):
+            case Product.CONVOLUTION:
+                return self._convolution(node)
+            case Product.MATRIX:
+                return self._matrix_product(node)
+            case _:
+                return None
+
+    def _convolution(self, node: Node) -> tuple[Node, ...] | None:
+        x = self._points(node.inputs[0])
+        weights = self._weights(node.inputs[1], axis=0)
+        if x is None or weights is None:
+            return None
+        data, scales = weights
+        zero, group = int(x.zero.reshape(-1)[0]), int(node.attr("group", 1))
+        is_depthwise = group > 1 and data.shape[1] == 1
+        if group > 1 and not is_depthwise and not self._takes_groups(data, group):
+            return None
+        form = self._depthwise if is_depthwise else self._in_groups
+        operands = form(node, x.integers, data, zero)
+        if operands is None:
+            return None
+        points, data, attrs, made = operands
+        total = DType.F32 if is_depthwise else DType.I32
+        factor = np.broadcast_to(x.scale.reshape(-1) * scales, (data.shape[0],))
+        bias = node.inputs[2] if len(node.inputs) > 2 else None
+        added, rest = self._split_bias(bias, factor, data.shape[0])
+        added = added - zero * data.sum(axis=tuple(range(1, data.ndim)), dtype=np.int32)
+        channels = (1, -1) + (1,) * (data.ndim - 2)
+        given = (points, self._weights_like(node.inputs[1], data))
+        sums = Node("Conv", given, node.outputs, attributes(**attrs, accumulator=total.value))
+        return (*made, *self._scaled(node, sums, factor.reshape(channels), added, rest, channels))
+
+    def _depthwise(
+        self, node: Node, x: Value, weights: Array, zero: int
+    ) -> tuple[Value, Array, dict[str, Attribute], tuple[Node, ...]] | None:
+        """A depthwise convolution's tensor, weights and attributes for sums in f32, and the nodes
+        that this takes: padding that is not zero lies in memory."""
+        if weights.shape[1] != 1 or math.prod(weights.shape[2:]) > _EXACT_TAPS:
+            return None
+        attrs, made = dict(node.attrs), list[Node]()
+        if zero:
+            window = window_of(attrs, x.type.shape[2:], weights.shape[2:])
+            if not all(isinstance(pad, int) for pad in window.before + window.after):
+                return None
+            before, after = (0, 0, *map(number, window.before)), (0, 0, *map(number, window.after))
+            attrs.pop("auto_pad", None)
+            attrs["pads"] = (0,) * 2 * window.rank
+            if any(before + after):
+                x, pad = self._padded(x, before, after, zero)
+                made.append(pad)
+        return x, weights.astype(np.float32), attrs, tuple(made)
+
+    def _in_groups(
+        self, node: Node, x: Value, weights: Array, zero: int
+    ) -> tuple[Value, Array, dict[str, Attribute], tuple[Node, ...]] | None:
+        """A convolution's tensor, weights and attributes as dot products can take them, and the
+        nodes that this takes: groups of neighbours lie along the channels or, of images of few
+        channels, which lie plane by plane, along a row. Where groups are not full, weights of zero
+        fill them; padding that is not zero lies in memory, and so does that of planes."""
+        rank, attrs = weights.ndim, dict(node.attrs)
+        window = window_of(attrs, x.type.shape[2:], weights.shape[2:])
+        channels, lacking = number(x.type.shape[1]), [0] * rank
+        is_planar = channels < self._block
+        if is_planar and (window.kernel[-1] == 1 or window.dilations[-1] != 1):
+            return None
+        if is_planar:
+            lacking[-1] = -window.kernel[-1] % self._group
+        else:
+            lacking[1] = -channels % self._group
+        before, after = (0,) * rank, tuple(lacking)
+        if zero or is_planar:
+            if not all(isinstance(pad, int) for pad in window.before + window.after):
+                return None
+            before = (0, 0, *map(number, window.before))
+            after = (
+                0,
+                lacking[1],
+                *map(number, window.after[:-1]),
+                number(window.after[-1]) + lacking[-1],
+            )
+            attrs.pop("auto_pad", None)
+            attrs["pads"] = (0,) * 2 * window.rank
+        attrs["kernel_shape"] = (*window.kernel[:-1], window.kernel[-1] + lacking[-1])
+        if not any(before + after):
+            return x, weights, attrs, ()
+        points, pad = self._padded(x, before, after, zero)
+        return points, np.pad(weights, [(0, n) for n in lacking]), attrs, (pad,)
+
+    def _matrix_product(self, node: Node) -> tuple[Node, ...] | None:
+        is_plain = node.attr("alpha", 1.0) == 1 == node.attr("beta", 1.0)
+        is_transposed = bool(node.attr("transB", 0))
+        x = self._points(node.inputs[0])
+        w = node.inputs[1]
+        if x is None or w is None or w.type.rank != 2 or not is_plain or node.attr("transA", 0):
+            return None
+        weights = self._weights(w, axis=0 if is_transposed else 1)
+        if weights is None or x.integers.type.rank < 2:
+            return None
+        data, scales = weights[0].T if is_transposed else weights[0], weights[1]
+        if data.shape[0] % self._group:
+            return None
+        bias = node.inputs[2] if len(node.inputs) > 2 else None
+        factor = np.broadcast_to(x.scale.reshape(-1) * scales, (data.shape[1],))
+        if bias is not None and bias.type.shape not in ((), (1,), (data.shape[1],)):
+            return None
+        added, rest = self._split_bias(bias, factor, data.shape[1])
+        added = added - int(x.zero.reshape(-1)[0]) * data.sum(axis=0, dtype=np.int32)
+        operands = (x.integers, self._weights_like(w, np.ascontiguousarray(data)))
+        total = Node("MatMul", operands, node.outputs, attributes(accumulator="i32"))
+        if scales.size == 1 and not added.any():
+            factor = factor[:1]
+        return self._scaled(node, total, factor.reshape(1, -1), added, rest, (1, -1))
+
+    def _split_bias(
+        self, bias: Value | None, factor: Array, channels: int
+    ) -> tuple[Array, Value | None]:
+        """What of a bias is added to the integers, and what to the product."""
+        nothing = np.zeros(channels, np.int32)
+        found = self._quantized(bias)
+        data = None if found is None else self._rewriter.data(found.integers)
+        if found is None or data is None or data.dtype != np.int32 or data.shape != (channels,):
+            return nothing, bias
+        scale = np.broadcast_to(found.scale.reshape(-1), (channels,))
+        if found.zero.any() or not np.allclose(scale, factor, rtol=_CLOSE, atol=0):
+            return nothing, bias
+        return data, None
+
+    def _scaled(
+        self,
+        node: Node,
+        total: Node,
+        factor: Array,
+        added: Array,
+        rest: Value | None,
+        channels: tuple[int, ...],
+    ) -> tuple[Node, ...]:
+        """A product's sums with what is `added` to them, in f32: times `factor`, plus the `rest` of
+        its bias, which lies along the axis of `channels` that is -1."""
+        (y,), made = node.outputs, []
+        kind = DType(str(total.attr("accumulator")))
+        sums = self._like(y, f"{y.name}_sums", kind)
+        if added.any():
+            bias = self._rewriter.constant(added.astype(kind.numpy), f"{y.name}_bias")
+            if product_of(total) is Product.CONVOLUTION:
+                made.append(
+                    dataclasses.replace(total, inputs=(*total.inputs, bias), outputs=(sums,))
+                )
+            else:
+                alone = self._like(y, f"{y.name}_product", kind)
+                made.append(dataclasses.replace(total, outputs=(alone,)))
+                made.append(Node("Add", (alone, bias), (sums,)))
+        else:
+            made.append(dataclasses.replace(total, outputs=(sums,)))
+        made[0] = dataclasses.replace(made[0], origin=node.origin)
+        wide = sums
+        if kind is not DType.F32:
+            wide = self._like(y, f"{y.name}_sums_f32", DType.F32)
+            made.append(Node("Cast", (sums,), (wide,), attributes(to=DType.F32.value)))
+        scales = self._rewriter.constant(factor.astype(np.float32), f"{y.name}_factor")
+        if rest is None:
+            return (*made, Node("Mul", (wide, scales), (y,)))
+        scaled = self._like(y, f"{y.name}_scaled", DType.F32)
+        made.append(Node("Mul", (wide, scales), (scaled,)))
+        rest, before = self._along(rest, channels)
+        return (*made, *before, Node("Add", (scaled, rest), (y,)))
+
+    def _along(self, bias: Value, channels: tuple[int, ...]) -> tuple[Value, tuple[Node, ...]]:
+        """A bias in a shape that broadcasts, and the node that gives it that."""
+        extents = tuple(bias.type.shape[0] if n == -1 and bias.type.rank else 1 for n in channels)
+        target = self._rewriter.constant(np.array(extents, np.int64), f"{bias.name}_shape")
+        shaped = Value(
+            self._rewriter.fresh(f"{bias.name}_shaped"), TensorType(bias.type.dtype, extents)
+        )
+        return shaped, (Node("Reshape", (bias, target), (shaped,)),)
+
+    def _padded(
+        self, x: Value, before: tuple[Any, ...], after: tuple[Any, ...], zero: int
+    ) -> tuple[Value, Node]:
+        """A tensor with more elements around it, all `zero`."""
+        pads = np.array((*before, *after), np.int64)
+        sizes = tuple(n + a + b for n, a, b in zip(x.type.shape, before, after, strict=True))
+        kind = dataclasses.replace(x.type, shape=sizes)
+        wider = Value(self._rewriter.fresh(f"{x.name}_padded"), kind)
+        given = (
+            x,
+            self._rewriter.constant(pads, f"{x.name}_pads"),
+            self._rewriter.constant(np.array(zero, x.type.dtype.numpy), f"{x.name}_zero"),
+        )
+        return wider, Node("Pad", given, (wider,))
+
+    def _weights_like(self, value: Value | None, data: Array) -> Value:
+        """The integers of dequantized weights where they are `data`, else a constant of these."""
+        found = self._quantized(value)
+        assert found is not None
+        given = self._rewriter.data(found.integers)
+        if given is not None and np.array_equal(given, data) and given.dtype == data.dtype:
+            return found.integers
+        return self._rewriter.constant(data, f"{found.integers.name}_i8")
+
+    def _like(self, value: Value, hint: str, dtype: DType) -> Value:
+        return Value(self._rewriter.fresh(hint), dataclasses.replace(value.type, dtype=dtype))
+
+    # Between products -----------------------------------------------------------------------------
+
+    def _moved(self, node: Node) -> tuple[Node, ...] | None:
+        """A QuantizeLinear of what a mover took from DequantizeLinears, where they are inverse."""
+        if not QUANTIZE.matches(node):
+            return None
+        mover = self._rewriter.producer(node.inputs[0])
+        if mover is None or len(mover.outputs) != 1:
+            return None
+        operator = lookup(mover.op)
+        moves = operator.moved(mover) is not None
+        count = len(operator.data_operands(mover)) if moves else 0
+        found = [self._quantized(value) for value in mover.inputs[:count]]
+        integers = [
+            one.integers for one in found if one is not None and self._is_inverse(node, one)
+        ]
+        if not count or len(integers) != count:
+            return None
+        inputs = (*integers, *mover.inputs[count:])
+        return (dataclasses.replace(mover, inputs=inputs, outputs=node.outputs),)
+
+    def _is_inverse(self, node: Node, found: _Quantized) -> bool:
+        """Whether a QuantizeLinear gives the very integers back."""
+        scale = self._rewriter.data(node.inputs[1])
+        point = node.inputs[2] if len(node.inputs) > 2 else None
+        zero = np.zeros((), np.int32) if point is None else self._rewriter.data(point)
+        if (
+            scale is None
+            or zero is None
+            or node.outputs[0].type.dtype is not found.integers.type.dtype
+        ):
+            return False
+        sizes = {scale.size, zero.size, found.scale.size, found.zero.size}
+        same = sizes == {1} and scale.reshape(-1)[0] == found.scale.reshape(-1)[0]
+        return bool(same and int(zero.reshape(-1)[0]) == int(found.zero.reshape(-1)[0]))
+
+    def _requantized(self, node: Node) -> tuple[Node, ...] | None:
+        """A QuantizeLinear of what was computed from integers, which multiplies instead of
+        dividing."""
+        if not QUANTIZE.matches(node) or node.attr("precision") != DType.F32.value:
+            return None
+        x, scale = node.inputs[0], self._rewriter.data(node.inputs[1])
+        if x is None or scale is None or x.name not in self._of_integers:
+            return None
+        if (
+            scale.size != 1
+            or not np.isfinite(scale).all()
+            or scale <= 0
+            or x.type.dtype is not DType.F32
+        ):
+            return None
+        with np.errstate(over="ignore"):
+            factor = np.float32(1) / scale.astype(np.float32)
+        if not np.isfinite(factor).all() or scale == 1:
+            return None
+        (y,) = node.outputs
+        scaled = self._like(x, f"{y.name}_scaled", DType.F32)
+        one = self._rewriter.constant(np.ones((), np.float32), f"{y.name}_one")
+        factors = self._rewriter.constant(factor, f"{y.name}_factor")
+        return (
+            Node("Mul", (x, factors), (scaled,)),
+            dataclasses.replace(node, inputs=(scaled, one, *node.inputs[2:])),
+        )
+
+
+def _over(array: Array, rank: int) -> tuple[int, ...]:
+    """The shape of an array that broadcasts against one of that rank."""
+    return (1,) * (rank - array.ndim) + array.shape
