@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import dataclasses
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from farrier_device.devices.device import AnyDevice
-from farrier_device.interpreter import Interpreter, launches_in
-from farrier_device.program import Call, Launch, Program, evaluate
+from farrier_device.interpreter import Interpreter, launches_in, read_by_host
+from farrier_device.program import HOST, Call, Launch, Program, evaluate
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -52,6 +55,25 @@ class InterpretedEntry:
     def is_emulated(self) -> bool:
         """True if one of the devices is software, whose times are not those of hardware."""
         return any(getattr(device, "is_emulated", False) for device in self._devices.values())
+
+    @property
+    def resident(self) -> AnyDevice | None:
+        """The device whose memory inputs and outputs may lie in, None if the program has none."""
+        return next((d for space, d in self._devices.items() if space != HOST), None)
+
+    @contextlib.contextmanager
+    def attached(self, memories: Mapping[str, tuple[Any, int]]) -> Iterator[None]:
+        """Within it, memories of the caller lie on the device, each in a memory at an offset."""
+        self._interpreter.attached = memories
+        try:
+            yield
+        finally:
+            self._interpreter.attached = {}
+
+    @functools.cached_property
+    def read_by_host(self) -> frozenset[str]:
+        """The memories of the caller that the host itself reads or writes."""
+        return read_by_host(self._program)
 
     def exchange(self, space: str, device: AnyDevice) -> None:
         """Replace the device of a space by another with the same code, whose memory is set up by

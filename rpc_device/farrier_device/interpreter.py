@@ -81,7 +81,11 @@ class _Bound(NamedTuple):
 
 class Interpreter:
     """A program that is run again and again. Devices keep the memory that it allocates until the
-    sizes of a run ask for another amount."""
+    sizes of a run ask for another amount.
+
+    The memories of the caller that are `attached`, by name, lie on a device: each is a memory there
+    and an offset, and copies between both stay on it.
+    """
 
     def __init__(self, program: Program, devices: Mapping[str, AnyDevice]) -> None:
         self._program = program
@@ -94,6 +98,7 @@ class Interpreter:
         self._bound: dict[int, _Bound] = {}  # By the identity of a step.
         self._ready: list[Any] = []  # Launches that are to be started together,
         self._ready_on = ""  # and their space.
+        self.attached: Mapping[str, tuple[Any, int]] = {}
         self._padded: list[memoryview] = []  # The sources of copies that may be queued.
         self._times: dict[int, list[int]] | None = None  # Of a run that is timed, in the same way.
 
@@ -193,8 +198,11 @@ class Interpreter:
 
     def _copy(self, step: Copy) -> None:
         nbytes = self._value(step.nbytes)
-        (source, at), (target, to) = self._at(step.source), self._at(step.target)
-        if step.source.space != HOST:
+        (source, at), (target, to) = self._end(step.source), self._end(step.target)
+        space = step.target.space if step.source.space == HOST else step.source.space
+        if space != HOST and {step.source.memory, step.target.memory} & self.attached.keys():
+            self._devices[space].copy_within(source, at, target, to, nbytes)
+        elif step.source.space != HOST:
             self._devices[step.source.space].receive(source, at, target.view[to : to + nbytes])
         elif step.target.space != HOST:
             content = source.view[at : at + nbytes]
@@ -318,6 +326,13 @@ class Interpreter:
         pointer = self._pointers[place.space, place.memory]
         return pointer.memory, pointer.offset + self._value(place.offset)
 
+    def _end(self, place: Place) -> tuple[Any, int]:
+        """Return an end of a copy, of an attached memory where it lies."""
+        if place.space != HOST or place.memory not in self.attached:
+            return self._at(place)
+        memory, offset = self.attached[place.memory]
+        return memory, offset + self._value(place.offset)
+
     def _read(self, place: Place, nbytes: int) -> int:
         memory, offset = self._at(place)
         return int.from_bytes(memory.view[offset : offset + nbytes], "little", signed=True)
@@ -356,3 +371,41 @@ def launches_in(steps: Sequence[Step]) -> Iterator[Launch | Call]:
 
 def _address(memory: HostMemory, offset: int) -> int:
     return memory.address + offset
+
+
+def read_by_host(program: Program) -> frozenset[str]:
+    """Return the memories of the caller that steps of the host use, other than copies to and from a
+    device."""
+    names: set[str] = set()
+    for step in _all(program.steps):
+        places = list(_host_places(step))
+        names |= {place.memory for place in places if place.space == HOST}
+    return frozenset(names)
+
+
+def _all(steps: Sequence[Step]) -> Iterator[Step]:
+    for step in steps:
+        yield step
+        match step:
+            case Branch(_, then, otherwise, _):
+                yield from _all((*then, *otherwise))
+            case Repeat(body=body):
+                yield from _all(body)
+
+
+def _host_places(step: Step) -> Iterator[Place]:
+    match step:
+        case Call():
+            yield from (*step.args, *step.scratch)
+        case Copy(source, target) if source.space == target.space:
+            yield from (source, target)
+        case Bind():
+            yield step.place
+        case Branch():
+            yield step.condition
+        case Repeat():
+            ends = (step.limit, step.condition, step.again, step.iteration)
+            yield from (place for place in ends if place is not None)
+            for carried in step.carried:
+                yield from (carried.initial, carried.even, carried.odd)
+            yield from (part.whole for part in step.slices)

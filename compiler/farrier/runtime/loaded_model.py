@@ -141,6 +141,21 @@ class LoadedModel:
             state.advance()
         return self._results(outputs, targets, {state.spec.output: state for state in states})
 
+    def place(
+        self, inputs: Mapping[str, npt.ArrayLike]
+    ) -> tuple[Sequence[_Slot], Sequence[_Slot], Sequence[Array]]:
+        """Set the arguments of a `call`, whose outputs are written to the slots. Return the slots
+        of both sides, and arrays that must live until the call is over."""
+        if self.manifest.dims and not self._is_laid_out_for(inputs, None):
+            self._resize(self._sizes_of(inputs))
+        arrays = []
+        for position, slot in enumerate(self._inputs):
+            array, self._args[position] = self._placed(slot, inputs[slot.name])
+            arrays.append(array)
+        for slot in self._outputs:
+            self._args[self._at[slot.name]] = slot.buffer.address
+        return self._inputs, self._outputs, arrays
+
     def run_small(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Array] | None:
         """Return all outputs of a call as small as the call before, or None if it needs `run`."""
         if self._small_call is None or self.closed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
@@ -17,6 +17,9 @@ from farrier.runtime.loaded_model import LoadedModel
 from farrier.runtime.state import State
 from farrier.targets.running import Loaded
 from farrier_device.memory import Buffer
+
+if TYPE_CHECKING:
+    from farrier.runtime.device_array import DeviceArray
 
 Array = npt.NDArray[Any]
 
@@ -108,6 +111,31 @@ class Session:
                 results = self._loaded.run(inputs, outputs, self.states)
         results = self._with_strings(results)
         return results if outputs is not None else self._gathered(results)
+
+    def to_device(self, array: npt.ArrayLike) -> DeviceArray:
+        """Return a copy of an array in the memory of the device that runs the model. Raises
+        UsageError if it runs on the processor."""
+        from farrier.runtime import device_array, on_device  # Most sessions have no device.
+
+        with self._lock:
+            _, device = on_device.entry_of(self._loaded)
+            return device_array.DeviceArray.of(device, array)
+
+    def run_on_device(self, inputs: Mapping[str, Any]) -> dict[str, DeviceArray]:
+        """Run the model and return its outputs by name, in the memory of the device that runs it.
+
+        An input is an array of the host, a DeviceArray, or an array of another library on CUDA,
+        such as a tensor of torch, which is taken where it lies (DLPack); `torch.from_dlpack` takes
+        an output in turn. Nothing is copied to the host, unless a step of the host reads it. Raises
+        UsageError if the model runs on the processor, has states, or has outputs whose sizes the
+        data decides.
+        """
+        from farrier.runtime import on_device
+
+        if inputs.keys() != self._names:
+            raise self._names_mismatch(inputs)
+        with self._lock:
+            return on_device.run(self._loaded, inputs)
 
     def _with_strings(self, results: dict[str, Array]) -> dict[str, Array]:
         """Return the results with strings in the place of their codes."""

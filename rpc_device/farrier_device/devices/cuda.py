@@ -50,6 +50,14 @@ class CudaMemory:
         self.free = weakref.finalize(self, _freed, driver, address)
 
 
+class LentMemory:
+    """Memory of the device that somebody else owns."""
+
+    def __init__(self, address: int, nbytes: int) -> None:
+        self.address = address
+        self.nbytes = nbytes
+
+
 def _freed(driver: Driver, address: int) -> None:
     with contextlib.suppress(CudaError):  # Where the context is gone, so is the memory.
         driver.call("cuMemFree_v2", address)
@@ -176,6 +184,27 @@ class CudaDevice(Device[CudaMemory, CudaLaunch]):
         self._sent.append(held)
         at, address = memory.address + offset, ctypes.addressof(held)
         self._call("cuMemcpyDtoHAsync_v2", address, at, count, self._stream)
+
+    def copy_within(
+        self, source: CudaMemory, start: int, memory: CudaMemory, offset: int, nbytes: int
+    ) -> None:
+        if nbytes:
+            ends = memory.address + offset, source.address + start
+            self._call("cuMemcpyDtoDAsync_v2", *ends, nbytes, self._stream)
+
+    def wrap(self, address: int, nbytes: int) -> LentMemory:
+        """Return memory of another library, which frees it."""
+        return LentMemory(address, nbytes)
+
+    @property
+    def number(self) -> int:
+        """The driver's number of the GPU."""
+        return self._number
+
+    @property
+    def stream(self) -> int:
+        """The stream of all launches and copies."""
+        return self._stream
 
     # -- launches
 

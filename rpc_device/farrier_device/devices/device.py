@@ -82,6 +82,15 @@ class Device(Protocol[M, B]):
         `synchronize` returns."""
         ...
 
+    def copy_within(self, source: M, start: int, memory: M, offset: int, nbytes: int) -> None:
+        """Copy bytes from the start in one memory to an offset of another one, through the host if
+        the device has no other way."""
+        content = memoryview(bytearray(nbytes))
+        self.receive(source, start, content)
+        self.synchronize()
+        self.send(content, memory, offset)
+        self.synchronize()
+
     def bind(self, launch: Launch, places: Sequence[tuple[M, int]]) -> B:
         """Return a launch with its arguments, each a memory and an offset in it. Raises
         DeviceError."""

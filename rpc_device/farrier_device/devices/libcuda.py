@@ -42,6 +42,7 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuMemsetD8Async": (_ADDRESS, c_ubyte, c_size_t, _HANDLE),
     "cuMemcpyHtoDAsync_v2": (_ADDRESS, c_void_p, c_size_t, _HANDLE),
     "cuMemcpyDtoHAsync_v2": (c_void_p, _ADDRESS, c_size_t, _HANDLE),
+    "cuMemcpyDtoDAsync_v2": (_ADDRESS, _ADDRESS, c_size_t, _HANDLE),
     "cuLaunchKernel": (_HANDLE, *(c_uint,) * 7, _HANDLE, c_void_p, c_void_p),
     "cuGraphCreate": (_OUT, c_uint),
     "cuGraphAddKernelNode": (_OUT, _HANDLE, c_void_p, c_size_t, c_void_p),

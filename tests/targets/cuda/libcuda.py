@@ -143,6 +143,11 @@ class Library:
         _bytes(target, nbytes)[:] = self.memory.read(address, nbytes)
         return 0
 
+    def cuMemcpyDtoDAsync_v2(self, target, source, nbytes, stream):
+        self.calls.append("cuMemcpyDtoDAsync_v2")
+        self.memory.write(target, self.memory.read(source, nbytes))
+        return 0
+
     def cuLaunchKernel(self, function, *rest):
         (blocks, _, _, threads, _, _), (_, _, pointers, _) = rest[:6], rest[6:]
         self.calls.append("cuLaunchKernel")
