@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from farrier.ir.expr import Buffer, Cast, Const, Load
+from farrier.ir.expr import Buffer, Cast, Const, Load, Var
 from farrier.ir.loop import Alloc, Function, Store
 from farrier.ir.tensor import TensorProgram
 from farrier.ir.types import DType
@@ -32,7 +32,9 @@ def why_not(
     if reason := next(filter(None, (*reasons, *map(_why_not_size, params))), ""):
         return reason
     roots = _roots(program)
-    if wide := next(_wide_values(roots), None):
+    taken = params if isinstance(program, Function) else program.inputs
+    copies = _copies(roots, {buffer.name for buffer in taken})
+    if wide := next((b for b in _wide_values(roots) if b.name in copies), None):
         return f"{wide.name} is i64, of which a kernel of WebGPU reads 32 bits"
     if _dtypes(roots) <= _PLAIN and len(params) < MOST_BUFFERS - 1:  # Sizes and scratch are two.
         return ""
@@ -62,18 +64,37 @@ def _params(program: TensorProgram | Function) -> tuple[tuple[Buffer, ...], froz
 
 def _roots(program: TensorProgram | Function) -> list[Any]:
     if isinstance(program, TensorProgram):
-        return [stage.body for stage in program.stages]
+        return [
+            Store(stage.buffer, tuple(Var(axis.name) for axis in stage.axes), stage.body)
+            for stage in program.stages
+        ]
     return [program.body]
 
 
+def _copies(nodes: Iterable[Any], inputs: set[str]) -> set[str]:
+    """Return the names of inputs and of all buffers to which their elements are copied."""
+    copies = set(inputs)
+    stores = [node for root in nodes for node in walk(root) if isinstance(node, Store)]
+    for _ in stores:
+        copies |= {
+            store.buffer.name
+            for store in stores
+            if isinstance(store.value, Load) and store.value.buffer.name in copies
+        }
+    return copies
+
+
 def _wide_values(nodes: Iterable[Any], is_index: bool = False) -> Iterator[Buffer]:
-    """Yield the arrays of i64 whose elements are read as values, and not only as indices."""
+    """Yield the buffers of i64 whose elements are read as values, and not only as indices, nor
+    copied as they are."""
     for node in nodes:
         match node:
             case Load(buffer, indices):
                 if buffer.dtype is DType.I64 and not is_index:
                     yield buffer
                 yield from _wide_values(indices, True)
+            case Store(Buffer(dtype=DType.I64), indices, Load(_, places)):
+                yield from _wide_values((*indices, *places), True)
             case Store(_, indices, value):
                 yield from _wide_values(indices, True)
                 yield from _wide_values((value,), is_index)

@@ -93,6 +93,11 @@ fn narrow(x: vec2<i32>) -> i32 {
 }
 """,
     """
+fn widened(x: i32) -> vec2<i32> {
+  return vec2<i32>(x, x >> 31u);
+}
+""",
+    """
 fn byte_of(word: u32, at: i32) -> u32 {
   return (word >> (8u * u32(at & 3))) & 255u;
 }

@@ -45,7 +45,7 @@ _VALUES = {
 }
 PACKED = frozenset(_BITS)
 READABLE = PACKED | {DType.F32, DType.I32, DType.U32, DType.I64}
-WRITABLE = READABLE - {DType.I64}
+WRITABLE = READABLE
 _PARTS = {1: "byte", 2: "half"}  # By the bytes of an element.
 
 
@@ -75,6 +75,8 @@ def stored(memory: str, at: str, value: str, dtype: DType, has_f16: bool) -> lis
     thread may write a part of the same word."""
     if dtype is DType.F16 and has_f16:
         return [f"{memory}[{at}] = f16({value});"]
+    if dtype is DType.I64:
+        return [f"{memory}[{at}] = widened({value});"]
     if dtype not in PACKED:
         return [f"{memory}[{at}] = {value};"]
     word = f"{memory}[at_ / {4 // dtype.nbytes}]"

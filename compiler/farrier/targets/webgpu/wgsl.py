@@ -57,7 +57,7 @@ from farrier.ir.loop import (
 from farrier.ir.statements import walk_stmts
 from farrier.ir.threads import PRIVATE, Launch, LoweredLaunch, launches
 from farrier.ir.types import DType
-from farrier.ir.walk import walk
+from farrier.ir.walk import children, walk
 from farrier.lower.write_whole_words import shared_words
 from farrier.targets.gpu.inexpressible import InexpressibleError
 from farrier.targets.gpu.launches import entry_points, is_natural, workspaces
@@ -69,6 +69,7 @@ from farrier.targets.webgpu.memory import TYPES
 MOST_BUFFERS = 8  # By WebGPU's default limits.
 _SCRATCH = "scratch_"
 _WORD = 4  # bytes
+_MOST = 2**31 - 1  # The greatest number of 32 bits with a sign.
 _UNROLLED = 64  # Longer bodies stay loops: a compiler unrolls what pays.
 
 # The functions of WGSL that are too inexact by its specification, such as atan by 4096 units.
@@ -236,6 +237,8 @@ class _Entry:
         ranges |= {loop.var: loop.extent for loop in launch.blocks}
         self._simplifier = Simplifier(ranges)
         self._is_index = False  # The expression is a part of an address.
+        self._has_wide_values = has_wide_values(function)
+        self._extremes = _extremes(function)
         self._values: dict[str, str] = {}  # The variables of unrolled loops, as they are now.
         self._sizes = {
             symbol.name: f"sizes_[{position}].x" for position, symbol in enumerate(function.dims)
@@ -366,6 +369,13 @@ class _Entry:
 
     def _store(self, buffer: Buffer, indices: tuple[Expr, ...], value: Expr) -> list[str]:
         at = self._offset(buffer, indices)
+        if buffer.name in self._extremes and isinstance(value, Const):
+            value = Const(max(-_MOST - 1, min(_MOST, value.value)), value.dtype)
+        if self._is_wide(buffer) and isinstance(value, Load) and self._is_wide(value.buffer):
+            source = self._offset(value.buffer, value.indices)
+            return [f"{_memory(buffer.name)}[{at}] = {_memory(value.buffer.name)}[{source}];"]
+        if self._is_wide(buffer) and self._has_wide_values:
+            raise InexpressibleError(f"{buffer.name} is i64, and may have more than 32 bits")
         if self._is_own(buffer):
             return [f"{_memory(buffer.name)}[{at}] = {self._as_element(value, buffer.dtype)};"]
         if buffer.name in self._scratch:
@@ -384,6 +394,10 @@ class _Entry:
 
     def _is_own(self, buffer: Buffer) -> bool:
         return buffer.scope in (MemoryScope.WORKGROUP, *PRIVATE)
+
+    def _is_wide(self, buffer: Buffer) -> bool:
+        """Check whether a buffer holds elements of 64 bits as the host has them."""
+        return buffer.dtype is DType.I64 and buffer in self._function.params
 
     def _word(self, buffer: Buffer, at: str) -> str:
         """The word of an element of a workspace buffer."""
@@ -435,6 +449,7 @@ class _Entry:
     def _binary(self, op: BinaryOp, left: Expr, right: Expr) -> str:
         dtype = e.dtype_of(left)
         is_exact = self._is_index or not (_is_data(left) or _is_data(right))
+        is_exact = is_exact or not self._has_wide_values
         if op in _OVERFLOWING and dtype is DType.I64 and not is_exact:
             raise InexpressibleError(f"its {op} of {dtype} would have more than 32 bits")
         if op is BinaryOp.MUL_HIGH and dtype in _WRAPPED:
@@ -488,6 +503,41 @@ class _Entry:
         whole = text if TYPES[source] == wanted else f"{wanted}({text})"
         is_narrower = dtype in _WRAPPED and source not in (dtype, DType.BOOL)
         return _WRAPPED[dtype].format(whole) if is_narrower else whole
+
+
+def _extremes(function: Function) -> frozenset[str]:
+    """Return the buffers of i64 that hold the least or greatest of some numbers: all of these are
+    beyond the first value, which may therefore be the least or greatest one of 32 bits."""
+    ends = BinaryOp.MIN, BinaryOp.MAX
+    return frozenset(
+        stmt.buffer.name
+        for stmt in walk_stmts(function.body)
+        if isinstance(stmt, Store) and stmt.buffer.dtype is DType.I64
+        if isinstance(stmt.value, Binary) and stmt.value.op in ends
+        if Load(stmt.buffer, stmt.indices) in (stmt.value.left, stmt.value.right)
+    )
+
+
+def has_wide_values(function: Function) -> bool:
+    """Check whether a kernel takes values of i64 from elements, which may have more than 32 bits.
+    All others are numbers of elements."""
+    params = {buffer.name for buffer in function.params}
+
+    def visit(node: object, is_index: bool) -> bool:
+        match node:
+            case Cast(DType.I64, operand) if e.dtype_of(operand) is not DType.BOOL:
+                return not is_index
+            case Load(buffer, indices):
+                is_wide = buffer.dtype is DType.I64 and buffer.name in params and not is_index
+                return is_wide or any(visit(index, True) for index in indices)
+            case Store(buffer, indices, Load(source, places)) if buffer.name in params:
+                is_wide = source.dtype is DType.I64 is not buffer.dtype and source.name in params
+                return is_wide or any(visit(index, True) for index in (*indices, *places))
+            case Store(_, indices, value):
+                return visit(value, is_index) or any(visit(index, True) for index in indices)
+        return any(visit(child, is_index) for child in children(node))
+
+    return visit(function.body, False)
 
 
 def _is_data(expr: Expr) -> bool:
