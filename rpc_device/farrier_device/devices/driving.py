@@ -17,11 +17,22 @@ from farrier_device.memory import Buffer
 from farrier_device.program import HOST, Program
 
 
+class _Part(NamedTuple):
+    """The memory of the host from an offset on."""
+
+    address: int
+    view: memoryview
+
+    @classmethod
+    def of(cls, memory: Buffer, offset: int) -> _Part:
+        return cls(memory.address + offset, memory.view[offset:])
+
+
 class _Run(NamedTuple):
     """A program with the memories and sizes of a run."""
 
     interpreter: Interpreter
-    memories: Sequence[Buffer]
+    memories: Sequence[_Part]
     sizes: memoryview | None
     part: int | None = None  # The number of the call that is meant, in the order of the text.
 
@@ -47,7 +58,7 @@ class DrivingHost(HostMemory[_Run], WallClocked[Buffer, _Run], Generic[D]):
         self._devices: dict[str, AnyDevice] = {space: device}
         self._library: DeviceLibrary | None = None
         self._run: _Run | None = None  # The last one: a model has much memory.
-        self._run_of: tuple[str, list[Buffer]] | None = None
+        self._run_of: tuple[str, list[tuple[Buffer, int]]] | None = None
         self._code = 0
 
     def load(self, code: Code, threads: int, pin: Sequence[int]) -> None:
@@ -73,16 +84,17 @@ class DrivingHost(HostMemory[_Run], WallClocked[Buffer, _Run], Generic[D]):
 
     def bind(self, launch: Launch, places: Sequence[tuple[Buffer, int]]) -> _Run:
         name, _, number = launch.symbol.partition(CALL)
-        memories = [memory for memory, _ in places]
-        if self._run is None or self._run_of != (name, memories):
-            self._run, self._run_of = self._begun(name, memories), (name, memories)
+        run_of = name, [*places]
+        if self._run is None or self._run_of != run_of:
+            parts = [_Part.of(*place) for place in places]
+            self._run, self._run_of = self._begun(name, parts), run_of
         if not number:
             return self._run
         if not number.isdigit() or int(number) >= self._run.interpreter.launches:
             raise DeviceError(f"the program {name} has no call {number}")
         return self._run._replace(part=int(number))
 
-    def _begun(self, name: str, memories: Sequence[Buffer]) -> _Run:
+    def _begun(self, name: str, memories: Sequence[_Part]) -> _Run:
         program = self._program(name)
         count = len(program.memories)
         sizes = memories[count].view.cast("q") if len(memories) > count else None

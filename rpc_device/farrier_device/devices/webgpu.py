@@ -119,7 +119,10 @@ class WebGpuDevice(WallClocked[WebGpuMemory, WebGpuLaunch]):
             self._add(text).check()
 
     def _add(self, text: str) -> Module:
+        """Add a module. Raises DeviceError for a text without an entry point."""
         module = Module(self._wgpu, self._device, text)
+        if not module.entries:
+            raise DeviceError("this is not a module of WGSL: it has no entry point")
         self._entries |= dict.fromkeys(module.entries, module)
         return module
 
