@@ -6,3 +6,17 @@ ARCH = "nvptx64"  # The architecture of a machine that is a GPU of NVIDIA.
 GPU = "gpu"  # The space of the device.
 PTX = "ptx"  # A code object of this kind is one module.
 LIBRARY = "cuda"  # A code object of this kind is a `device_library.DeviceLibrary`.
+
+# The architectures of code, oldest first. A GPU runs code for its own and for earlier ones.
+ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
+
+
+def runnable(major: int, minor: int) -> tuple[str, ...]:
+    """Return the architectures whose code a GPU of a compute capability runs."""
+    return tuple(name for name in ARCHITECTURES if capability(name) <= (major, minor))
+
+
+def capability(architecture: str) -> tuple[int, int]:
+    """Return the compute capability that an architecture names: sm_120 is 12.0."""
+    digits = architecture.removeprefix("sm_")
+    return int(digits[:-1]), int(digits[-1])

@@ -1,7 +1,7 @@
 """NVIDIA's GPUs of this machine, as its driver counts them.
 
-An adapter's name is `cuda:` and the GPU's, such as `cuda:NVIDIA H200`; its feature is the
-architecture, such as sm_90.
+An adapter's name is `cuda:` and the GPU's, such as `cuda:NVIDIA H200`; its features are the
+architectures whose code it runs, such as sm_90.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import ctypes
 from typing import Any
 
 from farrier_device.adapters import Adapter, NoAdapterError, chosen, numbered
-from farrier_device.cuda_library import ARCH
+from farrier_device.cuda_library import ARCH, runnable
 from farrier_device.devices.libcuda import (
     L2_BYTES,
     MAJOR,
@@ -94,14 +94,13 @@ def cuda_of(driver: Driver) -> tuple[int, int]:
 
 
 def _described(driver: Driver, number: int, name: str, model: str) -> Adapter:
-    major, minor = capability_of(driver, number)
     cuda = ".".join(map(str, cuda_of(driver)))
     return Adapter(
         name=name,
         model=model,
         driver=f"CUDA {cuda}",
         is_emulated=driver.is_emulated,
-        features=(f"sm_{major}{minor}",),
+        features=runnable(*capability_of(driver, number)),
         limits={
             "max-buffer-size": driver.handle("cuDeviceTotalMem_v2", number),
             "max-compute-invocations-per-workgroup": _attribute(driver, THREADS, number),

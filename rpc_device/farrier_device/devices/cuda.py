@@ -14,9 +14,9 @@ from typing import Any
 
 from farrier_device.adapters import NoAdapterError
 from farrier_device.blob import Blob
-from farrier_device.cuda_library import GPU
+from farrier_device.cuda_library import GPU, capability
 from farrier_device.devices.cuda_graphs import CudaGraphs, CudaLaunch
-from farrier_device.devices.device import Code, Device, DeviceError, DeviceLostError, Ticks
+from farrier_device.devices.device import Code, ContextLostError, Device, DeviceError, Ticks
 from farrier_device.devices.driving import DrivingHost
 from farrier_device.devices.libcuda import LOST, OUT_OF_MEMORY, CudaError, Driver
 from farrier_device.measurement import Launch
@@ -96,7 +96,7 @@ class CudaDevice(Device[CudaMemory, CudaLaunch]):
             self._driver.call(name, *arguments)
         except CudaError as error:
             last = f", after {self._last} was launched" if self._last else ""
-            kind = DeviceLostError if error.code in LOST else DeviceError
+            kind = ContextLostError if error.code in LOST else DeviceError
             raise kind(f"{self.name}: {error}{last}") from None
 
     @property
@@ -309,7 +309,7 @@ def why_not_on(architecture: str, library: Any = None) -> str:
     except DeviceError as error:
         return str(error)
     has = capability_of(driver, number)
-    return _why_not_capability(_numbered(architecture.removeprefix("sm_")), "the GPU here", has)
+    return _why_not_capability(capability(architecture), "the GPU here", has)
 
 
 def _opened(name: str, library: Any) -> tuple[Driver, int]:
@@ -321,17 +321,12 @@ def _opened(name: str, library: Any) -> tuple[Driver, int]:
         raise DeviceError(str(error)) from None
 
 
-def _numbered(digits: str) -> tuple[int, int]:
-    """Return the capability that the digits of an architecture name: 120 is 12.0."""
-    return int(digits[:-1]), int(digits[-1])
-
-
 def _why_not(text: str, name: str, has: tuple[int, int], cuda: tuple[int, int]) -> str:
     """Return the reason why a GPU and its driver do not run a module; "" where they do."""
     version, target = _VERSION.search(text), _TARGET.search(text)
     if version is None or target is None:
         return "a module is not PTX: the artifact is damaged"
-    if why := _why_not_capability(_numbered(target[1]), name, has):
+    if why := _why_not_capability(capability(target[1]), name, has):
         return why
     ptx = int(version[1]), int(version[2])
     needed = _CUDA_OF_PTX.get(ptx, (0, 0))

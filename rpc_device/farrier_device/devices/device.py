@@ -39,6 +39,10 @@ class DeviceLostError(DeviceError):
     """The device is gone, with all that it held; opened again, it may work."""
 
 
+class ContextLostError(DeviceLostError):
+    """The device is gone for this process; a fresh one can open it."""
+
+
 class Device(Protocol[M, B]):
     """A device that measures, with memory of type `M` and bound launches of type `B`."""
 

@@ -205,3 +205,18 @@ def test_a_gpu_and_its_host_are_a_class_of_both(farm: Farm, connect_device) -> N
     assert admitted.place.device_class == farm.devices.get("desktop").device_class
     code = farm.admission.admit("rpi4+webgpu", measured=False).target
     assert parse_target(code) == parse_target("rpi4+webgpu")
+
+
+def test_a_gpu_of_nvidia_takes_code_for_its_architecture_and_earlier_ones(
+    farm: Farm, connect_device
+) -> None:
+    """The code is for the architecture that was asked for, and the GPU's name is its class."""
+    said = dataclasses.asdict(known_machines()["cuda:h200"].description)
+    said |= {"features": ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90")}
+    connect_device("gpu", **said)
+    for target, architecture in (("cuda:sm_80", "sm_80"), ("cuda:h200", "sm_90")):
+        admitted = farm.admission.admit(target, measured=True)
+        assert admitted.place.device_class.startswith("nvidia-h200-132c-")
+        assert parse_target(admitted.target).architecture == architecture
+    with pytest.raises(NoDeviceError, match="cuda:sm_100"):
+        farm.admission.admit("cuda:sm_100", measured=True)

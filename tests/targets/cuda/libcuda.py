@@ -43,6 +43,10 @@ class Library:
         self._functions = {}
         self._handles = itertools.count(1)
 
+    def fail(self, code):
+        """Have the context be lost by a kernel."""
+        self._code = code
+
     def cuInit(self, flags):
         return 0 if self._devices else 100
 

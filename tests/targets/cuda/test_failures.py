@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+import farrier
+from farrier.errors import NoDeviceError
 from farrier.lower.lower_threads import lower_threads
 from farrier.targets.cuda.architectures import ARCHITECTURES
 from farrier.targets.cuda.kernel_text import render
@@ -13,8 +16,9 @@ from farrier_device.devices.cuda import CudaDevice, why_not_on
 from farrier_device.devices.device import DeviceError
 from farrier_device.measurement import Launch
 from tests.ir.kernels import KERNELS
-from tests.targets.cuda.libcuda import Library
+from tests.targets.cuda.libcuda import ILLEGAL_ADDRESS, Library
 from tests.targets.cuda.ptx import PtxError
+from tests.targets.cuda.test_models import LAYERS_OF_FOUR
 
 
 def _reverse(cpu="sm_80"):
@@ -67,6 +71,20 @@ def test_memory_that_does_not_suffice():
         gpu.allocate(500, 0)
     del held
     assert gpu.allocate(500, 0)
+
+
+def test_a_kernel_that_fails_is_named_and_ends_the_session(library):
+    artifact = farrier.compile(LAYERS_OF_FOUR, target="cuda:sm_80", verify=False)
+    feed = {"x": np.ones((4, 24), np.float32)}
+    session = artifact.session()
+    session.run(feed)
+    library.fail(ILLEGAL_ADDRESS)
+    for _ in range(2):
+        with pytest.raises(NoDeviceError) as error:
+            session.run(feed)
+        assert "CUDA_ERROR_ILLEGAL_ADDRESS, after matmul" in error.value.message
+        assert "start the process again" in error.value.hint
+    session.close()
 
 
 def test_the_emulator_names_what_is_wrong():

@@ -7,6 +7,7 @@ import pytest
 from farrier.targets import parse_target
 from farrier.targets.cuda.architectures import ARCHITECTURES
 from farrier.targets.cuda.machines import FIGURES, figures_of
+from farrier_device import cuda_library
 
 
 @pytest.mark.parametrize("name", FIGURES)
@@ -30,6 +31,12 @@ def test_other_gpus_of_a_similar_name_are_not_known():
     assert figures_of("NVIDIA A100-SXM4-40GB") == FIGURES["cuda:a100"]
     assert figures_of("NVIDIA A10") == FIGURES["cuda:a10"]
     assert figures_of("NVIDIA L40S") is None
+
+
+def test_a_gpu_runs_code_for_earlier_architectures():
+    assert tuple(ARCHITECTURES) == cuda_library.ARCHITECTURES
+    assert cuda_library.runnable(8, 7) == ("sm_75", "sm_80", "sm_86")
+    assert cuda_library.runnable(12, 0) == cuda_library.ARCHITECTURES
 
 
 def test_an_architecture_is_ranked_by_the_gpu_that_stands_for_it():

@@ -43,6 +43,11 @@ class CudaTarget(DrivenTarget):
         return architecture_of(self.cpu, self.features)
 
     @property
+    def required_features(self) -> frozenset[str]:
+        # Later architectures run its code, as `why_not_here` knows, so a machine may lack its name.
+        return frozenset()
+
+    @property
     def backend(self) -> CudaBackend:
         return BACKEND
 

@@ -133,7 +133,7 @@ _STANDS_FOR = {
 
 def _of_architecture(name: str) -> KnownMachine:
     figures = FIGURES[_STANDS_FOR[name]]
-    description = dataclasses.replace(figures.described(), cpu=name, features=())
+    description = dataclasses.replace(figures.described(), cpu=name, features=(name,))
     return KnownMachine(description, f"as {_STANDS_FOR[name]}: {figures.source}", generic=True)
 
 

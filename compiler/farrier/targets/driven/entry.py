@@ -6,7 +6,12 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from farrier.errors import MemoryLimitError, NoDeviceError
-from farrier_device.devices.device import AnyDevice, DeviceError, DeviceLostError
+from farrier_device.devices.device import (
+    AnyDevice,
+    ContextLostError,
+    DeviceError,
+    DeviceLostError,
+)
 from farrier_device.interpreted import InterpretedEntry
 from farrier_device.program import Program
 
@@ -32,6 +37,8 @@ class DrivenEntry(InterpretedEntry):
         with self._as_errors():
             try:
                 return super().entry(arguments, context)
+            except ContextLostError:
+                raise
             except DeviceLostError:
                 space, device = self._reopened()
                 self.exchange(space, device)
@@ -43,6 +50,11 @@ class DrivenEntry(InterpretedEntry):
             yield
         except MemoryError as error:
             raise MemoryLimitError(f"on {self._name}: {error}") from None
+        except ContextLostError as error:
+            raise NoDeviceError(
+                f"{error}, and with it the GPU is lost to this process",
+                hint="start the process again; the kernel is wrong, so please report it",
+            ) from None
         except DeviceLostError as error:
             raise NoDeviceError(
                 f"{error}, and was lost again when it was opened anew",
