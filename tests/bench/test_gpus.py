@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from bench.gpus import drivers
+from bench.gpus import drivers, ranks
+from tests.ir.kernels import product
 
 SOURCES = """Types: deb
 URIs: http://deb/debian
@@ -34,3 +36,17 @@ def test_without_root_a_driver_is_not_installed(monkeypatch):
     with pytest.raises(drivers.NoGpuError, match="takes root") as error:
         drivers.set_up_naga(print)
     assert "mesa-vulkan-drivers" in error.value.hint
+
+
+def test_ranks_of_equal_values_are_shared():
+    assert ranks.rank_correlation([1, 2, 3, 4], [10, 20, 20, 90]) == pytest.approx(0.9486833)
+    assert ranks.rank_correlation([1, 2, 3], [3, 2, 1]) == -1
+    assert np.isnan(ranks.rank_correlation([1, 2], [5, 5]))
+
+
+def test_operators_and_bytes_are_counted_as_often_as_loops_run():
+    """Each element of a tile of 4 x 4 sums reads both factors once for a block of four."""
+    small, large = (ranks.counts(product(16, 16, depth)) for depth in (8, 16))
+    assert large[0] > 1.5 * small[0]
+    stored = 4 * 16 * 16
+    assert large[1] - stored == 2 * (small[1] - stored) > 0
