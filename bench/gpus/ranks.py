@@ -1,4 +1,4 @@
-"""The order of the analytic model of a GPU beside counts of what its kernels do.
+"""The order of the analytic model of a GPU compared with counts of what its kernels do.
 
     python -m bench.gpus.ranks [MODEL …] [--target webgpu] [--candidates 24]
 
@@ -177,7 +177,9 @@ def _table(defaults: Sequence[Candidate], within: dict[str, list[tuple[float, fl
 
 def _medians(each: Sequence[tuple[float, float]]) -> tuple[float, float]:
     columns = ([value for value in column if value == value] for column in zip(*each, strict=True))
-    operations, nbytes = (statistics.median(known) if known else float("nan") for known in columns)
+    operations, nbytes = (
+        statistics.median(values) if values else float("nan") for values in columns
+    )
     return operations, nbytes
 
 
